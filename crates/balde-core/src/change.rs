@@ -1,0 +1,60 @@
+//! Another limit under a live bucket.
+
+use crate::{Limit, Start, State, Strategy};
+
+impl Limit {
+    /// What is left of a bucket of this limit when `new` takes its place at `now_us`.
+    ///
+    /// The bucket keeps what it is below full, in tokens: one that was 30 below full stays 30
+    /// below full, whatever "full" now means. Two things bound that. A bucket that had no debt gets
+    /// none, so it ends empty if the new capacity is smaller than what it was below full; and a
+    /// debt does not grow. A fraction of a token that the new rate cannot express is rounded
+    /// against the bucket, so a change never mints.
+    ///
+    /// ```
+    /// use balde_core::{Command, Limit};
+    ///
+    /// let old: Limit = "10/s burst 100".parse()?;
+    /// let new: Limit = "20/s burst 50".parse()?;
+    /// let taken = old.apply(None, Command::Take { n: 30 }, 0);
+    /// let state = old.change_to(&new, taken.state(), 0);
+    /// assert_eq!(new.apply(state, Command::Peek, 0).level(), 20);
+    /// # Ok::<(), balde_core::ParseLimitError>(())
+    /// ```
+    pub fn change_to(&self, new: &Limit, state: Option<State>, now_us: u64) -> Option<State> {
+        let state = state?;
+        let standing = self.standing(Some(state), now_us);
+        if self == new {
+            return Some(state);
+        }
+        let owed = self.owed_under(new, standing.owed);
+        if owed == 0 && new.start() == Start::Full {
+            return None;
+        }
+        let at_us = match (self.strategy(), new.strategy()) {
+            // An open window keeps its end, but never lasts longer than a new one would.
+            (Strategy::FixedWindow, Strategy::FixedWindow) => {
+                standing.at_us.min(now_us.saturating_add(new.period_us()))
+            }
+            (_, Strategy::FixedWindow) => now_us.saturating_add(new.period_us()),
+            (Strategy::FixedWindow, _) => new.tick(now_us),
+            // `at` is behind neither the state nor now, so no time is refilled twice.
+            _ => new.tick(standing.at_us.max(now_us)),
+        };
+        Some(State::new(owed, at_us))
+    }
+
+    /// Units below full under `new` for a bucket that is `owed` units below full under this limit.
+    pub fn owed_under(&self, new: &Limit, owed: u64) -> u64 {
+        let kept = convert(owed, self, new);
+        let debt = convert(owed.saturating_sub(self.capacity_units()), self, new);
+        kept.min(new.capacity_units() + debt.min(new.debt_max() * new.token_units()))
+    }
+}
+
+/// The same number of tokens in the other limit's units, rounded up.
+fn convert(units: u64, old: &Limit, new: &Limit) -> u64 {
+    let scaled = u128::from(units) * u128::from(new.token_units());
+    let exact = scaled.div_ceil(u128::from(old.token_units()));
+    u64::try_from(exact).map_or(new.owed_max(), |units| units.min(new.owed_max()))
+}

@@ -1,0 +1,188 @@
+//! The answer to a command. Everything a caller may want to know is worked out when it is asked
+//! for, so that a limiter whose callers only look at [`Decision::is_allowed`] pays for no division.
+
+use core::time::Duration;
+
+use crate::{Command, Limit, Standing, Start, State, Strategy};
+
+/// How long until the same command would pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// It passed.
+    None,
+    /// After exactly this many microseconds, if nobody else touches the bucket.
+    Us(u64),
+    /// It asks for more than the bucket can ever hold.
+    Never,
+}
+
+/// What became of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    limit: Limit,
+    command: Command,
+    is_allowed: bool,
+    before: u64,
+    after: u64,
+    at_us: u64,
+    now_us: u64,
+}
+
+impl Decision {
+    #[inline]
+    pub(crate) const fn new(
+        limit: &Limit,
+        command: Command,
+        is_allowed: bool,
+        standing: Standing,
+        after: u64,
+        at_us: u64,
+    ) -> Self {
+        Self {
+            limit: *limit,
+            command,
+            is_allowed,
+            before: standing.owed,
+            after,
+            at_us,
+            now_us: standing.now_us,
+        }
+    }
+
+    /// Whether the command passed. A command that did not pass changed nothing.
+    #[inline]
+    pub const fn is_allowed(&self) -> bool {
+        self.is_allowed
+    }
+
+    /// The command that was run.
+    pub const fn command(&self) -> Command {
+        self.command
+    }
+
+    /// The limit it was run under.
+    pub const fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// The moment of the decision.
+    pub const fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    /// Whole tokens in the bucket before the command; negative is debt.
+    pub fn level_before(&self) -> i64 {
+        self.level_of(self.before)
+    }
+
+    /// Whole tokens in the bucket after the command; negative is debt.
+    pub fn level(&self) -> i64 {
+        self.level_of(self.after)
+    }
+
+    /// Whole tokens that a caller may still take: the level, and zero in debt.
+    pub fn remaining(&self) -> u64 {
+        u64::try_from(self.level()).unwrap_or(0)
+    }
+
+    /// Whole tokens that moved: taken, charged or given back. Less than was asked for when a
+    /// [`TakeUpTo`](Command::TakeUpTo) found fewer, a [`Charge`](Command::Charge) met the largest
+    /// debt or a [`Credit`](Command::Credit) met capacity; zero when the command did not pass.
+    pub const fn moved(&self) -> u64 {
+        self.before.abs_diff(self.after) / self.limit.token_units()
+    }
+
+    /// How long until the same command would pass.
+    pub fn wait(&self) -> Wait {
+        if self.is_allowed {
+            return Wait::None;
+        }
+        let n = match self.command {
+            Command::Take { n } => n,
+            // The only other command that can fail needs one token.
+            _ => 1,
+        };
+        if n > self.limit.capacity() {
+            return Wait::Never;
+        }
+        let over = self.before + n * self.limit.token_units() - self.limit.capacity_units();
+        Wait::Us(self.us_until_restored(over))
+    }
+
+    /// Microseconds until the same command would pass; nothing when it passed, or never will.
+    pub fn retry_after_us(&self) -> Option<u64> {
+        match self.wait() {
+            Wait::Us(us) => Some(us),
+            Wait::None | Wait::Never => None,
+        }
+    }
+
+    /// [`retry_after_us`](Decision::retry_after_us) as a duration.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after_us().map(Duration::from_micros)
+    }
+
+    /// Microseconds until the bucket is full, or the window forgotten, if nobody touches it.
+    pub fn full_after_us(&self) -> u64 {
+        if self.after == 0 {
+            return 0;
+        }
+        self.us_until_restored(self.after)
+    }
+
+    /// [`full_after_us`](Decision::full_after_us) as a duration.
+    pub fn full_after(&self) -> Duration {
+        Duration::from_micros(self.full_after_us())
+    }
+
+    /// The state to keep; nothing for a bucket that may be forgotten, because it is as good as one
+    /// that was never touched.
+    pub const fn state(&self) -> Option<State> {
+        match self.limit.start() {
+            Start::Full if self.after == 0 => None,
+            _ => Some(State::new(self.after, self.at_us)),
+        }
+    }
+
+    /// Units below full after the command; for a fixed window, tokens used.
+    #[inline]
+    pub const fn owed(&self) -> u64 {
+        self.after
+    }
+
+    /// Units below full before the command; for a fixed window, tokens used.
+    #[inline]
+    pub const fn owed_before(&self) -> u64 {
+        self.before
+    }
+
+    /// The moment [`owed`](Decision::owed) belongs to; for a fixed window, its end.
+    #[inline]
+    pub const fn at_us(&self) -> u64 {
+        self.at_us
+    }
+
+    fn level_of(&self, owed: u64) -> i64 {
+        // Both are at most EXACT_MAX, so neither the casts nor the difference can wrap.
+        let units = self.limit.capacity_units().cast_signed() - owed.cast_signed();
+        units.div_euclid(self.limit.token_units().cast_signed())
+    }
+
+    /// Microseconds until `units` of what is owed have come back.
+    fn us_until_restored(&self, units: u64) -> u64 {
+        let limit = &self.limit;
+        let at_us = match limit.strategy() {
+            Strategy::Continuous => self
+                .at_us
+                .saturating_add(units.div_ceil(limit.refill_units())),
+            Strategy::Stepwise => {
+                let step = limit.period_us().saturating_mul(limit.refill_units());
+                let steps = units.div_ceil(step);
+                self.at_us
+                    .saturating_add(steps.saturating_mul(limit.period_us()))
+            }
+            Strategy::FixedWindow => self.at_us,
+        };
+        at_us.saturating_sub(self.now_us)
+    }
+}

@@ -1,0 +1,456 @@
+//! The numbers of a limit, and the proof that they can be kept exactly.
+
+use core::fmt;
+use core::time::Duration;
+
+/// The largest debt of a limit that names none, where the arithmetic has room for it.
+pub const DEBT_DEFAULT: u64 = 1_000_000;
+
+/// The most units a bucket may be below full. Sums of two such numbers stay below 2^53, where the
+/// doubles of a Redis script are still whole numbers.
+pub const EXACT_MAX: u64 = 1 << 52;
+
+/// The longest refill period or window: 2^52 µs, about 142 years.
+pub const PERIOD_MAX_US: u64 = 1 << 52;
+
+/// The most units a microsecond may restore. It bounds how fast a 64-bit count of units wraps.
+pub const REFILL_UNITS_MAX: u64 = 1 << 32;
+
+/// The most that (window × count) of a fixed window may need, so that both fit one 64-bit word.
+const WINDOW_BITS_MAX: u32 = 60;
+
+/// How tokens come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Strategy {
+    /// A token bucket that refills with every microsecond.
+    Continuous,
+    /// A token bucket that refills all at once at each multiple of the period.
+    Stepwise,
+    /// A counter that starts with a key's first token and is forgotten when the window ends.
+    FixedWindow,
+}
+
+/// What a bucket holds when it is first touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Start {
+    /// Capacity.
+    #[default]
+    Full,
+    /// Nothing: it begins to fill when it is first touched.
+    Empty,
+}
+
+/// Capacity, refill, period, strategy: a limit that exists is one whose arithmetic is exact.
+///
+/// Inside, a token is worth [`token_units`](Limit::token_units) and each microsecond restores
+/// [`refill_units`](Limit::refill_units): the period over the refill, as a reduced fraction. So a
+/// third of a token is a whole number of units, and nothing is ever rounded away.
+///
+/// ```
+/// use balde_core::Limit;
+/// use core::time::Duration;
+///
+/// let limit = Limit::per_minute(1_200)?.with_capacity(36_000)?.stepwise();
+/// assert_eq!(limit, "1200/min burst 36000 stepwise".parse()?);
+///
+/// // A limit that could not be kept exactly does not exist.
+/// assert!(Limit::bucket(1, Duration::from_secs(86_400))?.with_capacity(u64::MAX).is_err());
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limit {
+    capacity: u64,
+    debt_max: u64,
+    period_us: u64,
+    token_units: u64,
+    refill_units: u64,
+    strategy: Strategy,
+    start: Start,
+}
+
+impl Limit {
+    /// A token bucket that gains `tokens` every `period` and holds as many; see
+    /// [`with_capacity`](Limit::with_capacity) for a larger burst.
+    pub fn bucket(tokens: u64, period: Duration) -> Result<Self, LimitError> {
+        Self::make(Strategy::Continuous, tokens, micros(period)?, tokens, None)
+    }
+
+    /// At most `tokens` in each `window`, which opens with a key's first token.
+    pub fn window(tokens: u64, window: Duration) -> Result<Self, LimitError> {
+        Self::make(Strategy::FixedWindow, tokens, micros(window)?, tokens, None)
+    }
+
+    /// [`bucket`](Limit::bucket) with a period of one second.
+    pub fn per_second(tokens: u64) -> Result<Self, LimitError> {
+        Self::bucket(tokens, Duration::from_secs(1))
+    }
+
+    /// [`bucket`](Limit::bucket) with a period of one minute.
+    pub fn per_minute(tokens: u64) -> Result<Self, LimitError> {
+        Self::bucket(tokens, Duration::from_secs(60))
+    }
+
+    /// [`bucket`](Limit::bucket) with a period of one hour.
+    pub fn per_hour(tokens: u64) -> Result<Self, LimitError> {
+        Self::bucket(tokens, Duration::from_secs(3_600))
+    }
+
+    /// The same refill with room for `capacity` tokens. A fixed window has no burst apart from its
+    /// count, so there this changes the count.
+    pub fn with_capacity(self, capacity: u64) -> Result<Self, LimitError> {
+        // A debt nobody named follows from the capacity; one that was named stays.
+        let debt = (self.debt_max != self.debt_default()).then_some(self.debt_max);
+        let limit = Self::make(
+            self.strategy,
+            self.refill_tokens(),
+            self.period_us,
+            capacity,
+            debt,
+        )?;
+        Ok(Self {
+            start: self.start,
+            ..limit
+        })
+    }
+
+    /// The same limit with another largest debt: how far below zero a
+    /// [`Charge`](crate::Command::Charge) may push a bucket.
+    pub fn with_debt_max(self, debt_max: u64) -> Result<Self, LimitError> {
+        let limit = Self { debt_max, ..self };
+        limit.check_room()?;
+        Ok(limit)
+    }
+
+    /// The same numbers, with all the refill of a period landing at each multiple of the period.
+    /// A fixed window stays one.
+    pub fn stepwise(self) -> Self {
+        match self.strategy {
+            Strategy::FixedWindow => self,
+            _ => Self {
+                strategy: Strategy::Stepwise,
+                ..self
+            },
+        }
+    }
+
+    /// The same limit, with buckets that hold nothing when they are first touched. A window that
+    /// started empty would refuse for its whole length, so a fixed window is refused here.
+    pub fn starting_empty(self) -> Result<Self, LimitError> {
+        if self.strategy == Strategy::FixedWindow {
+            return Err(LimitError::WindowStartsEmpty);
+        }
+        Ok(Self {
+            start: Start::Empty,
+            ..self
+        })
+    }
+
+    pub(crate) fn make(
+        strategy: Strategy,
+        tokens: u64,
+        period_us: u64,
+        capacity: u64,
+        debt_max: Option<u64>,
+    ) -> Result<Self, LimitError> {
+        if tokens == 0 || capacity == 0 {
+            return Err(LimitError::NoTokens);
+        }
+        if period_us == 0 {
+            return Err(LimitError::PeriodTooShort);
+        }
+        if period_us > PERIOD_MAX_US {
+            return Err(LimitError::PeriodTooLong { period_us });
+        }
+        let common = gcd(period_us, tokens);
+        let (token_units, refill_units) = match strategy {
+            Strategy::FixedWindow => (1, 0),
+            _ => (period_us / common, tokens / common),
+        };
+        if refill_units > REFILL_UNITS_MAX {
+            return Err(LimitError::RateTooFine {
+                tokens,
+                period_us,
+                refill_units,
+            });
+        }
+        let bare = Self {
+            capacity,
+            debt_max: 0,
+            period_us,
+            token_units,
+            refill_units,
+            strategy,
+            start: Start::Full,
+        };
+        bare.check_room()?;
+        let debt_max = debt_max.unwrap_or_else(|| bare.debt_default());
+        bare.with_debt_max(debt_max)
+    }
+
+    /// How far into debt a bucket may go when nobody said: [`DEBT_DEFAULT`], or what there is room
+    /// for.
+    pub(crate) fn debt_default(&self) -> u64 {
+        DEBT_DEFAULT.min(self.holdings_max().saturating_sub(self.capacity))
+    }
+
+    /// The most that capacity and debt may come to together, in tokens.
+    fn holdings_max(&self) -> u64 {
+        match self.strategy {
+            Strategy::FixedWindow => {
+                let window_bits = 64 - self.period_us.leading_zeros();
+                (1 << WINDOW_BITS_MAX.saturating_sub(window_bits).min(52)) - 1
+            }
+            _ => EXACT_MAX / self.token_units,
+        }
+    }
+
+    fn check_room(&self) -> Result<(), LimitError> {
+        let holdings = self.capacity.saturating_add(self.debt_max);
+        let holdings_max = self.holdings_max();
+        if holdings > holdings_max {
+            return Err(LimitError::TooLarge {
+                capacity: self.capacity,
+                debt_max: self.debt_max,
+                holdings_max,
+            });
+        }
+        Ok(())
+    }
+
+    /// The most tokens a bucket holds, or a window grants.
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// How far below zero a charge may push a bucket, in tokens.
+    pub const fn debt_max(&self) -> u64 {
+        self.debt_max
+    }
+
+    /// The refill period or the window, in microseconds.
+    pub const fn period_us(&self) -> u64 {
+        self.period_us
+    }
+
+    /// The tokens that come back in one period. For a fixed window, all of them.
+    pub const fn refill_tokens(&self) -> u64 {
+        match self.strategy {
+            Strategy::FixedWindow => self.capacity,
+            // period / token_units is whole (the fraction was reduced from the period), so this
+            // undoes the reduction exactly.
+            _ => self.period_us / self.token_units * self.refill_units,
+        }
+    }
+
+    /// How tokens come back.
+    pub const fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// What a bucket holds when it is first touched.
+    pub const fn start(&self) -> Start {
+        self.start
+    }
+
+    /// Units in one token. One, for a fixed window.
+    pub const fn token_units(&self) -> u64 {
+        self.token_units
+    }
+
+    /// Units restored by one microsecond. Zero, for a fixed window.
+    pub const fn refill_units(&self) -> u64 {
+        self.refill_units
+    }
+
+    /// Units in a full bucket.
+    pub const fn capacity_units(&self) -> u64 {
+        self.capacity * self.token_units
+    }
+
+    /// The most units a bucket may be below full: capacity and the largest debt together.
+    pub const fn owed_max(&self) -> u64 {
+        (self.capacity + self.debt_max) * self.token_units
+    }
+
+    /// How long an empty bucket takes to be full, in microseconds, from a period's boundary where
+    /// the refill is stepwise.
+    pub const fn fill_us(&self) -> u64 {
+        match self.strategy {
+            Strategy::Continuous => self.capacity_units().div_ceil(self.refill_units),
+            Strategy::Stepwise => self.capacity.div_ceil(self.refill_tokens()) * self.period_us,
+            Strategy::FixedWindow => self.period_us,
+        }
+    }
+}
+
+/// Why a limit was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// No tokens, or no capacity: such a limit would refuse everything for ever.
+    NoTokens,
+    /// The period is shorter than a microsecond.
+    PeriodTooShort,
+    /// The period is not a whole number of microseconds.
+    PeriodTooFine,
+    /// The period is longer than [`PERIOD_MAX_US`].
+    PeriodTooLong {
+        /// The period asked for.
+        period_us: u64,
+    },
+    /// The reduced rate needs more units per microsecond than [`REFILL_UNITS_MAX`].
+    RateTooFine {
+        /// The refill asked for.
+        tokens: u64,
+        /// The period asked for.
+        period_us: u64,
+        /// The units per microsecond it would need.
+        refill_units: u64,
+    },
+    /// Capacity and debt together do not fit the exact range at this rate.
+    TooLarge {
+        /// The capacity asked for.
+        capacity: u64,
+        /// The debt asked for.
+        debt_max: u64,
+        /// What capacity and debt may come to together at this rate.
+        holdings_max: u64,
+    },
+    /// A fixed window cannot start empty.
+    WindowStartsEmpty,
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NoTokens => f.write_str(
+                "a limit needs at least one token and room for one; to refuse everything, do not ask a limiter",
+            ),
+            Self::PeriodTooShort => f.write_str("the period must be at least one microsecond"),
+            Self::PeriodTooFine => {
+                f.write_str("the period must be a whole number of microseconds")
+            }
+            Self::PeriodTooLong { period_us } => write!(
+                f,
+                "a period of {period_us} µs is longer than {PERIOD_MAX_US} µs (about 142 years)"
+            ),
+            Self::RateTooFine {
+                tokens,
+                period_us,
+                refill_units,
+            } => write!(
+                f,
+                "{tokens} tokens in {period_us} µs reduce to {refill_units} units per microsecond, \
+                 and beyond {REFILL_UNITS_MAX} the rate could not be kept exactly; \
+                 choose a rate with fewer digits"
+            ),
+            Self::TooLarge {
+                capacity,
+                debt_max,
+                holdings_max,
+            } => write!(
+                f,
+                "capacity {capacity} and debt {debt_max} together exceed {holdings_max} tokens, \
+                 the most that can be counted exactly at this rate; lower one of them, or choose a \
+                 rate with fewer digits"
+            ),
+            Self::WindowStartsEmpty => f.write_str(
+                "a fixed window cannot start empty: it would refuse for its whole length",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for LimitError {}
+
+fn micros(period: Duration) -> Result<u64, LimitError> {
+    if period.subsec_nanos() % 1_000 != 0 {
+        return Err(LimitError::PeriodTooFine);
+    }
+    u64::try_from(period.as_micros()).map_err(|_| LimitError::PeriodTooLong {
+        period_us: u64::MAX,
+    })
+}
+
+pub(crate) const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_kept_as_a_reduced_fraction() {
+        let limit = Limit::per_minute(1_200).unwrap();
+        assert_eq!((limit.token_units(), limit.refill_units()), (50_000, 1));
+        assert_eq!(limit.refill_tokens(), 1_200);
+
+        let awkward = Limit::per_second(1_000_003).unwrap();
+        assert_eq!(awkward.token_units(), 1_000_000);
+        assert_eq!(awkward.refill_units(), 1_000_003);
+        assert_eq!(awkward.refill_tokens(), 1_000_003);
+
+        let fast = Limit::per_second(600_000_000).unwrap();
+        assert_eq!((fast.token_units(), fast.refill_units()), (1, 600));
+    }
+
+    #[test]
+    fn what_cannot_be_exact_is_refused_by_name() {
+        assert_eq!(Limit::per_second(0), Err(LimitError::NoTokens));
+        assert_eq!(
+            Limit::bucket(1, Duration::ZERO),
+            Err(LimitError::PeriodTooShort)
+        );
+        assert_eq!(
+            Limit::bucket(1, Duration::from_nanos(1_500)),
+            Err(LimitError::PeriodTooFine)
+        );
+        assert!(matches!(
+            Limit::bucket(1, Duration::from_secs(200 * 366 * 86_400)),
+            Err(LimitError::PeriodTooLong { .. })
+        ));
+        assert!(matches!(
+            Limit::per_second(u64::MAX),
+            Err(LimitError::RateTooFine { .. })
+        ));
+        let seldom = Limit::bucket(1, Duration::from_secs(97 * 86_400)).unwrap();
+        assert!(matches!(
+            seldom.with_capacity(1_000_000),
+            Err(LimitError::TooLarge {
+                holdings_max: 537,
+                ..
+            })
+        ));
+        assert_eq!(
+            Limit::window(5, Duration::from_secs(1))
+                .unwrap()
+                .starting_empty(),
+            Err(LimitError::WindowStartsEmpty)
+        );
+    }
+
+    #[test]
+    fn the_default_debt_is_what_there_is_room_for() {
+        assert_eq!(Limit::per_second(10).unwrap().debt_max(), DEBT_DEFAULT);
+        let seldom = Limit::bucket(1, Duration::from_secs(97 * 86_400)).unwrap();
+        assert_eq!(seldom.debt_max(), 536);
+        // Widening the bucket keeps a debt that was named, and recomputes one that was not.
+        assert_eq!(seldom.with_capacity(500).unwrap().debt_max(), 37);
+        let named = Limit::per_second(10).unwrap().with_debt_max(7).unwrap();
+        assert_eq!(named.with_capacity(99).unwrap().debt_max(), 7);
+    }
+
+    #[test]
+    fn an_empty_bucket_of_36000_fills_in_thirty_minutes() {
+        let limit = Limit::per_minute(1_200)
+            .unwrap()
+            .with_capacity(36_000)
+            .unwrap();
+        assert_eq!(limit.fill_us(), 30 * 60 * 1_000_000);
+        assert_eq!(limit.stepwise().fill_us(), 30 * 60 * 1_000_000);
+    }
+}
