@@ -364,7 +364,7 @@ impl fmt::Display for LimitError {
 impl core::error::Error for LimitError {}
 
 fn micros(period: Duration) -> Result<u64, LimitError> {
-    if period.subsec_nanos() % 1_000 != 0 {
+    if !period.subsec_nanos().is_multiple_of(1_000) {
         return Err(LimitError::PeriodTooFine);
     }
     u64::try_from(period.as_micros()).map_err(|_| LimitError::PeriodTooLong {

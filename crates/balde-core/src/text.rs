@@ -326,7 +326,7 @@ impl<'t> Reader<'t> {
         self.space();
         let here = self.at;
         let digits = self.digits();
-        let is_cut_short = self.rest().starts_with(|c: char| c == '.' || c == ',');
+        let is_cut_short = self.rest().starts_with(['.', ',']);
         let number = digits
             .bytes()
             .filter(|b| *b != b'_')
