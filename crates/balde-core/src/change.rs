@@ -28,7 +28,9 @@ impl Limit {
             return Some(state);
         }
         let owed = self.owed_under(new, standing.owed);
-        if owed == 0 && new.start() == Start::Full {
+        // A full bucket of a limit that starts full may have been forgotten at any time, so it must
+        // not matter whether it was.
+        if owed == 0 && (self.start() == Start::Full || new.start() == Start::Full) {
             return None;
         }
         let at_us = match (self.strategy(), new.strategy()) {

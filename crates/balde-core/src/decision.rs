@@ -144,6 +144,12 @@ impl Decision {
         }
     }
 
+    /// Whether a store that had nothing for this bucket must now keep its state. A look never makes
+    /// it so; a refusal does only where buckets start empty, for the bucket begins to fill.
+    pub const fn must_be_kept(&self) -> bool {
+        self.command.is_write() && self.state().is_some()
+    }
+
     /// Units below full after the command; for a fixed window, tokens used.
     #[inline]
     pub const fn owed(&self) -> u64 {

@@ -272,6 +272,52 @@ impl Limit {
         (self.capacity + self.debt_max) * self.token_units
     }
 
+    /// The limit as plain words, for a store that keeps it beside its data;
+    /// [`from_words`](Limit::from_words) undoes it.
+    pub const fn to_words(self) -> [u64; 6] {
+        let strategy = match self.strategy {
+            Strategy::Continuous => 0,
+            Strategy::Stepwise => 1,
+            Strategy::FixedWindow => 2,
+        };
+        let start = match self.start {
+            Start::Full => 0,
+            Start::Empty => 4,
+        };
+        [
+            self.capacity,
+            self.debt_max,
+            self.period_us,
+            self.token_units,
+            self.refill_units,
+            strategy | start,
+        ]
+    }
+
+    /// The limit that gave these words. They are not checked again, because this runs with every
+    /// decision: words from anywhere else make a limit that answers nonsense.
+    #[inline]
+    pub const fn from_words(words: [u64; 6]) -> Self {
+        let [capacity, debt_max, period_us, token_units, refill_units, tags] = words;
+        Self {
+            capacity,
+            debt_max,
+            period_us,
+            token_units,
+            refill_units,
+            strategy: match tags & 3 {
+                0 => Strategy::Continuous,
+                1 => Strategy::Stepwise,
+                _ => Strategy::FixedWindow,
+            },
+            start: if tags & 4 == 0 {
+                Start::Full
+            } else {
+                Start::Empty
+            },
+        }
+    }
+
     /// How long an empty bucket takes to be full, in microseconds, from a period's boundary where
     /// the refill is stepwise.
     pub const fn fill_us(&self) -> u64 {

@@ -149,6 +149,14 @@ impl FromStr for Limit {
     }
 }
 
+impl TryFrom<&str> for Limit {
+    type Error = ParseLimitError;
+
+    fn try_from(text: &str) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
 /// Writes the shortest text that reads back as the same limit.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,0 +1,187 @@
+//! The one place that reads time.
+//!
+//! A limiter's clock counts microseconds of Unix time and never runs backwards: it takes the wall
+//! clock once, when it is made, and goes on from there by the processor's steady counter. So a
+//! stepwise limit refills at the same moments in every process, and a corrected wall clock changes
+//! no bucket.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How a limiter tells the time. Clones show the same time.
+#[derive(Clone, Debug)]
+pub struct Clock(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Precise(Steady),
+    Cached(Arc<Cached>),
+    Manual(ManualClock),
+}
+
+impl Clock {
+    /// Reads the processor's counter with every check: exact to the microsecond.
+    pub fn precise() -> Self {
+        Self(Kind::Precise(Steady::start()))
+    }
+
+    /// Reads a number that a thread of its own brings up to date every `interval`.
+    ///
+    /// A check then costs no clock read. What it costs is age: a reading is late by up to the
+    /// interval, plus however late the system wakes the thread
+    /// ([`worst_lag`](Clock::worst_lag) tells the worst that happened). Late readings mint nothing:
+    /// tokens show up late by that age, a promised wait can be that much too short, and in any
+    /// stretch of true time T the tokens granted are at most capacity + refill(T + age). The
+    /// interval is kept between 50 µs and 100 ms; the thread ends with the last clone of the clock.
+    pub fn cached(interval: Duration) -> Self {
+        Self(Kind::Cached(Cached::start(interval)))
+    }
+
+    /// Shows what it is told. See [`ManualClock`].
+    pub fn manual(clock: &ManualClock) -> Self {
+        Self(Kind::Manual(clock.clone()))
+    }
+
+    /// Microseconds since the Unix epoch, never less than before.
+    #[inline]
+    pub fn now_us(&self) -> u64 {
+        match &self.0 {
+            Kind::Precise(steady) => steady.now_us(),
+            Kind::Cached(cached) => cached.now_us.load(Ordering::Relaxed),
+            Kind::Manual(manual) => manual.now_us(),
+        }
+    }
+
+    /// The longest that a cached clock has gone without being brought up to date. Zero for the
+    /// others.
+    pub fn worst_lag(&self) -> Duration {
+        match &self.0 {
+            Kind::Cached(cached) => {
+                Duration::from_micros(cached.worst_lag_us.load(Ordering::Relaxed))
+            }
+            Kind::Precise(_) | Kind::Manual(_) => Duration::ZERO,
+        }
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::precise()
+    }
+}
+
+/// A clock for tests and simulations, moved by hand. It can be told an earlier time, and then goes
+/// on showing the latest one it has shown: time that has passed stays passed.
+///
+/// ```
+/// use balde::ManualClock;
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// clock.advance(Duration::from_millis(100));
+/// assert_eq!(clock.now_us(), 100_000);
+/// clock.set_us(5);
+/// assert_eq!(clock.now_us(), 100_000);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<AtomicU64>);
+
+impl ManualClock {
+    /// A clock that shows zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A clock that shows `now_us` microseconds.
+    pub fn at_us(now_us: u64) -> Self {
+        let clock = Self::new();
+        clock.set_us(now_us);
+        clock
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Duration) {
+        let step = |now_us: u64| Some(now_us.saturating_add(whole_us(by)));
+        let _always_moves = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
+    }
+
+    /// Tells the clock the time. An earlier time than it shows has no effect.
+    pub fn set_us(&self, now_us: u64) {
+        self.0.fetch_max(now_us, Ordering::AcqRel);
+    }
+
+    /// What the clock shows.
+    pub fn now_us(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Unix time at the start, and the processor's counter since.
+#[derive(Clone, Debug)]
+struct Steady {
+    counter: quanta::Clock,
+    started: u64,
+    started_us: u64,
+}
+
+impl Steady {
+    fn start() -> Self {
+        let counter = quanta::Clock::new();
+        // A wall clock before 1970 is wrong; starting from zero is as good as any other time.
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            started: counter.raw(),
+            started_us: wall.map_or(0, whole_us),
+            counter,
+        }
+    }
+
+    #[inline]
+    fn now_us(&self) -> u64 {
+        let elapsed = self
+            .counter
+            .delta_as_nanos(self.started, self.counter.raw());
+        self.started_us + elapsed / 1_000
+    }
+}
+
+#[derive(Debug)]
+struct Cached {
+    now_us: AtomicU64,
+    worst_lag_us: AtomicU64,
+}
+
+impl Cached {
+    fn start(interval: Duration) -> Arc<Self> {
+        let interval = interval.clamp(Duration::from_micros(50), Duration::from_millis(100));
+        let steady = Steady::start();
+        let cached = Arc::new(Self {
+            now_us: AtomicU64::new(steady.now_us()),
+            worst_lag_us: AtomicU64::new(0),
+        });
+        let weak = Arc::downgrade(&cached);
+        let updates = move || {
+            loop {
+                thread::sleep(interval);
+                let Some(cached) = weak.upgrade() else { return };
+                let now_us = steady.now_us();
+                let before_us = cached.now_us.swap(now_us, Ordering::Relaxed);
+                cached
+                    .worst_lag_us
+                    .fetch_max(now_us.saturating_sub(before_us), Ordering::Relaxed);
+            }
+        };
+        thread::Builder::new()
+            .name("balde-clock".to_owned())
+            .spawn(updates)
+            .expect("the system gives one more thread for the cached clock");
+        cached
+    }
+}
+
+/// Whole microseconds; a duration of over half a million years counts as that long.
+fn whole_us(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,156 @@
+//! Several buckets in one decision.
+
+use std::time::Duration;
+
+use balde_core::{Command, Wait};
+
+use crate::decision::{Decision, Reason};
+use crate::error::BadKey;
+use crate::limiter::RateLimiter;
+use crate::store::memory::{Part, run_all};
+
+/// The most questions that one decision may hang on.
+pub const ASKS_MAX: usize = 64;
+
+/// One question of several: some tokens from one limiter, for one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    limiter: &'a RateLimiter,
+    key: &'a [u8],
+    n: u64,
+}
+
+impl<'a> Ask<'a> {
+    pub(crate) fn new(limiter: &'a RateLimiter, key: &'a [u8], n: u64) -> Self {
+        Self { limiter, key, n }
+    }
+}
+
+/// The answer to several questions at once.
+#[derive(Clone, Debug)]
+pub struct Joint {
+    parts: Vec<Decision>,
+    refusal: Option<(usize, String)>,
+}
+
+impl Joint {
+    /// Whether all buckets gave. If not, none did.
+    pub fn is_allowed(&self) -> bool {
+        self.refusal.is_none()
+    }
+
+    /// The name of the limiter that refused; where several did, of the one that will refuse
+    /// longest.
+    pub fn refused_by(&self) -> Option<&str> {
+        self.refusal.as_ref().map(|(_, name)| name.as_str())
+    }
+
+    /// Which question was refused, counted from zero in the order of asking; where several were,
+    /// the one that will be refused longest.
+    pub fn refused_index(&self) -> Option<usize> {
+        self.refusal.as_ref().map(|(index, _)| *index)
+    }
+
+    /// Why.
+    pub fn reason(&self) -> Reason {
+        self.refused_index()
+            .map_or(Reason::Granted, |index| self.parts[index].reason())
+    }
+
+    /// How long until the same questions would all be granted, if nobody else takes from the
+    /// buckets. Nothing when they were, and nothing when they never will be.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.parts[self.refused_index()?].retry_after()
+    }
+
+    /// The decision on each question, in the order of asking. Where one was refused, the others
+    /// say how their buckets stand.
+    pub fn parts(&self) -> &[Decision] {
+        &self.parts
+    }
+}
+
+/// Asks several limiters at once: either all of them give, or nothing is taken anywhere.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use balde::{RateLimiter, check_all};
+///
+/// let per_user = RateLimiter::builder().name("per-user").limit("100/min").build()?;
+/// let overall = RateLimiter::builder().name("overall").limit("2/s").build()?;
+///
+/// let asks = [per_user.ask("alice"), overall.ask_n("everyone", 2)];
+/// assert!(check_all(&asks).await.is_allowed());
+///
+/// let refused = check_all(&asks).await;
+/// assert_eq!(refused.refused_by(), Some("overall"));
+/// assert_eq!(per_user.peek("alice").await?.level(), 99);
+/// # Ok(()) }) }
+/// ```
+///
+/// # Panics
+///
+/// With more than [`ASKS_MAX`] questions: their number is written in the program, not sent by a
+/// caller.
+pub async fn check_all(asks: &[Ask<'_>]) -> Joint {
+    check_all_blocking(asks)
+}
+
+/// [`check_all`] for callers who have no `await`.
+///
+/// # Panics
+///
+/// As [`check_all`] does.
+pub fn check_all_blocking(asks: &[Ask<'_>]) -> Joint {
+    assert!(
+        asks.len() <= ASKS_MAX,
+        "{} questions in one decision; at most {ASKS_MAX} are possible",
+        asks.len()
+    );
+    let parts: Vec<_> = asks
+        .iter()
+        .map(|ask| Part {
+            table: ask.limiter.table(),
+            key: ask.key,
+            command: Command::Take { n: ask.n },
+            now_us: ask.limiter.now_us(),
+        })
+        .collect();
+    let is_bad = |part: &Part<'_>| BadKey::check(part.key).is_err();
+    let decisions: Vec<_> = if parts.iter().any(is_bad) {
+        parts.iter().map(without_touching).collect()
+    } else {
+        run_all(&parts).into_iter().map(Decision::of).collect()
+    };
+    Joint {
+        refusal: refusal(asks, &decisions),
+        parts: decisions,
+    }
+}
+
+/// One key is bad, so nothing is taken: that part is refused and the others only looked at.
+fn without_touching(part: &Part<'_>) -> Decision {
+    match BadKey::check(part.key) {
+        Ok(key) => Decision::of(part.table.run(key, Command::Peek, part.now_us)),
+        Err(bad) => Decision::of_bad_key(&part.table.limit(), bad, part.now_us),
+    }
+}
+
+fn refusal(asks: &[Ask<'_>], decisions: &[Decision]) -> Option<(usize, String)> {
+    let patience = |decision: &Decision| match decision.wait() {
+        Wait::None => None,
+        Wait::Us(us) => Some(us),
+        Wait::Never => Some(u64::MAX),
+    };
+    let mut worst: Option<(usize, u64)> = None;
+    for (index, decision) in decisions.iter().enumerate() {
+        if let Some(us) = patience(decision)
+            && worst.is_none_or(|(_, most)| us > most)
+        {
+            worst = Some((index, us));
+        }
+    }
+    let (index, _) = worst?;
+    Some((index, asks[index].limiter.name().to_owned()))
+}

@@ -1,0 +1,173 @@
+//! Keys as 128-bit fingerprints under secrets of this process.
+//!
+//! A table of fingerprints needs no key text, no allocation and no comparison of strings; in
+//! exchange, two keys with one fingerprint would share a bucket. So it must not be possible to
+//! find two such keys. The hash is the multilinear family: each 64-bit word of the key is
+//! multiplied by a secret 128-bit number of its own, the products are added modulo 2^128 and the
+//! upper 64 bits are kept. That family is strongly universal (Lemire and Kaser, "Strongly
+//! universal string hashing is fast"): whatever two different keys somebody picks, they meet with
+//! probability 2^-64 over the choice of the secrets. Two lanes with independent secrets make it
+//! 2^-128. Fingerprints never leave the process, so an attacker has nothing to learn the secrets
+//! from. A general keyed hash of 128 bits (`SipHash`-1-3) would do as well and take three times as
+//! long, which is most of the price of a check.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+/// Keys up to this length, whole words and the tail, take the fast path.
+const SHORT_BYTES_MAX: usize = 64;
+const WORDS_MAX: usize = SHORT_BYTES_MAX / 8 + 1;
+
+/// What stands for a key in a table. `hi` is never zero: zero marks an empty slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fingerprint {
+    pub(super) hi: u64,
+    pub(super) lo: u64,
+}
+
+/// The secrets.
+pub(super) struct Fingerprints {
+    offsets: [u128; 2],
+    multipliers: [[u128; 2]; WORDS_MAX],
+    long: [RandomState; 2],
+}
+
+impl Fingerprints {
+    pub(super) fn new() -> Self {
+        // The standard library seeds this from the system's random source; its SipHash spreads
+        // that seed over as many words as are needed here.
+        let source = RandomState::new();
+        let mut drawn = 0_u64;
+        let mut draw = || {
+            drawn += 2;
+            let [hi, lo] = [drawn, drawn + 1].map(|n| u128::from(source.hash_one(n)));
+            hi << 64 | lo
+        };
+        Self {
+            offsets: [draw(), draw()],
+            multipliers: std::array::from_fn(|_| [draw(), draw()]),
+            long: [RandomState::new(), RandomState::new()],
+        }
+    }
+
+    #[inline]
+    pub(super) fn of(&self, key: &[u8]) -> Fingerprint {
+        let [hi, lo] = if key.len() <= SHORT_BYTES_MAX {
+            self.short(key)
+        } else {
+            self.long.each_ref().map(|secret| secret.hash_one(key))
+        };
+        Fingerprint { hi: hi.max(1), lo }
+    }
+
+    #[inline]
+    fn short(&self, key: &[u8]) -> [u64; 2] {
+        let [mut a, mut b] = self.offsets;
+        let mut add = |[m, n]: [u128; 2], word: u64| {
+            a = a.wrapping_add(m.wrapping_mul(u128::from(word)));
+            b = b.wrapping_add(n.wrapping_mul(u128::from(word)));
+        };
+        let (words, tail) = key.as_chunks::<8>();
+        for (word, multiplier) in words.iter().zip(&self.multipliers) {
+            add(*multiplier, u64::from_le_bytes(*word));
+        }
+        // The length in the top byte of the last word tells keys apart that differ in trailing
+        // zeros; the tail has at most seven bytes, so that byte is free.
+        let length = (key.len() as u64) << 56;
+        add(
+            self.multipliers[words.len()],
+            tail_word(key, tail) | length,
+        );
+        [a, b].map(high)
+    }
+}
+
+/// The up to seven bytes after the last whole word, as the low bytes of a word.
+#[inline]
+fn tail_word(key: &[u8], tail: &[u8]) -> u64 {
+    if tail.is_empty() {
+        return 0;
+    }
+    // Rereading the last eight bytes and shifting is quicker than copying a few of them.
+    if let Some(last) = key.last_chunk::<8>() {
+        return u64::from_le_bytes(*last) >> (64 - 8 * tail.len());
+    }
+    let mut bytes = [0; 8];
+    bytes[..tail.len()].copy_from_slice(tail);
+    u64::from_le_bytes(bytes)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the upper half is what is wanted")]
+#[inline]
+fn high(sum: u128) -> u64 {
+    (sum >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn keys_that_look_alike_are_told_apart() {
+        let secrets = Fingerprints::new();
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for len in 0..200 {
+            keys.push(vec![0; len]);
+            keys.push(vec![b'a'; len + 1]);
+            let mut key = vec![0; len + 1];
+            key[len] = 1;
+            keys.push(key);
+        }
+        for n in 0..50_000_u64 {
+            keys.push(n.to_le_bytes().to_vec());
+            keys.push(format!("user-{n}").into_bytes());
+        }
+        let distinct: HashSet<_> = keys.iter().collect();
+        let seen: HashSet<_> = keys
+            .iter()
+            .map(|key| secrets.of(key))
+            .map(|f| (f.hi, f.lo))
+            .collect();
+        assert_eq!(seen.len(), distinct.len());
+    }
+
+    #[test]
+    fn the_secrets_differ_from_one_store_to_the_next() {
+        let key = b"the same key in two processes";
+        assert_ne!(Fingerprints::new().of(key), Fingerprints::new().of(key));
+    }
+
+    #[test]
+    fn every_byte_of_a_key_counts_in_both_halves() {
+        let secrets = Fingerprints::new();
+        for len in 1..=130 {
+            let key = vec![7; len];
+            let base = secrets.of(&key);
+            for at in 0..len {
+                let mut other = key.clone();
+                other[at] ^= 1;
+                let changed = secrets.of(&other);
+                assert_ne!(changed.hi, base.hi, "length {len}, byte {at}");
+                assert_ne!(changed.lo, base.lo, "length {len}, byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn fingerprints_spread_evenly_over_shards_and_slots() {
+        let secrets = Fingerprints::new();
+        let mut counts = [[0_u32; 64]; 2];
+        for n in 0..64_000 {
+            let f = secrets.of(format!("tenant-{n:010}").as_bytes());
+            for (half, bits) in counts.iter_mut().zip([f.hi, f.lo]) {
+                half[usize::try_from(bits >> 58).unwrap()] += 1;
+            }
+        }
+        // A thousand each, give or take six standard deviations.
+        for count in counts.iter().flatten() {
+            assert!((800..1200).contains(count), "{counts:?}");
+        }
+    }
+}

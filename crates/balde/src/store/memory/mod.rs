@@ -1,0 +1,27 @@
+//! Buckets in the memory of this process.
+//!
+//! | File | Holds |
+//! |--|--|
+//! | `fingerprint` | keys as 128 keyed bits |
+//! | `word` | a bucket as one 64-bit word |
+//! | `shard` | slots, read without a lock and rearranged under one |
+//! | `table` | the shards of one limit, bounded and swept |
+//! | `together` | several buckets in one decision |
+//! | `sync` | atomics and locks, or loom's |
+
+mod fingerprint;
+mod shard;
+mod sync;
+mod table;
+mod together;
+mod word;
+
+pub use table::MemoryStats;
+pub(crate) use table::{KEYS_MAX_MAX, Table};
+pub(crate) use together::{Part, run_all};
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

@@ -1,0 +1,50 @@
+//! The atomics and locks of the memory store: the real ones, or loom's when its models run.
+
+#[cfg(not(loom))]
+pub(super) use parking_lot::{Mutex, MutexGuard};
+#[cfg(not(loom))]
+pub(super) use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering, fence},
+};
+
+#[cfg(loom)]
+pub(super) use self::model::{Mutex, MutexGuard, OnceLock};
+#[cfg(loom)]
+pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Slots that are all empty. Zeroed pages come from the system untouched, so the part of a region
+/// that is not used yet takes no memory.
+#[cfg(not(loom))]
+pub(super) fn empty_slots(len: usize) -> Box<[[AtomicU64; 3]]> {
+    bytemuck::zeroed_slice_box(len)
+}
+
+#[cfg(loom)]
+pub(super) fn empty_slots(len: usize) -> Box<[[AtomicU64; 3]]> {
+    (0..len)
+        .map(|_| [const { 0 }; 3].map(AtomicU64::new))
+        .collect()
+}
+
+#[cfg(loom)]
+mod model {
+    pub(crate) use loom::sync::MutexGuard;
+
+    /// parking_lot's face on loom's mutex.
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+    }
+
+    /// A cell that the models fill before they start their threads: loom has no once-lock.
+    pub(crate) use std::sync::OnceLock;
+}

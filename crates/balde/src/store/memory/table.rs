@@ -1,0 +1,379 @@
+//! All buckets of one limit: shards, the limit they are under, and the bound on their number.
+
+use balde_core::{Command, Decision, Limit, Start};
+
+use super::fingerprint::{Fingerprint, Fingerprints};
+use super::shard::{Found, Locked, Shard, scaled};
+use super::sync::{AtomicU64, Mutex, Ordering, fence};
+use super::word::Packing;
+
+/// The most keys a table can be asked to keep.
+pub(crate) const KEYS_MAX_MAX: usize = 1 << 30;
+
+/// Keys a shard is made for. Rearranging one takes some ten microseconds, the longest that a
+/// check can be held up.
+const SHARD_KEYS: usize = 1_024;
+
+/// Slots looked at for full buckets whenever a key is added.
+const SWEEP_SLOTS: usize = 8;
+
+/// Slots looked at for the bucket nearest to full when one must go; in a smaller shard, all.
+const EVICT_SLOTS: usize = 128;
+const EVICT_ALL_SLOTS: usize = 512;
+
+/// Attempts without the lock before a check takes it.
+const ATTEMPTS_MAX: usize = 16;
+
+pub(crate) struct Table {
+    secrets: Fingerprints,
+    shards: Box<[Shard]>,
+    /// The limits of the present generation and of the one before or after it, by parity.
+    limits: [Words; 2],
+    /// Held while the limit changes.
+    changing: Mutex<()>,
+    slots_max: usize,
+    keys_max: u64,
+    counts: Counts,
+}
+
+#[repr(align(128))]
+struct Words([AtomicU64; 6]);
+
+/// Touched only where keys come and go.
+#[repr(align(128))]
+#[derive(Default)]
+struct Counts {
+    keys: AtomicU64,
+    swept: AtomicU64,
+    evicted: AtomicU64,
+}
+
+/// What a memory store holds and has let go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Keys kept now.
+    pub keys: u64,
+    /// Full buckets forgotten since the start: nothing was lost with them.
+    pub swept_total: u64,
+    /// Buckets that were not full and had to go because `keys_max` was reached: each key starts
+    /// afresh.
+    pub evicted_total: u64,
+}
+
+impl Table {
+    pub(crate) fn new(limit: Limit, keys_max: usize, now_us: u64) -> Self {
+        let keys_max = keys_max.clamp(1, KEYS_MAX_MAX);
+        let shards = (keys_max / SHARD_KEYS).next_power_of_two();
+        // Keys fall on shards at random; six standard deviations more than the mean is room
+        // enough, and at most eight tenths of the slots are to be taken.
+        let mean = keys_max.div_ceil(shards);
+        let crowded = if shards == 1 {
+            mean
+        } else {
+            mean + 6 * mean.isqrt() + 8
+        };
+        let horizon_us = now_us.saturating_add(Packing::new(limit).span_us());
+        let words = Words(limit.to_words().map(AtomicU64::new));
+        let spare = Words(limit.to_words().map(AtomicU64::new));
+        Self {
+            secrets: Fingerprints::new(),
+            shards: (0..shards).map(|_| Shard::new(horizon_us)).collect(),
+            limits: [words, spare],
+            changing: Mutex::new(()),
+            slots_max: crowded * 10 / 8 + 2,
+            keys_max: keys_max as u64,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Runs a command on a key's bucket.
+    #[inline]
+    pub(crate) fn run(&self, key: &[u8], command: Command, now_us: u64) -> Decision {
+        let key = self.secrets.of(key);
+        let shard = self.shard(key);
+        match self.run_unlocked(shard, key, command, now_us) {
+            Some(decision) => decision,
+            None => self.run_locked(shard, key, command, now_us),
+        }
+    }
+
+    /// The common case: the key is there, and one compare-and-swap settles it.
+    #[inline]
+    fn run_unlocked(
+        &self,
+        shard: &Shard,
+        key: Fingerprint,
+        command: Command,
+        now_us: u64,
+    ) -> Option<Decision> {
+        if now_us >= shard.horizon_us() {
+            return None;
+        }
+        for _ in 0..ATTEMPTS_MAX {
+            let shape = shard.shape();
+            let words = self.limits[(shape.generation & 1) as usize].load();
+            let found = shard.find(shape, key)?;
+            if !shard.is_still(shape) {
+                continue;
+            }
+            let packing = Packing::new(Limit::from_words(words));
+            let settled = settle(&packing, &found, command, now_us);
+            if settled.is_some() {
+                return settled;
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn run_locked(
+        &self,
+        shard: &Shard,
+        key: Fingerprint,
+        command: Command,
+        now_us: u64,
+    ) -> Decision {
+        let mut locked = self.lock(shard, now_us);
+        let packing = self.packing(&locked);
+        if let Some(at) = locked.position(key) {
+            loop {
+                if let Some(decision) = settle(&packing, &locked.found(at), command, now_us) {
+                    return decision;
+                }
+            }
+        }
+        let decision = packing.limit.decide(packing.limit.fresh(now_us), command);
+        if decision.must_be_kept() {
+            self.add(&mut locked, &packing, key, packing.pack(&decision), now_us);
+        }
+        decision
+    }
+
+    /// Puts another limit under all buckets. They keep what they are below full.
+    pub(crate) fn set_limit(&self, new: Limit, now_us: u64) {
+        let _one_at_a_time = self.changing.lock();
+        let generation = self.shards[0].shape().generation;
+        let old = self.limit();
+        let (from, to) = (Packing::new(old), Packing::new(new));
+        let next = generation.wrapping_add(1);
+        // All shards are at `generation`, so a reader who still goes by the words that are about to
+        // be overwritten will find the shape of its shard changed.
+        self.limits[(next & 1) as usize].store(new);
+        for shard in &self.shards {
+            let mut locked = self.lock(shard, now_us);
+            let taken = locked.taken();
+            locked.rewrite(next, |word| {
+                let state = old.change_to(&new, Some(from.state(word, now_us)), now_us)?;
+                Some(to.pack_state(state))
+            });
+            self.count_swept(taken - locked.taken());
+            locked.set_horizon_us(now_us.saturating_add(to.span_us()));
+        }
+    }
+
+    /// The limit that checks are under now.
+    pub(crate) fn limit(&self) -> Limit {
+        let shard = &self.shards[0];
+        loop {
+            let shape = shard.shape();
+            let words = self.limits[(shape.generation & 1) as usize].load();
+            if shard.is_still(shape) {
+                return Limit::from_words(words);
+            }
+        }
+    }
+
+    pub(crate) fn stats(&self) -> MemoryStats {
+        MemoryStats {
+            keys: self.counts.keys.load(Ordering::Relaxed),
+            swept_total: self.counts.swept.load(Ordering::Relaxed),
+            evicted_total: self.counts.evicted.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Forgets every full bucket, shard by shard.
+    pub(crate) fn sweep(&self, now_us: u64) {
+        for shard in &self.shards {
+            let mut locked = self.lock(shard, now_us);
+            let packing = self.packing(&locked);
+            self.forget_full(&mut locked, &packing, now_us, |word| {
+                packing.ahead(word, now_us) <= 0
+            });
+        }
+    }
+
+    pub(super) fn fingerprint(&self, key: &[u8]) -> Fingerprint {
+        self.secrets.of(key)
+    }
+
+    pub(super) fn shard_index(&self, key: Fingerprint) -> usize {
+        scaled(key.lo >> 32, self.shards.len() as u64)
+    }
+
+    pub(super) fn lock_shard(&self, index: usize, now_us: u64) -> Locked<'_> {
+        self.lock(&self.shards[index], now_us)
+    }
+
+    pub(super) fn packing(&self, locked: &Locked<'_>) -> Packing {
+        // Under the lock the generation stays, and with it its words.
+        let words = self.limits[(locked.generation() & 1) as usize].load();
+        Packing::new(Limit::from_words(words))
+    }
+
+    /// Adds a bucket for a key that has none, and makes room for it if need be.
+    pub(super) fn add(
+        &self,
+        locked: &mut Locked<'_>,
+        packing: &Packing,
+        key: Fingerprint,
+        word: u64,
+        now_us: u64,
+    ) {
+        if packing.limit.start() == Start::Full {
+            for at in locked.under_hand(SWEEP_SLOTS) {
+                // Closing the gap may move another bucket here, so look again.
+                while locked.is_taken(at) && self.sweep_slot(locked, packing, at, now_us) {}
+            }
+        }
+        let is_over = self.counts.keys.fetch_add(1, Ordering::Relaxed) >= self.keys_max;
+        if is_over && !self.evict(locked, packing, now_us) {
+            // Nothing to evict in this shard: the new key itself is the one that goes.
+            self.counts.keys.fetch_sub(1, Ordering::Relaxed);
+            self.counts.evicted.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        while !locked.insert(key, word, self.slots_max) {
+            self.evict(locked, packing, now_us);
+        }
+    }
+
+    #[inline]
+    fn shard(&self, key: Fingerprint) -> &Shard {
+        &self.shards[self.shard_index(key)]
+    }
+
+    /// Locks a shard, and looks after its words if that is due.
+    fn lock<'s>(&self, shard: &'s Shard, now_us: u64) -> Locked<'s> {
+        let mut locked = shard.lock();
+        let horizon_us = shard.horizon_us();
+        if now_us >= horizon_us {
+            let packing = self.packing(&locked);
+            // Words were last written before the horizon. When that is longer ago than a word can
+            // tell, what it tells is wrong; but every bucket has been full since.
+            let is_ages_ago = now_us - horizon_us > packing.span_us();
+            self.forget_full(&mut locked, &packing, now_us, |word| {
+                is_ages_ago || packing.ahead(word, now_us) <= 0
+            });
+            locked.set_horizon_us(now_us.saturating_add(packing.span_us()));
+        }
+        locked
+    }
+
+    fn forget_full(
+        &self,
+        locked: &mut Locked<'_>,
+        packing: &Packing,
+        now_us: u64,
+        is_full: impl Fn(u64) -> bool,
+    ) {
+        let taken = locked.taken();
+        // A bucket that would start empty is not forgotten, but brought up to now.
+        let instead = (packing.limit.start() == Start::Empty).then(|| packing.full(now_us));
+        locked.rewrite(locked.generation(), |word| {
+            if is_full(word) { instead } else { Some(word) }
+        });
+        self.count_swept(taken - locked.taken());
+    }
+
+    /// Forgets the bucket in a slot if it is full. It is frozen first: somebody may just be taking
+    /// from it.
+    fn sweep_slot(
+        &self,
+        locked: &mut Locked<'_>,
+        packing: &Packing,
+        at: usize,
+        now_us: u64,
+    ) -> bool {
+        if packing.ahead(locked.found(at).word(), now_us) > 0 {
+            return false;
+        }
+        let word = locked.freeze(at);
+        if packing.ahead(word, now_us) > 0 {
+            locked.thaw(at, word);
+            return false;
+        }
+        locked.remove(at);
+        self.count_swept(1);
+        true
+    }
+
+    fn count_swept(&self, count: usize) {
+        self.counts.swept.fetch_add(count as u64, Ordering::Relaxed);
+        self.counts.keys.fetch_sub(count as u64, Ordering::Relaxed);
+    }
+
+    /// Drops the bucket that is nearest to full, of those under the hand.
+    fn evict(&self, locked: &mut Locked<'_>, packing: &Packing, now_us: u64) -> bool {
+        let at_once = if locked.slots_len() <= EVICT_ALL_SLOTS {
+            EVICT_ALL_SLOTS
+        } else {
+            EVICT_SLOTS
+        };
+        let mut nearest: Option<(i64, usize)> = None;
+        // A sparse stretch may hold no key at all; then the hand goes on.
+        while nearest.is_none() && locked.taken() > 0 {
+            for at in locked.under_hand(at_once) {
+                if locked.is_taken(at) {
+                    let ahead = packing.ahead(locked.found(at).word(), now_us);
+                    if nearest.is_none_or(|(least, _)| ahead < least) {
+                        nearest = Some((ahead, at));
+                    }
+                }
+            }
+        }
+        let Some((ahead, at)) = nearest else {
+            return false;
+        };
+        locked.remove(at);
+        if ahead <= 0 && packing.limit.start() == Start::Full {
+            self.count_swept(1);
+        } else {
+            self.counts.evicted.fetch_add(1, Ordering::Relaxed);
+            self.counts.keys.fetch_sub(1, Ordering::Relaxed);
+        }
+        true
+    }
+}
+
+/// Decides on a bucket that was found, and puts the outcome in its place. Nothing when somebody
+/// else changed it meanwhile.
+#[inline]
+fn settle(
+    packing: &Packing,
+    found: &Found<'_>,
+    command: Command,
+    now_us: u64,
+) -> Option<Decision> {
+    let standing = packing.standing(found.word(), now_us);
+    let decision = packing.limit.decide(standing, command);
+    let is_settled = if decision.owed() == decision.owed_before() {
+        found.is_still()
+    } else {
+        found.replace(packing.pack(&decision))
+    };
+    is_settled.then_some(decision)
+}
+
+impl Words {
+    #[inline]
+    fn load(&self) -> [u64; 6] {
+        self.0.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    fn store(&self, limit: Limit) {
+        fence(Ordering::Release);
+        for (word, value) in self.0.iter().zip(limit.to_words()) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Several buckets in one decision: all of them give, or none does.
+//!
+//! The shards of all buckets are locked in one order, and the buckets frozen, so that nobody sees
+//! or changes a part of the decision. Checks of other keys in those shards go on.
+
+use balde_core::{Command, Decision, State};
+
+use super::fingerprint::Fingerprint;
+use super::shard::Locked;
+use super::table::Table;
+
+/// One command on one bucket, as a part of a whole.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) table: &'a Table,
+    pub(crate) key: &'a [u8],
+    pub(crate) command: Command,
+    pub(crate) now_us: u64,
+}
+
+/// Runs all commands, or none. Where any is refused, the decisions of the others say how their
+/// buckets stand, untouched.
+pub(crate) fn run_all(parts: &[Part<'_>]) -> Vec<Decision> {
+    let mut shards = Shards::lock(parts);
+    let mut buckets: Vec<Bucket<'_>> = Vec::with_capacity(parts.len());
+    let mut decisions = Vec::with_capacity(parts.len());
+    let mut asked_of = Vec::with_capacity(parts.len());
+    for part in parts {
+        // The same bucket twice is one bucket that is asked twice.
+        let key = part.table.fingerprint(part.key);
+        let known = buckets
+            .iter()
+            .position(|bucket| bucket.key == key && std::ptr::eq(bucket.table, part.table));
+        let index = known.unwrap_or_else(|| {
+            buckets.push(Bucket::freeze(&shards, part, key));
+            buckets.len() - 1
+        });
+        let bucket = &mut buckets[index];
+        let decision = bucket.limit.apply(bucket.state, part.command, part.now_us);
+        bucket.state = decision.state();
+        bucket.must_be_kept |= decision.must_be_kept();
+        decisions.push(decision);
+        asked_of.push(index);
+    }
+
+    let is_allowed = decisions.iter().all(Decision::is_allowed);
+    if !is_allowed {
+        for bucket in &mut buckets {
+            bucket.state = bucket.state_before;
+        }
+        for ((decision, part), index) in decisions.iter_mut().zip(parts).zip(asked_of) {
+            let bucket = &mut buckets[index];
+            if decision.is_allowed() {
+                *decision = bucket.limit.apply(bucket.state, Command::Peek, part.now_us);
+            }
+        }
+    }
+    // First give all frozen buckets back, then add new ones: adding may move the others.
+    for bucket in &buckets {
+        bucket.thaw(&shards);
+    }
+    for bucket in &buckets {
+        bucket.add(&mut shards, is_allowed);
+    }
+    decisions
+}
+
+struct Bucket<'a> {
+    table: &'a Table,
+    key: Fingerprint,
+    limit: balde_core::Limit,
+    now_us: u64,
+    /// Where it is frozen; nowhere, if it is new.
+    at: Option<(usize, u64)>,
+    state_before: Option<State>,
+    state: Option<State>,
+    must_be_kept: bool,
+}
+
+impl<'a> Bucket<'a> {
+    fn freeze(shards: &Shards<'a>, part: &Part<'a>, key: Fingerprint) -> Self {
+        let locked = shards.of(part.table, key);
+        let packing = part.table.packing(locked);
+        let at = locked.position(key).map(|at| (at, locked.freeze(at)));
+        let state = at.map(|(_, word)| packing.state(word, part.now_us));
+        Self {
+            table: part.table,
+            key,
+            limit: packing.limit,
+            now_us: part.now_us,
+            at,
+            state_before: state,
+            state,
+            must_be_kept: false,
+        }
+    }
+
+    fn thaw(&self, shards: &Shards<'_>) {
+        let Some((at, word_before)) = self.at else {
+            return;
+        };
+        let locked = shards.of(self.table, self.key);
+        let packing = self.table.packing(locked);
+        let word = match self.state {
+            unchanged if unchanged == self.state_before => word_before,
+            Some(state) => packing.pack_state(state),
+            None => packing.full(self.now_us),
+        };
+        locked.thaw(at, word);
+    }
+
+    fn add(&self, shards: &mut Shards<'_>, is_allowed: bool) {
+        if self.at.is_some() || !self.must_be_kept {
+            return;
+        }
+        let table = self.table;
+        let locked = shards.of_mut(table, self.key);
+        let packing = table.packing(locked);
+        let state = if is_allowed {
+            self.state
+        } else {
+            // Refused as a whole; a bucket that starts empty begins to fill all the same.
+            self.limit.apply(None, Command::Take { n: 0 }, self.now_us).state()
+        };
+        if let Some(state) = state {
+            table.add(locked, &packing, self.key, packing.pack_state(state), self.now_us);
+        }
+    }
+}
+
+/// The locked shards, in the order in which they were locked.
+struct Shards<'a>(Vec<((usize, usize), Locked<'a>)>);
+
+impl<'a> Shards<'a> {
+    fn lock(parts: &[Part<'a>]) -> Self {
+        let mut wanted: Vec<_> = parts
+            .iter()
+            .map(|part| (place(part.table, part.table.fingerprint(part.key)), part))
+            .collect();
+        // One order for everybody, so that two decisions cannot wait for each other.
+        wanted.sort_by_key(|(place, _)| *place);
+        wanted.dedup_by_key(|(place, _)| *place);
+        let lock = |(place, part): ((usize, usize), &Part<'a>)| {
+            (place, part.table.lock_shard(place.1, part.now_us))
+        };
+        Self(wanted.into_iter().map(lock).collect())
+    }
+
+    fn of(&self, table: &Table, key: Fingerprint) -> &Locked<'a> {
+        &self.0[self.index(table, key)].1
+    }
+
+    fn of_mut(&mut self, table: &Table, key: Fingerprint) -> &mut Locked<'a> {
+        let index = self.index(table, key);
+        &mut self.0[index].1
+    }
+
+    fn index(&self, table: &Table, key: Fingerprint) -> usize {
+        let wanted = place(table, key);
+        let found = self.0.binary_search_by_key(&wanted, |(place, _)| *place);
+        found.expect("the shard of every part was locked")
+    }
+}
+
+/// A table's address and a shard's number: unique, and the same for everybody.
+fn place(table: &Table, key: Fingerprint) -> (usize, usize) {
+    (std::ptr::from_ref(table).addr(), table.shard_index(key))
+}

@@ -1,0 +1,102 @@
+//! A bucket in one 64-bit word: the moment at which it will be full again.
+//!
+//! For a token bucket the word is `clock × refill_units + owed`, so that time passing is a
+//! subtraction and nothing needs to be written. For a fixed window the upper bits hold the end of
+//! the window and the lower bits the count. Both count modulo 2^64 and are read as a signed
+//! distance from now, which is right as long as no word is left behind for longer than
+//! [`Packing::span_us`]; the table sees to that.
+
+use balde_core::{Decision, Limit, Standing, State, Strategy};
+
+/// Units a word may lie behind the clock before it must be looked after: a quarter of the signed
+/// range, which leaves the rest for what a bucket can owe and for a sweep that comes late.
+const SPAN_UNITS: u64 = 1 << 61;
+
+/// How the buckets of one limit are packed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packing {
+    pub(super) limit: Limit,
+    /// Units per microsecond.
+    scale: u64,
+}
+
+impl Packing {
+    #[inline]
+    pub(super) fn new(limit: Limit) -> Self {
+        let scale = match limit.strategy() {
+            // The count needs the bits of the largest count; the limit has made sure that the
+            // window fits into the others.
+            Strategy::FixedWindow => (limit.owed_max() + 1).next_power_of_two(),
+            _ => limit.refill_units(),
+        };
+        Self { limit, scale }
+    }
+
+    /// The word for the state that a decision left behind.
+    #[inline]
+    pub(super) fn pack(&self, decision: &Decision) -> u64 {
+        match self.limit.strategy() {
+            Strategy::FixedWindow if decision.owed() == 0 => self.full(decision.now_us()),
+            _ => self.word(decision.owed(), decision.at_us()),
+        }
+    }
+
+    /// The word for a state.
+    pub(super) fn pack_state(&self, state: State) -> u64 {
+        self.word(state.owed(), self.limit.tick(state.at_us()))
+    }
+
+    /// The bucket at `now_us`.
+    #[inline]
+    pub(super) fn standing(&self, word: u64, now_us: u64) -> Standing {
+        let ahead = self.ahead(word, now_us);
+        match self.limit.strategy() {
+            Strategy::FixedWindow => {
+                let state = self.window(ahead, now_us);
+                Standing::of_window(&self.limit, state.owed(), state.at_us(), now_us)
+            }
+            _ => Standing::of_bucket(&self.limit, ahead.max(0).unsigned_abs(), now_us),
+        }
+    }
+
+    /// The state a word stands for.
+    pub(super) fn state(&self, word: u64, now_us: u64) -> State {
+        let ahead = self.ahead(word, now_us);
+        match self.limit.strategy() {
+            Strategy::FixedWindow => self.window(ahead, now_us),
+            _ => State::new(ahead.max(0).unsigned_abs(), now_us),
+        }
+    }
+
+    /// The word for a bucket that is full, or forgotten, at `now_us`.
+    #[inline]
+    pub(super) fn full(&self, now_us: u64) -> u64 {
+        self.limit.tick(now_us).wrapping_mul(self.scale)
+    }
+
+    /// How far the bucket is from being full or forgotten; zero or less when it is.
+    pub(super) fn ahead(&self, word: u64, now_us: u64) -> i64 {
+        word.wrapping_sub(self.full(now_us)).cast_signed()
+    }
+
+    /// How long a word stays readable without being looked after.
+    pub(super) fn span_us(&self) -> u64 {
+        SPAN_UNITS / self.scale
+    }
+
+    #[inline]
+    fn window(&self, ahead: i64, now_us: u64) -> State {
+        if ahead <= 0 {
+            return State::new(0, 0);
+        }
+        let ahead = ahead.unsigned_abs();
+        // The scale of a window is a power of two.
+        let count = ahead & (self.scale - 1);
+        State::new(count, now_us + (ahead >> self.scale.trailing_zeros()))
+    }
+
+    #[inline]
+    fn word(&self, owed: u64, at_us: u64) -> u64 {
+        at_us.wrapping_mul(self.scale).wrapping_add(owed)
+    }
+}
