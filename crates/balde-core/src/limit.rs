@@ -298,7 +298,14 @@ impl Limit {
     /// decision: words from anywhere else make a limit that answers nonsense.
     #[inline]
     pub const fn from_words(words: [u64; 6]) -> Self {
-        let [capacity, debt_max, period_us, token_units, refill_units, tags] = words;
+        let [
+            capacity,
+            debt_max,
+            period_us,
+            token_units,
+            refill_units,
+            tags,
+        ] = words;
         Self {
             capacity,
             debt_max,

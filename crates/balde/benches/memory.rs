@@ -55,7 +55,14 @@ fn main() {
         let subjects = Subjects::new(&set.keys);
         for threads in [1, 2] {
             let times = measure(&subjects, &set, threads, rounds, checks);
-            let [floor, floor_cached, balde, balde_cached, governor, limitador] = times;
+            let [
+                floor,
+                floor_cached,
+                balde,
+                balde_cached,
+                governor,
+                limitador,
+            ] = times;
             speed.row(&[
                 set.name.to_owned(),
                 threads.to_string(),
@@ -141,7 +148,9 @@ fn order(count: u32, is_zipf: bool) -> Vec<u32> {
             u32::try_from(random.next() % u64::from(count)).unwrap_or(0)
         }
     };
-    (0..1 << 20).map(|_| pick(&mut random).min(count - 1)).collect()
+    (0..1 << 20)
+        .map(|_| pick(&mut random).min(count - 1))
+        .collect()
 }
 
 /// xorshift64*: good enough to pick keys.
@@ -236,9 +245,9 @@ impl Limitador {
 
     fn check(&self, key: &str) -> bool {
         let values = StdHashMap::from([("user_id".to_owned(), key.to_owned())]);
-        let checked = self
-            .limiter
-            .check_rate_limited_and_update(&self.namespace, &values.into(), 1);
+        let checked =
+            self.limiter
+                .check_rate_limited_and_update(&self.namespace, &values.into(), 1);
         checked.is_ok_and(|result| !result.limited)
     }
 }

@@ -104,7 +104,9 @@ impl ManualClock {
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         let step = |now_us: u64| Some(now_us.saturating_add(whole_us(by)));
-        let _always_moves = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
+        let _always_moves = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
     }
 
     /// Tells the clock the time. An earlier time than it shows has no effect.

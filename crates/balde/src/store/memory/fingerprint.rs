@@ -11,8 +11,14 @@
 //! from. A general keyed hash of 128 bits (`SipHash`-1-3) would do as well and take three times as
 //! long, which is most of the price of a check.
 
-use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+
+#[cfg(not(balde_loom))]
+use std::collections::hash_map::RandomState;
+
+/// Loom replays a story again and again and needs it to be the same each time.
+#[cfg(balde_loom)]
+type RandomState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
 /// Keys up to this length, whole words and the tail, take the fast path.
 const SHORT_BYTES_MAX: usize = 64;
@@ -36,7 +42,7 @@ impl Fingerprints {
     pub(super) fn new() -> Self {
         // The standard library seeds this from the system's random source; its SipHash spreads
         // that seed over as many words as are needed here.
-        let source = RandomState::new();
+        let source = RandomState::default();
         let mut drawn = 0_u64;
         let mut draw = || {
             drawn += 2;
@@ -46,7 +52,7 @@ impl Fingerprints {
         Self {
             offsets: [draw(), draw()],
             multipliers: std::array::from_fn(|_| [draw(), draw()]),
-            long: [RandomState::new(), RandomState::new()],
+            long: [RandomState::default(), RandomState::default()],
         }
     }
 
@@ -74,10 +80,7 @@ impl Fingerprints {
         // The length in the top byte of the last word tells keys apart that differ in trailing
         // zeros; the tail has at most seven bytes, so that byte is free.
         let length = (key.len() as u64) << 56;
-        add(
-            self.multipliers[words.len()],
-            tail_word(key, tail) | length,
-        );
+        add(self.multipliers[words.len()], tail_word(key, tail) | length);
         [a, b].map(high)
     }
 }
@@ -97,13 +100,16 @@ fn tail_word(key: &[u8], tail: &[u8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the upper half is what is wanted")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the upper half is what is wanted"
+)]
 #[inline]
 fn high(sum: u128) -> u64 {
     (sum >> 64) as u64
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(balde_loom)))]
 mod tests {
     use std::collections::HashSet;
 

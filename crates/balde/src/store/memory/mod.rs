@@ -20,8 +20,8 @@ pub use table::MemoryStats;
 pub(crate) use table::{KEYS_MAX_MAX, Table};
 pub(crate) use together::{Part, run_all};
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(balde_loom)))]
 mod tests;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, balde_loom))]
 mod loom_tests;

@@ -287,7 +287,9 @@ impl<'s> Locked<'s> {
         for at in 0..self.slots().len() {
             if self.is_taken(at) {
                 let key = fingerprint(&self.slots()[at]);
-                let word = self.clear(at).wrapping_sub(offset(key, self.shape.generation));
+                let word = self
+                    .clear(at)
+                    .wrapping_sub(offset(key, self.shape.generation));
                 kept.extend(rule(word).map(|word| (key, word)));
             }
         }
@@ -374,7 +376,10 @@ impl Shape {
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "each half is taken on purpose")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "each half is taken on purpose"
+    )]
     fn of_word(word: u64) -> Self {
         Self {
             slots: (word >> 32) as u32,
@@ -385,7 +390,10 @@ impl Shape {
 
 /// Scales 32 random bits to `0..range`.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the result is below the range")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the result is below the range"
+)]
 pub(super) fn scaled(bits: u64, range: u64) -> usize {
     ((bits * range) >> 32) as usize
 }

@@ -1,33 +1,33 @@
 //! The atomics and locks of the memory store: the real ones, or loom's when its models run.
 
-#[cfg(not(loom))]
+#[cfg(not(balde_loom))]
 pub(super) use parking_lot::{Mutex, MutexGuard};
-#[cfg(not(loom))]
+#[cfg(not(balde_loom))]
 pub(super) use std::sync::{
     OnceLock,
     atomic::{AtomicU64, Ordering, fence},
 };
 
-#[cfg(loom)]
+#[cfg(balde_loom)]
 pub(super) use self::model::{Mutex, MutexGuard, OnceLock};
-#[cfg(loom)]
+#[cfg(balde_loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Slots that are all empty. Zeroed pages come from the system untouched, so the part of a region
 /// that is not used yet takes no memory.
-#[cfg(not(loom))]
+#[cfg(not(balde_loom))]
 pub(super) fn empty_slots(len: usize) -> Box<[[AtomicU64; 3]]> {
     bytemuck::zeroed_slice_box(len)
 }
 
-#[cfg(loom)]
+#[cfg(balde_loom)]
 pub(super) fn empty_slots(len: usize) -> Box<[[AtomicU64; 3]]> {
     (0..len)
         .map(|_| [const { 0 }; 3].map(AtomicU64::new))
         .collect()
 }
 
-#[cfg(loom)]
+#[cfg(balde_loom)]
 mod model {
     pub(crate) use loom::sync::MutexGuard;
 

@@ -348,12 +348,7 @@ impl Table {
 /// Decides on a bucket that was found, and puts the outcome in its place. Nothing when somebody
 /// else changed it meanwhile.
 #[inline]
-fn settle(
-    packing: &Packing,
-    found: &Found<'_>,
-    command: Command,
-    now_us: u64,
-) -> Option<Decision> {
+fn settle(packing: &Packing, found: &Found<'_>, command: Command, now_us: u64) -> Option<Decision> {
     let standing = packing.standing(found.word(), now_us);
     let decision = packing.limit.decide(standing, command);
     let is_settled = if decision.owed() == decision.owed_before() {

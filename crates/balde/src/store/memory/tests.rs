@@ -221,7 +221,11 @@ fn threads_on_one_key_take_exactly_what_is_there() {
                 });
             }
         });
-        assert_eq!(granted.into_inner(), limit.capacity().min(200_000), "{text}");
+        assert_eq!(
+            granted.into_inner(),
+            limit.capacity().min(200_000),
+            "{text}"
+        );
     }
 }
 
@@ -344,7 +348,11 @@ fn the_bucket_nearest_to_full_goes_first() {
     }
     // Each new key is emptier than all before it, so the fullest of the old ones goes.
     for newcomer in 0..50_u64 {
-        table.run(&(1_000 + newcomer).to_le_bytes(), Command::Take { n: 150 }, 0);
+        table.run(
+            &(1_000 + newcomer).to_le_bytes(),
+            Command::Take { n: 150 },
+            0,
+        );
         let gone = table.run(&newcomer.to_le_bytes(), Command::Peek, 0);
         assert_eq!(gone.level(), 200, "key {newcomer} went and is fresh");
         let next = table.run(&(newcomer + 1).to_le_bytes(), Command::Peek, 0);
@@ -367,7 +375,9 @@ fn full_buckets_are_forgotten_before_live_ones() {
     }
     assert_eq!(table.stats().evicted_total, 0);
     for key in 500..1_000_u32 {
-        let level = table.run(&key.to_le_bytes(), Command::Peek, 1_000_000).level();
+        let level = table
+            .run(&key.to_le_bytes(), Command::Peek, 1_000_000)
+            .level();
         assert_eq!(level, 1);
     }
 }
@@ -377,17 +387,29 @@ fn a_bucket_left_alone_for_ages_is_full_however_fine_the_rate() {
     // At this rate a word wraps around within hours.
     let fine = limit("1000000007/s burst 1000");
     let hour_us = 3_600_000_000;
-    for idle_us in [1, hour_us, 5 * hour_us, 24 * hour_us, 9_000 * hour_us, 1 << 52] {
+    for idle_us in [
+        1,
+        hour_us,
+        5 * hour_us,
+        24 * hour_us,
+        9_000 * hour_us,
+        1 << 52,
+    ] {
         for keys in [1, 3_000_u32] {
             let start_us = 1_700_000_000_000_000;
             let table = Table::new(fine, 10_000, start_us);
             for key in 0..keys {
-                table.run(&key.to_le_bytes(), Command::Charge { n: 1_000_000 }, start_us);
+                table.run(
+                    &key.to_le_bytes(),
+                    Command::Charge { n: 1_000_000 },
+                    start_us,
+                );
             }
             let now_us = start_us + idle_us;
             let expected = fine
                 .apply(
-                    fine.apply(None, Command::Charge { n: 1_000_000 }, start_us).state(),
+                    fine.apply(None, Command::Charge { n: 1_000_000 }, start_us)
+                        .state(),
                     Command::Peek,
                     now_us,
                 )

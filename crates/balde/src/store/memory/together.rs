@@ -120,10 +120,18 @@ impl<'a> Bucket<'a> {
             self.state
         } else {
             // Refused as a whole; a bucket that starts empty begins to fill all the same.
-            self.limit.apply(None, Command::Take { n: 0 }, self.now_us).state()
+            self.limit
+                .apply(None, Command::Take { n: 0 }, self.now_us)
+                .state()
         };
         if let Some(state) = state {
-            table.add(locked, &packing, self.key, packing.pack_state(state), self.now_us);
+            table.add(
+                locked,
+                &packing,
+                self.key,
+                packing.pack_state(state),
+                self.now_us,
+            );
         }
     }
 }
