@@ -171,3 +171,13 @@ fn a_bucket_that_starts_empty_fills_from_its_first_touch() {
     assert!(!key.take(1, start_us + 99_999).is_allowed());
     assert!(key.take(1, start_us + 100_000).is_allowed());
 }
+
+#[test]
+fn a_window_whose_tokens_were_all_given_back_is_no_window() {
+    let mut key = Key::new("3/min window");
+    assert_eq!(key.take(2, 1_000).at_us(), 1_000 + MINUTE_US);
+    let emptied = key.run(Command::Credit { n: 2 }, 2_000);
+    assert_eq!((emptied.at_us(), emptied.state()), (0, None));
+    // So the next request is a first request.
+    assert_eq!(key.take(1, 3_000).at_us(), 3_000 + MINUTE_US);
+}

@@ -50,6 +50,12 @@ proptest! {
     }
 }
 
+#[test]
+fn a_column_counts_characters_and_not_bytes() {
+    let error = "10/µs please".parse::<Limit>().unwrap_err();
+    assert_eq!(error.column(), 7, "{error}");
+}
+
 fn limits() -> impl Strategy<Value = Limit> {
     let size = || prop_oneof![1..=5_u64, 1..=10_000_u64, 1..=EXACT_MAX];
     let unit_us = prop::sample::select(vec![
