@@ -1,0 +1,77 @@
+//! Law 2: the promised time is the time. Not a microsecond too long, which would idle a caller;
+//! not one too short, which would send it back twice.
+
+use balde_core::{Command, Wait};
+use proptest::prelude::*;
+
+use crate::cases;
+use crate::random::any_story;
+
+proptest! {
+    #![proptest_config(cases(5_000))]
+
+    #[test]
+    fn law_2_waiting_exactly_the_promised_time_passes_and_one_microsecond_less_does_not(
+        story in any_story()
+    ) {
+        story.tell(|_, decision| {
+            let limit = decision.limit();
+            let retry = |us| limit.apply(decision.state(), decision.command(), us);
+            match decision.wait() {
+                Wait::None => assert!(decision.is_allowed()),
+                Wait::Us(us) => {
+                    assert!(!decision.is_allowed());
+                    let now_us = decision.now_us();
+                    assert!(retry(now_us + us).is_allowed(), "{decision:?}");
+                    let early = retry(now_us + us - 1);
+                    assert!(!early.is_allowed(), "{decision:?}");
+                    assert_eq!(early.wait(), Wait::Us(1));
+                }
+                Wait::Never => {
+                    let Command::Take { n } = decision.command() else {
+                        panic!("only a take can ask too much: {decision:?}");
+                    };
+                    assert!(n > limit.capacity());
+                    let full_us = decision.now_us() + decision.full_after_us();
+                    assert_eq!(retry(full_us).wait(), Wait::Never);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn law_2_a_bucket_is_full_exactly_when_it_said(story in any_story()) {
+        story.tell(|_, decision| {
+            let peek = |us| decision.limit().apply(decision.state(), Command::Peek, us);
+            let full_us = decision.now_us() + decision.full_after_us();
+            if decision.full_after_us() == 0 {
+                assert_eq!(decision.owed(), 0);
+                return;
+            }
+            assert_eq!(peek(full_us).owed(), 0, "{decision:?}");
+            let early = peek(full_us - 1);
+            assert_ne!(early.owed(), 0, "{decision:?}");
+            assert_eq!(early.full_after_us(), 1);
+        });
+    }
+
+    /// In debt, a single token is promised as exactly as anywhere else.
+    #[test]
+    fn law_2_a_way_out_of_debt_is_exact(story in any_story(), n in 1..=100_u64) {
+        story.tell(|state, decision| {
+            let limit = decision.limit();
+            let charged = limit.apply(state, Command::Charge { n: limit.capacity() + n }, decision.now_us());
+            for command in [Command::Take { n: 0 }, Command::Take { n: 1 }, Command::TakeUpTo { n: 9 }] {
+                let refused = limit.apply(charged.state(), command, decision.now_us());
+                let Some(us) = refused.retry_after_us() else {
+                    // An empty bucket without room for debt still grants nothing, as asked.
+                    assert!(charged.level() == 0 && command == Command::Take { n: 0 });
+                    continue;
+                };
+                let retry_us = decision.now_us() + us;
+                assert!(limit.apply(refused.state(), command, retry_us).is_allowed());
+                assert!(!limit.apply(refused.state(), command, retry_us - 1).is_allowed());
+            }
+        });
+    }
+}
