@@ -49,6 +49,49 @@ impl Decision {
         }
     }
 
+    /// The decision that a store took elsewhere, such as in a script beside the data.
+    ///
+    /// `before` and `after` are units below full, `at_us` is the moment `after` belongs to (for a
+    /// fixed window its end). Nothing, if no decision on `command` under `limit` could read like
+    /// that: more owed than the limit allows, a command refused that would have passed, or one
+    /// refused that cannot be.
+    pub fn from_parts(
+        limit: &Limit,
+        command: Command,
+        is_allowed: bool,
+        before: u64,
+        after: u64,
+        at_us: u64,
+        now_us: u64,
+    ) -> Option<Self> {
+        if before > limit.owed_max() || after > limit.owed_max() {
+            return None;
+        }
+        if !is_allowed {
+            // Waits are worked out from this.
+            let is_over = |n: u64| {
+                n > limit.capacity() || before + n * limit.token_units() > limit.capacity_units()
+            };
+            let may_refuse = match command {
+                Command::Take { n } => is_over(n),
+                Command::TakeUpTo { n } => n > 0 && is_over(1),
+                _ => false,
+            };
+            if !may_refuse || after != before {
+                return None;
+            }
+        }
+        Some(Self {
+            limit: *limit,
+            command,
+            is_allowed,
+            before,
+            after,
+            at_us,
+            now_us,
+        })
+    }
+
     /// Whether the command passed. A command that did not pass changed nothing.
     #[inline]
     pub const fn is_allowed(&self) -> bool {

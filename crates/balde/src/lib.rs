@@ -1,1 +1,3 @@
-//! x
+//! Exact rate limiting.
+
+pub mod store;

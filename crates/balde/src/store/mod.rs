@@ -1,0 +1,4 @@
+//! Where buckets are kept.
+
+#[cfg(feature = "redis")]
+pub mod redis;
