@@ -285,7 +285,8 @@ for pass = 1, 2 do
 
     if op ~= 0 then
       has_writes = true
-      has_news = has_news or is_new
+      -- A key that comes again may be new only without what came before it: the second pass will see.
+      has_news = has_news or is_new or (k > 1 and kept[key] ~= nil)
       if (pass == 1 and passed == 1) or (pass == 2 and is_new) then
         local value, ms = false, nil
         if after > 0 or starts_empty then
