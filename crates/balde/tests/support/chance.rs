@@ -8,10 +8,8 @@ use fastrand::Rng;
 
 /// A number from 1 to `most`, with every order of magnitude equally likely.
 fn magnitude(random: &mut Rng, most: u64) -> u64 {
-    let bits = random.u32(0..=most.ilog2());
-    random
-        .u64(1 << bits..=1 << bits | (1_u64 << bits) - 1)
-        .min(most)
+    let least = 1 << random.u32(0..=most.ilog2());
+    random.u64(least..=least + (least - 1)).min(most)
 }
 
 pub(crate) fn limit(random: &mut Rng) -> Limit {
