@@ -49,6 +49,10 @@ fn the_script_and_the_core_agree() {
             .map(|lane| lane.next_call(&mut random))
             .collect();
         for (lane, call) in lanes.iter().zip(&calls) {
+            if let Some((bucket, limit, state)) = call.planted {
+                let stored = stored(&limit, as_double(state.owed()), as_double(state.at_us()));
+                pipeline.set(&lane.keys[bucket], stored).ignore();
+            }
             pipeline.add_command(call.command(&sha, lane));
             pipeline.cmd("MGET").arg(&lane.keys);
             pipeline.cmd("PTTL").arg(&lane.keys[call.steps[0].bucket]);
@@ -124,6 +128,8 @@ struct Call {
     steps: Vec<Step>,
     now_us: u64,
     operation: Option<String>,
+    /// A state that somebody else put into a bucket before.
+    planted: Option<(usize, Limit, State)>,
 }
 
 impl Call {
@@ -166,6 +172,7 @@ impl Lane {
                 steps,
                 now_us,
                 operation: Some(key),
+                planted: None,
             };
         }
         let count = [1, 1, 1, 1, 1, 2, 2, 3, 4][random.usize(..9)];
@@ -191,10 +198,19 @@ impl Lane {
             self.operations += 1;
             format!("{{{}}}:op:{}", self.id, self.operations)
         });
+        // The script would not have left every state that the core understands.
+        let planted = (random.u8(..32) == 0).then(|| {
+            let bucket = random.usize(..BUCKETS);
+            let limit = self.limits[bucket];
+            let state = chance::state(random, &limit, now_us);
+            self.kept[bucket] = Some((limit, state));
+            (bucket, limit, state)
+        });
         Call {
             steps,
             now_us,
             operation,
+            planted,
         }
     }
 
@@ -374,18 +390,17 @@ fn what_is_not_a_bucket_is_an_error_and_stays_what_it_is() {
     let limit: Limit = "10/s".parse().unwrap();
     let other: Limit = "11/s".parse().unwrap();
     let step = script::Step::new(limit, LimitBlob::new(&limit), Command::Take { n: 1 });
-    let bucket = |limit: &Limit, owed: f64, at: f64| {
-        let blob = LimitBlob::new(limit);
-        [blob.as_bytes(), &owed.to_le_bytes(), &at.to_le_bytes()].concat()
-    };
     let mut foreign = vec![b"42".to_vec(), b"".to_vec(), vec![b'x'; 61]];
+    let mut other_version = stored(&limit, 1.0, 1.0);
+    other_version[3] = b'2';
+    foreign.push(other_version);
     for limit in [&limit, &other] {
-        foreign.push(bucket(limit, f64::NAN, 0.0));
-        foreign.push(bucket(limit, -1.0, 0.0));
-        foreign.push(bucket(limit, 1e300, 0.0));
-        foreign.push(bucket(limit, 1.0, f64::NAN));
-        foreign.push(bucket(limit, 1.0, -1.0));
-        foreign.push(bucket(limit, 1.0, 1e300));
+        foreign.push(stored(limit, f64::NAN, 0.0));
+        foreign.push(stored(limit, -1.0, 0.0));
+        foreign.push(stored(limit, 1e300, 0.0));
+        foreign.push(stored(limit, 1.0, f64::NAN));
+        foreign.push(stored(limit, 1.0, -1.0));
+        foreign.push(stored(limit, 1.0, 1e300));
     }
     for value in &foreign {
         let _: () = connection.set("foreign", value).unwrap();
@@ -446,6 +461,17 @@ fn evalsha(sha: &str, keys: &[&str], args: &[Vec<u8>]) -> Cmd {
     let mut command = redis::cmd("EVALSHA");
     command.arg(sha).arg(keys.len()).arg(keys).arg(args);
     command
+}
+
+/// A bucket as the script keeps it.
+fn stored(limit: &Limit, owed: f64, at: f64) -> Vec<u8> {
+    let blob = LimitBlob::new(limit);
+    [blob.as_bytes(), &owed.to_le_bytes(), &at.to_le_bytes()].concat()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "at most 2^53")]
+fn as_double(number: u64) -> f64 {
+    number as f64
 }
 
 fn script_steps(steps: &[Step]) -> Vec<script::Step> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use balde::store::redis::script::NOW_MAX_US;
-use balde_core::{Command, Decision, EXACT_MAX, Limit, Strategy};
+use balde_core::{Command, Decision, EXACT_MAX, Limit, State, Strategy};
 use fastrand::Rng;
 
 /// A number from 1 to `most`, with every order of magnitude equally likely.
@@ -117,6 +117,24 @@ fn tokens(random: &mut Rng, limit: &Limit) -> u64 {
         11 => magnitude(random, capacity),
         _ => 1,
     }
+}
+
+/// Any state, around the present and within what the arithmetic has room for.
+pub(crate) fn state(random: &mut Rng, limit: &Limit, now_us: u64) -> State {
+    let owed = match random.u8(..4) {
+        0 => random.u64(0..=limit.capacity_units()),
+        1 => limit.owed_max(),
+        2 => (limit.owed_max() + 1).min(EXACT_MAX),
+        _ => magnitude(random, EXACT_MAX),
+    };
+    let away_us = random.u64(0..=limit.period_us());
+    let at_us = match random.u8(..4) {
+        0 => now_us,
+        1 => now_us.saturating_sub(away_us),
+        2 => now_us + away_us,
+        _ => magnitude(random, 1 << 53),
+    };
+    State::new(owed, at_us)
 }
 
 /// The next moment, given what was decided at the last one.

@@ -22,8 +22,7 @@
 --               ERR (a malformed call). Every error comes before the first write.
 --
 -- A bucket is one string, 61 bytes: the limit it was written under, owed, at. That the limit did not
--- change is then one comparison of strings, and when it did, the old one is at hand. Of a token bucket
--- `at` is a moment as its limit ticks: for stepwise refill a multiple of the period.
+-- change is then one comparison of strings, and when it did, the old one is at hand.
 --
 -- The laws it keeps (numbers as in the design; balde-core is the oracle, tests/differential.rs the
 -- proof):
@@ -45,9 +44,8 @@
 --     anything owed, and the bucket is full either way;
 --   * a % b is a - floor(a / b) * b in Lua 5.1. For whole a, b with a <= 2^53 the quotient lies at
 --     least 1 / b from the next whole number, which is more than half a step between doubles there:
---     it is never rounded onto it, floor is the true one, and the product is at most a.
---
--- ceil(a / b) is exact for the same reason.
+--     it is never rounded onto it, floor is the true one, and the product is at most a. ceil(a / b)
+--     is exact for the same reason.
 --
 -- Speed. Lua makes tables and closures anew in every call, and each costs more than the arithmetic of
 -- a bucket. So a bucket lives in locals, one command needs no table, and what only another limit
@@ -101,7 +99,7 @@ local function change(old, new, owed, at, now)
   else
     local tick = now
     if strategy_old == 1 then
-      tick = now - now % period_old
+      at, tick = at - at % period_old, now - now % period_old
     end
     if tick > at then
       owed, at = max(owed - (tick - at) * refill, 0), tick
@@ -223,12 +221,17 @@ for pass = 1, 2 do
         if at <= now or before == 0 then
           before, at = 0, 0
         end
-      elseif tick > at then
-        before = before - (tick - at) * refill
-        if before < 0 then
-          before = 0
+      else
+        if strategy == 1 then
+          at = at - at % period
         end
-        at = tick
+        if tick > at then
+          before = before - (tick - at) * refill
+          if before < 0 then
+            before = 0
+          end
+          at = tick
+        end
       end
     end
 
