@@ -55,6 +55,20 @@ impl Decision {
     /// fixed window its end). Nothing, if no decision on `command` under `limit` could read like
     /// that: more owed than the limit allows, a command refused that would have passed, or one
     /// refused that cannot be.
+    ///
+    /// ```
+    /// use balde_core::{Command, Decision, Limit};
+    ///
+    /// let limit: Limit = "10/s".parse()?;
+    /// let take = Command::Take { n: 4 };
+    /// let here = limit.apply(None, take, 77);
+    /// let there = Decision::from_parts(&limit, take, true, 0, 4 * limit.token_units(), 77, 77);
+    /// assert_eq!(there, Some(here));
+    ///
+    /// // There was enough, so nobody can have refused.
+    /// assert_eq!(Decision::from_parts(&limit, take, false, 0, 0, 77, 77), None);
+    /// # Ok::<(), balde_core::ParseLimitError>(())
+    /// ```
     pub fn from_parts(
         limit: &Limit,
         command: Command,
