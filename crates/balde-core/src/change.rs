@@ -40,7 +40,8 @@ impl Limit {
             }
             (_, Strategy::FixedWindow) => now_us.saturating_add(new.period_us()),
             (Strategy::FixedWindow, _) => new.tick(now_us),
-            // `at` is behind neither the state nor now, so no time is refilled twice.
+            // Behind neither the state nor now: time that has been refilled is not refilled again,
+            // except that a stepwise limit brings a whole step at the end of the period it begins in.
             _ => new.tick(standing.at_us.max(now_us)),
         };
         Some(State::new(owed, at_us))
@@ -59,4 +60,25 @@ fn convert(units: u64, old: &Limit, new: &Limit) -> u64 {
     let scaled = u128::from(units) * u128::from(new.token_units());
     let exact = scaled.div_ceil(u128::from(old.token_units()));
     u64::try_from(exact).map_or(new.owed_max(), |units| units.min(new.owed_max()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Command;
+
+    #[test]
+    fn it_does_not_matter_whether_a_full_bucket_was_forgotten_before_the_change() {
+        let limits: [Limit; 2] = ["10/s burst 5", "3/s burst 5 empty"].map(|t| t.parse().unwrap());
+        let [full, empty] = limits;
+        let taken = full.apply(None, Command::Take { n: 5 }, 0).state();
+        // A second later the bucket is full again: kept or not, it is as good as untouched.
+        assert_eq!(full.change_to(&empty, taken, 1_000_000), None);
+        assert_eq!(full.change_to(&empty, None, 1_000_000), None);
+        // One that started empty and has filled keeps its tokens under the same kind of limit.
+        let touched = empty.apply(None, Command::Take { n: 1 }, 0).state();
+        let other = empty.with_capacity(4).unwrap();
+        let kept = empty.change_to(&other, touched, 10_000_000);
+        assert_eq!(other.apply(kept, Command::Peek, 10_000_000).level(), 4);
+    }
 }

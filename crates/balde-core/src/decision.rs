@@ -49,6 +49,63 @@ impl Decision {
         }
     }
 
+    /// The decision that a store took elsewhere, such as in a script beside the data.
+    ///
+    /// `before` and `after` are units below full, `at_us` is the moment `after` belongs to (for a
+    /// fixed window its end). Nothing, if no decision on `command` under `limit` could read like
+    /// that: more owed than the limit allows, a command refused that would have passed, or one
+    /// refused that cannot be.
+    ///
+    /// ```
+    /// use balde_core::{Command, Decision, Limit};
+    ///
+    /// let limit: Limit = "10/s".parse()?;
+    /// let take = Command::Take { n: 4 };
+    /// let here = limit.apply(None, take, 77);
+    /// let there = Decision::from_parts(&limit, take, true, 0, 4 * limit.token_units(), 77, 77);
+    /// assert_eq!(there, Some(here));
+    ///
+    /// // There was enough, so nobody can have refused.
+    /// assert_eq!(Decision::from_parts(&limit, take, false, 0, 0, 77, 77), None);
+    /// # Ok::<(), balde_core::ParseLimitError>(())
+    /// ```
+    pub fn from_parts(
+        limit: &Limit,
+        command: Command,
+        is_allowed: bool,
+        before: u64,
+        after: u64,
+        at_us: u64,
+        now_us: u64,
+    ) -> Option<Self> {
+        if before > limit.owed_max() || after > limit.owed_max() {
+            return None;
+        }
+        if !is_allowed {
+            // Waits are worked out from this.
+            let is_over = |n: u64| {
+                n > limit.capacity() || before + n * limit.token_units() > limit.capacity_units()
+            };
+            let may_refuse = match command {
+                Command::Take { n } => is_over(n),
+                Command::TakeUpTo { n } => n > 0 && is_over(1),
+                _ => false,
+            };
+            if !may_refuse || after != before {
+                return None;
+            }
+        }
+        Some(Self {
+            limit: *limit,
+            command,
+            is_allowed,
+            before,
+            after,
+            at_us,
+            now_us,
+        })
+    }
+
     /// Whether the command passed. A command that did not pass changed nothing.
     #[inline]
     pub const fn is_allowed(&self) -> bool {

@@ -75,6 +75,18 @@ impl Limit {
         Self::make(Strategy::Continuous, tokens, micros(period)?, tokens, None)
     }
 
+    /// [`bucket`](Limit::bucket) with room for `capacity` tokens from the start: for rates so fine
+    /// that a bucket of a whole period's refill could not be counted exactly.
+    pub fn bucket_of(capacity: u64, tokens: u64, period: Duration) -> Result<Self, LimitError> {
+        Self::make(
+            Strategy::Continuous,
+            tokens,
+            micros(period)?,
+            capacity,
+            None,
+        )
+    }
+
     /// At most `tokens` in each `window`, which opens with a key's first token.
     pub fn window(tokens: u64, window: Duration) -> Result<Self, LimitError> {
         Self::make(Strategy::FixedWindow, tokens, micros(window)?, tokens, None)

@@ -19,7 +19,8 @@ mod decision;
 mod error;
 mod joint;
 mod limiter;
-mod store;
+#[doc(hidden)]
+pub mod store;
 
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use builder::{Builder, KEYS_MAX_DEFAULT};

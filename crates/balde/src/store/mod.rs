@@ -1,3 +1,5 @@
-//! Where buckets live.
+//! Where buckets are kept.
 
 pub(crate) mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;

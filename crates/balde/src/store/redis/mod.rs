@@ -1,0 +1,3 @@
+//! Buckets in Redis, shared by processes.
+
+pub mod script;

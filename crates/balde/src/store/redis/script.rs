@@ -1,0 +1,505 @@
+//! How a call to the script is written and its reply is read. Pure: nothing here connects.
+//!
+//! The script's header says what it keeps and why; this is the other half of its protocol. Numbers
+//! travel as doubles, because they are what Lua counts with: every one of them is whole and at most
+//! 2^53, so nothing is lost, and whatever is not is refused here.
+
+use core::fmt;
+
+use balde_core::{Command, Decision, EXACT_MAX, Limit, Start, State, Strategy};
+
+/// The text of the script, for `EVALSHA` and `SCRIPT LOAD`.
+pub const DECIDE: &str = include_str!("decide.lua");
+
+/// The latest moment a caller may pass for now, in microseconds: 142 years after its epoch. A window
+/// that opens then ends by 2^53.
+pub const NOW_MAX_US: u64 = EXACT_MAX;
+
+/// The largest whole number up to which every one is a double.
+const WHOLE_MAX: u64 = 1 << 53;
+
+const MAGIC: &[u8; 4] = b"bld1";
+const LIMIT_BYTES: usize = 45;
+const COMMAND_BYTES: usize = 9;
+const HEADER_BYTES: usize = 16;
+const STATE_BYTES: usize = LIMIT_BYTES + 16;
+const NOW_BYTES: usize = 8;
+const DECISION_BYTES: usize = 25;
+
+/// A limit as the script reads it. It is the same for every call under one limit, so keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LimitBlob([u8; LIMIT_BYTES]);
+
+impl LimitBlob {
+    /// Writes `limit` down.
+    pub fn new(limit: &Limit) -> Self {
+        let strategy = match limit.strategy() {
+            Strategy::Continuous => 0,
+            Strategy::Stepwise => 1,
+            Strategy::FixedWindow => 2,
+        };
+        let start = match limit.start() {
+            Start::Full => 0,
+            Start::Empty => 4,
+        };
+        let mut bytes = [0; LIMIT_BYTES];
+        bytes[..4].copy_from_slice(MAGIC);
+        bytes[4] = strategy + start;
+        let numbers = [
+            limit.refill_units(),
+            limit.capacity_units(),
+            limit.owed_max(),
+            limit.token_units(),
+            limit.period_us(),
+        ];
+        write_doubles(&mut bytes[5..], &numbers);
+        Self(bytes)
+    }
+
+    /// The argument.
+    pub const fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A command as the script reads it, in the units of its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CommandBlob([u8; COMMAND_BYTES]);
+
+impl CommandBlob {
+    /// Writes `command` down for a bucket under `limit`.
+    pub fn new(limit: &Limit, command: Command) -> Self {
+        let token = limit.token_units();
+        // More tokens than a bucket can move mean exactly as many, as in the core.
+        let units = |n: u64| n.min(limit.capacity() + limit.debt_max()) * token;
+        let (operation, amount) = match command {
+            Command::Peek => (0, 0),
+            // What never fits must not be cut down to what does.
+            Command::Take { n } if n > limit.capacity() => (1, WHOLE_MAX),
+            Command::Take { n } => (1, n * token),
+            Command::TakeUpTo { n } => (2, n.min(limit.capacity())),
+            Command::Charge { n } => (3, units(n)),
+            Command::Credit { n } => (4, units(n)),
+            Command::SetLevel { .. } => (5, limit.decide(limit.fresh(0), command).owed()),
+        };
+        let mut bytes = [operation; COMMAND_BYTES];
+        write_doubles(&mut bytes[1..], &[amount]);
+        Self(bytes)
+    }
+
+    /// The argument.
+    pub const fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// One command on one bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    limit: Limit,
+    limit_blob: LimitBlob,
+    command: Command,
+}
+
+impl Step {
+    /// `command` on a bucket under `limit`, which somebody has written down already.
+    pub const fn new(limit: Limit, limit_blob: LimitBlob, command: Command) -> Self {
+        Self {
+            limit,
+            limit_blob,
+            command,
+        }
+    }
+}
+
+/// What goes with a call, apart from its steps. The default is the server's clock and no operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    now_us: Option<u64>,
+    reply_ttl_ms: Option<u64>,
+}
+
+impl Header {
+    /// The call happens at `now_us` and not when the server's clock says: for tests, and for time
+    /// that is not the world's. Nothing beyond [`NOW_MAX_US`].
+    pub fn at(self, now_us: u64) -> Option<Self> {
+        (now_us <= NOW_MAX_US).then_some(Self {
+            now_us: Some(now_us),
+            ..self
+        })
+    }
+
+    /// The call has an operation's key behind those of its buckets. Once it has passed, its reply is
+    /// kept there for so long, and until then a repetition gets it again and does nothing.
+    pub fn with_operation(self, reply_ttl_ms: u64) -> Self {
+        Self {
+            reply_ttl_ms: Some(reply_ttl_ms.clamp(1, EXACT_MAX)),
+            ..self
+        }
+    }
+
+    /// Whether a key of the operation has to follow those of the buckets.
+    pub const fn has_operation(&self) -> bool {
+        self.reply_ttl_ms.is_some()
+    }
+
+    /// The last argument of the call, where there is something to say.
+    pub fn encode(&self) -> Option<[u8; HEADER_BYTES]> {
+        if self.now_us.is_none() && self.reply_ttl_ms.is_none() {
+            return None;
+        }
+        let mut bytes = [0; HEADER_BYTES];
+        write_doubles(&mut bytes[8..], &[self.reply_ttl_ms.unwrap_or(0)]);
+        match self.now_us {
+            Some(now_us) => write_doubles(&mut bytes, &[now_us]),
+            None => bytes[..8].copy_from_slice(&(-1.0_f64).to_le_bytes()),
+        }
+        Some(bytes)
+    }
+}
+
+/// The arguments of a call, in the script's order.
+pub fn encode(steps: &[Step], header: Header) -> Vec<Vec<u8>> {
+    let mut args = Vec::with_capacity(steps.len() * 2 + 1);
+    for step in steps {
+        args.push(step.limit_blob.as_bytes().to_vec());
+        args.push(
+            CommandBlob::new(&step.limit, step.command)
+                .as_bytes()
+                .to_vec(),
+        );
+    }
+    args.extend(header.encode().map(Vec::from));
+    args
+}
+
+/// What the script answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The moment of the call, on the server's clock or the one that was passed.
+    pub now_us: u64,
+    /// One decision for each step, in their order. When one of them did not pass, none was applied,
+    /// and what the others say is what would have been.
+    pub decisions: Vec<Decision>,
+}
+
+/// Reads the reply to a call of these steps.
+pub fn decode(steps: &[Step], reply: &[u8]) -> Result<Reply, ReplyError> {
+    let Some((now, rest)) = reply.split_first_chunk::<NOW_BYTES>() else {
+        return Err(ReplyError::length(steps.len(), reply));
+    };
+    if rest.len() != steps.len() * DECISION_BYTES {
+        return Err(ReplyError::length(steps.len(), reply));
+    }
+    let now_us = whole(*now)?;
+    let decisions = steps
+        .iter()
+        .zip(rest.chunks_exact(DECISION_BYTES))
+        .map(|(step, bytes)| decode_decision(&step.limit, step.command, now_us, bytes))
+        .collect::<Result<_, _>>()?;
+    Ok(Reply { now_us, decisions })
+}
+
+/// [`decode`] for a call of one step, without a list.
+pub fn decode_one(limit: &Limit, command: Command, reply: &[u8]) -> Result<Decision, ReplyError> {
+    match reply.split_first_chunk::<NOW_BYTES>() {
+        Some((now, rest)) if rest.len() == DECISION_BYTES => {
+            decode_decision(limit, command, whole(*now)?, rest)
+        }
+        _ => Err(ReplyError::length(1, reply)),
+    }
+}
+
+/// Reads what the script keeps for a bucket, for inspection: the limit it was written under and its
+/// state.
+pub fn decode_state(stored: &[u8]) -> Result<(LimitBlob, State), ReplyError> {
+    let bytes: &[u8; STATE_BYTES] = stored.try_into().map_err(|_| ReplyError::Length {
+        expected: STATE_BYTES,
+        found: stored.len(),
+    })?;
+    let (limit, numbers) = bytes.split_at(LIMIT_BYTES);
+    let mut blob = [0; LIMIT_BYTES];
+    blob.copy_from_slice(limit);
+    let owed = whole(double_at(numbers, 0))?;
+    let at_us = whole(double_at(numbers, 8))?;
+    Ok((LimitBlob(blob), State::new(owed, at_us)))
+}
+
+/// A reply that the script cannot have given: something else answered, or a script of another
+/// version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReplyError {
+    /// Not as long as the call's reply must be.
+    Length {
+        /// Bytes there should be.
+        expected: usize,
+        /// Bytes there are.
+        found: usize,
+    },
+    /// Something that is not a whole number from 0 to 2^53.
+    NotWhole,
+    /// Neither passed nor refused.
+    NotVerdict {
+        /// The byte found.
+        found: u8,
+    },
+    /// Numbers that no decision on this command under this limit could have.
+    Impossible,
+}
+
+impl ReplyError {
+    const fn length(steps: usize, reply: &[u8]) -> Self {
+        Self::Length {
+            expected: NOW_BYTES + steps * DECISION_BYTES,
+            found: reply.len(),
+        }
+    }
+}
+
+impl fmt::Display for ReplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length { expected, found } => {
+                write!(f, "expected {expected} bytes and got {found}")
+            }
+            Self::NotWhole => f.write_str("a number is not a whole one from 0 to 2^53"),
+            Self::NotVerdict { found } => write!(f, "{found} is neither passed nor refused"),
+            Self::Impossible => f.write_str("no decision on this command reads like that"),
+        }
+    }
+}
+
+impl core::error::Error for ReplyError {}
+
+fn decode_decision(
+    limit: &Limit,
+    command: Command,
+    now_us: u64,
+    bytes: &[u8],
+) -> Result<Decision, ReplyError> {
+    let is_allowed = match bytes[0] {
+        0 => false,
+        1 => true,
+        found => return Err(ReplyError::NotVerdict { found }),
+    };
+    let before = whole(double_at(bytes, 1))?;
+    let after = whole(double_at(bytes, 9))?;
+    let at_us = whole(double_at(bytes, 17))?;
+    Decision::from_parts(limit, command, is_allowed, before, after, at_us, now_us)
+        .ok_or(ReplyError::Impossible)
+}
+
+fn double_at(bytes: &[u8], at: usize) -> [u8; 8] {
+    let mut double = [0; 8];
+    double.copy_from_slice(&bytes[at..at + 8]);
+    double
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "checked to be whole and within 2^53"
+)]
+fn whole(double: [u8; 8]) -> Result<u64, ReplyError> {
+    let number = f64::from_le_bytes(double);
+    if (0.0..=WHOLE_MAX as f64).contains(&number) && number.fract() == 0.0 {
+        Ok(number as u64)
+    } else {
+        Err(ReplyError::NotWhole)
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "limits, amounts and moments are at most 2^53"
+)]
+fn write_doubles(bytes: &mut [u8], numbers: &[u64]) {
+    for (bytes, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+        bytes.copy_from_slice(&(*number as f64).to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit() -> Limit {
+        "10/s burst 100 debt 20".parse().unwrap()
+    }
+
+    fn doubles(numbers: &[f64]) -> Vec<u8> {
+        numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
+    }
+
+    fn reply(now: f64, passed: u8, numbers: &[f64]) -> Vec<u8> {
+        [doubles(&[now]), vec![passed], doubles(numbers)].concat()
+    }
+
+    #[test]
+    fn a_limit_is_written_once_and_says_all_that_makes_it_different() {
+        let blob = LimitBlob::new(&limit());
+        let expected = [
+            b"bld1\0".to_vec(),
+            doubles(&[1.0, 10_000_000.0, 12_000_000.0, 100_000.0, 1_000_000.0]),
+        ]
+        .concat();
+        assert_eq!(blob.as_bytes(), expected);
+
+        let others = [
+            "10/s burst 100 debt 21",
+            "10/s burst 101 debt 20",
+            "20/2s burst 100 debt 20",
+            "10/s burst 100 debt 20 stepwise",
+            "10/s burst 100 debt 20 empty",
+            "100/10s window debt 20",
+        ];
+        let mut blobs: Vec<_> = others
+            .iter()
+            .map(|text| LimitBlob::new(&text.parse().unwrap()))
+            .collect();
+        blobs.push(blob);
+        for (i, one) in blobs.iter().enumerate() {
+            assert!(blobs[..i].iter().all(|other| other != one), "{i}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_cut_to_what_a_bucket_can_move_except_a_take() {
+        for (command, operation, amount) in [
+            (Command::Peek, 0, 0.0),
+            (Command::Take { n: 0 }, 1, 0.0),
+            (Command::Take { n: 100 }, 1, 1e7),
+            (Command::Take { n: 101 }, 1, 9_007_199_254_740_992.0),
+            (Command::Take { n: u64::MAX }, 1, 9_007_199_254_740_992.0),
+            (Command::TakeUpTo { n: 7 }, 2, 7.0),
+            (Command::TakeUpTo { n: u64::MAX }, 2, 100.0),
+            (Command::Charge { n: 3 }, 3, 3e5),
+            (Command::Charge { n: u64::MAX }, 3, 1.2e7),
+            (Command::Credit { n: u64::MAX }, 4, 1.2e7),
+            (Command::SetLevel { level: 30 }, 5, 7e6),
+            (Command::SetLevel { level: i64::MIN }, 5, 1.2e7),
+            (Command::SetLevel { level: i64::MAX }, 5, 0.0),
+        ] {
+            let expected = [vec![operation], doubles(&[amount])].concat();
+            assert_eq!(
+                CommandBlob::new(&limit(), command).as_bytes(),
+                expected,
+                "{command:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_header_is_sent_only_where_there_is_something_to_say() {
+        let step = Step::new(limit(), LimitBlob::new(&limit()), Command::Peek);
+        assert_eq!(encode(&[step, step], Header::default()).len(), 4);
+        assert_eq!(Header::default().at(NOW_MAX_US + 1), None);
+
+        let at = Header::default().at(5).unwrap();
+        assert_eq!(encode(&[step], at)[2], doubles(&[5.0, 0.0]));
+        let operation = Header::default().with_operation(250);
+        assert!(operation.has_operation() && !at.has_operation());
+        assert_eq!(encode(&[step], operation)[2], doubles(&[-1.0, 250.0]));
+        assert_eq!(
+            Header::default().with_operation(0).encode().unwrap()[..],
+            doubles(&[-1.0, 1.0])
+        );
+    }
+
+    #[test]
+    fn a_reply_becomes_the_decision_that_the_core_would_have_made() {
+        let command = Command::Take { n: 30 };
+        let expected = limit().apply(None, command, 77);
+        let bytes = reply(77.0, 1, &[0.0, 3e6, 77.0]);
+        assert_eq!(decode_one(&limit(), command, &bytes), Ok(expected));
+
+        let step = Step::new(limit(), LimitBlob::new(&limit()), command);
+        let decoded = decode(&[step], &bytes).unwrap();
+        assert_eq!(decoded.now_us, 77);
+        assert_eq!(decoded.decisions, [expected]);
+    }
+
+    #[test]
+    fn a_reply_that_cannot_be_is_an_error() {
+        let take = Command::Take { n: 30 };
+        let decode = |command, bytes: &[u8]| decode_one(&limit(), command, bytes);
+
+        let good = reply(77.0, 1, &[0.0, 3e6, 77.0]);
+        for cut in 0..good.len() {
+            assert!(matches!(
+                decode(take, &good[..cut]),
+                Err(ReplyError::Length { expected: 33, .. })
+            ));
+        }
+        let long = [good.clone(), vec![0]].concat();
+        assert!(matches!(
+            decode(take, &long),
+            Err(ReplyError::Length { .. })
+        ));
+
+        for bad in [f64::NAN, f64::INFINITY, -1.0, 0.5, 9_007_199_254_740_994.0] {
+            for place in 0..4 {
+                let mut numbers = [77.0, 0.0, 3e6, 77.0];
+                numbers[place] = bad;
+                let bytes = reply(numbers[0], 1, &numbers[1..]);
+                assert_eq!(decode(take, &bytes), Err(ReplyError::NotWhole), "{bad}");
+            }
+        }
+        assert_eq!(
+            decode(take, &reply(77.0, 2, &[0.0, 3e6, 77.0])),
+            Err(ReplyError::NotVerdict { found: 2 })
+        );
+        for (command, passed, before, after) in [
+            (take, 1, 1.3e7, 0.0),
+            (take, 1, 0.0, 1.3e7),
+            // Refused, although there was enough.
+            (take, 0, 7e6, 7e6),
+            (Command::TakeUpTo { n: 5 }, 0, 9.9e6, 9.9e6),
+            (Command::TakeUpTo { n: 0 }, 0, 1e7, 1e7),
+            // Refused, and changed all the same.
+            (take, 0, 9e6, 9.1e6),
+            // Never refused.
+            (Command::Peek, 0, 1e7, 1e7),
+            (Command::Charge { n: 1 }, 0, 1e7, 1e7),
+        ] {
+            let bytes = reply(77.0, passed, &[before, after, 77.0]);
+            assert_eq!(
+                decode(command, &bytes),
+                Err(ReplyError::Impossible),
+                "{command:?} {passed} {before} {after}"
+            );
+        }
+    }
+
+    #[test]
+    fn whatever_answers_nothing_panics() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..20_000 {
+            let mut bytes: Vec<u8> = (0..33).map(|_| random.u8(..)).collect();
+            bytes[8] %= 2;
+            for place in [0, 9, 17, 25] {
+                if random.u8(..8) > 0 {
+                    let number = f64::from(random.u32(..)) * f64::from(random.u32(..1 << 21));
+                    bytes[place..place + 8].copy_from_slice(&number.to_le_bytes());
+                }
+            }
+            let command = Command::Take { n: random.u64(..) };
+            if let Ok(decision) = decode_one(&limit(), command, &bytes) {
+                let _ = (decision.wait(), decision.full_after_us(), decision.level());
+                let _ = (decision.level_before(), decision.moved(), decision.state());
+            }
+            let _ = decode_state(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_stored_bucket_is_its_limit_and_its_state() {
+        let blob = LimitBlob::new(&limit());
+        let stored = [blob.as_bytes().to_vec(), doubles(&[3e6, 77.0])].concat();
+        assert_eq!(decode_state(&stored), Ok((blob, State::new(3_000_000, 77))));
+        assert!(decode_state(&stored[1..]).is_err());
+        assert!(decode_state(b"").is_err());
+    }
+}
