@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use balde::{Clock, RateLimiter};
 
 /// Never reached, so that every check takes a token: the dear case.
-const LIMIT: &str = "1000000000/s";
+const LIMIT: &str = "1000/s burst 1000000000";
 const MEMORY_KEYS: usize = 1_000_000;
 
 fn main() {
@@ -222,8 +222,8 @@ impl Subjects {
 }
 
 fn governor() -> Governor {
-    let most = NonZeroU32::new(1_000_000_000).expect("not zero");
-    governor::RateLimiter::keyed(governor::Quota::per_second(most))
+    let [rate, burst] = [1_000, 1_000_000_000].map(|n| NonZeroU32::new(n).expect("not zero"));
+    governor::RateLimiter::keyed(governor::Quota::per_second(rate).allow_burst(burst))
 }
 
 struct Limitador {

@@ -140,8 +140,8 @@ impl RateLimiter {
         self.0.table.stats()
     }
 
-    /// Forgets every full bucket now. Nothing is lost by it, and it is never needed: new keys
-    /// sweep a few slots each as they come.
+    /// Forgets every full bucket now. Nothing is lost by it, and it is never needed: the part of
+    /// the store that a new key finds crowded is swept before it grows.
     pub fn sweep(&self) {
         self.0.table.sweep(self.now_us());
     }
@@ -156,14 +156,26 @@ impl RateLimiter {
 
     #[inline]
     fn decide(&self, key: &[u8], command: Command) -> Decision {
+        // One call makes the decision where the caller wants it, and the other builds it there
+        // from registers: a copy in between would cost a quarter of the check.
+        if BadKey::check(key).is_ok()
+            && let Some(decision) = self.0.table.try_run(key, command, || self.now_us())
+        {
+            return Decision::of(decision);
+        }
+        self.decide_slowly(key, command)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn decide_slowly(&self, key: &[u8], command: Command) -> Decision {
         let now_us = self.now_us();
         match BadKey::check(key) {
-            Ok(key) => Decision::of(self.0.table.run(key, command, now_us)),
+            Ok(key) => Decision::of(self.0.table.run_locked(key, command, now_us)),
             Err(bad) => Decision::of_bad_key(&self.limit(), bad, now_us),
         }
     }
 
-    #[inline]
     fn run(&self, key: &[u8], command: Command) -> Result<Decision, Error> {
         let key = BadKey::check(key)?;
         let decision = self.0.table.run(key, command, self.now_us());

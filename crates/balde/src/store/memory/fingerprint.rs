@@ -68,20 +68,49 @@ impl Fingerprints {
 
     #[inline]
     fn short(&self, key: &[u8]) -> [u64; 2] {
-        let [mut a, mut b] = self.offsets;
-        let mut add = |[m, n]: [u128; 2], word: u64| {
-            a = a.wrapping_add(m.wrapping_mul(u128::from(word)));
-            b = b.wrapping_add(n.wrapping_mul(u128::from(word)));
-        };
         let (words, tail) = key.as_chunks::<8>();
-        for (word, multiplier) in words.iter().zip(&self.multipliers) {
-            add(*multiplier, u64::from_le_bytes(*word));
-        }
         // The length in the top byte of the last word tells keys apart that differ in trailing
         // zeros; the tail has at most seven bytes, so that byte is free.
-        let length = (key.len() as u64) << 56;
-        add(self.multipliers[words.len()], tail_word(key, tail) | length);
-        [a, b].map(high)
+        let last = tail_word(key, tail) | (key.len() as u64) << 56;
+        let word = |at: usize| u64::from_le_bytes(words[at]);
+        // The usual lengths, written out: what a check costs is how long it takes from the key to
+        // the slot, and these sums are not one long chain.
+        match words.len() {
+            0 => self.sum([last]),
+            1 => self.sum([word(0), last]),
+            2 => self.sum([word(0), word(1), last]),
+            3 => self.sum([word(0), word(1), word(2), last]),
+            4 => self.sum([word(0), word(1), word(2), word(3), last]),
+            _ => {
+                let mut all = [0; WORDS_MAX];
+                for (at, word) in words.iter().enumerate() {
+                    all[at] = u64::from_le_bytes(*word);
+                }
+                all[words.len()] = last;
+                self.sum(all)
+            }
+        }
+    }
+
+    /// Words that are zero add nothing, so a key may be followed by any number of them.
+    #[inline]
+    fn sum<const N: usize>(&self, words: [u64; N]) -> [u64; 2] {
+        [0, 1].map(|lane| {
+            let product = |at: usize| {
+                let multiplier: u128 = self.multipliers[at][lane];
+                multiplier.wrapping_mul(u128::from(words[at]))
+            };
+            let mut even = self.offsets[lane];
+            let mut odd = 0_u128;
+            for at in 0..N {
+                if at % 2 == 0 {
+                    even = even.wrapping_add(product(at));
+                } else {
+                    odd = odd.wrapping_add(product(at));
+                }
+            }
+            high(even.wrapping_add(odd))
+        })
     }
 }
 

@@ -4,12 +4,16 @@
 //! |--|--|
 //! | `fingerprint` | keys as 128 keyed bits |
 //! | `word` | a bucket as one 64-bit word |
+//! | `region` | slots in groups of two cache lines |
 //! | `shard` | slots, read without a lock and rearranged under one |
+//! | `directory` | which shard a key is in; shards that split |
 //! | `table` | the shards of one limit, bounded and swept |
 //! | `together` | several buckets in one decision |
 //! | `sync` | atomics and locks, or loom's |
 
+mod directory;
 mod fingerprint;
+mod region;
 mod shard;
 mod sync;
 mod table;

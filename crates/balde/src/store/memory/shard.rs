@@ -1,20 +1,22 @@
 //! One part of the table: slots that are read without a lock and rearranged under one.
 //!
-//! A slot is three words: the two halves of a fingerprint and the bucket. A check finds its slot,
-//! works out the new bucket and swaps it in with one compare-and-swap. Everything that moves,
-//! adds or removes slots holds the shard's lock, and obeys three rules that let readers go on
-//! meanwhile:
+//! A check finds its slot, works out the new bucket and swaps it in with one compare-and-swap.
+//! Everything that adds, moves or removes keys holds the shard's lock, and obeys three rules that
+//! let readers go on meanwhile:
 //!
 //! 1. Before a slot changes hands its bucket is *frozen*: swapped for [`FROZEN`], so that no
 //!    reader's compare-and-swap can succeed on it any more. Whoever meets a frozen bucket, or does
 //!    not find its key, takes the lock and looks again; only under the lock is "not there" true.
-//! 2. A slot is filled bucket first and fingerprint last, and emptied fingerprint last. A reader
+//! 2. A slot is filled bucket first and fingerprint last, and emptied bucket first too. A reader
 //!    reads fingerprint, bucket, fingerprint: if both readings agree, the bucket was its own.
 //! 3. A stored bucket is offset by its own fingerprint and by the table's generation. So the
 //!    word that a slow reader remembers cannot come back under another key or another limit.
 
+use std::ops::Range;
+
 use super::fingerprint::Fingerprint;
-use super::sync::{AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, empty_slots, fence};
+use super::region::{GROUP_SLOTS, Region, Slot};
+use super::sync::{AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, fence};
 
 /// The word of a slot that is being rearranged. No bucket is ever stored as this word.
 const FROZEN: u64 = 0;
@@ -22,26 +24,24 @@ const FROZEN: u64 = 0;
 /// An odd constant (the golden ratio) spreads generations over all 64 bits.
 const GENERATION_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Slots of a shard that holds its first key.
-const SLOTS_MIN: usize = 8;
+/// Groups of a shard that holds its first key.
+const GROUPS_MIN: usize = 2;
 
-/// A shard grows when more than this many of its slots in ten are taken.
-const TENTHS_TAKEN_MAX: usize = 8;
+/// A shard grows when more keys than this come to a group on average.
+const GROUP_KEYS_MAX: usize = 4;
 
-const HI: usize = 0;
-const LO: usize = 1;
-const WORD: usize = 2;
-
-type Slot = [AtomicU64; 3];
+/// Groups a reader follows a key through before it leaves the search to the lock.
+const GROUPS_FOLLOWED_MAX: usize = 4;
 
 #[repr(align(128))]
 pub(super) struct Shard {
-    /// Slots in use (upper half) and generation (lower half), so that both change at once.
+    /// Groups in use (upper half) and generation (lower half), so that both change at once.
     shape: AtomicU64,
     /// Past this moment words might be misread, and the shard must be looked after first.
     horizon_us: AtomicU64,
-    /// Room for all the slots the shard may come to need; made with its first key.
-    region: OnceLock<Box<[Slot]>>,
+    /// Room for all the groups the shard may come to need; made with its first key.
+    region: OnceLock<Region>,
+    groups_max: usize,
     arrangement: Mutex<Arrangement>,
 }
 
@@ -50,28 +50,35 @@ pub(super) struct Shard {
 pub(super) struct Arrangement {
     taken: usize,
     hand: usize,
+    /// Keys added since full buckets were last looked for.
+    added: usize,
+    /// Entries of the directory that lead here.
+    range: Range<usize>,
 }
 
-/// How many slots a shard uses, and under which generation of the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How many groups a shard uses, and under which generation of the limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shape {
-    slots: u32,
+    groups: u32,
     pub(super) generation: u32,
 }
 
-/// A bucket that was found without the lock.
+/// A bucket that was found.
 pub(super) struct Found<'s> {
-    slot: &'s Slot,
+    slot: Slot<'s>,
     offset: u64,
     stored: u64,
 }
 
 impl Shard {
-    pub(super) fn new(horizon_us: u64) -> Self {
+    /// A shard with room for `keys`, once it is used.
+    pub(super) fn new(horizon_us: u64, keys: usize) -> Self {
+        let groups_max = keys / GROUP_KEYS_MAX + GROUPS_MIN;
         Self {
             shape: AtomicU64::new(Shape::default().to_word()),
             horizon_us: AtomicU64::new(horizon_us),
-            region: OnceLock::new(),
+            region: first_region(groups_max),
+            groups_max,
             arrangement: Mutex::new(Arrangement::default()),
         }
     }
@@ -96,30 +103,28 @@ impl Shard {
     /// The bucket of a key, if it can be had without the lock.
     #[inline]
     pub(super) fn find(&self, shape: Shape, key: Fingerprint) -> Option<Found<'_>> {
-        let slots = self.region.get()?.get(..shape.slots as usize)?;
-        let mut at = shape.home(key.hi);
-        loop {
-            let slot = slots.get(at)?;
-            let hi = slot[HI].load(Ordering::Acquire);
-            if hi == key.hi {
-                let stored = slot[WORD].load(Ordering::Acquire);
-                let is_own = slot[LO].load(Ordering::Relaxed) == key.lo
-                    && slot[HI].load(Ordering::Relaxed) == key.hi;
-                if is_own && stored != FROZEN {
-                    return Some(Found {
-                        slot,
-                        offset: offset(key, shape.generation),
-                        stored,
-                    });
-                }
+        let region = self.region.get()?;
+        let home = shape.home(key.hi);
+        for index in home..home + GROUPS_FOLLOWED_MAX {
+            let group = region.group(index)?;
+            let found = group.matches(key.hi);
+            if found != 0 {
+                let slot = group.slot(found.trailing_zeros() as usize);
+                let stored = slot.word.load(Ordering::Acquire);
+                let is_own = (slot.lo.load(Ordering::Relaxed) == key.lo)
+                    & (slot.hi.load(Ordering::Relaxed) == key.hi)
+                    & (stored != FROZEN);
+                return is_own.then(|| Found {
+                    slot,
+                    offset: offset(key, shape.generation),
+                    stored,
+                });
+            }
+            if group.passed_by().load(Ordering::Relaxed) == 0 {
                 return None;
             }
-            if hi == 0 {
-                return None;
-            }
-            // Past the end the lock-holder wraps around; so rare that readers leave it to the lock.
-            at += 1;
         }
+        None
     }
 
     pub(super) fn lock(&self) -> Locked<'_> {
@@ -140,20 +145,21 @@ impl Found<'_> {
     /// Whether the bucket is still what was found.
     #[inline]
     pub(super) fn is_still(&self) -> bool {
-        self.slot[WORD].load(Ordering::Acquire) == self.stored
+        self.slot.word.load(Ordering::Acquire) == self.stored
     }
 
     /// Puts `word` in the place of what was found, unless somebody was faster.
     #[inline]
     pub(super) fn replace(&self, word: u64) -> bool {
         let stored = stored(word, self.offset);
-        self.slot[WORD]
+        self.slot
+            .word
             .compare_exchange(self.stored, stored, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 }
 
-/// A shard whose slots stay where they are, except by the doing of who holds this.
+/// A shard whose keys stay where they are, except by the doing of who holds this.
 pub(super) struct Locked<'s> {
     arrangement: MutexGuard<'s, Arrangement>,
     shape: Shape,
@@ -170,8 +176,22 @@ impl<'s> Locked<'s> {
         self.arrangement.taken
     }
 
+    /// Slots in use, with a key or without.
     pub(super) fn slots_len(&self) -> usize {
-        self.slots().len()
+        self.shape.groups as usize * GROUP_SLOTS
+    }
+
+    /// Entries of the directory that lead here.
+    pub(super) fn range(&self) -> Range<usize> {
+        self.arrangement.range.clone()
+    }
+
+    pub(super) fn set_range(&mut self, range: Range<usize>) {
+        self.arrangement.range = range;
+    }
+
+    pub(super) fn horizon_us(&self) -> u64 {
+        self.shard.horizon_us()
     }
 
     pub(super) fn set_horizon_us(&self, horizon_us: u64) {
@@ -180,88 +200,95 @@ impl<'s> Locked<'s> {
 
     /// Where a key's slot is. Only a holder of the lock can know that there is none.
     pub(super) fn position(&self, key: Fingerprint) -> Option<usize> {
-        let slots = self.slots();
-        let mut at = self.shape.home(key.hi);
-        for _ in 0..slots.len() {
-            let slot = &slots[at];
-            match slot[HI].load(Ordering::Relaxed) {
-                0 => return None,
-                hi if hi == key.hi && slot[LO].load(Ordering::Relaxed) == key.lo => {
-                    return Some(at);
+        let mut index = self.shape.home(key.hi);
+        for _ in 0..self.shape.groups {
+            let group = self.region().group(index)?;
+            let mut found = group.matches(key.hi);
+            while found != 0 {
+                let slot = found.trailing_zeros() as usize;
+                if group.slot(slot).lo.load(Ordering::Relaxed) == key.lo {
+                    return Some(index * GROUP_SLOTS + slot);
                 }
-                _ => at = self.shape.after(at),
+                found &= found - 1;
             }
+            if group.passed_by().load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            index = self.shape.after(index);
         }
         None
     }
 
     /// The bucket in a taken slot; other callers may replace it at any time.
     pub(super) fn found(&self, at: usize) -> Found<'s> {
-        let slot = &self.slots()[at];
-        let key = fingerprint(slot);
+        let slot = self.slot(at);
         Found {
             slot,
-            offset: offset(key, self.shape.generation),
-            stored: slot[WORD].load(Ordering::Acquire),
+            offset: offset(fingerprint(slot), self.shape.generation),
+            stored: slot.word.load(Ordering::Acquire),
         }
     }
 
     /// Takes the bucket out of a slot, so that nobody else can change it before it is thawed.
     pub(super) fn freeze(&self, at: usize) -> u64 {
-        let slot = &self.slots()[at];
-        let stored = slot[WORD].swap(FROZEN, Ordering::AcqRel);
+        let slot = self.slot(at);
+        let stored = slot.word.swap(FROZEN, Ordering::AcqRel);
         stored.wrapping_sub(offset(fingerprint(slot), self.shape.generation))
     }
 
     /// Puts a bucket back into the slot it was frozen in.
     pub(super) fn thaw(&self, at: usize, word: u64) {
-        let slot = &self.slots()[at];
+        let slot = self.slot(at);
         let offset = offset(fingerprint(slot), self.shape.generation);
-        slot[WORD].store(stored(word, offset), Ordering::Release);
+        slot.word.store(stored(word, offset), Ordering::Release);
+    }
+
+    /// Whether one more key makes it time to forget full buckets, and to grow if that does not
+    /// help.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.arrangement.taken >= self.shape.groups as usize * GROUP_KEYS_MAX
+    }
+
+    /// Whether a good part of the keys came since full buckets were last looked for.
+    pub(super) fn is_sweep_due(&self) -> bool {
+        self.arrangement.added * 4 >= self.arrangement.taken
+    }
+
+    /// Grows, unless a good part of the slots has just been freed: then the next time to look
+    /// would be too soon to be worth it.
+    pub(super) fn grow_if_needed(&mut self) {
+        let groups = self.shape.groups as usize;
+        if self.arrangement.taken >= groups * GROUP_KEYS_MAX / 4 * 3 {
+            let more = (groups * 7 / 5).max(groups + GROUPS_MIN);
+            self.rearrange(more, self.shape.generation, Some);
+        }
     }
 
     /// Adds a key that has no slot. False when the shard has no room left.
-    pub(super) fn insert(&mut self, key: Fingerprint, word: u64, slots_max: usize) -> bool {
-        let needed = self.arrangement.taken + 1;
-        if needed * 10 > self.slots().len() * TENTHS_TAKEN_MAX {
-            let slots = (self.slots().len() * 3 / 2).max(SLOTS_MIN).min(slots_max);
-            if slots > self.slots().len() {
-                self.shard.region.get_or_init(|| empty_slots(slots_max));
-                self.rearrange(slots, self.shape.generation, Some);
-            } else if needed >= slots {
-                return false;
-            }
+    pub(super) fn insert(&mut self, key: Fingerprint, word: u64) -> bool {
+        if self.arrangement.taken == self.slots_len() {
+            return false;
         }
         self.place(key, stored(word, offset(key, self.shape.generation)));
         self.arrangement.taken += 1;
+        self.arrangement.added += 1;
         true
     }
 
-    /// Empties a slot and closes the gap, so that every key can be found from its home.
+    /// Empties a slot.
     pub(super) fn remove(&mut self, at: usize) {
+        let mut index = self.shape.home(fingerprint(self.slot(at)).hi);
         self.clear(at);
         self.arrangement.taken -= 1;
-        let (mut gap, mut at) = (at, self.shape.after(at));
-        for _ in 1..self.slots().len() {
-            let slot = &self.slots()[at];
-            let hi = slot[HI].load(Ordering::Relaxed);
-            if hi == 0 {
-                return;
-            }
-            // A key may not move to before its home.
-            if self.shape.distance(self.shape.home(hi), at) >= self.shape.distance(gap, at) {
-                let key = fingerprint(slot);
-                let stored = self.clear(at);
-                self.fill(gap, key, stored);
-                gap = at;
-            }
-            at = self.shape.after(at);
+        while index != at / GROUP_SLOTS {
+            self.count_passing(index, |count| count - 1);
+            index = self.shape.after(index);
         }
     }
 
     /// The next `count` slots under the hand that goes round the shard, as their positions.
     pub(super) fn under_hand(&mut self, count: usize) -> impl Iterator<Item = usize> + use<> {
-        let slots = self.slots().len();
+        let slots = self.slots_len();
         let from = self.arrangement.hand;
         let count = count.min(slots);
         self.arrangement.hand = (from + count).checked_rem(slots).unwrap_or(0);
@@ -269,110 +296,145 @@ impl<'s> Locked<'s> {
     }
 
     pub(super) fn is_taken(&self, at: usize) -> bool {
-        self.slots()[at][HI].load(Ordering::Relaxed) != 0
+        self.slot(at).hi.load(Ordering::Relaxed) != 0
     }
 
     /// Gives every bucket a new word under `generation`, or drops it. Keys stay, slots may move.
     pub(super) fn rewrite(&mut self, generation: u32, rule: impl FnMut(u64) -> Option<u64>) {
-        self.rearrange(self.slots().len(), generation, rule);
+        self.rearrange(self.shape.groups as usize, generation, rule);
+    }
+
+    /// Hands the keys that are to move over to a shard that has none.
+    pub(super) fn split_off(
+        &mut self,
+        other: &mut Locked<'_>,
+        is_moving: impl Fn(Fingerprint) -> bool,
+    ) {
+        let (moving, staying): (Vec<_>, Vec<_>) = self
+            .take_all()
+            .into_iter()
+            .partition(|(key, _)| is_moving(*key));
+        let generation = self.shape.generation;
+        other.set_horizon_us(self.shard.horizon_us());
+        other.fill(roomy(moving.len()), generation, moving);
+        self.fill(roomy(staying.len()), generation, staying);
     }
 
     fn rearrange(
         &mut self,
-        slots: usize,
+        groups: usize,
         generation: u32,
         mut rule: impl FnMut(u64) -> Option<u64>,
     ) {
-        let mut kept = Vec::with_capacity(self.arrangement.taken);
-        for at in 0..self.slots().len() {
+        let mut kept = self.take_all();
+        kept.retain_mut(|(_, word)| match rule(*word) {
+            Some(new) => {
+                *word = new;
+                true
+            }
+            None => false,
+        });
+        self.fill(groups, generation, kept);
+    }
+
+    /// Empties all slots. Readers find nothing and come to the lock.
+    fn take_all(&mut self) -> Vec<(Fingerprint, u64)> {
+        let mut all = Vec::with_capacity(self.arrangement.taken);
+        for at in 0..self.slots_len() {
             if self.is_taken(at) {
-                let key = fingerprint(&self.slots()[at]);
-                let word = self
-                    .clear(at)
-                    .wrapping_sub(offset(key, self.shape.generation));
-                kept.extend(rule(word).map(|word| (key, word)));
+                let key = fingerprint(self.slot(at));
+                let stored = self.clear(at);
+                all.push((key, stored.wrapping_sub(offset(key, self.shape.generation))));
             }
         }
-        // Readers of the old shape find empty slots and come to the lock.
+        for index in 0..self.shape.groups as usize {
+            self.count_passing(index, |_| 0);
+        }
+        all
+    }
+
+    /// Fills a shard whose slots are all empty, under a new shape.
+    fn fill(&mut self, groups: usize, generation: u32, keys: Vec<(Fingerprint, u64)>) {
+        let groups = groups.min(self.shard.groups_max);
         self.shape = Shape {
-            slots: u32::try_from(slots).expect("a shard has at most a few thousand slots"),
+            groups: u32::try_from(groups).expect("a shard has at most a few hundred groups"),
             generation,
         };
         self.shard
             .shape
             .store(self.shape.to_word(), Ordering::Release);
-        self.arrangement.taken = kept.len();
+        self.arrangement.taken = keys.len();
         self.arrangement.hand = 0;
-        for (key, word) in kept {
+        self.arrangement.added = 0;
+        for (key, word) in keys {
             self.place(key, stored(word, offset(key, generation)));
         }
     }
 
+    /// Fills the first empty slot from the key's home on. There is one.
     fn place(&self, key: Fingerprint, stored: u64) {
-        let mut at = self.shape.home(key.hi);
-        while self.is_taken(at) {
-            at = self.shape.after(at);
+        let mut index = self.shape.home(key.hi);
+        loop {
+            let group = self.region().group(index);
+            let group = group.expect("the region has room for every group of the shape");
+            let empty = group.matches(0).trailing_zeros() as usize;
+            if empty < GROUP_SLOTS {
+                let slot = group.slot(empty);
+                slot.lo.store(key.lo, Ordering::Relaxed);
+                slot.word.store(stored, Ordering::Release);
+                slot.hi.store(key.hi, Ordering::Release);
+                return;
+            }
+            self.count_passing(index, |count| count + 1);
+            index = self.shape.after(index);
         }
-        self.fill(at, key, stored);
-    }
-
-    fn fill(&self, at: usize, key: Fingerprint, stored: u64) {
-        let slot = &self.slots()[at];
-        slot[LO].store(key.lo, Ordering::Relaxed);
-        slot[WORD].store(stored, Ordering::Release);
-        slot[HI].store(key.hi, Ordering::Release);
     }
 
     fn clear(&self, at: usize) -> u64 {
-        let slot = &self.slots()[at];
-        let stored = slot[WORD].swap(FROZEN, Ordering::AcqRel);
-        slot[HI].store(0, Ordering::Release);
+        let slot = self.slot(at);
+        let stored = slot.word.swap(FROZEN, Ordering::AcqRel);
+        slot.hi.store(0, Ordering::Release);
         stored
     }
 
-    fn slots(&self) -> &'s [Slot] {
-        let region = self.shard.region.get().map_or(&[][..], |region| region);
-        &region[..self.shape.slots as usize]
-    }
-}
-
-impl Default for Shape {
-    fn default() -> Self {
-        Self {
-            slots: 0,
-            generation: 0,
+    fn count_passing(&self, index: usize, count: impl Fn(u64) -> u64) {
+        if let Some(group) = self.region().group(index) {
+            let passed_by = group.passed_by();
+            passed_by.store(count(passed_by.load(Ordering::Relaxed)), Ordering::Relaxed);
         }
+    }
+
+    fn slot(&self, at: usize) -> Slot<'s> {
+        let group = self.region().group(at / GROUP_SLOTS);
+        let group = group.expect("positions come from the shape, and the region has room for it");
+        group.slot(at % GROUP_SLOTS)
+    }
+
+    fn region(&self) -> &'s Region {
+        let groups_max = self.shard.groups_max;
+        self.shard.region.get_or_init(|| Region::new(groups_max))
     }
 }
 
 impl Shape {
-    /// The slot where the search for a key begins: the hash scaled to the number of slots, which
+    /// The group where the search for a key begins: the hash scaled to the number of groups, which
     /// need not be a power of two.
     #[inline]
     fn home(self, hi: u64) -> usize {
-        scaled(hi >> 32, u64::from(self.slots))
+        scaled(hi >> 32, u64::from(self.groups))
     }
 
-    fn after(self, at: usize) -> usize {
-        if at + 1 == self.slots as usize {
+    fn after(self, index: usize) -> usize {
+        if index + 1 == self.groups as usize {
             0
         } else {
-            at + 1
-        }
-    }
-
-    /// Steps from one slot forward to another.
-    fn distance(self, from: usize, to: usize) -> usize {
-        if to >= from {
-            to - from
-        } else {
-            to + self.slots as usize - from
+            index + 1
         }
     }
 
     #[inline]
     fn to_word(self) -> u64 {
-        u64::from(self.slots) << 32 | u64::from(self.generation)
+        u64::from(self.groups) << 32 | u64::from(self.generation)
     }
 
     #[inline]
@@ -382,10 +444,27 @@ impl Shape {
     )]
     fn of_word(word: u64) -> Self {
         Self {
-            slots: (word >> 32) as u32,
+            groups: (word >> 32) as u32,
             generation: word as u32,
         }
     }
+}
+
+/// Groups for so many keys with room for a third more.
+fn roomy(keys: usize) -> usize {
+    keys / 3 + GROUPS_MIN
+}
+
+/// A shard's memory is taken when its first key comes.
+#[cfg(not(balde_loom))]
+fn first_region(_: usize) -> OnceLock<Region> {
+    OnceLock::new()
+}
+
+/// Loom wants to see its atomics made before the threads that use them.
+#[cfg(balde_loom)]
+fn first_region(groups_max: usize) -> OnceLock<Region> {
+    OnceLock::from(Region::new(groups_max))
 }
 
 /// Scales 32 random bits to `0..range`.
@@ -398,10 +477,10 @@ pub(super) fn scaled(bits: u64, range: u64) -> usize {
     ((bits * range) >> 32) as usize
 }
 
-fn fingerprint(slot: &Slot) -> Fingerprint {
+fn fingerprint(slot: Slot<'_>) -> Fingerprint {
     Fingerprint {
-        hi: slot[HI].load(Ordering::Relaxed),
-        lo: slot[LO].load(Ordering::Relaxed),
+        hi: slot.hi.load(Ordering::Relaxed),
+        lo: slot.lo.load(Ordering::Relaxed),
     }
 }
 

@@ -13,18 +13,15 @@ pub(super) use self::model::{Mutex, MutexGuard, OnceLock};
 #[cfg(balde_loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Slots that are all empty. Zeroed pages come from the system untouched, so the part of a region
-/// that is not used yet takes no memory.
+/// Words that are all zero. Zeroed pages come from the system untouched.
 #[cfg(not(balde_loom))]
-pub(super) fn empty_slots(len: usize) -> Box<[[AtomicU64; 3]]> {
+pub(super) fn empty_words(len: usize) -> Box<[AtomicU64]> {
     bytemuck::zeroed_slice_box(len)
 }
 
 #[cfg(balde_loom)]
-pub(super) fn empty_slots(len: usize) -> Box<[[AtomicU64; 3]]> {
-    (0..len)
-        .map(|_| [const { 0 }; 3].map(AtomicU64::new))
-        .collect()
+pub(super) fn empty_words(len: usize) -> Box<[AtomicU64]> {
+    (0..len).map(|_| AtomicU64::new(0)).collect()
 }
 
 #[cfg(balde_loom)]

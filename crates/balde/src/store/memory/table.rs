@@ -2,20 +2,14 @@
 
 use balde_core::{Command, Decision, Limit, Start};
 
+use super::directory::Directory;
 use super::fingerprint::{Fingerprint, Fingerprints};
-use super::shard::{Found, Locked, Shard, scaled};
+use super::shard::{Found, Locked};
 use super::sync::{AtomicU64, Mutex, Ordering, fence};
 use super::word::Packing;
 
 /// The most keys a table can be asked to keep.
 pub(crate) const KEYS_MAX_MAX: usize = 1 << 30;
-
-/// Keys a shard is made for. Rearranging one takes some ten microseconds, the longest that a
-/// check can be held up.
-const SHARD_KEYS: usize = 1_024;
-
-/// Slots looked at for full buckets whenever a key is added.
-const SWEEP_SLOTS: usize = 8;
 
 /// Slots looked at for the bucket nearest to full when one must go; in a smaller shard, all.
 const EVICT_SLOTS: usize = 128;
@@ -26,12 +20,11 @@ const ATTEMPTS_MAX: usize = 16;
 
 pub(crate) struct Table {
     secrets: Fingerprints,
-    shards: Box<[Shard]>,
+    directory: Directory,
     /// The limits of the present generation and of the one before or after it, by parity.
     limits: [Words; 2],
     /// Held while the limit changes.
     changing: Mutex<()>,
-    slots_max: usize,
     keys_max: u64,
     counts: Counts,
 }
@@ -63,81 +56,73 @@ pub struct MemoryStats {
 impl Table {
     pub(crate) fn new(limit: Limit, keys_max: usize, now_us: u64) -> Self {
         let keys_max = keys_max.clamp(1, KEYS_MAX_MAX);
-        let shards = (keys_max / SHARD_KEYS).next_power_of_two();
-        // Keys fall on shards at random; six standard deviations more than the mean is room
-        // enough, and at most eight tenths of the slots are to be taken.
-        let mean = keys_max.div_ceil(shards);
-        let crowded = if shards == 1 {
-            mean
-        } else {
-            mean + 6 * mean.isqrt() + 8
-        };
         let horizon_us = now_us.saturating_add(Packing::new(limit).span_us());
         let words = Words(limit.to_words().map(AtomicU64::new));
         let spare = Words(limit.to_words().map(AtomicU64::new));
         Self {
             secrets: Fingerprints::new(),
-            shards: (0..shards).map(|_| Shard::new(horizon_us)).collect(),
+            directory: Directory::new(keys_max, horizon_us),
             limits: [words, spare],
             changing: Mutex::new(()),
-            slots_max: crowded * 10 / 8 + 2,
             keys_max: keys_max as u64,
             counts: Counts::default(),
         }
     }
 
     /// Runs a command on a key's bucket.
-    #[inline]
     pub(crate) fn run(&self, key: &[u8], command: Command, now_us: u64) -> Decision {
-        let key = self.secrets.of(key);
-        let shard = self.shard(key);
-        match self.run_unlocked(shard, key, command, now_us) {
+        match self.try_run(key, command, || now_us) {
             Some(decision) => decision,
-            None => self.run_locked(shard, key, command, now_us),
+            None => self.run_locked(key, command, now_us),
         }
     }
 
-    /// The common case: the key is there, and one compare-and-swap settles it.
+    /// The common case: the key is there, and one compare-and-swap settles it. Nothing otherwise.
+    ///
+    /// The clock is read as late as can be: reading it holds up all that comes after.
     #[inline]
-    fn run_unlocked(
+    pub(crate) fn try_run(
         &self,
-        shard: &Shard,
-        key: Fingerprint,
+        key: &[u8],
         command: Command,
-        now_us: u64,
+        now_us: impl Fn() -> u64,
     ) -> Option<Decision> {
-        if now_us >= shard.horizon_us() {
-            return None;
-        }
+        let key = self.secrets.of(key);
+        let shard = self.directory.shard(key);
         for _ in 0..ATTEMPTS_MAX {
             let shape = shard.shape();
             let words = self.limits[(shape.generation & 1) as usize].load();
             let found = shard.find(shape, key)?;
+            let now_us = now_us();
+            if now_us >= shard.horizon_us() {
+                return None;
+            }
             if !shard.is_still(shape) {
                 continue;
             }
             let packing = Packing::new(Limit::from_words(words));
-            let settled = settle(&packing, &found, command, now_us);
-            if settled.is_some() {
-                return settled;
+            let standing = packing.standing(found.word(), now_us);
+            let decision = packing.limit.decide(standing, command);
+            if found.settle(&packing, &decision) {
+                return Some(decision);
             }
         }
         None
     }
 
+    /// What [`try_run`](Table::try_run) left: the key is new, or somebody is rearranging.
     #[cold]
-    fn run_locked(
-        &self,
-        shard: &Shard,
-        key: Fingerprint,
-        command: Command,
-        now_us: u64,
-    ) -> Decision {
-        let mut locked = self.lock(shard, now_us);
+    #[inline(never)]
+    pub(crate) fn run_locked(&self, key: &[u8], command: Command, now_us: u64) -> Decision {
+        let key = self.secrets.of(key);
+        let mut locked = self.look_after(self.directory.lock(key), now_us);
         let packing = self.packing(&locked);
         if let Some(at) = locked.position(key) {
             loop {
-                if let Some(decision) = settle(&packing, &locked.found(at), command, now_us) {
+                let found = locked.found(at);
+                let standing = packing.standing(found.word(), now_us);
+                let decision = packing.limit.decide(standing, command);
+                if found.settle(&packing, &decision) {
                     return decision;
                 }
             }
@@ -145,6 +130,7 @@ impl Table {
         let decision = packing.limit.decide(packing.limit.fresh(now_us), command);
         if decision.must_be_kept() {
             self.add(&mut locked, &packing, key, packing.pack(&decision), now_us);
+            self.directory.split_if_crowded(&mut locked);
         }
         decision
     }
@@ -152,15 +138,19 @@ impl Table {
     /// Puts another limit under all buckets. They keep what they are below full.
     pub(crate) fn set_limit(&self, new: Limit, now_us: u64) {
         let _one_at_a_time = self.changing.lock();
-        let generation = self.shards[0].shape().generation;
+        let generation = self.directory.shard_at(0).shape().generation;
         let old = self.limit();
         let (from, to) = (Packing::new(old), Packing::new(new));
         let next = generation.wrapping_add(1);
         // All shards are at `generation`, so a reader who still goes by the words that are about to
         // be overwritten will find the shape of its shard changed.
         self.limits[(next & 1) as usize].store(new);
-        for shard in &self.shards {
-            let mut locked = self.lock(shard, now_us);
+        for shard in self.directory.in_use() {
+            let mut locked = self.look_after(shard.lock(), now_us);
+            if locked.generation() == next {
+                // Split off from one that has changed already.
+                continue;
+            }
             let taken = locked.taken();
             locked.rewrite(next, |word| {
                 let state = old.change_to(&new, Some(from.state(word, now_us)), now_us)?;
@@ -173,7 +163,7 @@ impl Table {
 
     /// The limit that checks are under now.
     pub(crate) fn limit(&self) -> Limit {
-        let shard = &self.shards[0];
+        let shard = self.directory.shard_at(0);
         loop {
             let shape = shard.shape();
             let words = self.limits[(shape.generation & 1) as usize].load();
@@ -193,8 +183,8 @@ impl Table {
 
     /// Forgets every full bucket, shard by shard.
     pub(crate) fn sweep(&self, now_us: u64) {
-        for shard in &self.shards {
-            let mut locked = self.lock(shard, now_us);
+        for shard in self.directory.in_use() {
+            let mut locked = self.look_after(shard.lock(), now_us);
             let packing = self.packing(&locked);
             self.forget_full(&mut locked, &packing, now_us, |word| {
                 packing.ahead(word, now_us) <= 0
@@ -207,11 +197,15 @@ impl Table {
     }
 
     pub(super) fn shard_index(&self, key: Fingerprint) -> usize {
-        scaled(key.lo >> 32, self.shards.len() as u64)
+        self.directory.shard_index(key)
     }
 
     pub(super) fn lock_shard(&self, index: usize, now_us: u64) -> Locked<'_> {
-        self.lock(&self.shards[index], now_us)
+        self.look_after(self.directory.shard_at(index).lock(), now_us)
+    }
+
+    pub(super) fn split_if_crowded(&self, locked: &mut Locked<'_>) {
+        self.directory.split_if_crowded(locked);
     }
 
     pub(super) fn packing(&self, locked: &Locked<'_>) -> Packing {
@@ -229,33 +223,30 @@ impl Table {
         word: u64,
         now_us: u64,
     ) {
-        if packing.limit.start() == Start::Full {
-            for at in locked.under_hand(SWEEP_SLOTS) {
-                // Closing the gap may move another bucket here, so look again.
-                while locked.is_taken(at) && self.sweep_slot(locked, packing, at, now_us) {}
-            }
+        let is_full = |word| packing.ahead(word, now_us) <= 0;
+        if locked.is_crowded() {
+            self.forget_full(locked, packing, now_us, is_full);
+            locked.grow_if_needed();
         }
         let is_over = self.counts.keys.fetch_add(1, Ordering::Relaxed) >= self.keys_max;
-        if is_over && !self.evict(locked, packing, now_us) {
+        if is_over && locked.is_sweep_due() {
+            self.forget_full(locked, packing, now_us, is_full);
+        }
+        let is_still_over = is_over && self.counts.keys.load(Ordering::Relaxed) > self.keys_max;
+        if is_still_over && !self.evict(locked, packing, now_us) {
             // Nothing to evict in this shard: the new key itself is the one that goes.
             self.counts.keys.fetch_sub(1, Ordering::Relaxed);
             self.counts.evicted.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        while !locked.insert(key, word, self.slots_max) {
+        while !locked.insert(key, word) {
             self.evict(locked, packing, now_us);
         }
     }
 
-    #[inline]
-    fn shard(&self, key: Fingerprint) -> &Shard {
-        &self.shards[self.shard_index(key)]
-    }
-
-    /// Locks a shard, and looks after its words if that is due.
-    fn lock<'s>(&self, shard: &'s Shard, now_us: u64) -> Locked<'s> {
-        let mut locked = shard.lock();
-        let horizon_us = shard.horizon_us();
+    /// Looks after the words of a shard, if that is due.
+    fn look_after<'s>(&self, mut locked: Locked<'s>, now_us: u64) -> Locked<'s> {
+        let horizon_us = locked.horizon_us();
         if now_us >= horizon_us {
             let packing = self.packing(&locked);
             // Words were last written before the horizon. When that is longer ago than a word can
@@ -283,28 +274,6 @@ impl Table {
             if is_full(word) { instead } else { Some(word) }
         });
         self.count_swept(taken - locked.taken());
-    }
-
-    /// Forgets the bucket in a slot if it is full. It is frozen first: somebody may just be taking
-    /// from it.
-    fn sweep_slot(
-        &self,
-        locked: &mut Locked<'_>,
-        packing: &Packing,
-        at: usize,
-        now_us: u64,
-    ) -> bool {
-        if packing.ahead(locked.found(at).word(), now_us) > 0 {
-            return false;
-        }
-        let word = locked.freeze(at);
-        if packing.ahead(word, now_us) > 0 {
-            locked.thaw(at, word);
-            return false;
-        }
-        locked.remove(at);
-        self.count_swept(1);
-        true
     }
 
     fn count_swept(&self, count: usize) {
@@ -345,18 +314,17 @@ impl Table {
     }
 }
 
-/// Decides on a bucket that was found, and puts the outcome in its place. Nothing when somebody
-/// else changed it meanwhile.
-#[inline]
-fn settle(packing: &Packing, found: &Found<'_>, command: Command, now_us: u64) -> Option<Decision> {
-    let standing = packing.standing(found.word(), now_us);
-    let decision = packing.limit.decide(standing, command);
-    let is_settled = if decision.owed() == decision.owed_before() {
-        found.is_still()
-    } else {
-        found.replace(packing.pack(&decision))
-    };
-    is_settled.then_some(decision)
+impl Found<'_> {
+    /// Makes true what was decided on the bucket that was found. False when somebody else changed
+    /// it meanwhile.
+    #[inline]
+    fn settle(&self, packing: &Packing, decision: &Decision) -> bool {
+        if decision.owed() == decision.owed_before() {
+            self.is_still()
+        } else {
+            self.replace(packing.pack(decision))
+        }
+    }
 }
 
 impl Words {

@@ -62,6 +62,10 @@ pub(crate) fn run_all(parts: &[Part<'_>]) -> Vec<Decision> {
     for bucket in &buckets {
         bucket.add(&mut shards, is_allowed);
     }
+    // Last, because after it the keys are elsewhere.
+    for bucket in &buckets {
+        shards.split_if_crowded(bucket);
+    }
     decisions
 }
 
@@ -141,6 +145,20 @@ struct Shards<'a>(Vec<((usize, usize), Locked<'a>)>);
 
 impl<'a> Shards<'a> {
     fn lock(parts: &[Part<'a>]) -> Self {
+        loop {
+            let locked = Self::lock_once(parts);
+            // A shard may have split before it was locked, and a key gone elsewhere.
+            let is_there = |part: &Part<'a>| {
+                let key = part.table.fingerprint(part.key);
+                locked.position(place(part.table, key)).is_some()
+            };
+            if parts.iter().all(is_there) {
+                return locked;
+            }
+        }
+    }
+
+    fn lock_once(parts: &[Part<'a>]) -> Self {
         let mut wanted: Vec<_> = parts
             .iter()
             .map(|part| (place(part.table, part.table.fingerprint(part.key)), part))
@@ -154,6 +172,14 @@ impl<'a> Shards<'a> {
         Self(wanted.into_iter().map(lock).collect())
     }
 
+    fn split_if_crowded(&mut self, bucket: &Bucket<'_>) {
+        // A split changes which shard some keys are in, so only those still found are split here;
+        // the others are in shards that have just been made roomy.
+        if let Some(index) = self.position(place(bucket.table, bucket.key)) {
+            bucket.table.split_if_crowded(&mut self.0[index].1);
+        }
+    }
+
     fn of(&self, table: &Table, key: Fingerprint) -> &Locked<'a> {
         &self.0[self.index(table, key)].1
     }
@@ -164,9 +190,13 @@ impl<'a> Shards<'a> {
     }
 
     fn index(&self, table: &Table, key: Fingerprint) -> usize {
-        let wanted = place(table, key);
+        self.position(place(table, key))
+            .expect("the shard of every part was locked")
+    }
+
+    fn position(&self, wanted: (usize, usize)) -> Option<usize> {
         let found = self.0.binary_search_by_key(&wanted, |(place, _)| *place);
-        found.expect("the shard of every part was locked")
+        found.ok()
     }
 }
 
