@@ -1,0 +1,143 @@
+//! What the crates may not know, kept by a test: the arrows between them, and a core without
+//! clock, I/O, async or float.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Which crates of the workspace each may depend on. A crate that is not here has no place yet.
+const ARROWS: [(&str, &[&str]); 3] = [
+    ("balde-core", &[]),
+    ("balde", &["balde-core"]),
+    // Nothing but tests: the memory store over loom's atomics.
+    ("balde-loom", &["balde-core"]),
+];
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn packages() -> BTreeMap<String, Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(workspace())
+        .output()
+        .expect("cargo runs");
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo answers in JSON");
+    let packages = metadata["packages"].as_array().expect("packages").clone();
+    packages
+        .into_iter()
+        .map(|package| (package["name"].as_str().unwrap().to_owned(), package))
+        .collect()
+}
+
+fn dependencies(package: &Value) -> BTreeSet<String> {
+    let all = package["dependencies"].as_array().expect("dependencies");
+    // Development dependencies may point anywhere: tests see the whole.
+    let built_in = all.iter().filter(|dependency| dependency["kind"] != "dev");
+    built_in
+        .map(|dependency| dependency["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_arrows_between_crates_are_as_drawn() {
+    let packages = packages();
+    let names: BTreeSet<&str> = packages.keys().map(String::as_str).collect();
+    let drawn: BTreeSet<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, drawn, "every crate of the workspace is drawn, and no other");
+    for (name, allowed) in ARROWS {
+        for dependency in dependencies(&packages[name]) {
+            assert!(
+                !packages.contains_key(&dependency) || allowed.contains(&dependency.as_str()),
+                "{name} must not know {dependency}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_core_depends_on_nothing() {
+    let core = &packages()["balde-core"];
+    assert_eq!(dependencies(core), BTreeSet::new());
+}
+
+#[test]
+fn the_core_has_no_clock_no_io_no_async_and_no_float() {
+    let source = workspace().join("crates/balde-core/src");
+    let lib = std::fs::read_to_string(source.join("lib.rs")).unwrap();
+    assert!(lib.contains("#![no_std]"), "without std there is no clock and no I/O");
+    let banned = [
+        "std::", "async ", ".await", "Future", "f32", "f64", "Instant", "SystemTime", "println!",
+        "unsafe ", "static mut", "log::", "tracing",
+    ];
+    for file in rust_files(&source) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            for word in banned {
+                let place = format!("{}:{}", file.display(), number + 1);
+                assert!(!code.contains(word), "{place}: `{word}` has no place in the core");
+            }
+            assert!(
+                !has_float_literal(code),
+                "{}:{}: a float has no place in the core",
+                file.display(),
+                number + 1
+            );
+        }
+    }
+}
+
+#[test]
+fn time_is_read_in_one_file() {
+    let source = workspace().join("crates/balde/src");
+    for file in rust_files(&source) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let reads = ["SystemTime::now", "quanta::Clock::new"];
+        if reads.iter().any(|read| text.contains(read)) {
+            assert!(file.ends_with("clock.rs"), "{} reads a clock", file.display());
+        }
+    }
+}
+
+/// A digit, a point and a digit outside of quotes and ranges.
+fn has_float_literal(code: &str) -> bool {
+    let bytes = code.as_bytes();
+    let mut is_quoted = false;
+    for at in 1..bytes.len().saturating_sub(1) {
+        is_quoted ^= bytes[at - 1] == b'"';
+        let [before, point, after] = [bytes[at - 1], bytes[at], bytes[at + 1]];
+        if !is_quoted && point == b'.' && before.is_ascii_digit() && after.is_ascii_digit() {
+            // A tuple's field, as in `pair.0.1`, is no float.
+            let field = code[..at].rfind('.');
+            if field.is_none_or(|dot| !code[dot + 1..at].bytes().all(|b| b.is_ascii_digit())) {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[test]
+fn the_float_detector_detects() {
+    assert!(has_float_literal("let x = 1.5;"));
+    assert!(!has_float_literal("let x = pair.0.1;"));
+    assert!(!has_float_literal("for x in 0..10 {"));
+    assert!(!has_float_literal("\"0.5/s\".parse()"));
+}

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Installs what the tests need, where it is missing, and runs all of them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\n== %s\n' "$*"; }
+
+# A test server that is missing is an error here, never a silent skip.
+export BALDE_REQUIRE_SERVICES=1
+
+missing=()
+command -v redis-server >/dev/null || missing+=(redis-server)
+command -v redis-cli >/dev/null || missing+=(redis-tools)
+command -v cc >/dev/null || missing+=(build-essential)
+if [ ${#missing[@]} -gt 0 ]; then
+  say "installing ${missing[*]}"
+  as_root=()
+  [ "$(id -u)" = 0 ] || as_root=(sudo)
+  "${as_root[@]}" apt-get update -qq
+  # Policy 101 keeps the package from starting a server of its own: the tests start theirs.
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e $policy ]; then
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee $policy >/dev/null
+    "${as_root[@]}" chmod +x $policy
+    trap '"${as_root[@]}" rm -f '$policy EXIT
+  fi
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq "${missing[@]}"
+fi
+
+say "format"
+cargo fmt --all --check
+
+say "lints"
+cargo clippy --workspace --all-targets --all-features -- -D warnings
+
+say "tests"
+cargo test --workspace --all-features
+
+say "the SDK without features"
+cargo test -p balde --lib --tests
+
+say "examples"
+cargo run -q -p balde --example plain
+cargo run -q -p balde --example tokio_server -- --self-test
+
+say "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
+
+say "all passed"
