@@ -110,6 +110,16 @@ impl Step {
             command,
         }
     }
+
+    /// The limit.
+    pub const fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// The command.
+    pub const fn command(&self) -> Command {
+        self.command
+    }
 }
 
 /// What goes with a call, apart from its steps. The default is the server's clock and no operation.
