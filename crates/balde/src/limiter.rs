@@ -43,6 +43,13 @@ struct Inner {
 }
 
 /// Where the buckets are.
+#[cfg_attr(
+    feature = "redis",
+    expect(
+        clippy::large_enum_variant,
+        reason = "there is one to a limiter, and the table must be no further away than it"
+    )
+)]
 pub(crate) enum Place {
     Memory(Table, Once),
     #[cfg(feature = "redis")]

@@ -24,6 +24,9 @@ const TIMEOUT_DEFAULT: Duration = Duration::from_millis(50);
 const CONNECTIONS_DEFAULT: usize = 2;
 const CONNECTIONS_MAX: usize = 64;
 
+/// For each node. A dead one must not keep the others waiting for long.
+const CLUSTER_CONNECT_WITHIN: Duration = Duration::from_millis(250);
+
 /// Collects what a [`RedisStore`] needs. Only the address has no default.
 ///
 /// ```
@@ -180,37 +183,16 @@ impl RedisBuilder {
             choose_ring();
         }
         if self.is_cluster {
-            return self.cluster_target(infos, certificates);
+            return cluster(infos, certificates);
         }
         let info = infos.into_iter().next().ok_or(BuildError::NoAddress)?;
         let client = match certificates {
-            Some(certificates) => Client::build_with_tls(info, certificates).map_err(tls)?,
+            Some(certificates) => {
+                Client::build_with_tls(info, certificates).map_err(|error| tls(&error))?
+            }
             None => Client::open(info).map_err(|_| BuildError::Address)?,
         };
         Ok(Target::Single(client))
-    }
-
-    fn cluster_target(
-        &self,
-        infos: Vec<ConnectionInfo>,
-        certificates: Option<TlsCertificates>,
-    ) -> Result<Target, BuildError> {
-        if infos.is_empty() {
-            return Err(BuildError::NoAddress);
-        }
-        // Without retries: only we know what may be sent twice.
-        let mut builder = ClusterClient::builder(infos)
-            .retries(0)
-            .use_protocol(ProtocolVersion::RESP3)
-            .tcp_settings(TcpSettings::default().set_nodelay(true))
-            .connection_timeout(Duration::from_millis(500))
-            .response_timeout(REDIS_TIMEOUT_MAX)
-            .overall_response_timeout(None);
-        if let Some(certificates) = certificates {
-            builder = builder.certs(certificates);
-        }
-        let client = builder.build().map_err(|_| BuildError::Address)?;
-        Ok(Target::Cluster(client))
     }
 
     fn info(&self, address: &str) -> Result<ConnectionInfo, BuildError> {
@@ -277,6 +259,28 @@ impl fmt::Debug for RedisBuilder {
     }
 }
 
+fn cluster(
+    infos: Vec<ConnectionInfo>,
+    certificates: Option<TlsCertificates>,
+) -> Result<Target, BuildError> {
+    if infos.is_empty() {
+        return Err(BuildError::NoAddress);
+    }
+    // Without retries: only we know what may be sent twice.
+    let mut builder = ClusterClient::builder(infos)
+        .retries(0)
+        .use_protocol(ProtocolVersion::RESP3)
+        .tcp_settings(TcpSettings::default().set_nodelay(true))
+        .connection_timeout(CLUSTER_CONNECT_WITHIN)
+        .response_timeout(REDIS_TIMEOUT_MAX)
+        .overall_response_timeout(None);
+    if let Some(certificates) = certificates {
+        builder = builder.certs(certificates);
+    }
+    let client = builder.build().map_err(|_| BuildError::Address)?;
+    Ok(Target::Cluster(Box::new(client)))
+}
+
 /// rustls asks the process for its cryptography. Whoever has chosen already, has chosen.
 fn choose_ring() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
@@ -284,7 +288,7 @@ fn choose_ring() {
     }
 }
 
-fn tls(error: redis::RedisError) -> BuildError {
+fn tls(error: &redis::RedisError) -> BuildError {
     // Texts of the PEM reader: they name what is wrong, not what was read.
     let why = error.detail().map_or_else(
         || "a certificate or key cannot be read as PEM".to_owned(),

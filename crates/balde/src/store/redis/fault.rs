@@ -22,9 +22,10 @@ pub(super) fn failure_of(error: &RedisError) -> StoreFailure {
             | ServerErrorKind::Ask,
         ) => StoreFailure::NotReady,
         ErrorKind::Server(_) | ErrorKind::Extension => by_text(error),
-        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => StoreFailure::Disconnected,
-        // What a client of a server that breaks off in the middle of an answer sees.
-        ErrorKind::Parse => StoreFailure::Disconnected,
+        // A server that breaks off in the middle of an answer is seen as one that cannot be parsed.
+        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound | ErrorKind::Parse => {
+            StoreFailure::Disconnected
+        }
         _ => StoreFailure::Script,
     }
 }

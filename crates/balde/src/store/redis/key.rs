@@ -113,9 +113,9 @@ fn escape(out: &mut Vec<u8>, bytes: &[u8], special: &[u8]) {
 
 const CRC: [u16; 256] = {
     let mut table = [0; 256];
-    let mut i = 0;
+    let mut i: u16 = 0;
     while i < 256 {
-        let mut crc = (i as u16) << 8;
+        let mut crc = i << 8;
         let mut bit = 0;
         while bit < 8 {
             crc = if crc & 0x8000 == 0 {
@@ -125,7 +125,7 @@ const CRC: [u16; 256] = {
             };
             bit += 1;
         }
-        table[i] = crc;
+        table[i as usize] = crc;
         i += 1;
     }
     table

@@ -29,7 +29,7 @@ const CONNECT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Where to connect to.
 pub(super) enum Target {
     Single(Client),
-    Cluster(ClusterClient),
+    Cluster(Box<ClusterClient>),
 }
 
 #[derive(Clone)]

@@ -115,17 +115,11 @@ impl RedisStore {
     }
 
     fn start(target: Target, settings: Settings) -> Result<Self, BuildError> {
-        let (handle, runtime) = match Handle::try_current() {
-            Ok(handle) => (handle, None),
-            Err(_) => {
-                let runtime = tokio::runtime::Builder::new_multi_thread()
-                    .worker_threads(1)
-                    .thread_name("balde-redis")
-                    .enable_all()
-                    .build()
-                    .map_err(|error| BuildError::Runtime { kind: error.kind() })?;
-                (runtime.handle().clone(), Some(runtime))
-            }
+        let (handle, runtime) = if let Ok(handle) = Handle::try_current() {
+            (handle, None)
+        } else {
+            let runtime = own_runtime()?;
+            (runtime.handle().clone(), Some(runtime))
         };
         let target = Arc::new(target);
         let links: Vec<_> = (0..settings.connections)
@@ -220,6 +214,15 @@ impl RedisStore {
     fn next_turn(&self) -> usize {
         self.0.turn.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+fn own_runtime() -> Result<Runtime, BuildError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("balde-redis")
+        .enable_all()
+        .build()
+        .map_err(|error| BuildError::Runtime { kind: error.kind() })
 }
 
 impl Drop for Core {
