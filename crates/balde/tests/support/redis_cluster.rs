@@ -107,7 +107,8 @@ impl RedisCluster {
                     return Ok(false);
                 }
             }
-            let answers = |node: &Node| cli(node.port, &["ping"]).is_ok_and(|pong| pong == "PONG\n");
+            let answers =
+                |node: &Node| cli(node.port, &["ping"]).is_ok_and(|pong| pong == "PONG\n");
             if !is_created && self.nodes.iter().all(answers) {
                 is_created = self.create(replicas)?;
             }
@@ -137,7 +138,10 @@ impl RedisCluster {
     }
 
     fn create(&self, replicas: usize) -> io::Result<bool> {
-        let addresses = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port));
+        let addresses = self
+            .nodes
+            .iter()
+            .map(|node| format!("127.0.0.1:{}", node.port));
         let output = Command::new("redis-cli")
             .args(["--cluster", "create"])
             .args(addresses)
