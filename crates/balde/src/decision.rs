@@ -34,6 +34,10 @@ pub struct Decision {
 
 /// Who decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(dead_code, reason = "only a shared store can be away")
+)]
 enum By {
     Bucket,
     BadKey(BadKey),

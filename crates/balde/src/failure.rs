@@ -1,7 +1,10 @@
 //! When a shared store cannot be asked: what went wrong, and what a limiter then does.
 
 use std::fmt;
+#[cfg(any(feature = "redis", test))]
+use std::time::Duration;
 
+#[cfg(any(feature = "redis", test))]
 use balde_core::{Limit, LimitError, Start, Strategy};
 
 /// Why the shared store gave no answer. None of them says anything about the caller's quota.
@@ -30,6 +33,7 @@ pub enum StoreFailure {
 }
 
 impl StoreFailure {
+    #[cfg(feature = "redis")]
     pub(crate) const ALL: [Self; 8] = [
         Self::Timeout,
         Self::Disconnected,
@@ -115,15 +119,17 @@ impl Share {
         }
     }
 
+    #[cfg(any(feature = "redis", test))]
     pub(crate) const fn is_valid(self) -> bool {
         1 <= self.parts && self.parts <= self.of
     }
 
     /// The limit for this part: never less than one token, and otherwise never more than the share.
+    #[cfg(any(feature = "redis", test))]
     pub(crate) fn of(self, limit: &Limit) -> Result<Limit, LimitError> {
         let capacity = self.of_tokens(limit.capacity());
         let tokens = self.of_tokens(limit.refill_tokens());
-        let period = core::time::Duration::from_micros(limit.period_us());
+        let period = Duration::from_micros(limit.period_us());
         let shared = match limit.strategy() {
             Strategy::FixedWindow => Limit::window(capacity, period)?,
             Strategy::Stepwise => Limit::bucket_of(capacity, tokens, period)?.stepwise(),
@@ -134,7 +140,7 @@ impl Share {
                     .checked_mul(limit.refill_tokens())
                     .zip(u64::from(self.of).checked_mul(limit.period_us()))
                     .and_then(|(tokens, us)| {
-                        let period = core::time::Duration::from_micros(us);
+                        let period = Duration::from_micros(us);
                         Limit::bucket_of(capacity, tokens, period).ok()
                     });
                 match exact {
@@ -149,6 +155,7 @@ impl Share {
         }
     }
 
+    #[cfg(any(feature = "redis", test))]
     fn of_tokens(self, tokens: u64) -> u64 {
         let scaled = u128::from(tokens) * u128::from(self.parts) / u128::from(self.of);
         u64::try_from(scaled).unwrap_or(tokens).max(1)

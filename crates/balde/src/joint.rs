@@ -107,13 +107,6 @@ impl Joint {
 ///
 /// With more than [`ASKS_MAX`] questions: their number is written in the program, not sent by a
 /// caller.
-#[cfg_attr(
-    not(feature = "redis"),
-    expect(
-        clippy::unused_async,
-        reason = "there is nothing to wait for in memory"
-    )
-)]
 pub async fn check_all(asks: &[Ask<'_>]) -> Joint {
     assert_number(asks);
     let decisions = match parts_in_memory(asks) {

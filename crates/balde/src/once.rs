@@ -52,6 +52,7 @@ impl OpId {
         Self(id.into())
     }
 
+    #[cfg(feature = "redis")]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -252,7 +252,6 @@ async fn whatever_is_asked_the_answers_are_the_cores() {
             let mut limit = chance::limit(&mut random);
             let limiter = world.limiter(&format!("round {round}"), limit);
             let mut kept: [Kept; KEYS.len()] = [None; KEYS.len()];
-            let mut last = None;
             for step in 0..40 {
                 if random.u8(..12) == 0 {
                     let other = chance::another_limit(&mut random, &limit);
@@ -283,8 +282,7 @@ async fn whatever_is_asked_the_answers_are_the_cores() {
                 let context =
                     format!("seed {seed}, round {round}, step {step}: {command:?} {limit}");
                 assert_same(&found, &expected, &context);
-                last = Some(expected);
-                let next_us = chance::moment(&mut random, now_us, last.as_ref());
+                let next_us = chance::moment(&mut random, now_us, Some(&expected));
                 // No more than an hour at once, so that no round runs out of time.
                 world
                     .clock

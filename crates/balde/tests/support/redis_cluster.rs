@@ -17,7 +17,7 @@ const NODE_TIMEOUT_MS: &str = "1000";
 
 pub(crate) struct RedisCluster {
     nodes: Vec<Node>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 struct Node {
@@ -75,10 +75,10 @@ impl RedisCluster {
         let dir = TempDir::new()?;
         let mut cluster = Self {
             nodes: Vec::new(),
-            _dir: dir,
+            dir,
         };
         for port in free_ports(count)? {
-            let folder = cluster._dir.path().join(port.to_string());
+            let folder = cluster.dir.path().join(port.to_string());
             std::fs::create_dir(&folder)?;
             let child = Command::new("redis-server")
                 .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])

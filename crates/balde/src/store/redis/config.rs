@@ -192,7 +192,7 @@ impl RedisBuilder {
             }
             None => Client::open(info).map_err(|_| BuildError::Address)?,
         };
-        Ok(Target::Single(client))
+        Ok(Target::Single(Box::new(client)))
     }
 
     fn info(&self, address: &str) -> Result<ConnectionInfo, BuildError> {

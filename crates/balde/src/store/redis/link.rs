@@ -28,7 +28,7 @@ const CONNECT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Where to connect to.
 pub(super) enum Target {
-    Single(Client),
+    Single(Box<Client>),
     Cluster(Box<ClusterClient>),
 }
 
