@@ -14,7 +14,7 @@ use crate::joint::Ask;
 use crate::limiter::{Place, RateLimiter};
 use crate::remote;
 use crate::store::memory::{Part, run_all};
-use crate::store::redis::{GiveBack, RedisStore, Shared, Together, run_together};
+use crate::store::redis::{self, RedisStore, Shared, Together, run_together};
 
 /// A question that need not stay where it was asked.
 struct Question {
@@ -245,7 +245,7 @@ async fn give_back(
             .zip(before)
             .map(|(decision, before)| decision.as_look(&before));
     }
-    if let Some(give_back) = GiveBack::new(&credits) {
+    if let Some(give_back) = redis::give_back(&credits) {
         // It goes on without us where the store is slow.
         let task = tokio::spawn(give_back.run());
         let _late = timeout_at(deadline, task).await;

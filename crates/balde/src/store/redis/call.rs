@@ -4,17 +4,18 @@
 //! script, or sent us to another node. A charge or credit carries an operation's id, so after a
 //! broken connection it is sent once more within its time.
 
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
+
+use balde_core::{Command, Limit};
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::RedisStore;
 use super::fault::failure_of;
 use super::link::{Connection, Link};
-use super::script::{self, DECIDE, Header, LimitBlob, Step};
+use super::script::{CommandBlob, DECIDE, Header, LimitBlob, Step};
 use super::stats::add_one;
 use crate::failure::StoreFailure;
-use balde_core::{Command, Limit};
 
 /// Redirections that one call follows.
 const REDIRECTS_MAX: u32 = 4;
@@ -37,13 +38,18 @@ impl Script {
             // Runs the script and makes it known, in one round trip.
             By::Text => ("EVAL", DECIDE),
         };
-        let mut command = Cmd::with_capacity(3 + 3 * call.keys.len() + 1, 256);
+        // Keys, two arguments to each, the header, and what comes before them.
+        let mut command = Cmd::with_capacity(4 + 3 * call.keys.len(), 256);
         command.arg(verb).arg(script).arg(call.keys.len());
         for key in &call.keys {
             command.arg(key.as_slice());
         }
-        for argument in script::encode(&call.steps, call.header) {
-            command.arg(argument);
+        for step in &call.steps {
+            command.arg(step.limit_blob().as_bytes());
+            command.arg(CommandBlob::new(step.limit(), step.command()).as_bytes());
+        }
+        if let Some(header) = call.header.encode() {
+            command.arg(&header);
         }
         command
     }
@@ -64,6 +70,17 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// Whether it takes tokens that would have to be given back if nobody were to use them.
+    fn takes(&self) -> bool {
+        let takes = |step: &Step| {
+            matches!(
+                step.command(),
+                Command::Take { .. } | Command::TakeUpTo { .. }
+            )
+        };
+        self.steps.iter().any(takes)
+    }
+
     /// Whether it makes no difference if it happens twice.
     fn is_repeatable(&self) -> bool {
         self.header.has_operation() || self.steps.iter().all(|step| !step.command().is_write())
@@ -74,7 +91,7 @@ impl RedisStore {
     /// The script's answer, if the breaker lets anybody ask.
     pub(super) async fn run(
         &self,
-        call: &Call,
+        call: &Arc<Call>,
         deadline: Instant,
     ) -> Result<Vec<u8>, StoreFailure> {
         let part = self.breaker(&call.keys[0]);
@@ -82,7 +99,11 @@ impl RedisStore {
         let leave = breaker
             .admit()
             .inspect_err(|failure| self.0.counts.failed(*failure))?;
-        let answer = self.ask(call, deadline).await;
+        let answer = if call.takes() {
+            self.ask_or_undo(call, deadline).await
+        } else {
+            self.ask(call, deadline).await
+        };
         match &answer {
             Ok(_) => breaker.succeeded(),
             Err(failure) => {
@@ -109,15 +130,41 @@ impl RedisStore {
         self.ask(&call, deadline).await.map(drop)
     }
 
-    async fn ask(&self, call: &Call, deadline: Instant) -> Result<Vec<u8>, StoreFailure> {
-        add_one(&self.0.counts.calls);
-        let asking = self.ask_until_answered(call);
+    /// The script's answer, whatever the breaker says.
+    pub(super) async fn ask(
+        &self,
+        call: &Call,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, StoreFailure> {
+        let asking = self.ask_until_answered(call, deadline);
         timeout_at(deadline, asking)
             .await
             .unwrap_or(Err(StoreFailure::Timeout))
     }
 
-    async fn ask_until_answered(&self, call: &Call) -> Result<Vec<u8>, StoreFailure> {
+    /// The same for a call that takes. One that was sent and not answered in time may still be
+    /// decided: its caller has been told otherwise by then, so what it took is given back.
+    async fn ask_or_undo(
+        &self,
+        call: &Arc<Call>,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, StoreFailure> {
+        let (store, asked) = (self.clone(), Arc::clone(call));
+        let mut asking = Box::pin(async move { store.ask_until_answered(&asked, deadline).await });
+        if let Ok(answer) = timeout_at(deadline, asking.as_mut()).await {
+            return answer;
+        }
+        self.undo_when_answered(Arc::clone(call), asking);
+        Err(StoreFailure::Timeout)
+    }
+
+    /// Nothing is sent after the deadline, however long the caller waits for what was.
+    async fn ask_until_answered(
+        &self,
+        call: &Call,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, StoreFailure> {
+        add_one(&self.0.counts.calls);
         let mut by = By::Name;
         let mut command = self.0.script.command(call, by);
         let mut redirects_left = REDIRECTS_MAX;
@@ -125,6 +172,9 @@ impl RedisStore {
         let mut asking = None;
         loop {
             let (link, number, mut connection) = self.connection().await?;
+            if Instant::now() >= deadline {
+                return Err(StoreFailure::Timeout);
+            }
             let answer = match asking.take() {
                 Some(node) => connection.send_asking(&command, node).await,
                 None => connection.send(&command).await,

@@ -66,15 +66,29 @@ impl Names {
     }
 }
 
-/// A key for looking whether the store is well, in the slot of `name`. No bucket is called so: the
-/// prefix is not followed by a colon.
+/// A key for looking whether the store is well, in the slot of the bucket `name`. No bucket is
+/// called so, for a colon follows their prefix.
 pub(super) fn probe(prefix: &str, name: &[u8]) -> Vec<u8> {
-    let mut probe = Vec::new();
-    escape(&mut probe, prefix.as_bytes(), b"%{}:!");
-    probe.extend(b"!probe{");
-    probe.extend(tag_of(name));
-    probe.push(b'}');
-    probe
+    beside(prefix, b"probe", name)
+}
+
+/// A key for the reply to an operation that belongs to no limiter alone, in the slot of the bucket
+/// `name`.
+pub(super) fn give_back(prefix: &str, name: &[u8], id: &[u8]) -> Vec<u8> {
+    let mut key = beside(prefix, b"back", name);
+    key.extend(id);
+    key
+}
+
+fn beside(prefix: &str, word: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut key = Vec::new();
+    escape(&mut key, prefix.as_bytes(), b"%{}:!");
+    key.push(b'!');
+    key.extend(word);
+    key.push(b'{');
+    key.extend(tag_of(name));
+    key.push(b'}');
+    key
 }
 
 /// The slot of a name, as Redis Cluster counts: CRC-16/XMODEM of what is in the braces.

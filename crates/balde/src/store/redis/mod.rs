@@ -10,6 +10,7 @@
 //! | `key` | what a bucket is called, and which slot that is |
 //! | `shared` | one limiter's buckets, and its failure policy |
 //! | `together` | several of them in one call |
+//! | `undo` | giving back what was taken for nobody |
 //! | `script`, `decide.lua` | the script and its protocol |
 //! | `stats` | counters |
 
@@ -23,10 +24,11 @@ pub mod script;
 mod shared;
 mod stats;
 mod together;
+mod undo;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Runtime};
@@ -39,7 +41,7 @@ use crate::error::BuildError;
 pub use config::{REDIS_TIMEOUT_MAX, RedisBuilder};
 pub(crate) use shared::{Policy, Shared};
 pub use stats::RedisStats;
-pub(crate) use together::{GiveBack, Together, run_together};
+pub(crate) use together::{Together, give_back, run_together};
 
 /// Parts of a Cluster's slots that fail apart: one primary away must not cost the others.
 const CLUSTER_PARTS: usize = 32;
@@ -91,6 +93,8 @@ struct Core {
     breakers: Vec<Breaker>,
     counts: Counts,
     script: call::Script,
+    /// Calls whose late answers somebody waits for.
+    late: AtomicU64,
     handle: Handle,
     /// Only where the store was built outside of a runtime.
     runtime: Option<Runtime>,
@@ -140,6 +144,7 @@ impl RedisStore {
             breakers: (0..parts).map(|_| Breaker::new()).collect(),
             counts: Counts::default(),
             script: call::Script::new(),
+            late: AtomicU64::new(0),
             handle,
             runtime,
         })))

@@ -116,6 +116,11 @@ impl Step {
         &self.limit
     }
 
+    /// The limit as it was written down.
+    pub const fn limit_blob(&self) -> &LimitBlob {
+        &self.limit_blob
+    }
+
     /// The command.
     pub const fn command(&self) -> Command {
         self.command

@@ -1,5 +1,6 @@
 //! One limiter's buckets in a shared store, and what it does when that is away.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use balde_core::{Command, Limit, LimitError};
@@ -16,8 +17,8 @@ use crate::failure::{OnFailure, StoreFailure};
 use crate::once::OpId;
 use crate::store::memory::Table;
 
-/// How long the reply to an operation with an id of our own is kept: longer than any call may take,
-/// and not so long that they pile up.
+/// How long the reply to an operation with an id of our own is kept: longer than we keep trying, and
+/// not so long that they pile up.
 pub(super) const OWN_ID_TTL_MS: u64 = 10_000;
 
 pub(crate) struct Shared {
@@ -116,11 +117,11 @@ impl Shared {
             }
             (None, _) => {}
         }
-        let call = Call {
+        let call = Arc::new(Call {
             keys,
             steps: vec![step],
             header,
-        };
+        });
         let reply = self.store.run(&call, deadline).await?;
         script::decode_one(step.limit(), command, &reply).map_err(|_| StoreFailure::Script)
     }
@@ -162,10 +163,6 @@ impl Shared {
 
     pub(super) fn bucket(&self, key: &[u8]) -> Vec<u8> {
         self.names.bucket(key)
-    }
-
-    pub(super) fn operation(&self, key: &[u8], kind: u8, id: &OpId) -> Vec<u8> {
-        self.names.operation(key, kind, id.as_bytes())
     }
 
     /// The time to pass along: only where it is not the world's. Processes whose clocks differ would

@@ -1,18 +1,15 @@
-//! Several buckets in one call, and giving back what a part of a refused whole took.
+//! Several buckets in one call.
+
+use std::sync::Arc;
 
 use balde_core::{Command, Decision};
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::Instant;
 
-use super::RedisStore;
 use super::call::Call;
 use super::script;
-use super::shared::{OWN_ID_TTL_MS, Shared};
+use super::shared::{Shared, header};
+use super::undo::GiveBack;
 use crate::failure::StoreFailure;
-use crate::once::OpId;
-
-/// Attempts to give back, each with a call's own time. The id keeps it from happening twice.
-const GIVE_BACK_ATTEMPTS: u32 = 8;
-const GIVE_BACK_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// One command on one bucket, as a part of a whole.
 #[derive(Clone, Copy)]
@@ -41,7 +38,7 @@ pub(crate) async fn run_together(
     let Some(first) = parts.first() else {
         return Ok(Vec::new());
     };
-    let call = call_of(parts);
+    let call = Arc::new(call_of(parts));
     let reply = first.shared.store().run(&call, deadline).await?;
     match script::decode(&call.steps, &reply) {
         Ok(reply) => Ok(reply.decisions),
@@ -49,37 +46,15 @@ pub(crate) async fn run_together(
     }
 }
 
-/// A call that gives back what was taken, for whenever the store can be asked.
-pub(crate) struct GiveBack {
-    store: RedisStore,
-    call: Call,
-}
-
-impl GiveBack {
-    /// The parts are credits, and meet.
-    pub(crate) fn new(parts: &[Together<'_>]) -> Option<Self> {
-        let first = parts.first()?;
-        let mut call = call_of(parts);
-        let id = OpId::random();
-        call.keys.push(first.shared.operation(first.key, b'c', &id));
-        call.header = call.header.with_operation(OWN_ID_TTL_MS);
-        Some(Self {
-            store: first.shared.store().clone(),
-            call,
-        })
-    }
-
-    /// Gives back, and keeps trying for a while where the store is away. What cannot be given back
-    /// comes back with time: the buckets granted less than they might have, never more.
-    pub(crate) async fn run(self) {
-        for _ in 0..GIVE_BACK_ATTEMPTS {
-            let deadline = Instant::now() + self.store.timeout();
-            match self.store.run(&self.call, deadline).await {
-                Err(failure) if failure.is_transient() => sleep(GIVE_BACK_AGAIN_AFTER).await,
-                _ => return,
-            }
-        }
-    }
+/// What gives back what was taken. The parts are credits, and meet.
+pub(crate) fn give_back(parts: &[Together<'_>]) -> Option<GiveBack> {
+    let store = parts.first()?.shared.store();
+    let Call {
+        keys,
+        steps,
+        header,
+    } = call_of(parts);
+    GiveBack::new(store, keys, steps, header)
 }
 
 fn call_of(parts: &[Together<'_>]) -> Call {
@@ -93,6 +68,6 @@ fn call_of(parts: &[Together<'_>]) -> Call {
             .iter()
             .map(|part| part.shared.step(part.command))
             .collect(),
-        header: super::shared::header(now_us),
+        header: header(now_us),
     }
 }
