@@ -16,6 +16,7 @@
 //! | `RedisStore` (feature `redis`) | buckets that processes share |
 //! | [`OnFailure`], [`StoreFailure`] | what happens when that is away, and why |
 
+mod blocking;
 mod builder;
 mod clock;
 mod decision;
@@ -33,13 +34,14 @@ mod remote;
 pub mod store;
 
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
+pub use blocking::Blocking;
 pub use builder::{Builder, KEYS_MAX_DEFAULT};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};
 pub use error::{BadKey, BuildError, Error, KEY_BYTES_MAX};
 pub use failure::{OnFailure, Share, StoreFailure};
 pub use joint::{ASKS_MAX, Ask, Joint, check_all, check_all_blocking};
-pub use limiter::{Blocking, RateLimiter};
+pub use limiter::RateLimiter;
 pub use once::{BadOpId, OP_ID_BYTES_MAX, OpId};
 pub use store::memory::MemoryStats;
 #[cfg(feature = "redis")]
