@@ -309,14 +309,13 @@ impl Run<'_> {
                     let (barrier, check) = (&barrier, &check);
                     scope.spawn(move || {
                         let order = &self.set.order;
-                        let mut at = self.offset + thread * 500_009;
+                        let from = self.offset + thread * 500_009;
                         barrier.wait();
                         let start = Instant::now();
                         let mut allowed = 0_usize;
-                        for _ in 0..self.checks {
+                        for at in from..from + self.checks {
                             let key = &self.set.keys[order[at & (order.len() - 1)] as usize];
                             allowed += usize::from(check(black_box(key)));
-                            at += 1;
                         }
                         let elapsed = start.elapsed();
                         assert_eq!(allowed, self.checks, "nothing is refused here");
@@ -324,7 +323,7 @@ impl Run<'_> {
                     })
                 })
                 .collect();
-            let joined = workers.into_iter().map(|worker| worker.join());
+            let joined = workers.into_iter().map(std::thread::ScopedJoinHandle::join);
             joined.map(|time| time.expect("no worker panics")).max()
         });
         let elapsed = slowest.unwrap_or_default();

@@ -18,7 +18,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Some(wait) => {
                 println!("request {request}: refused, wait {wait:?}");
                 thread::sleep(wait);
-                assert!(limiter.check("alice").is_allowed(), "the wait was long enough");
+                assert!(
+                    limiter.check("alice").is_allowed(),
+                    "the wait was long enough"
+                );
                 println!("request {request}: ok after waiting");
             }
         }

@@ -17,7 +17,11 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 #[tokio::main]
 async fn main() -> Outcome {
     let is_self_test = std::env::args().any(|arg| arg == "--self-test");
-    let address = if is_self_test { "127.0.0.1:0" } else { "127.0.0.1:7878" };
+    let address = if is_self_test {
+        "127.0.0.1:0"
+    } else {
+        "127.0.0.1:7878"
+    };
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
     println!("listening on {address}");

@@ -1,14 +1,24 @@
 //! How a limiter is made.
 
+use std::time::Duration;
+
 use balde_core::Limit;
 
 use crate::clock::Clock;
+use crate::env::{self, Storage};
 use crate::error::BuildError;
-use crate::limiter::RateLimiter;
+use crate::failure::OnFailure;
+use crate::limiter::{Place, RateLimiter};
+use crate::once::{ONCE_TTL_DEFAULT, Once};
 use crate::store::memory::{KEYS_MAX_MAX, Table};
+#[cfg(feature = "redis")]
+use crate::store::redis::{Policy, RedisStore, Shared};
 
 /// Keys that a memory store keeps unless told otherwise: about 35 MB when they are all there.
 pub const KEYS_MAX_DEFAULT: usize = 1_000_000;
+
+/// The longest that outcomes of operations can be remembered.
+const ONCE_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// Collects what a [`RateLimiter`] needs. Only the limit has no default.
 ///
@@ -32,6 +42,9 @@ pub struct Builder {
     limit: Result<Limit, BuildError>,
     keys_max: usize,
     clock: Option<Clock>,
+    once_ttl: Duration,
+    hash_tag: Option<Vec<u8>>,
+    storage: Result<Storage, BuildError>,
 }
 
 impl Builder {
@@ -41,6 +54,9 @@ impl Builder {
             limit: Err(BuildError::NoLimit),
             keys_max: KEYS_MAX_DEFAULT,
             clock: None,
+            once_ttl: ONCE_TTL_DEFAULT,
+            hash_tag: None,
+            storage: Ok(Storage::Memory),
         }
     }
 
@@ -73,6 +89,54 @@ impl Builder {
         self
     }
 
+    /// How long the outcome of an operation with an [`OpId`](crate::OpId) is remembered, and so
+    /// how late it may be asked for again: ten minutes unless told otherwise, at most seven days.
+    /// A limiter in memory remembers the last 65,536 at most.
+    pub fn once_ttl(mut self, ttl: Duration) -> Self {
+        self.once_ttl = ttl;
+        self
+    }
+
+    /// Keeps the buckets in Redis, where other processes find them, too. Limiters of one name in
+    /// one store share their buckets, so there must be one limit to a name.
+    ///
+    /// What happens while Redis is away has to be chosen: there is no answer that suits all.
+    #[cfg(feature = "redis")]
+    pub fn redis(mut self, store: &RedisStore, on_failure: OnFailure) -> Self {
+        self.storage = Ok(Storage::Redis(store.clone(), on_failure));
+        self
+    }
+
+    /// Keeps the buckets where the environment says: `RL_STORAGE_MODE` is `memory` or `redis`, and
+    /// with `redis`, `REDIS_ADDR` is `host:port` or a URL and `REDIS_PASSWORD` the password, if
+    /// there is one.
+    ///
+    /// Every limiter built so has a connection of its own. Where there are many, build one
+    /// `RedisStore` and give it to all.
+    pub fn storage_from_env(self, on_failure: OnFailure) -> Self {
+        self.storage_from(|name| std::env::var(name).ok(), on_failure)
+    }
+
+    /// [`storage_from_env`](Builder::storage_from_env) over settings from anywhere.
+    pub fn storage_from(
+        mut self,
+        lookup: impl Fn(&str) -> Option<String>,
+        on_failure: OnFailure,
+    ) -> Self {
+        self.storage = env::storage(lookup, on_failure);
+        self
+    }
+
+    /// What is put in the hash tag of every bucket's name in Redis, instead of its key. In a Cluster
+    /// all buckets of all limiters with one tag are then in one slot, and a decision over several of
+    /// them is one call; but one node has to carry them all.
+    pub fn hash_tag(mut self, tag: impl AsRef<[u8]>) -> Self {
+        let tag = tag.as_ref();
+        // Redis takes an empty tag for none.
+        self.hash_tag = (!tag.is_empty()).then(|| tag.to_vec());
+        self
+    }
+
     /// The limiter, or what is wrong.
     pub fn build(self) -> Result<RateLimiter, BuildError> {
         let limit = self.limit?;
@@ -80,8 +144,34 @@ impl Builder {
         if !(1..=KEYS_MAX_MAX).contains(&keys_max) {
             return Err(BuildError::KeysMax { keys_max });
         }
+        let ttl = self.once_ttl;
+        if !(Duration::from_millis(1)..=ONCE_TTL_MAX).contains(&ttl) {
+            return Err(BuildError::OnceTtl { ttl });
+        }
         let clock = self.clock.unwrap_or_default();
-        let table = Table::new(limit, keys_max, clock.now_us());
-        Ok(RateLimiter::of_memory(self.name, clock, table))
+        let place = match self.storage? {
+            Storage::Memory => {
+                let table = Table::new(limit, keys_max, clock.now_us());
+                Place::Memory(table, Once::new(ttl))
+            }
+            #[cfg(feature = "redis")]
+            Storage::Redis(store, on_failure) => {
+                if let OnFailure::Local { share } = on_failure
+                    && !share.is_valid()
+                {
+                    return Err(BuildError::Share);
+                }
+                let policy = Policy {
+                    on_failure,
+                    keys_max,
+                    once_ttl: ttl,
+                };
+                let tag = self.hash_tag.as_deref();
+                let clock = clock.clone();
+                let shared = Shared::new(&store, &self.name, tag, limit, clock, policy)?;
+                Place::Redis(Box::new(shared))
+            }
+        };
+        Ok(RateLimiter::new_in(self.name, clock, place))
     }
 }

@@ -54,6 +54,12 @@ impl Clock {
         }
     }
 
+    /// Whether the time is not the world's.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_manual(&self) -> bool {
+        matches!(self.0, Kind::Manual(_))
+    }
+
     /// The longest that a cached clock has gone without being brought up to date. Zero for the
     /// others.
     pub fn worst_lag(&self) -> Duration {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use balde_core::{Command, Limit, Standing, Wait};
+use balde_core::{Command, Limit, Standing, Strategy, Wait};
 
 use crate::error::BadKey;
+use crate::failure::StoreFailure;
 
 /// Why a decision is what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,9 @@ pub enum Reason {
     OverCapacity,
     /// The key cannot be used. No quota was counted.
     BadKey(BadKey),
+    /// The shared store could not be asked, and [`OnFailure`](crate::OnFailure) decided. No quota
+    /// was counted.
+    StoreUnavailable(StoreFailure),
 }
 
 /// What became of a check. [`is_allowed`](Decision::is_allowed) is the answer; the rest is for
@@ -25,7 +29,27 @@ pub enum Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     inner: balde_core::Decision,
-    bad_key: Option<BadKey>,
+    by: By,
+}
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(dead_code, reason = "only a shared store can be away")
+)]
+enum By {
+    Bucket,
+    BadKey(BadKey),
+    /// The failure policy, without a bucket.
+    Policy(StoreFailure),
+    /// The same, refusing, with a time after which the store may be back.
+    Denial {
+        failure: StoreFailure,
+        retry_us: u32,
+    },
+    /// This process's own bucket, because of the failure.
+    Local(StoreFailure),
 }
 
 impl Decision {
@@ -33,17 +57,89 @@ impl Decision {
     pub(crate) const fn of(inner: balde_core::Decision) -> Self {
         Self {
             inner,
-            bad_key: None,
+            by: By::Bucket,
         }
     }
 
     /// A refusal that touched no bucket: none remain, and waiting does not help.
     pub(crate) fn of_bad_key(limit: &Limit, bad: BadKey, now_us: u64) -> Self {
-        let empty = Standing::of_bucket(limit, limit.capacity_units(), now_us);
         Self {
-            inner: limit.decide(empty, Command::Take { n: u64::MAX }),
-            bad_key: Some(bad),
+            inner: refusal(limit, now_us),
+            by: By::BadKey(bad),
         }
+    }
+
+    /// What [`OnFailure::Allow`](crate::OnFailure::Allow) says: as if the bucket were full. So more
+    /// than it can ever hold is refused here, too.
+    #[cfg(feature = "redis")]
+    pub(crate) fn of_allowance(
+        limit: &Limit,
+        command: Command,
+        failure: StoreFailure,
+        now_us: u64,
+    ) -> Self {
+        let full = match limit.strategy() {
+            Strategy::FixedWindow => Standing::of_window(limit, 0, 0, now_us),
+            _ => Standing::of_bucket(limit, 0, now_us),
+        };
+        Self {
+            inner: limit.decide(full, command),
+            by: By::Policy(failure),
+        }
+    }
+
+    /// What [`OnFailure::Deny`](crate::OnFailure::Deny) says.
+    #[cfg(feature = "redis")]
+    pub(crate) fn of_denial(
+        limit: &Limit,
+        failure: StoreFailure,
+        retry: Duration,
+        now_us: u64,
+    ) -> Self {
+        Self {
+            inner: refusal(limit, now_us),
+            by: By::Denial {
+                failure,
+                retry_us: u32::try_from(retry.as_micros()).unwrap_or(u32::MAX).max(1),
+            },
+        }
+    }
+
+    /// What this process's own bucket says while the store is away.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn of_local(inner: balde_core::Decision, failure: StoreFailure) -> Self {
+        Self {
+            inner,
+            by: By::Local(failure),
+        }
+    }
+
+    /// The same, had it only looked: nothing moved, and the bucket stands as it was before.
+    #[cfg(feature = "redis")]
+    pub(crate) fn as_look(&self, standing_before: &balde_core::Decision) -> Self {
+        let before = standing_before.owed_before();
+        let at_us = match standing_before.limit().strategy() {
+            Strategy::FixedWindow if before == 0 => 0,
+            _ => standing_before.at_us(),
+        };
+        let look = balde_core::Decision::from_parts(
+            standing_before.limit(),
+            Command::Peek,
+            true,
+            before,
+            before,
+            at_us,
+            standing_before.now_us(),
+        );
+        Self {
+            inner: look.unwrap_or(self.inner),
+            by: self.by,
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) const fn core(&self) -> &balde_core::Decision {
+        &self.inner
     }
 
     /// Whether the request may go on.
@@ -54,11 +150,28 @@ impl Decision {
 
     /// Why.
     pub fn reason(&self) -> Reason {
-        match (self.bad_key, self.inner.wait()) {
-            (Some(bad), _) => Reason::BadKey(bad),
-            (None, Wait::None) => Reason::Granted,
-            (None, Wait::Us(_)) => Reason::OverLimit,
-            (None, Wait::Never) => Reason::OverCapacity,
+        match (self.by, self.inner.wait()) {
+            (By::BadKey(bad), _) => Reason::BadKey(bad),
+            (By::Denial { failure, .. }, _) | (By::Policy(failure), Wait::None) => {
+                Reason::StoreUnavailable(failure)
+            }
+            (_, Wait::None) => Reason::Granted,
+            (_, Wait::Us(_)) => Reason::OverLimit,
+            (_, Wait::Never) => Reason::OverCapacity,
+        }
+    }
+
+    /// Whether the shared store could not be asked, so that this is what
+    /// [`OnFailure`](crate::OnFailure) says and no quota was consumed there.
+    pub const fn is_fallback(&self) -> bool {
+        self.failure().is_some()
+    }
+
+    /// Why the shared store could not be asked, where that is so.
+    pub const fn failure(&self) -> Option<StoreFailure> {
+        match self.by {
+            By::Policy(failure) | By::Denial { failure, .. } | By::Local(failure) => Some(failure),
+            By::Bucket | By::BadKey(_) => None,
         }
     }
 
@@ -82,15 +195,22 @@ impl Decision {
         self.inner.moved()
     }
 
-    /// How long until the same request would pass: not at all, for a time, or never.
+    /// How long until the same request would pass: not at all, for a time, or never. Where the
+    /// shared store could not be asked, until it is worth asking again.
     pub fn wait(&self) -> Wait {
-        self.inner.wait()
+        match self.by {
+            By::Denial { retry_us, .. } => Wait::Us(u64::from(retry_us)),
+            _ => self.inner.wait(),
+        }
     }
 
     /// How long until the same request would pass, if nobody else takes from the bucket. Nothing
     /// when it has passed, and nothing when it never will.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.inner.retry_after()
+        match self.wait() {
+            Wait::Us(us) => Some(Duration::from_micros(us)),
+            Wait::None | Wait::Never => None,
+        }
     }
 
     /// How long until the bucket is full, or the window forgotten.
@@ -102,4 +222,15 @@ impl Decision {
     pub const fn limit(&self) -> &Limit {
         self.inner.limit()
     }
+}
+
+fn refusal(limit: &Limit, now_us: u64) -> balde_core::Decision {
+    let empty = match limit.strategy() {
+        // A window of nothing left that ends now.
+        Strategy::FixedWindow => {
+            Standing::of_window(limit, limit.capacity(), now_us.saturating_add(1), now_us)
+        }
+        _ => Standing::of_bucket(limit, limit.capacity_units(), now_us),
+    };
+    limit.decide(empty, Command::Take { n: u64::MAX })
 }

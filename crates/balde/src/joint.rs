@@ -6,7 +6,9 @@ use balde_core::{Command, Wait};
 
 use crate::decision::{Decision, Reason};
 use crate::error::BadKey;
-use crate::limiter::RateLimiter;
+use crate::limiter::{Place, RateLimiter};
+#[cfg(feature = "redis")]
+use crate::mixed;
 use crate::store::memory::{Part, run_all};
 
 /// The most questions that one decision may hang on.
@@ -15,9 +17,9 @@ pub const ASKS_MAX: usize = 64;
 /// One question of several: some tokens from one limiter, for one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    limiter: &'a RateLimiter,
-    key: &'a [u8],
-    n: u64,
+    pub(crate) limiter: &'a RateLimiter,
+    pub(crate) key: &'a [u8],
+    pub(crate) n: u64,
 }
 
 impl<'a> Ask<'a> {
@@ -34,6 +36,13 @@ pub struct Joint {
 }
 
 impl Joint {
+    fn of(asks: &[Ask<'_>], parts: Vec<Decision>) -> Self {
+        Self {
+            refusal: refusal(asks, &parts),
+            parts,
+        }
+    }
+
     /// Whether all buckets gave. If not, none did.
     pub fn is_allowed(&self) -> bool {
         self.refusal.is_none()
@@ -89,12 +98,25 @@ impl Joint {
 /// # Ok(()) }) }
 /// ```
 ///
+/// Where some buckets are in Redis, those of one server, or in one slot of a Cluster, are decided in
+/// one call. What cannot be decided together is asked in order, and whatever was taken is given back
+/// when a later one refuses; in between others may find it taken. Each limiter's failure policy
+/// answers for its part.
+///
 /// # Panics
 ///
 /// With more than [`ASKS_MAX`] questions: their number is written in the program, not sent by a
 /// caller.
 pub async fn check_all(asks: &[Ask<'_>]) -> Joint {
-    check_all_blocking(asks)
+    assert_number(asks);
+    let decisions = match parts_in_memory(asks) {
+        Some(parts) => decide_here(&parts),
+        #[cfg(feature = "redis")]
+        None => mixed::decide(asks).await,
+        #[cfg(not(feature = "redis"))]
+        None => Vec::new(),
+    };
+    Joint::of(asks, decisions)
 }
 
 /// [`check_all`] for callers who have no `await`.
@@ -103,29 +125,47 @@ pub async fn check_all(asks: &[Ask<'_>]) -> Joint {
 ///
 /// As [`check_all`] does.
 pub fn check_all_blocking(asks: &[Ask<'_>]) -> Joint {
+    assert_number(asks);
+    let decisions = match parts_in_memory(asks) {
+        Some(parts) => decide_here(&parts),
+        #[cfg(feature = "redis")]
+        None => mixed::decide_blocking(asks),
+        #[cfg(not(feature = "redis"))]
+        None => Vec::new(),
+    };
+    Joint::of(asks, decisions)
+}
+
+fn assert_number(asks: &[Ask<'_>]) {
     assert!(
         asks.len() <= ASKS_MAX,
         "{} questions in one decision; at most {ASKS_MAX} are possible",
         asks.len()
     );
-    let parts: Vec<_> = asks
-        .iter()
-        .map(|ask| Part {
-            table: ask.limiter.table(),
-            key: ask.key,
-            command: Command::Take { n: ask.n },
-            now_us: ask.limiter.now_us(),
+}
+
+/// The questions, if all of them are about buckets in memory.
+fn parts_in_memory<'a>(asks: &[Ask<'a>]) -> Option<Vec<Part<'a>>> {
+    asks.iter()
+        .map(|ask| match ask.limiter.place() {
+            Place::Memory(table, _) => Some(Part {
+                table,
+                key: ask.key,
+                command: Command::Take { n: ask.n },
+                now_us: ask.limiter.now_us(),
+            }),
+            #[cfg(feature = "redis")]
+            Place::Redis(_) => None,
         })
-        .collect();
+        .collect()
+}
+
+fn decide_here(parts: &[Part<'_>]) -> Vec<Decision> {
     let is_bad = |part: &Part<'_>| BadKey::check(part.key).is_err();
-    let decisions: Vec<_> = if parts.iter().any(is_bad) {
+    if parts.iter().any(is_bad) {
         parts.iter().map(without_touching).collect()
     } else {
-        run_all(&parts).into_iter().map(Decision::of).collect()
-    };
-    Joint {
-        refusal: refusal(asks, &decisions),
-        parts: decisions,
+        run_all(parts).into_iter().map(Decision::of).collect()
     }
 }
 

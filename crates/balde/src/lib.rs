@@ -12,21 +12,37 @@
 //! | [`check_all`], [`Ask`], [`Joint`] | several buckets, all or nothing |
 //! | [`Clock`], [`ManualClock`] | real time, cheap time, and time for tests |
 //! | [`MemoryStats`] | what the memory store holds and has let go |
+//! | [`OpId`] | what makes a charge or credit happen once |
+//! | `RedisStore` (feature `redis`) | buckets that processes share |
+//! | [`OnFailure`], [`StoreFailure`] | what happens when that is away, and why |
 
+mod blocking;
 mod builder;
 mod clock;
 mod decision;
+mod env;
 mod error;
+mod failure;
 mod joint;
 mod limiter;
+#[cfg(feature = "redis")]
+mod mixed;
+mod once;
+#[cfg(feature = "redis")]
+mod remote;
 #[doc(hidden)]
 pub mod store;
 
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
+pub use blocking::Blocking;
 pub use builder::{Builder, KEYS_MAX_DEFAULT};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};
 pub use error::{BadKey, BuildError, Error, KEY_BYTES_MAX};
+pub use failure::{OnFailure, Share, StoreFailure};
 pub use joint::{ASKS_MAX, Ask, Joint, check_all, check_all_blocking};
-pub use limiter::{Blocking, RateLimiter};
+pub use limiter::RateLimiter;
+pub use once::{BadOpId, OP_ID_BYTES_MAX, OpId};
 pub use store::memory::MemoryStats;
+#[cfg(feature = "redis")]
+pub use store::redis::{REDIS_TIMEOUT_MAX, RedisBuilder, RedisStats, RedisStore};

@@ -5,17 +5,23 @@ use std::sync::Arc;
 
 use balde_core::{Command, Limit};
 
+use crate::blocking::Blocking;
 use crate::builder::Builder;
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::{BadKey, BuildError, Error};
 use crate::joint::Ask;
+use crate::once::{Once, OpId};
+#[cfg(feature = "redis")]
+use crate::remote;
 use crate::store::memory::{MemoryStats, Table};
+#[cfg(feature = "redis")]
+use crate::store::redis::Shared;
 
 /// Limits callers, each by its key. Clones share their buckets.
 ///
 /// Keys are bytes: text, an address, a tenant and a route joined by a separator of yours. They are
-/// not kept in clear.
+/// not kept in clear in memory; in Redis they are.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +40,21 @@ pub struct RateLimiter(Arc<Inner>);
 struct Inner {
     name: String,
     clock: Clock,
-    table: Table,
+    place: Place,
+}
+
+/// Where the buckets are.
+#[cfg_attr(
+    feature = "redis",
+    expect(
+        clippy::large_enum_variant,
+        reason = "there is one to a limiter, and the table must be no further away than it"
+    )
+)]
+pub(crate) enum Place {
+    Memory(Table, Once),
+    #[cfg(feature = "redis")]
+    Redis(Box<Shared>),
 }
 
 impl RateLimiter {
@@ -52,55 +72,87 @@ impl RateLimiter {
         Builder::new()
     }
 
-    pub(crate) fn of_memory(name: String, clock: Clock, table: Table) -> Self {
-        Self(Arc::new(Inner { name, clock, table }))
+    pub(crate) fn new_in(name: String, clock: Clock, place: Place) -> Self {
+        Self(Arc::new(Inner { name, clock, place }))
     }
 
-    /// The same questions for callers who have no `await`.
+    /// The same questions for callers who have no `await`. Where the buckets are in Redis they hold
+    /// up the thread for a round trip, so they are not for async code; called there all the same,
+    /// they do not panic, and on a runtime of one thread they end in a timeout.
     pub fn blocking(&self) -> Blocking<'_> {
-        Blocking(self)
+        Blocking::new(self)
     }
 
     /// Takes one token.
     #[inline]
     pub async fn check(&self, key: impl AsRef<[u8]>) -> Decision {
-        self.decide(key.as_ref(), Command::Take { n: 1 })
+        self.decide(key.as_ref(), Command::Take { n: 1 }).await
     }
 
     /// Takes `n` tokens, or none.
     #[inline]
     pub async fn check_n(&self, key: impl AsRef<[u8]>, n: u64) -> Decision {
-        self.decide(key.as_ref(), Command::Take { n })
+        self.decide(key.as_ref(), Command::Take { n }).await
     }
 
     /// Takes as many tokens as there are, at most `n`; [`Decision::moved`] says how many.
     #[inline]
     pub async fn take_up_to(&self, key: impl AsRef<[u8]>, n: u64) -> Decision {
-        self.decide(key.as_ref(), Command::TakeUpTo { n })
+        self.decide(key.as_ref(), Command::TakeUpTo { n }).await
     }
 
     /// Looks at a bucket without touching it.
     #[inline]
     pub async fn peek(&self, key: impl AsRef<[u8]>) -> Result<Decision, Error> {
-        self.run(key.as_ref(), Command::Peek)
+        self.run(key.as_ref(), Command::Peek, None).await
     }
 
-    /// Debits what has already happened, into debt if need be.
+    /// Debits what has already happened, into debt if need be. Where a connection breaks meanwhile
+    /// it is sent again, and still happens once.
     #[inline]
     pub async fn charge(&self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
-        self.run(key.as_ref(), Command::Charge { n })
+        self.run(key.as_ref(), Command::Charge { n }, None).await
     }
 
     /// Gives tokens back, never above capacity.
     #[inline]
     pub async fn credit(&self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
-        self.run(key.as_ref(), Command::Credit { n })
+        self.run(key.as_ref(), Command::Credit { n }, None).await
+    }
+
+    /// [`charge`](RateLimiter::charge) that happens once, however often it is asked for under this id:
+    /// later askers get the first one's answer, whatever they ask to be charged. It is remembered
+    /// for [`Builder::once_ttl`].
+    #[inline]
+    pub async fn charge_once(
+        &self,
+        key: impl AsRef<[u8]>,
+        n: u64,
+        id: &OpId,
+    ) -> Result<Decision, Error> {
+        self.run(key.as_ref(), Command::Charge { n }, Some(id))
+            .await
+    }
+
+    /// [`credit`](RateLimiter::credit) that happens once, however often it is asked for under this id:
+    /// later askers get the first one's answer, whatever they ask to be credited. It is remembered
+    /// for [`Builder::once_ttl`].
+    #[inline]
+    pub async fn credit_once(
+        &self,
+        key: impl AsRef<[u8]>,
+        n: u64,
+        id: &OpId,
+    ) -> Result<Decision, Error> {
+        self.run(key.as_ref(), Command::Credit { n }, Some(id))
+            .await
     }
 
     /// Sets a bucket to the level somebody knows it to have; negative is debt.
     #[inline]
     pub async fn set_level(&self, key: impl AsRef<[u8]>, level: i64) -> Result<Decision, Error> {
-        self.run(key.as_ref(), Command::SetLevel { level })
+        self.run(key.as_ref(), Command::SetLevel { level }, None)
+            .await
     }
 
     /// One of several questions for [`check_all`](crate::check_all): one token for `key`.
@@ -114,20 +166,29 @@ impl RateLimiter {
     }
 
     /// Puts another limit under all buckets at once. Each keeps what it is below full, in tokens,
-    /// and none gains or loses a token by the change itself.
+    /// and none gains or loses a token by the change itself. In Redis that is worked out when a bucket
+    /// is next asked; other processes need the new limit, too.
     pub fn set_limit<L>(&self, limit: L) -> Result<(), BuildError>
     where
         L: TryInto<Limit>,
         L::Error: Into<BuildError>,
     {
         let limit = limit.try_into().map_err(Into::into)?;
-        self.0.table.set_limit(limit, self.now_us());
+        match &self.0.place {
+            Place::Memory(table, _) => table.set_limit(limit, self.now_us()),
+            #[cfg(feature = "redis")]
+            Place::Redis(shared) => shared.set_limit(limit)?,
+        }
         Ok(())
     }
 
     /// The limit now.
     pub fn limit(&self) -> Limit {
-        self.0.table.limit()
+        match &self.0.place {
+            Place::Memory(table, _) => table.limit(),
+            #[cfg(feature = "redis")]
+            Place::Redis(shared) => shared.limit(),
+        }
     }
 
     /// What the limiter is called.
@@ -135,19 +196,36 @@ impl RateLimiter {
         &self.0.name
     }
 
-    /// What the memory store holds and has let go.
+    /// What the memory store holds and has let go; nothing, where the buckets are in Redis.
     pub fn memory_stats(&self) -> MemoryStats {
-        self.0.table.stats()
+        match &self.0.place {
+            Place::Memory(table, _) => table.stats(),
+            #[cfg(feature = "redis")]
+            Place::Redis(_) => MemoryStats::default(),
+        }
     }
 
     /// Forgets every full bucket now. Nothing is lost by it, and it is never needed: the part of
-    /// the store that a new key finds crowded is swept before it grows.
+    /// the memory store that a new key finds crowded is swept before it grows, and Redis forgets by
+    /// itself.
     pub fn sweep(&self) {
-        self.0.table.sweep(self.now_us());
+        match &self.0.place {
+            Place::Memory(table, _) => table.sweep(self.now_us()),
+            #[cfg(feature = "redis")]
+            Place::Redis(_) => {}
+        }
     }
 
-    pub(crate) fn table(&self) -> &Table {
-        &self.0.table
+    pub(crate) fn place(&self) -> &Place {
+        &self.0.place
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn shared(&self) -> Option<&Shared> {
+        match &self.0.place {
+            Place::Memory(..) => None,
+            Place::Redis(shared) => Some(shared),
+        }
     }
 
     pub(crate) fn now_us(&self) -> u64 {
@@ -155,32 +233,116 @@ impl RateLimiter {
     }
 
     #[inline]
-    fn decide(&self, key: &[u8], command: Command) -> Decision {
-        // One call makes the decision where the caller wants it, and the other builds it there
-        // from registers: a copy in between would cost a quarter of the check.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            clippy::unused_async,
+            reason = "there is nothing to wait for in memory"
+        )
+    )]
+    async fn decide(&self, key: &[u8], command: Command) -> Decision {
+        match &self.0.place {
+            Place::Memory(table, _) => self.decide_here(table, key, command),
+            #[cfg(feature = "redis")]
+            Place::Redis(shared) => match BadKey::check(key) {
+                Ok(key) => remote::decide(self, shared, key, command).await,
+                Err(bad) => Decision::of_bad_key(&shared.limit(), bad, self.now_us()),
+            },
+        }
+    }
+
+    #[inline]
+    pub(crate) fn decide_blocking(&self, key: &[u8], command: Command) -> Decision {
+        match &self.0.place {
+            Place::Memory(table, _) => self.decide_here(table, key, command),
+            #[cfg(feature = "redis")]
+            Place::Redis(shared) => match BadKey::check(key) {
+                Ok(key) => remote::decide_blocking(self, shared, key, command),
+                Err(bad) => Decision::of_bad_key(&shared.limit(), bad, self.now_us()),
+            },
+        }
+    }
+
+    #[inline]
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            clippy::unused_async,
+            reason = "there is nothing to wait for in memory"
+        )
+    )]
+    async fn run(
+        &self,
+        key: &[u8],
+        command: Command,
+        id: Option<&OpId>,
+    ) -> Result<Decision, Error> {
+        let key = BadKey::check(key)?;
+        match &self.0.place {
+            Place::Memory(table, once) => Ok(self.run_here(table, once, key, command, id)),
+            #[cfg(feature = "redis")]
+            Place::Redis(shared) => remote::run(self, shared, key, command, id).await,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn run_blocking(
+        &self,
+        key: &[u8],
+        command: Command,
+        id: Option<&OpId>,
+    ) -> Result<Decision, Error> {
+        let key = BadKey::check(key)?;
+        match &self.0.place {
+            Place::Memory(table, once) => Ok(self.run_here(table, once, key, command, id)),
+            #[cfg(feature = "redis")]
+            Place::Redis(shared) => remote::run_blocking(self, shared, key, command, id),
+        }
+    }
+
+    #[inline]
+    fn decide_here(&self, table: &Table, key: &[u8], command: Command) -> Decision {
+        // One branch builds the decision where the caller wants it, and the other lets the call
+        // build it there: a copy in between would cost a quarter of the check.
         if BadKey::check(key).is_ok()
-            && let Some(decision) = self.0.table.try_run(key, command, || self.now_us())
+            && let Some(decision) = table.try_run(key, command, || self.now_us())
         {
             return Decision::of(decision);
         }
-        self.decide_slowly(key, command)
+        self.decide_slowly(table, key, command)
     }
 
     #[cold]
     #[inline(never)]
-    fn decide_slowly(&self, key: &[u8], command: Command) -> Decision {
+    fn decide_slowly(&self, table: &Table, key: &[u8], command: Command) -> Decision {
         let now_us = self.now_us();
         match BadKey::check(key) {
-            Ok(key) => Decision::of(self.0.table.run_locked(key, command, now_us)),
-            Err(bad) => Decision::of_bad_key(&self.limit(), bad, now_us),
+            Ok(key) => Decision::of(table.run_locked(key, command, now_us)),
+            Err(bad) => Decision::of_bad_key(&table.limit(), bad, now_us),
         }
     }
 
-    fn run(&self, key: &[u8], command: Command) -> Result<Decision, Error> {
-        let key = BadKey::check(key)?;
-        let decision = self.0.table.run(key, command, self.now_us());
-        Ok(Decision::of(decision))
+    #[inline]
+    fn run_here(
+        &self,
+        table: &Table,
+        once: &Once,
+        key: &[u8],
+        command: Command,
+        id: Option<&OpId>,
+    ) -> Decision {
+        let now_us = self.now_us();
+        let run = || table.run(key, command, now_us);
+        Decision::of(match id {
+            None => run(),
+            Some(id) => once.run(kind(command), key, id, now_us, run),
+        })
     }
+}
+
+/// A charge and a credit under one id are two operations.
+fn kind(command: Command) -> u8 {
+    u8::from(matches!(command, Command::Credit { .. }))
 }
 
 impl fmt::Debug for RateLimiter {
@@ -189,61 +351,5 @@ impl fmt::Debug for RateLimiter {
             .field("name", &self.0.name)
             .field("limit", &format_args!("{}", self.limit()))
             .finish_non_exhaustive()
-    }
-}
-
-/// A [`RateLimiter`] for callers who have no `await`: the same questions, the same buckets.
-///
-/// ```
-/// let limiter = balde::RateLimiter::new("2/min")?;
-/// let limiter = limiter.blocking();
-/// assert!(limiter.check_n("alice", 2).is_allowed());
-/// assert_eq!(limiter.check("alice").retry_after().unwrap().as_secs(), 29);
-/// # Ok::<(), balde::BuildError>(())
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Blocking<'l>(&'l RateLimiter);
-
-impl Blocking<'_> {
-    /// Takes one token.
-    #[inline]
-    pub fn check(self, key: impl AsRef<[u8]>) -> Decision {
-        self.0.decide(key.as_ref(), Command::Take { n: 1 })
-    }
-
-    /// Takes `n` tokens, or none.
-    #[inline]
-    pub fn check_n(self, key: impl AsRef<[u8]>, n: u64) -> Decision {
-        self.0.decide(key.as_ref(), Command::Take { n })
-    }
-
-    /// Takes as many tokens as there are, at most `n`.
-    #[inline]
-    pub fn take_up_to(self, key: impl AsRef<[u8]>, n: u64) -> Decision {
-        self.0.decide(key.as_ref(), Command::TakeUpTo { n })
-    }
-
-    /// Looks at a bucket without touching it.
-    #[inline]
-    pub fn peek(self, key: impl AsRef<[u8]>) -> Result<Decision, Error> {
-        self.0.run(key.as_ref(), Command::Peek)
-    }
-
-    /// Debits what has already happened, into debt if need be.
-    #[inline]
-    pub fn charge(self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
-        self.0.run(key.as_ref(), Command::Charge { n })
-    }
-
-    /// Gives tokens back, never above capacity.
-    #[inline]
-    pub fn credit(self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
-        self.0.run(key.as_ref(), Command::Credit { n })
-    }
-
-    /// Sets a bucket to the level somebody knows it to have; negative is debt.
-    #[inline]
-    pub fn set_level(self, key: impl AsRef<[u8]>, level: i64) -> Result<Decision, Error> {
-        self.0.run(key.as_ref(), Command::SetLevel { level })
     }
 }

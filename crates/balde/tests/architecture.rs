@@ -21,7 +21,13 @@ fn workspace() -> PathBuf {
 
 fn packages() -> BTreeMap<String, Value> {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .args([
+            "metadata",
+            "--no-deps",
+            "--format-version",
+            "1",
+            "--offline",
+        ])
         .current_dir(workspace())
         .output()
         .expect("cargo runs");
@@ -47,7 +53,10 @@ fn the_arrows_between_crates_are_as_drawn() {
     let packages = packages();
     let names: BTreeSet<&str> = packages.keys().map(String::as_str).collect();
     let drawn: BTreeSet<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, drawn, "every crate of the workspace is drawn, and no other");
+    assert_eq!(
+        names, drawn,
+        "every crate of the workspace is drawn, and no other"
+    );
     for (name, allowed) in ARROWS {
         for dependency in dependencies(&packages[name]) {
             assert!(
@@ -68,10 +77,24 @@ fn the_core_depends_on_nothing() {
 fn the_core_has_no_clock_no_io_no_async_and_no_float() {
     let source = workspace().join("crates/balde-core/src");
     let lib = std::fs::read_to_string(source.join("lib.rs")).unwrap();
-    assert!(lib.contains("#![no_std]"), "without std there is no clock and no I/O");
+    assert!(
+        lib.contains("#![no_std]"),
+        "without std there is no clock and no I/O"
+    );
     let banned = [
-        "std::", "async ", ".await", "Future", "f32", "f64", "Instant", "SystemTime", "println!",
-        "unsafe ", "static mut", "log::", "tracing",
+        "std::",
+        "async ",
+        ".await",
+        "Future",
+        "f32",
+        "f64",
+        "Instant",
+        "SystemTime",
+        "println!",
+        "unsafe ",
+        "static mut",
+        "log::",
+        "tracing",
     ];
     for file in rust_files(&source) {
         let text = std::fs::read_to_string(&file).unwrap();
@@ -79,7 +102,10 @@ fn the_core_has_no_clock_no_io_no_async_and_no_float() {
             let code = line.split("//").next().unwrap_or_default();
             for word in banned {
                 let place = format!("{}:{}", file.display(), number + 1);
-                assert!(!code.contains(word), "{place}: `{word}` has no place in the core");
+                assert!(
+                    !code.contains(word),
+                    "{place}: `{word}` has no place in the core"
+                );
             }
             assert!(
                 !has_float_literal(code),
@@ -98,7 +124,11 @@ fn time_is_read_in_one_file() {
         let text = std::fs::read_to_string(&file).unwrap();
         let reads = ["SystemTime::now", "quanta::Clock::new"];
         if reads.iter().any(|read| text.contains(read)) {
-            assert!(file.ends_with("clock.rs"), "{} reads a clock", file.display());
+            assert!(
+                file.ends_with("clock.rs"),
+                "{} reads a clock",
+                file.display()
+            );
         }
     }
 }

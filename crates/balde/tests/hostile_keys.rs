@@ -34,7 +34,11 @@ fn keys_of_every_shape_are_refused_by_name_or_told_apart() {
         b" ".to_vec(),
     ];
     for key in &shapes {
-        assert!(limiter.check(key).is_allowed(), "{:?} is new", &key[..key.len().min(16)]);
+        assert!(
+            limiter.check(key).is_allowed(),
+            "{:?} is new",
+            &key[..key.len().min(16)]
+        );
     }
     for key in &shapes {
         assert_eq!(limiter.check(key).reason(), Reason::OverLimit);
@@ -87,15 +91,25 @@ fn ten_million_strangers_do_not_push_out_those_who_owe() {
 
     for n in 0..DEBTORS {
         let decision = blocking.check(debtor(n));
-        assert_eq!(decision.reason(), Reason::OverLimit, "debtor {n} was not forgotten");
+        assert_eq!(
+            decision.reason(),
+            Reason::OverLimit,
+            "debtor {n} was not forgotten"
+        );
     }
     let stats = limiter.memory_stats();
     assert_eq!(stats.keys, KEYS_MAX);
     // Every bucket that came and is not there any more was counted.
-    assert_eq!(stats.evicted_total + stats.swept_total, STRANGERS + DEBTORS - KEYS_MAX);
+    assert_eq!(
+        stats.evicted_total + stats.swept_total,
+        STRANGERS + DEBTORS - KEYS_MAX
+    );
     if let (Some(first), Some(last)) = (resident_at_first, resident_bytes()) {
         let grown = last.saturating_sub(first);
-        assert!(grown < 4 << 20, "memory grew by {grown} bytes during the flood");
+        assert!(
+            grown < 4 << 20,
+            "memory grew by {grown} bytes during the flood"
+        );
     }
     // A report, not a test: the system may take the processor away at any time.
     println!("slowest of {STRANGERS} checks under eviction: {slowest:?}; {stats:?}");

@@ -129,10 +129,6 @@ fn tail_word(key: &[u8], tail: &[u8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the upper half is what is wanted"
-)]
 #[inline]
 fn high(sum: u128) -> u64 {
     (sum >> 64) as u64

@@ -111,9 +111,9 @@ impl Shard {
             if found != 0 {
                 let slot = group.slot(found.trailing_zeros() as usize);
                 let stored = slot.word.load(Ordering::Acquire);
-                let is_own = (slot.lo.load(Ordering::Relaxed) == key.lo)
-                    & (slot.hi.load(Ordering::Relaxed) == key.hi)
-                    & (stored != FROZEN);
+                let is_own = slot.lo.load(Ordering::Relaxed) == key.lo
+                    && slot.hi.load(Ordering::Relaxed) == key.hi
+                    && stored != FROZEN;
                 return is_own.then(|| Found {
                     slot,
                     offset: offset(key, shape.generation),
@@ -469,12 +469,8 @@ fn first_region(groups_max: usize) -> OnceLock<Region> {
 
 /// Scales 32 random bits to `0..range`.
 #[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the result is below the range"
-)]
 pub(super) fn scaled(bits: u64, range: u64) -> usize {
-    ((bits * range) >> 32) as usize
+    usize::try_from((bits * range) >> 32).unwrap_or(usize::MAX)
 }
 
 fn fingerprint(slot: Slot<'_>) -> Fingerprint {

@@ -1,3 +1,254 @@
 //! Buckets in Redis, shared by processes.
+//!
+//! | File | Holds |
+//! |--|--|
+//! | `config` | what is to be known before connecting, and what can be wrong with it |
+//! | `link` | one connection that comes back by itself |
+//! | `call` | one call of the script, its reload and what may be repeated |
+//! | `breaker` | when to stop asking, and how to begin again |
+//! | `fault` | what an error means |
+//! | `key` | what a bucket is called, and which slot that is |
+//! | `shared` | one limiter's buckets, and its failure policy |
+//! | `together` | several of them in one call |
+//! | `undo` | giving back what was taken for nobody |
+//! | `script`, `decide.lua` | the script and its protocol |
+//! | `stats` | counters |
 
+mod breaker;
+mod call;
+mod config;
+mod fault;
+mod key;
+mod link;
 pub mod script;
+mod shared;
+mod stats;
+mod together;
+mod undo;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::{Handle, Runtime};
+
+use self::breaker::{Breaker, probe_waits};
+use self::link::{Link, Target};
+use self::stats::{Counts, add_one};
+use crate::error::BuildError;
+
+pub use config::{REDIS_TIMEOUT_MAX, RedisBuilder};
+pub(crate) use shared::{Policy, Shared};
+pub use stats::RedisStats;
+pub(crate) use together::{Together, give_back, run_together};
+
+/// Parts of a Cluster's slots that fail apart: one primary away must not cost the others.
+const CLUSTER_PARTS: usize = 32;
+
+/// Looks in vain before a connection that seems to live is taken for dead. A link that swallows
+/// everything would otherwise be trusted until TCP gives up, which takes minutes.
+const LOOKS_BEFORE_RECONNECT: usize = 2;
+
+/// A Redis server or Cluster that limiters share. Clones share connections; one per process is
+/// enough for all limiters.
+///
+/// It needs Redis 6.2 or later, and decides on primaries only. Built inside a tokio runtime, it
+/// lives there (with I/O and time enabled, as they are under `#[tokio::main]`); built outside, it
+/// brings a small runtime of its own. It need not be there when the program starts and may go away
+/// at any time: [`OnFailure`](crate::OnFailure) answers meanwhile, in microseconds after the first
+/// few calls, and within a second of its return decisions come from it again.
+///
+/// Keys are stored in clear, as part of the name of a bucket's key. Hash what must not be read by
+/// whoever can read the store.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use balde::{OnFailure, RateLimiter, RedisStore};
+///
+/// let store = RedisStore::new("redis://127.0.0.1:6379")?;
+/// let limiter = RateLimiter::builder()
+///     .name("per-user")
+///     .limit("10/s burst 20")
+///     .redis(&store, OnFailure::Allow)
+///     .build()?;
+/// assert!(limiter.check("alice").await.is_allowed());
+/// # Ok(()) }) }
+/// ```
+#[derive(Clone)]
+pub struct RedisStore(Arc<Core>);
+
+struct Settings {
+    prefix: String,
+    timeout: Duration,
+    connections: usize,
+    is_cluster: bool,
+}
+
+struct Core {
+    settings: Settings,
+    links: Vec<Arc<Link>>,
+    turn: AtomicUsize,
+    breakers: Vec<Breaker>,
+    counts: Counts,
+    script: call::Script,
+    /// Calls whose late answers somebody waits for.
+    late: AtomicU64,
+    handle: Handle,
+    /// Only where the store was built outside of a runtime.
+    runtime: Option<Runtime>,
+}
+
+impl RedisStore {
+    /// A store on one server, with everything else left at its default.
+    pub fn new(address: impl Into<String>) -> Result<Self, BuildError> {
+        Self::builder().address(address).build()
+    }
+
+    /// For everything that [`new`](RedisStore::new) leaves at its default.
+    pub fn builder() -> RedisBuilder {
+        RedisBuilder::new()
+    }
+
+    /// What the store has been through.
+    pub fn stats(&self) -> RedisStats {
+        let connects = self.0.links.iter().map(|link| link.connects()).sum();
+        let is_open = self.0.breakers.iter().any(Breaker::is_open);
+        self.0.counts.read(is_open, connects)
+    }
+
+    fn start(target: Target, settings: Settings) -> Result<Self, BuildError> {
+        let (handle, runtime) = if let Ok(handle) = Handle::try_current() {
+            (handle, None)
+        } else {
+            let runtime = own_runtime()?;
+            (runtime.handle().clone(), Some(runtime))
+        };
+        let target = Arc::new(target);
+        let links: Vec<_> = (0..settings.connections)
+            .map(|_| Link::new(Arc::clone(&target), handle.clone()))
+            .collect();
+        for link in &links {
+            link.connect();
+        }
+        let parts = if settings.is_cluster {
+            CLUSTER_PARTS
+        } else {
+            1
+        };
+        Ok(Self(Arc::new(Core {
+            settings,
+            links,
+            turn: AtomicUsize::new(0),
+            breakers: (0..parts).map(|_| Breaker::new()).collect(),
+            counts: Counts::default(),
+            script: call::Script::new(),
+            late: AtomicU64::new(0),
+            handle,
+            runtime,
+        })))
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.0.handle
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.0.settings.timeout
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Which buckets one call can reach together: all of one server, a slot of a Cluster.
+    fn reach(&self, bucket: &[u8]) -> u16 {
+        if self.0.settings.is_cluster {
+            key::slot(bucket)
+        } else {
+            0
+        }
+    }
+
+    fn breaker(&self, bucket: &[u8]) -> usize {
+        usize::from(self.reach(bucket)) * self.0.breakers.len() / usize::from(key::SLOTS)
+    }
+
+    fn count_fallback(&self) {
+        add_one(&self.0.counts.fallbacks);
+    }
+
+    /// Sends somebody to look until the store is back. It holds no share in the store, so the last
+    /// clone of it can go at any time.
+    fn send_prober(&self, breaker: usize, bucket: &[u8]) {
+        add_one(&self.0.counts.opened);
+        let name = key::probe(&self.0.settings.prefix, bucket);
+        let weak = Arc::downgrade(&self.0);
+        self.0.breakers[breaker].will_probe_in(Duration::ZERO);
+        let prober = async move {
+            for (looks, wait) in probe_waits().enumerate() {
+                match weak.upgrade() {
+                    Some(core) => core.breakers[breaker].will_probe_in(wait),
+                    None => return,
+                }
+                tokio::time::sleep(wait).await;
+                let Some(core) = weak.upgrade() else { return };
+                let store = Self(core);
+                if store.look(&name).await.is_ok() {
+                    store.0.breakers[breaker].close();
+                    return;
+                }
+                if looks % LOOKS_BEFORE_RECONNECT == LOOKS_BEFORE_RECONNECT - 1 {
+                    store.reconnect();
+                }
+            }
+        };
+        let task = self.0.handle.spawn(prober);
+        self.0.breakers[breaker].keep(task.abort_handle());
+    }
+
+    fn reconnect(&self) {
+        for link in &self.0.links {
+            if let Some((number, _)) = link.ready() {
+                link.lost(number);
+            }
+        }
+    }
+
+    fn next_turn(&self) -> usize {
+        self.0.turn.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+fn own_runtime() -> Result<Runtime, BuildError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("balde-redis")
+        .enable_all()
+        .build()
+        .map_err(|error| BuildError::Runtime { kind: error.kind() })
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        for link in &self.links {
+            link.stop();
+        }
+        // Waiting for a runtime to end is not allowed inside another one.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("prefix", &self.0.settings.prefix)
+            .field("is_cluster", &self.0.settings.is_cluster)
+            .field("timeout", &self.0.settings.timeout)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}

@@ -110,6 +110,21 @@ impl Step {
             command,
         }
     }
+
+    /// The limit.
+    pub const fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// The limit as it was written down.
+    pub const fn limit_blob(&self) -> &LimitBlob {
+        &self.limit_blob
+    }
+
+    /// The command.
+    pub const fn command(&self) -> Command {
+        self.command
+    }
 }
 
 /// What goes with a call, apart from its steps. The default is the server's clock and no operation.

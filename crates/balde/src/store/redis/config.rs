@@ -1,0 +1,298 @@
+//! What a store needs to know before it connects. Whatever is wrong with it is said here, not by a
+//! refused connection later, and never with a password in the message.
+
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use redis::cluster::ClusterClient;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    TlsCertificates,
+};
+
+use super::link::Target;
+use super::{RedisStore, Settings};
+use crate::error::BuildError;
+
+/// The longest that a call to the store may take.
+pub const REDIS_TIMEOUT_MAX: Duration = Duration::from_millis(100);
+
+const TIMEOUT_DEFAULT: Duration = Duration::from_millis(50);
+const CONNECTIONS_DEFAULT: usize = 2;
+const CONNECTIONS_MAX: usize = 64;
+
+/// For each node. A dead one must not keep the others waiting for long.
+const CLUSTER_CONNECT_WITHIN: Duration = Duration::from_millis(250);
+
+/// Collects what a [`RedisStore`] needs. Only the address has no default.
+///
+/// ```
+/// use balde::RedisStore;
+/// use std::time::Duration;
+///
+/// let store = RedisStore::builder()
+///     .address("redis://127.0.0.1:6379")
+///     .password("secret")
+///     .timeout(Duration::from_millis(30))
+///     .build()?;
+/// # Ok::<(), balde::BuildError>(())
+/// ```
+#[must_use = "a builder does nothing until it is built"]
+pub struct RedisBuilder {
+    addresses: Vec<String>,
+    is_cluster: bool,
+    user: Option<String>,
+    password: Option<String>,
+    ca: Option<Pem>,
+    identity: Option<(Pem, Pem)>,
+    connections: usize,
+    timeout: Duration,
+    prefix: String,
+}
+
+/// A certificate or key: its text, or where to read it.
+enum Pem {
+    Text(Vec<u8>),
+    File(PathBuf),
+}
+
+impl RedisBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            addresses: Vec::new(),
+            is_cluster: false,
+            user: None,
+            password: None,
+            ca: None,
+            identity: None,
+            connections: CONNECTIONS_DEFAULT,
+            timeout: TIMEOUT_DEFAULT,
+            prefix: "balde".to_owned(),
+        }
+    }
+
+    /// One server: `host:port`, `redis://[user:password@]host:port[/database]`, or the same with
+    /// `rediss://` for TLS.
+    pub fn address(mut self, address: impl Into<String>) -> Self {
+        self.addresses = vec![address.into()];
+        self.is_cluster = false;
+        self
+    }
+
+    /// Some nodes of a Redis Cluster, written as [`address`](RedisBuilder::address) is. The others
+    /// are found through them.
+    pub fn cluster<A: Into<String>>(mut self, addresses: impl IntoIterator<Item = A>) -> Self {
+        self.addresses = addresses.into_iter().map(Into::into).collect();
+        self.is_cluster = true;
+        self
+    }
+
+    /// The ACL user; the server's default user unless told otherwise.
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// The password. It is never printed.
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
+    /// Whom to trust under TLS: certificates as PEM text. The system's unless told otherwise.
+    pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.ca = Some(Pem::Text(pem.into()));
+        self
+    }
+
+    /// [`ca_pem`](RedisBuilder::ca_pem) from a file.
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca = Some(Pem::File(path.into()));
+        self
+    }
+
+    /// Who this process is under mutual TLS: a certificate chain and its key, as PEM text.
+    pub fn identity_pem(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.identity = Some((Pem::Text(chain.into()), Pem::Text(key.into())));
+        self
+    }
+
+    /// [`identity_pem`](RedisBuilder::identity_pem) from two files.
+    pub fn identity_files(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((Pem::File(chain.into()), Pem::File(key.into())));
+        self
+    }
+
+    /// Connections, used in turn; 2 unless told otherwise, 1 to 64. Callers share them, and
+    /// calls that are made at the same time travel together. In a Cluster, so many to each node.
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// The longest that a decision may wait for the store; 50 ms unless told otherwise, at most
+    /// [`REDIS_TIMEOUT_MAX`].
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// What the names of all keys begin with; `balde` unless told otherwise.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// The store. It connects in the background: whether a server is there does not matter yet.
+    pub fn build(self) -> Result<RedisStore, BuildError> {
+        if self.timeout.is_zero() || self.timeout > REDIS_TIMEOUT_MAX {
+            let timeout = self.timeout;
+            return Err(BuildError::Timeout { timeout });
+        }
+        if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
+            let connections = self.connections;
+            return Err(BuildError::Connections { connections });
+        }
+        let target = self.target()?;
+        let settings = Settings {
+            prefix: self.prefix,
+            timeout: self.timeout,
+            connections: self.connections,
+            is_cluster: self.is_cluster,
+        };
+        RedisStore::start(target, settings)
+    }
+
+    fn target(&self) -> Result<Target, BuildError> {
+        let infos = self
+            .addresses
+            .iter()
+            .map(|address| self.info(address))
+            .collect::<Result<Vec<_>, _>>()?;
+        let is_tls = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        let wants_tls = infos.iter().any(is_tls);
+        let certificates = self.certificates()?;
+        if certificates.is_some() && !wants_tls {
+            let why = "certificates are given, but the address does not begin with rediss://";
+            return Err(BuildError::Tls { why: why.into() });
+        }
+        if wants_tls {
+            choose_ring();
+        }
+        if self.is_cluster {
+            return cluster(infos, certificates);
+        }
+        let info = infos.into_iter().next().ok_or(BuildError::NoAddress)?;
+        let client = match certificates {
+            Some(certificates) => {
+                Client::build_with_tls(info, certificates).map_err(|error| tls(&error))?
+            }
+            None => Client::open(info).map_err(|_| BuildError::Address)?,
+        };
+        Ok(Target::Single(Box::new(client)))
+    }
+
+    fn info(&self, address: &str) -> Result<ConnectionInfo, BuildError> {
+        let info = if address.contains("://") {
+            address.into_connection_info()
+        } else {
+            format!("redis://{address}").into_connection_info()
+        };
+        let info = info.map_err(|_| BuildError::Address)?;
+        let mut redis = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_skip_set_lib_name();
+        if let Some(user) = &self.user {
+            redis = redis.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            redis = redis.set_password(password);
+        }
+        // Without it a call waits for the acknowledgement of the one before.
+        let tcp = TcpSettings::default().set_nodelay(true);
+        Ok(info.set_redis_settings(redis).set_tcp_settings(tcp))
+    }
+
+    fn certificates(&self) -> Result<Option<TlsCertificates>, BuildError> {
+        if self.ca.is_none() && self.identity.is_none() {
+            return Ok(None);
+        }
+        let client_tls = match &self.identity {
+            Some((chain, key)) => Some(ClientTlsConfig {
+                client_cert: chain.read()?,
+                client_key: key.read()?,
+            }),
+            None => None,
+        };
+        Ok(Some(TlsCertificates {
+            client_tls,
+            root_cert: self.ca.as_ref().map(Pem::read).transpose()?,
+        }))
+    }
+}
+
+impl Pem {
+    fn read(&self) -> Result<Vec<u8>, BuildError> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::File(path) => fs::read(path).map_err(|error| BuildError::Tls {
+                why: format!("{} cannot be read: {error}", path.display()),
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for RedisBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // An address may carry a password.
+        f.debug_struct("RedisBuilder")
+            .field("is_cluster", &self.is_cluster)
+            .field("connections", &self.connections)
+            .field("timeout", &self.timeout)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+fn cluster(
+    infos: Vec<ConnectionInfo>,
+    certificates: Option<TlsCertificates>,
+) -> Result<Target, BuildError> {
+    if infos.is_empty() {
+        return Err(BuildError::NoAddress);
+    }
+    // Without retries: only we know what may be sent twice.
+    let mut builder = ClusterClient::builder(infos)
+        .retries(0)
+        .use_protocol(ProtocolVersion::RESP3)
+        .tcp_settings(TcpSettings::default().set_nodelay(true))
+        .connection_timeout(CLUSTER_CONNECT_WITHIN)
+        .response_timeout(REDIS_TIMEOUT_MAX)
+        .overall_response_timeout(None);
+    if let Some(certificates) = certificates {
+        builder = builder.certs(certificates);
+    }
+    let client = builder.build().map_err(|_| BuildError::Address)?;
+    Ok(Target::Cluster(Box::new(client)))
+}
+
+/// rustls asks the process for its cryptography. Whoever has chosen already, has chosen.
+fn choose_ring() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        let _chosen_meanwhile = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+fn tls(error: &redis::RedisError) -> BuildError {
+    // Texts of the PEM reader: they name what is wrong, not what was read.
+    let why = error.detail().map_or_else(
+        || "a certificate or key cannot be read as PEM".to_owned(),
+        str::to_owned,
+    );
+    BuildError::Tls { why }
+}

@@ -1,0 +1,212 @@
+//! What a bucket is called in Redis.
+//!
+//! `prefix:name:{key}`, and with a hash tag of the limiter's own `prefix:name:{tag}:key`. What a
+//! Cluster hashes is inside the first pair of braces, so all limiters that are asked about one key
+//! meet in one slot. An operation's reply is beside its bucket: `prefix:name!{key}kind id`.
+//!
+//! Callers' bytes are kept as they are, in clear, except for those that would end a part: these are
+//! written as `%` and two hexadecimal digits. So no two different triples share a name.
+
+/// Slots of a Redis Cluster.
+pub(super) const SLOTS: u16 = 16_384;
+
+/// The names of one limiter's buckets.
+#[derive(Debug)]
+pub(super) struct Names {
+    /// `prefix:name`
+    stem: Vec<u8>,
+    /// `tag`, escaped.
+    tag: Option<Vec<u8>>,
+}
+
+impl Names {
+    pub(super) fn new(prefix: &str, name: &str, tag: Option<&[u8]>) -> Self {
+        let mut stem = Vec::new();
+        escape(&mut stem, prefix.as_bytes(), b"%{}:!");
+        stem.push(b':');
+        escape(&mut stem, name.as_bytes(), b"%{}:!");
+        let tag = tag.map(|tag| {
+            let mut escaped = Vec::new();
+            escape(&mut escaped, tag, b"%}");
+            escaped
+        });
+        Self { stem, tag }
+    }
+
+    /// Where the bucket of `key` is.
+    pub(super) fn bucket(&self, key: &[u8]) -> Vec<u8> {
+        self.write(b':', key, 0)
+    }
+
+    /// Where the reply to an operation on the bucket of `key` is: in the same slot.
+    pub(super) fn operation(&self, key: &[u8], kind: u8, id: &[u8]) -> Vec<u8> {
+        let mut name = self.write(b'!', key, 2 + id.len());
+        name.extend([b'!', kind]);
+        name.extend(id);
+        name
+    }
+
+    fn write(&self, separator: u8, key: &[u8], more: usize) -> Vec<u8> {
+        let tag_len = self.tag.as_ref().map_or(0, Vec::len);
+        let mut name = Vec::with_capacity(self.stem.len() + key.len() + tag_len + more + 4);
+        name.extend(&self.stem);
+        name.extend([separator, b'{']);
+        match &self.tag {
+            None => {
+                escape(&mut name, key, b"%}!");
+                name.push(b'}');
+            }
+            Some(tag) => {
+                name.extend(tag);
+                name.extend(b"}:");
+                escape(&mut name, key, b"%}!");
+            }
+        }
+        name
+    }
+}
+
+/// A key for looking whether the store is well, in the slot of the bucket `name`. No bucket is
+/// called so, for a colon follows their prefix.
+pub(super) fn probe(prefix: &str, name: &[u8]) -> Vec<u8> {
+    beside(prefix, b"probe", name)
+}
+
+/// A key for the reply to an operation that belongs to no limiter alone, in the slot of the bucket
+/// `name`.
+pub(super) fn give_back(prefix: &str, name: &[u8], id: &[u8]) -> Vec<u8> {
+    let mut key = beside(prefix, b"back", name);
+    key.extend(id);
+    key
+}
+
+fn beside(prefix: &str, word: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut key = Vec::new();
+    escape(&mut key, prefix.as_bytes(), b"%{}:!");
+    key.push(b'!');
+    key.extend(word);
+    key.push(b'{');
+    key.extend(tag_of(name));
+    key.push(b'}');
+    key
+}
+
+/// The slot of a name, as Redis Cluster counts: CRC-16/XMODEM of what is in the braces.
+pub(super) fn slot(name: &[u8]) -> u16 {
+    let mut crc: u16 = 0;
+    for byte in tag_of(name) {
+        crc = (crc << 8) ^ CRC[usize::from((crc >> 8) ^ u16::from(*byte))];
+    }
+    crc % SLOTS
+}
+
+/// What is between the first `{` and the next `}`, if that is something; else all.
+fn tag_of(name: &[u8]) -> &[u8] {
+    let position = |bytes: &[u8], wanted| bytes.iter().position(|byte| *byte == wanted);
+    let tag = position(name, b'{').and_then(|open| {
+        let rest = &name[open + 1..];
+        position(rest, b'}').map(|close| &rest[..close])
+    });
+    match tag {
+        Some(tag) if !tag.is_empty() => tag,
+        _ => name,
+    }
+}
+
+fn escape(out: &mut Vec<u8>, bytes: &[u8], special: &[u8]) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in bytes {
+        if special.contains(byte) {
+            let nibble = |n: u8| HEX[usize::from(n)];
+            out.extend([b'%', nibble(byte >> 4), nibble(byte & 15)]);
+        } else {
+            out.push(*byte);
+        }
+    }
+}
+
+const CRC: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut i: u16 = 0;
+    while i < 256 {
+        let mut crc = i << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            };
+            bit += 1;
+        }
+        table[i as usize] = crc;
+        i += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_redis() {
+        // As CLUSTER KEYSLOT answers.
+        for (name, expected) in [
+            ("123456789", 12_739),
+            ("foo", 12_182),
+            ("a{foo}b", 12_182),
+            ("{}foo", 9_500),
+        ] {
+            assert_eq!(slot(name.as_bytes()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_reads_as_it_was_meant() {
+        let names = Names::new("balde", "per-user", None);
+        assert_eq!(names.bucket(b"alice"), b"balde:per-user:{alice}");
+        assert_eq!(
+            names.operation(b"alice", b'c', b"42"),
+            b"balde:per-user!{alice}!c42"
+        );
+        let tagged = Names::new("balde", "per-user", Some(b"shop"));
+        assert_eq!(tagged.bucket(b"alice"), b"balde:per-user:{shop}:alice");
+        assert_eq!(
+            slot(&probe("balde", &tagged.bucket(b"alice"))),
+            slot(b"shop")
+        );
+    }
+
+    #[test]
+    fn nothing_that_a_caller_sends_makes_two_names_one_or_moves_a_slot() {
+        let parts: [&str; 12] = [
+            "a", "b", ":", "{", "}", "a}", "{a}", "a:b", "%7D", "%", "!", "a}!cx",
+        ];
+        let mut names = HashSet::new();
+        let mut count = 0;
+        let tags = [None, Some("a"), Some("}"), Some("{a")];
+        for (prefix, name, tag) in parts
+            .iter()
+            .flat_map(|prefix| parts.iter().map(move |name| (prefix, name)))
+            .flat_map(|(prefix, name)| tags.map(|tag| (*prefix, *name, tag)))
+        {
+            let all = Names::new(prefix, name, tag.map(str::as_bytes));
+            for key in parts {
+                let bucket = all.bucket(key.as_bytes());
+                for (kind, id) in [(b'c', "x"), (b'c', "}"), (b'd', "!cx")] {
+                    let operation = all.operation(key.as_bytes(), kind, id.as_bytes());
+                    assert_eq!(slot(&operation), slot(&bucket), "{prefix} {name} {key}");
+                    count += usize::from(names.insert(operation));
+                }
+                let other = Names::new("x", "y", tag.map(str::as_bytes)).bucket(key.as_bytes());
+                assert_eq!(slot(&other), slot(&bucket), "{prefix} {name} {key}");
+                count += usize::from(names.insert(bucket));
+                names.insert(probe(prefix, key.as_bytes()));
+            }
+        }
+        assert_eq!(count, parts.len().pow(3) * tags.len() * 4);
+    }
+}
