@@ -1,0 +1,100 @@
+//! A hundred deaths of the server under one store, and nothing left behind.
+
+use std::fs;
+use std::time::Duration;
+
+use balde::{OnFailure, RateLimiter};
+use tokio::runtime::Handle;
+
+use super::redis_server::RedisServer;
+use super::{Mode, limiter, store, story};
+
+const ROUNDS: usize = 100;
+/// Caches and lazily made things are there after so many.
+const ROUNDS_TO_SETTLE: usize = 5;
+const SETTLED_WITHIN: Duration = Duration::from_secs(15);
+
+#[test]
+fn a_hundred_deaths_leave_no_task_and_no_connection_behind() {
+    rounds(Mode::Plain);
+}
+
+fn rounds(mode: Mode) {
+    story(async {
+        let Some(mut server) = RedisServer::start() else {
+            return;
+        };
+        let store = store(server.url());
+        let limiter = limiter(&store, mode, OnFailure::Deny);
+        let mut settled = None;
+        for round in 0..ROUNDS {
+            server.kill();
+            // Some calls meet the dead server, and some the breaker.
+            ask_at_once(&limiter, 8).await;
+            server.restart();
+            let is_served = async || !limiter.check("again").await.is_fallback();
+            super::until("decisions from Redis", SETTLED_WITHIN, is_served).await;
+            ask_at_once(&limiter, 8).await;
+            if round == ROUNDS_TO_SETTLE {
+                settled = Some(quiet(&server, &limiter).await);
+            }
+        }
+        let (before, after) = (
+            settled.expect("enough rounds"),
+            quiet(&server, &limiter).await,
+        );
+        println!(
+            "leaks: after {ROUNDS_TO_SETTLE} rounds {before:?}, after {ROUNDS} rounds {after:?}; {:?}",
+            store.stats()
+        );
+        assert!(after.tasks <= before.tasks, "tasks");
+        assert!(after.files <= before.files, "file descriptors");
+        assert!(after.clients <= before.clients, "connections at the server");
+    });
+}
+
+async fn ask_at_once(limiter: &RateLimiter, callers: usize) {
+    let callers: Vec<_> = (0..callers)
+        .map(|_| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { limiter.check("at once").await })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.expect("no panic");
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Held {
+    tasks: usize,
+    files: usize,
+    clients: usize,
+}
+
+/// What is held once nothing more is let go of, and every connection is back.
+async fn quiet(server: &RedisServer, limiter: &RateLimiter) -> Held {
+    let mut last = held(server);
+    let mut same = 0;
+    let is_quiet = async || {
+        limiter.check("quietly").await;
+        let now = held(server);
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+        same >= 50
+    };
+    super::until("quiet", SETTLED_WITHIN, is_quiet).await;
+    last
+}
+
+fn held(server: &RedisServer) -> Held {
+    let client = redis::Client::open(server.url()).expect("an address");
+    let mut admin = client.get_connection().expect("a connection");
+    let mut list = redis::cmd("CLIENT");
+    let list: String = list.arg("LIST").query(&mut admin).expect("a list");
+    Held {
+        tasks: Handle::current().metrics().num_alive_tasks(),
+        files: fs::read_dir("/proc/self/fd").map_or(0, Iterator::count),
+        clients: list.lines().count(),
+    }
+}

@@ -1,0 +1,121 @@
+//! What becomes of decisions while Redis is unwell, told over real servers that are killed, frozen,
+//! filled, demoted and cut off under load.
+//!
+//! | File | Stories |
+//! |--|--|
+//! | `server` | one server: killed, frozen, its scripts flushed, full, read-only |
+//! | `link` | a way to it that is slow, lossy, cut, reset, broken off or a black hole |
+//! | `cluster` | a primary killed, its replica promoted |
+//! | `leaks` | a hundred deaths, and nothing left behind |
+//! | `load` | the callers, and what they saw |
+//!
+//! In each, callers of every failure policy keep asking, and afterwards:
+//!
+//! | Promise | Asserted, on machines that have other things to do, too |
+//! |--|--|
+//! | no call takes longer than its timeout, 100 ms at most | plus 150 ms until its task runs again |
+//! | while the breaker is open, 99 of 100 calls take less than 1 ms | less than 20 ms |
+//! | a second after the fault decisions come from Redis | the same, unless a story says why not |
+//! | each decision names the failure that it was | the same |
+//! | a fallback is what its policy says, and consumes nothing | the same, by counting tokens |
+//! | nothing panics | the same, in any thread |
+//!
+//! What was measured is printed. Stories take turns: they measure time.
+
+#[path = "../support/chaos_proxy.rs"]
+mod chaos_proxy;
+mod cluster;
+mod leaks;
+mod link;
+mod load;
+#[path = "../support/redis_cluster.rs"]
+mod redis_cluster;
+#[expect(dead_code, reason = "an address is enough here")]
+#[path = "../support/redis_server.rs"]
+mod redis_server;
+mod server;
+
+use std::panic;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use balde::{OnFailure, RateLimiter, RedisBuilder, RedisStore};
+use parking_lot::Mutex;
+
+/// The longest timeout there is, so that a slow machine is not taken for a slow store.
+const TIMEOUT: Duration = balde::REDIS_TIMEOUT_MAX;
+const CALL_WITHIN: Duration = TIMEOUT.saturating_add(Duration::from_millis(150));
+const OPEN_P99_WITHIN: Duration = Duration::from_millis(20);
+const BACK_WITHIN: Duration = Duration::from_secs(1);
+
+/// So slow to refill that what is gone from it is what was taken.
+const LIMIT: &str = "1/h burst 1000000";
+const CAPACITY: i64 = 1_000_000;
+/// The part of it that one process may grant by itself: ten tokens.
+const LOCAL_ONE_IN: u32 = 100_000;
+const LOCAL_TOKENS: usize = 10;
+
+static TURN: Mutex<()> = Mutex::new(());
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+/// How a limiter asks.
+#[derive(Clone, Copy, Debug)]
+enum Mode {
+    /// One call per decision.
+    Plain,
+}
+
+fn store(address: impl Into<String>) -> RedisStore {
+    with_defaults(RedisStore::builder().address(address))
+}
+
+fn with_defaults(builder: RedisBuilder) -> RedisStore {
+    builder.timeout(TIMEOUT).build().expect("a store")
+}
+
+fn limiter(store: &RedisStore, mode: Mode, on_failure: OnFailure) -> RateLimiter {
+    let builder = RateLimiter::builder()
+        .name("faults")
+        .limit(LIMIT)
+        .redis(store, on_failure);
+    let builder = match mode {
+        Mode::Plain => builder,
+    };
+    builder.build().expect("a limiter")
+}
+
+/// Tells a story in its turn, and listens for panics.
+fn story(tell: impl Future<Output = ()>) {
+    static LISTEN: Once = Once::new();
+    LISTEN.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            PANICS.fetch_add(1, Ordering::Relaxed);
+            usual(info);
+        }));
+    });
+    let _turn = TURN.lock();
+    let before = PANICS.load(Ordering::Relaxed);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(tell);
+    drop(runtime);
+    assert_eq!(PANICS.load(Ordering::Relaxed), before, "somebody panicked");
+}
+
+async fn for_a_while(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+/// Looks again and again, for as long as something may reasonably take.
+async fn until(what: &str, within: Duration, mut is_so: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so().await {
+        assert!(started.elapsed() < within, "not within {within:?}: {what}");
+        for_a_while(2).await;
+    }
+}
