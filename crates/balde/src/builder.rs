@@ -8,6 +8,8 @@ use crate::clock::Clock;
 use crate::env::{self, Storage};
 use crate::error::BuildError;
 use crate::failure::OnFailure;
+#[cfg(feature = "redis")]
+use crate::lease::Leases;
 use crate::limiter::{Place, RateLimiter};
 use crate::once::{ONCE_TTL_DEFAULT, Once};
 use crate::store::memory::{KEYS_MAX_MAX, Table};
@@ -45,6 +47,8 @@ pub struct Builder {
     once_ttl: Duration,
     hash_tag: Option<Vec<u8>>,
     storage: Result<Storage, BuildError>,
+    #[cfg(feature = "redis")]
+    leases: Option<Leases>,
 }
 
 impl Builder {
@@ -57,6 +61,8 @@ impl Builder {
             once_ttl: ONCE_TTL_DEFAULT,
             hash_tag: None,
             storage: Ok(Storage::Memory),
+            #[cfg(feature = "redis")]
+            leases: None,
         }
     }
 
@@ -104,6 +110,22 @@ impl Builder {
     #[cfg(feature = "redis")]
     pub fn redis(mut self, store: &RedisStore, on_failure: OnFailure) -> Self {
         self.storage = Ok(Storage::Redis(store.clone(), on_failure));
+        self
+    }
+
+    /// Takes tokens of busy keys from Redis in blocks, and remembers refusals: a hot key then costs
+    /// Redis one call in many checks, and a flood of refused ones hardly any.
+    ///
+    /// The limit is kept, because blocks are debited when they are taken. But up to one block per
+    /// process and key is out at any time, so a level that is read elsewhere is lower by that, a
+    /// process may be refused what another one holds, and a short stretch of time may see one block
+    /// per process more than capacity and refill ([`LeaseStats`](crate::LeaseStats) tells how much).
+    /// A credit from elsewhere is noticed within a second of a refusal. Only
+    /// [`check`](RateLimiter::check) and [`check_n`](RateLimiter::check_n) use leases; in memory
+    /// they mean nothing.
+    #[cfg(feature = "redis")]
+    pub fn leases(mut self, leases: Leases) -> Self {
+        self.leases = Some(leases);
         self
     }
 
@@ -161,10 +183,14 @@ impl Builder {
                 {
                     return Err(BuildError::Share);
                 }
+                if self.leases.is_some_and(|leases| !leases.is_valid()) {
+                    return Err(BuildError::Share);
+                }
                 let policy = Policy {
                     on_failure,
                     keys_max,
                     once_ttl: ttl,
+                    leases: self.leases,
                 };
                 let tag = self.hash_tag.as_deref();
                 let clock = clock.clone();

@@ -50,6 +50,10 @@ enum By {
     },
     /// This process's own bucket, because of the failure.
     Local(StoreFailure),
+    /// The bucket, some time ago, and nothing can have changed for so long.
+    Memory {
+        retry_us: u64,
+    },
 }
 
 impl Decision {
@@ -114,6 +118,17 @@ impl Decision {
         }
     }
 
+    /// What the bucket said a moment ago and would say again.
+    #[cfg(feature = "redis")]
+    pub(crate) fn of_memory(inner: balde_core::Decision, retry_us: u64) -> Self {
+        Self {
+            inner,
+            by: By::Memory {
+                retry_us: retry_us.max(1),
+            },
+        }
+    }
+
     /// The same, had it only looked: nothing moved, and the bucket stands as it was before.
     #[cfg(feature = "redis")]
     pub(crate) fn as_look(&self, standing_before: &balde_core::Decision) -> Self {
@@ -171,7 +186,7 @@ impl Decision {
     pub const fn failure(&self) -> Option<StoreFailure> {
         match self.by {
             By::Policy(failure) | By::Denial { failure, .. } | By::Local(failure) => Some(failure),
-            By::Bucket | By::BadKey(_) => None,
+            By::Bucket | By::BadKey(_) | By::Memory { .. } => None,
         }
     }
 
@@ -200,6 +215,7 @@ impl Decision {
     pub fn wait(&self) -> Wait {
         match self.by {
             By::Denial { retry_us, .. } => Wait::Us(u64::from(retry_us)),
+            By::Memory { retry_us } => Wait::Us(retry_us),
             _ => self.inner.wait(),
         }
     }

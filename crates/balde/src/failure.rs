@@ -156,7 +156,7 @@ impl Share {
     }
 
     #[cfg(any(feature = "redis", test))]
-    fn of_tokens(self, tokens: u64) -> u64 {
+    pub(crate) fn of_tokens(self, tokens: u64) -> u64 {
         let scaled = u128::from(tokens) * u128::from(self.parts) / u128::from(self.of);
         u64::try_from(scaled).unwrap_or(tokens).max(1)
     }

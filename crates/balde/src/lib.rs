@@ -14,6 +14,7 @@
 //! | [`MemoryStats`] | what the memory store holds and has let go |
 //! | [`OpId`] | what makes a charge or credit happen once |
 //! | `RedisStore` (feature `redis`) | buckets that processes share |
+//! | `Leases`, `LeaseStats` (feature `redis`) | tokens of busy keys taken ahead |
 //! | [`OnFailure`], [`StoreFailure`] | what happens when that is away, and why |
 
 mod blocking;
@@ -24,6 +25,8 @@ mod env;
 mod error;
 mod failure;
 mod joint;
+#[cfg(feature = "redis")]
+mod lease;
 mod limiter;
 #[cfg(feature = "redis")]
 mod mixed;
@@ -41,6 +44,8 @@ pub use decision::{Decision, Reason};
 pub use error::{BadKey, BuildError, Error, KEY_BYTES_MAX};
 pub use failure::{OnFailure, Share, StoreFailure};
 pub use joint::{ASKS_MAX, Ask, Joint, check_all, check_all_blocking};
+#[cfg(feature = "redis")]
+pub use lease::{LeaseStats, Leases};
 pub use limiter::RateLimiter;
 pub use once::{BadOpId, OP_ID_BYTES_MAX, OpId};
 pub use store::memory::MemoryStats;

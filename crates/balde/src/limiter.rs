@@ -11,6 +11,8 @@ use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::{BadKey, BuildError, Error};
 use crate::joint::Ask;
+#[cfg(feature = "redis")]
+use crate::lease::LeaseStats;
 use crate::once::{Once, OpId};
 #[cfg(feature = "redis")]
 use crate::remote;
@@ -216,6 +218,29 @@ impl RateLimiter {
         }
     }
 
+    /// What is held on lease; nothing, where there are no leases.
+    #[cfg(feature = "redis")]
+    pub fn lease_stats(&self) -> LeaseStats {
+        let lessee = self.shared().and_then(Shared::lessee);
+        lessee.map_or_else(LeaseStats::default, |lessee| lessee.stats(&self.limit()))
+    }
+
+    /// Gives back all that is held on lease: for a process that ends. What is not given back is
+    /// lost to everybody until the bucket has refilled.
+    #[cfg(feature = "redis")]
+    pub async fn release_leases(&self) {
+        if let Some(shared) = self.shared()
+            && let Some(lessee) = shared.lessee()
+        {
+            lessee.release(shared).await;
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn downgrade(&self) -> WeakLimiter {
+        WeakLimiter(Arc::downgrade(&self.0))
+    }
+
     pub(crate) fn place(&self) -> &Place {
         &self.0.place
     }
@@ -337,6 +362,17 @@ impl RateLimiter {
             None => run(),
             Some(id) => once.run(kind(command), key, id, now_us, run),
         })
+    }
+}
+
+/// A limiter that is not kept alive.
+#[cfg(feature = "redis")]
+pub(crate) struct WeakLimiter(std::sync::Weak<Inner>);
+
+#[cfg(feature = "redis")]
+impl WeakLimiter {
+    pub(crate) fn upgrade(&self) -> Option<RateLimiter> {
+        self.0.upgrade().map(RateLimiter)
     }
 }
 

@@ -27,9 +27,15 @@ pub(crate) async fn decide(
     key: &[u8],
     command: Command,
 ) -> Decision {
+    if let Some(decision) = held(limiter, shared, key, command) {
+        return decision;
+    }
     if Handle::try_current().is_ok() {
         // Boxed: its size would otherwise be that of every check in memory, too.
-        return Box::pin(shared.decide(key, command)).await;
+        return match Box::pin(take(limiter, shared, key, command)).await {
+            Ok(decision) => decision,
+            Err(failure) => shared.fall_back(key, command, failure),
+        };
     }
     let task = shared
         .store()
@@ -70,6 +76,9 @@ pub(crate) fn decide_blocking(
     key: &[u8],
     command: Command,
 ) -> Decision {
+    if let Some(decision) = held(limiter, shared, key, command) {
+        return decision;
+    }
     let running = running(limiter, key, command, None);
     let failure = match wait(shared.store(), running) {
         Some(Ok(decision)) => return decision,
@@ -123,8 +132,36 @@ fn running(
         let Some(shared) = limiter.shared() else {
             return Err(StoreFailure::Disconnected.into());
         };
+        if matches!(command, Command::Take { .. }) {
+            return Ok(take(&limiter, shared, &key, command).await?);
+        }
         let deadline = shared.deadline();
         let outcome = shared.run(&key, command, id.as_ref(), deadline).await;
         Ok(Decision::of(outcome?))
     }
+}
+
+/// A take that what is held on lease, or remembered, can answer.
+fn held(limiter: &RateLimiter, shared: &Shared, key: &[u8], command: Command) -> Option<Decision> {
+    match (command, shared.lessee()) {
+        (Command::Take { n }, Some(lessee)) => lessee.try_take(limiter, key, n),
+        _ => None,
+    }
+}
+
+/// A take, on lease where there are leases.
+async fn take(
+    limiter: &RateLimiter,
+    shared: &Shared,
+    key: &[u8],
+    command: Command,
+) -> Result<Decision, StoreFailure> {
+    let deadline = shared.deadline();
+    if let (Command::Take { n }, Some(lessee)) = (command, shared.lessee())
+        && let Some(outcome) = lessee.take(limiter, key, n, deadline).await
+    {
+        return outcome;
+    }
+    let outcome = shared.run(key, command, None, deadline).await;
+    outcome.map(Decision::of)
 }

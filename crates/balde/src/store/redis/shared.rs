@@ -14,6 +14,7 @@ use super::script::{self, Header, LimitBlob, NOW_MAX_US, Step};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::failure::{OnFailure, StoreFailure};
+use crate::lease::{Leases, Lessee};
 use crate::once::OpId;
 use crate::store::memory::Table;
 
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     policy: Policy,
     local: Option<Table>,
     once_ttl_ms: u64,
+    lessee: Option<Lessee>,
 }
 
 /// What a limiter does apart from deciding.
@@ -36,6 +38,7 @@ pub(crate) struct Policy {
     pub(crate) on_failure: OnFailure,
     pub(crate) keys_max: usize,
     pub(crate) once_ttl: Duration,
+    pub(crate) leases: Option<Leases>,
 }
 
 impl Shared {
@@ -61,12 +64,17 @@ impl Shared {
             clock,
             local,
             once_ttl_ms: u64::try_from(policy.once_ttl.as_millis()).unwrap_or(u64::MAX),
+            lessee: policy.leases.map(Lessee::new),
             policy,
         })
     }
 
     pub(crate) fn store(&self) -> &RedisStore {
         &self.store
+    }
+
+    pub(crate) fn lessee(&self) -> Option<&Lessee> {
+        self.lessee.as_ref()
     }
 
     pub(crate) fn limit(&self) -> Limit {
@@ -79,19 +87,14 @@ impl Shared {
             local.set_limit(share.of(&limit)?, self.clock.now_us());
         }
         *self.limit.write() = (limit, LimitBlob::new(&limit));
+        if let Some(lessee) = &self.lessee {
+            lessee.forget_refusals();
+        }
         Ok(())
     }
 
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.store.timeout()
-    }
-
-    /// Runs a take, and lets the failure policy decide where that is not possible.
-    pub(crate) async fn decide(&self, key: &[u8], command: Command) -> Decision {
-        match self.run(key, command, None, self.deadline()).await {
-            Ok(decision) => Decision::of(decision),
-            Err(failure) => self.fall_back(key, command, failure),
-        }
     }
 
     /// Runs a command. A charge or credit without an id gets one, so that it can be sent again when
@@ -123,6 +126,11 @@ impl Shared {
             header,
         });
         let reply = self.store.run(&call, deadline).await?;
+        if let Some(lessee) = &self.lessee
+            && !matches!(command, Command::Take { .. } | Command::TakeUpTo { .. })
+        {
+            lessee.forget_refusal(key);
+        }
         script::decode_one(step.limit(), command, &reply).map_err(|_| StoreFailure::Script)
     }
 
