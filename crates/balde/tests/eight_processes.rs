@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use balde::{OnFailure, RateLimiter, RedisStore};
+use balde::{Leases, OnFailure, RateLimiter, RedisStore};
 use parking_lot::Mutex;
 use redis_server::RedisServer;
 
@@ -45,10 +45,12 @@ static TURN: Mutex<()> = Mutex::new(());
 enum Mode {
     /// One call per decision.
     Plain,
+    /// Blocks of tokens, taken ahead.
+    Leased,
 }
 
 impl Mode {
-    const ALL: [Self; 1] = [Self::Plain];
+    const ALL: [Self; 2] = [Self::Plain, Self::Leased];
 
     fn limiter(self, store: &RedisStore) -> RateLimiter {
         let builder = RateLimiter::builder()
@@ -57,6 +59,7 @@ impl Mode {
             .redis(store, OnFailure::Deny);
         let builder = match self {
             Self::Plain => builder,
+            Self::Leased => builder.leases(Leases::new()),
         };
         builder.build().expect("a limiter")
     }
@@ -75,12 +78,16 @@ enum Restart {
 
 #[test]
 fn a_restart_that_keeps_its_data_adds_nothing() {
-    share(Mode::Plain, Restart::KeepsAll);
+    for mode in Mode::ALL {
+        share(mode, Restart::KeepsAll);
+    }
 }
 
 #[test]
 fn a_restart_that_loses_its_data_adds_one_capacity() {
-    share(Mode::Plain, Restart::LosesAll);
+    for mode in Mode::ALL {
+        share(mode, Restart::LosesAll);
+    }
 }
 
 fn share(mode: Mode, restart: Restart) {

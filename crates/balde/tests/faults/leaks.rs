@@ -19,6 +19,11 @@ fn a_hundred_deaths_leave_no_task_and_no_connection_behind() {
     rounds(Mode::Plain);
 }
 
+#[test]
+fn a_hundred_deaths_leave_no_task_and_no_connection_behind_on_leases() {
+    rounds(Mode::Leased);
+}
+
 fn rounds(mode: Mode) {
     story(async {
         let Some(mut server) = RedisServer::start() else {

@@ -77,13 +77,18 @@ fn slow(mode: Mode) {
         // The last of them were under way when it got worse.
         let patient = unbearable - TIMEOUT;
         assert_eq!(seen.fallbacks_between(bearable, patient), 0);
-        assert!(seen.failed(Timeout) > 0 && seen.failed(BreakerOpen) > 0);
+        assert!(seen.met(Timeout) > 0 && seen.failed(BreakerOpen) > 0);
     });
 }
 
 #[test]
 fn a_lossy_link_costs_the_calls_that_were_on_it() {
     lossy(Mode::Plain);
+}
+
+#[test]
+fn a_lossy_link_costs_the_calls_that_were_on_it_on_leases() {
+    lossy(Mode::Leased);
 }
 
 fn lossy(mode: Mode) {
@@ -96,7 +101,7 @@ fn lossy(mode: Mode) {
         scene.clears_up(BACK_WITHIN).await;
         let failures = [Disconnected, BreakerOpen, Timeout];
         let seen = scene.end(&failures, &[Disconnected, Timeout]).await;
-        assert!(seen.failed(Disconnected) > 0);
+        assert!(seen.met(Disconnected) > 0);
     });
 }
 
@@ -123,7 +128,7 @@ fn broken(mode: Mode) {
             scene.clears_up(BACK_WITHIN).await;
             let failures = [Disconnected, BreakerOpen, Timeout];
             let seen = scene.end(&failures, &[Disconnected, Timeout]).await;
-            assert!(seen.failed(Disconnected) > 0 && seen.failed(BreakerOpen) > 0);
+            assert!(seen.met(Disconnected) > 0 && seen.failed(BreakerOpen) > 0);
         });
     }
 }
@@ -145,13 +150,18 @@ fn half_closed(mode: Mode) {
         scene.clears_up(BACK_WITHIN).await;
         let failures = [Disconnected, BreakerOpen, Timeout];
         let seen = scene.end(&failures, &[Disconnected, Timeout]).await;
-        assert!(seen.failed(Disconnected) > 0);
+        assert!(seen.met(Disconnected) > 0);
     });
 }
 
 #[test]
 fn a_black_hole_is_noticed_and_left_behind() {
     black_hole(Mode::Plain);
+}
+
+#[test]
+fn a_black_hole_is_noticed_and_left_behind_on_leases() {
+    black_hole(Mode::Leased);
 }
 
 fn black_hole(mode: Mode) {
@@ -166,7 +176,7 @@ fn black_hole(mode: Mode) {
         let failures = [Timeout, BreakerOpen, Disconnected];
         // Its answers may be swallowed where its questions were not.
         let seen = scene.end(&failures, &[Timeout, Disconnected]).await;
-        assert!(seen.failed(Timeout) > 0);
+        assert!(seen.met(Timeout) > 0);
         assert!(seen.failed(BreakerOpen) > seen.failed(Timeout));
     });
 }

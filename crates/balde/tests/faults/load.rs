@@ -32,6 +32,8 @@ pub(crate) const POLICIES: [(&str, OnFailure); 3] = [
 ];
 
 pub(crate) struct Load {
+    store: RedisStore,
+    mode: Mode,
     limiters: Vec<(&'static str, RateLimiter)>,
     is_over: Arc<AtomicBool>,
     callers: Vec<JoinHandle<Vec<Call>>>,
@@ -63,6 +65,8 @@ impl Load {
             .map(|(key, limiter)| tokio::spawn(call(key, limiter.clone(), Arc::clone(&is_over))))
             .collect();
         Self {
+            store: store.clone(),
+            mode,
             limiters,
             is_over,
             callers,
@@ -85,6 +89,8 @@ impl Load {
             calls.extend(caller.await.expect("no caller panics"));
         }
         Seen {
+            store: self.store,
+            mode: self.mode,
             calls,
             limiters: self.limiters,
         }
@@ -122,6 +128,8 @@ async fn until_served(limiter: &RateLimiter, key: &str, within: Duration) {
 
 /// All that the callers saw.
 pub(crate) struct Seen {
+    store: RedisStore,
+    mode: Mode,
     calls: Vec<Call>,
     limiters: Vec<(&'static str, RateLimiter)>,
 }
@@ -153,6 +161,12 @@ impl Seen {
         self.policies_answered(story);
     }
 
+    /// Calls to the store that failed so, whether anybody waited for them or not.
+    pub(crate) fn met(&self, failure: StoreFailure) -> u64 {
+        self.store.stats().failures(failure)
+    }
+
+    /// Decisions that say so.
     pub(crate) fn failed(&self, failure: StoreFailure) -> usize {
         self.times(Some(failure)).len()
     }
@@ -169,25 +183,42 @@ impl Seen {
     pub(crate) async fn nothing_was_consumed_but_grants(&self, story: &str, lost: &[StoreFailure]) {
         for (key, limiter) in &self.limiters {
             let told = self.count(key, |decision| !decision.is_fallback());
-            let unknown = self.count(key, |decision| {
-                decision.failure().is_some_and(|one| lost.contains(&one))
-            });
+            let unknown = self.in_doubt(key, limiter, lost);
+            limiter.release_leases().await;
             let started = Instant::now();
             let gone = loop {
                 let look = limiter.peek(key).await.expect("an answer");
                 let gone = usize::try_from(CAPACITY - look.level()).expect("not above full");
                 assert!(gone >= told, "{story}, {key}: {gone} gone, {told} granted");
                 // Late takes may still be on their way back.
-                if gone == told || started.elapsed() > GIVEN_BACK_WITHIN {
-                    break gone;
-                }
-                if unknown > 0 && gone <= told + unknown && started.elapsed() > BACK_WITHIN {
+                let patience = if unknown == 0 {
+                    GIVEN_BACK_WITHIN
+                } else {
+                    BACK_WITHIN
+                };
+                if gone == told || started.elapsed() > patience {
                     break gone;
                 }
                 for_a_while(5).await;
             };
-            println!("{story}, {key}: {told} granted, {gone} gone, {unknown} in doubt");
+            println!("{story}, {key}: {told} granted, {gone} gone, at most {unknown} in doubt");
             assert!(gone <= told + unknown, "{story}, {key}: too much is gone");
+        }
+    }
+
+    /// Tokens that calls which failed so may have taken.
+    fn in_doubt(&self, key: &str, limiter: &RateLimiter, lost: &[StoreFailure]) -> usize {
+        match self.mode {
+            Mode::Plain => self.count(key, |decision| {
+                decision.failure().is_some_and(|one| lost.contains(&one))
+            }),
+            // Many callers wait for one block, and some blocks are waited for by nobody.
+            Mode::Leased => {
+                let stats = self.store.stats();
+                let calls: u64 = lost.iter().map(|failure| stats.failures(*failure)).sum();
+                let tokens = calls * limiter.lease_stats().block_max;
+                usize::try_from(tokens).expect("not that many")
+            }
         }
     }
 

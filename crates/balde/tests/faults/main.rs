@@ -40,7 +40,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use balde::{OnFailure, RateLimiter, RedisBuilder, RedisStore};
+use balde::{Leases, OnFailure, RateLimiter, RedisBuilder, RedisStore, Share};
 use parking_lot::Mutex;
 
 /// The longest timeout there is, so that a slow machine is not taken for a slow store.
@@ -56,14 +56,19 @@ const CAPACITY: i64 = 1_000_000;
 const LOCAL_ONE_IN: u32 = 100_000;
 const LOCAL_TOKENS: usize = 10;
 
+/// The part of it that may be out on lease: a hundred tokens.
+const BLOCK_ONE_IN: u32 = 10_000;
+
 static TURN: Mutex<()> = Mutex::new(());
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 /// How a limiter asks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
     /// One call per decision.
     Plain,
+    /// Blocks of tokens, taken ahead.
+    Leased,
 }
 
 fn store(address: impl Into<String>) -> RedisStore {
@@ -81,6 +86,7 @@ fn limiter(store: &RedisStore, mode: Mode, on_failure: OnFailure) -> RateLimiter
         .redis(store, on_failure);
     let builder = match mode {
         Mode::Plain => builder,
+        Mode::Leased => builder.leases(Leases::new().share(Share::one_in(BLOCK_ONE_IN))),
     };
     builder.build().expect("a limiter")
 }

@@ -1,21 +1,15 @@
 //! Server time per call: balde's script against the classic float bucket in a hash (`classic.lua`).
 //!
 //! What counts is what Redis itself measures (`INFO commandstats`), because scripts run one after
-//! another there. The cases take turns, so that a busy machine slows all of them.
-//!
-//! `cargo bench -p balde --features redis --bench redis_script`
-
-#[expect(dead_code, reason = "nothing is killed or frozen here")]
-#[path = "../tests/support/redis_server.rs"]
-mod redis_server;
+//! another there.
 
 use balde::store::redis::script::{self, Header, LimitBlob, Step};
 use balde_core::{Command, Limit};
-use redis::{Client, Connection, Pipeline};
-use redis_server::RedisServer;
+use redis::{Connection, Pipeline};
 
-const ROUNDS: usize = 15;
-const PIPELINES: usize = 200;
+use super::peer;
+use super::report::{Table, median};
+
 const KEYS: usize = 50;
 const LIMIT: &str = "100/s burst 100000";
 
@@ -25,14 +19,10 @@ struct Case {
     us: Vec<f64>,
 }
 
-fn main() {
-    let Some(server) = RedisServer::start() else {
-        return;
-    };
-    let client = Client::open(server.url()).expect("an address");
-    let mut connection = client.get_connection().expect("a connection");
-    let classic = load(&mut connection, include_str!("classic.lua"));
-    let decide = load(&mut connection, script::DECIDE);
+/// Microseconds per call of each kind, in a table.
+pub(crate) fn measure(connection: &mut Connection, rounds: usize, pipelines: usize) -> Table {
+    let classic = load(connection, include_str!("classic.lua"));
+    let decide = load(connection, script::DECIDE);
     let one = Command::Take { n: 1 };
     let stepwise = format!("{LIMIT} stepwise");
 
@@ -63,33 +53,41 @@ fn main() {
         let first = Case::new(name, |calls, key| {
             call(calls, key, Command::Charge { n: 50_000 });
         });
-        first.calls.exec(&mut connection).expect("answers");
+        first.calls.exec(connection).expect("answers");
         cases.push(Case::new(name, |calls, key| call(calls, key, command)));
     }
+    let limit: Limit = LIMIT.parse().expect("a limit");
+    let step = Step::new(limit, LimitBlob::new(&limit), one);
+    let constant = load(connection, &peer::constant(step));
+    cases.push(Case::new("take, constant", |calls, key| {
+        let to = calls.cmd("EVALSHA").arg(&constant).arg(1).arg(key);
+        to.arg(peer::stand_ins(step));
+    }));
 
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         for case in &mut cases {
-            let us = case.measure(&mut connection);
+            let us = case.measure(connection, pipelines);
             case.us.push(us);
         }
     }
-    println!("server time per call, median of {ROUNDS} rounds in turns; ratio round by round");
+    let mut table = Table::new(&["call", "server µs", "classic / this"]);
     for case in &cases {
         let ratios = cases[0].us.iter().zip(&case.us).map(|(a, b)| a / b);
-        println!(
-            "{:20} {:6.2} us   classic / this {:5.2}",
-            case.name,
-            median(case.us.iter().copied()),
-            median(ratios),
-        );
+        table.row(&[
+            case.name.to_owned(),
+            format!("{:.2}", median(case.us.clone())),
+            format!("{:.2}", median(ratios.collect())),
+        ]);
+        eprintln!("{}", table.last_line());
     }
+    table
 }
 
 impl Case {
     fn new(name: &'static str, call: impl Fn(&mut Pipeline, &str)) -> Self {
         let mut calls = Pipeline::new();
         for key in 0..KEYS {
-            call(&mut calls, &format!("user:{key}"));
+            call(&mut calls, &format!("{name}:user:{key}"));
         }
         Self {
             name,
@@ -98,32 +96,30 @@ impl Case {
         }
     }
 
-    fn measure(&self, connection: &mut Connection) -> f64 {
+    fn measure(&self, connection: &mut Connection, pipelines: usize) -> f64 {
         let mut reset = redis::cmd("CONFIG");
         reset.arg("RESETSTAT").exec(connection).expect("a reset");
-        for _ in 0..PIPELINES {
+        for _ in 0..pipelines {
             self.calls.exec(connection).expect("answers");
         }
-        let mut stats = redis::cmd("INFO");
-        let stats: String = stats.arg("commandstats").query(connection).expect("stats");
-        let evalsha = stats.split("cmdstat_evalsha:").nth(1).expect("evalsha");
-        let per_call = evalsha.split("usec_per_call=").nth(1).expect("its time");
-        let number = per_call.split(',').next().expect("a number");
-        number.parse().expect("a number")
+        evalsha(connection, "usec_per_call")
     }
 }
 
-fn load(connection: &mut Connection, text: &str) -> String {
+pub(crate) fn load(connection: &mut Connection, text: &str) -> String {
     let mut command = redis::cmd("SCRIPT");
-    command
-        .arg("LOAD")
-        .arg(text)
-        .query(connection)
-        .expect("a script")
+    let command = command.arg("LOAD").arg(text);
+    command.query(connection).expect("a script")
 }
 
-fn median(numbers: impl Iterator<Item = f64>) -> f64 {
-    let mut numbers: Vec<f64> = numbers.collect();
-    numbers.sort_by(f64::total_cmp);
-    numbers[numbers.len() / 2]
+/// One of the numbers that the server keeps about EVALSHA.
+pub(crate) fn evalsha(connection: &mut Connection, number: &str) -> f64 {
+    let mut stats = redis::cmd("INFO");
+    let stats: String = stats.arg("commandstats").query(connection).expect("stats");
+    let Some(evalsha) = stats.split("cmdstat_evalsha:").nth(1) else {
+        return 0.0;
+    };
+    let text = evalsha.split(&format!("{number}=")).nth(1).expect("it");
+    let digits = text.split([',', '\r']).next().expect("a number");
+    digits.parse().expect("a number")
 }
