@@ -46,6 +46,10 @@ pub(crate) fn median(mut samples: Vec<f64>) -> f64 {
 /// Puts `text` into the page, in the place of what this benchmark wrote there before.
 pub(crate) fn write(name: &str, command: &str, text: &str) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks.md");
+    if let Some(folder) = page.parent() {
+        // Where it cannot be made, the page cannot be written, and that is said below.
+        let _ = std::fs::create_dir_all(folder);
+    }
     let old = std::fs::read_to_string(&page).unwrap_or_else(|_| {
         "# Benchmarks\n\nThe last results of each benchmark, written by the benchmark itself. \
          Machines differ and are shared: compare the columns of one run, not the runs.\n"

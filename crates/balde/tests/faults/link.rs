@@ -76,7 +76,7 @@ fn slow(mode: Mode) {
         let seen = scene.end(&[Timeout, BreakerOpen], &[]).await;
         // The last of them were under way when it got worse.
         let patient = unbearable - TIMEOUT;
-        assert_eq!(seen.fallbacks_between(bearable, patient), 0);
+        assert!(seen.fallback_percent(bearable, patient) < 10);
         assert!(seen.met(Timeout) > 0 && seen.failed(BreakerOpen) > 0);
     });
 }
