@@ -4,7 +4,9 @@
 //! them alike; the figure of each is the median over the rounds. A timing fails nothing.
 //!
 //! - *floor*: a look-up in a plain `HashMap<String, AtomicU64>` that nobody can change, one clock
-//!   read, one compare-and-swap: no limiter keyed by text can do with less.
+//!   read, one compare-and-swap. The map is the standard library's, with its keyed hash: what
+//!   strangers send must not be able to make keys meet.
+//! - *floor, unkeyed*: the same with hashbrown's fast hash, which promises no such thing.
 //! - *governor*: its keyed limiter with its default store (dashmap) and clock (quanta).
 //! - *Limitador*: its in-memory limiter, with one limit and one variable.
 //!
@@ -37,47 +39,57 @@ fn main() {
     let rounds = if is_quick { 3 } else { 9 };
     let checks = if is_quick { 200_000 } else { 1_000_000 };
 
-    let mut speed = report::Table::new(&[
+    let mut times = report::Table::new(&[
         "keys",
         "threads",
         "floor",
-        "floor, cached clock",
         "balde",
-        "balde, cached clock",
         "governor",
         "Limitador",
+        "floor, cached clock",
+        "floor, unkeyed, cached clock",
+        "balde, cached clock",
+    ]);
+    let mut ratios = report::Table::new(&[
+        "keys",
+        "threads",
         "governor / balde",
         "governor / balde cached",
         "balde / floor",
         "cached: balde / floor",
+        "cached: balde / floor unkeyed",
     ]);
     for set in key_sets() {
         let subjects = Subjects::new(&set.keys);
         for threads in [1, 2] {
-            let times = measure(&subjects, &set, threads, rounds, checks);
+            let measured = measure(&subjects, &set, threads, rounds, checks);
             let [
                 floor,
-                floor_cached,
                 balde,
-                balde_cached,
                 governor,
                 limitador,
-            ] = times;
-            speed.row(&[
-                set.name.to_owned(),
-                threads.to_string(),
-                format!("{floor:.1}"),
-                format!("{floor_cached:.1}"),
-                format!("{balde:.1}"),
-                format!("{balde_cached:.1}"),
-                format!("{governor:.1}"),
-                format!("{limitador:.0}"),
-                format!("{:.2}", governor / balde),
-                format!("{:.2}", governor / balde_cached),
-                format!("{:.2}", balde / floor),
-                format!("{:.2}", balde_cached / floor_cached),
-            ]);
-            eprintln!("{}", speed.last_line());
+                floor_cached,
+                unkeyed_cached,
+                balde_cached,
+            ] = measured;
+            let head = [set.name.to_owned(), threads.to_string()];
+            let row = |numbers: &[f64], decimals: usize| {
+                let numbers = numbers.iter().map(|number| format!("{number:.decimals$}"));
+                head.iter().cloned().chain(numbers).collect::<Vec<_>>()
+            };
+            times.row(&row(&measured, 1));
+            ratios.row(&row(
+                &[
+                    governor / balde,
+                    governor / balde_cached,
+                    balde / floor,
+                    balde_cached / floor_cached,
+                    balde_cached / unkeyed_cached,
+                ],
+                2,
+            ));
+            eprintln!("{}\n{}", times.last_line(), ratios.last_line());
+            assert!(limitador > 0.0, "everybody was measured");
         }
     }
 
@@ -93,7 +105,7 @@ fn main() {
 
     let text = format!(
         "Nanoseconds per check as each thread sees it, median of {rounds} rounds of {checks} \
-         checks (Limitador: a fiftieth of that) per thread.\n\n{speed}\n\
+         checks (Limitador: a fiftieth of that) per thread.\n\n{times}\n{ratios}\n\
          Resident memory with {MEMORY_KEYS} keys of 24 characters, less what the process had \
          before and what the keys themselves took, per key.\n\n{memory}",
     );
@@ -168,7 +180,8 @@ impl Random {
 type Governor = governor::DefaultKeyedRateLimiter<String>;
 
 struct Subjects {
-    floor: hashbrown::HashMap<String, AtomicU64>,
+    floor: StdHashMap<String, AtomicU64>,
+    unkeyed: hashbrown::HashMap<String, AtomicU64>,
     precise: Clock,
     cached: Clock,
     balde: RateLimiter,
@@ -181,11 +194,10 @@ impl Subjects {
     fn new(keys: &[String]) -> Self {
         let cached = Clock::cached(Duration::from_millis(1));
         let builder = || RateLimiter::builder().limit(LIMIT);
+        let words = || keys.iter().map(|key| (key.clone(), AtomicU64::new(0)));
         let subjects = Self {
-            floor: keys
-                .iter()
-                .map(|key| (key.clone(), AtomicU64::new(0)))
-                .collect(),
+            floor: words().collect(),
+            unkeyed: words().collect(),
             precise: Clock::precise(),
             balde: builder().build().expect("the limit is valid"),
             balde_cached: builder()
@@ -207,16 +219,22 @@ impl Subjects {
 
     fn floor(&self, clock: &Clock, key: &str) -> bool {
         let now_us = clock.now_us();
-        let Some(word) = self.floor.get(key) else {
-            return false;
-        };
-        let mut seen = word.load(Ordering::Acquire);
-        loop {
-            let next = seen.max(now_us) + 1;
-            match word.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return next > 0,
-                Err(other) => seen = other,
-            }
+        self.floor.get(key).is_some_and(|word| swap(word, now_us))
+    }
+
+    fn unkeyed(&self, clock: &Clock, key: &str) -> bool {
+        let now_us = clock.now_us();
+        self.unkeyed.get(key).is_some_and(|word| swap(word, now_us))
+    }
+}
+
+fn swap(word: &AtomicU64, now_us: u64) -> bool {
+    let mut seen = word.load(Ordering::Acquire);
+    loop {
+        let next = seen.max(now_us) + 1;
+        match word.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return next > 0,
+            Err(other) => seen = other,
         }
     }
 }
@@ -258,8 +276,8 @@ fn measure(
     threads: usize,
     rounds: usize,
     checks: usize,
-) -> [f64; 6] {
-    let mut samples: [Vec<f64>; 6] = Default::default();
+) -> [f64; 7] {
+    let mut samples: [Vec<f64>; 7] = Default::default();
     for round in 0..rounds {
         let run = Run {
             set,
@@ -270,15 +288,16 @@ fn measure(
         let (balde, cached) = (subjects.balde.blocking(), subjects.balde_cached.blocking());
         let times = [
             run.time(|key| subjects.floor(&subjects.precise, key)),
-            run.time(|key| subjects.floor(&subjects.cached, key)),
             run.time(|key| balde.check(key).is_allowed()),
-            run.time(|key| cached.check(key).is_allowed()),
             run.time_owned(|key| subjects.governor.check_key(key).is_ok()),
             Run {
                 checks: checks / 50,
                 ..run
             }
             .time(|key| subjects.limitador.check(key)),
+            run.time(|key| subjects.floor(&subjects.cached, key)),
+            run.time(|key| subjects.unkeyed(&subjects.cached, key)),
+            run.time(|key| cached.check(key).is_allowed()),
         ];
         for (sample, time) in samples.iter_mut().zip(times) {
             sample.push(time);

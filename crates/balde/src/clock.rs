@@ -132,6 +132,8 @@ struct Steady {
     counter: quanta::Clock,
     started: u64,
     started_us: u64,
+    /// Microseconds per count, in units of 2^-64: so that telling the time is one multiplication.
+    us_per_count: u64,
 }
 
 impl Steady {
@@ -142,17 +144,26 @@ impl Steady {
         Self {
             started: counter.raw(),
             started_us: wall.map_or(0, whole_us),
+            us_per_count: us_per_count(&counter),
             counter,
         }
     }
 
     #[inline]
     fn now_us(&self) -> u64 {
-        let elapsed = self
-            .counter
-            .delta_as_nanos(self.started, self.counter.raw());
-        self.started_us + elapsed / 1_000
+        // Counters of two processors may differ by a little; time does not run backwards for it.
+        let count = self.counter.raw().saturating_sub(self.started);
+        let scaled = u128::from(count) * u128::from(self.us_per_count);
+        self.started_us + u64::try_from(scaled >> 64).unwrap_or(u64::MAX)
     }
+}
+
+/// Over 2^40 counts the nanoseconds are exact to some parts in 10^12, a thousandth of what the
+/// counter itself is worth.
+fn us_per_count(counter: &quanta::Clock) -> u64 {
+    let nanos = counter.delta_as_nanos(0, 1 << 40);
+    let scaled = (u128::from(nanos) << 24) / 1_000;
+    u64::try_from(scaled).expect("a count is less than a microsecond")
 }
 
 #[derive(Debug)]
@@ -192,4 +203,55 @@ impl Cached {
 /// Whole microseconds; a duration of over half a million years counts as that long.
 fn whole_us(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_precise_clock_shows_the_worlds_time() {
+        let clock = Clock::precise();
+        let wall_us = || whole_us(SystemTime::now().duration_since(UNIX_EPOCH).unwrap());
+        let start_us = clock.now_us();
+        assert!(
+            wall_us().abs_diff(start_us) < 5_000_000,
+            "the same time of day"
+        );
+        let before_us = wall_us();
+        let mut last_us = start_us;
+        while wall_us() < before_us + 50_000 {
+            let now_us = clock.now_us();
+            assert!(now_us >= last_us);
+            last_us = now_us;
+        }
+        // Both have seen at least the same fifty milliseconds, give or take a wall clock that is
+        // being corrected.
+        assert!(last_us - start_us > 45_000, "{} µs", last_us - start_us);
+    }
+
+    #[test]
+    fn a_cached_clock_moves_by_itself_and_tells_how_late_it_was() {
+        let clock = Clock::cached(Duration::from_micros(100));
+        let start_us = clock.now_us();
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while clock.now_us() == start_us {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "the clock stands still"
+            );
+            thread::yield_now();
+        }
+        assert!(clock.worst_lag() >= Duration::from_micros(100));
+    }
+
+    #[test]
+    fn a_manual_clock_that_is_told_an_earlier_time_stays_where_it_is() {
+        let manual = ManualClock::at_us(1_000);
+        let clock = Clock::manual(&manual);
+        manual.set_us(10);
+        assert_eq!(clock.now_us(), 1_000);
+        manual.advance(Duration::MAX);
+        assert_eq!(clock.now_us(), u64::MAX);
+    }
 }

@@ -45,6 +45,13 @@ impl StoreFailure {
         Self::NotReady,
     ];
 
+    /// Its place in the list of all.
+    #[cfg(feature = "redis")]
+    pub(crate) fn index(self) -> usize {
+        let place = Self::ALL.iter().position(|one| *one == self);
+        place.expect("every failure is in the list of all")
+    }
+
     /// Whether it can pass by itself. Where not, somebody has to change a setting.
     pub const fn is_transient(self) -> bool {
         !matches!(self, Self::Unauthorized | Self::Script)

@@ -28,6 +28,7 @@ mod joint;
 #[cfg(feature = "redis")]
 mod lease;
 mod limiter;
+mod log;
 #[cfg(feature = "redis")]
 mod mixed;
 mod once;

@@ -13,6 +13,7 @@ use crate::error::{BadKey, BuildError, Error};
 use crate::joint::Ask;
 #[cfg(feature = "redis")]
 use crate::lease::LeaseStats;
+use crate::log::{self, Storm};
 use crate::once::{Once, OpId};
 #[cfg(feature = "redis")]
 use crate::remote;
@@ -43,6 +44,7 @@ struct Inner {
     name: String,
     clock: Clock,
     place: Place,
+    bad_keys: Storm,
 }
 
 /// Where the buckets are.
@@ -75,7 +77,12 @@ impl RateLimiter {
     }
 
     pub(crate) fn new_in(name: String, clock: Clock, place: Place) -> Self {
-        Self(Arc::new(Inner { name, clock, place }))
+        Self(Arc::new(Inner {
+            name,
+            clock,
+            place,
+            bad_keys: Storm::default(),
+        }))
     }
 
     /// The same questions for callers who have no `await`. Where the buckets are in Redis they hold
@@ -271,7 +278,7 @@ impl RateLimiter {
             #[cfg(feature = "redis")]
             Place::Redis(shared) => match BadKey::check(key) {
                 Ok(key) => remote::decide(self, shared, key, command).await,
-                Err(bad) => Decision::of_bad_key(&shared.limit(), bad, self.now_us()),
+                Err(bad) => self.decide_bad_key(bad),
             },
         }
     }
@@ -283,7 +290,7 @@ impl RateLimiter {
             #[cfg(feature = "redis")]
             Place::Redis(shared) => match BadKey::check(key) {
                 Ok(key) => remote::decide_blocking(self, shared, key, command),
-                Err(bad) => Decision::of_bad_key(&shared.limit(), bad, self.now_us()),
+                Err(bad) => self.decide_bad_key(bad),
             },
         }
     }
@@ -340,11 +347,18 @@ impl RateLimiter {
     #[cold]
     #[inline(never)]
     fn decide_slowly(&self, table: &Table, key: &[u8], command: Command) -> Decision {
-        let now_us = self.now_us();
         match BadKey::check(key) {
-            Ok(key) => Decision::of(table.run_locked(key, command, now_us)),
-            Err(bad) => Decision::of_bad_key(&table.limit(), bad, now_us),
+            Ok(key) => Decision::of(table.run_locked(key, command, self.now_us())),
+            Err(bad) => self.decide_bad_key(bad),
         }
+    }
+
+    fn decide_bad_key(&self, bad: BadKey) -> Decision {
+        let now_us = self.now_us();
+        if let Some(held_back) = self.0.bad_keys.passes(now_us) {
+            log::bad_key(&self.0.name, bad, held_back);
+        }
+        Decision::of_bad_key(&self.limit(), bad, now_us)
     }
 
     #[inline]

@@ -1,8 +1,9 @@
 //! Keys as strangers send them, and more of them than anybody should.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use balde::{BadKey, Clock, Error, KEY_BYTES_MAX, ManualClock, RateLimiter, Reason};
+use cpu_time::ThreadTime;
 
 #[test]
 fn keys_of_every_shape_are_refused_by_name_or_told_apart() {
@@ -76,10 +77,15 @@ fn ten_million_strangers_do_not_push_out_those_who_owe() {
 
     let mut resident_at_first = None;
     let mut slowest = Duration::ZERO;
+    let mut slow = 0;
+    let mut clock_before = ThreadTime::now();
     for n in 0..STRANGERS {
-        let start = Instant::now();
         assert!(blocking.check(n.to_le_bytes()).is_allowed());
-        slowest = slowest.max(start.elapsed());
+        let clock_after = ThreadTime::now();
+        let took = clock_after.duration_since(clock_before);
+        clock_before = clock_after;
+        slowest = slowest.max(took);
+        slow += u32::from(took > Duration::from_millis(1));
         if n % 100_000 == 0 {
             clock.advance(Duration::from_millis(1));
         }
@@ -111,8 +117,8 @@ fn ten_million_strangers_do_not_push_out_those_who_owe() {
             "memory grew by {grown} bytes during the flood"
         );
     }
-    // A report, not a test: the system may take the processor away at any time.
-    println!("slowest of {STRANGERS} checks under eviction: {slowest:?}; {stats:?}");
+    // A report, not a test: even the processor time of a thread has the system's interrupts in it.
+    println!("slowest of {STRANGERS} checks: {slowest:?}, {slow} over 1 ms; {stats:?}");
 }
 
 fn resident_bytes() -> Option<u64> {

@@ -16,6 +16,7 @@ use super::link::{Connection, Link};
 use super::script::{CommandBlob, DECIDE, Header, LimitBlob, Step};
 use super::stats::add_one;
 use crate::failure::StoreFailure;
+use crate::log;
 
 /// Redirections that one call follows.
 const REDIRECTS_MAX: u32 = 4;
@@ -109,6 +110,7 @@ impl RedisStore {
             Err(failure) => {
                 self.0.counts.failed(*failure);
                 if breaker.failed(leave, *failure) {
+                    log::breaker_opened(*failure);
                     self.send_prober(part, &call.keys[0]);
                 }
             }
@@ -187,6 +189,7 @@ impl RedisStore {
             match error.kind() {
                 ErrorKind::Server(ServerErrorKind::NoScript) if by == By::Name => {
                     add_one(&self.0.counts.reloads);
+                    log::script_reloaded();
                     by = By::Text;
                     command = self.0.script.command(call, by);
                 }

@@ -37,6 +37,7 @@ use self::breaker::{Breaker, probe_waits};
 use self::link::{Link, Target};
 use self::stats::{Counts, add_one};
 use crate::error::BuildError;
+use crate::log;
 
 pub use config::{REDIS_TIMEOUT_MAX, RedisBuilder};
 pub(crate) use shared::{Policy, Shared};
@@ -197,6 +198,7 @@ impl RedisStore {
                 let store = Self(core);
                 if store.look(&name).await.is_ok() {
                     store.0.breakers[breaker].close();
+                    log::breaker_closed();
                     return;
                 }
                 if looks % LOOKS_BEFORE_RECONNECT == LOOKS_BEFORE_RECONNECT - 1 {

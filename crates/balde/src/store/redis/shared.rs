@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::failure::{OnFailure, StoreFailure};
 use crate::lease::{Leases, Lessee};
+use crate::log::{self, Storm};
 use crate::once::OpId;
 use crate::store::memory::Table;
 
@@ -23,6 +24,7 @@ use crate::store::memory::Table;
 pub(super) const OWN_ID_TTL_MS: u64 = 10_000;
 
 pub(crate) struct Shared {
+    name: String,
     store: RedisStore,
     names: Names,
     limit: RwLock<(Limit, LimitBlob)>,
@@ -31,6 +33,7 @@ pub(crate) struct Shared {
     local: Option<Table>,
     once_ttl_ms: u64,
     lessee: Option<Lessee>,
+    storms: [Storm; StoreFailure::ALL.len()],
 }
 
 /// What a limiter does apart from deciding.
@@ -58,6 +61,7 @@ impl Shared {
             OnFailure::Deny | OnFailure::Allow => None,
         };
         Ok(Self {
+            name: name.to_owned(),
             names: Names::new(&store.0.settings.prefix, name, hash_tag),
             store: store.clone(),
             limit: RwLock::new((limit, LimitBlob::new(&limit))),
@@ -65,6 +69,7 @@ impl Shared {
             local,
             once_ttl_ms: u64::try_from(policy.once_ttl.as_millis()).unwrap_or(u64::MAX),
             lessee: policy.leases.map(Lessee::new),
+            storms: Default::default(),
             policy,
         })
     }
@@ -143,6 +148,9 @@ impl Shared {
     ) -> Decision {
         self.store.count_fallback();
         let now_us = self.clock.now_us();
+        if let Some(held_back) = self.storms[failure.index()].passes(now_us) {
+            log::fallback(&self.name, self.policy.on_failure, failure, held_back);
+        }
         match (self.policy.on_failure, &self.local) {
             (OnFailure::Local { .. }, Some(local)) => {
                 Decision::of_local(local.run(key, command, now_us), failure)
