@@ -6,6 +6,7 @@ use balde::store::redis::script::{LimitBlob, Step};
 use balde::{Leases, OnFailure, RateLimiter, RedisStore};
 use balde_core::{Command, Limit};
 use redis::Connection;
+use tokio::runtime::{self, Runtime};
 
 use super::callers::{self, Figures};
 use super::peer::{self, BUCKET, Depth};
@@ -17,12 +18,16 @@ use super::server_time;
 const LIMIT: &str = "1000/s burst 1000000000";
 const CONNECTIONS: usize = 2;
 
-const SUBJECTS: usize = 6;
+const SUBJECTS: usize = 7;
 
 struct Bench {
     server: RedisServer,
     admin: Connection,
-    runtime: tokio::runtime::Runtime,
+    /// One thread, as redis-benchmark has: the server needs the other core.
+    runtime: Runtime,
+    /// A thread to each core, as programs have.
+    spread_runtime: Runtime,
+    spread: RateLimiter,
     plain: RateLimiter,
     leased: RateLimiter,
     constant: String,
@@ -34,7 +39,7 @@ pub(crate) fn run(is_quick: bool) {
     let Some(server) = RedisServer::start() else {
         return;
     };
-    let (rounds, seconds) = if is_quick { (1, 0.5) } else { (5, 1.0) };
+    let (rounds, seconds) = if is_quick { (1, 0.3) } else { (5, 0.5) };
     let mut bench = Bench::new(server);
     let script = server_time::measure(
         &mut bench.admin,
@@ -47,6 +52,7 @@ pub(crate) fn run(is_quick: bool) {
         "callers",
         "balde /s",
         "p50, p99 µs",
+        "balde, a thread to each core /s",
         "on leases /s",
         "p50, p99 µs",
         "same script /s",
@@ -54,6 +60,7 @@ pub(crate) fn run(is_quick: bool) {
         "SET /s",
         "classic /s",
         "balde / same script",
+        "a thread to each core / same script",
         "balde / SET",
         "leases / balde",
         "calls per 1,000 on leases",
@@ -71,9 +78,10 @@ pub(crate) fn run(is_quick: bool) {
         "Server time per call in microseconds, as Redis itself measures it; median of {} rounds, \
          ratios within a round.\n\n{script}\n\
          Decisions per second, each of which takes a token; median of {rounds} rounds of {seconds} \
-         s each. The client, redis-benchmark and the server share this machine's {} cores. balde \
-         and redis-benchmark use {CONNECTIONS} connections (one for one caller) with as many calls \
-         under way as there are callers; the last but three of the columns of redis-benchmark has \
+         s each. The client, redis-benchmark and the server share this machine's {} cores with \
+         whatever else runs there. balde runs in one thread, as redis-benchmark does, unless the \
+         column says otherwise. Both use {CONNECTIONS} connections (one for one caller) with as \
+         many calls under way as there are callers; where it says so, redis-benchmark has \
          a connection to each caller instead.\n\n{speed}",
         rounds * 3,
         std::thread::available_parallelism().map_or(0, usize::from),
@@ -92,12 +100,17 @@ struct Sample {
 
 impl Bench {
     fn new(server: RedisServer) -> Self {
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let runtime = runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let spread_runtime = Runtime::new().expect("a runtime");
         let client = redis::Client::open(server.url()).expect("an address");
         let mut admin = client.get_connection().expect("a connection");
         let limit: Limit = LIMIT.parse().expect("a limit");
         let step = Step::new(limit, LimitBlob::new(&limit), Command::Take { n: 1 });
-        let limiter = |leases: Option<Leases>| {
+        let limiter = |runtime: &Runtime, leases: Option<Leases>| {
             let _inside = runtime.enter();
             let store = RedisStore::builder()
                 .address(server.url())
@@ -116,8 +129,10 @@ impl Bench {
             limiter
         };
         Self {
-            plain: limiter(None),
-            leased: limiter(Some(Leases::new())),
+            plain: limiter(&runtime, None),
+            leased: limiter(&runtime, Some(Leases::new())),
+            spread: limiter(&spread_runtime, None),
+            spread_runtime,
             constant: server_time::load(&mut admin, &peer::constant(step)),
             classic: server_time::load(&mut admin, include_str!("classic.lua")),
             stand_ins: peer::stand_ins(step),
@@ -129,13 +144,13 @@ impl Bench {
 
     fn round(&mut self, callers: usize, keys: usize, runs: Duration) -> Sample {
         let connections = CONNECTIONS.min(callers);
-        let ours = |limiter| {
-            let measuring = callers::measure(limiter, callers, keys, runs);
-            self.runtime.block_on(measuring)
+        let ours = |runtime: &Runtime, limiter| {
+            runtime.block_on(callers::measure(limiter, callers, keys, runs))
         };
-        let plain = ours(&self.plain);
+        let plain = ours(&self.runtime, &self.plain);
+        let spread = ours(&self.spread_runtime, &self.spread);
         let before = server_time::evalsha(&mut self.admin, "calls");
-        let leased = ours(&self.leased);
+        let leased = ours(&self.runtime, &self.leased);
         let calls = server_time::evalsha(&mut self.admin, "calls") - before;
         let decisions = leased.per_second * runs.as_secs_f64();
 
@@ -183,7 +198,7 @@ impl Bench {
         assert!(failed == 0.0, "{failed} calls of a script failed");
         let [same, apart, classic, set] = peers;
         Sample {
-            figures: [plain, leased, same, apart, set, classic],
+            figures: [plain, leased, same, apart, set, classic, spread],
             calls_per_1000: calls * 1e3 / decisions,
         }
     }
@@ -201,12 +216,13 @@ fn row(keys: usize, callers: usize, samples: &[Sample]) -> Vec<String> {
         let ratio = of(&|one| one.figures[a].per_second / one.figures[b].per_second);
         format!("{ratio:.2}")
     };
-    let [plain, leased, same, apart, set, classic] = [0, 1, 2, 3, 4, 5];
+    let [plain, leased, same, apart, set, classic, spread] = [0, 1, 2, 3, 4, 5, 6];
     vec![
         keys.to_string(),
         callers.to_string(),
         rate(plain),
         times(plain),
+        rate(spread),
         rate(leased),
         times(leased),
         rate(same),
@@ -214,6 +230,7 @@ fn row(keys: usize, callers: usize, samples: &[Sample]) -> Vec<String> {
         rate(set),
         rate(classic),
         ratio(plain, same),
+        ratio(spread, same),
         ratio(plain, set),
         ratio(leased, plain),
         format!("{:.1}", of(&|one| one.calls_per_1000)),
