@@ -67,6 +67,7 @@ impl Depth {
             per_second,
             p50_us: p50 * 1e3,
             p99_us: p99 * 1e3,
+            fallbacks: 0,
         }
     }
 }

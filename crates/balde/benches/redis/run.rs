@@ -65,11 +65,14 @@ pub(crate) fn run(is_quick: bool) {
         "leases / balde",
         "calls per 1,000 on leases",
     ]);
+    let mut fallbacks = 0;
     for keys in [1, 10_000] {
         for callers in [1, 64, 256] {
             let samples: Vec<_> = (0..rounds)
                 .map(|_| bench.round(callers, keys, Duration::from_secs_f64(seconds)))
                 .collect();
+            let all = samples.iter().flat_map(|one| &one.figures);
+            fallbacks += all.map(|figures| figures.fallbacks).sum::<usize>();
             speed.row(&row(keys, callers, &samples));
             eprintln!("{}", speed.last_line());
         }
@@ -82,7 +85,8 @@ pub(crate) fn run(is_quick: bool) {
          whatever else runs there. balde runs in one thread, as redis-benchmark does, unless the \
          column says otherwise. Both use {CONNECTIONS} connections (one for one caller) with as \
          many calls under way as there are callers; where it says so, redis-benchmark has \
-         a connection to each caller instead.\n\n{speed}",
+         a connection to each caller instead. Decisions that did not come \
+         from Redis because the machine stalled: {fallbacks}, not counted.\n\n{speed}",
         rounds * 3,
         std::thread::available_parallelism().map_or(0, usize::from),
     );
