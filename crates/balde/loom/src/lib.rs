@@ -4,5 +4,6 @@
 #[cfg(test)]
 #[path = "../../src/store/memory/mod.rs"]
 #[expect(dead_code, reason = "only what the stories need is called here")]
+#[expect(unused_imports, reason = "the limiter around the store is not here")]
 #[expect(unreachable_pub, reason = "public in the crate where these files live")]
 mod memory;

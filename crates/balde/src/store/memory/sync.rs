@@ -28,7 +28,7 @@ pub(super) fn empty_words(len: usize) -> Box<[AtomicU64]> {
 mod model {
     pub(crate) use loom::sync::MutexGuard;
 
-    /// parking_lot's face on loom's mutex.
+    /// The face of `parking_lot` on loom's mutex.
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
