@@ -75,7 +75,7 @@ fn slow(mode: Mode) {
         scene.clears_up(BACK_WITHIN).await;
         let seen = scene.end(&[Timeout, BreakerOpen], &[]).await;
         // The last of them were under way when it got worse.
-        let patient = unbearable - TIMEOUT;
+        let patient = unbearable.checked_sub(TIMEOUT).unwrap_or(unbearable);
         assert!(seen.fallback_percent(bearable, patient) < 10);
         assert!(seen.met(Timeout) > 0 && seen.failed(BreakerOpen) > 0);
     });
