@@ -53,6 +53,15 @@ impl Standing {
         }
     }
 
+    /// A token bucket that is `owed` units below full at a moment that the clock has not reached:
+    /// one whose state is ahead of whoever asks.
+    pub const fn of_bucket_at(limit: &Limit, owed: u64, at_us: u64, now_us: u64) -> Self {
+        Self {
+            at_us,
+            ..Self::of_bucket(limit, owed, now_us)
+        }
+    }
+
     /// A fixed window with `used` tokens gone, which ends at `end_us`.
     #[inline]
     pub const fn of_window(limit: &Limit, used: u64, end_us: u64, now_us: u64) -> Self {

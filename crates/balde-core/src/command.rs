@@ -11,7 +11,8 @@ pub enum Command {
         /// How many tokens.
         n: u64,
     },
-    /// Take as many whole tokens as there are, at most `n`: passes when there is at least one.
+    /// Take as many whole tokens as there are, at most `n`: passes when there is at least one, or
+    /// none was asked for.
     TakeUpTo {
         /// The most tokens to take.
         n: u64,

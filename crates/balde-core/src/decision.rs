@@ -201,6 +201,18 @@ impl Decision {
         }
     }
 
+    /// The bucket as it stood before the command.
+    pub const fn standing_before(&self) -> Standing {
+        Standing {
+            owed: self.before,
+            at_us: match self.limit.strategy() {
+                Strategy::FixedWindow if self.before == 0 => 0,
+                _ => self.at_us,
+            },
+            now_us: self.now_us,
+        }
+    }
+
     /// Whether a store that had nothing for this bucket must now keep its state. A look never makes
     /// it so; a refusal does only where buckets start empty, for the bucket begins to fill.
     pub const fn must_be_kept(&self) -> bool {

@@ -110,7 +110,8 @@ impl Limit {
     /// The same refill with room for `capacity` tokens. A fixed window has no burst apart from its
     /// count, so there this changes the count.
     pub fn with_capacity(self, capacity: u64) -> Result<Self, LimitError> {
-        // A debt nobody named follows from the capacity; one that was named stays.
+        // A debt that is what it would be if nobody had named it follows from the capacity; any
+        // other stays.
         let debt = (self.debt_max != self.debt_default()).then_some(self.debt_max);
         let limit = Self::make(
             self.strategy,

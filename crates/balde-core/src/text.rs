@@ -157,7 +157,23 @@ impl TryFrom<&str> for Limit {
     }
 }
 
-/// Writes the shortest text that reads back as the same limit.
+impl TryFrom<String> for Limit {
+    type Error = ParseLimitError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl TryFrom<&String> for Limit {
+    type Error = ParseLimitError;
+
+    fn try_from(text: &String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+/// Writes a text that reads back as the same limit.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tokens = self.refill_tokens();
@@ -233,8 +249,8 @@ impl<'t> Reader<'t> {
                     _ => {
                         self.at = start;
                         return self.fail(format!(
-                            "the number has too many digits; at most 19 in all and \
-                             {FRACTION_DIGITS_MAX} after the point are kept exactly"
+                            "the number has too many digits; it must stay below 2^64 without its \
+                             point, with at most {FRACTION_DIGITS_MAX} digits after it"
                         ));
                     }
                 }
@@ -280,6 +296,7 @@ impl<'t> Reader<'t> {
             return self.fail(if name.is_empty() {
                 "expected a period: us, ms, s, min, h, day or week".to_owned()
             } else {
+                let name = name.escape_debug();
                 format!("unknown unit `{name}`; use us, ms, s, min, h, day or week")
             });
         };
@@ -316,7 +333,7 @@ impl<'t> Reader<'t> {
                 "empty" => words.start.replace(Start::Empty).is_some(),
                 _ => {
                     self.at = here;
-                    let found = self.rest();
+                    let found = self.rest().escape_debug();
                     return self.fail(format!(
                         "did not expect `{found}`; after the rate come burst N, debt N, \
                          continuous, stepwise or window, full or empty"

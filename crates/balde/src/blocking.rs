@@ -13,7 +13,7 @@ use crate::once::OpId;
 /// let limiter = balde::RateLimiter::new("2/min")?;
 /// let limiter = limiter.blocking();
 /// assert!(limiter.check_n("alice", 2).is_allowed());
-/// assert_eq!(limiter.check("alice").retry_after().unwrap().as_secs(), 29);
+/// assert!(limiter.check("alice").retry_after().unwrap().as_secs() <= 30);
 /// # Ok::<(), balde::BuildError>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ impl<'l> Blocking<'l> {
     }
 
     /// [`credit`](Blocking::credit) that happens once, however often it is asked for under this id:
-    /// later askers get the first one's answer, whatever they ask to be creditd. It is remembered
+    /// later askers get the first one's answer, whatever they ask to be credited. It is remembered
     /// for [`Builder::once_ttl`](crate::Builder::once_ttl).
     #[inline]
     pub fn credit_once(self, key: impl AsRef<[u8]>, n: u64, id: &OpId) -> Result<Decision, Error> {

@@ -152,9 +152,13 @@ impl Decision {
         }
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) const fn core(&self) -> &balde_core::Decision {
         &self.inner
+    }
+
+    /// Whether a bucket was asked and refused.
+    pub(crate) const fn is_refused_by_bucket(&self) -> bool {
+        matches!(self.by, By::Bucket) && !self.inner.is_allowed()
     }
 
     /// Whether the request may go on.

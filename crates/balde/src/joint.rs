@@ -26,6 +26,10 @@ impl<'a> Ask<'a> {
     pub(crate) fn new(limiter: &'a RateLimiter, key: &'a [u8], n: u64) -> Self {
         Self { limiter, key, n }
     }
+
+    fn is_same_bucket(&self, other: &Self) -> bool {
+        std::ptr::eq(self.limiter.place(), other.limiter.place()) && self.key == other.key
+    }
 }
 
 /// The answer to several questions at once.
@@ -36,7 +40,8 @@ pub struct Joint {
 }
 
 impl Joint {
-    fn of(asks: &[Ask<'_>], parts: Vec<Decision>) -> Self {
+    fn of(asks: &[Ask<'_>], mut parts: Vec<Decision>) -> Self {
+        add_up_repeats(asks, &mut parts);
         Self {
             refusal: refusal(asks, &parts),
             parts,
@@ -177,6 +182,28 @@ fn without_touching(part: &Part<'_>) -> Decision {
     }
 }
 
+/// A bucket that is asked more than once has to give the sum, so the sum is what to wait for.
+fn add_up_repeats(asks: &[Ask<'_>], decisions: &mut [Decision]) {
+    for index in 0..decisions.len() {
+        if !decisions[index].is_refused_by_bucket() {
+            continue;
+        }
+        let is_same = |ask: &&Ask<'_>| ask.is_same_bucket(&asks[index]);
+        if asks.iter().filter(is_same).count() < 2 {
+            continue;
+        }
+        let sum = asks.iter().filter(is_same);
+        let n = sum.fold(0, |sum: u64, ask| sum.saturating_add(ask.n));
+        // The first of them found the bucket as it was.
+        let first = asks.iter().position(|ask| is_same(&ask)).unwrap_or(index);
+        let found = decisions[first].core();
+        let together = found
+            .limit()
+            .decide(found.standing_before(), Command::Take { n });
+        decisions[index] = Decision::of(together);
+    }
+}
+
 fn refusal(asks: &[Ask<'_>], decisions: &[Decision]) -> Option<(usize, String)> {
     let patience = |decision: &Decision| match decision.wait() {
         Wait::None => None,
@@ -193,4 +220,32 @@ fn refusal(asks: &[Ask<'_>], decisions: &[Decision]) -> Option<(usize, String)> 
     }
     let (index, _) = worst?;
     Some((index, asks[index].limiter.name().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Clock, ManualClock};
+
+    fn limiter(limit: &str, clock: &ManualClock) -> RateLimiter {
+        let builder = RateLimiter::builder().limit(limit);
+        builder.clock(Clock::manual(clock)).build().unwrap()
+    }
+
+    #[test]
+    fn a_bucket_asked_twice_has_to_give_the_sum() {
+        let clock = ManualClock::new();
+        let limiter = limiter("10/s", &clock);
+        let never = check_all_blocking(&[limiter.ask_n("a", 6), limiter.ask_n("a", 6)]);
+        assert_eq!(never.reason(), Reason::OverCapacity);
+
+        limiter.blocking().set_level("b", 3).unwrap();
+        let asks = [limiter.ask_n("b", 5), limiter.ask_n("b", 4)];
+        let wait = check_all_blocking(&asks).retry_after().unwrap();
+        assert_eq!(wait, Duration::from_millis(600));
+        clock.advance(wait.saturating_sub(Duration::from_micros(1)));
+        assert!(!check_all_blocking(&asks).is_allowed());
+        clock.advance(Duration::from_micros(1));
+        assert!(check_all_blocking(&asks).is_allowed());
+    }
 }

@@ -174,9 +174,11 @@ impl RateLimiter {
         Ask::new(self, key.as_ref(), n)
     }
 
-    /// Puts another limit under all buckets at once. Each keeps what it is below full, in tokens,
-    /// and none gains or loses a token by the change itself. In Redis that is worked out when a bucket
-    /// is next asked; other processes need the new limit, too.
+    /// Puts another limit under all buckets. Each keeps what it is below full, in tokens, within what
+    /// the new limit allows: one that held less than the new capacity takes away is empty then, and
+    /// does not get that back if the capacity grows again. In Redis this is worked out when a bucket
+    /// is next written, and until then it goes on filling at the old rate; other processes need the
+    /// new limit, too.
     pub fn set_limit<L>(&self, limit: L) -> Result<(), BuildError>
     where
         L: TryInto<Limit>,
@@ -184,7 +186,7 @@ impl RateLimiter {
     {
         let limit = limit.try_into().map_err(Into::into)?;
         match &self.0.place {
-            Place::Memory(table, _) => table.set_limit(limit, self.now_us()),
+            Place::Memory(table, _) => table.set_limit(limit, || self.now_us()),
             #[cfg(feature = "redis")]
             Place::Redis(shared) => shared.set_limit(limit)?,
         }

@@ -118,20 +118,29 @@ impl Once {
     ) -> Decision {
         let name = self.secrets.each_ref().map(|s| s.hash_one((kind, key, id)));
         let mut done = self.done.lock();
-        while let Some((until_us, oldest)) = done.in_order.front().copied()
-            && (until_us <= now_us || done.in_order.len() >= ONCE_MAX)
-        {
-            done.in_order.pop_front();
-            done.outcomes.remove(&oldest);
-        }
+        done.forget(|until_us, _| until_us <= now_us);
         if let Some(outcome) = done.outcomes.get(&name) {
             return *outcome;
         }
+        // Only now is there need of room: the oldest may have been the one that was asked for.
+        done.forget(|_, len| len >= ONCE_MAX);
         let outcome = operation();
         done.in_order
             .push_back((now_us.saturating_add(self.ttl_us), name));
         done.outcomes.insert(name, outcome);
         outcome
+    }
+}
+
+impl Done {
+    /// Forgets the oldest for as long as the rule says so of it and of how many there are.
+    fn forget(&mut self, rule: impl Fn(u64, usize) -> bool) {
+        while let Some((until_us, oldest)) = self.in_order.front().copied()
+            && rule(until_us, self.in_order.len())
+        {
+            self.in_order.pop_front();
+            self.outcomes.remove(&oldest);
+        }
     }
 }
 
@@ -169,6 +178,17 @@ mod tests {
         }
         assert_eq!(once.done.lock().outcomes.len(), ONCE_MAX);
         assert_eq!(once.done.lock().in_order.len(), ONCE_MAX);
+    }
+
+    #[test]
+    fn as_many_as_are_promised_are_remembered() {
+        let once = Once::new(Duration::from_secs(1));
+        let first = OpId::new("first").unwrap();
+        once.run(0, b"k", &first, 0, || outcome(1));
+        for _ in 1..ONCE_MAX {
+            once.run(0, b"k", &OpId::random(), 0, || outcome(2));
+        }
+        assert_eq!(once.run(0, b"k", &first, 0, || outcome(3)).moved(), 1);
     }
 
     #[test]

@@ -112,8 +112,8 @@ fn a_limit_that_changes_while_somebody_takes_mints_nothing() {
         takes(&table, b"a");
         let other = Arc::clone(&table);
         let change = thread::spawn(move || {
-            other.set_limit(limit("1/7day burst 3"), 0);
-            other.set_limit(limit("1/11day burst 2"), 0);
+            other.set_limit(limit("1/7day burst 3"), || 0);
+            other.set_limit(limit("1/11day burst 2"), || 0);
         });
         assert_eq!(takes(&table, b"a"), 1);
         change.join().unwrap();

@@ -135,8 +135,9 @@ impl Table {
         decision
     }
 
-    /// Puts another limit under all buckets. They keep what they are below full.
-    pub(crate) fn set_limit(&self, new: Limit, now_us: u64) {
+    /// Puts another limit under all buckets. They keep what they are below full. The time is read
+    /// anew for each shard, under its lock: what has been refilled by then is not refilled again.
+    pub(crate) fn set_limit(&self, new: Limit, now_us: impl Fn() -> u64) {
         let _one_at_a_time = self.changing.lock();
         let generation = self.directory.shard_at(0).shape().generation;
         let old = self.limit();
@@ -146,7 +147,9 @@ impl Table {
         // be overwritten will find the shape of its shard changed.
         self.limits[(next & 1) as usize].store(new);
         for shard in self.directory.in_use() {
-            let mut locked = self.look_after(shard.lock(), now_us);
+            let locked = shard.lock();
+            let now_us = now_us();
+            let mut locked = self.look_after(locked, now_us);
             if locked.generation() == next {
                 // Split off from one that has changed already.
                 continue;

@@ -57,6 +57,10 @@ fn limits() -> impl Strategy<Value = Limit> {
         "0.333333333/s burst 4",
         "1200/min burst 36000 stepwise",
         "2/min burst 100 stepwise debt 300",
+        // A step of more units than 63 bits hold.
+        "200000003/day burst 40000 stepwise",
+        "3000000019/h burst 100 stepwise",
+        "10/s burst 20 debt 0",
         "3/s burst 5 empty",
         "3/s burst 5 stepwise empty",
         "5/s window",
@@ -128,7 +132,7 @@ proptest! {
                 }
                 Step::Wait { us } => now_us += us,
                 Step::SetLimit { limit } => {
-                    table.set_limit(limit, now_us);
+                    table.set_limit(limit, || now_us);
                     for oracle in &mut oracles {
                         oracle.set_limit(limit, now_us);
                     }
@@ -281,7 +285,7 @@ fn a_limit_that_changes_under_load_mints_nothing() {
         }
         scope.spawn(|| {
             for round in 0..300 {
-                table.set_limit([b, c, a][round % 3], 0);
+                table.set_limit([b, c, a][round % 3], || 0);
             }
         });
     });
@@ -419,5 +423,55 @@ fn a_bucket_left_alone_for_ages_is_full_however_fine_the_rate() {
                 assert_eq!(level, expected, "after {idle_us} µs");
             }
         }
+    }
+}
+
+#[test]
+fn a_bucket_written_by_somebody_whose_clock_is_ahead_forgives_nothing() {
+    for text in ["10/s burst 20 debt 0", "10/s burst 20 stepwise debt 0"] {
+        let limit = limit(text);
+        let table = Table::new(limit, 10, 0);
+        let ahead_us = 5_000_000;
+        assert!(
+            table
+                .run(b"k", Command::Take { n: 20 }, ahead_us)
+                .is_allowed()
+        );
+        // Others, who are behind, ask, give back one each and ask again.
+        let mut taken = 0;
+        for now_us in [0, 1_000_000, 4_999_999] {
+            taken += i64::from(table.run(b"k", TAKE, now_us).is_allowed());
+            table.run(b"k", Command::Credit { n: 1 }, now_us);
+            taken += i64::from(table.run(b"k", TAKE, now_us).is_allowed());
+        }
+        let level = table.run(b"k", Command::Peek, ahead_us).level();
+        assert_eq!(level + taken, 3, "{text}");
+        let later = table.run(b"k", Command::Peek, ahead_us + 1_000_000).level();
+        assert_eq!(later, level + 10, "{text}");
+    }
+}
+
+#[test]
+fn a_limit_that_changes_while_time_passes_refills_nothing_twice() {
+    // Each reading of the clock is a microsecond later, and one token comes with each.
+    let clock = AtomicU64::new(1);
+    let now_us = || clock.fetch_add(1, Ordering::Relaxed);
+    let limits = ["1/us burst 1000 debt 0", "1/us burst 1001 debt 0"].map(limit);
+    let table = Table::new(limits[0], 10_000, 0);
+    for key in 0..5_000_u32 {
+        table.run(&key.to_le_bytes(), Command::Take { n: 1_000 }, now_us());
+    }
+    let mut granted = 1_000;
+    for round in 0..50 {
+        table.set_limit(limits[1 - round % 2], now_us);
+        let taken = table.run(
+            &7_u32.to_le_bytes(),
+            Command::TakeUpTo { n: u64::MAX },
+            now_us(),
+        );
+        granted += taken.moved();
+        // A larger capacity brings its one token, the smaller takes none back from an empty bucket.
+        let most = clock.load(Ordering::Relaxed) + 1_000 + 51;
+        assert!(granted <= most, "{granted} of {most}");
     }
 }

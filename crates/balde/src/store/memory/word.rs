@@ -1,7 +1,8 @@
 //! A bucket in one 64-bit word: the moment at which it will be full again.
 //!
 //! For a token bucket the word is `clock × refill_units + owed`, so that time passing is a
-//! subtraction and nothing needs to be written. For a fixed window the upper bits hold the end of
+//! subtraction and nothing needs to be written. Where refill is stepwise the clock counts steps,
+//! and a step that refills more than a bucket can owe counts as exactly that much. For a fixed window the upper bits hold the end of
 //! the window and the lower bits the count. Both count modulo 2^64 and are read as a signed
 //! distance from now, which is right as long as no word is left behind for longer than
 //! [`Packing::span_us`]; the table sees to that.
@@ -16,7 +17,7 @@ const SPAN_UNITS: u64 = 1 << 61;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packing {
     pub(super) limit: Limit,
-    /// Units per microsecond.
+    /// Units per microsecond, or per step.
     scale: u64,
 }
 
@@ -27,7 +28,11 @@ impl Packing {
             // The count needs the bits of the largest count; the limit has made sure that the
             // window fits into the others.
             Strategy::FixedWindow => (limit.owed_max() + 1).next_power_of_two(),
-            _ => limit.refill_units(),
+            Strategy::Stepwise => {
+                let step = limit.period_us().saturating_mul(limit.refill_units());
+                step.min(limit.owed_max())
+            }
+            Strategy::Continuous => limit.refill_units(),
         };
         Self { limit, scale }
     }
@@ -43,7 +48,7 @@ impl Packing {
 
     /// The word for a state.
     pub(super) fn pack_state(&self, state: State) -> u64 {
-        self.word(state.owed(), self.limit.tick(state.at_us()))
+        self.word(state.owed(), state.at_us())
     }
 
     /// The bucket at `now_us`.
@@ -55,8 +60,38 @@ impl Packing {
                 let state = self.window(ahead, now_us);
                 Standing::of_window(&self.limit, state.owed(), state.at_us(), now_us)
             }
-            _ => Standing::of_bucket(&self.limit, ahead.max(0).unsigned_abs(), now_us),
+            _ => {
+                let owed = ahead.max(0).unsigned_abs();
+                if owed <= self.limit.owed_max() {
+                    Standing::of_bucket(&self.limit, owed, now_us)
+                } else {
+                    self.standing_later(owed, now_us)
+                }
+            }
         }
+    }
+
+    /// A bucket that somebody whose clock is ahead of ours has charged to its largest debt: it
+    /// stands at a moment that is still to come. To cut it down to what it can owe now would be to
+    /// forgive the difference.
+    #[cold]
+    fn standing_later(&self, owed: u64, now_us: u64) -> Standing {
+        let state = self.state_later(owed, now_us);
+        Standing::of_bucket_at(&self.limit, state.owed(), state.at_us(), now_us)
+    }
+
+    fn state_later(&self, owed: u64, now_us: u64) -> State {
+        let beyond = owed.saturating_sub(self.limit.owed_max());
+        let ticks = beyond.div_ceil(self.scale);
+        let tick_us = match self.limit.strategy() {
+            Strategy::Stepwise => self.limit.period_us(),
+            _ => 1,
+        };
+        let at_us = self
+            .limit
+            .tick(now_us)
+            .saturating_add(ticks.saturating_mul(tick_us));
+        State::new(owed.saturating_sub(ticks.saturating_mul(self.scale)), at_us)
     }
 
     /// The state a word stands for.
@@ -64,14 +99,14 @@ impl Packing {
         let ahead = self.ahead(word, now_us);
         match self.limit.strategy() {
             Strategy::FixedWindow => self.window(ahead, now_us),
-            _ => State::new(ahead.max(0).unsigned_abs(), now_us),
+            _ => self.state_later(ahead.max(0).unsigned_abs(), now_us),
         }
     }
 
     /// The word for a bucket that is full, or forgotten, at `now_us`.
     #[inline]
     pub(super) fn full(&self, now_us: u64) -> u64 {
-        self.limit.tick(now_us).wrapping_mul(self.scale)
+        self.clock(now_us).wrapping_mul(self.scale)
     }
 
     /// How far the bucket is from being full or forgotten; zero or less when it is.
@@ -81,7 +116,11 @@ impl Packing {
 
     /// How long a word stays readable without being looked after.
     pub(super) fn span_us(&self) -> u64 {
-        SPAN_UNITS / self.scale
+        let ticks = SPAN_UNITS / self.scale;
+        match self.limit.strategy() {
+            Strategy::Stepwise => ticks.saturating_mul(self.limit.period_us()),
+            _ => ticks,
+        }
     }
 
     #[inline]
@@ -97,6 +136,17 @@ impl Packing {
 
     #[inline]
     fn word(&self, owed: u64, at_us: u64) -> u64 {
-        at_us.wrapping_mul(self.scale).wrapping_add(owed)
+        self.clock(at_us)
+            .wrapping_mul(self.scale)
+            .wrapping_add(owed)
+    }
+
+    /// The time in what the scale counts: microseconds, or steps.
+    #[inline]
+    fn clock(&self, now_us: u64) -> u64 {
+        match self.limit.strategy() {
+            Strategy::Stepwise => now_us / self.limit.period_us(),
+            _ => now_us,
+        }
     }
 }

@@ -89,7 +89,7 @@ impl Shared {
     /// The script finds each bucket under the limit it was written under, and converts it then.
     pub(crate) fn set_limit(&self, limit: Limit) -> Result<(), LimitError> {
         if let (OnFailure::Local { share }, Some(local)) = (self.policy.on_failure, &self.local) {
-            local.set_limit(share.of(&limit)?, self.clock.now_us());
+            local.set_limit(share.of(&limit)?, || self.clock.now_us());
         }
         *self.limit.write() = (limit, LimitBlob::new(&limit));
         if let Some(lessee) = &self.lessee {
