@@ -16,7 +16,7 @@ use crate::store::memory::{KEYS_MAX_MAX, Table};
 #[cfg(feature = "redis")]
 use crate::store::redis::{Policy, RedisStore, Shared};
 
-/// Keys that a memory store keeps unless told otherwise: about 35 MB when they are all there.
+/// Keys that a memory store keeps unless told otherwise: about 40 MB when they are all there.
 pub const KEYS_MAX_DEFAULT: usize = 1_000_000;
 
 /// The longest that outcomes of operations can be remembered.
@@ -83,7 +83,8 @@ impl Builder {
     }
 
     /// The most keys to keep. When a new key would be one too many, the bucket that is nearest to
-    /// full goes first; [`RateLimiter::memory_stats`] counts it.
+    /// full goes first, as far as a look at a hundred others tells (all others, in a store of a few
+    /// hundred keys); [`RateLimiter::memory_stats`] counts it.
     pub fn keys_max(mut self, keys_max: usize) -> Self {
         self.keys_max = keys_max;
         self

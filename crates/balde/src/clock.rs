@@ -1,14 +1,13 @@
 //! The one place that reads time.
 //!
 //! A limiter's clock counts microseconds of Unix time and never runs backwards: it takes the wall
-//! clock once, when it is made, and goes on from there by the processor's steady counter. So a
-//! stepwise limit refills at the same moments in every process, and a corrected wall clock changes
-//! no bucket.
+//! clock once, when it is made, and goes on from there by a steady one. So a stepwise limit refills
+//! at about the same moments in every process, and a corrected wall clock changes no bucket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How a limiter tells the time. Clones show the same time.
 #[derive(Clone, Debug)]
@@ -22,14 +21,19 @@ enum Kind {
 }
 
 impl Clock {
-    /// Reads the processor's counter with every check: exact to the microsecond.
+    /// Reads the processor's counter with every check, in whole microseconds.
+    ///
+    /// The counter's rate is measured once, when the clock is made, and may be off by some tens of
+    /// millionths: one to three seconds a day. Waits that are promised are exact by this clock. Where
+    /// a process runs for months and stepwise limits must land on the minute, use
+    /// [`cached`](Clock::cached), which goes by the system's steady clock, or a store that has its own.
     pub fn precise() -> Self {
         Self(Kind::Precise(Steady::start()))
     }
 
     /// Reads a number that a thread of its own brings up to date every `interval`.
     ///
-    /// A check then costs no clock read. What it costs is age: a reading is late by up to the
+    /// The thread goes by the system's steady clock, and a check costs no clock read. What it costs is age: a reading is late by up to the
     /// interval, plus however late the system wakes the thread
     /// ([`worst_lag`](Clock::worst_lag) tells the worst that happened). Late readings mint nothing:
     /// tokens show up late by that age, a promised wait can be that much too short, and in any
@@ -139,11 +143,9 @@ struct Steady {
 impl Steady {
     fn start() -> Self {
         let counter = quanta::Clock::new();
-        // A wall clock before 1970 is wrong; starting from zero is as good as any other time.
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
             started: counter.raw(),
-            started_us: wall.map_or(0, whole_us),
+            started_us: wall_us(),
             us_per_count: us_per_count(&counter),
             counter,
         }
@@ -158,8 +160,8 @@ impl Steady {
     }
 }
 
-/// Over 2^40 counts the nanoseconds are exact to some parts in 10^12, a thousandth of what the
-/// counter itself is worth.
+/// Over 2^40 counts the nanoseconds are exact to some parts in 10^12, far better than the rate they
+/// come from.
 fn us_per_count(counter: &quanta::Clock) -> u64 {
     let nanos = counter.delta_as_nanos(0, 1 << 40);
     let scaled = (u128::from(nanos) << 24) / 1_000;
@@ -175,9 +177,11 @@ struct Cached {
 impl Cached {
     fn start(interval: Duration) -> Arc<Self> {
         let interval = interval.clamp(Duration::from_micros(50), Duration::from_millis(100));
-        let steady = Steady::start();
+        let started = Instant::now();
+        let started_us = wall_us();
+        let now_us = move || started_us.saturating_add(whole_us(started.elapsed()));
         let cached = Arc::new(Self {
-            now_us: AtomicU64::new(steady.now_us()),
+            now_us: AtomicU64::new(started_us),
             worst_lag_us: AtomicU64::new(0),
         });
         let weak = Arc::downgrade(&cached);
@@ -185,7 +189,7 @@ impl Cached {
             loop {
                 thread::sleep(interval);
                 let Some(cached) = weak.upgrade() else { return };
-                let now_us = steady.now_us();
+                let now_us = now_us();
                 let before_us = cached.now_us.swap(now_us, Ordering::Relaxed);
                 cached
                     .worst_lag_us
@@ -200,6 +204,12 @@ impl Cached {
     }
 }
 
+/// A wall clock before 1970 is wrong; starting from zero is as good as any other time.
+fn wall_us() -> u64 {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+    wall.map_or(0, whole_us)
+}
+
 /// Whole microseconds; a duration of over half a million years counts as that long.
 fn whole_us(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
@@ -212,7 +222,6 @@ mod tests {
     #[test]
     fn the_precise_clock_shows_the_worlds_time() {
         let clock = Clock::precise();
-        let wall_us = || whole_us(SystemTime::now().duration_since(UNIX_EPOCH).unwrap());
         let start_us = clock.now_us();
         assert!(
             wall_us().abs_diff(start_us) < 5_000_000,
@@ -234,12 +243,9 @@ mod tests {
     fn a_cached_clock_moves_by_itself_and_tells_how_late_it_was() {
         let clock = Clock::cached(Duration::from_micros(100));
         let start_us = clock.now_us();
-        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(10);
         while clock.now_us() == start_us {
-            assert!(
-                std::time::Instant::now() < deadline,
-                "the clock stands still"
-            );
+            assert!(Instant::now() < deadline, "the clock stands still");
             thread::yield_now();
         }
         assert!(clock.worst_lag() >= Duration::from_micros(100));

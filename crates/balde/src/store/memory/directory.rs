@@ -96,6 +96,6 @@ impl Directory {
 
     #[inline]
     fn entry(&self, key: Fingerprint) -> usize {
-        scaled(key.lo >> 32, self.entries.len() as u64)
+        scaled(key.place() >> 32, self.entries.len() as u64)
     }
 }

@@ -104,7 +104,7 @@ impl Shard {
     #[inline]
     pub(super) fn find(&self, shape: Shape, key: Fingerprint) -> Option<Found<'_>> {
         let region = self.region.get()?;
-        let home = shape.home(key.hi);
+        let home = shape.home(key);
         for index in home..home + GROUPS_FOLLOWED_MAX {
             let group = region.group(index)?;
             let found = group.matches(key.hi);
@@ -200,7 +200,7 @@ impl<'s> Locked<'s> {
 
     /// Where a key's slot is. Only a holder of the lock can know that there is none.
     pub(super) fn position(&self, key: Fingerprint) -> Option<usize> {
-        let mut index = self.shape.home(key.hi);
+        let mut index = self.shape.home(key);
         for _ in 0..self.shape.groups {
             let group = self.region().group(index)?;
             let mut found = group.matches(key.hi);
@@ -277,7 +277,7 @@ impl<'s> Locked<'s> {
 
     /// Empties a slot.
     pub(super) fn remove(&mut self, at: usize) {
-        let mut index = self.shape.home(fingerprint(self.slot(at)).hi);
+        let mut index = self.shape.home(fingerprint(self.slot(at)));
         self.clear(at);
         self.arrangement.taken -= 1;
         while index != at / GROUP_SLOTS {
@@ -373,7 +373,7 @@ impl<'s> Locked<'s> {
 
     /// Fills the first empty slot from the key's home on. There is one.
     fn place(&self, key: Fingerprint, stored: u64) {
-        let mut index = self.shape.home(key.hi);
+        let mut index = self.shape.home(key);
         loop {
             let group = self.region().group(index);
             let group = group.expect("the region has room for every group of the shape");
@@ -420,8 +420,8 @@ impl Shape {
     /// The group where the search for a key begins: the hash scaled to the number of groups, which
     /// need not be a power of two.
     #[inline]
-    fn home(self, hi: u64) -> usize {
-        scaled(hi >> 32, u64::from(self.groups))
+    fn home(self, key: Fingerprint) -> usize {
+        scaled(key.place() & 0xFFFF_FFFF, u64::from(self.groups))
     }
 
     fn after(self, index: usize) -> usize {

@@ -55,19 +55,15 @@ impl Packing {
     #[inline]
     pub(super) fn standing(&self, word: u64, now_us: u64) -> Standing {
         let ahead = self.ahead(word, now_us);
-        match self.limit.strategy() {
-            Strategy::FixedWindow => {
-                let state = self.window(ahead, now_us);
-                Standing::of_window(&self.limit, state.owed(), state.at_us(), now_us)
-            }
-            _ => {
-                let owed = ahead.max(0).unsigned_abs();
-                if owed <= self.limit.owed_max() {
-                    Standing::of_bucket(&self.limit, owed, now_us)
-                } else {
-                    self.standing_later(owed, now_us)
-                }
-            }
+        if self.limit.strategy() == Strategy::FixedWindow {
+            let state = self.window(ahead, now_us);
+            return Standing::of_window(&self.limit, state.owed(), state.at_us(), now_us);
+        }
+        let owed = ahead.max(0).unsigned_abs();
+        if owed <= self.limit.owed_max() {
+            Standing::of_bucket(&self.limit, owed, now_us)
+        } else {
+            self.standing_later(owed, now_us)
         }
     }
 

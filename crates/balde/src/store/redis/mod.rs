@@ -44,6 +44,9 @@ pub(crate) use shared::{Policy, Shared};
 pub use stats::RedisStats;
 pub(crate) use together::{Together, give_back, run_together};
 
+/// What is left of a call's time for waking up.
+const TIMER_SLACK: Duration = Duration::from_millis(3);
+
 /// Parts of a Cluster's slots that fail apart: one primary away must not cost the others.
 const CLUSTER_PARTS: usize = 32;
 
@@ -155,8 +158,11 @@ impl RedisStore {
         &self.0.handle
     }
 
+    /// How long to wait for an answer, so that the caller has its own within the timeout: timers
+    /// fire up to a millisecond late, and a woken task waits for its turn.
     pub(crate) fn timeout(&self) -> Duration {
-        self.0.settings.timeout
+        let timeout = self.0.settings.timeout;
+        timeout - TIMER_SLACK.min(timeout / 10)
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
