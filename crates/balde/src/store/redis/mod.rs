@@ -162,7 +162,7 @@ impl RedisStore {
     /// fire up to a millisecond late, and a woken task waits for its turn.
     pub(crate) fn timeout(&self) -> Duration {
         let timeout = self.0.settings.timeout;
-        timeout - TIMER_SLACK.min(timeout / 10)
+        timeout.saturating_sub(TIMER_SLACK.min(timeout / 10))
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
