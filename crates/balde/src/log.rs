@@ -86,10 +86,11 @@ pub(crate) fn breaker_closed() {
 }
 
 #[cfg(feature = "redis")]
-pub(crate) fn script_reloaded() {
+pub(crate) fn script_reloaded(held_back: u64) {
     tracing::warn!(
         event_type = "script_reloaded",
         storage_mode = "redis",
+        held_back,
         "the store had forgotten the script; it was sent again"
     );
 }

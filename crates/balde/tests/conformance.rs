@@ -221,7 +221,8 @@ async fn several_buckets_all_give_or_none_does() {
         let refused = check_all(&asks).await;
         assert_eq!(refused.refused_index(), Some(1));
         assert_eq!(refused.refused_by(), Some("2/s burst 5"));
-        assert_eq!(refused.retry_after(), Some(Duration::from_millis(500)));
+        // The bucket has to give four in all, and has one.
+        assert_eq!(refused.retry_after(), Some(Duration::from_millis(1_500)));
         assert_eq!(refused.parts()[0].level(), 99);
         assert_eq!(refused.parts()[0].moved(), 0);
         assert_eq!(user.peek("alice").await.unwrap().level(), 99);
@@ -231,7 +232,12 @@ async fn several_buckets_all_give_or_none_does() {
         world.wait(Duration::from_millis(500));
         let refused = check_all(&asks).await;
         let levels: Vec<_> = refused.parts().iter().map(Decision::level).collect();
-        assert_eq!((refused.refused_index(), levels), (Some(2), vec![99, 2, 0]));
+        assert_eq!((refused.refused_index(), levels), (Some(2), vec![99, 2, 2]));
+        assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
+        world.wait(Duration::from_micros(999_999));
+        assert!(!check_all(&asks).await.is_allowed());
+        world.wait(Duration::from_micros(1));
+        assert!(check_all(&asks).await.is_allowed());
 
         let bad = [user.ask("alice"), overall.ask("")];
         let refused = check_all(&bad).await;

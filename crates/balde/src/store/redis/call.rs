@@ -16,7 +16,7 @@ use super::link::{Connection, Link};
 use super::script::{CommandBlob, DECIDE, Header, LimitBlob, Step};
 use super::stats::add_one;
 use crate::failure::StoreFailure;
-use crate::log;
+use crate::log::{self, Storm};
 
 /// Redirections that one call follows.
 const REDIRECTS_MAX: u32 = 4;
@@ -24,12 +24,24 @@ const REDIRECTS_MAX: u32 = 4;
 /// The script, by the name the server gives it.
 pub(super) struct Script {
     sha: String,
+    /// Everybody who is under way when a server forgets the script finds out by himself.
+    reloads: Storm,
+    started: Instant,
 }
 
 impl Script {
     pub(super) fn new() -> Self {
         Self {
             sha: redis::Script::new(DECIDE).get_hash().to_owned(),
+            reloads: Storm::default(),
+            started: Instant::now(),
+        }
+    }
+
+    fn log_reload(&self) {
+        let now_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if let Some(held_back) = self.reloads.passes(now_us) {
+            log::script_reloaded(held_back);
         }
     }
 
@@ -189,7 +201,7 @@ impl RedisStore {
             match error.kind() {
                 ErrorKind::Server(ServerErrorKind::NoScript) if by == By::Name => {
                     add_one(&self.0.counts.reloads);
-                    log::script_reloaded();
+                    self.0.script.log_reload();
                     by = By::Text;
                     command = self.0.script.command(call, by);
                 }
