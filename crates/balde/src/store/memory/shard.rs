@@ -364,7 +364,10 @@ impl<'s> Locked<'s> {
             .shape
             .store(self.shape.to_word(), Ordering::Release);
         self.arrangement.taken = keys.len();
-        self.arrangement.hand = 0;
+        // The hand goes on from where it was: one that began anew each time would come to the first
+        // slots more often than to the others.
+        let slots = self.slots_len();
+        self.arrangement.hand = self.arrangement.hand.checked_rem(slots).unwrap_or(0);
         self.arrangement.added = 0;
         for (key, word) in keys {
             self.place(key, stored(word, offset(key, generation)));

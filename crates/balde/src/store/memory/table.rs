@@ -11,8 +11,9 @@ use super::word::Packing;
 /// The most keys a table can be asked to keep.
 pub(crate) const KEYS_MAX_MAX: usize = 1 << 30;
 
-/// Slots looked at for the bucket nearest to full when one must go; in a smaller shard, all.
-const EVICT_SLOTS: usize = 128;
+/// Keys looked at for the bucket nearest to full when one must go; in a smaller shard, all.
+const EVICT_KEYS: usize = 100;
+const EVICT_STRIDE: usize = 32;
 const EVICT_ALL_SLOTS: usize = 512;
 
 /// Attempts without the lock before a check takes it.
@@ -286,16 +287,21 @@ impl Table {
 
     /// Drops the bucket that is nearest to full, of those under the hand.
     fn evict(&self, locked: &mut Locked<'_>, packing: &Packing, now_us: u64) -> bool {
-        let at_once = if locked.slots_len() <= EVICT_ALL_SLOTS {
-            EVICT_ALL_SLOTS
+        let keys_wanted = if locked.slots_len() <= EVICT_ALL_SLOTS {
+            usize::MAX
         } else {
-            EVICT_SLOTS
+            EVICT_KEYS
         };
         let mut nearest: Option<(i64, usize)> = None;
-        // A sparse stretch may hold no key at all; then the hand goes on.
-        while nearest.is_none() && locked.taken() > 0 {
-            for at in locked.under_hand(at_once) {
+        let mut keys_seen = 0;
+        let mut slots_left = locked.slots_len();
+        // Keys are what counts, not slots: a stretch that holds few would offer up whoever is left
+        // there, however empty.
+        while keys_seen < keys_wanted && slots_left > 0 {
+            for at in locked.under_hand(EVICT_STRIDE.min(slots_left)) {
+                slots_left -= 1;
                 if locked.is_taken(at) {
+                    keys_seen += 1;
                     let ahead = packing.ahead(locked.found(at).word(), now_us);
                     if nearest.is_none_or(|(least, _)| ahead < least) {
                         nearest = Some((ahead, at));
