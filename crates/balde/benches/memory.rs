@@ -35,7 +35,7 @@ times with a cached one, and at most 1.4 times the floor. The last is met agains
 a keyed hash. Where the first two are not, the floor itself shows why: `governor / floor` is the \
 most that any limiter with that clock, one look-up and one compare-and-swap could reach. Reading \
 the processor's counter is a third to a half of a check here, and holds up what comes after it; \
-with a million keys it is the cache misses, and a check in balde has some 300 instructions, so \
+with a million keys it is the cache misses, and a check in balde has some 340 instructions, so \
 fewer checks overlap than in the bare floor.";
 
 fn main() {

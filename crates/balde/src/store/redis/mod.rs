@@ -61,7 +61,8 @@ const LOOKS_BEFORE_RECONNECT: usize = 2;
 /// lives there (with I/O and time enabled, as they are under `#[tokio::main]`); built outside, it
 /// brings a small runtime of its own. It need not be there when the program starts and may go away
 /// at any time: [`OnFailure`](crate::OnFailure) answers meanwhile, in microseconds after the first
-/// few calls, and within a second of its return decisions come from it again.
+/// few calls, and within a second of its return decisions come from it again. (After a link that
+/// swallowed everything without a word, about a second: a handshake begun inside has to end first.)
 ///
 /// Keys are stored in clear, as part of the name of a bucket's key. Hash what must not be read by
 /// whoever can read the store.
