@@ -1,0 +1,5 @@
+//! The binary `balde`: arguments, files, wiring. No rule about limits.
+
+fn main() {
+    println!("balde {}", env!("CARGO_PKG_VERSION"));
+}

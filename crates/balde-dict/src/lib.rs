@@ -1,0 +1,1 @@
+//! The Pix DICT: its policies as data, its operations and messages, a client and a simulator.
