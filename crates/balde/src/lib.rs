@@ -24,6 +24,8 @@ mod decision;
 mod env;
 mod error;
 mod failure;
+#[cfg(feature = "http")]
+pub mod http;
 mod joint;
 #[cfg(feature = "redis")]
 mod lease;

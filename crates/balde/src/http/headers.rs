@@ -1,0 +1,1 @@
+//! The fields that tell callers how they stand, written and read.
