@@ -173,10 +173,13 @@ impl Problem {
         );
         if !self.policies.is_empty() {
             let names: Vec<String> = self.policies.iter().map(|name| json(name)).collect();
-            text += &format!(r#","violated-policies":[{}]"#, names.join(","));
+            text += r#","violated-policies":["#;
+            text += &names.join(",");
+            text.push(']');
         }
         if let Some(seconds) = self.retry_after_s {
-            text += &format!(r#","retry-after":{seconds}"#);
+            text += r#","retry-after":"#;
+            text += &seconds.to_string();
         }
         text.push('}');
         text
@@ -191,12 +194,9 @@ impl Problem {
         text += &element("status", self.status.as_str());
         text += &element("detail", &self.detail);
         if !self.policies.is_empty() {
-            let names: String = self
-                .policies
-                .iter()
-                .map(|name| element("i", name))
-                .collect();
-            text += &format!("<violated-policies>{names}</violated-policies>");
+            text += "<violated-policies>";
+            text.extend(self.policies.iter().map(|name| element("i", name)));
+            text += "</violated-policies>";
         }
         if let Some(seconds) = self.retry_after_s {
             text += &element("retry-after", &seconds.to_string());

@@ -212,18 +212,15 @@ fn address(node: &[u8]) -> Result<IpAddr, NoKey> {
         return Ok(address);
     }
     // RFC 7239 lets a proxy hide the port, too.
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or(NoKey::Malformed)?;
-            let host = host.parse::<Ipv6Addr>().map_err(|_| NoKey::Malformed)?;
-            (IpAddr::V6(host), port)
-        }
-        None => {
-            let colon = text.find(':').unwrap_or(text.len());
-            let (host, port) = text.split_at(colon);
-            let host = host.parse::<Ipv4Addr>().map_err(|_| NoKey::Malformed)?;
-            (IpAddr::V4(host), port)
-        }
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, port) = rest.split_once(']').ok_or(NoKey::Malformed)?;
+        let host = host.parse::<Ipv6Addr>().map_err(|_| NoKey::Malformed)?;
+        (IpAddr::V6(host), port)
+    } else {
+        let colon = text.find(':').unwrap_or(text.len());
+        let (host, port) = text.split_at(colon);
+        let host = host.parse::<Ipv4Addr>().map_err(|_| NoKey::Malformed)?;
+        (IpAddr::V4(host), port)
     };
     match port.strip_prefix(':') {
         None if port.is_empty() => Ok(host),
