@@ -10,6 +10,7 @@
 //! | [`Decision`] | the answer, with its [`Reason`] |
 //! | [`Blocking`] | the same questions without `await` |
 //! | [`check_all`], [`Ask`], [`Joint`] | several buckets, all or nothing |
+//! | [`Hold`], [`settled`] | tokens taken for work whose price is known only afterwards |
 //! | [`Clock`], [`ManualClock`] | real time, cheap time, and time for tests |
 //! | [`MemoryStats`] | what the memory store holds and has let go |
 //! | [`OpId`] | what makes a charge or credit happen once |
@@ -24,6 +25,7 @@ mod decision;
 mod env;
 mod error;
 mod failure;
+mod hold;
 #[cfg(feature = "http")]
 pub mod http;
 mod joint;
@@ -48,6 +50,7 @@ pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};
 pub use error::{BadKey, BuildError, Error, KEY_BYTES_MAX};
 pub use failure::{OnFailure, Share, StoreFailure};
+pub use hold::{Hold, SETTLE_WITHIN, SETTLING_MAX, settled};
 pub use joint::{ASKS_MAX, Ask, Joint, check_all, check_all_blocking};
 #[cfg(feature = "redis")]
 pub use lease::{LeaseStats, Leases};

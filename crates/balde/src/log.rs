@@ -19,6 +19,14 @@ pub(crate) struct Storm {
 }
 
 impl Storm {
+    #[cfg(feature = "redis")]
+    pub(crate) const fn new() -> Self {
+        Self {
+            next_us: AtomicU64::new(0),
+            held_back: AtomicU64::new(0),
+        }
+    }
+
     /// Whether to speak now, and how many events were held back since the last time.
     pub(crate) fn passes(&self, now_us: u64) -> Option<u64> {
         let next_us = self.next_us.load(Ordering::Relaxed);

@@ -7,3 +7,12 @@ pub mod problem;
 pub use headers::{HeaderOptions, HeaderWriter, Reset};
 pub use identity::{ApiKey, ClientKey, Forwarded, Identity, NoKey, PeerAddr, UserId};
 pub use problem::{Problem, ProblemFormat};
+
+#[cfg(feature = "tower")]
+mod layer;
+
+#[cfg(feature = "tower")]
+pub use layer::{
+    Asked, Cause, Outcome, RateLimit, RateLimitLayer, Refusal, ResponseBody, ResponseFuture, Rule,
+    WithoutKey,
+};

@@ -1,0 +1,61 @@
+//! Two limits at once, all or nothing: each tenant has its own, and all of them share one.
+//!
+//! ```sh
+//! cargo run -p balde --features axum --example axum_tenants
+//! for i in $(seq 5); do curl -i -H 'authorization: Bearer red-token' http://127.0.0.1:3000/; done
+//! for i in $(seq 5); do curl -i -H 'authorization: Bearer blue-token' http://127.0.0.1:3000/; done
+//! curl -i http://127.0.0.1:3000/
+//! ```
+//!
+//! Each tenant gets three; the seventh request of anybody within a minute is refused by "overall",
+//! as the answer's body says. Nobody is limited who has not been recognised: that is a 401.
+
+use std::net::SocketAddr;
+
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
+use axum::{Router, routing::get};
+use balde::RateLimiter;
+use balde::http::{RateLimitLayer, Rule};
+use tokio::net::TcpListener;
+
+#[derive(Clone)]
+struct Tenant(&'static str);
+
+/// Who is asking is found out here, and not by the limiter: a name that a client may write freely
+/// would be a new bucket whenever it likes.
+async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {
+    let token = request.headers().get(header::AUTHORIZATION);
+    let tenant = match token.map(|value| value.as_bytes()) {
+        Some(b"Bearer red-token") => Tenant("red"),
+        Some(b"Bearer blue-token") => Tenant("blue"),
+        Some(b"Bearer green-token") => Tenant("green"),
+        _ => return Err(StatusCode::UNAUTHORIZED),
+    };
+    request.extensions_mut().insert(tenant);
+    Ok(next.run(request).await)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let named = |name, limit| RateLimiter::builder().name(name).limit(limit).build();
+    let per_tenant = Rule::by(named("per-tenant", "3/min")?, |asked| {
+        let tenant = asked.extensions().get::<Tenant>()?;
+        Some(tenant.0)
+    });
+    let overall = Rule::shared(named("overall", "6/min")?);
+
+    let app = Router::new()
+        .route("/", get(|| async { "hello\n" }))
+        .layer(RateLimitLayer::new(per_tenant).and(overall))
+        .layer(from_fn(authenticate));
+
+    let address = std::env::args().nth(1);
+    let listener = TcpListener::bind(address.as_deref().unwrap_or("127.0.0.1:3000")).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, app).await?;
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! The answer to come: decide, call, settle.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use ::http::{Request, Response};
+use bytes::Bytes;
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::body::ResponseBody;
+use super::in_flight::InFlight;
+use super::outcome::Outcome;
+use super::question::{Decisions, Questions};
+use super::rules::Rules;
+use super::service;
+use crate::decision::Decision;
+
+pin_project! {
+    /// The answer of a service behind a [`RateLimitLayer`](super::RateLimitLayer).
+    pub struct ResponseFuture<S, A>
+    where
+        S: Service<Request<A>>,
+    {
+        #[pin]
+        stage: Stage<S, S::Future, A, S::Response>,
+    }
+}
+
+pin_project! {
+    #[project = StageProjected]
+    enum Stage<S, F, A, R> {
+        // The store is asked.
+        Deciding { deciding: Deciding, service: S, request: Option<Request<A>> },
+        // The service works.
+        Calling { in_flight: Option<InFlight>, #[pin] call: F },
+        // The answer is there, and its price is not booked yet.
+        Settling { settling: Settled, in_flight: Option<InFlight>, response: Option<R> },
+        // The limiter answered.
+        Refused { response: Option<Response<Bytes>> },
+    }
+}
+
+type Settled = Pin<Box<dyn Future<Output = Vec<Decision>> + Send>>;
+
+/// A decision that has to wait for a store.
+pub(super) struct Deciding {
+    rules: Arc<Rules>,
+    answer: Pin<Box<dyn Future<Output = (Questions, Decisions)> + Send>>,
+}
+
+impl Deciding {
+    pub(super) fn new(rules: Arc<Rules>, questions: Questions) -> Self {
+        let asking = Arc::clone(&rules);
+        let answer = Box::pin(async move {
+            let decisions = questions.ask(&asking).await;
+            (questions, decisions)
+        });
+        Self { rules, answer }
+    }
+}
+
+impl<S, A> ResponseFuture<S, A>
+where
+    S: Service<Request<A>>,
+{
+    fn at(stage: Stage<S, S::Future, A, S::Response>) -> Self {
+        Self { stage }
+    }
+
+    pub(super) fn deciding(deciding: Deciding, service: S, request: Request<A>) -> Self {
+        let request = Some(request);
+        Self::at(Stage::Deciding {
+            deciding,
+            service,
+            request,
+        })
+    }
+
+    pub(super) fn passing(call: S::Future) -> Self {
+        let in_flight = None;
+        Self::at(Stage::Calling { in_flight, call })
+    }
+
+    pub(super) fn calling(call: S::Future, in_flight: InFlight) -> Self {
+        let in_flight = Some(in_flight);
+        Self::at(Stage::Calling { in_flight, call })
+    }
+
+    pub(super) fn refused(response: Response<Bytes>) -> Self {
+        let response = Some(response);
+        Self::at(Stage::Refused { response })
+    }
+}
+
+impl<S, A, B> Future for ResponseFuture<S, A>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+    B: Body<Data = Bytes>,
+{
+    type Output = Result<Response<ResponseBody<B>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut stage = self.project().stage;
+        loop {
+            let next = match stage.as_mut().project() {
+                StageProjected::Deciding {
+                    deciding,
+                    service,
+                    request,
+                } => {
+                    let (questions, decisions) = ready!(deciding.answer.as_mut().poll(cx));
+                    let request = request.take().expect(ONCE);
+                    match service::admit(&deciding.rules, questions, decisions, &request) {
+                        Ok(mut in_flight) => Stage::Calling {
+                            call: in_flight.watch(|| service.call(request)),
+                            in_flight: Some(in_flight),
+                        },
+                        Err(response) => Stage::Refused {
+                            response: Some(*response),
+                        },
+                    }
+                }
+                StageProjected::Calling { in_flight, call } => {
+                    let Some(flight) = in_flight else {
+                        let response = ready!(call.poll(cx))?;
+                        return Poll::Ready(Ok(response.map(ResponseBody::of_service)));
+                    };
+                    let answer = ready!(flight.watch(|| call.poll(cx)));
+                    let outcome = match &answer {
+                        Ok(response) => Outcome::Answered {
+                            status: response.status(),
+                            headers: response.headers(),
+                        },
+                        Err(_) => Outcome::Failed,
+                    };
+                    let settling = flight.settle(&outcome);
+                    let response = answer?;
+                    match settling {
+                        None => return Poll::Ready(Ok(finish(in_flight, response, None))),
+                        Some(settling) => Stage::Settling {
+                            settling: Box::pin(settling),
+                            in_flight: in_flight.take(),
+                            response: Some(response),
+                        },
+                    }
+                }
+                StageProjected::Settling {
+                    settling,
+                    in_flight,
+                    response,
+                } => {
+                    let settled = ready!(settling.as_mut().poll(cx));
+                    let response = response.take().expect(ONCE);
+                    return Poll::Ready(Ok(finish(in_flight, response, Some(&settled))));
+                }
+                StageProjected::Refused { response } => {
+                    let response = response.take().expect(ONCE);
+                    return Poll::Ready(Ok(response.map(ResponseBody::of_refusal)));
+                }
+            };
+            stage.set(next);
+        }
+    }
+}
+
+const ONCE: &str = "a future is not polled after it is ready";
+
+fn finish<B>(
+    in_flight: &mut Option<InFlight>,
+    mut response: Response<B>,
+    settled: Option<&[Decision]>,
+) -> Response<ResponseBody<B>> {
+    if let Some(in_flight) = in_flight.take() {
+        in_flight.write_headers(response.headers_mut(), settled);
+    }
+    response.map(ResponseBody::of_service)
+}
+
+impl<S, A> fmt::Debug for ResponseFuture<S, A>
+where
+    S: Service<Request<A>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,132 @@
+//! One limit of a layer: whose bucket, how many tokens, at what price.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::asked::Asked;
+use super::outcome::Outcome;
+use crate::limiter::RateLimiter;
+
+type Key = Arc<dyn Fn(&Asked<'_>) -> Option<Vec<u8>> + Send + Sync>;
+type Cost = Arc<dyn Fn(&Asked<'_>) -> u64 + Send + Sync>;
+type Applies = Arc<dyn Fn(&Asked<'_>) -> bool + Send + Sync>;
+type Price = Arc<dyn Fn(&Outcome<'_>, u64) -> u64 + Send + Sync>;
+
+/// One limit of a [`RateLimitLayer`](super::RateLimitLayer): whose bucket it draws on, how many
+/// tokens a request takes, and what it costs in the end.
+///
+/// ```
+/// use balde::RateLimiter;
+/// use balde::http::{Outcome, Rule};
+///
+/// // One token to be let in; an answer of 404 costs twenty, one of 5xx nothing.
+/// let per_caller = Rule::per_caller(RateLimiter::new("2/min burst 100")?)
+///     .price(|outcome, taken| match outcome.status().map(|status| status.as_u16()) {
+///         Some(404) => 20,
+///         Some(500..) => 0,
+///         _ => taken,
+///     });
+/// # drop(per_caller);
+/// # Ok::<(), balde::BuildError>(())
+/// ```
+#[derive(Clone)]
+pub struct Rule {
+    pub(super) limiter: RateLimiter,
+    pub(super) whose: Whose,
+    pub(super) cost: Option<Cost>,
+    pub(super) applies: Option<Applies>,
+    pub(super) price: Option<Price>,
+}
+
+/// Whose bucket.
+#[derive(Clone)]
+pub(super) enum Whose {
+    Caller,
+    Everyone,
+    By(Key),
+}
+
+impl Rule {
+    /// A bucket for each caller, as the layer's [`Identity`](crate::http::identity::Identity) tells
+    /// them apart.
+    pub fn per_caller(limiter: RateLimiter) -> Self {
+        Self::new(limiter, Whose::Caller)
+    }
+
+    /// One bucket for all requests together.
+    pub fn shared(limiter: RateLimiter) -> Self {
+        Self::new(limiter, Whose::Everyone)
+    }
+
+    /// A bucket for each key that `key` makes of a request; without one, the layer's
+    /// [`WithoutKey`](super::WithoutKey) decides.
+    ///
+    /// ```
+    /// use balde::RateLimiter;
+    /// use balde::http::Rule;
+    ///
+    /// #[derive(Clone)]
+    /// struct Tenant(String); // put into the request by whoever authenticated it
+    ///
+    /// let per_tenant = Rule::by(RateLimiter::new("100/s")?, |asked| {
+    ///     asked.extensions().get::<Tenant>().map(|tenant| tenant.0.clone())
+    /// });
+    /// # drop(per_tenant);
+    /// # Ok::<(), balde::BuildError>(())
+    /// ```
+    pub fn by<K: Into<Vec<u8>>>(
+        limiter: RateLimiter,
+        key: impl Fn(&Asked<'_>) -> Option<K> + Send + Sync + 'static,
+    ) -> Self {
+        let key = move |asked: &Asked<'_>| key(asked).map(Into::into);
+        Self::new(limiter, Whose::By(Arc::new(key)))
+    }
+
+    fn new(limiter: RateLimiter, whose: Whose) -> Self {
+        Self {
+            limiter,
+            whose,
+            cost: None,
+            applies: None,
+            price: None,
+        }
+    }
+
+    /// How many tokens a request takes to be let in; one, unless told otherwise. A request that
+    /// asks for more than the bucket can ever hold is always refused.
+    pub fn cost(mut self, cost: impl Fn(&Asked<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// Which requests this limit is for; all, unless told otherwise.
+    pub fn only_if(mut self, applies: impl Fn(&Asked<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.applies = Some(Arc::new(applies));
+        self
+    }
+
+    /// What an admitted request costs in all, by how it ended and what it took. What it costs more
+    /// is charged, into debt if need be; what it costs less is given back. Without a price it
+    /// costs what it took.
+    pub fn price(
+        mut self,
+        price: impl Fn(&Outcome<'_>, u64) -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        self.price = Some(Arc::new(price));
+        self
+    }
+}
+
+impl From<RateLimiter> for Rule {
+    fn from(limiter: RateLimiter) -> Self {
+        Self::per_caller(limiter)
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rule")
+            .field("limiter", &self.limiter)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,68 @@
+//! What a layer does, as its services share it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ::http::Response;
+use bytes::Bytes;
+
+use super::asked::Asked;
+use super::refusal::Refusal;
+use super::rule::Rule;
+use crate::http::headers::{HeaderOptions, HeaderWriter};
+use crate::http::identity::Identity;
+use crate::http::problem::ProblemFormat;
+use crate::limiter::Place;
+use crate::log::Storm;
+
+pub(super) type Exempt = Arc<dyn Fn(&Asked<'_>) -> bool + Send + Sync>;
+pub(super) type OnRefusal = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
+
+/// What becomes of a request that has no usable key: no address of the peer, or one that a trusted
+/// proxy did not tell. No bucket is touched for it unless it says so here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WithoutKey {
+    /// It is refused.
+    #[default]
+    Deny,
+    /// The limit is passed over.
+    Allow,
+    /// All such requests share one bucket.
+    Share,
+}
+
+#[derive(Clone)]
+pub(super) struct Rules {
+    pub(super) list: Vec<Rule>,
+    pub(super) identity: Identity,
+    pub(super) headers: HeaderOptions,
+    /// The same, made ready for all rules together.
+    pub(super) writer: HeaderWriter,
+    pub(super) without_key: WithoutKey,
+    pub(super) format: ProblemFormat,
+    pub(super) exempt: Option<Exempt>,
+    pub(super) on_refusal: Option<OnRefusal>,
+    /// Requests without a key, for the log: shared by all services that came of one layer.
+    pub(super) keyless: Arc<Storm>,
+}
+
+impl Rules {
+    /// Whether no decision has to wait.
+    pub(super) fn are_here(&self) -> bool {
+        let is_here = |rule: &Rule| matches!(rule.limiter.place(), Place::Memory(..));
+        self.list.iter().all(is_here)
+    }
+
+    pub(super) fn has_prices(&self) -> bool {
+        self.list.iter().any(|rule| rule.price.is_some())
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules")
+            .field("list", &self.list)
+            .field("without_key", &self.without_key)
+            .finish_non_exhaustive()
+    }
+}

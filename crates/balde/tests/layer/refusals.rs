@@ -1,0 +1,227 @@
+//! Refusals: their causes, their forms, and who may answer in their place.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::body::Body;
+use axum::{Router, routing::get};
+use balde::http::identity::PeerAddr;
+use balde::http::{Cause, ProblemFormat, RateLimitLayer, Rule, WithoutKey};
+use balde::{OnFailure, RateLimiter, RedisStore};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use tower::{Layer, ServiceExt};
+
+use crate::world::{Client, Server, World};
+
+fn app() -> Router {
+    Router::new()
+        .route("/", get(|| async { "hello" }).post(|| async { "taken" }))
+        .route("/healthz", get(|| async { "well" }))
+}
+
+fn request() -> Request<Body> {
+    let mut request = Request::new(Body::empty());
+    let peer = PeerAddr("192.0.2.1:4711".parse().unwrap());
+    request.extensions_mut().insert(peer);
+    request
+}
+
+async fn ask(layer: &RateLimitLayer, request: Request<Body>) -> (StatusCode, String) {
+    let response = layer.layer(app()).oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn a_caller_without_a_key_is_refused_and_counts_nothing() {
+    let limiter = RateLimiter::new("2/min").unwrap();
+    let layer = RateLimitLayer::new(limiter.clone());
+    for _ in 0..5 {
+        let (status, _) = ask(&layer, Request::new(Body::empty())).await;
+        assert_eq!(status, StatusCode::FORBIDDEN);
+    }
+    assert_eq!(limiter.memory_stats().keys, 0);
+
+    let passing = layer.clone().without_key(WithoutKey::Allow);
+    for _ in 0..5 {
+        let (status, _) = ask(&passing, Request::new(Body::empty())).await;
+        assert_eq!(status, StatusCode::OK);
+    }
+    assert_eq!(limiter.memory_stats().keys, 0);
+
+    let sharing = layer.without_key(WithoutKey::Share);
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        statuses.push(ask(&sharing, Request::new(Body::empty())).await.0.as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 429]);
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_used_is_not_an_error_of_the_server() {
+    let limiter = RateLimiter::new("2/min").unwrap();
+    let rule = Rule::by(limiter, |asked| {
+        let path = asked.uri().path();
+        (path != "/none").then(|| "x".repeat(100_000))
+    });
+    let layer = RateLimitLayer::new(rule);
+    assert_eq!(ask(&layer, request()).await.0, StatusCode::FORBIDDEN);
+    let mut none = request();
+    *none.uri_mut() = "/none".parse().unwrap();
+    assert_eq!(ask(&layer, none).await.0, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn what_is_exempt_is_neither_counted_nor_told() {
+    for world in World::all() {
+        let limiter = world.limiter("per-caller", "1/h").await;
+        let layer = RateLimitLayer::new(limiter).exempt(|asked| asked.uri().path() == "/healthz");
+        let server = Server::start(app(), layer).await;
+        let client = Client::new();
+        client.get(&server, "/").await;
+        assert_eq!(client.get(&server, "/").await.status, 429);
+        for _ in 0..3 {
+            let answer = client.get(&server, "/healthz").await;
+            assert_eq!(answer.status, StatusCode::OK);
+            assert!(!answer.headers.contains_key("ratelimit"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_limit_may_be_for_some_requests_only_and_the_fields_speak_of_those_that_applied() {
+    let reads = RateLimiter::builder().name("all").limit("10/h").build();
+    let writes = RateLimiter::builder().name("writes").limit("1/h").build();
+    let writes = Rule::per_caller(writes.unwrap()).only_if(|asked| asked.method() == "POST");
+    let layer = RateLimitLayer::new(reads.unwrap()).and(writes);
+    let service = layer.layer(app());
+    let read = service.clone().oneshot(request()).await.unwrap();
+    assert_eq!(read.headers()["ratelimit"], r#""all";r=9;t=360"#);
+    let mut statuses = Vec::new();
+    for _ in 0..2 {
+        let mut write = request();
+        *write.method_mut() = http::Method::POST;
+        let response = service.clone().oneshot(write).await.unwrap();
+        let standing = response.headers()["ratelimit"].to_str().unwrap().to_owned();
+        assert!(standing.contains("\"writes\";r=0"), "{standing}");
+        statuses.push(response.status().as_u16());
+    }
+    assert_eq!(statuses, [200, 429]);
+}
+
+#[tokio::test]
+async fn a_hook_may_price_a_request_by_its_size() {
+    let limiter = RateLimiter::new("100/h").unwrap();
+    let rule = Rule::per_caller(limiter.clone())
+        .cost(|asked| asked.body_bytes().map_or(10, |bytes| bytes.div_ceil(1024)));
+    let layer = RateLimitLayer::new(rule);
+    let body = |kib: usize| {
+        let mut request = request();
+        *request.method_mut() = http::Method::POST;
+        *request.body_mut() = Body::from(vec![b'x'; kib * 1024]);
+        request
+    };
+    let service = layer.layer(app());
+    let answer = service.clone().oneshot(body(60)).await.unwrap();
+    assert_eq!(answer.headers()["x-ratelimit-remaining"], "40");
+    let refused = service.clone().oneshot(body(60)).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.headers()["x-ratelimit-remaining"], "40");
+    assert_eq!(refused.headers()["retry-after"], "720");
+    // More than the bucket can ever hold: waiting does not help, and nobody is told to.
+    let never = service.oneshot(body(101)).await.unwrap();
+    assert_eq!(never.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(!never.headers().contains_key("retry-after"));
+}
+
+#[tokio::test]
+async fn refusals_are_problems_in_json_or_xml_or_whatever_the_service_makes_of_them() {
+    let limiter = || {
+        let builder = RateLimiter::builder().name("per-caller").limit("1/h");
+        let limiter = builder.build().unwrap();
+        limiter.blocking().set_level([1, 2], 0).unwrap();
+        limiter
+    };
+    let empty = |form| {
+        let rule = Rule::shared(limiter()).cost(|_| 1);
+        RateLimitLayer::new(rule).problem_format(form)
+    };
+    for (form, content_type) in [
+        (ProblemFormat::Json, "application/problem+json"),
+        (ProblemFormat::Xml, "application/problem+xml"),
+    ] {
+        let service = empty(form).layer(app());
+        service.clone().oneshot(request()).await.unwrap();
+        let refused = service.oneshot(request()).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(refused.headers()["content-type"], content_type);
+        assert_eq!(refused.headers()["retry-after"], "3600");
+    }
+
+    let teapot = empty(ProblemFormat::Json).on_refusal(|refusal| {
+        assert_eq!(refusal.cause(), Cause::Limit);
+        assert_eq!(refusal.policy(), "per-caller");
+        let mut response = Response::new("come back later");
+        *response.status_mut() = StatusCode::IM_A_TEAPOT;
+        response
+    });
+    let service = teapot.layer(app());
+    service.clone().oneshot(request()).await.unwrap();
+    let refused = service.oneshot(request()).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::IM_A_TEAPOT);
+    assert_eq!(refused.headers()["x-ratelimit-remaining"], "0");
+    let body = refused.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, "come back later");
+}
+
+#[tokio::test]
+async fn callers_of_grpc_get_a_status_of_grpc() {
+    let layer = RateLimitLayer::new(RateLimiter::new("1/h").unwrap());
+    let service = layer.layer(app());
+    service.clone().oneshot(request()).await.unwrap();
+    let mut grpc = request();
+    let content_type = "application/grpc+proto".parse().unwrap();
+    grpc.headers_mut().insert("content-type", content_type);
+    let refused = service.oneshot(grpc).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::OK);
+    assert_eq!(refused.headers()["grpc-status"], "8");
+    assert_eq!(refused.headers()["content-type"], "application/grpc");
+    assert_eq!(refused.headers()["retry-after"], "3600");
+}
+
+#[tokio::test]
+async fn a_limiter_that_cannot_decide_answers_503_or_lets_pass_as_it_was_told() {
+    // Nobody listens there.
+    let store = RedisStore::builder()
+        .address("127.0.0.1:1")
+        .build()
+        .unwrap();
+    let limiter = |rule| {
+        let builder = RateLimiter::builder().name("per-caller").limit("1/h");
+        builder.redis(&store, rule).build().unwrap()
+    };
+    let denying = RateLimitLayer::new(limiter(OnFailure::Deny)).layer(app());
+    let refused = denying.oneshot(request()).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(refused.headers().contains_key("retry-after"));
+    assert!(!refused.headers().contains_key("x-ratelimit-remaining"));
+
+    let told = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&told);
+    let rule = Rule::per_caller(limiter(OnFailure::Allow)).price(move |_, taken| {
+        count.fetch_add(1, Ordering::Relaxed);
+        taken + 19
+    });
+    let allowing = RateLimitLayer::new(rule).layer(app());
+    for _ in 0..3 {
+        let answer = allowing.clone().oneshot(request()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+    }
+    assert_eq!(
+        told.load(Ordering::Relaxed),
+        3,
+        "settled, with nothing to settle"
+    );
+}
