@@ -16,6 +16,7 @@
 //! | [`OpId`] | what makes a charge or credit happen once |
 //! | `RedisStore` (feature `redis`) | buckets that processes share |
 //! | `Leases`, `LeaseStats` (feature `redis`) | tokens of busy keys taken ahead |
+//! | [`telemetry`] | metrics, lines in a log, spans |
 //! | [`OnFailure`], [`StoreFailure`] | what happens when that is away, and why |
 
 mod blocking;
@@ -42,6 +43,7 @@ pub mod options;
 mod remote;
 #[doc(hidden)]
 pub mod store;
+pub mod telemetry;
 
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use blocking::Blocking;

@@ -8,6 +8,21 @@ pub(super) use std::sync::{
     atomic::{AtomicU64, Ordering, fence},
 };
 
+/// Takes the lock, and says whether somebody else had it.
+#[cfg(not(balde_loom))]
+pub(super) fn lock_noting<T>(mutex: &Mutex<T>) -> (MutexGuard<'_, T>, bool) {
+    match mutex.try_lock() {
+        Some(guard) => (guard, false),
+        None => (mutex.lock(), true),
+    }
+}
+
+/// Loom's lock does not tell, and no story asks.
+#[cfg(balde_loom)]
+pub(super) fn lock_noting<T>(mutex: &Mutex<T>) -> (MutexGuard<'_, T>, bool) {
+    (mutex.lock(), false)
+}
+
 #[cfg(balde_loom)]
 pub(super) use self::model::{Mutex, MutexGuard, OnceLock};
 #[cfg(balde_loom)]
