@@ -11,6 +11,7 @@ export BALDE_REQUIRE_SERVICES=1
 missing=()
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v redis-cli >/dev/null || missing+=(redis-tools)
+command -v curl >/dev/null || missing+=(curl)
 command -v cc >/dev/null || missing+=(build-essential)
 if [ ${#missing[@]} -gt 0 ]; then
   say "installing ${missing[*]}"
