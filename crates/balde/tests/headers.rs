@@ -408,7 +408,7 @@ proptest! {
             clock.advance(Duration::from_micros(pause_us));
             let decision = limiter.check_n("alice", n);
             let headers = fields(&[(&name, &decision)]);
-            let up = |duration: Duration| duration.as_micros().div_ceil(1_000_000) as u64;
+            let up = |time: Duration| time.as_secs() + u64::from(time.subsec_nanos() > 0);
 
             let (policy, standing) = (
                 &strictly(&headers, "ratelimit-policy")[0],

@@ -90,18 +90,17 @@ impl Options {
         lookup: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, OptionsError> {
         let mut faults = Faults::new(name, text);
+        let environment = Environment::new(&lookup, &mut faults);
         let (document, errors) = DeTable::parse_recoverable(text);
-        if errors.is_empty() {
-            let environment = Environment::new(&lookup, &mut faults);
-            let options = Self::check(document.get_ref(), &environment, &mut faults);
-            faults.into_result(options)
-        } else {
-            // What follows from a broken line would only be noise.
+        if !errors.is_empty() {
+            // What would follow from a broken line is only noise.
             for error in &errors {
                 faults.at(error.span(), error.message());
             }
-            Err(faults.into_error())
+            return Err(faults.into_error());
         }
+        let options = Self::check(document.get_ref(), &environment, &mut faults);
+        faults.into_result(options)
     }
 
     /// Options from the environment alone: one limit called `default`, from `RL_LIMIT` (as

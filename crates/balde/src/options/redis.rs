@@ -221,7 +221,7 @@ fn password(
     environment: &Environment<'_>,
     faults: &mut Faults<'_>,
 ) -> Option<String> {
-    if let Some(value) = section.any("password") {
+    if let Some(value) = section.forbidden("password") {
         let message = "passwords do not belong into files: set REDIS_PASSWORD, or name another \
                        variable with password_env";
         // The whole value is masked where it is shown.

@@ -16,6 +16,8 @@ pub(super) struct Section<'a> {
     path: String,
     span: Option<Range<usize>>,
     known: Vec<&'static str>,
+    /// Keys that have a message of their own, and are nobody's advice.
+    hidden: Vec<&'static str>,
 }
 
 /// A value, and where it is.
@@ -36,6 +38,7 @@ impl<'a> Section<'a> {
             path: path.into(),
             span,
             known: Vec::new(),
+            hidden: Vec::new(),
         }
     }
 
@@ -78,6 +81,12 @@ impl<'a> Section<'a> {
     /// The value of a key, of whatever type.
     pub(super) fn any(&mut self, key: &'static str) -> Option<&'a Value<'a>> {
         self.entry(key).map(|(_, value)| value)
+    }
+
+    /// The value of a key that must not be there, and is told of by the caller.
+    pub(super) fn forbidden(&mut self, key: &'static str) -> Option<&'a Value<'a>> {
+        self.hidden.push(key);
+        self.find(key).map(|(_, value)| value)
     }
 
     pub(super) fn text(
@@ -185,7 +194,7 @@ impl<'a> Section<'a> {
     pub(super) fn finish(self, faults: &mut Faults<'_>) {
         for (key, _) in self.table {
             let name = &**key.get_ref();
-            if self.known.contains(&name) {
+            if self.known.contains(&name) || self.hidden.contains(&name) {
                 continue;
             }
             let shown = shortened(name);
@@ -206,6 +215,10 @@ impl<'a> Section<'a> {
         if !self.known.contains(&key) {
             self.known.push(key);
         }
+        self.find(key)
+    }
+
+    fn find(&self, key: &str) -> Option<(&'a Spanned<Text<'a>>, &'a Value<'a>)> {
         self.table.iter().find(|(name, _)| name.get_ref() == key)
     }
 
