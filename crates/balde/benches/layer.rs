@@ -39,7 +39,7 @@ mod with_layer {
     use std::pin::pin;
     use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use axum::body::Body;
     use axum::extract::ConnectInfo;
@@ -88,7 +88,7 @@ mod with_layer {
                 "balde, cached clock",
                 RateLimitLayer::new(
                     limiter("three")
-                        .clock(Clock::cached())
+                        .clock(Clock::cached(Duration::from_millis(1)))
                         .build()
                         .expect("the limit is good"),
                 )
@@ -148,6 +148,7 @@ mod with_layer {
                 format!("{added:.0}"),
                 ratio,
             ]);
+            eprintln!("{}", table.last_line());
         }
         let text = format!(
             "One thread, {CALLERS} callers told apart by address, median of {rounds} rounds of \

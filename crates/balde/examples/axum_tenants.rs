@@ -13,7 +13,7 @@
 use std::net::SocketAddr;
 
 use axum::extract::Request;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::{Router, routing::get};
@@ -28,7 +28,7 @@ struct Tenant(&'static str);
 /// would be a new bucket whenever it likes.
 async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {
     let token = request.headers().get(header::AUTHORIZATION);
-    let tenant = match token.map(|value| value.as_bytes()) {
+    let tenant = match token.map(HeaderValue::as_bytes) {
         Some(b"Bearer red-token") => Tenant("red"),
         Some(b"Bearer blue-token") => Tenant("blue"),
         Some(b"Bearer green-token") => Tenant("green"),

@@ -133,10 +133,10 @@ fn tenants_have_a_limit_each_and_one_together() {
 fn cost_follows_size_and_outcome() {
     let example = Example::start("axum_cost", &[]);
     let post = "POST / HTTP/1.1";
-    let first = example.ask(post, &[0; 30_000]);
+    let first = example.ask(post, &vec![0; 30_000]);
     assert_eq!(status(&first), 201);
     assert!(first.contains("x-ratelimit-remaining: 70\r\n"), "{first}");
-    let second = example.ask(post, &[0; 90_000]);
+    let second = example.ask(post, &vec![0; 90_000]);
     assert_eq!(status(&second), 429);
     assert!(second.contains("retry-after: "), "{second}");
     assert_eq!(example.status("GET /nothing HTTP/1.1"), 404);
