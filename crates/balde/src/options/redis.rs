@@ -157,14 +157,15 @@ impl RedisOptions {
             Some(span) => faults.at(Some(span.clone()), message),
             None => faults.in_environment("REDIS_ADDR", message),
         };
-        if !self.has_address() {
-            return;
-        }
-        if self.addresses.len() > 1 && !self.is_cluster {
-            return tell("several addresses need cluster = true in [redis]".to_owned());
+        let is_one = self.addresses.len() == 1;
+        if self.has_address() && !is_one && !self.is_cluster {
+            tell("several addresses need cluster = true in [redis]".to_owned());
         }
         #[cfg(feature = "redis")]
-        if let Err(error) = self.builder().check() {
+        if self.has_address()
+            && (is_one || self.is_cluster)
+            && let Err(error) = self.builder().check()
+        {
             tell(error.to_string());
         }
     }

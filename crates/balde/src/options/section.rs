@@ -169,6 +169,7 @@ impl<'a> Section<'a> {
     }
 
     /// A list of texts.
+    #[cfg(feature = "http")]
     pub(super) fn texts(&mut self, key: &'static str, faults: &mut Faults<'_>) -> Vec<At<&'a str>> {
         let Some(value) = self.any(key) else {
             return Vec::new();
