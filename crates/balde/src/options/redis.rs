@@ -222,11 +222,10 @@ fn password(
     environment: &Environment<'_>,
     faults: &mut Faults<'_>,
 ) -> Option<String> {
-    if let Some(value) = section.forbidden("password") {
+    if let Some(span) = section.forbidden("password") {
         let message = "passwords do not belong into files: set REDIS_PASSWORD, or name another \
                        variable with password_env";
-        // The whole value is masked where it is shown.
-        faults.at(Some(value.span()), message);
+        faults.at(Some(span), message);
     }
     let Some(variable) = section.text("password_env", faults) else {
         return environment.redis_password.clone();

@@ -179,7 +179,7 @@ ieft = false
 #[test]
 fn broken_files_are_told_by_line_and_column() {
     let error = parse("[limits.a]\nlimit = \"10/s\n[limits.b\n", &[]).unwrap_err();
-    let lines: Vec<usize> = error
+    let found: Vec<usize> = error
         .faults()
         .iter()
         .map(|fault| match fault.place() {
@@ -188,22 +188,28 @@ fn broken_files_are_told_by_line_and_column() {
         })
         .collect();
     assert!(
-        lines.contains(&2) && lines.contains(&3),
-        "{lines:?}\n{error}"
+        found.contains(&2) && found.contains(&3),
+        "{found:?}\n{error}"
     );
     assert_eq!(
-        lines_of(""),
+        lines("", &[]),
         ["balde.toml: there is no limit; write [limits.NAME] with limit = \"10/s\" in it"]
     );
     assert_eq!(
-        lines_of("limits = 3"),
+        lines("limits = 3", &[]),
         ["balde.toml:1:10: `limits` must be a table, and this is a whole number"]
     );
     assert_eq!(
-        lines_of("[limits]"),
+        lines("[limits]", &[]),
         ["balde.toml:1:2: there is no limit; write [limits.NAME] with limit = \"10/s\" in it"]
     );
-    let twice = lines_of("[limits.a]\nlimit = \"1/s\"\nlimit = \"2/s\"\n");
+    let both = lines("[limits", &[("RL_STORAGE_MODE", "etcd")]);
+    assert_eq!(
+        both.len(),
+        2,
+        "the environment is checked all the same: {both:?}"
+    );
+    let twice = lines("[limits.a]\nlimit = \"1/s\"\nlimit = \"2/s\"\n", &[]);
     assert_eq!(twice, ["balde.toml:3:1: duplicate key"]);
 
     let gone = Options::read("/nowhere/balde.toml")
@@ -213,10 +219,6 @@ fn broken_files_are_told_by_line_and_column() {
         gone.starts_with("error: /nowhere/balde.toml: cannot be read: "),
         "{gone}"
     );
-}
-
-fn lines_of(text: &str) -> Vec<String> {
-    lines(text, &[])
 }
 
 #[test]

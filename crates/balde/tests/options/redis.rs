@@ -130,6 +130,10 @@ fn secrets_are_in_no_message_and_no_debug() {
     let inline = "limits = { a = { limit = \"1/x\" } }\nredis = { password = \"hunter2\", a = 1 }";
     let shown = told(inline, &[]);
     assert!(!shown.contains("hunter2"), "{shown}");
+    for key in ["pass", "pwd", "Password", "auth_token", "client_secret"] {
+        let shown = told(&format!("[redis]\n{key} = \"hunter2\"\n"), &[]);
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
     let broken = told("[redis]\npassword = \"hunter2\nx = y\n", &[]);
     assert!(!broken.contains("hunter2"), "{broken}");
 
