@@ -26,6 +26,13 @@ pub(super) struct LimitOptions {
     keys_max: usize,
     is_redis: bool,
     on_failure: Option<OnFailure>,
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            dead_code,
+            reason = "checked all the same, but there is nothing to lease from"
+        )
+    )]
     has_leases: bool,
     /// What to point at when the parts do not fit together; nothing for the environment.
     span: Option<Range<usize>>,

@@ -1,7 +1,7 @@
 //! Lines are shown where something is wrong with them, but not what is secret in them.
 
 /// The text with every secret painted over: values of keys that speak of passwords, secrets, tokens
-/// or salts, and what stands before the `@` of an address. Every byte keeps its place.
+/// and the like, and what stands before the `@` of an address. Every byte keeps its place.
 pub(super) fn masked(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut open = None;
@@ -25,18 +25,20 @@ pub(super) fn masked(text: &str) -> String {
 
 /// Where the value of the first secret key on the line begins. All that follows is painted over.
 fn value_of_secret(line: &str) -> Option<usize> {
-    let lower = line.to_ascii_lowercase();
-    let words = ["password", "passwd", "secret", "token", "salt"];
-    let starts = words.iter().flat_map(|word| lower.match_indices(word));
-    let values = starts.filter_map(|(at, word)| {
-        let rest = &lower[at + word.len()..];
-        let is_name_of_one = rest.starts_with("_env");
-        // The strategy is called so, and is no secret.
-        let is_strategy = rest.starts_with("_bucket");
-        let equals = rest.find('=')?;
-        (!is_name_of_one && !is_strategy).then_some(at + word.len() + equals + 1)
+    const WORDS: [&str; 6] = ["pass", "pwd", "secret", "token", "salt", "auth"];
+    let is_of_key = |one: char| one.is_alphanumeric() || "_-.\"'\\".contains(one);
+    let equals = line.match_indices('=').map(|(at, _)| at);
+    let mut secret = equals.filter(|at| {
+        let before = line[..*at].trim_end();
+        let key = before
+            .rsplit(|one| !is_of_key(one))
+            .next()
+            .unwrap_or(before);
+        let key = key.to_lowercase();
+        // The name of a variable is no secret.
+        WORDS.iter().any(|word| key.contains(word)) && !key.ends_with("_env")
     });
-    values.min()
+    secret.next().map(|at| at + 1)
 }
 
 fn without_credentials(text: &str) -> String {
@@ -74,6 +76,8 @@ mod tests {
             ("password = \"pä\"\n", "password = *****\n"),
             ("PassWord='x' # y\nz = 1", "PassWord=*** * *\nz = 1"),
             ("password_env = \"X\"", "password_env = \"X\""),
+            ("redis.pwd= 'x'", "redis.pwd= ***"),
+            ("\"Auth\" = 1", "\"Auth\" = *"),
             ("strategy = \"token_bucket\"", "strategy = \"token_bucket\""),
             ("a = { password = \"x\" }", "a = { password = *** *"),
             (

@@ -157,14 +157,15 @@ impl RedisOptions {
             Some(span) => faults.at(Some(span.clone()), message),
             None => faults.in_environment("REDIS_ADDR", message),
         };
-        if !self.has_address() {
-            return;
-        }
-        if self.addresses.len() > 1 && !self.is_cluster {
-            return tell("several addresses need cluster = true in [redis]".to_owned());
+        let is_one = self.addresses.len() == 1;
+        if self.has_address() && !is_one && !self.is_cluster {
+            tell("several addresses need cluster = true in [redis]".to_owned());
         }
         #[cfg(feature = "redis")]
-        if let Err(error) = self.builder().check() {
+        if self.has_address()
+            && (is_one || self.is_cluster)
+            && let Err(error) = self.builder().check()
+        {
             tell(error.to_string());
         }
     }
@@ -221,11 +222,10 @@ fn password(
     environment: &Environment<'_>,
     faults: &mut Faults<'_>,
 ) -> Option<String> {
-    if let Some(value) = section.forbidden("password") {
+    if let Some(span) = section.forbidden("password") {
         let message = "passwords do not belong into files: set REDIS_PASSWORD, or name another \
                        variable with password_env";
-        // The whole value is masked where it is shown.
-        faults.at(Some(value.span()), message);
+        faults.at(Some(span), message);
     }
     let Some(variable) = section.text("password_env", faults) else {
         return environment.redis_password.clone();

@@ -83,10 +83,10 @@ impl<'a> Section<'a> {
         self.entry(key).map(|(_, value)| value)
     }
 
-    /// The value of a key that must not be there, and is told of by the caller.
-    pub(super) fn forbidden(&mut self, key: &'static str) -> Option<&'a Value<'a>> {
+    /// Where a key is that must not be there; the caller tells of it.
+    pub(super) fn forbidden(&mut self, key: &'static str) -> Option<Range<usize>> {
         self.hidden.push(key);
-        self.find(key).map(|(_, value)| value)
+        self.find(key).map(|(key, _)| key.span())
     }
 
     pub(super) fn text(
@@ -169,6 +169,7 @@ impl<'a> Section<'a> {
     }
 
     /// A list of texts.
+    #[cfg(feature = "http")]
     pub(super) fn texts(&mut self, key: &'static str, faults: &mut Faults<'_>) -> Vec<At<&'a str>> {
         let Some(value) = self.any(key) else {
             return Vec::new();

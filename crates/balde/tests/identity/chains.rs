@@ -1,0 +1,175 @@
+//! What trusted proxies write down.
+
+use balde::http::{Forwarded, Identity, NoKey};
+
+use super::{F, XFF, assert_keys, from, identity, map, text};
+
+/// What a trusted proxy says in one header, line by line.
+fn assert_told(identity: &Identity, header: &str, table: &[(&str, Result<&str, NoKey>)]) {
+    for (value, expected) in table {
+        let lines: Vec<_> = value.split('\n').map(|line| (header, line)).collect();
+        let found = text(identity.key(&map(&lines), &from("10.0.0.1")));
+        assert_eq!(found.as_deref(), expected.as_deref(), "{value:.80}");
+    }
+}
+
+const CLIENT: Result<&str, NoKey> = Ok("ip:203.0.113.7");
+
+#[test]
+fn behind_trusted_proxies_it_is_the_right_most_stranger() {
+    assert_told(
+        &identity(),
+        XFF,
+        &[
+            // One proxy, two, three.
+            ("203.0.113.7", CLIENT),
+            ("203.0.113.7, 10.0.0.2", CLIENT),
+            ("203.0.113.7, 192.168.7.7, 10.0.0.2", CLIENT),
+            // What the client wrote itself is further left.
+            ("6.6.6.6, 203.0.113.7", CLIENT),
+            ("10.0.0.9, 203.0.113.7, 10.0.0.2", CLIENT),
+            ("unknown, 203.0.113.7", CLIENT),
+            ("\"<garbage>\", 203.0.113.7", CLIENT),
+            (",,, ,203.0.113.7", CLIENT),
+            // Lines are one list, in order.
+            ("6.6.6.6\n203.0.113.7", CLIENT),
+            ("203.0.113.7\n10.0.0.2", CLIENT),
+            // Space, ports, brackets.
+            (" \t203.0.113.7 \t,\t10.0.0.2 ", CLIENT),
+            ("203.0.113.7,10.0.0.2", CLIENT),
+            ("203.0.113.7:51234", CLIENT),
+            ("::ffff:203.0.113.7", CLIENT),
+            ("[::ffff:203.0.113.7]:80", CLIENT),
+            ("2001:db8:1:2::9", Ok("ip:2001:db8:1:2::/64")),
+            ("[2001:db8:1:2::9]", Ok("ip:2001:db8:1:2::/64")),
+            ("[2001:db8:1:2::9]:443", Ok("ip:2001:db8:1:2::/64")),
+            // Only proxies: one of them is asking.
+            ("10.0.0.3, 10.0.0.2", Ok("ip:10.0.0.3")),
+        ],
+    );
+    assert_keys(
+        &identity(),
+        &[
+            ("10.0.0.1", &[], Ok("ip:10.0.0.1")),
+            (
+                "fd00::1",
+                &[(XFF, "203.0.113.7, fd00::2, [fd00::3]:80")],
+                CLIENT,
+            ),
+            (
+                "::ffff:10.0.0.1",
+                &[(XFF, "203.0.113.7, ::ffff:10.0.0.2")],
+                CLIENT,
+            ),
+            ("10.0.0.1", &[("x-FORWARDED-for", "203.0.113.7")], CLIENT),
+            // The header that is not theirs.
+            (
+                "10.0.0.1",
+                &[(XFF, "203.0.113.7"), (F, "for=6.6.6.6")],
+                CLIENT,
+            ),
+            ("10.0.0.1", &[(F, "for=6.6.6.6")], Ok("ip:10.0.0.1")),
+        ],
+    );
+}
+
+#[test]
+fn where_a_proxy_names_nobody_it_is_never_the_next_address_to_the_left() {
+    assert_told(
+        &identity(),
+        XFF,
+        &[
+            ("6.6.6.6, unknown", Err(NoKey::Hidden)),
+            ("6.6.6.6, UNKNOWN, 10.0.0.2", Err(NoKey::Hidden)),
+            ("6.6.6.6, _hidden", Err(NoKey::Hidden)),
+            ("6.6.6.6, 0.0.0.0", Err(NoKey::Hidden)),
+            ("6.6.6.6, ::", Err(NoKey::Hidden)),
+            ("6.6.6.6\nunknown", Err(NoKey::Hidden)),
+            ("6.6.6.6, ", Err(NoKey::Malformed)),
+            ("6.6.6.6,,10.0.0.2", Err(NoKey::Malformed)),
+            ("", Err(NoKey::Malformed)),
+            ("6.6.6.6, example.com", Err(NoKey::Malformed)),
+            ("6.6.6.6, 203.0.113.7:99999", Err(NoKey::Malformed)),
+            ("6.6.6.6, 203.0.113.7:", Err(NoKey::Malformed)),
+            ("6.6.6.6, 203.0.113.7:+80", Err(NoKey::Malformed)),
+            ("6.6.6.6, 203.0.113.007", Err(NoKey::Malformed)),
+            ("6.6.6.6, 256.1.1.1", Err(NoKey::Malformed)),
+            ("6.6.6.6, [203.0.113.7]", Err(NoKey::Malformed)),
+            ("6.6.6.6, [2001:db8::1", Err(NoKey::Malformed)),
+            ("6.6.6.6, [2001:db8::1]x", Err(NoKey::Malformed)),
+            ("6.6.6.6, fe80::1%eth0", Err(NoKey::Malformed)),
+            ("6.6.6.6, \u{fc}", Err(NoKey::Malformed)),
+        ],
+    );
+}
+
+#[test]
+fn long_chains_are_followed_only_so_far() {
+    let hops = |n: usize| format!("203.0.113.7{}", ", 10.0.0.1".repeat(n));
+    let endless = "x".repeat(1 << 20);
+    assert_told(
+        &identity(),
+        XFF,
+        &[
+            (&hops(31), CLIENT),
+            (&hops(32), Err(NoKey::ChainTooLong)),
+            (
+                &format!("{}203.0.113.7", "7.7.7.7, ".repeat(100_000)),
+                CLIENT,
+            ),
+            (&format!("{endless}, 203.0.113.7"), CLIENT),
+            (&endless, Err(NoKey::ChainTooLong)),
+        ],
+    );
+    let wide = format!("for=203.0.113.7;by={endless}");
+    let standard = identity().forwarded(Forwarded::Rfc7239);
+    assert_told(&standard, F, &[(&wide, Err(NoKey::ChainTooLong))]);
+}
+
+#[test]
+fn the_standard_header_says_the_same_in_its_own_words() {
+    let standard = identity().forwarded(Forwarded::Rfc7239);
+    let network = Ok("ip:2001:db8:cafe::/64");
+    assert_told(
+        &standard,
+        F,
+        &[
+            ("for=203.0.113.7", CLIENT),
+            ("For=\"203.0.113.7\"", CLIENT),
+            ("for=\"203.0.113.7:47011\"", CLIENT),
+            ("for=203.0.113.7:47011", CLIENT),
+            ("for=\"203.0.113.7:_port\"", CLIENT),
+            ("for=\"\\203.0.113.7\"", CLIENT),
+            ("for=203.0.113.7;proto=http;by=10.0.0.1", CLIENT),
+            ("proto=http; for=203.0.113.7 ;host=\"a, b\"", CLIENT),
+            ("for=6.6.6.6, for=203.0.113.7, for=10.0.0.2", CLIENT),
+            ("for=6.6.6.6\nfor=203.0.113.7\nfor=10.0.0.2", CLIENT),
+            ("for=\"_gazonk, for=6.6.6.6\", for=203.0.113.7", CLIENT),
+            ("for=unknown, for=203.0.113.7", CLIENT),
+            ("for=\"\nfor=203.0.113.7", CLIENT),
+            ("for=\"[2001:db8:cafe::17]:4711\"", network),
+            ("for=\"[2001:db8:cafe::17]\"", network),
+            ("for=6.6.6.6, for=unknown", Err(NoKey::Hidden)),
+            ("for=6.6.6.6, for=\"_hidden\"", Err(NoKey::Hidden)),
+            ("for=6.6.6.6, proto=http", Err(NoKey::Hidden)),
+            ("for=6.6.6.6, for=", Err(NoKey::Malformed)),
+            ("for=6.6.6.6, for=\"\"", Err(NoKey::Malformed)),
+            ("for=6.6.6.6;for=7.7.7.7", Err(NoKey::Malformed)),
+            ("for=6.6.6.6,, for=10.0.0.2", Err(NoKey::Malformed)),
+            ("for=6.6.6.6, 203.0.113.7", Err(NoKey::Malformed)),
+            ("", Err(NoKey::Malformed)),
+            // A quote that a client left open swallows nothing.
+            ("for=\"6.6.6.6, for=203.0.113.7", Err(NoKey::Malformed)),
+            ("for=\"x, for=\"[2001:db8::1]\"", Err(NoKey::Malformed)),
+            ("for=\"x\\", Err(NoKey::Malformed)),
+        ],
+    );
+    assert_keys(
+        &standard,
+        &[
+            ("10.0.0.1", &[], Ok("ip:10.0.0.1")),
+            ("10.0.0.1", &[(XFF, "6.6.6.6")], Ok("ip:10.0.0.1")),
+            ("203.0.113.7", &[(F, "for=6.6.6.6")], CLIENT),
+        ],
+    );
+}

@@ -1,0 +1,253 @@
+//! Who is asking, whatever they write: a table of requests with the key each must give.
+
+mod chains;
+mod properties;
+
+use std::net::{IpAddr, SocketAddr};
+
+use balde::KEY_BYTES_MAX;
+use balde::http::identity::KeyKind;
+use balde::http::{ApiKey, ClientKey, Identity, NoKey, PeerAddr, UserId};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
+
+const PROXIES: [&str; 3] = ["10.0.0.0/8", "192.168.7.7", "fd00::/8"];
+
+type Lines<'a> = &'a [(&'a str, &'a str)];
+
+fn identity() -> Identity {
+    Identity::new().trust(PROXIES).unwrap()
+}
+
+fn map(lines: Lines<'_>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        headers.append(
+            HeaderName::from_bytes(name.as_bytes()).unwrap(),
+            HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+        );
+    }
+    headers
+}
+
+fn from(peer: &str) -> Extensions {
+    let mut extensions = Extensions::new();
+    if !peer.is_empty() {
+        let ip: IpAddr = peer.parse().unwrap();
+        extensions.insert(PeerAddr(SocketAddr::new(ip, 4_711)));
+    }
+    extensions
+}
+
+fn text(key: Result<ClientKey, NoKey>) -> Result<String, NoKey> {
+    key.map(|key| String::from_utf8_lossy(key.as_ref()).into_owned())
+}
+
+fn assert_keys(identity: &Identity, table: &[(&str, Lines<'_>, Result<&str, NoKey>)]) {
+    for (peer, lines, expected) in table {
+        let found = text(identity.key(&map(lines), &from(peer)));
+        assert_eq!(found.as_deref(), expected.as_deref(), "{peer} {lines:?}");
+    }
+}
+
+const XFF: &str = "X-Forwarded-For";
+const F: &str = "Forwarded";
+
+#[test]
+fn a_stranger_is_its_own_address_whatever_it_writes() {
+    let itself = Ok("ip:203.0.113.7");
+    assert_keys(
+        &identity()
+            .api_key_header(HeaderName::from_static("x-api-key"))
+            .user_id_header(HeaderName::from_static("x-user-id")),
+        &[
+            ("203.0.113.7", &[], itself),
+            ("203.0.113.7", &[(XFF, "6.6.6.6")], itself),
+            ("203.0.113.7", &[(XFF, "10.0.0.1")], itself),
+            ("203.0.113.7", &[(XFF, "unknown")], itself),
+            ("203.0.113.7", &[(XFF, "¡garbage!")], itself),
+            ("203.0.113.7", &[("Forwarded", "for=6.6.6.6")], itself),
+            ("203.0.113.7", &[("X-Real-IP", "6.6.6.6")], itself),
+            ("203.0.113.7", &[("X-Api-Key", "stolen")], itself),
+            ("203.0.113.7", &[("X-User-Id", "root")], itself),
+            ("::ffff:203.0.113.7", &[(XFF, "6.6.6.6")], itself),
+            ("2001:db8:1:2:3:4:5:6", &[], Ok("ip:2001:db8:1:2::/64")),
+            ("2001:db8:1:2:ffff::1", &[], Ok("ip:2001:db8:1:2::/64")),
+            ("2001:db8:1:3::1", &[], Ok("ip:2001:db8:1:3::/64")),
+            ("::1", &[], Ok("ip:::/64")),
+            ("", &[], Err(NoKey::NoPeer)),
+            ("", &[(XFF, "203.0.113.7")], Err(NoKey::NoPeer)),
+            ("0.0.0.0", &[], Err(NoKey::Hidden)),
+        ],
+    );
+}
+
+#[test]
+fn api_keys_go_before_user_ids_and_these_before_addresses() {
+    let alice = "key:2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90";
+    let identity = identity()
+        .api_key_header(HeaderName::from_static("x-api-key"))
+        .user_id_header(HeaderName::from_static("x-user-id"));
+    assert_keys(
+        &identity,
+        &[
+            (
+                "10.0.0.1",
+                &[("X-Api-Key", "alice"), ("X-User-Id", "bob")],
+                Ok(alice),
+            ),
+            ("10.0.0.1", &[("x-api-key", " alice ")], Ok(alice)),
+            (
+                "10.0.0.1",
+                &[("X-User-Id", "bob"), (XFF, "6.6.6.6")],
+                Ok("user:bob"),
+            ),
+            (
+                "10.0.0.1",
+                &[("X-Api-Key", ""), (XFF, "203.0.113.7")],
+                Ok("ip:203.0.113.7"),
+            ),
+            // The proxy has added its own to the client's: which is which?
+            (
+                "10.0.0.1",
+                &[("X-Api-Key", "a"), ("X-Api-Key", "b")],
+                Err(NoKey::Repeated),
+            ),
+            (
+                "10.0.0.1",
+                &[("X-User-Id", "a"), ("X-User-Id", "a")],
+                Err(NoKey::Repeated),
+            ),
+        ],
+    );
+
+    let mut extensions = from("203.0.113.7");
+    extensions.insert(UserId("bob".to_owned()));
+    let none = HeaderMap::new();
+    assert_eq!(
+        text(identity.key(&none, &extensions)).as_deref(),
+        Ok("user:bob")
+    );
+    extensions.insert(ApiKey("alice".to_owned()));
+    let key = identity
+        .key(&map(&[("X-Api-Key", "stolen")]), &extensions)
+        .unwrap();
+    assert_eq!(
+        (key.kind(), key.as_ref()),
+        (KeyKind::ApiKey, alice.as_bytes())
+    );
+    // They need no peer at all, and an empty one is none.
+    let mut extensions = Extensions::new();
+    extensions.insert(ApiKey(String::new()));
+    extensions.insert(UserId("bob".to_owned()));
+    assert_eq!(
+        text(identity.key(&none, &extensions)).as_deref(),
+        Ok("user:bob")
+    );
+}
+
+#[test]
+fn names_that_are_too_long_are_refused_and_long_ones_are_whole() {
+    let identity = Identity::new();
+    let none = HeaderMap::new();
+    let with = |id: String| {
+        let mut extensions = from("203.0.113.7");
+        extensions.insert(UserId(id));
+        identity.key(&none, &extensions)
+    };
+    for bytes in [1, 66, 67, 68, 1_000, KEY_BYTES_MAX - 5] {
+        let key = with("x".repeat(bytes)).unwrap();
+        assert_eq!(
+            key.as_ref(),
+            format!("user:{}", "x".repeat(bytes)).as_bytes()
+        );
+    }
+    let bytes = KEY_BYTES_MAX + 1;
+    assert_eq!(
+        with("x".repeat(KEY_BYTES_MAX - 4)),
+        Err(NoKey::TooLong { bytes })
+    );
+    let mut extensions = from("203.0.113.7");
+    extensions.insert(ApiKey("k".repeat(1 << 20)));
+    let too_long = identity.key(&none, &extensions);
+    assert_eq!(too_long, Err(NoKey::TooLong { bytes: 1 << 20 }));
+}
+
+#[test]
+fn kinds_never_meet() {
+    let identity = Identity::new();
+    let key = |extensions: Extensions| {
+        let key = identity.key(&HeaderMap::new(), &extensions).unwrap();
+        key.as_ref().to_vec()
+    };
+    let user = |id: &str| {
+        let mut extensions = from("203.0.113.7");
+        extensions.insert(UserId(id.to_owned()));
+        key(extensions)
+    };
+    let mut api = from("203.0.113.7");
+    api.insert(ApiKey("203.0.113.7".to_owned()));
+    let keys = [
+        key(from("203.0.113.7")),
+        user("203.0.113.7"),
+        user("ip:203.0.113.7"),
+        key(api),
+    ];
+    for (index, one) in keys.iter().enumerate() {
+        assert!(!keys[..index].contains(one));
+    }
+}
+
+#[test]
+fn the_peer_is_where_the_server_put_it() {
+    #[derive(Clone)]
+    struct Mine(IpAddr);
+    let identity = Identity::new().peer_from(|found| found.get::<Mine>().map(|mine| mine.0));
+    let mut extensions = from("192.0.2.1");
+    let none = HeaderMap::new();
+    assert_eq!(identity.key(&none, &extensions), Err(NoKey::NoPeer));
+    extensions.insert(Mine("::ffff:203.0.113.7".parse().unwrap()));
+    let key = text(identity.key(&none, &extensions));
+    assert_eq!(key.as_deref(), Ok("ip:203.0.113.7"));
+}
+
+#[cfg(feature = "axum")]
+#[test]
+fn axum_tells_the_peer_its_own_way() {
+    let peer: SocketAddr = "203.0.113.7:80".parse().unwrap();
+    let mut extensions = Extensions::new();
+    extensions.insert(axum::extract::ConnectInfo(peer));
+    let key = text(Identity::new().key(&HeaderMap::new(), &extensions));
+    assert_eq!(key.as_deref(), Ok("ip:203.0.113.7"));
+}
+
+#[test]
+fn ipv6_callers_count_by_the_prefix_that_is_set() {
+    for (bits, expected) in [
+        (128, "ip:2001:db8:1:2:3:4:5:6/128"),
+        (48, "ip:2001:db8:1::/48"),
+    ] {
+        let identity = Identity::new().ipv6_prefix(bits);
+        let key = text(identity.key(&HeaderMap::new(), &from("2001:db8:1:2:3:4:5:6")));
+        assert_eq!(key.as_deref(), Ok(expected));
+    }
+}
+
+#[test]
+fn nothing_that_names_somebody_is_printed() {
+    let mut extensions = from("203.0.113.7");
+    extensions.insert(ApiKey("hunter2".to_owned()));
+    let key = Identity::new().key(&HeaderMap::new(), &extensions).unwrap();
+    let address = Identity::new()
+        .key(&HeaderMap::new(), &from("203.0.113.7"))
+        .unwrap();
+    let shown = format!(
+        "{key:?} {address:?} {:?} {:?} {:?}",
+        extensions.get::<ApiKey>(),
+        extensions.get::<PeerAddr>(),
+        UserId("hunter2".to_owned())
+    );
+    assert!(
+        !shown.contains("hunter2") && !shown.contains("203"),
+        "{shown}"
+    );
+}

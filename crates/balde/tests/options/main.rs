@@ -1,0 +1,280 @@
+//! Options from a file and the environment: what is built, and how mistakes are told.
+
+mod redis;
+mod reference;
+
+use std::ffi::OsString;
+
+use balde::Options;
+use balde::options::{OptionsError, Place};
+
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+fn parse(text: &str, environment: Pairs<'_>) -> Result<Options, OptionsError> {
+    Options::parse_with(text, "balde.toml", lookup(environment))
+}
+
+fn lookup(environment: Pairs<'_>) -> impl Fn(&str) -> Option<OsString> {
+    move |name| {
+        let found = environment.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| (*value).into())
+    }
+}
+
+fn told(text: &str, environment: Pairs<'_>) -> String {
+    parse(text, environment).unwrap_err().to_string()
+}
+
+/// Each on one line.
+fn lines(text: &str, environment: Pairs<'_>) -> Vec<String> {
+    let error = parse(text, environment).unwrap_err();
+    error.faults().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn limits_are_written_as_text_or_as_numbers() {
+    let options = parse(
+        r#"
+        [limits.text]
+        limit = "1200/min burst 36000 stepwise"
+        [limits.bucket]
+        strategy = "token_bucket"
+        rate = 0.5
+        burst = 3
+        [limits.window]
+        strategy = "fixed_window"
+        limit = 100
+        window = "1 min"
+        keys_max = 1_000
+        "#,
+        &[],
+    )
+    .unwrap();
+    assert_eq!(
+        options.names().collect::<Vec<_>>(),
+        ["bucket", "text", "window"]
+    );
+    let limiters = options.build().unwrap();
+    let limit = |name| limiters.get(name).unwrap().limit();
+    assert_eq!(
+        limit("text"),
+        "1200/min burst 36000 stepwise".parse().unwrap()
+    );
+    assert_eq!(limit("bucket"), "0.5/s burst 3".parse().unwrap());
+    assert_eq!(limit("window"), "100/min window".parse().unwrap());
+    assert!(limiters.get("other").is_none());
+    assert_eq!(limiters.iter().count(), 3);
+}
+
+#[test]
+fn a_mistake_is_shown_where_it_is() {
+    assert_eq!(
+        told("[limits.user]\nlimit = \"10/fortnight\"\n", &[]),
+        "\
+error: unknown unit `fortnight`; use us, ms, s, min, h, day or week
+ --> balde.toml:2:13
+  |
+2 | limit = \"10/fortnight\"
+  |             ^^^^^^^^^"
+    );
+    assert_eq!(
+        told(
+            "[limits.user]\nlimt = \"10/s\"\n",
+            &[("RL_STORAGE_MODE", "etcd")]
+        ),
+        "\
+error: [limits.user] has no limit; write limit = \"10/s burst 20\"
+ --> balde.toml:1:9
+  |
+1 | [limits.user]
+  |         ^^^^
+
+error: there is no key `limt` in [limits.user]; did you mean `limit`?
+ --> balde.toml:2:1
+  |
+2 | limt = \"10/s\"
+  | ^^^^
+
+error: environment variable RL_STORAGE_MODE: this is no storage; set it to redis or memory"
+    );
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_in_their_order() {
+    let text = r#"
+[limits.a]
+limit = 5
+storage = "disk"
+keys_max = 0
+[limits.b]
+strategy = "token_bucket"
+rate = "ten"
+burst = 20
+window = "1 min"
+[limits.c]
+strategy = "fixed_window"
+limit = 10
+[limits.d]
+limit = "10/s"
+on_failure = "local"
+[limits.e]
+limit = "10/s"
+local_share = "0%"
+leases = 1
+[limits.f]
+strategy = "leaky"
+limit = "10/s"
+[limits.g]
+limit = "10/s"
+burst = 5
+[redis]
+timeout_ms = 101
+conections = 3
+[identity]
+trusted_proxies = ["10.0.0.0/8", "proxy", "0.0.0.0/0", 7]
+forwarded = "both"
+api_key_header = "x api"
+ipv6_prefix = 129
+[headers]
+reset = true
+ieft = false
+[colour]
+"#;
+    assert_eq!(
+        lines(
+            text,
+            &[
+                ("REDIS_ADDR", "http://user:hunter2@host"),
+                ("RL_STORAGE_MODE", " ")
+            ]
+        ),
+        [
+            "balde.toml:3:9: `limit` is a text, as \"10/s burst 20\"; a number needs strategy = \"fixed_window\" and a window",
+            "balde.toml:4:11: `storage` must be \"memory\" or \"redis\"",
+            "balde.toml:5:12: `keys_max` must be between 1 and 1073741824",
+            "balde.toml:8:8: `rate` must be a number of tokens per second",
+            "balde.toml:10:10: a token bucket has no `window`, but `rate` and `burst`",
+            "balde.toml:12:12: a fixed window needs `limit`, a number, and `window`, as \"1 min\"",
+            "balde.toml:16:14: on_failure = \"local\" needs `local_share`, this process's part of the limit: \"25%\" or \"1/4\"",
+            "balde.toml:19:15: `local_share` is a part of the limit, as \"25%\" or \"1/4\"",
+            "balde.toml:20:10: `leases` must be true or false, and this is a whole number",
+            "balde.toml:22:12: `strategy` must be \"token_bucket\" or \"fixed_window\"",
+            "balde.toml:26:9: `burst` needs a `strategy`, or belongs into the text of `limit`",
+            "balde.toml:28:14: `timeout_ms` must be between 1 and 100",
+            "balde.toml:29:1: there is no key `conections` in [redis]; did you mean `connections`?",
+            "balde.toml:31:34: `proxy` is no address and no network; write 10.1.2.3, 10.0.0.0/8 or 2001:db8::/32",
+            "balde.toml:31:43: this trusts everybody, so every client could name its own address; list the proxies' networks",
+            "balde.toml:31:56: `trusted_proxies` must be texts in quotes, and this is a whole number",
+            "balde.toml:32:13: `forwarded` must be \"x-forwarded-for\" or \"forwarded\" or \"none\"",
+            "balde.toml:33:18: `api_key_header` is no name of a header",
+            "balde.toml:34:15: `ipv6_prefix` must be between 1 and 128",
+            "balde.toml:36:9: `reset` must be a text in quotes, and this is true or false",
+            "balde.toml:37:1: there is no key `ieft` in [headers]; did you mean `ietf`?",
+            "balde.toml:38:2: there is no key `colour` here; there are limits, redis, identity, headers",
+            "environment variable REDIS_ADDR: the store's address cannot be read; it is host:port, redis://[user:password@]host:port[/database], or the same with rediss:// for TLS",
+        ]
+    );
+}
+
+#[test]
+fn broken_files_are_told_by_line_and_column() {
+    let error = parse("[limits.a]\nlimit = \"10/s\n[limits.b\n", &[]).unwrap_err();
+    let found: Vec<usize> = error
+        .faults()
+        .iter()
+        .map(|fault| match fault.place() {
+            Place::File { line, .. } => *line,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(
+        found.contains(&2) && found.contains(&3),
+        "{found:?}\n{error}"
+    );
+    assert_eq!(
+        lines("", &[]),
+        ["balde.toml: there is no limit; write [limits.NAME] with limit = \"10/s\" in it"]
+    );
+    assert_eq!(
+        lines("limits = 3", &[]),
+        ["balde.toml:1:10: `limits` must be a table, and this is a whole number"]
+    );
+    assert_eq!(
+        lines("[limits]", &[]),
+        ["balde.toml:1:2: there is no limit; write [limits.NAME] with limit = \"10/s\" in it"]
+    );
+    let both = lines("[limits", &[("RL_STORAGE_MODE", "etcd")]);
+    assert_eq!(
+        both.len(),
+        2,
+        "the environment is checked all the same: {both:?}"
+    );
+    let twice = lines("[limits.a]\nlimit = \"1/s\"\nlimit = \"2/s\"\n", &[]);
+    assert_eq!(twice, ["balde.toml:3:1: duplicate key"]);
+
+    let gone = Options::read("/nowhere/balde.toml")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        gone.starts_with("error: /nowhere/balde.toml: cannot be read: "),
+        "{gone}"
+    );
+}
+
+#[test]
+fn a_file_is_read_from_its_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    std::fs::write(&path, "[limits.a]\nlimit = \"1/week\"\n").unwrap();
+    assert_eq!(Options::read(&path).unwrap().names().count(), 1);
+    std::fs::write(&path, vec![b'#'; 2 << 20]).unwrap();
+    let error = Options::read(&path).unwrap_err().to_string();
+    assert!(
+        error.ends_with("has 2097152 bytes, more than 1048576"),
+        "{error}"
+    );
+    std::fs::write(&path, [0xFF]).unwrap();
+    assert!(Options::read(&path).is_err());
+}
+
+mod with_http {
+    use super::*;
+    use balde::http::{HeaderOptions, PeerAddr, Reset};
+    use http::{Extensions, HeaderMap};
+
+    #[test]
+    fn identity_and_headers_are_as_written() {
+        let limiters = parse(
+            r#"
+            [limits.a]
+            limit = "1/s"
+            [identity]
+            trusted_proxies = ["10.0.0.0/8"]
+            forwarded = "forwarded"
+            user_id_header = "X-User-Id"
+            ipv6_prefix = 48
+            [headers]
+            reset = "unix"
+            x_ratelimit = true
+            ietf = false
+            "#,
+            &[],
+        )
+        .unwrap()
+        .build()
+        .unwrap();
+        let expected = HeaderOptions::default()
+            .reset(Reset::UnixTime)
+            .without_ietf_fields();
+        assert_eq!(limiters.header_options(), expected);
+        let mut extensions = Extensions::new();
+        extensions.insert(PeerAddr("10.0.0.1:1".parse().unwrap()));
+        let mut headers = HeaderMap::new();
+        headers.insert("forwarded", "for=\"[2001:db8:1:2::3]\"".parse().unwrap());
+        let key = limiters.identity().key(&headers, &extensions).unwrap();
+        assert_eq!(key.as_ref(), b"ip:2001:db8:1::/48");
+        headers.insert("x-user-id", "alice".parse().unwrap());
+        let key = limiters.identity().key(&headers, &extensions).unwrap();
+        assert_eq!(key.as_ref(), b"user:alice");
+    }
+}
