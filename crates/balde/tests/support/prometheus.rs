@@ -73,7 +73,10 @@ impl Prometheus {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
                 return false;
             }
-            if self.get("/-/ready").is_ok_and(|answer| answer.contains("Ready")) {
+            if self
+                .get("/-/ready")
+                .is_ok_and(|answer| answer.contains("Ready"))
+            {
                 return true;
             }
             thread::sleep(Duration::from_millis(20));
@@ -145,7 +148,10 @@ fn spawn(port: u16, dir: &TempDir, target: SocketAddr) -> io::Result<Child> {
     fs::write(&file, config)?;
     Command::new("prometheus")
         .arg(format!("--config.file={}", file.display()))
-        .arg(format!("--storage.tsdb.path={}", dir.path().join("data").display()))
+        .arg(format!(
+            "--storage.tsdb.path={}",
+            dir.path().join("data").display()
+        ))
         .arg(format!("--web.listen-address=127.0.0.1:{port}"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
