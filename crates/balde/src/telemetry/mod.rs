@@ -34,6 +34,7 @@ pub(crate) use joint_watch::JointWatch;
 #[cfg(feature = "logs")]
 pub use json_logs::{json_logs, json_logs_to};
 pub(crate) use key_hash::{KeyHash, KeyHasher};
+#[cfg(feature = "redis")]
 pub(crate) use meter::Meter;
 #[cfg(feature = "prometheus")]
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics, POLICIES_MAX, POLICY_NAME_BYTES_MAX};

@@ -13,7 +13,7 @@ fn limiter(name: &str, limit: &str, metrics: &Metrics) -> RateLimiter {
     builder.metrics(metrics).build().unwrap()
 }
 
-fn decisions(metrics: &Metrics, policy: &str) -> [f64; 3] {
+fn decisions(metrics: &Metrics, policy: &str) -> [u64; 3] {
     let text = metrics.encode();
     ["allow", "deny", "fallback"].map(|decision| {
         let labels = format!("policy=\"{policy}\",decision=\"{decision}\"");
@@ -48,7 +48,7 @@ fn every_metric_is_there_from_the_first_scrape_on_and_zero() {
         "rate_limiter_script_duration_ms_count",
         r#"rate_limiter_script_duration_ms_bucket{le="+Inf"}"#,
     ] {
-        assert_eq!(value(&text, series), Some(0.0), "{series}\n{text}");
+        assert_eq!(value(&text, series), Some(0), "{series}\n{text}");
     }
     drop(limiter);
 }
@@ -60,12 +60,12 @@ async fn each_way_of_asking_counts_once() {
     limiter.check("a").await;
     limiter.check_n("a", 4).await;
     limiter.take_up_to("a", 100).await;
-    assert_eq!(decisions(&metrics, "asked"), [3.0, 0.0, 0.0]);
+    assert_eq!(decisions(&metrics, "asked"), [3, 0, 0]);
     limiter.blocking().check("a");
     limiter.blocking().check_n("b", 11);
     limiter.blocking().take_up_to("a", 1);
     limiter.check("").await;
-    assert_eq!(decisions(&metrics, "asked"), [3.0, 4.0, 0.0]);
+    assert_eq!(decisions(&metrics, "asked"), [3, 4, 0]);
 
     limiter.peek("a").await.unwrap();
     limiter.blocking().charge("a", 2).unwrap();
@@ -75,19 +75,19 @@ async fn each_way_of_asking_counts_once() {
     for operation in ["peek", "charge", "credit", "set_level"] {
         let labels = format!("policy=\"asked\",operation=\"{operation}\"");
         let series = format!("rate_limiter_operations_total{{{labels}}}");
-        assert_eq!(value(&text, &series), Some(1.0), "{series}");
+        assert_eq!(value(&text, &series), Some(1), "{series}");
     }
     assert_eq!(
         decisions(&metrics, "asked"),
-        [3.0, 4.0, 0.0],
+        [3, 4, 0],
         "operations are no decisions"
     );
     let bad = value(&text, r#"rate_limiter_bad_keys_total{policy="asked"}"#);
-    assert_eq!(bad, Some(1.0));
+    assert_eq!(bad, Some(1));
     let keys = value(&text, r#"rate_limiter_keys{policy="asked"}"#);
     assert_eq!(
         keys,
-        Some(1.0),
+        Some(1),
         "b was refused more than there ever is, and is not kept"
     );
 }
@@ -103,8 +103,8 @@ async fn of_several_buckets_each_counts_its_own_part() {
     for _ in 0..3 {
         assert_eq!(check_all(&asks).await.refused_by(), Some("overall"));
     }
-    assert_eq!(decisions(&metrics, "per-user"), [2.0, 0.0, 0.0]);
-    assert_eq!(decisions(&metrics, "overall"), [2.0, 3.0, 0.0]);
+    assert_eq!(decisions(&metrics, "per-user"), [2, 0, 0]);
+    assert_eq!(decisions(&metrics, "overall"), [2, 3, 0]);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn limiters_of_one_name_count_together_and_no_series_is_there_twice() {
     drop(many);
     assert_eq!(
         decisions(&metrics, "same"),
-        [3.0, 0.0, 0.0],
+        [3, 0, 0],
         "what was counted stays"
     );
     let text = metrics.encode();
@@ -140,7 +140,7 @@ fn one_check_in_64_is_timed_in_memory() {
     };
     std::thread::spawn(checks).join().unwrap();
     let timed = r#"rate_limiter_latency_ms_count{storage_mode="memory"}"#;
-    assert_eq!(value(&metrics.encode(), timed), Some(10.0));
+    assert_eq!(value(&metrics.encode(), timed), Some(10));
 }
 
 #[tokio::test]
@@ -172,13 +172,13 @@ async fn an_outage_shows_in_errors_fallbacks_and_the_breaker() {
     assert!(check_all(&asks).await.is_allowed());
     open.charge("a", 1).await.unwrap();
     let text = metrics.encode();
-    assert!(value(&text, "rate_limiter_script_duration_ms_count").unwrap() >= 4.0);
+    assert!(value(&text, "rate_limiter_script_duration_ms_count").unwrap() >= 4);
     let timed = r#"rate_limiter_latency_ms_count{storage_mode="redis"}"#;
     // Every check, of which the one over two buckets is one, and no operation.
     let [allowed, denied, fallen] = decisions(&metrics, "open");
-    assert_eq!([allowed, denied, fallen], [2.0, 0.0, early]);
-    assert_eq!(decisions(&metrics, "shut"), [2.0, 0.0, 0.0]);
-    assert_eq!(value(&text, timed), Some(early + 3.0));
+    assert_eq!([allowed, denied, fallen], [2, 0, early]);
+    assert_eq!(decisions(&metrics, "shut"), [2, 0, 0]);
+    assert_eq!(value(&text, timed), Some(early + 3));
 
     server.kill();
     let in_time = patience("the breaker opens");
@@ -192,22 +192,22 @@ async fn an_outage_shows_in_errors_fallbacks_and_the_breaker() {
         assert!(open.charge("a", 1).await.is_err());
     }
     let text = metrics.encode();
-    assert_eq!(decisions(&metrics, "shut"), [2.0, 0.0, 10.0]);
+    assert_eq!(decisions(&metrics, "shut"), [2, 0, 10]);
     let refused = r#"rate_limiter_fallback_total{policy="shut",decision="deny"}"#;
-    assert_eq!(value(&text, refused), Some(10.0));
+    assert_eq!(value(&text, refused), Some(10));
     let passed = value(
         &text,
         r#"rate_limiter_fallback_total{policy="open",decision="allow"}"#,
     );
     assert_eq!(passed, Some(decisions(&metrics, "open")[2]));
-    assert!(passed.unwrap() >= 10.0);
-    assert_eq!(value(&text, "rate_limiter_breaker_open"), Some(1.0));
-    assert_eq!(value(&text, "rate_limiter_breaker_opened_total"), Some(1.0));
+    assert!(passed.unwrap() >= 10);
+    assert_eq!(value(&text, "rate_limiter_breaker_open"), Some(1));
+    assert_eq!(value(&text, "rate_limiter_breaker_opened_total"), Some(1));
     let errors = value(
         &text,
         r#"rate_limiter_backend_errors_total{reason="disconnected"}"#,
     );
-    assert!(errors.unwrap() >= 1.0, "{text}");
+    assert!(errors.unwrap() >= 1, "{text}");
     assert!(
         !text.contains("breaker_open\""),
         "a call that was not made is no error"
@@ -237,13 +237,13 @@ async fn tokens_out_on_lease_show_beside_their_bound() {
         .unwrap()
     };
     let in_time = patience("a lease is held");
-    while read("tokens") == 0.0 {
+    while read("tokens") == 0 {
         in_time();
         limiter.check("a").await;
     }
     assert!(read("tokens") <= read("tokens_max"));
-    assert_eq!(read("tokens_max"), 10_000.0);
-    assert_eq!(read("keys"), 1.0);
+    assert_eq!(read("tokens_max"), 10_000);
+    assert_eq!(read("keys"), 1);
     let [allowed, ..] = decisions(&metrics, "leased");
     assert!(
         allowed >= read("granted_total"),

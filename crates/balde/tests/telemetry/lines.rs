@@ -1,7 +1,6 @@
 //! One JSON object per line, with every field; a storm is one line at once, then one a second with a
 //! count; and a writer that fails changes nothing.
 
-use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use tracing::subscriber::with_default;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::Written;
+use crate::{Written, hex};
 
 const FIELDS: [&str; 13] = [
     "timestamp",
@@ -47,11 +46,7 @@ fn limiter(limit: &str, clock: &ManualClock) -> RateLimiter {
 }
 
 fn sha256(text: &str) -> String {
-    let digest = Sha256::digest(text);
-    digest.iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hex(&Sha256::digest(text))
 }
 
 /// 2026-11-15T07:25:00.123456Z, give or take digits of the fraction.

@@ -14,6 +14,7 @@ mod prometheus;
 #[expect(dead_code, reason = "other tests do more to their servers")]
 mod redis_server;
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -72,11 +73,18 @@ fn patience(what: &'static str) -> impl Fn() {
 }
 
 /// The value of one series in an exposition; nothing, where it is not there.
-fn value(exposition: &str, series: &str) -> Option<f64> {
+fn value(exposition: &str, series: &str) -> Option<u64> {
     let mut lines = exposition.lines();
     let line = lines.find(|line| {
         line.strip_prefix(series)
             .is_some_and(|rest| rest.starts_with(' '))
     });
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
 }

@@ -72,7 +72,7 @@ async fn no_key_address_password_or_salt_gets_out() {
 
     // Everybody has spoken.
     for spoken in ["denied", "bad_key", "fallback", "breaker_opened"] {
-        assert_eq!(json.of(spoken).is_empty(), false, "{spoken}");
+        assert!(!json.of(spoken).is_empty(), "{spoken}");
     }
     assert!(collector.text().contains("rate_limiter.redis"));
     assert!(plain.text().contains("rate_limiter.check"));

@@ -9,7 +9,7 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use crate::otlp_collector::{Collector, attribute};
 use crate::redis_server::RedisServer;
-use crate::{Written, patience};
+use crate::{Written, hex, patience};
 
 fn named<'s>(spans: &'s [Span], name: &str) -> Vec<&'s Span> {
     spans.iter().filter(|span| span.name == name).collect()
@@ -152,11 +152,6 @@ async fn a_trace_that_began_elsewhere_goes_on_and_lines_say_so() {
         ["rate_limiter.check", "request"],
         "only what the caller sampled"
     );
-    let hex = |id: &[u8]| {
-        id.iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
-    };
     assert_eq!(hex(&spans[1].trace_id), trace);
     assert_eq!(hex(&spans[1].parent_span_id), "00f067aa0ba902b7");
     assert_eq!(spans[0].parent_span_id, spans[1].span_id);
