@@ -12,6 +12,7 @@ missing=()
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v redis-cli >/dev/null || missing+=(redis-tools)
 command -v curl >/dev/null || missing+=(curl)
+command -v promtool >/dev/null || missing+=(prometheus)
 command -v cc >/dev/null || missing+=(build-essential)
 if [ ${#missing[@]} -gt 0 ]; then
   say "installing ${missing[*]}"
@@ -43,6 +44,7 @@ cargo test -p balde --lib --tests
 say "examples"
 cargo run -q -p balde --example plain
 cargo run -q -p balde --example tokio_server -- --self-test
+cargo run -q -p balde --all-features --example metrics_server -- --self-test
 
 say "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features

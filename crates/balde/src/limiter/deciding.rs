@@ -158,7 +158,7 @@ impl RateLimiter {
     /// What a lease, a remembered refusal or a bad key decides without asking the store.
     #[cfg(feature = "redis")]
     fn decide_held(&self, shared: &Shared, key: &[u8], command: Command) -> Option<Decision> {
-        let stopwatch = self.0.watch.begin_or_listens();
+        let stopwatch = self.0.watch.begin_if_heard();
         let decision = match BadKey::check(key) {
             Ok(key) => remote::held(self, shared, key, command)?,
             Err(bad) => Decision::of_bad_key(&self.limit(), bad, self.now_us()),

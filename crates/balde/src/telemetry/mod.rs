@@ -6,18 +6,23 @@
 //! | Name | Feature | What it is |
 //! |--|--|--|
 //! | `Metrics` | `prometheus` | counts of many limiters, for Prometheus to scrape |
-//! | `json_logs` | `logs` | one JSON object per line |
-//! | `Otlp` | `otlp` | spans to a collector |
+//! | `json_logs`, `json_logs_to` | `logs` | one JSON object per line |
+//! | `Otlp`, `OtlpGuard` | `otlp` | spans to a collector |
+//! | `continue_trace` | `otlp`, `http` | a trace that began elsewhere |
 //!
 //! Lines and spans go through the `tracing` crate whatever the features, under the target `balde`:
 //! lines at INFO and above, spans at DEBUG. Where nobody listens they cost a load and a branch.
 
 mod joint_watch;
+#[cfg(feature = "logs")]
+mod json_logs;
 mod key_hash;
 #[cfg_attr(not(feature = "prometheus"), path = "no_meter.rs")]
 mod meter;
 #[cfg(feature = "prometheus")]
 mod metrics;
+#[cfg(feature = "otlp")]
+mod otlp;
 pub(crate) mod span;
 mod watch;
 
@@ -26,10 +31,17 @@ use balde_core::{Command, Limit, Strategy, Wait};
 use crate::decision::{Decision, Reason};
 
 pub(crate) use joint_watch::JointWatch;
+#[cfg(feature = "logs")]
+pub use json_logs::{json_logs, json_logs_to};
 pub(crate) use key_hash::{KeyHash, KeyHasher};
+#[cfg(feature = "redis")]
 pub(crate) use meter::Meter;
 #[cfg(feature = "prometheus")]
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics, POLICIES_MAX, POLICY_NAME_BYTES_MAX};
+#[cfg(all(feature = "otlp", feature = "http"))]
+pub use otlp::continue_trace;
+#[cfg(feature = "otlp")]
+pub use otlp::{Otlp, OtlpError, OtlpGuard};
 pub(crate) use watch::Watch;
 
 /// Where a limiter's buckets are.

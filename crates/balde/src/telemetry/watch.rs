@@ -79,8 +79,9 @@ impl Watch {
     }
 
     /// Starts timing, if anybody counts or listens at all.
+    #[cfg(feature = "redis")]
     #[inline]
-    pub(crate) fn begin_or_listens(&self) -> Option<Stopwatch> {
+    pub(crate) fn begin_if_heard(&self) -> Option<Stopwatch> {
         let is_heard = self.meter.is_some() || log::is_heard();
         is_heard.then(Stopwatch::start)
     }

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use super::fingerprint::Fingerprint;
 use super::region::{GROUP_SLOTS, Region, Slot};
-use super::sync::{AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, fence, lock_noting};
+use super::sync::{AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, fence, lock_counting};
 
 /// The word of a slot that is being rearranged. No bucket is ever stored as this word.
 const FROZEN: u64 = 0;
@@ -135,12 +135,8 @@ impl Shard {
     }
 
     pub(super) fn lock(&self) -> Locked<'_> {
-        let (arrangement, has_waited) = lock_noting(&self.arrangement);
-        if has_waited {
-            self.waits.fetch_add(1, Ordering::Relaxed);
-        }
         Locked {
-            arrangement,
+            arrangement: lock_counting(&self.arrangement, &self.waits),
             shape: self.shape(),
             shard: self,
         }

@@ -8,19 +8,19 @@ pub(super) use std::sync::{
     atomic::{AtomicU64, Ordering, fence},
 };
 
-/// Takes the lock, and says whether somebody else had it.
+/// Takes the lock, and counts it where somebody else has it and it must be waited for.
 #[cfg(not(balde_loom))]
-pub(super) fn lock_noting<T>(mutex: &Mutex<T>) -> (MutexGuard<'_, T>, bool) {
-    match mutex.try_lock() {
-        Some(guard) => (guard, false),
-        None => (mutex.lock(), true),
-    }
+pub(super) fn lock_counting<'m, T>(mutex: &'m Mutex<T>, waits: &AtomicU64) -> MutexGuard<'m, T> {
+    mutex.try_lock().unwrap_or_else(|| {
+        waits.fetch_add(1, Ordering::Relaxed);
+        mutex.lock()
+    })
 }
 
-/// Loom's lock does not tell, and no story asks.
+/// No story asks how often anybody waited.
 #[cfg(balde_loom)]
-pub(super) fn lock_noting<T>(mutex: &Mutex<T>) -> (MutexGuard<'_, T>, bool) {
-    (mutex.lock(), false)
+pub(super) fn lock_counting<'m, T>(mutex: &'m Mutex<T>, _waits: &AtomicU64) -> MutexGuard<'m, T> {
+    mutex.lock()
 }
 
 #[cfg(balde_loom)]

@@ -1,0 +1,228 @@
+//! One JSON object per line, with every field; a storm is one line at once, then one a second with a
+//! count; and a writer that fails changes nothing.
+
+use std::io;
+use std::time::Duration;
+
+use balde::telemetry::json_logs_to;
+use balde::{Clock, ManualClock, RateLimiter, check_all_blocking};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tracing::Subscriber;
+use tracing::subscriber::with_default;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+
+use crate::{Written, hex};
+
+const FIELDS: [&str; 13] = [
+    "timestamp",
+    "level",
+    "event_type",
+    "decision",
+    "strategy",
+    "storage_mode",
+    "policy",
+    "latency_ms",
+    "retry_after_ms",
+    "remaining",
+    "key_hash",
+    "trace_id",
+    "span_id",
+];
+
+fn json_to(written: &Written) -> impl Subscriber + use<> {
+    tracing_subscriber::registry().with(json_logs_to(written.clone()))
+}
+
+fn limiter(limit: &str, clock: &ManualClock) -> RateLimiter {
+    RateLimiter::builder()
+        .name("per-user")
+        .limit(limit)
+        .clock(Clock::manual(clock))
+        .log_salt("pepper")
+        .build()
+        .unwrap()
+}
+
+fn sha256(text: &str) -> String {
+    hex(&Sha256::digest(text))
+}
+
+/// 2026-11-15T07:25:00.123456Z, give or take digits of the fraction.
+fn is_rfc_3339(text: &str) -> bool {
+    let shape: String = text
+        .chars()
+        .map(|c| if c.is_ascii_digit() { '0' } else { c })
+        .collect();
+    let Some(fraction) = shape.strip_prefix("0000-00-00T00:00:00") else {
+        return false;
+    };
+    let fraction = fraction.strip_suffix('Z').unwrap_or("?");
+    fraction.is_empty() || fraction.trim_start_matches(".0").chars().all(|c| c == '0')
+}
+
+#[test]
+fn a_refusal_is_one_object_with_every_field() {
+    let written = Written::default();
+    with_default(json_to(&written), || {
+        let clock = ManualClock::new();
+        let limiter = limiter("2/min", &clock).blocking().check_n("alice", 2);
+        assert!(limiter.is_allowed());
+    });
+    assert_eq!(written.text(), "", "nobody asks about a grant");
+
+    with_default(json_to(&written), || {
+        let clock = ManualClock::new();
+        let limiter = limiter("2/min", &clock);
+        limiter.blocking().check_n("alice", 2);
+        limiter.blocking().check("alice");
+    });
+    let lines = written.objects();
+    assert_eq!(lines.len(), 1, "{}", written.text());
+    let line = &lines[0];
+    for field in FIELDS {
+        assert!(line.get(field).is_some(), "{field} in {line}");
+    }
+    assert!(is_rfc_3339(line["timestamp"].as_str().unwrap()), "{line}");
+    assert_eq!(line["level"], "INFO");
+    assert_eq!(line["event_type"], "denied");
+    assert_eq!(line["decision"], "deny");
+    assert_eq!(line["strategy"], "token_bucket");
+    assert_eq!(line["storage_mode"], "memory");
+    assert_eq!(line["policy"], "per-user");
+    assert!(line["latency_ms"].is_number());
+    assert_eq!(line["retry_after_ms"], 30_000);
+    assert_eq!(line["remaining"], 0);
+    assert_eq!(line["key_hash"], sha256("pepperalice"));
+    assert_eq!(line["trace_id"], Value::Null);
+}
+
+#[test]
+fn a_storm_of_refusals_is_one_line_at_once_and_then_one_a_second_with_a_count() {
+    let written = Written::default();
+    with_default(json_to(&written), || {
+        let clock = ManualClock::new();
+        let limiter = limiter("1/h window", &clock);
+        limiter.blocking().check("a");
+        let storm = |count: u32| {
+            for _ in 0..count {
+                limiter.blocking().check("a");
+            }
+        };
+        storm(100);
+        assert_eq!(written.of("denied").len(), 1);
+        clock.advance(Duration::from_millis(999));
+        storm(50);
+        assert_eq!(written.of("denied").len(), 1);
+        clock.advance(Duration::from_millis(1));
+        // However it is asked.
+        let joint = check_all_blocking(&[limiter.ask("a")]);
+        assert!(!joint.is_allowed());
+        storm(10);
+    });
+    let counts: Vec<_> = written
+        .of("denied")
+        .iter()
+        .map(|line| line["held_back"].as_u64().unwrap())
+        .collect();
+    assert_eq!(counts, [0, 149]);
+    assert_eq!(written.of("denied")[0]["strategy"], "fixed_window");
+}
+
+#[test]
+fn a_bad_key_is_a_warning_without_a_hash_whoever_asks() {
+    let written = Written::default();
+    with_default(json_to(&written), || {
+        let clock = ManualClock::new();
+        limiter("1/s", &clock).blocking().check("");
+        let other = limiter("1/s", &clock);
+        let joint = check_all_blocking(&[other.ask("fine"), other.ask("")]);
+        assert!(!joint.is_allowed());
+    });
+    let lines = written.of("bad_key");
+    assert_eq!(lines.len(), 2, "one for each limiter: {}", written.text());
+    for line in &lines {
+        assert_eq!(line["level"], "WARN");
+        assert_eq!(line["decision"], "deny");
+        assert_eq!(line["key_hash"], Value::Null);
+    }
+}
+
+#[test]
+fn a_line_says_which_trace_it_belongs_to() {
+    let written = Written::default();
+    with_default(json_to(&written), || {
+        let clock = ManualClock::new();
+        let limiter = limiter("1/s", &clock);
+        limiter.blocking().check("a");
+        let span = tracing::info_span!(
+            "request",
+            trace_id = "4bf92f",
+            span_id = tracing::field::Empty
+        );
+        span.record("span_id", "00f067");
+        let inner = span.in_scope(|| tracing::info_span!("handler"));
+        inner.in_scope(|| limiter.blocking().check("a"));
+    });
+    let line = &written.objects()[0];
+    assert_eq!(line["trace_id"], "4bf92f");
+    assert_eq!(line["span_id"], "00f067");
+}
+
+#[test]
+fn lines_of_others_are_objects_too_and_cannot_break_out() {
+    let written = Written::default();
+    with_default(json_to(&written), || {
+        tracing::info!(
+            text = "a \"quote\"\nand a line",
+            level = "mine",
+            number = -1,
+            "hello\n{{}}"
+        );
+        tracing::debug!("not told");
+    });
+    let lines = written.objects();
+    assert_eq!(lines.len(), 1);
+    assert_eq!(lines[0]["text"], "a \"quote\"\nand a line");
+    assert_eq!(lines[0]["level"], "INFO");
+    assert_eq!(lines[0]["number"], -1);
+    assert_eq!(lines[0]["message"], "hello\n{}");
+}
+
+struct Broken;
+
+impl io::Write for Broken {
+    fn write(&mut self, _bytes: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl MakeWriter<'_> for Broken {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        Self
+    }
+}
+
+#[test]
+fn a_writer_that_fails_changes_no_decision() {
+    let decide = || {
+        let clock = ManualClock::new();
+        let limiter = limiter("2/min", &clock);
+        let limiter = limiter.blocking();
+        [
+            limiter.check("a"),
+            limiter.check("a"),
+            limiter.check("a"),
+            limiter.check(""),
+        ]
+    };
+    let broken = tracing_subscriber::registry().with(json_logs_to(Broken));
+    assert_eq!(with_default(broken, decide), decide());
+}
