@@ -1,5 +1,6 @@
 //! What the layer adds to a request, beside `tower_governor` in the same run:
-//! `cargo bench -p balde --bench layer` (`-- --quick` for a glance).
+//! `cargo bench -p balde --bench layer` (`-- --quick` for a glance,
+//! `-- --only NAME` for a profiler).
 //!
 //! The service answers at once, so what is measured is the layer: who is asking, the decision, the
 //! fields of the answer. Requests are made beforehand; each subject gets the same ones in turn.
@@ -53,8 +54,12 @@ mod with_layer {
 
     use crate::report::{self, median};
 
-    /// Never reached, so that every request is let in: the dear case for the fields.
-    const LIMIT: &str = "1000/s burst 1000000000";
+    /// Never reached, so that every request is let in; and no bucket is full again by the next.
+    const LIMIT: &str = "100/s burst 9000";
+
+    /// Every bucket is full again by the next request, as those of modest callers are: the store has
+    /// mostly forgotten them by then.
+    const REFILLED: &str = "1000000/s burst 500";
     const CALLERS: u32 = 1_000;
 
     pub(crate) fn main() {
@@ -66,9 +71,13 @@ mod with_layer {
         let bare = HeaderOptions::default()
             .without_x_fields()
             .without_ietf_fields();
+        let vast = RateLimiter::builder()
+            .name("vast")
+            .limit("1000/s burst 1000000000");
+        let vast = vast.build().expect("the limit is good");
         let governor = || {
             let mut config = GovernorConfigBuilder::default();
-            config.per_nanosecond(1_000_000).burst_size(1_000_000_000);
+            config.per_nanosecond(10_000_000).burst_size(9_000);
             config
         };
 
@@ -95,6 +104,16 @@ mod with_layer {
                 .layer(service_fn(answer)),
             ),
             subject(
+                "balde, modest callers",
+                RateLimitLayer::new(
+                    RateLimiter::builder()
+                        .limit(REFILLED)
+                        .build()
+                        .expect("the limit is good"),
+                )
+                .layer(service_fn(answer)),
+            ),
+            subject(
                 "balde, settled by outcome",
                 RateLimitLayer::new(Rule::per_caller(build("four")).price(|_, taken| taken))
                     .layer(service_fn(answer)),
@@ -102,7 +121,7 @@ mod with_layer {
             subject(
                 "balde, two limits",
                 RateLimitLayer::new(build("five"))
-                    .and(Rule::shared(build("six")))
+                    .and(Rule::shared(vast.clone()))
                     .layer(service_fn(answer)),
             ),
             subject(
@@ -118,6 +137,20 @@ mod with_layer {
                 .layer(service_fn(answer)),
             ),
         ];
+
+        // For a profiler: one of them, and nothing else.
+        let mut args = std::env::args().skip_while(|arg| arg != "--only");
+        if let Some(only) = args.nth(1) {
+            let subject = subjects.iter_mut().find(|subject| subject.name == only);
+            let subject = subject.expect("one of the names in the table");
+            for _ in 0..rounds {
+                println!(
+                    "{:.0} ns",
+                    (subject.run)((0..requests).map(request).collect())
+                );
+            }
+            return;
+        }
 
         let mut samples = vec![Vec::new(); subjects.len()];
         for _ in 0..rounds {
@@ -152,7 +185,7 @@ mod with_layer {
         }
         let text = format!(
             "One thread, {CALLERS} callers told apart by address, median of {rounds} rounds of \
-             {requests} requests. balde writes eight fields where tower_governor writes three.\n\n\
+             {requests} requests. balde writes five fields where tower_governor writes two.\n\n\
              {table}"
         );
         println!("{text}");

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ::http::HeaderValue;
+
 /// The largest integer of a structured field. Larger numbers are written as this one.
 pub const INTEGER_MAX: u64 = 999_999_999_999_999;
 
@@ -46,6 +48,53 @@ pub(super) fn push_integer(text: &mut Vec<u8>, number: u64) {
     text.extend_from_slice(&digits[at..]);
 }
 
+/// `number` as a value of its own. Small ones, which most are, cost no allocation.
+pub(super) fn integer(number: u64) -> HeaderValue {
+    match usize::try_from(number) {
+        Ok(small @ 0..SMALL_COUNT) => {
+            let end = (small + 1) * SMALL_DIGITS;
+            let digits = match small {
+                0..10 => 1,
+                10..100 => 2,
+                100..1_000 => 3,
+                _ => SMALL_DIGITS,
+            };
+            HeaderValue::from_static(&SMALL[end - digits..end])
+        }
+        _ => HeaderValue::from(number.min(INTEGER_MAX)),
+    }
+}
+
+const SMALL_COUNT: usize = 10_000;
+const SMALL_DIGITS: usize = 4;
+
+/// The numbers below ten thousand, one after another, with leading zeros.
+static SMALL: &str = {
+    static BYTES: [u8; SMALL_COUNT * SMALL_DIGITS] = small();
+    match str::from_utf8(&BYTES) {
+        Ok(text) => text,
+        Err(_) => panic!("digits are text"),
+    }
+};
+
+const fn small() -> [u8; SMALL_COUNT * SMALL_DIGITS] {
+    let mut all = [b'0'; SMALL_COUNT * SMALL_DIGITS];
+    let mut at = SMALL_DIGITS;
+    while at < all.len() {
+        // One more than the number before it: nines become zeros, and the digit before them rises.
+        let mut digit = SMALL_DIGITS;
+        let mut carry = 1;
+        while digit > 0 {
+            digit -= 1;
+            let raised = all[at - SMALL_DIGITS + digit] + carry;
+            carry = if raised > b'9' { 1 } else { 0 };
+            all[at + digit] = if raised > b'9' { b'0' } else { raised };
+        }
+        at += SMALL_DIGITS;
+    }
+    all
+}
+
 /// Whole seconds, rounded up.
 pub(super) fn seconds_up(us: u64) -> u64 {
     us.div_ceil(MICROS)
@@ -66,6 +115,14 @@ fn hex(digit: u8) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_is_the_same_with_and_without_an_allocation() {
+        for number in (0..12_000).chain([INTEGER_MAX]) {
+            assert_eq!(integer(number), number.to_string());
+        }
+        assert_eq!(integer(u64::MAX), INTEGER_MAX.to_string());
+    }
 
     #[test]
     fn numbers_are_written_digit_by_digit_and_never_too_large() {

@@ -6,7 +6,7 @@ use ::http::header::RETRY_AFTER;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use balde_core::{Command, Limit, Strategy, Wait};
 
-use super::field::{INTEGER_MAX, micros, push_integer, quoted, seconds_up};
+use super::field::{integer, micros, push_integer, quoted, seconds_up};
 use crate::decision::Decision;
 
 const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -79,6 +79,12 @@ impl HeaderOptions {
     pub const fn without_ietf_fields(mut self) -> Self {
         self.has_ietf = false;
         self
+    }
+
+    /// Whether only refusals are told anything.
+    #[cfg(feature = "tower")]
+    pub(crate) const fn are_none(&self) -> bool {
+        !self.has_x && !self.has_ietf
     }
 
     /// Writes what these decisions, each with its limit's name, say. Fields that are there already
@@ -175,6 +181,12 @@ impl HeaderWriter {
         headers.insert(X_LIMIT, capacity);
         headers.insert(X_REMAINING, integer(decision.remaining()));
         headers.insert(X_RESET, integer(reset));
+    }
+
+    /// Whether what is written depends on the time of day.
+    #[cfg(feature = "tower")]
+    pub(crate) fn needs_time(&self) -> bool {
+        self.options.has_x && self.options.reset == Reset::UnixTime
     }
 
     fn write_ietf(&self, headers: &mut HeaderMap, decisions: &[Decision]) {
@@ -305,10 +317,6 @@ fn unique(name: &str, taken: &[Ready]) -> Vec<u8> {
         (!is_taken(&text)).then_some(text)
     });
     numbered.unwrap_or(text)
-}
-
-fn integer(number: u64) -> HeaderValue {
-    HeaderValue::from(number.min(INTEGER_MAX))
 }
 
 fn value(text: &[u8]) -> HeaderValue {

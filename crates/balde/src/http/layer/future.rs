@@ -34,7 +34,7 @@ pin_project! {
     #[project = StageProjected]
     enum Stage<S, F, A, R> {
         // The store is asked.
-        Deciding { deciding: Deciding, service: S, request: Option<Request<A>> },
+        Deciding { deciding: Box<(Deciding, S, Option<Request<A>>)> },
         // The service works.
         Calling { in_flight: Option<InFlight>, #[pin] call: F },
         // The answer is there, and its price is not booked yet.
@@ -72,12 +72,9 @@ where
     }
 
     pub(super) fn deciding(deciding: Deciding, service: S, request: Request<A>) -> Self {
-        let request = Some(request);
-        Self::at(Stage::Deciding {
-            deciding,
-            service,
-            request,
-        })
+        // Boxed, so that the future of a request that waits for no store is small.
+        let deciding = Box::new((deciding, service, Some(request)));
+        Self::at(Stage::Deciding { deciding })
     }
 
     pub(super) fn passing(call: S::Future) -> Self {
@@ -107,11 +104,8 @@ where
         let mut stage = self.project().stage;
         loop {
             let next = match stage.as_mut().project() {
-                StageProjected::Deciding {
-                    deciding,
-                    service,
-                    request,
-                } => {
+                StageProjected::Deciding { deciding } => {
+                    let (deciding, service, request) = &mut **deciding;
                     let (questions, decisions) = ready!(deciding.answer.as_mut().poll(cx));
                     let request = request.take().expect(ONCE);
                     match service::admit(&deciding.rules, questions, decisions, &request) {

@@ -1,6 +1,5 @@
 //! A request that was let in, until it is settled.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -16,27 +15,37 @@ use crate::hold::Hold;
 /// abandoned, or as panicked where that is why.
 pub(super) struct InFlight {
     rules: Arc<Rules>,
-    questions: Questions,
     decisions: Decisions,
-    /// Only where some rule has a price.
-    hold: Option<Hold>,
+    /// Only where it will be needed: most requests are done with their keys now.
+    kept: Option<Box<Kept>>,
     has_panicked: bool,
 }
 
+struct Kept {
+    questions: Questions,
+    /// Only where some rule has a price, and until it is settled.
+    hold: Option<Hold>,
+}
+
 impl InFlight {
+    #[inline]
     pub(super) fn new(rules: Arc<Rules>, questions: Questions, decisions: Decisions) -> Self {
-        let hold = rules.has_prices().then(|| {
-            let taken = questions.as_slice().iter().zip(decisions.as_slice());
-            Hold::of_taken(taken.map(|(question, decision)| {
-                let limiter = question.limiter(&rules);
-                (limiter, question.key(), question.n, decision)
-            }))
+        let is_priced = rules.is_priced;
+        let is_partial = questions.as_slice().len() < rules.list.len();
+        let kept = (is_priced || is_partial).then(|| {
+            let hold = is_priced.then(|| {
+                let taken = questions.as_slice().iter().zip(decisions.as_slice());
+                Hold::of_taken(taken.map(|(question, decision)| {
+                    let limiter = question.limiter(&rules);
+                    (limiter, question.key(), question.n, decision)
+                }))
+            });
+            Box::new(Kept { questions, hold })
         });
         Self {
             rules,
-            questions,
             decisions,
-            hold,
+            kept,
             has_panicked: false,
         }
     }
@@ -61,27 +70,22 @@ impl InFlight {
         &mut self,
         outcome: &Outcome<'_>,
     ) -> Option<impl Future<Output = Vec<Decision>> + Send + use<>> {
-        let hold = self.hold.take()?;
-        let taken = hold.taken().enumerate();
+        let kept = self.kept.as_mut()?;
+        let hold = kept.hold.take()?;
+        let taken = hold.taken().zip(kept.questions.as_slice());
         let costs: Vec<u64> = taken
-            .map(|(index, taken)| self.price(index, outcome, taken))
+            .map(|(taken, question)| self.rules.list[question.rule].priced(outcome, taken))
             .collect();
         Some(hold.settle_at(&costs))
     }
 
-    fn price(&self, index: usize, outcome: &Outcome<'_>, taken: u64) -> u64 {
-        let rule = &self.rules.list[self.questions.as_slice()[index].rule];
-        let Some(price) = &rule.price else {
-            return taken;
-        };
-        // A price that panics while a request unwinds would take the process down.
-        catch_unwind(AssertUnwindSafe(|| price(outcome, taken))).unwrap_or(taken)
-    }
-
     /// Writes how the caller stands.
+    #[inline]
     pub(super) fn write_headers(&self, headers: &mut HeaderMap, settled: Option<&[Decision]>) {
         let decisions = settled.unwrap_or_else(|| self.decisions.as_slice());
-        write_headers(&self.rules, &self.questions, decisions, headers);
+        let kept = self.kept.as_ref();
+        let questions = kept.map_or(&Questions::None, |kept| &kept.questions);
+        write_headers(&self.rules, questions, decisions, headers);
     }
 }
 
@@ -102,10 +106,16 @@ pub(super) fn write_headers(
     decisions: &[Decision],
     headers: &mut HeaderMap,
 ) {
-    if decisions.is_empty() {
+    if decisions.is_empty()
+        || rules.headers.are_none() && decisions.iter().all(Decision::is_allowed)
+    {
         return;
     }
-    let now = SystemTime::now();
+    let now = if rules.writer.needs_time() {
+        SystemTime::now()
+    } else {
+        SystemTime::UNIX_EPOCH
+    };
     if decisions.len() == rules.list.len() {
         rules.writer.write(headers, decisions, now);
         return;

@@ -75,6 +75,7 @@ impl RateLimitLayer {
             list: Vec::new(),
             identity: Identity::default(),
             writer: headers.writer([]),
+            is_priced: false,
             headers,
             without_key: WithoutKey::default(),
             format: ProblemFormat::default(),
@@ -146,9 +147,7 @@ impl<S> Layer<S> for RateLimitLayer {
 
     fn layer(&self, inner: S) -> RateLimit<S> {
         let mut rules = self.rules.clone();
-        let limits = rules.list.iter();
-        let limits = limits.map(|rule| (rule.limiter.name(), rule.limiter.limit()));
-        rules.writer = rules.headers.writer(limits);
+        rules.make_ready();
         RateLimit::new(inner, Arc::new(rules))
     }
 }

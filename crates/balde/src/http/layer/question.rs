@@ -44,6 +44,7 @@ pub(super) struct Keyless {
 }
 
 impl Questions {
+    #[inline]
     pub(super) fn of(rules: &Rules, asked: &Asked<'_>) -> Result<Self, Keyless> {
         if let [rule] = &*rules.list {
             return Ok(question(rules, 0, rule, asked)?.map_or(Self::None, Self::One));
@@ -59,6 +60,7 @@ impl Questions {
         })
     }
 
+    #[inline]
     pub(super) fn as_slice(&self) -> &[Question] {
         match self {
             Self::None => &[],
@@ -68,6 +70,7 @@ impl Questions {
     }
 
     /// Without waiting: all buckets are in this process.
+    #[inline]
     pub(super) fn ask_now(&self, rules: &Rules) -> Decisions {
         match self {
             Self::None => Decisions::None,
@@ -96,6 +99,7 @@ impl Question {
         &rules.list[self.rule].limiter
     }
 
+    #[inline]
     pub(super) fn key(&self) -> &[u8] {
         match &self.key {
             Key::Fixed(key) => key,
@@ -105,6 +109,7 @@ impl Question {
     }
 }
 
+#[inline]
 fn question(
     rules: &Rules,
     index: usize,
@@ -149,6 +154,7 @@ pub(super) enum Decisions {
 }
 
 impl Decisions {
+    #[inline]
     pub(super) fn as_slice(&self) -> &[Decision] {
         match self {
             Self::None => &[],
@@ -158,6 +164,7 @@ impl Decisions {
     }
 
     /// Which question was refused, where one was.
+    #[inline]
     pub(super) fn refused(&self) -> Option<usize> {
         match self {
             Self::None => None,

@@ -1,6 +1,7 @@
 //! One limit of a layer: whose bucket, how many tokens, at what price.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::asked::Asked;
@@ -114,6 +115,16 @@ impl Rule {
     ) -> Self {
         self.price = Some(Arc::new(price));
         self
+    }
+}
+
+impl Rule {
+    pub(super) fn priced(&self, outcome: &Outcome<'_>, taken: u64) -> u64 {
+        let Some(price) = &self.price else {
+            return taken;
+        };
+        // A price that panics while a request unwinds would take the process down.
+        catch_unwind(AssertUnwindSafe(|| price(outcome, taken))).unwrap_or(taken)
     }
 }
 

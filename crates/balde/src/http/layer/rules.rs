@@ -38,6 +38,8 @@ pub(super) struct Rules {
     pub(super) headers: HeaderOptions,
     /// The same, made ready for all rules together.
     pub(super) writer: HeaderWriter,
+    /// Whether some rule has a price.
+    pub(super) is_priced: bool,
     pub(super) without_key: WithoutKey,
     pub(super) format: ProblemFormat,
     pub(super) exempt: Option<Exempt>,
@@ -53,8 +55,12 @@ impl Rules {
         self.list.iter().all(is_here)
     }
 
-    pub(super) fn has_prices(&self) -> bool {
-        self.list.iter().any(|rule| rule.price.is_some())
+    /// Works out what is the same for every request.
+    pub(super) fn make_ready(&mut self) {
+        let limits = self.list.iter();
+        let limits = limits.map(|rule| (rule.limiter.name(), rule.limiter.limit()));
+        self.writer = self.headers.writer(limits);
+        self.is_priced = self.list.iter().any(|rule| rule.price.is_some());
     }
 }
 
