@@ -55,7 +55,7 @@ mod with_layer {
     use crate::report::{self, median};
 
     /// Never reached, so that every request is let in; and no bucket is full again by the next.
-    const LIMIT: &str = "100/s burst 9000";
+    const LIMIT: &str = "100/s burst 3900";
 
     /// Every bucket is full again by the next request, as those of modest callers are: the store has
     /// mostly forgotten them by then.
@@ -77,7 +77,7 @@ mod with_layer {
         let vast = vast.build().expect("the limit is good");
         let governor = || {
             let mut config = GovernorConfigBuilder::default();
-            config.per_nanosecond(10_000_000).burst_size(9_000);
+            config.per_nanosecond(10_000_000).burst_size(3_900);
             config
         };
 

@@ -65,10 +65,10 @@ pub(super) fn integer(number: u64) -> HeaderValue {
     }
 }
 
-const SMALL_COUNT: usize = 10_000;
+const SMALL_COUNT: usize = 4_000;
 const SMALL_DIGITS: usize = 4;
 
-/// The numbers below ten thousand, one after another, with leading zeros.
+/// The numbers below four thousand, one after another, with leading zeros.
 static SMALL: &str = {
     static BYTES: [u8; SMALL_COUNT * SMALL_DIGITS] = small();
     match str::from_utf8(&BYTES) {

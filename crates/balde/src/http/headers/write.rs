@@ -83,7 +83,7 @@ impl HeaderOptions {
 
     /// Whether only refusals are told anything.
     #[cfg(feature = "tower")]
-    pub(crate) const fn are_none(&self) -> bool {
+    pub(crate) const fn are_none(self) -> bool {
         !self.has_x && !self.has_ietf
     }
 
