@@ -117,27 +117,41 @@ impl<'a> Faults<'a> {
         }
     }
 
+    /// Whether no more will be told.
+    pub(super) fn is_full(&self) -> bool {
+        self.found.len() >= FAULTS_MAX
+    }
+
     pub(super) fn text(&self) -> &'a str {
         self.text
     }
 
     /// At a place in the file, or of the file as a whole.
     pub(super) fn at(&mut self, span: Option<Range<usize>>, message: impl Into<String>) {
+        // Showing a line costs the whole file.
+        if self.is_full() {
+            return;
+        }
         let message = message.into();
         let Some(span) = span.and_then(|span| self.within(span)) else {
             return self.whole_file(message);
         };
         let before = &self.text[..span.start];
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let end = self.text[span.start..].find('\n');
+        let end = end.map_or(self.text.len(), |newline| span.start + newline);
+        let line = before.matches('\n').count() + 1;
         let place = Place::File {
             name: self.name.clone(),
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
+            line,
+            column: before[start..].chars().count() + 1,
         };
-        let marked = AnnotationKind::Primary.span(span);
-        let snippet = Snippet::source(&*self.masked)
+        // Only the line where it begins: the whole file would be searched for it every time.
+        let marked = span.start - start..span.end.min(end) - start;
+        let snippet = Snippet::source(&self.masked[start..end])
+            .line_start(line)
             .path(&*self.name)
-            .annotation(marked);
+            .annotation(AnnotationKind::Primary.span(marked));
         let report = [Level::ERROR.primary_title(&*message).element(snippet)];
         let shown = Renderer::plain().render(&report);
         self.push(place, message, shown);
@@ -179,7 +193,7 @@ impl<'a> Faults<'a> {
             message,
             shown,
         };
-        if self.found.len() < FAULTS_MAX && !self.found.contains(&fault) {
+        if !self.is_full() && !self.found.contains(&fault) {
             self.found.push(fault);
         }
     }

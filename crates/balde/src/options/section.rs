@@ -194,6 +194,9 @@ impl<'a> Section<'a> {
     /// Refuses every key that nobody asked for.
     pub(super) fn finish(self, faults: &mut Faults<'_>) {
         for (key, _) in self.table {
+            if faults.is_full() {
+                return;
+            }
             let name = &**key.get_ref();
             if self.known.contains(&name) || self.hidden.contains(&name) {
                 continue;

@@ -222,6 +222,14 @@ fn broken_files_are_told_by_line_and_column() {
 }
 
 #[test]
+fn of_a_hundred_thousand_mistakes_a_hundred_are_told() {
+    let unknown: Vec<String> = (0..100_000).map(|n| format!("k{n} = 1\n")).collect();
+    assert_eq!(lines(&unknown.concat(), &[]).len(), 100);
+    let broken = "=\n".repeat(100_000);
+    assert_eq!(lines(&broken, &[]).len(), 100);
+}
+
+#[test]
 fn a_file_is_read_from_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("limits.toml");
