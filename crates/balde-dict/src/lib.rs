@@ -1,1 +1,3 @@
 //! The Pix DICT: its policies as data, its operations and messages, a client and a simulator.
+
+pub mod wire;
