@@ -1,3 +1,4 @@
 //! The Pix DICT: its policies as data, its operations and messages, a client and a simulator.
 
+pub mod directory;
 pub mod wire;
