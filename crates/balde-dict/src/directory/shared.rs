@@ -149,7 +149,13 @@ impl Shared {
         }
     }
 
-    /// A text under a name that is nobody's record, for as long as that.
+    /// A text that is no record.
+    pub(crate) async fn text(&self, name: &str) -> Result<Option<String>, WorldError> {
+        let text = self.connection.clone().get(self.key(name)).await;
+        text.map_err(|error| away(&error))
+    }
+
+    /// Keeps a text that is no record, for so long.
     pub(crate) async fn keep_for(
         &self,
         name: &str,
@@ -159,6 +165,26 @@ impl Shared {
         let key = self.key(name);
         let kept = self.connection.clone().set_ex(key, text, seconds).await;
         kept.map_err(|error| away(&error))
+    }
+
+    /// Whether this is the first time that a name is taken, within so many seconds.
+    pub(crate) async fn take_once(&self, name: &str, seconds: u64) -> Result<bool, WorldError> {
+        let taken: Option<String> = redis::cmd("SET")
+            .arg(self.key(name))
+            .arg(1)
+            .arg("NX")
+            .arg("EX")
+            .arg(seconds)
+            .query_async(&mut self.connection.clone())
+            .await
+            .map_err(|error| away(&error))?;
+        Ok(taken.is_some())
+    }
+
+    /// Forgets a text that is no record.
+    pub(crate) async fn forget(&self, name: &str) -> Result<(), WorldError> {
+        let forgotten = self.connection.clone().del(self.key(name)).await;
+        forgotten.map_err(|error| away(&error))
     }
 
     fn key(&self, name: &str) -> String {
