@@ -31,6 +31,7 @@ pub use lists::{LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX};
 pub(crate) use lists::{ListFilter, Side};
 pub(crate) use refunds::RefundStep;
 pub use seed::{SEED_LINES_MAX, SeedError};
+pub(crate) use shared::Shared as SharedTexts;
 pub(crate) use transactions::Transaction;
 pub use world::{EVENTS_MAX, WorldError};
 
@@ -89,8 +90,12 @@ impl Directory {
         })
     }
 
-    pub(crate) fn world(&self) -> &World {
-        &self.world
+    /// Where texts beside the records are kept, if others share them.
+    pub(crate) fn shared_texts(&self) -> Option<SharedTexts> {
+        match &self.world {
+            World::Here(_) => None,
+            World::Shared(shared) => Some(shared.clone()),
+        }
     }
 }
 
