@@ -28,6 +28,8 @@
 //! | [`State`] | what a store keeps for a bucket: two integers |
 //! | [`Standing`] | a bucket as of one moment, refilled |
 //! | [`Decision`] | the answer: allowed or not, levels, waits, the state to keep |
+//! | [`policy::Policy`] | a limit with a name, a scope, a match rule and a price list |
+//! | [`profile::Profile`] | a set of policies, as data |
 #![no_std]
 #![deny(clippy::float_arithmetic)]
 
@@ -38,6 +40,8 @@ mod change;
 mod command;
 mod decision;
 mod limit;
+pub mod policy;
+pub mod profile;
 mod text;
 
 pub use bucket::{Standing, State};

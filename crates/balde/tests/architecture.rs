@@ -70,9 +70,37 @@ fn the_arrows_between_crates_are_as_drawn() {
 }
 
 #[test]
-fn the_core_depends_on_nothing() {
+fn the_core_depends_on_nothing_and_with_profiles_on_a_parser_alone() {
     let core = &packages()["balde-core"];
-    assert_eq!(dependencies(core), BTreeSet::new());
+    let all = core["dependencies"].as_array().expect("dependencies");
+    let built_in = all.iter().filter(|dependency| dependency["kind"] != "dev");
+    let (optional, always): (Vec<_>, Vec<_>) =
+        built_in.partition(|dependency| dependency["optional"] == true);
+    assert_eq!(always, Vec::<&Value>::new());
+
+    // Without its default features toml is no_std, too, and reads texts without serde.
+    let [parser] = optional.as_slice() else {
+        panic!("one optional dependency, the parser of profiles");
+    };
+    assert_eq!(parser["name"], "toml");
+    assert_eq!(parser["uses_default_features"], false);
+    assert_eq!(parser["features"], serde_json::json!(["parse"]));
+    let features = serde_json::json!({ "profile": ["dep:toml"] });
+    assert_eq!(core["features"], features, "no feature is on by default");
+}
+
+#[test]
+fn only_the_parser_of_profiles_knows_toml() {
+    let source = workspace().join("crates/balde-core/src");
+    for file in rust_files(&source) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let is_parser = file.components().any(|part| part.as_os_str() == "parse");
+        assert!(
+            is_parser || !text.contains("toml::"),
+            "{} knows toml",
+            file.display()
+        );
+    }
 }
 
 #[test]

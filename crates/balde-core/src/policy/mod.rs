@@ -1,0 +1,212 @@
+//! A limit with a name: whom it counts, which requests, what each outcome costs.
+
+mod key;
+mod part;
+mod price;
+mod request;
+mod rule;
+mod shape;
+mod template;
+mod variant;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+pub use key::{KeyError, write_key_part};
+pub use part::{Part, Scope};
+pub use price::{COST_MAX, PriceList};
+pub use request::{Headers, Request, percent_decoded, query_pairs};
+pub use rule::{Condition, FlagRule, Flags, Rule};
+pub use shape::{NamedShape, Shape, ShapeError};
+pub use template::{Template, TemplateError};
+pub use variant::{ByVariant, Credit, VariantRule, VariantSource};
+
+use crate::{Command, Limit};
+
+/// The level that a bucket needs for a request to be admitted, unless a policy says otherwise.
+pub const ADMISSION_DEFAULT: u64 = 1;
+
+/// A limit with a name, a scope, a match rule and a price list.
+///
+/// ```
+/// use balde_core::policy::{Part, Policy, PriceList, Scope};
+/// use balde_core::Command;
+///
+/// let prices = PriceList::new(0).with_status(200, 1).with_status(404, 20);
+/// let policy = Policy::new("lookups", "2/min burst 100".parse()?)
+///     .with_scope(Scope::new("per-payer", [Part::header("PI-PayerId")]))
+///     .with_prices(prices);
+///
+/// // One token was taken when the request came in; the outcome settles the rest.
+/// assert_eq!(policy.settlement(404), Some(Command::Charge { n: 19 }));
+/// assert_eq!(policy.settlement(200), None);
+/// assert_eq!(policy.settlement(500), Some(Command::Credit { n: 1 }));
+/// # Ok::<(), balde_core::ParseLimitError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    name: Box<str>,
+    scope: Scope,
+    rules: Vec<Rule>,
+    limits: ByVariant<Limit>,
+    admission: u64,
+    prices: PriceList,
+    credits: Vec<Credit>,
+    on_failure: FailurePolicy,
+}
+
+impl Policy {
+    /// A policy that counts every request in one bucket, one token each.
+    pub fn new(name: impl Into<Box<str>>, limit: Limit) -> Self {
+        Self {
+            name: name.into(),
+            scope: Scope::everyone(),
+            rules: Vec::new(),
+            limits: ByVariant::One(limit),
+            admission: ADMISSION_DEFAULT,
+            prices: PriceList::new(1),
+            credits: Vec::new(),
+            on_failure: FailurePolicy::Deny,
+        }
+    }
+
+    /// The same policy with a limit for each variant.
+    pub fn with_limits(self, limits: ByVariant<Limit>) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// The same policy with buckets by this scope.
+    pub fn with_scope(self, scope: Scope) -> Self {
+        Self { scope, ..self }
+    }
+
+    /// The same policy for requests that one of these rules and those before matches.
+    pub fn with_rule(mut self, rule: Rule) -> Self {
+        self.rules.push(rule);
+        self
+    }
+
+    /// The same policy with another level at which a bucket admits a request.
+    pub fn with_admission(self, admission: u64) -> Self {
+        Self { admission, ..self }
+    }
+
+    /// The same policy with these prices.
+    pub fn with_prices(self, prices: PriceList) -> Self {
+        Self { prices, ..self }
+    }
+
+    /// The same policy with one more event that gives tokens back.
+    pub fn with_credit(mut self, credit: Credit) -> Self {
+        self.credits.push(credit);
+        self
+    }
+
+    /// The same policy with another answer while its store is away.
+    pub fn with_on_failure(self, on_failure: FailurePolicy) -> Self {
+        Self { on_failure, ..self }
+    }
+
+    /// What it is called, in logs and metrics too.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whose requests share a bucket.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// The requests it counts: those that one of these matches. Without any, all.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// The rule that a request matches, or nothing when the policy does not count it. A policy
+    /// without rules counts everything, by [`Rule::any`].
+    pub fn matching_rule<'p>(&'p self, request: &Request<'_>) -> Option<&'p Rule> {
+        if self.rules.is_empty() {
+            return Some(Rule::any());
+        }
+        self.rules.iter().find(|rule| rule.matches(request))
+    }
+
+    /// Its limits, one for each variant.
+    pub fn limits(&self) -> &ByVariant<Limit> {
+        &self.limits
+    }
+
+    /// The limit for a variant's value, as `A` or `PF`. A policy with a single limit has it for
+    /// every value, one with variants has none for a value it does not list.
+    pub fn limit(&self, value: Option<&str>) -> Option<&Limit> {
+        self.limits.get(value)
+    }
+
+    /// The level a bucket needs for a request to be admitted, and what is taken then. Zero admits
+    /// always.
+    pub fn admission(&self) -> u64 {
+        self.admission
+    }
+
+    /// What each outcome costs in all.
+    pub fn prices(&self) -> &PriceList {
+        &self.prices
+    }
+
+    /// What a response with this status costs in all.
+    pub fn cost(&self, status: u16) -> u64 {
+        self.prices.cost(status)
+    }
+
+    /// What is left to do when a request that was admitted, and so has paid
+    /// [`admission`](Policy::admission), was answered with this status.
+    pub fn settlement(&self, status: u16) -> Option<Command> {
+        settle(self.admission, self.cost(status))
+    }
+
+    /// [`settlement`](Policy::settlement) of a request that was never answered.
+    pub fn settlement_unanswered(&self) -> Option<Command> {
+        settle(self.admission, self.prices.unanswered())
+    }
+
+    /// The events that give tokens back.
+    pub fn credits(&self) -> &[Credit] {
+        &self.credits
+    }
+
+    /// The tokens that an event gives back to a bucket of this variant. None for an event, or a
+    /// variant, that it does not list.
+    pub fn credit(&self, event: &str, value: Option<&str>) -> u64 {
+        let named = self.credits.iter().find(|credit| credit.event() == event);
+        let tokens = named.and_then(|credit| credit.tokens().get(value));
+        tokens.copied().unwrap_or(0)
+    }
+
+    /// What happens while its store is away.
+    pub fn on_failure(&self) -> FailurePolicy {
+        self.on_failure
+    }
+}
+
+fn settle(paid: u64, cost: u64) -> Option<Command> {
+    match cost.checked_sub(paid) {
+        Some(0) => None,
+        Some(n) => Some(Command::Charge { n }),
+        None => Some(Command::Credit { n: paid - cost }),
+    }
+}
+
+/// What happens while the store that keeps a policy's buckets is away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// Refuse.
+    #[default]
+    Deny,
+    /// Let pass, uncounted.
+    Allow,
+    /// Decide by buckets of this process alone, with so many hundredths of the limit.
+    Local {
+        /// 1 to 100.
+        percent: u8,
+    },
+}

@@ -1,0 +1,122 @@
+//! What a policy sees of a request: text as it was received, decoded only to look at it.
+
+use alloc::borrow::Cow;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// The most query parameters that are looked at.
+const QUERY_PAIRS_MAX: usize = 256;
+
+/// Where headers are found. A header that is no text counts as absent.
+pub trait Headers {
+    /// The first value of a header; names are compared without regard to case.
+    fn value_of(&self, name: &str) -> Option<&str>;
+}
+
+impl Headers for &[(&str, &str)] {
+    fn value_of(&self, name: &str) -> Option<&str> {
+        let is_called = |(other, _): &&(&str, &str)| other.eq_ignore_ascii_case(name);
+        self.iter().find(is_called).map(|(_, value)| *value)
+    }
+}
+
+/// A request, as far as policies look at it.
+#[derive(Clone, Copy)]
+pub struct Request<'r> {
+    /// As sent, in upper case.
+    pub method: &'r str,
+    /// The raw path, without the profile's base path; still percent-encoded.
+    pub path: &'r str,
+    /// The raw query, without its question mark.
+    pub query: &'r str,
+    /// The headers.
+    pub headers: &'r dyn Headers,
+    /// Who is asking, where the protocol's adapter knows.
+    pub participant: Option<&'r str>,
+    /// For which user, where the protocol's adapter knows.
+    pub user: Option<&'r str>,
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Paths, queries and headers carry keys of persons, which do not belong into logs.
+        f.debug_struct("Request")
+            .field("method", &self.method)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'r> Request<'r> {
+    /// A request of which only the method, the path and the query are known yet.
+    pub fn new(method: &'r str, path: &'r str, query: &'r str) -> Self {
+        const NONE: &&[(&str, &str)] = &[].as_slice();
+        Self {
+            method,
+            path,
+            query,
+            headers: NONE,
+            participant: None,
+            user: None,
+        }
+    }
+
+    /// The first value of a query parameter, decoded. Servers take the first, too.
+    pub fn query_first(&self, name: &str) -> Option<Cow<'r, str>> {
+        let mut pairs = query_pairs(self.query);
+        pairs
+            .find(|(other, _)| *other == name)
+            .map(|(_, value)| value)
+    }
+}
+
+/// The parameters of a raw query in their order, decoded as forms are (`+` is a space). What cannot
+/// be decoded is left as it came.
+pub fn query_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.take(QUERY_PAIRS_MAX).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (form_decoded(name), form_decoded(value))
+    })
+}
+
+fn form_decoded(text: &str) -> Cow<'_, str> {
+    if text.contains('+') {
+        let spaced = text.replace('+', " ");
+        let decoded = percent_decoded(&spaced).map(Cow::into_owned);
+        return Cow::Owned(decoded.unwrap_or(spaced));
+    }
+    percent_decoded(text).unwrap_or(Cow::Borrowed(text))
+}
+
+/// The text with its percent-encoding undone once. Nothing where an escape is broken or the result
+/// is no text.
+pub fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('%') {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        if *first == b'%' {
+            let [high, low, after @ ..] = after else {
+                return None;
+            };
+            bytes.push(hex(*high)? << 4 | hex(*low)?);
+            rest = after;
+        } else {
+            bytes.push(*first);
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}

@@ -1,0 +1,262 @@
+//! What a text looks like: a CPF has eleven digits, an e-mail address has an `@`.
+//!
+//! A shape is the part of regular expressions that needs no search: characters and classes in a
+//! row, each with a count. Reading stops at the first character that does not fit, so no text makes
+//! it slow.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// The longest shape, and the most that a count may say.
+const SHAPE_BYTES_MAX: usize = 256;
+const COUNT_MAX: u16 = 1_024;
+
+/// What a text looks like.
+///
+/// Characters stand for themselves, `[0-9A-Z]` for one of a class, `[^@]` for one that is not in
+/// it, `{11}` or `{1,14}` after either for a count, `\` before a character for just that. A count
+/// that varies must be followed by something its class does not contain. `<=77` at the end
+/// bounds the whole, in bytes.
+///
+/// ```
+/// use balde_core::policy::Shape;
+///
+/// let phone = Shape::new(r"\+[1-9][0-9]{1,14}")?;
+/// assert!(phone.matches("+5511987654321"));
+/// assert!(!phone.matches("5511987654321"));
+/// # Ok::<(), balde_core::policy::ShapeError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    text: Box<str>,
+    runs: Vec<Run>,
+    bytes_max: usize,
+}
+
+/// A shape with its name in a profile, as `CPF`.
+pub type NamedShape = (Box<str>, Shape);
+
+/// Between `least` and `most` characters of a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Run {
+    class: Class,
+    least: u16,
+    most: u16,
+}
+
+/// ASCII characters as bits; all others are in or out together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Class {
+    ascii: u128,
+    has_others: bool,
+}
+
+impl Class {
+    const EMPTY: Self = Self {
+        ascii: 0,
+        has_others: false,
+    };
+
+    fn contains(self, c: char) -> bool {
+        if c.is_ascii() {
+            self.ascii & (1 << u32::from(c)) != 0
+        } else {
+            self.has_others
+        }
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        self.ascii & other.ascii != 0 || (self.has_others && other.has_others)
+    }
+}
+
+impl Shape {
+    /// Reads a shape.
+    pub fn new(text: &str) -> Result<Self, ShapeError> {
+        if text.len() > SHAPE_BYTES_MAX {
+            return Err(ShapeError::TooLong);
+        }
+        let (pattern, bytes_max) = match text.split_once("<=") {
+            Some((pattern, most)) => {
+                let most = most.parse().map_err(|_| ShapeError::Count)?;
+                (pattern, most)
+            }
+            None => (text, usize::MAX),
+        };
+        let mut runs = Vec::new();
+        let mut rest = pattern.chars().peekable();
+        while let Some(c) = rest.next() {
+            let class = match c {
+                '[' => read_class(&mut rest)?,
+                '\\' => class_of(rest.next().ok_or(ShapeError::Class)?)?,
+                ']' | '{' | '}' | '*' | '+' | '?' | '(' | ')' | '|' | '^' | '$' | '.' => {
+                    return Err(ShapeError::Unescaped { character: c });
+                }
+                _ => class_of(c)?,
+            };
+            let (least, most) = if rest.next_if_eq(&'{').is_some() {
+                read_count(&mut rest)?
+            } else {
+                (1, 1)
+            };
+            runs.push(Run { class, least, most });
+        }
+        if runs.is_empty() {
+            return Err(ShapeError::Empty);
+        }
+        for pair in runs.windows(2) {
+            if pair[0].least != pair[0].most
+                && (pair[0].class.overlaps(pair[1].class) || pair[1].least == 0)
+            {
+                return Err(ShapeError::Ambiguous);
+            }
+        }
+        Ok(Self {
+            text: text.into(),
+            runs,
+            bytes_max,
+        })
+    }
+
+    /// The shape as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether all of a text has this shape.
+    pub fn matches(&self, text: &str) -> bool {
+        if text.len() > self.bytes_max {
+            return false;
+        }
+        let mut rest = text.chars().peekable();
+        for run in &self.runs {
+            let mut count = 0;
+            while count < run.most && rest.next_if(|c| run.class.contains(*c)).is_some() {
+                count += 1;
+            }
+            if count < run.least {
+                return false;
+            }
+        }
+        rest.next().is_none()
+    }
+}
+
+type Rest<'t> = core::iter::Peekable<core::str::Chars<'t>>;
+
+fn class_of(c: char) -> Result<Class, ShapeError> {
+    if !c.is_ascii() {
+        return Err(ShapeError::Class);
+    }
+    Ok(Class {
+        ascii: 1 << u32::from(c),
+        has_others: false,
+    })
+}
+
+fn read_class(rest: &mut Rest<'_>) -> Result<Class, ShapeError> {
+    let is_negated = rest.next_if_eq(&'^').is_some();
+    let mut class = Class::EMPTY;
+    loop {
+        let from = match rest.next().ok_or(ShapeError::Class)? {
+            ']' => break,
+            '\\' => rest.next().ok_or(ShapeError::Class)?,
+            c => c,
+        };
+        let mut to = from;
+        if rest.next_if_eq(&'-').is_some() {
+            to = match rest.next().ok_or(ShapeError::Class)? {
+                ']' => return Err(ShapeError::Class),
+                '\\' => rest.next().ok_or(ShapeError::Class)?,
+                c => c,
+            };
+        }
+        if !from.is_ascii() || !to.is_ascii() || from > to {
+            return Err(ShapeError::Class);
+        }
+        for c in from..=to {
+            class.ascii |= 1 << u32::from(c);
+        }
+    }
+    if class == Class::EMPTY {
+        return Err(ShapeError::Class);
+    }
+    if is_negated {
+        class.ascii = !class.ascii;
+        class.has_others = true;
+    }
+    Ok(class)
+}
+
+fn read_count(rest: &mut Rest<'_>) -> Result<(u16, u16), ShapeError> {
+    let least = read_number(rest)?;
+    let most = if rest.next_if_eq(&',').is_some() {
+        read_number(rest)?
+    } else {
+        least
+    };
+    let is_closed = rest.next() == Some('}');
+    if !is_closed || least > most || most == 0 || most > COUNT_MAX {
+        return Err(ShapeError::Count);
+    }
+    Ok((least, most))
+}
+
+fn read_number(rest: &mut Rest<'_>) -> Result<u16, ShapeError> {
+    let mut number = None;
+    while let Some(digit) = rest.next_if(char::is_ascii_digit) {
+        let digit = u16::try_from(u32::from(digit) - u32::from('0')).unwrap_or(0);
+        let tens = number.unwrap_or(0_u16).checked_mul(10);
+        let sum = tens.and_then(|tens| tens.checked_add(digit));
+        number = Some(sum.ok_or(ShapeError::Count)?);
+    }
+    number.ok_or(ShapeError::Count)
+}
+
+/// Why a text is no shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShapeError {
+    /// There is nothing in it.
+    Empty,
+    /// It is longer than a shape may be.
+    TooLong,
+    /// A character that means something in regular expressions and nothing, or something else, here.
+    Unescaped {
+        /// The character.
+        character: char,
+    },
+    /// A class that is empty, not closed, upside down, or has characters that are not ASCII.
+    Class,
+    /// A count that is not `{n}` or `{least,most}` with at most 1,024, or a bound that is no number.
+    Count,
+    /// A count that varies is followed by something it could have taken itself.
+    Ambiguous,
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("a shape has at least one character"),
+            Self::TooLong => write!(f, "a shape has at most {SHAPE_BYTES_MAX} bytes"),
+            Self::Unescaped { character } => {
+                write!(
+                    f,
+                    "`{character}` has no meaning here; write `\\{character}` for the character"
+                )
+            }
+            Self::Class => {
+                f.write_str("a class is ASCII characters and ranges in brackets, as in `[0-9A-Z]`")
+            }
+            Self::Count => f.write_str(
+                "a count is `{11}` or `{1,14}`, at most 1024; a bound at the end is `<=77`",
+            ),
+            Self::Ambiguous => f.write_str(
+                "a count that varies must be followed by a character or class it does not contain",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ShapeError {}

@@ -1,0 +1,199 @@
+//! The words that policies use: shapes, scopes, variants.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::reader::{Fields, Reader, Value, entries, is_word};
+use crate::policy::{NamedShape, Part, Scope, Shape, VariantRule, VariantSource};
+
+/// The most shapes, scopes or variants of a profile, and values of a variant.
+const WORDS_MAX: usize = 128;
+
+/// The most parts of a scope.
+const PARTS_MAX: usize = 8;
+
+pub(super) fn shapes(reader: &mut Reader<'_>, value: Option<&Value<'_>>) -> Vec<NamedShape> {
+    let mut shapes = Vec::new();
+    for (name, _, value) in named(reader, value) {
+        let Some(text) = reader.text(value) else {
+            continue;
+        };
+        match Shape::new(text) {
+            Ok(shape) => shapes.push((name.into(), shape)),
+            Err(error) => reader.problem(value.span(), format!("{error}")),
+        }
+    }
+    shapes
+}
+
+pub(super) fn scopes(reader: &mut Reader<'_>, value: Option<&Value<'_>>) -> Vec<Scope> {
+    let mut scopes = Vec::new();
+    for (name, _, value) in named(reader, value) {
+        let items = reader.array(value);
+        if items.is_empty() || items.len() > PARTS_MAX {
+            reader.problem(value.span(), format!("a scope has 1 to {PARTS_MAX} parts"));
+            continue;
+        }
+        let parts = items.iter().filter_map(|item| part(reader, item));
+        scopes.push(Scope::new(name, parts));
+    }
+    scopes
+}
+
+pub(super) fn variants(
+    reader: &mut Reader<'_>,
+    value: Option<&Value<'_>>,
+    shapes: &[NamedShape],
+) -> Vec<VariantRule> {
+    let mut variants = Vec::new();
+    for (name, _, value) in named(reader, value) {
+        let source = if value.get_ref().is_array() {
+            let values = values(reader, value);
+            Some(VariantSource::Assigned { values })
+        } else {
+            told(reader, value, shapes)
+        };
+        if let Some(source) = source {
+            variants.push(VariantRule::new(name, source));
+        }
+    }
+    variants
+}
+
+/// A variant that the request tells: a part, with the shapes or the words it may have.
+fn told(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    shapes: &[NamedShape],
+) -> Option<VariantSource> {
+    let table = reader.table(value)?;
+    let mut fields = Fields::new(table, "a variant", value.span());
+    let looked_at = fields.required(reader, "part");
+    let looked_at = looked_at.and_then(|value| part(reader, value));
+    let shaped = fields.get("shapes");
+    let words = fields.get("values");
+    let otherwise = fields.get("otherwise");
+    fields.finish(reader);
+    match (shaped, words) {
+        (Some(shaped), None) => {
+            if let Some(otherwise) = otherwise {
+                reader.problem(otherwise.span(), "`otherwise` goes with `values`");
+            }
+            let mut known = Vec::new();
+            for (name, _, value) in named(reader, Some(shaped)) {
+                let found = shape(reader, value, shapes);
+                known.extend(found.map(|(_, shape)| (name.into(), shape)));
+            }
+            Some(VariantSource::Shaped {
+                part: looked_at?,
+                shapes: known,
+            })
+        }
+        (None, Some(words)) => {
+            let values = values(reader, words);
+            let otherwise = otherwise.and_then(|value| {
+                let word = reader.word(value)?;
+                if !values.contains(&word) {
+                    reader.problem(value.span(), "`otherwise` is one of the values");
+                }
+                Some(word)
+            });
+            Some(VariantSource::Written {
+                part: looked_at?,
+                values,
+                otherwise,
+            })
+        }
+        _ => {
+            reader.missing(
+                value.span(),
+                "a variant needs `shapes` or `values`, and not both",
+            );
+            None
+        }
+    }
+}
+
+/// A shape by its name.
+pub(super) fn shape(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    shapes: &[NamedShape],
+) -> Option<NamedShape> {
+    let name = reader.text(value)?;
+    let found = shapes.iter().find(|(other, _)| **other == *name);
+    if found.is_none() {
+        let name = name.escape_debug();
+        reader.missing(
+            value.span(),
+            format!("there is no shape `{name}` in [shapes]"),
+        );
+    }
+    found.cloned()
+}
+
+/// A part of a request.
+pub(super) fn part(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Part> {
+    let text = reader.text(value)?;
+    let part = (text.len() <= super::WORD_BYTES_MAX)
+        .then(|| Part::parse(text))
+        .flatten();
+    if part.is_none() {
+        let reason =
+            "a part is participant, user, header:NAME, query:NAME, path:NAME or const:TEXT";
+        reader.problem(value.span(), reason);
+    }
+    part
+}
+
+fn values(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Box<str>> {
+    let mut words: Vec<Box<str>> = Vec::new();
+    let items = reader.array(value);
+    if items.is_empty() || items.len() > WORDS_MAX {
+        reader.problem(
+            value.span(),
+            format!("a variant has 1 to {WORDS_MAX} values"),
+        );
+        return words;
+    }
+    for item in items {
+        if let Some(word) = reader.word(item) {
+            if words.contains(&word) || *word == *"by" {
+                reader.problem(
+                    item.span(),
+                    "the values of a variant differ, and none is `by`",
+                );
+            } else {
+                words.push(word);
+            }
+        }
+    }
+    words
+}
+
+type Entry<'v, 'i> = (&'v str, Range<usize>, &'v Value<'i>);
+
+/// The entries of a table of named things; their names checked.
+fn named<'v, 'i>(reader: &mut Reader<'_>, value: Option<&'v Value<'i>>) -> Vec<Entry<'v, 'i>> {
+    let Some(table) = value.and_then(|value| reader.table(value)) else {
+        return Vec::new();
+    };
+    let mut entries = entries(table);
+    entries.retain(|(name, span, _)| {
+        if !is_word(name) {
+            let reason = "a name is made of letters, digits, `.`, `_` and `-`, at most 256";
+            reader.problem(span.clone(), reason);
+        }
+        is_word(name)
+    });
+    if let Some((_, span, _)) = entries.get(WORDS_MAX) {
+        reader.problem(
+            span.clone(),
+            format!("there are at most {WORDS_MAX} of these"),
+        );
+        entries.truncate(WORDS_MAX);
+    }
+    entries
+}
