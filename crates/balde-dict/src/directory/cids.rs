@@ -6,8 +6,9 @@ use ring::{digest, hmac};
 
 use super::world::{Change, WorldError};
 use super::{Directory, Refusal};
+use crate::KeyType;
 use crate::wire::{
-    CidEventType, CidSetEvent, CidSetEvents, CidSetFile, Entry, KeyType, Moment, Problem,
+    CidEventType, CidSetEvent, CidSetEvents, CidSetFile, Entry, Moment, Problem,
 };
 
 /// The most files that are kept; the oldest go first.
@@ -58,6 +59,19 @@ impl Directory {
             combine(&mut verifier, &cid);
         }
         Ok(hex(&verifier))
+    }
+
+    /// A number that nobody else gets.
+    pub(crate) async fn next_number(&self) -> Result<u64, WorldError> {
+        self.world.next_number().await
+    }
+
+    /// A file, by whoever has its address.
+    pub(crate) async fn cid_file_content(
+        &self,
+        id: u64,
+    ) -> Result<Option<Arc<CidSetFile>>, WorldError> {
+        self.world.get(&file_name(id)).await
     }
 
     /// createCidSetFile. It is there at once.

@@ -12,8 +12,9 @@ use super::entries::EntryRecord;
 use super::lists::{ListFilter, Side};
 use super::world::Change;
 use super::{Directory, RECORDS_MAX, Refusal, Tries, Try, new_id};
+use crate::KeyType;
 use crate::wire::{
-    Claim, ClaimReason, ClaimSide, ClaimStatus, ClaimType, CreateClaim, Entry, KeyType, Moment,
+    Claim, ClaimReason, ClaimSide, ClaimStatus, ClaimType, CreateClaim, Entry, Moment,
     MoveClaim, Problem,
 };
 

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::cids;
 use super::world::{Change, WorldError};
 use super::{Directory, Refusal, Tries, Try, new_id};
+use crate::KeyType;
 use crate::wire::{
-    CreateEntry, DeleteEntry, Entry, EntryReason, KeyType, Moment, OwnerType, Problem, UpdateEntry,
+    CreateEntry, DeleteEntry, Entry, EntryReason, Moment, OwnerType, Problem, UpdateEntry,
 };
 
 /// The most entries of a directory.

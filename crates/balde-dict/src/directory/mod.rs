@@ -22,9 +22,10 @@ mod transactions;
 mod world;
 
 use std::fmt;
+use std::sync::Arc;
 
 pub(crate) use claims::ClaimStep;
-pub(crate) use entries::EntryRecord;
+pub use cids::CID_FILES_MAX;
 pub use entries::{ENTRIES_MAX, KEYS_PER_COMPANY_ACCOUNT, KEYS_PER_PERSON_ACCOUNT};
 pub(crate) use infractions::InfractionStep;
 pub use lists::{LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX};
@@ -88,6 +89,26 @@ impl Directory {
             world: World::Shared(Shared::new(client, name)?),
             rules,
         })
+    }
+
+    /// Changes a record that has a default, whoever else is changing it.
+    pub(crate) async fn update<T: world::Kept + Default + Clone>(
+        &self,
+        name: &str,
+        change_it: impl Fn(&mut T),
+    ) -> Result<T, Refusal> {
+        let mut tries = Tries::default();
+        loop {
+            let mut change = Change::default();
+            let found: Option<Arc<T>> = self.world.read(&mut change, name).await?;
+            let mut value = found.map_or_else(T::default, |found| (*found).clone());
+            change_it(&mut value);
+            let kept = Arc::new(value.clone());
+            self.world.put(&mut change, name.to_owned(), kept)?;
+            if tries.commit(&self.world, change).await? == Try::Done {
+                return Ok(value);
+            }
+        }
     }
 
     /// Where texts beside the records are kept, if others share them.

@@ -14,7 +14,8 @@ use serde::Deserialize;
 use super::entries::EntryRecord;
 use super::world::{Change, Committed, WorldError};
 use super::{Directory, Refusal};
-use crate::wire::{Account, Entry, KeyType, Moment, Owner, OwnerType, is_ispb, is_tax_id};
+use crate::KeyType;
+use crate::wire::{Account, Entry, Moment, Owner, OwnerType, is_ispb, is_tax_id, key_type_of};
 
 /// The most lines of a file.
 pub const SEED_LINES_MAX: usize = 1_000_000;
@@ -115,7 +116,7 @@ fn read_line(text: &str) -> Result<Entry, String> {
 
 impl Line {
     fn entry(self) -> Result<Entry, String> {
-        let key_type = KeyType::of(&self.key).ok_or("the key has the shape of no key type")?;
+        let key_type = key_type_of(&self.key).ok_or("the key has the shape of no key type")?;
         if !is_ispb(&self.participant) {
             return Err("the participant is not an ISPB of 8 characters".to_owned());
         }

@@ -6,39 +6,44 @@
 //! and the store itself converts a bucket that was written under another limit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use balde::{Ask, BuildError, Clock, Decision, Joint, Limit, OnFailure, RateLimiter, RedisStore};
-use balde::{Error as BucketError, Reason};
+use balde::{Ask, BuildError, Clock, Decision, Joint, Limit, OnFailure, RateLimiter, Reason};
+use balde::{Error as BucketError, OpId, RedisStore};
 use balde_core::Command;
-use balde_core::policy::{Headers, Policy, Request, Rule};
-use balde_core::profile::{Draw, Profile};
+use balde_core::policy::{Part, Policy};
 use parking_lot::RwLock;
 
 use super::runtime::Runtime;
+use crate::{Category, Draw, InFlight, PayerKind, Table};
 
-/// The variant whose value is assigned to participants.
-pub(crate) const CATEGORY: &str = "category";
+/// The longest that limiters remember what happened once.
+const ONCE_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// The limiters and what can be changed about them.
+/// The limiters, and what can be changed about them.
 #[derive(Debug)]
 pub(crate) struct Buckets {
-    profile: Arc<Profile>,
-    /// For each policy, in the profile's order, a limiter for each value of its variant.
-    limiters: Vec<Vec<(Option<Box<str>>, RateLimiter)>>,
-    default_category: Option<Box<str>>,
+    table: Arc<Table>,
+    /// In the order of the profile's policies.
+    policies: Vec<OfPolicy>,
+    default_category: Category,
     is_shared: bool,
-    holds_in_flight: bool,
     runtime: RwLock<Arc<Runtime>>,
 }
 
-/// A bucket that a request has drawn on and must be settled with.
-#[derive(Clone, Debug)]
-pub(crate) struct Held {
-    policy: usize,
-    value: Option<Box<str>>,
-    key: Vec<u8>,
-    /// The participant whose category chose the limiter, so that it can be chosen again.
-    assigned: bool,
+/// The limiters of one policy.
+#[derive(Debug)]
+struct OfPolicy {
+    by: By,
+    limiters: Vec<(Option<Box<str>>, RateLimiter)>,
+}
+
+/// What chooses among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Nothing,
+    Category,
+    Payer,
 }
 
 /// Whether a request may be performed.
@@ -50,216 +55,189 @@ pub(crate) enum Admission {
     Unavailable,
 }
 
-/// Which bucket refused.
+/// Which bucket refused, and how it stands.
 #[derive(Clone, Debug)]
 pub(crate) struct Refused {
-    pub(crate) policy: String,
-    pub(crate) scope: String,
+    pub(crate) policy: usize,
     pub(crate) level: i64,
     pub(crate) retry_after_us: Option<u64>,
 }
 
-/// How a bucket stands.
+/// A bucket outside of any request.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing {
-    pub(crate) policy: String,
-    pub(crate) scope: String,
-    pub(crate) value: Option<String>,
-    pub(crate) decision: Decision,
+pub(crate) struct Bucket {
+    pub(crate) policy: usize,
+    pub(crate) participant: String,
+    pub(crate) payer: Option<(String, PayerKind)>,
 }
 
 impl Buckets {
     pub(crate) fn new(
-        profile: Arc<Profile>,
-        default_category: Option<Box<str>>,
-        holds_in_flight: bool,
+        table: Arc<Table>,
+        default_category: Category,
         redis: Option<&RedisStore>,
         clock: &Clock,
     ) -> Result<Self, BuildError> {
+        let deadline = table.settings().credit_deadline;
+        let once_ttl = deadline.clamp(Duration::from_secs(1), ONCE_TTL_MAX);
         let limiter = |policy: &Policy, limit: &Limit| {
             let builder = RateLimiter::builder()
                 .name(policy.name())
                 .limit(*limit)
+                .once_ttl(once_ttl)
                 .clock(clock.clone());
             match redis {
                 Some(store) => builder.redis(store, OnFailure::Deny).build(),
                 None => builder.build(),
             }
         };
-        let mut limiters = Vec::new();
-        for policy in profile.policies() {
-            let mut of_policy = Vec::new();
+        let mut policies = Vec::new();
+        for policy in table.profile().policies() {
+            let mut limiters = Vec::new();
             for (value, limit) in policy.limits().iter() {
-                of_policy.push((value.map(Into::into), limiter(policy, limit)?));
+                limiters.push((value.map(Into::into), limiter(policy, limit)?));
             }
-            limiters.push(of_policy);
+            let by = match policy.limits().variant() {
+                None => By::Nothing,
+                Some("category") => By::Category,
+                Some(_) => By::Payer,
+            };
+            policies.push(OfPolicy { by, limiters });
         }
         Ok(Self {
-            profile,
-            limiters,
+            table,
+            policies,
             default_category,
             is_shared: redis.is_some(),
-            holds_in_flight,
             runtime: RwLock::default(),
         })
-    }
-
-    pub(crate) fn profile(&self) -> &Profile {
-        &self.profile
     }
 
     pub(crate) fn runtime(&self) -> Arc<Runtime> {
         Arc::clone(&self.runtime.read())
     }
 
-    /// A participant's category, if it has one.
-    pub(crate) fn category(&self, participant: &str) -> Option<Box<str>> {
-        category_in(&self.runtime.read(), &self.default_category, participant)
+    /// A participant's category.
+    pub(crate) fn category(&self, participant: &str) -> Category {
+        self.category_in(&self.runtime.read(), participant)
     }
 
-    /// What a request draws on.
-    pub(crate) fn held(&self, draws: &[Draw<'_>]) -> Vec<Held> {
-        let held = |draw: &Draw<'_>| Held {
-            policy: self.place(draw.policy()),
-            value: draw.value().map(Into::into),
-            key: draw.key().to_vec(),
-            assigned: draw.policy().limits().variant() == Some(CATEGORY),
-        };
-        draws.iter().map(held).collect()
-    }
-
-    /// Whether a request may be performed; if so, it is held in flight.
-    pub(crate) async fn admit(&self, participant: &str, held: &[Held]) -> Admission {
+    /// Whether a request may be performed; if so, it counts as being in flight.
+    pub(crate) async fn admit(&self, participant: &str, draws: &[Draw]) -> Admission {
+        let is_reserved = self.table.settings().in_flight == InFlight::Reserved;
         if self.is_shared {
-            let runtime = self.runtime();
-            let limiters = self.limiters_of(&runtime, participant, held);
-            if !self.holds_in_flight {
-                return self.look(held, &limiters).await;
+            let category = self.category(participant);
+            if !is_reserved {
+                return self.look(category, draws).await;
             }
-            let asks = self.asks(held, &limiters);
-            return self.told(held, &limiters, &balde::check_all(&asks).await);
+            let asks = self.asks(category, draws);
+            return self.told(draws, &balde::check_all(&asks).await);
         }
         // Held until the tokens are taken: a category must not change in between.
         let runtime = self.runtime.read();
-        let limiters = self.limiters_of(&runtime, participant, held);
-        if !self.holds_in_flight {
-            return self.look_here(held, &limiters);
+        let category = self.category_in(&runtime, participant);
+        if !is_reserved {
+            return self.look_here(category, draws);
         }
-        let asks = self.asks(held, &limiters);
-        self.told(held, &limiters, &balde::check_all_blocking(&asks))
+        let asks = self.asks(category, draws);
+        self.told(draws, &balde::check_all_blocking(&asks))
     }
 
     /// Settles what a request was admitted to by its outcome. Every request that was admitted ends
     /// here, once.
-    pub(crate) async fn settle(&self, participant: &str, held: &[Held], status: u16) {
-        for one in held {
-            let policy = &self.profile.policies()[one.policy];
-            let command = if self.holds_in_flight {
-                policy.settlement(status)
-            } else {
-                Some(Command::Charge {
-                    n: policy.cost(status),
-                })
+    pub(crate) async fn settle(&self, participant: &str, draws: &[Draw], status: u16) {
+        let is_reserved = self.table.settings().in_flight == InFlight::Reserved;
+        for draw in draws {
+            let policy = self.table.policy(draw.policy());
+            let command = match policy.cost(status) {
+                _ if is_reserved => policy.settlement(status),
+                0 => None,
+                n => Some(Command::Charge { n }),
             };
-            let Some(command) = command else { continue };
-            self.run(participant, one, command).await;
-        }
-    }
-
-    /// Charges what a refusal costs, where the profile says that it does.
-    pub(crate) async fn charge_refusal(&self, participant: &str, held: &[Held]) {
-        for one in held {
-            let n = self.profile.policies()[one.policy].cost(429);
-            if n > 0 {
-                self.run(participant, one, Command::Charge { n }).await;
+            if let Some(command) = command {
+                self.run(participant, draw, command).await;
             }
         }
     }
 
-    /// What an event gives back to a bucket, and how the bucket then stands.
+    /// Charges what a refusal costs, where the profile says that it does.
+    pub(crate) async fn charge_refusal(&self, participant: &str, draws: &[Draw]) {
+        let n = self.table.settings().cost_of_429;
+        if n == 0 {
+            return;
+        }
+        for draw in draws {
+            self.run(participant, draw, Command::Charge { n }).await;
+        }
+    }
+
+    /// Gives a bucket back what a payment order is worth to it; nothing, where that is nothing.
+    /// Where an order counts once, its name makes sure of it even if this is tried again.
     pub(crate) async fn credit(
         &self,
         participant: &str,
-        one: &Held,
-        event: &str,
-    ) -> Result<Option<(String, u64, i64)>, BucketError> {
-        let policy = &self.profile.policies()[one.policy];
-        let value = self.value_now(participant, one);
-        let tokens = policy.credit(event, value.as_deref());
-        if tokens == 0 {
-            return Ok(None);
-        }
-        let limiter = self.limiter(one.policy, value.as_deref());
-        let Some(limiter) = limiter else {
-            return Ok(None);
-        };
-        let decision = limiter.credit(&one.key, tokens).await?;
-        Ok(Some((policy.name().to_owned(), tokens, decision.level())))
-    }
-
-    /// How one bucket stands: of a participant, or of a participant and a payer.
-    pub(crate) async fn standing(
-        &self,
-        policy: &Policy,
-        participant: &str,
-        payer: Option<&str>,
-    ) -> Result<Option<Standing>, BucketError> {
-        let Some(one) = self.find(policy, participant, payer) else {
-            return Ok(None);
-        };
-        let Some(limiter) = self.limiter(one.policy, one.value.as_deref()) else {
-            return Ok(None);
-        };
-        let decision = limiter.peek(&one.key).await?;
-        Ok(Some(Standing {
-            policy: policy.name().to_owned(),
-            scope: policy.scope().name().to_owned(),
-            value: one.value.map(Into::into),
-            decision,
-        }))
-    }
-
-    /// Sets the level of one bucket; nothing, where there is no such bucket.
-    pub(crate) async fn set_level(
-        &self,
-        policy: &Policy,
-        participant: &str,
-        payer: Option<&str>,
-        level: i64,
-    ) -> Result<Option<Decision>, BucketError> {
-        let Some(one) = self.find(policy, participant, payer) else {
-            return Ok(None);
-        };
-        match self.limiter(one.policy, one.value.as_deref()) {
-            Some(limiter) => limiter.set_level(&one.key, level).await.map(Some),
+        draw: &Draw,
+        order: &OpId,
+    ) -> Result<Option<(u64, Decision)>, BucketError> {
+        let category = self.category(participant);
+        let tokens = self.table.credit(draw, category);
+        let limiter = self.limiter(draw.policy(), category, draw.payer_kind());
+        match limiter.filter(|_| tokens > 0) {
+            Some(limiter) => {
+                let decision = if self.table.settings().credit_once {
+                    limiter.credit_once(draw.key(), tokens, order).await?
+                } else {
+                    limiter.credit(draw.key(), tokens).await?
+                };
+                Ok(Some((tokens, decision)))
+            }
             None => Ok(None),
         }
     }
 
-    /// Whether a policy's buckets are of a participant and a payer.
-    pub(crate) fn needs_payer(&self, policy: &Policy) -> bool {
-        self.find(policy, "00000000", None).is_none()
+    /// How a bucket stands; nothing, where the policy has no such bucket.
+    pub(crate) async fn look_at(&self, bucket: &Bucket) -> Result<Option<Decision>, BucketError> {
+        match (self.limiter_of(bucket), self.key_of(bucket)) {
+            (Some(limiter), Some(key)) => limiter.peek(key).await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Sets a bucket's level; nothing, where the policy has no such bucket.
+    pub(crate) async fn set_level(
+        &self,
+        bucket: &Bucket,
+        level: i64,
+    ) -> Result<Option<Decision>, BucketError> {
+        match (self.limiter_of(bucket), self.key_of(bucket)) {
+            (Some(limiter), Some(key)) => limiter.set_level(key, level).await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a policy has a bucket for each participant and payer.
+    pub(crate) fn is_per_payer(&self, policy: usize) -> bool {
+        let parts = self.table.policy(policy).scope().parts();
+        parts.iter().any(|part| matches!(part, Part::Header(_) | Part::User))
     }
 
     /// Follows what was changed, here or by another simulator.
     pub(crate) fn follow(&self, new: Runtime) {
         let mut runtime = self.runtime.write();
         if !self.is_shared {
-            self.move_categories(&runtime, &new);
+            self.move_participants(&runtime, &new);
         }
-        for (place, policy) in self.profile.policies().iter().enumerate() {
-            for (value, limiter) in &self.limiters[place] {
-                let change = new.limits.iter().rev().find(|change| {
+        for (policy, of_policy) in self.table.profile().policies().iter().zip(&self.policies) {
+            for (value, limiter) in &of_policy.limiters {
+                let is_this = |change: &&super::runtime::LimitChange| {
                     change.policy == policy.name() && change.value.as_deref() == value.as_deref()
-                });
-                let limit = match change {
+                };
+                let limit = match new.limits.iter().find(is_this) {
                     Some(change) => change.limit.parse().ok(),
                     None => policy.limit(value.as_deref()).copied(),
                 };
-                if let Some(limit) = limit
-                    && limit != limiter.limit()
-                {
-                    // A limit that exists here exists there, too.
+                if let Some(limit) = limit.filter(|limit| *limit != limiter.limit()) {
+                    // A limit that exists can be kept here, too.
                     let _cannot_fail = limiter.set_limit(limit);
                 }
             }
@@ -268,224 +246,198 @@ impl Buckets {
     }
 
     /// What participants are below full goes along to the limiters of their new categories.
-    fn move_categories(&self, old: &Runtime, new: &Runtime) {
-        let names = old.categories.keys().chain(new.categories.keys());
-        for participant in names {
-            let before = category_in(old, &self.default_category, participant);
-            let after = category_in(new, &self.default_category, participant);
+    fn move_participants(&self, old: &Runtime, new: &Runtime) {
+        for participant in old.categories.keys().chain(new.categories.keys()) {
+            let before = self.category_in(old, participant);
+            let after = self.category_in(new, participant);
             if before == after {
                 continue;
             }
-            for (place, policy) in self.profile.policies().iter().enumerate() {
-                if policy.limits().variant() != Some(CATEGORY) {
+            for (policy, of_policy) in self.policies.iter().enumerate() {
+                if of_policy.by != By::Category {
                     continue;
                 }
-                let limiters = (
-                    self.limiter(place, before.as_deref()),
-                    self.limiter(place, after.as_deref()),
-                );
-                if let (Some(from), Some(to)) = limiters {
-                    let Some(key) = key_of(policy, participant, None) else {
-                        continue;
-                    };
+                let bucket = Bucket {
+                    policy,
+                    participant: participant.clone(),
+                    payer: None,
+                };
+                if let (Some(from), Some(to), Some(key)) = (
+                    self.limiter(policy, before, None),
+                    self.limiter(policy, after, None),
+                    self.key_of(&bucket),
+                ) {
                     move_bucket(from, to, &key);
                 }
             }
         }
     }
 
-    fn find(&self, policy: &Policy, participant: &str, payer: Option<&str>) -> Option<Held> {
-        let key = key_of(policy, participant, payer)?;
-        let value = match policy.limits().variant() {
-            None => None,
-            Some(CATEGORY) => Some(self.category(participant)?),
-            Some(name) => {
-                let headers = payer.map(|payer| [("PI-PayerId", payer)]);
-                let headers: &[(&str, &str)] = headers.as_ref().map_or(&[], |pair| pair);
-                let request = Request {
-                    headers: &headers,
-                    participant: Some(participant),
-                    user: payer,
-                    ..Request::new("GET", "/", "")
+    async fn run(&self, participant: &str, draw: &Draw, command: Command) {
+        if !self.is_shared {
+            let runtime = self.runtime.read();
+            let category = self.category_in(&runtime, participant);
+            if let Some(limiter) = self.limiter(draw.policy(), category, draw.payer_kind()) {
+                // In memory only a bad key can fail, and this one was good enough to be admitted.
+                let _cannot_fail = match command {
+                    Command::Charge { n } => limiter.blocking().charge(draw.key(), n),
+                    Command::Credit { n } => limiter.blocking().credit(draw.key(), n),
+                    _ => return,
                 };
-                let variant = self.profile.variant(name)?;
-                Some(variant.value_of(&request, Rule::any())?.into())
-            }
-        };
-        Some(Held {
-            policy: self.place(policy),
-            assigned: policy.limits().variant() == Some(CATEGORY),
-            value,
-            key,
-        })
-    }
-
-    async fn run(&self, participant: &str, one: &Held, command: Command) {
-        if self.is_shared {
-            let value = self.value_now(participant, one);
-            let Some(limiter) = self.limiter(one.policy, value.as_deref()) else {
-                return;
-            };
-            let outcome = match command {
-                Command::Charge { n } => limiter.charge(&one.key, n).await,
-                Command::Credit { n } => limiter.credit(&one.key, n).await,
-                _ => return,
-            };
-            if let Err(error) = outcome {
-                let policy = self.profile.policies()[one.policy].name();
-                tracing::warn!(policy, %error, "a request could not be settled");
             }
             return;
         }
-        let runtime = self.runtime.read();
-        let value = self.value_in(&runtime, participant, one);
-        if let Some(limiter) = self.limiter(one.policy, value.as_deref()) {
-            // In memory nothing but a bad key can fail, and it was good enough to be admitted.
-            let _cannot_fail = match command {
-                Command::Charge { n } => limiter.blocking().charge(&one.key, n),
-                Command::Credit { n } => limiter.blocking().credit(&one.key, n),
-                _ => return,
-            };
+        let category = self.category(participant);
+        let Some(limiter) = self.limiter(draw.policy(), category, draw.payer_kind()) else {
+            return;
+        };
+        let outcome = match command {
+            Command::Charge { n } => limiter.charge(draw.key(), n).await,
+            Command::Credit { n } => limiter.credit(draw.key(), n).await,
+            _ => return,
+        };
+        if let Err(error) = outcome {
+            let policy = self.table.policy(draw.policy()).name();
+            tracing::warn!(policy, %error, "a request could not be settled");
         }
     }
 
-    fn asks<'a>(&self, held: &'a [Held], limiters: &[Option<&'a RateLimiter>]) -> Vec<Ask<'a>> {
-        let ask = |(one, limiter): (&'a Held, &Option<&'a RateLimiter>)| {
-            let admission = self.profile.policies()[one.policy].admission();
-            (*limiter)
-                .filter(|_| admission > 0)
-                .map(|limiter| limiter.ask_n(&one.key, admission))
-        };
-        held.iter().zip(limiters).filter_map(ask).collect()
+    /// Policies that admit always are not asked.
+    fn is_asked(&self, draw: &Draw) -> bool {
+        self.table.policy(draw.policy()).admission() > 0
     }
 
-    fn told(&self, held: &[Held], limiters: &[Option<&RateLimiter>], joint: &Joint) -> Admission {
+    fn asks<'a>(&'a self, category: Category, draws: &'a [Draw]) -> Vec<Ask<'a>> {
+        let asked = draws.iter().filter(|draw| self.is_asked(draw));
+        let ask = |draw: &'a Draw| {
+            let limiter = self.limiter(draw.policy(), category, draw.payer_kind())?;
+            let admission = self.table.policy(draw.policy()).admission();
+            Some(limiter.ask_n(draw.key(), admission))
+        };
+        asked.filter_map(ask).collect()
+    }
+
+    fn told(&self, draws: &[Draw], joint: &Joint) -> Admission {
         let Some(index) = joint.refused_index() else {
             return Admission::Admitted;
         };
-        // Policies that admit always were not asked.
-        let asked = held.iter().zip(limiters).filter(|(one, limiter)| {
-            limiter.is_some() && self.profile.policies()[one.policy].admission() > 0
-        });
-        match asked.map(|(one, _)| one).nth(index) {
-            Some(one) => self.refused(one, &joint.parts()[index]),
+        match draws.iter().filter(|draw| self.is_asked(draw)).nth(index) {
+            Some(draw) => refused(draw, &joint.parts()[index]),
             None => Admission::Unavailable,
         }
     }
 
-    /// Whether all buckets would admit a request, without holding it.
-    async fn look(&self, held: &[Held], limiters: &[Option<&RateLimiter>]) -> Admission {
-        for (one, limiter) in held.iter().zip(limiters) {
-            let Some(limiter) = limiter else { continue };
-            match limiter.peek(&one.key).await {
-                Ok(decision) if self.admits(one, &decision) => {}
-                Ok(decision) => return self.refused(one, &decision),
+    /// Whether all buckets would admit a request, without counting it as being in flight.
+    async fn look(&self, category: Category, draws: &[Draw]) -> Admission {
+        for draw in draws {
+            let Some(limiter) = self.limiter(draw.policy(), category, draw.payer_kind()) else {
+                continue;
+            };
+            match limiter.peek(draw.key()).await {
+                Ok(decision) if self.admits(draw, &decision) => {}
+                Ok(decision) => return self.refused_by_look(draw, limiter, &decision),
                 Err(_) => return Admission::Unavailable,
             }
         }
         Admission::Admitted
     }
 
-    fn look_here(&self, held: &[Held], limiters: &[Option<&RateLimiter>]) -> Admission {
-        for (one, limiter) in held.iter().zip(limiters) {
-            let Some(limiter) = limiter else { continue };
-            match limiter.blocking().peek(&one.key) {
-                Ok(decision) if self.admits(one, &decision) => {}
-                Ok(decision) => return self.refused(one, &decision),
+    fn look_here(&self, category: Category, draws: &[Draw]) -> Admission {
+        for draw in draws {
+            let Some(limiter) = self.limiter(draw.policy(), category, draw.payer_kind()) else {
+                continue;
+            };
+            match limiter.blocking().peek(draw.key()) {
+                Ok(decision) if self.admits(draw, &decision) => {}
+                Ok(decision) => return self.refused_by_look(draw, limiter, &decision),
                 Err(_) => return Admission::Unavailable,
             }
         }
         Admission::Admitted
     }
 
-    fn admits(&self, one: &Held, decision: &Decision) -> bool {
-        let admission = self.profile.policies()[one.policy].admission();
+    fn admits(&self, draw: &Draw, decision: &Decision) -> bool {
+        let admission = self.table.policy(draw.policy()).admission();
         admission == 0 || i64::try_from(admission).is_ok_and(|n| decision.level() >= n)
     }
 
-    fn refused(&self, one: &Held, decision: &Decision) -> Admission {
-        if matches!(decision.reason(), Reason::StoreUnavailable(_)) {
-            return Admission::Unavailable;
-        }
-        let policy = &self.profile.policies()[one.policy];
-        let wait = decision.retry_after().map(|wait| wait.as_micros());
+    fn refused_by_look(&self, draw: &Draw, limiter: &RateLimiter, seen: &Decision) -> Admission {
+        // A look passes always, so how long to wait has to be worked out: whole tokens that are
+        // missing, at the pace at which they come back.
+        let limit = limiter.limit();
+        let admission = self.table.policy(draw.policy()).admission();
+        let missing = i64::try_from(admission).unwrap_or(i64::MAX) - seen.level();
+        let units = missing.unsigned_abs().saturating_mul(limit.token_units());
         Admission::Refused(Refused {
-            policy: policy.name().to_owned(),
-            scope: policy.scope().name().to_owned(),
-            level: decision.level(),
-            retry_after_us: wait.and_then(|us| u64::try_from(us).ok()),
+            policy: draw.policy(),
+            level: seen.level(),
+            retry_after_us: Some(units.div_ceil(limit.refill_units().max(1))),
         })
     }
 
-    fn limiters_of<'a>(
-        &'a self,
-        runtime: &Runtime,
-        participant: &str,
-        held: &[Held],
-    ) -> Vec<Option<&'a RateLimiter>> {
-        let limiter = |one: &Held| {
-            let value = self.value_in(runtime, participant, one);
-            self.limiter(one.policy, value.as_deref())
+    fn limiter(
+        &self,
+        policy: usize,
+        category: Category,
+        payer: Option<PayerKind>,
+    ) -> Option<&RateLimiter> {
+        let of_policy = &self.policies[policy];
+        let value = match of_policy.by {
+            By::Nothing => return of_policy.limiters.first().map(|(_, limiter)| limiter),
+            By::Category => category.as_str(),
+            By::Payer => payer?.as_str(),
         };
-        held.iter().map(limiter).collect()
-    }
-
-    fn limiter(&self, policy: usize, value: Option<&str>) -> Option<&RateLimiter> {
-        let of_policy = &self.limiters[policy];
-        let found = of_policy.iter().find(|(own, _)| own.is_none() || own.as_deref() == value);
+        let found = of_policy
+            .limiters
+            .iter()
+            .find(|(own, _)| own.as_deref() == Some(value));
         found.map(|(_, limiter)| limiter)
     }
 
-    fn value_now(&self, participant: &str, one: &Held) -> Option<Box<str>> {
-        self.value_in(&self.runtime.read(), participant, one)
+    fn limiter_of(&self, bucket: &Bucket) -> Option<&RateLimiter> {
+        let category = self.category(&bucket.participant);
+        let payer = bucket.payer.as_ref().map(|(_, kind)| *kind);
+        self.limiter(bucket.policy, category, payer)
     }
 
-    /// The value of the variant as of now: a category may have changed since the request came in.
-    fn value_in(&self, runtime: &Runtime, participant: &str, one: &Held) -> Option<Box<str>> {
-        if one.assigned {
-            category_in(runtime, &self.default_category, participant)
-        } else {
-            one.value.clone()
+    /// The same key that a request's draw has.
+    fn key_of(&self, bucket: &Bucket) -> Option<Vec<u8>> {
+        let mut key = Vec::new();
+        for part in self.table.policy(bucket.policy).scope().parts() {
+            if !key.is_empty() {
+                key.push(b'/');
+            }
+            match part {
+                Part::Participant => key.extend(bucket.participant.as_bytes()),
+                Part::Constant(text) => key.extend(text.as_bytes()),
+                _ => key.extend(bucket.payer.as_ref()?.0.as_bytes()),
+            }
         }
+        Some(key)
     }
 
-    fn place(&self, policy: &Policy) -> usize {
-        let policies = self.profile.policies();
-        let place = policies.iter().position(|own| std::ptr::eq(own, policy));
-        let by_name = || policies.iter().position(|own| own.name() == policy.name());
-        place.or_else(by_name).unwrap_or(0)
-    }
-}
-
-fn category_in(
-    runtime: &Runtime,
-    default: &Option<Box<str>>,
-    participant: &str,
-) -> Option<Box<str>> {
-    match runtime.categories.get(participant) {
-        Some(category) => Some(category.as_str().into()),
-        None => default.clone(),
+    fn category_in(&self, runtime: &Runtime, participant: &str) -> Category {
+        let assigned = runtime.categories.get(participant);
+        let letter = assigned.and_then(|category| category.chars().next());
+        let assigned = letter.and_then(Category::new);
+        assigned.unwrap_or(self.default_category)
     }
 }
 
-/// The key of a bucket of a participant, or of a participant and a payer, if the policy's buckets
-/// are of such.
-fn key_of(policy: &Policy, participant: &str, payer: Option<&str>) -> Option<Vec<u8>> {
-    let headers = payer.map(|payer| [("PI-PayerId", payer)]);
-    let headers: &[(&str, &str)] = headers.as_ref().map_or(&[], |pair| pair);
-    let request = Request {
-        headers: &headers as &dyn Headers,
-        participant: Some(participant),
-        user: payer,
-        ..Request::new("GET", "/", "")
-    };
-    let mut key = Vec::new();
-    let written = policy.scope().write_key(&request, Rule::any(), &mut key);
-    written.is_ok().then_some(key)
+fn refused(draw: &Draw, decision: &Decision) -> Admission {
+    if matches!(decision.reason(), Reason::StoreUnavailable(_)) {
+        return Admission::Unavailable;
+    }
+    let wait = decision.retry_after().map(|wait| wait.as_micros());
+    Admission::Refused(Refused {
+        policy: draw.policy(),
+        level: decision.level(),
+        retry_after_us: wait.and_then(|us| u64::try_from(us).ok()),
+    })
 }
 
-/// Law 9 for one bucket: what it is below full, in tokens, and a debt stays one and does not grow.
-/// Parts of a token are counted against it.
+/// Law 9 for one bucket: what it is below full stays, in tokens; a debt stays one and does not
+/// grow. Parts of a token are counted against it.
 fn move_bucket(from: &RateLimiter, to: &RateLimiter, key: &[u8]) {
     let Ok(found) = from.blocking().peek(key) else {
         return;
@@ -497,4 +449,24 @@ fn move_bucket(from: &RateLimiter, to: &RateLimiter, key: &[u8]) {
     // Memory is always there, and the key is good.
     let _set = to.blocking().set_level(key, kept.max(level.min(0)));
     let _full_again = from.blocking().set_level(key, whole(from.limit().capacity()));
+}
+
+/// Microseconds until the bucket has one whole token more than now; nothing, where it is full.
+pub(crate) fn next_token(decision: &Decision) -> Option<u64> {
+    let limit = decision.limit();
+    let capacity = i64::try_from(limit.capacity()).unwrap_or(i64::MAX);
+    if decision.level() >= capacity {
+        return None;
+    }
+    let full_us = u64::try_from(decision.full_after().as_micros()).unwrap_or(u64::MAX);
+    let steps_missing = u64::try_from(capacity - decision.level() - 1).unwrap_or(0);
+    let later_us = if limit.strategy() == balde::Strategy::Stepwise {
+        // All of a period's tokens come at its end.
+        let periods = (steps_missing + 1).div_ceil(limit.refill_tokens().max(1)) - 1;
+        periods.saturating_mul(limit.period_us())
+    } else {
+        let units = u128::from(steps_missing) * u128::from(limit.token_units());
+        u64::try_from(units / u128::from(limit.refill_units().max(1))).unwrap_or(u64::MAX)
+    };
+    Some(full_us.saturating_sub(later_us))
 }

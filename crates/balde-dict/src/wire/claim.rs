@@ -7,11 +7,12 @@ use super::entry::{Account, Owner};
 use super::envelope::{Envelope, Head};
 use super::form::Form;
 use super::formats;
+use super::key_type::{key_type_of, key_type_text};
 use super::problem::Violation;
 use super::time::Moment;
-use super::words::KeyType;
 use super::words::{ClaimReason, ClaimSide, ClaimStatus, ClaimType};
 use super::writer::Writer;
+use crate::KeyType;
 
 /// A claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +24,7 @@ pub struct Claim {
     /// The key.
     pub key: String,
     /// Its type.
+    #[serde(with = "key_type_text")]
     pub key_type: KeyType,
     /// Where the key shall lead.
     pub claimer_account: Account,
@@ -83,8 +85,8 @@ impl CreateClaim {
         let mut form = Form::new(root, "CreateClaimRequest");
         let claim_type = form.word("Claim/Type", ClaimType::read);
         let key = form.text("Claim/Key");
-        let key_type = form.word("Claim/KeyType", KeyType::read);
-        if key_type.is_some_and(|key_type| KeyType::of(&key) != Some(key_type)) {
+        let key_type = form.word("Claim/KeyType", KeyType::parse);
+        if key_type.is_some_and(|key_type| key_type_of(&key) != Some(key_type)) {
             form.note_at("Claim/Key", "does not have the shape of its KeyType");
         }
         let claimer_account = Account::read(&mut form, "Claim/ClaimerAccount");

@@ -6,11 +6,12 @@ use super::element::Element;
 use super::envelope::{Envelope, Head};
 use super::form::Form;
 use super::formats;
+use super::key_type::{key_type_of, key_type_text};
 use super::problem::Violation;
 use super::time::Moment;
-use super::words::KeyType;
 use super::words::{EntryReason, OwnerType};
 use super::writer::Writer;
+use crate::KeyType;
 
 /// The longest name of an owner, in characters.
 const NAME_CHARS_MAX: usize = 100;
@@ -53,6 +54,7 @@ pub struct Entry {
     /// The key.
     pub key: String,
     /// Its type.
+    #[serde(with = "key_type_text")]
     pub key_type: KeyType,
     /// Where it leads.
     pub account: Account,
@@ -214,12 +216,12 @@ impl CreateEntry {
     pub(crate) fn read(root: &Element) -> Result<Self, Vec<Violation>> {
         let mut form = Form::new(root, "CreateEntryRequest");
         let key = form.maybe("Entry/Key", 77);
-        let key_type = form.word("Entry/KeyType", KeyType::read);
+        let key_type = form.word("Entry/KeyType", KeyType::parse);
         match (key_type, key.as_deref()) {
             (Some(KeyType::Evp), Some(_)) => {
                 form.note_at("Entry/Key", "must not be sent: DICT makes keys of type EVP");
             }
-            (Some(key_type), Some(key)) if KeyType::of(key) != Some(key_type) => {
+            (Some(key_type), Some(key)) if key_type_of(key) != Some(key_type) => {
                 form.note_at("Entry/Key", "does not have the shape of its KeyType");
             }
             (Some(key_type), None) if key_type != KeyType::Evp => {
@@ -300,7 +302,7 @@ pub(crate) fn read_check_keys(root: &Element) -> Result<Vec<String>, Vec<Violati
         .collect();
     if !(1..=CHECK_KEYS_MAX).contains(&keys.len()) {
         form.note_at("Keys", "must have 1 to 200 keys");
-    } else if keys.iter().any(|key| KeyType::of(key).is_none()) {
+    } else if keys.iter().any(|key| key_type_of(key).is_none()) {
         form.note_at("Keys", "has a key without the shape of any key type");
     }
     form.finish(Some(keys))

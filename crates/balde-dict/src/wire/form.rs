@@ -102,11 +102,6 @@ impl<'e> Form<'e> {
         self.note(element, path, reason.to_owned());
     }
 
-    /// The document.
-    pub(crate) fn root(&self) -> &'e Element {
-        self.root
-    }
-
     /// The request, unless something was wrong with it.
     pub(crate) fn finish<T>(self, request: Option<T>) -> Result<T, Vec<Violation>> {
         match request {

@@ -6,9 +6,9 @@ use super::element::Element;
 use super::envelope::{Envelope, Head};
 use super::form::Form;
 use super::formats;
+use super::key_type::key_type_of;
 use super::problem::Violation;
 use super::time::Moment;
-use super::words::KeyType;
 use super::words::{FraudMarkerStatus, FraudType};
 use super::writer::Writer;
 
@@ -86,7 +86,7 @@ impl CreateFraudMarker {
             formats::is_tax_id,
         );
         let key = form.maybe("FraudMarker/Key", 77);
-        if key.as_deref().is_some_and(|key| KeyType::of(key).is_none()) {
+        if key.as_deref().is_some_and(|key| key_type_of(key).is_none()) {
             form.note_at("FraudMarker/Key", "does not have the shape of any key type");
         }
         let fraud_type = form.word("FraudMarker/FraudType", FraudType::read);

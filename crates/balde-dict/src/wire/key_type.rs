@@ -1,35 +1,55 @@
 //! The types of keys, told by their shapes.
 
 use super::formats;
-use super::words::KeyType;
+use crate::KeyType;
 
 /// The longest key, in characters.
 pub const KEY_CHARS_MAX: usize = 77;
 
-impl KeyType {
-    /// The type of a key: no two shapes have a text in common. Nothing, if it is no key.
-    ///
-    /// ```
-    /// use balde_dict::wire::KeyType;
-    ///
-    /// assert_eq!(KeyType::of("+5561988880000"), Some(KeyType::Phone));
-    /// assert_eq!(KeyType::of("ana@example.com"), Some(KeyType::Email));
-    /// assert_eq!(KeyType::of("Ana@example.com"), None);
-    /// ```
-    pub fn of(key: &str) -> Option<Self> {
-        if formats::is_cpf(key) {
-            Some(Self::Cpf)
-        } else if formats::is_cnpj(key) {
-            Some(Self::Cnpj)
-        } else if is_phone(key) {
-            Some(Self::Phone)
-        } else if is_email(key) {
-            Some(Self::Email)
-        } else if formats::is_uuid(key) && !key.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            Some(Self::Evp)
-        } else {
-            None
-        }
+/// The type of a key in a message: no two shapes have a text in common. Nothing, if it is no key.
+///
+/// ```
+/// use balde_dict::{KeyType, wire::key_type_of};
+///
+/// assert_eq!(key_type_of("+5561988880000"), Some(KeyType::Phone));
+/// assert_eq!(key_type_of("ana@example.com"), Some(KeyType::Email));
+/// assert_eq!(key_type_of("Ana@example.com"), None);
+/// ```
+pub fn key_type_of(key: &str) -> Option<KeyType> {
+    if formats::is_cpf(key) {
+        Some(KeyType::Cpf)
+    } else if formats::is_cnpj(key) {
+        Some(KeyType::Cnpj)
+    } else if is_phone(key) {
+        Some(KeyType::Phone)
+    } else if is_email(key) {
+        Some(KeyType::Email)
+    } else if formats::is_uuid(key) && !key.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Some(KeyType::Evp)
+    } else {
+        None
+    }
+}
+
+/// A key's type as it is kept: the word of the wire.
+pub(super) mod key_type_text {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::KeyType;
+
+    pub(in crate::wire) fn serialize<S: Serializer>(
+        key_type: &KeyType,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(key_type.as_str())
+    }
+
+    pub(in crate::wire) fn deserialize<'d, D: Deserializer<'d>>(
+        deserializer: D,
+    ) -> Result<KeyType, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        KeyType::parse(&text).ok_or_else(|| D::Error::custom("no type of keys"))
     }
 }
 
@@ -52,7 +72,8 @@ fn is_email(key: &str) -> bool {
     key.len() <= KEY_CHARS_MAX
         && !local.is_empty()
         && !domain.is_empty()
-        && local.chars().chain(domain.chars()).all(is_plain)
+        && local.chars().all(is_plain)
+        && domain.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'.' | b'-'))
 }
 
 #[cfg(test)]
@@ -84,14 +105,14 @@ mod tests {
             "../../etc/passwd",
             "%2B5511987654321",
         ] {
-            assert_eq!(KeyType::of(key), None, "{key:?}");
+            assert_eq!(key_type_of(key), None, "{key:?}");
         }
         let long = format!("{}@b.c", "a".repeat(74));
-        assert_eq!(KeyType::of(&long), None);
-        assert_eq!(KeyType::of(&long[1..]), Some(KeyType::Email));
-        assert_eq!(KeyType::of("11222333000150"), Some(KeyType::Cnpj));
+        assert_eq!(key_type_of(&long), None);
+        assert_eq!(key_type_of(&long[1..]), Some(KeyType::Email));
+        assert_eq!(key_type_of("11222333000150"), Some(KeyType::Cnpj));
         assert_eq!(
-            KeyType::of("123e4567-e89b-12d3-a456-426614174000"),
+            key_type_of("123e4567-e89b-12d3-a456-426614174000"),
             Some(KeyType::Evp)
         );
     }

@@ -44,7 +44,7 @@ pub use fraud::{CancelFraudMarker, CreateFraudMarker, FraudMarker};
 pub(crate) use fraud::{fraud_marker_response, list_fraud_markers};
 pub use infraction::{CreateInfractionReport, InfractionReport, MoveInfractionReport};
 pub(crate) use infraction::{infraction_response, list_infractions};
-pub use key_type::KEY_CHARS_MAX;
+pub use key_type::{KEY_CHARS_MAX, key_type_of};
 pub use policies::{BucketState, BucketStates, ReadStatesError};
 pub(crate) use policies::{get_policy, list_policies};
 pub use problem::{PROBLEM_XML, Problem, Violation};

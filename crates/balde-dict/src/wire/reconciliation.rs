@@ -7,11 +7,12 @@ use super::element::Element;
 use super::envelope::{Envelope, Head};
 use super::form::Form;
 use super::formats;
+use super::key_type::key_type_text;
 use super::problem::Violation;
 use super::time::Moment;
 use super::words::CidEventType;
-use super::words::KeyType;
 use super::writer::Writer;
+use crate::KeyType;
 
 /// createSyncVerification.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,7 @@ pub struct CidSetFile {
     /// Whose keys.
     pub participant: String,
     /// Of which type.
+    #[serde(with = "key_type_text")]
     pub key_type: KeyType,
     /// When it was asked for, and made.
     pub request_time: Moment,
@@ -103,7 +105,7 @@ impl CreateSyncVerification {
             "is not an ISPB of 8 characters",
             formats::is_ispb,
         );
-        let key_type = form.word("SyncVerification/KeyType", KeyType::read);
+        let key_type = form.word("SyncVerification/KeyType", KeyType::parse);
         let verifier = form.checked(
             "SyncVerification/ParticipantSyncVerifier",
             "is not 64 hexadecimal digits",
@@ -126,7 +128,7 @@ impl CreateCidSetFile {
             "is not an ISPB of 8 characters",
             formats::is_ispb,
         );
-        let key_type = form.word("KeyType", KeyType::read);
+        let key_type = form.word("KeyType", KeyType::parse);
         let request = key_type.map(|key_type| Self {
             participant,
             key_type,

@@ -30,20 +30,6 @@ macro_rules! words {
 }
 
 words! {
-    /// What a key is.
-    KeyType {
-        /// A person's tax number.
-        Cpf = "CPF",
-        /// A company's tax number.
-        Cnpj = "CNPJ",
-        /// A telephone number, with its country.
-        Phone = "PHONE",
-        /// An e-mail address.
-        Email = "EMAIL",
-        /// A random UUID.
-        Evp = "EVP",
-    }
-
     /// What an owner is.
     OwnerType {
         /// A person, with a CPF.
