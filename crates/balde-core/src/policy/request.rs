@@ -12,12 +12,35 @@ const QUERY_PAIRS_MAX: usize = 256;
 pub trait Headers {
     /// The first value of a header; names are compared without regard to case.
     fn value_of(&self, name: &str) -> Option<&str>;
+
+    /// Whether a header is there several times with different values, so that it is anybody's guess
+    /// which of them counts.
+    fn values_differ(&self, name: &str) -> bool;
 }
 
 impl Headers for &[(&str, &str)] {
     fn value_of(&self, name: &str) -> Option<&str> {
         let is_called = |(other, _): &&(&str, &str)| other.eq_ignore_ascii_case(name);
         self.iter().find(is_called).map(|(_, value)| *value)
+    }
+
+    fn values_differ(&self, name: &str) -> bool {
+        let first = self.value_of(name);
+        let mut named = self
+            .iter()
+            .filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        named.any(|(_, value)| Some(*value) != first)
+    }
+}
+
+impl<const N: usize> Headers for [(&str, &str); N] {
+    fn value_of(&self, name: &str) -> Option<&str> {
+        let is_called = |(other, _): &&(&str, &str)| other.eq_ignore_ascii_case(name);
+        self.iter().find(is_called).map(|(_, value)| *value)
+    }
+
+    fn values_differ(&self, name: &str) -> bool {
+        (&self.as_slice()).values_differ(name)
     }
 }
 

@@ -100,6 +100,11 @@ impl Rule {
         Some((part, shapes))
     }
 
+    /// Whether it says anything about query or headers.
+    pub fn has_conditions(&self) -> bool {
+        !(self.query.is_empty() && self.headers.is_empty() && self.flags.is_empty())
+    }
+
     /// Whether a request fits all of it.
     pub fn matches(&self, request: &Request<'_>) -> bool {
         self.matches_route(request.method, request.path) && self.matches_details(request)

@@ -166,10 +166,17 @@ fn read_class(rest: &mut Rest<'_>) -> Result<Class, ShapeError> {
         };
         let mut to = from;
         if rest.next_if_eq(&'-').is_some() {
-            to = match rest.next().ok_or(ShapeError::Class)? {
-                ']' => return Err(ShapeError::Class),
-                '\\' => rest.next().ok_or(ShapeError::Class)?,
-                c => c,
+            to = match rest.peek().copied().ok_or(ShapeError::Class)? {
+                // A dash at the end stands for itself.
+                ']' => {
+                    class.ascii |= 1 << u32::from('-');
+                    from
+                }
+                c => {
+                    rest.next();
+                    let escaped = if c == '\\' { rest.next() } else { Some(c) };
+                    escaped.ok_or(ShapeError::Class)?
+                }
             };
         }
         if !from.is_ascii() || !to.is_ascii() || from > to {

@@ -20,10 +20,12 @@ pub(super) fn shapes(reader: &mut Reader<'_>, value: Option<&Value<'_>>) -> Vec<
         let Some(text) = reader.text(value) else {
             continue;
         };
-        match Shape::new(text) {
-            Ok(shape) => shapes.push((name.into(), shape)),
-            Err(error) => reader.problem(value.span(), format!("{error}")),
-        }
+        // In the place of a broken one, so that rules which name it are not told off, too.
+        let shape = Shape::new(text).or_else(|error| {
+            reader.problem(value.span(), format!("{error}"));
+            Shape::new("x")
+        });
+        shapes.extend(shape.ok().map(|shape| (name.into(), shape)));
     }
     shapes
 }

@@ -1,0 +1,150 @@
+//! DICT's operations.
+
+/// Where a request says which participant is asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ParticipantFrom {
+    /// In the header `PI-RequestingParticipant`.
+    Header,
+    /// In the query parameter `Participant`.
+    Query,
+    /// In the header, or else in the query: no source says which for this operation.
+    HeaderOrQuery,
+    /// In the body; for entries within the account.
+    Body,
+    /// Nowhere: the caller's certificate tells.
+    Certificate,
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $method:literal $path:literal, $from:ident, $ok:literal;)*) => {
+        /// An operation of the DICT API.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Operation {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Operation {
+            /// All of them, in the order of the published table.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// As the API calls it.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// Its method.
+            pub const fn method(self) -> &'static str {
+                match self { $(Self::$name => $method,)* }
+            }
+
+            /// The form of its path, below the base path.
+            pub const fn path(self) -> &'static str {
+                match self { $(Self::$name => $path,)* }
+            }
+
+            /// Where it says which participant is asking.
+            pub const fn participant(self) -> ParticipantFrom {
+                match self { $(Self::$name => ParticipantFrom::$from,)* }
+            }
+
+            /// The status of its success.
+            pub const fn ok_status(self) -> u16 {
+                match self { $(Self::$name => $ok,)* }
+            }
+        }
+    };
+}
+
+operations! {
+    /// Creates an entry.
+    CreateEntry = "createEntry", "POST" "/entries/", Body, 201;
+    /// Looks a key up.
+    GetEntry = "getEntry", "GET" "/entries/{Key}", Header, 200;
+    /// Changes an entry.
+    UpdateEntry = "updateEntry", "PUT" "/entries/{Key}", Body, 200;
+    /// Deletes an entry.
+    DeleteEntry = "deleteEntry", "POST" "/entries/{Key}/delete", Body, 200;
+    /// Statistics of a key.
+    GetEntryStatistics = "getEntryStatistics", "GET" "/entries/{Key}/statistics", Header, 200;
+    /// Statistics of a person.
+    GetPersonStatistics = "getPersonStatistics", "GET" "/persons/{TaxIdNumber}/statistics", Header, 200;
+    /// Asks which of some keys exist.
+    CheckKeys = "checkKeys", "POST" "/keys/check", Certificate, 200;
+    /// Opens a claim.
+    CreateClaim = "createClaim", "POST" "/claims/", Body, 201;
+    /// Lists claims.
+    ListClaims = "listClaims", "GET" "/claims/", Query, 200;
+    /// Reads a claim.
+    GetClaim = "getClaim", "GET" "/claims/{ClaimId}", Header, 200;
+    /// Acknowledges a claim.
+    AcknowledgeClaim = "acknowledgeClaim", "POST" "/claims/{ClaimId}/acknowledge", Body, 200;
+    /// Confirms a claim.
+    ConfirmClaim = "confirmClaim", "POST" "/claims/{ClaimId}/confirm", Body, 200;
+    /// Cancels a claim.
+    CancelClaim = "cancelClaim", "POST" "/claims/{ClaimId}/cancel", Body, 200;
+    /// Completes a claim.
+    CompleteClaim = "completeClaim", "POST" "/claims/{ClaimId}/complete", Body, 200;
+    /// Compares all entries by their check value.
+    CreateSyncVerification = "createSyncVerification", "POST" "/sync-verifications/", Body, 201;
+    /// Asks for a file of CIDs.
+    CreateCidSetFile = "createCidSetFile", "POST" "/cids/files/", Body, 201;
+    /// Reads the state of a file of CIDs.
+    GetCidSetFile = "getCidSetFile", "GET" "/cids/files/{Id}", Header, 200;
+    /// Lists events of CIDs.
+    ListCidSetEvents = "listCidSetEvents", "GET" "/cids/events", Query, 200;
+    /// Looks an entry up by its CID.
+    GetEntryByCid = "getEntryByCid", "GET" "/cids/entries/{Cid}", Header, 200;
+    /// Reports an infraction.
+    CreateInfractionReport = "createInfractionReport", "POST" "/infraction-reports/", Body, 201;
+    /// Lists reports of infractions.
+    ListInfractionReports = "listInfractionReports", "GET" "/infraction-reports/", Query, 200;
+    /// Reads a report of an infraction.
+    GetInfractionReport = "getInfractionReport", "GET" "/infraction-reports/{Id}", Header, 200;
+    /// Changes a report of an infraction.
+    UpdateInfractionReport = "updateInfractionReport", "PUT" "/infraction-reports/{Id}", Body, 200;
+    /// Acknowledges a report of an infraction.
+    AcknowledgeInfractionReport = "acknowledgeInfractionReport", "POST" "/infraction-reports/{Id}/acknowledge", Body, 200;
+    /// Cancels a report of an infraction.
+    CancelInfractionReport = "cancelInfractionReport", "POST" "/infraction-reports/{Id}/cancel", Body, 200;
+    /// Closes a report of an infraction.
+    CloseInfractionReport = "closeInfractionReport", "POST" "/infraction-reports/{Id}/close", Body, 200;
+    /// Marks a fraud.
+    CreateFraudMarker = "createFraudMarker", "POST" "/fraud-markers/", Body, 201;
+    /// Lists fraud markers of a person.
+    ListFraudMarkers = "listFraudMarkers", "GET" "/fraud-markers/", HeaderOrQuery, 200;
+    /// Reads a fraud marker.
+    GetFraudMarker = "getFraudMarker", "GET" "/fraud-markers/{Id}", Header, 200;
+    /// Cancels a fraud marker.
+    CancelFraudMarker = "cancelFraudMarker", "POST" "/fraud-markers/{Id}/cancel", Body, 200;
+    /// Asks for a refund.
+    CreateRefund = "createRefund", "POST" "/refunds/", Body, 201;
+    /// Lists refunds.
+    ListRefunds = "listRefunds", "GET" "/refunds/", Query, 200;
+    /// Reads a refund.
+    GetRefund = "getRefund", "GET" "/refunds/{Id}", Header, 200;
+    /// Cancels a refund.
+    CancelRefund = "cancelRefund", "POST" "/refunds/{Id}/cancel", Body, 200;
+    /// Closes a refund.
+    CloseRefund = "closeRefund", "POST" "/refunds/{Id}/close", Body, 200;
+    /// Lists event notifications.
+    ListEventNotifications = "listEventNotifications", "GET" "/event-notifications", Query, 200;
+    /// Lists the states of the participant's buckets.
+    ListBucketStates = "listBucketStates", "GET" "/policies/", Header, 200;
+    /// Reads the state of one of the participant's buckets.
+    GetBucketState = "getBucketState", "GET" "/policies/{policy}", Header, 200;
+}
+
+impl Operation {
+    /// An operation by the API's name for it.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|one| one.as_str() == name)
+    }
+
+    /// Whether the path has a key that is a Pix key.
+    pub const fn has_key(self) -> bool {
+        matches!(
+            self,
+            Self::GetEntry | Self::UpdateEntry | Self::DeleteEntry | Self::GetEntryStatistics
+        )
+    }
+}

@@ -1,0 +1,150 @@
+//! Method and raw path → operation.
+
+use super::{Operation, RouteError};
+
+/// The longest path that is looked at: a key has at most 77 characters, encoded three times as long.
+pub const PATH_BYTES_MAX: usize = 2_048;
+
+/// An operation, and the raw path below the base.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Route<'r> {
+    operation: Operation,
+    path: &'r str,
+    segment: &'r str,
+}
+
+impl<'r> Route<'r> {
+    /// The operation.
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// The raw path below the base path, as it came.
+    pub fn path(&self) -> &'r str {
+        self.path
+    }
+
+    /// The segment of the path that stands for a key or an id, as it came; empty for operations
+    /// whose path has none.
+    pub fn raw_segment(&self) -> &'r str {
+        self.segment
+    }
+}
+
+impl std::fmt::Debug for Route<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The path may have somebody's key in it.
+        let name = self.operation.as_str();
+        f.debug_tuple("Route").field(&name).finish()
+    }
+}
+
+pub(super) fn route<'r>(
+    method: &str,
+    path: &'r str,
+    slash_is_optional: bool,
+) -> Result<Route<'r>, RouteError> {
+    let inner = path.strip_prefix('/').ok_or(RouteError::UnknownPath)?;
+    let mut segments = [""; 4];
+    let mut count = 0;
+    for segment in inner.split('/') {
+        *segments.get_mut(count).ok_or(RouteError::UnknownPath)? = segment;
+        count += 1;
+    }
+    let segments = &segments[..count];
+    let mut resource = Resource::at(segments);
+    if resource.is_none() && slash_is_optional {
+        resource = match segments {
+            [before @ .., ""] => Resource::at(before),
+            [one] => Resource::at(&[one, ""]),
+            [one, two] => Resource::at(&[one, two, ""]),
+            _ => None,
+        };
+    }
+    let resource = resource.ok_or(RouteError::UnknownPath)?;
+    let segment = match segments {
+        ["cids", _, id] | [_, id, ..] if resource.has_segment => id,
+        _ => "",
+    };
+    let found = resource
+        .operations
+        .iter()
+        .find(|one| one.method() == method);
+    match found {
+        Some(operation) => Ok(Route {
+            operation: *operation,
+            path,
+            segment,
+        }),
+        None => Err(RouteError::MethodNotAllowed {
+            allow: resource.allow,
+        }),
+    }
+}
+
+/// A path, and the operations it has by method.
+struct Resource {
+    operations: &'static [Operation],
+    allow: &'static str,
+    has_segment: bool,
+}
+
+impl Resource {
+    fn at(segments: &[&str]) -> Option<Self> {
+        use Operation as O;
+        let (operations, has_segment): (&'static [Operation], bool) = match segments {
+            [_, "", _] | [_, _, ""] if !matches!(segments, ["cids", "files", ""]) => return None,
+            ["entries", ""] => (&[O::CreateEntry], false),
+            ["entries", _] => (&[O::GetEntry, O::UpdateEntry], true),
+            ["entries", _, "delete"] => (&[O::DeleteEntry], true),
+            ["entries", _, "statistics"] => (&[O::GetEntryStatistics], true),
+            ["persons", _, "statistics"] => (&[O::GetPersonStatistics], true),
+            ["keys", "check"] => (&[O::CheckKeys], false),
+            ["claims", ""] => (&[O::ListClaims, O::CreateClaim], false),
+            ["claims", _] => (&[O::GetClaim], true),
+            ["claims", _, "acknowledge"] => (&[O::AcknowledgeClaim], true),
+            ["claims", _, "confirm"] => (&[O::ConfirmClaim], true),
+            ["claims", _, "cancel"] => (&[O::CancelClaim], true),
+            ["claims", _, "complete"] => (&[O::CompleteClaim], true),
+            ["sync-verifications", ""] => (&[O::CreateSyncVerification], false),
+            ["cids", "files", ""] => (&[O::CreateCidSetFile], false),
+            ["cids", "files", _] => (&[O::GetCidSetFile], true),
+            ["cids", "events"] => (&[O::ListCidSetEvents], false),
+            ["cids", "entries", _] => (&[O::GetEntryByCid], true),
+            ["infraction-reports", ""] => (
+                &[O::ListInfractionReports, O::CreateInfractionReport],
+                false,
+            ),
+            ["infraction-reports", _] => {
+                (&[O::GetInfractionReport, O::UpdateInfractionReport], true)
+            }
+            ["infraction-reports", _, "acknowledge"] => (&[O::AcknowledgeInfractionReport], true),
+            ["infraction-reports", _, "cancel"] => (&[O::CancelInfractionReport], true),
+            ["infraction-reports", _, "close"] => (&[O::CloseInfractionReport], true),
+            ["fraud-markers", ""] => (&[O::ListFraudMarkers, O::CreateFraudMarker], false),
+            ["fraud-markers", _] => (&[O::GetFraudMarker], true),
+            ["fraud-markers", _, "cancel"] => (&[O::CancelFraudMarker], true),
+            ["refunds", ""] => (&[O::ListRefunds, O::CreateRefund], false),
+            ["refunds", _] => (&[O::GetRefund], true),
+            ["refunds", _, "cancel"] => (&[O::CancelRefund], true),
+            ["refunds", _, "close"] => (&[O::CloseRefund], true),
+            ["event-notifications"] => (&[O::ListEventNotifications], false),
+            ["policies", ""] => (&[O::ListBucketStates], false),
+            ["policies", _] => (&[O::GetBucketState], true),
+            _ => return None,
+        };
+        let allow = match operations {
+            [one] => one.method(),
+            [one, other] => match (one.method(), other.method()) {
+                ("GET", "PUT") => "GET, PUT",
+                _ => "GET, POST",
+            },
+            _ => "",
+        };
+        Some(Self {
+            operations,
+            allow,
+            has_segment,
+        })
+    }
+}
