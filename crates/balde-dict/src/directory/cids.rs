@@ -7,9 +7,7 @@ use ring::{digest, hmac};
 use super::world::{Change, WorldError};
 use super::{Directory, Refusal};
 use crate::KeyType;
-use crate::wire::{
-    CidEventType, CidSetEvent, CidSetEvents, CidSetFile, Entry, Moment, Problem,
-};
+use crate::wire::{CidEventType, CidSetEvent, CidSetEvents, CidSetFile, Entry, Moment, Problem};
 
 /// The most files that are kept; the oldest go first.
 pub const CID_FILES_MAX: u64 = 1_000;

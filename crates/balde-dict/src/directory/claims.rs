@@ -14,8 +14,8 @@ use super::world::Change;
 use super::{Directory, RECORDS_MAX, Refusal, Tries, Try, new_id};
 use crate::KeyType;
 use crate::wire::{
-    Claim, ClaimReason, ClaimSide, ClaimStatus, ClaimType, CreateClaim, Entry, Moment,
-    MoveClaim, Problem,
+    Claim, ClaimReason, ClaimSide, ClaimStatus, ClaimType, CreateClaim, Entry, Moment, MoveClaim,
+    Problem,
 };
 
 const DAY_MS: u64 = 86_400_000;

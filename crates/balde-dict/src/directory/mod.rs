@@ -24,8 +24,8 @@ mod world;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use claims::ClaimStep;
 pub use cids::CID_FILES_MAX;
+pub(crate) use claims::ClaimStep;
 pub use entries::{ENTRIES_MAX, KEYS_PER_COMPANY_ACCOUNT, KEYS_PER_PERSON_ACCOUNT};
 pub(crate) use infractions::InfractionStep;
 pub use lists::{LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX};

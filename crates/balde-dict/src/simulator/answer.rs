@@ -149,7 +149,9 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
         if !name.eq_ignore_ascii_case("gzip") {
             continue;
         }
-        let weight = parts.find_map(|part| part.strip_prefix("q=")).unwrap_or("1");
+        let weight = parts
+            .find_map(|part| part.strip_prefix("q="))
+            .unwrap_or("1");
         is_accepted = weight.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
     }
     is_accepted

@@ -5,6 +5,7 @@
 //! limiter of the new one. In Redis all limiters of a policy have one name and so the same buckets,
 //! and the store itself converts a bucket that was written under another limit.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -218,7 +219,9 @@ impl Buckets {
     /// Whether a policy has a bucket for each participant and payer.
     pub(crate) fn is_per_payer(&self, policy: usize) -> bool {
         let parts = self.table.policy(policy).scope().parts();
-        parts.iter().any(|part| matches!(part, Part::Header(_) | Part::User))
+        parts
+            .iter()
+            .any(|part| matches!(part, Part::Header(_) | Part::User))
     }
 
     /// Follows what was changed, here or by another simulator.
@@ -247,7 +250,8 @@ impl Buckets {
 
     /// What participants are below full goes along to the limiters of their new categories.
     fn move_participants(&self, old: &Runtime, new: &Runtime) {
-        for participant in old.categories.keys().chain(new.categories.keys()) {
+        let named: BTreeSet<_> = old.categories.keys().chain(new.categories.keys()).collect();
+        for participant in named {
             let before = self.category_in(old, participant);
             let after = self.category_in(new, participant);
             if before == after {
@@ -448,7 +452,9 @@ fn move_bucket(from: &RateLimiter, to: &RateLimiter, key: &[u8]) {
     let kept = whole(to.limit().capacity()) - below_full;
     // Memory is always there, and the key is good.
     let _set = to.blocking().set_level(key, kept.max(level.min(0)));
-    let _full_again = from.blocking().set_level(key, whole(from.limit().capacity()));
+    let _full_again = from
+        .blocking()
+        .set_level(key, whole(from.limit().capacity()));
 }
 
 /// Microseconds until the bucket has one whole token more than now; nothing, where it is full.

@@ -131,7 +131,9 @@ impl SimulatorBuilder {
         let profile = self.profile.unwrap_or_else(profiles::default);
         let table = Arc::new(Table::new(profile).map_err(SimulatorBuildError::Profile)?);
         if table.profile().variant("category").is_some_and(|variant| {
-            variant.values().all(|value| value != self.category.as_str())
+            variant
+                .values()
+                .all(|value| value != self.category.as_str())
         }) {
             return Err(SimulatorBuildError::Category {
                 category: self.category,

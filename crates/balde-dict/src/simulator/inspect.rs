@@ -20,18 +20,45 @@ use crate::{Category, Operation};
 
 /// What there is, for whoever asks for `/sim/`.
 const ENDPOINTS: [(&str, &str); 13] = [
-    ("GET /sim/buckets?participant=&payer=&policy=", "how buckets stand, payers' too"),
-    ("PUT /sim/buckets", "set a level: {\"policy\", \"participant\", \"payer\"?, \"level\"}"),
-    ("GET /sim/participants?participant=", "a participant's category"),
-    ("PUT /sim/participants", "change it: {\"participant\", \"category\"}"),
-    ("PUT /sim/limits", "change a limit: {\"policy\", \"variant\"?, \"limit\": \"2/min burst 100\"}"),
+    (
+        "GET /sim/buckets?participant=&payer=&policy=",
+        "how buckets stand, payers' too",
+    ),
+    (
+        "PUT /sim/buckets",
+        "set a level: {\"policy\", \"participant\", \"payer\"?, \"level\"}",
+    ),
+    (
+        "GET /sim/participants?participant=",
+        "a participant's category",
+    ),
+    (
+        "PUT /sim/participants",
+        "change it: {\"participant\", \"category\"}",
+    ),
+    (
+        "PUT /sim/limits",
+        "change a limit: {\"policy\", \"variant\"?, \"limit\": \"2/min burst 100\"}",
+    ),
     ("GET /sim/clock", "what time it is"),
     ("POST /sim/clock", "move a virtual clock: {\"advance_ms\"}"),
     ("GET /sim/faults", "what goes wrong on purpose"),
-    ("PUT /sim/faults", "{\"operation\" or \"*\", \"status\"?, \"latency_ms\"?, \"percent\"?}"),
-    ("DELETE /sim/faults?operation=", "nothing goes wrong any more"),
-    ("POST /sim/payment-orders", "as SPI: {\"end_to_end_id\", \"payer\", \"participant\"}"),
-    ("GET /sim/refusals?limit=", "the last refusals and the buckets that refused"),
+    (
+        "PUT /sim/faults",
+        "{\"operation\" or \"*\", \"status\"?, \"latency_ms\"?, \"percent\"?}",
+    ),
+    (
+        "DELETE /sim/faults?operation=",
+        "nothing goes wrong any more",
+    ),
+    (
+        "POST /sim/payment-orders",
+        "as SPI: {\"end_to_end_id\", \"payer\", \"participant\"}",
+    ),
+    (
+        "GET /sim/refusals?limit=",
+        "the last refusals and the buckets that refused",
+    ),
     ("GET /sim/cids/files/{id}", "a file of CIDs"),
 ];
 
@@ -100,7 +127,9 @@ impl Simulator {
             ("GET", path) if path.starts_with("/sim/cids/files/") => {
                 return self.cid_file(&path["/sim/cids/files/".len()..]).await;
             }
-            _ => Err(Problem::not_found("there is no such endpoint; GET /sim/ lists them")),
+            _ => Err(Problem::not_found(
+                "there is no such endpoint; GET /sim/ lists them",
+            )),
         };
         match outcome {
             Ok(shown) => Answer::json(200, &shown),
@@ -153,7 +182,10 @@ impl Simulator {
         let policy = self.0.table.policy(bucket.policy);
         let limit = decision.limit();
         let level = decision.level();
-        let payer = bucket.payer.as_ref().filter(|_| self.0.buckets.is_per_payer(bucket.policy));
+        let payer = bucket
+            .payer
+            .as_ref()
+            .filter(|_| self.0.buckets.is_per_payer(bucket.policy));
         let next = super::buckets::next_token(decision);
         json!({
             "policy": policy.name(),
@@ -197,7 +229,9 @@ impl Simulator {
     async fn set_category(&self, body: &Bytes) -> Result<Value, Problem> {
         let wanted: SetCategory = read(body)?;
         if !is_ispb(&wanted.participant) {
-            return Err(Problem::bad_request("participant is not an ISPB of 8 characters"));
+            return Err(Problem::bad_request(
+                "participant is not an ISPB of 8 characters",
+            ));
         }
         let mut letters = wanted.category.chars();
         let category = letters.next().filter(|_| letters.next().is_none());
@@ -207,10 +241,12 @@ impl Simulator {
             variant.is_some_and(|variant| variant.values().any(|own| own == category.as_str()))
         };
         let category = category.filter(is_known);
-        let category = category
-            .ok_or_else(|| Problem::bad_request("the profile has no such category"))?;
+        let category =
+            category.ok_or_else(|| Problem::bad_request("the profile has no such category"))?;
         if self.0.buckets.runtime().categories.len() >= CATEGORIES_MAX {
-            return Err(Problem::bad_request("too many participants have categories of their own"));
+            return Err(Problem::bad_request(
+                "too many participants have categories of their own",
+            ));
         }
         let change = |runtime: &mut super::runtime::Runtime| {
             let participant = wanted.participant.clone();
@@ -231,7 +267,11 @@ impl Simulator {
             .map_err(|error| Problem::bad_request(format!("limit: {error}")))?;
         let mut values = policy.limits().iter().map(|(value, _)| value);
         if !values.any(|value| value == wanted.variant.as_deref()) {
-            let all: Vec<_> = policy.limits().iter().filter_map(|(value, _)| value).collect();
+            let all: Vec<_> = policy
+                .limits()
+                .iter()
+                .filter_map(|(value, _)| value)
+                .collect();
             let detail = format!("variant must be one of: {}", all.join(", "));
             return Err(Problem::bad_request(if all.is_empty() {
                 "this policy has no variants".to_owned()
@@ -271,9 +311,14 @@ impl Simulator {
     async fn set_fault(&self, body: &Bytes) -> Result<Value, Problem> {
         let wanted: SetFault = read(body)?;
         if wanted.operation != "*" && Operation::parse(&wanted.operation).is_none() {
-            return Err(Problem::bad_request("operation is none of DICT's, such as getEntry"));
+            return Err(Problem::bad_request(
+                "operation is none of DICT's, such as getEntry",
+            ));
         }
-        if wanted.status.is_some_and(|status| !(400..=599).contains(&status)) {
+        if wanted
+            .status
+            .is_some_and(|status| !(400..=599).contains(&status))
+        {
             return Err(Problem::bad_request("status must be 400 to 599"));
         }
         if wanted.latency_ms > FAULT_LATENCY_MAX_MS {
@@ -342,7 +387,9 @@ impl Simulator {
         payer: Option<&str>,
     ) -> Result<Bucket, Problem> {
         if !is_ispb(participant) {
-            return Err(Problem::bad_request("participant is not an ISPB of 8 characters"));
+            return Err(Problem::bad_request(
+                "participant is not an ISPB of 8 characters",
+            ));
         }
         let kind = payer.map(|payer| self.0.table.payer_kind(payer));
         let payer = match (payer, kind) {
@@ -351,7 +398,9 @@ impl Simulator {
                 return Err(Problem::bad_request("payer is neither a CPF nor a CNPJ"));
             }
             (None, _) if self.0.buckets.is_per_payer(policy) => {
-                return Err(Problem::bad_request("payer is missing: this policy counts payers"));
+                return Err(Problem::bad_request(
+                    "payer is missing: this policy counts payers",
+                ));
             }
             (None, _) => None,
         };
@@ -370,7 +419,9 @@ impl Parameters<'_> {
     fn text(&self, name: &str) -> Option<String> {
         let mut pairs = query_pairs(self.0);
         let found = pairs.find(|(other, _)| other == name);
-        found.map(|(_, value)| value.into_owned()).filter(|value| !value.is_empty())
+        found
+            .map(|(_, value)| value.into_owned())
+            .filter(|value| !value.is_empty())
     }
 }
 

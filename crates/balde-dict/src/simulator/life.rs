@@ -72,14 +72,23 @@ impl Simulator {
         // client does not wait with us.
         let waits = self.0.shared.is_some() || !self.0.buckets.runtime().faults.is_empty();
         if !waits {
-            return self.live(&parts, &route, &body, certificate.as_deref()).await;
+            return self
+                .live(&parts, &route, &body, certificate.as_deref())
+                .await;
         }
         let simulator = self.clone();
         let task = tokio::spawn(async move {
             // It was routed a moment ago.
-            let routed = simulator.0.table.route(parts.method.as_str(), parts.uri.path());
+            let routed = simulator
+                .0
+                .table
+                .route(parts.method.as_str(), parts.uri.path());
             match routed {
-                Ok(route) => simulator.live(&parts, &route, &body, certificate.as_deref()).await,
+                Ok(route) => {
+                    simulator
+                        .live(&parts, &route, &body, certificate.as_deref())
+                        .await
+                }
                 Err(error) => not_routed(error, &parts.headers),
             }
         });
@@ -141,13 +150,15 @@ impl Simulator {
             self.0.table.resolve(route, &incoming)
         };
         let Some(participant) = call.participant() else {
-            return (None, Answer::problem(&not_resolved(&call, document.as_ref())));
+            return (
+                None,
+                Answer::problem(&not_resolved(&call, document.as_ref())),
+            );
         };
         let wrong = what_is_wrong(&call, document.as_ref());
         let is_free = |problem: &Problem| {
-            let costs = |draw: &crate::Draw| {
-                self.0.table.policy(draw.policy()).cost(problem.status()) > 0
-            };
+            let costs =
+                |draw: &crate::Draw| self.0.table.policy(draw.policy()).cost(problem.status()) > 0;
             !call.draws().iter().any(costs)
         };
         let answer = match wrong {
@@ -247,7 +258,9 @@ impl Simulator {
             retry_after_ms: refused.retry_after_us.map(|us| us.div_ceil(1_000)),
         };
         self.0.refusals.note(refusal, task.now.ms());
-        let seconds = refused.retry_after_us.map(|us| us.div_ceil(1_000_000).max(1));
+        let seconds = refused
+            .retry_after_us
+            .map(|us| us.div_ceil(1_000_000).max(1));
         let seconds = seconds.filter(|_| self.0.table.settings().retry_after_on_429);
         Answer::problem(&Problem::rate_limited()).retry_after(seconds)
     }
@@ -294,16 +307,15 @@ fn body_participant(operation: Operation, root: &Element) -> Option<&str> {
 fn not_resolved(call: &Call<'_>, document: Option<&Result<Element, XmlError>>) -> Problem {
     match (document, call.fault()) {
         (Some(Err(error)), _) => Problem::bad_request(error.to_string()),
-        (_, Some(fault)) => Problem::new(fault.status(), fault.error_type()).with_detail(fault.detail()),
+        (_, Some(fault)) => {
+            Problem::new(fault.status(), fault.error_type()).with_detail(fault.detail())
+        }
         (_, None) => Problem::bad_request("The participant cannot be told"),
     }
 }
 
 /// What is wrong with a request before it is performed, if anything.
-fn what_is_wrong(
-    call: &Call<'_>,
-    document: Option<&Result<Element, XmlError>>,
-) -> Option<Problem> {
+fn what_is_wrong(call: &Call<'_>, document: Option<&Result<Element, XmlError>>) -> Option<Problem> {
     if let Some(Err(error)) = document {
         return Some(Problem::bad_request(error.to_string()));
     }
@@ -315,7 +327,9 @@ fn not_routed(error: RouteError, headers: &HeaderMap) -> Response<Body> {
     let problem = Problem::new(error.status(), error.error_type()).with_detail(error.to_string());
     let mut response = Answer::problem(&problem).into_response(headers);
     if let RouteError::MethodNotAllowed { allow } = error {
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+        response
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static(allow));
     }
     response
 }
@@ -370,7 +384,12 @@ fn is_xml(headers: &HeaderMap) -> bool {
     let Ok(value) = value.to_str() else {
         return false;
     };
-    let kind = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let kind = value
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
     matches!(
         kind.as_str(),
         "" | "application/xml" | "text/xml" | "application/x-www-form-urlencoded"

@@ -158,15 +158,17 @@ fn is_late(lookup: &Lookup, now: Moment, deadline_ms: u64) -> bool {
 
 impl LookupId<'_> {
     fn name(self, what: &str) -> String {
-        format!("{what}:{}:{}:{}", self.participant, self.payer, self.end_to_end_id)
+        format!(
+            "{what}:{}:{}:{}",
+            self.participant, self.payer, self.end_to_end_id
+        )
     }
 }
 
 impl Here {
     fn hash(&self, id: LookupId<'_>) -> u128 {
-        let hash = |secret: &RandomState| {
-            secret.hash_one((id.participant, id.payer, id.end_to_end_id))
-        };
+        let hash =
+            |secret: &RandomState| secret.hash_one((id.participant, id.payer, id.end_to_end_id));
         u128::from(hash(&self.secrets[0])) << 64 | u128::from(hash(&self.secrets[1]))
     }
 

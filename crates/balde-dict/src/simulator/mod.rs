@@ -116,7 +116,9 @@ impl Simulator {
         if *self.0.followed.lock() == text {
             return Ok(());
         }
-        let runtime = text.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        let runtime = text
+            .as_deref()
+            .and_then(|text| serde_json::from_str(text).ok());
         self.0.buckets.follow(runtime.unwrap_or_default());
         *self.0.followed.lock() = text;
         Ok(())
@@ -127,7 +129,10 @@ impl Simulator {
         if self.0.shared.is_some() {
             let changed = self.0.directory.update(RUNTIME, change).await;
             changed.map_err(Refusal::into_problem)?;
-            return self.follow().await.map_err(|error| Refusal::World(error).into_problem());
+            return self
+                .follow()
+                .await
+                .map_err(|error| Refusal::World(error).into_problem());
         }
         let mut runtime = (*self.0.buckets.runtime()).clone();
         change(&mut runtime);

@@ -15,7 +15,12 @@ use crate::{END_TO_END_ID_HEADER, Incoming, PARTICIPANT_HEADER, PAYER_HEADER};
 pub(crate) struct Order {
     #[serde(alias = "EndToEndId", alias = "endToEndId")]
     end_to_end_id: String,
-    #[serde(alias = "Payer", alias = "payer_id", alias = "payerId", alias = "PayerId")]
+    #[serde(
+        alias = "Payer",
+        alias = "payer_id",
+        alias = "payerId",
+        alias = "PayerId"
+    )]
     payer: String,
     #[serde(alias = "Participant", alias = "ispb")]
     participant: String,
@@ -52,12 +57,19 @@ impl Simulator {
         if table.payer_kind(&order.payer).is_none() {
             return Err(Problem::bad_request("payer is neither a CPF nor a CNPJ"));
         }
-        let mut participants = order.credited_participant.iter().chain([&order.participant]);
+        let mut participants = order
+            .credited_participant
+            .iter()
+            .chain([&order.participant]);
         if !participants.all(|participant| is_ispb(participant)) {
-            return Err(Problem::bad_request("a participant is not an ISPB of 8 characters"));
+            return Err(Problem::bad_request(
+                "a participant is not an ISPB of 8 characters",
+            ));
         }
         let unavailable = |error: String| Problem::unavailable(error);
-        self.follow().await.map_err(|error| unavailable(error.to_string()))?;
+        self.follow()
+            .await
+            .map_err(|error| unavailable(error.to_string()))?;
         let id = LookupId {
             participant: &order.participant,
             payer: &order.payer,
@@ -114,7 +126,11 @@ impl Simulator {
         let name = OpId::new(name).unwrap_or_else(|_| OpId::random());
         let mut credits = Vec::new();
         for draw in call.draws() {
-            let credited = self.0.buckets.credit(&order.participant, draw, &name).await?;
+            let credited = self
+                .0
+                .buckets
+                .credit(&order.participant, draw, &name)
+                .await?;
             if let Some((tokens, decision)) = credited {
                 credits.push(Credit {
                     policy: table.policy(draw.policy()).name().to_owned(),

@@ -54,7 +54,10 @@ impl Runtime {
         if self.faults.is_empty() {
             return None;
         }
-        let fault = self.faults.get(operation).or_else(|| self.faults.get("*"))?;
+        let fault = self
+            .faults
+            .get(operation)
+            .or_else(|| self.faults.get("*"))?;
         (fault.percent >= 100 || fastrand::u8(0..100) < fault.percent).then_some(*fault)
     }
 

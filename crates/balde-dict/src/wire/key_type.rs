@@ -73,7 +73,9 @@ fn is_email(key: &str) -> bool {
         && !local.is_empty()
         && !domain.is_empty()
         && local.chars().all(is_plain)
-        && domain.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'.' | b'-'))
+        && domain
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'.' | b'-'))
 }
 
 #[cfg(test)]

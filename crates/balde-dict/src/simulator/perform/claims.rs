@@ -53,7 +53,11 @@ impl Simulator {
                 "CompleteClaimRequest",
                 "CompleteClaimResponse",
             ),
-            _ => (ClaimStep::Cancel, "CancelClaimRequest", "CancelClaimResponse"),
+            _ => (
+                ClaimStep::Cancel,
+                "CancelClaimRequest",
+                "CancelClaimResponse",
+            ),
         };
         let read = MoveClaim::read(task.document()?, request);
         let request = read.map_err(invalid("ClaimInvalid"))?;

@@ -92,7 +92,9 @@ fn must_be_the_key(task: &Task<'_>, key: &str) -> Result<(), Problem> {
     if the_key(task)? == key {
         Ok(())
     } else {
-        Err(Problem::bad_request("The path and the body name different keys"))
+        Err(Problem::bad_request(
+            "The path and the body name different keys",
+        ))
     }
 }
 

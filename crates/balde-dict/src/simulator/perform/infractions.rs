@@ -25,16 +25,17 @@ impl Simulator {
     }
 
     pub(super) async fn get_infraction_report(&self, task: &Task<'_>) -> Result<Answer, Problem> {
-        let found = self.0.directory.infraction(task.participant, task.uuid()?).await;
+        let found = self
+            .0
+            .directory
+            .infraction(task.participant, task.uuid()?)
+            .await;
         let report = found.map_err(refused)?;
         let body = infraction_response("GetInfractionReportResponse", &task.head, &report);
         Ok(Answer::xml(200, body))
     }
 
-    pub(super) async fn list_infraction_reports(
-        &self,
-        task: &Task<'_>,
-    ) -> Result<Answer, Problem> {
+    pub(super) async fn list_infraction_reports(&self, task: &Task<'_>) -> Result<Answer, Problem> {
         let query = Query::new(task.query);
         let sides = query.sides("IsReporter", "IsCounterparty")?;
         let filter = query.filter(task.participant, sides)?;
@@ -71,7 +72,11 @@ impl Simulator {
         let read = MoveInfractionReport::read(task.document()?, request);
         let request = read.map_err(invalid("InfractionReportInvalid"))?;
         task.must_be_the_id(&request.id)?;
-        let moved = self.0.directory.move_infraction(step, &request, task.now).await;
+        let moved = self
+            .0
+            .directory
+            .move_infraction(step, &request, task.now)
+            .await;
         let moved = moved.map_err(refused)?;
         let body = infraction_response(response, &task.head, &moved);
         Ok(Answer::xml(200, body))

@@ -19,7 +19,12 @@ impl Simulator {
     }
 
     pub(super) async fn get_fraud_marker(&self, task: &Task<'_>) -> Result<Answer, Problem> {
-        let marker = self.0.directory.marker(task.uuid()?).await.map_err(refused)?;
+        let marker = self
+            .0
+            .directory
+            .marker(task.uuid()?)
+            .await
+            .map_err(refused)?;
         let body = fraud_marker_response("GetFraudMarkerResponse", &task.head, &marker);
         Ok(Answer::xml(200, body))
     }

@@ -104,7 +104,9 @@ impl Task<'_> {
         if self.segment.eq_ignore_ascii_case(id) {
             Ok(())
         } else {
-            Err(Problem::bad_request("The path and the body name different ids"))
+            Err(Problem::bad_request(
+                "The path and the body name different ids",
+            ))
         }
     }
 

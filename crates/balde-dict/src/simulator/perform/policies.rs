@@ -26,7 +26,10 @@ impl Simulator {
         let state =
             state.ok_or_else(|| Problem::not_found("The participant has no such policy"))?;
         let category = self.0.buckets.category(task.participant);
-        Ok(Answer::xml(200, get_policy(&task.head, category.as_str(), &state)))
+        Ok(Answer::xml(
+            200,
+            get_policy(&task.head, category.as_str(), &state),
+        ))
     }
 
     /// A bucket of the participant; buckets of its payers are not told.

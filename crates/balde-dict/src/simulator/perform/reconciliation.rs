@@ -19,8 +19,12 @@ impl Simulator {
         let read = CreateSyncVerification::read(task.document()?);
         let request = read.map_err(invalid("BadRequest"))?;
         let directory = &self.0.directory;
-        let ours = directory.sync_verifier(&request.participant, request.key_type).await;
-        let is_same = ours.map_err(refused)?.eq_ignore_ascii_case(&request.verifier);
+        let ours = directory
+            .sync_verifier(&request.participant, request.key_type)
+            .await;
+        let is_same = ours
+            .map_err(refused)?
+            .eq_ignore_ascii_case(&request.verifier);
         let id = directory.next_number().await.map_err(refused)?;
         let body = sync_verification_response(&task.head, &request, id, is_same);
         Ok(Answer::xml(201, body))
@@ -40,7 +44,11 @@ impl Simulator {
     }
 
     pub(super) async fn get_cid_set_file(&self, task: &Task<'_>) -> Result<Answer, Problem> {
-        let found = self.0.directory.cid_file(task.participant, task.segment).await;
+        let found = self
+            .0
+            .directory
+            .cid_file(task.participant, task.segment)
+            .await;
         let file = found.map_err(refused)?;
         let url = self.file_url(task, &file);
         let body = cid_set_file_response("GetCidSetFileResponse", &task.head, &file, &url);
@@ -50,22 +58,29 @@ impl Simulator {
     pub(super) async fn list_cid_set_events(&self, task: &Task<'_>) -> Result<Answer, Problem> {
         let query = Query::new(task.query);
         let key_type = query.word("KeyType", KeyType::parse)?;
-        let key_type = key_type.ok_or_else(|| {
-            Problem::bad_request("Missing request parameter 'KeyType'")
-        })?;
+        let key_type =
+            key_type.ok_or_else(|| Problem::bad_request("Missing request parameter 'KeyType'"))?;
         let span = span(&query, task.now)?;
         let limit = query.limit()?;
         let directory = &self.0.directory;
-        let found = directory.cid_events(task.participant, key_type, span, limit).await;
+        let found = directory
+            .cid_events(task.participant, key_type, span, limit)
+            .await;
         let body = cid_set_events_response(&task.head, &found.map_err(refused)?);
         Ok(Answer::xml(200, body))
     }
 
     pub(super) async fn get_entry_by_cid(&self, task: &Task<'_>) -> Result<Answer, Problem> {
         if !is_cid(task.segment) {
-            return Err(Problem::bad_request("The id in the path is not 64 hexadecimal digits"));
+            return Err(Problem::bad_request(
+                "The id in the path is not 64 hexadecimal digits",
+            ));
         }
-        let found = self.0.directory.entry_by_cid(task.participant, task.segment).await;
+        let found = self
+            .0
+            .directory
+            .entry_by_cid(task.participant, task.segment)
+            .await;
         let record = found.map_err(refused)?;
         let request_id = &record.entry.request_id;
         let body = entry_by_cid_response(&task.head, &record.cid(), record.xml(), request_id);
@@ -79,7 +94,11 @@ impl Simulator {
         let query = Query::new(task.query);
         let span = span(&query, task.now)?;
         let limit = query.limit()?;
-        let found = self.0.directory.notifications(task.participant, span, limit).await;
+        let found = self
+            .0
+            .directory
+            .notifications(task.participant, span, limit)
+            .await;
         let (events, has_more) = found.map_err(refused)?;
         let body = event_notifications_response(&task.head, &events, has_more);
         Ok(Answer::xml(200, body))

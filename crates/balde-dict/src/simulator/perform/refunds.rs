@@ -20,7 +20,11 @@ impl Simulator {
     }
 
     pub(super) async fn get_refund(&self, task: &Task<'_>) -> Result<Answer, Problem> {
-        let refund = self.0.directory.refund(task.participant, task.uuid()?).await;
+        let refund = self
+            .0
+            .directory
+            .refund(task.participant, task.uuid()?)
+            .await;
         let refund = refund.map_err(refused)?;
         let body = refund_response("GetRefundResponse", &task.head, &refund);
         Ok(Answer::xml(200, body))
@@ -38,14 +42,19 @@ impl Simulator {
         let status = query.word("Status", RefundStatus::read)?;
         let found = self.0.directory.refunds(&filter, status).await;
         let (refunds, has_more) = found.map_err(refused)?;
-        Ok(Answer::xml(200, list_refunds(&task.head, &refunds, has_more)))
+        Ok(Answer::xml(
+            200,
+            list_refunds(&task.head, &refunds, has_more),
+        ))
     }
 
     pub(super) async fn move_refund(&self, task: &Task<'_>) -> Result<Answer, Problem> {
         let (step, request, response) = match task.operation {
-            Operation::CloseRefund => {
-                (RefundStep::Close, "CloseRefundRequest", "CloseRefundResponse")
-            }
+            Operation::CloseRefund => (
+                RefundStep::Close,
+                "CloseRefundRequest",
+                "CloseRefundResponse",
+            ),
             _ => (
                 RefundStep::Cancel,
                 "CancelRefundRequest",
