@@ -1,5 +1,15 @@
 //! The binary `balde`: arguments, files, wiring. No rule about limits.
 
-fn main() {
-    println!("balde {}", env!("CARGO_PKG_VERSION"));
+mod args;
+mod check;
+mod policies;
+mod profile;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    args::Cli::parse().run()
 }

@@ -42,6 +42,7 @@ mod decision;
 mod limit;
 pub mod policy;
 pub mod profile;
+mod span;
 mod text;
 
 pub use bucket::{Standing, State};

@@ -11,6 +11,7 @@ mod variant;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::fmt;
 
 pub use key::{KeyError, write_key_part};
 pub use part::{Part, Scope};
@@ -209,4 +210,15 @@ pub enum FailurePolicy {
         /// 1 to 100.
         percent: u8,
     },
+}
+
+/// As profiles write it.
+impl fmt::Display for FailurePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deny => f.write_str("deny"),
+            Self::Allow => f.write_str("allow"),
+            Self::Local { percent } => write!(f, "local {percent}%"),
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::fmt;
 
 use super::{NamedShape, Part, Request, Template, percent_decoded};
 
@@ -139,6 +140,35 @@ impl Rule {
     }
 }
 
+/// For people: `GET /claims/ filtered by IsDonor, IsClaimer`.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for method in &self.methods {
+            write!(f, "{between}{method}")?;
+            between = ",";
+        }
+        let path = self.path.as_ref().map_or("/{*}", Template::as_str);
+        let space = if self.methods.is_empty() { "" } else { " " };
+        write!(f, "{space}{path}")?;
+        for (name, condition) in &self.query {
+            write!(f, " with query {name} {condition}")?;
+        }
+        for (name, condition) in &self.headers {
+            write!(f, " with header {name} {condition}")?;
+        }
+        for flags in &self.flags {
+            let not = if flags.is_filtered { "" } else { "not " };
+            write!(f, " {not}filtered by {}", flags.names.join(", "))?;
+        }
+        if let Some((part, shapes)) = &self.shaped {
+            let names: Vec<&str> = shapes.iter().map(|(name, _)| &**name).collect();
+            write!(f, " where {part} is {}", names.join(" or "))?;
+        }
+        Ok(())
+    }
+}
+
 /// What a header or query parameter has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
@@ -174,6 +204,17 @@ impl Condition {
             Self::Absent => value.is_none(),
             Self::Is(text) => value == Some(text),
             Self::IsNot(text) => value != Some(text),
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Present => f.write_str("present"),
+            Self::Absent => f.write_str("absent"),
+            Self::Is(text) => write!(f, "= {text}"),
+            Self::IsNot(text) => write!(f, "!= {text}"),
         }
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn route<'r>(
     let mut resource = Resource::at(segments);
     if resource.is_none() && slash_is_optional {
         resource = match segments {
-            [before @ .., ""] => Resource::at(before),
+            [.., last, ""] if !last.is_empty() => Resource::at(&segments[..count - 1]),
             [one] => Resource::at(&[one, ""]),
             [one, two] => Resource::at(&[one, two, ""]),
             _ => None,

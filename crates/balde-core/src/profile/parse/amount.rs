@@ -108,13 +108,15 @@ pub(super) fn prices(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Price
         );
         return None;
     };
-    let mut prices = PriceList::new(reader.number(default, COST_MAX)?);
+    let mut prices = PriceList::new(reader.number(default, COST_MAX).unwrap_or(0));
     for (key, span, value) in entries(table) {
+        if key == "default" {
+            continue;
+        }
         let Some(cost) = reader.number(value, COST_MAX) else {
             continue;
         };
         prices = match price_of(key) {
-            Some(Priced::Default) => prices,
             Some(Priced::Unanswered) => prices.with_unanswered(cost),
             Some(Priced::Class(class)) => prices.with_class(class, cost),
             Some(Priced::Status(status)) => prices.with_status(status, cost),
@@ -130,7 +132,6 @@ pub(super) fn prices(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Price
 }
 
 enum Priced {
-    Default,
     Unanswered,
     Class(u8),
     Status(u16),
@@ -138,7 +139,6 @@ enum Priced {
 
 fn price_of(key: &str) -> Option<Priced> {
     match key.as_bytes() {
-        b"default" => Some(Priced::Default),
         b"unanswered" => Some(Priced::Unanswered),
         [class @ b'1'..=b'5', b'x', b'x'] => Some(Priced::Class(class - b'0')),
         [b'1'..=b'5', b'0'..=b'9', b'0'..=b'9'] => key.parse().ok().map(Priced::Status),

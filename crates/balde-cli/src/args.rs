@@ -1,0 +1,32 @@
+//! The verbs.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::{check, policies};
+
+/// Rate limits that are kept exactly: policies as data, and what is built on them.
+#[derive(Debug, Parser)]
+#[command(name = "balde", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Print a profile as a table
+    Policies(policies::Args),
+    /// Validate profiles: every problem, with file, line and column
+    Check(check::Args),
+}
+
+impl Cli {
+    pub(crate) fn run(self) -> ExitCode {
+        match self.verb {
+            Verb::Policies(args) => policies::run(&args),
+            Verb::Check(args) => check::run(&args),
+        }
+    }
+}

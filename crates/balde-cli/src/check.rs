@@ -1,0 +1,37 @@
+//! `balde check FILE…`
+
+use std::process::ExitCode;
+
+use crate::profile;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Profiles to validate
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<String>,
+}
+
+/// Every file is looked at, whatever is wrong with those before it.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let mut is_sound = true;
+    for file in &args.files {
+        match profile::check(file) {
+            Ok(profile) => {
+                let policies = profile.policies().len();
+                println!(
+                    "{file}: profile {}, {policies} policies, sound",
+                    profile.name()
+                );
+            }
+            Err(problems) => {
+                is_sound = false;
+                eprint!("{problems}");
+            }
+        }
+    }
+    if is_sound {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,253 @@
+//! `balde policies [PROFILE]`
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use balde_core::policy::{ByVariant, Policy, PriceList};
+use balde_core::profile::{Profile, SettingValue};
+use balde_core::{Limit, Start, Strategy};
+use serde_json::{Map, Value, json};
+
+use crate::profile;
+use crate::table::{aligned, duration, grouped};
+
+/// Over which tokens a day are counted.
+const DAY_US: u64 = 86_400_000_000;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The name of a profile that ships with balde, or a file
+    #[arg(default_value = balde_dict::profiles::DEFAULT)]
+    profile: String,
+    /// Show only this category's row of policies that vary by category
+    #[arg(long, value_name = "LETTER")]
+    category: Option<String>,
+    /// Another value for a setting of the profile
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
+    settings: Vec<(String, String)>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let shown = profile::load(&args.profile, &args.settings).and_then(|profile| {
+        check_category(&profile, args.category.as_deref())?;
+        Ok(if args.json {
+            format!("{:#}\n", as_json(&profile, args.category.as_deref()))
+        } else {
+            as_table(&profile, args.category.as_deref())
+        })
+    });
+    match shown {
+        Ok(text) => {
+            // Whoever reads may have seen enough: `balde policies | head`.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(problems) => {
+            eprint!("{problems}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Reads `NAME=VALUE`.
+pub(crate) fn setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn check_category(profile: &Profile, category: Option<&str>) -> Result<(), String> {
+    let Some(category) = category else {
+        return Ok(());
+    };
+    let Some(variant) = profile.variant("category") else {
+        return Err(format!("profile {} has no categories\n", profile.name()));
+    };
+    let known: Vec<&str> = variant.values().collect();
+    if known.contains(&category) {
+        return Ok(());
+    }
+    let known = known.join(", ");
+    Err(format!(
+        "profile {} has the categories {known}\n",
+        profile.name()
+    ))
+}
+
+/// The limits of a policy that are shown.
+fn limits<'p>(
+    policy: &'p Policy,
+    category: Option<&'p str>,
+) -> impl Iterator<Item = (Option<&'p str>, &'p Limit)> {
+    let varies = policy.limits().variant() == Some("category");
+    let limits = policy.limits().iter();
+    limits.filter(move |(value, _)| !varies || category.is_none() || *value == category)
+}
+
+fn as_table(profile: &Profile, category: Option<&str>) -> String {
+    let titles = [
+        "Policy",
+        "Scope",
+        "For",
+        "Refill",
+        "Period",
+        "Capacity",
+        "From empty",
+        "Tokens a day",
+        "Cost",
+        "Credit",
+    ];
+    let is_number = [
+        false, false, false, true, true, true, true, true, false, false,
+    ];
+    let mut rows = Vec::new();
+    for policy in profile.policies() {
+        for (value, limit) in limits(policy, category) {
+            rows.push([
+                policy.name().to_owned(),
+                policy.scope().name().to_owned(),
+                value.unwrap_or("all").to_owned(),
+                grouped(limit.refill_tokens()),
+                duration(limit.period_us()),
+                grouped(limit.capacity()),
+                duration(limit.fill_us()),
+                grouped(limit.granted_within_us(DAY_US)),
+                costs(policy.prices()),
+                credits(policy, value),
+            ]);
+        }
+    }
+    let count = profile.policies().len();
+    let noun = if count == 1 { "policy" } else { "policies" };
+    let settings = profile.settings().iter();
+    let settings = settings.map(|setting| format!("{}={}", setting.name(), shown(setting.value())));
+    let settings = match settings.collect::<Vec<_>>().join(" ") {
+        none if none.is_empty() => none,
+        some => format!("settings: {some}\n"),
+    };
+    let (name, title) = (profile.name(), profile.title());
+    let head = format!("{name}: {title} ({count} {noun})\n{settings}\n");
+    head + &aligned(titles, is_number, &rows)
+}
+
+/// `200:1 404:20 else:0`
+fn costs(prices: &PriceList) -> String {
+    let mut words = Vec::new();
+    let default = prices.default_cost();
+    for (status, cost) in prices.statuses() {
+        words.push(format!("{status}:{cost}"));
+    }
+    for (class, cost) in prices.classes() {
+        words.push(format!("{class}xx:{cost}"));
+    }
+    if prices.unanswered() != default {
+        words.push(format!("unanswered:{}", prices.unanswered()));
+    }
+    words.push(format!("else:{default}"));
+    words.join(" ")
+}
+
+fn credits(policy: &Policy, value: Option<&str>) -> String {
+    let credits = policy.credits().iter().map(|credit| {
+        let tokens = policy.credit(credit.event(), value);
+        format!("{}:{tokens}", credit.event())
+    });
+    credits.collect::<Vec<_>>().join(" ")
+}
+
+fn shown(value: &SettingValue) -> String {
+    match value {
+        SettingValue::Bool(flag) => flag.to_string(),
+        SettingValue::Number(number) => number.to_string(),
+        SettingValue::Text(text) => text.to_string(),
+        SettingValue::Numbers(numbers) => {
+            let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+            numbers.join(",")
+        }
+    }
+}
+
+fn as_json(profile: &Profile, category: Option<&str>) -> Value {
+    let mut settings = Map::new();
+    for setting in profile.settings() {
+        let value = match setting.value() {
+            SettingValue::Bool(flag) => json!(flag),
+            SettingValue::Number(number) => json!(number),
+            SettingValue::Text(text) => json!(text),
+            SettingValue::Numbers(numbers) => json!(numbers),
+        };
+        settings.insert(setting.name().to_owned(), value);
+    }
+    let policies = profile.policies().iter();
+    let policies: Vec<Value> = policies
+        .map(|policy| policy_json(policy, category))
+        .collect();
+    json!({
+        "profile": profile.name(),
+        "title": profile.title(),
+        "api": profile.api(),
+        "base_paths": profile.base_paths(),
+        "settings": settings,
+        "policies": policies,
+    })
+}
+
+fn policy_json(policy: &Policy, category: Option<&str>) -> Value {
+    let parts = policy.scope().parts().iter().map(ToString::to_string);
+    let rules = policy.rules().iter().map(ToString::to_string);
+    let mut costs = Map::new();
+    for (status, cost) in policy.prices().statuses() {
+        costs.insert(status.to_string(), json!(cost));
+    }
+    for (class, cost) in policy.prices().classes() {
+        costs.insert(format!("{class}xx"), json!(cost));
+    }
+    costs.insert("unanswered".to_owned(), json!(policy.prices().unanswered()));
+    costs.insert("default".to_owned(), json!(policy.prices().default_cost()));
+    let mut credits = Map::new();
+    for credit in policy.credits() {
+        let tokens = match credit.tokens() {
+            ByVariant::One(tokens) => json!(tokens),
+            by @ ByVariant::By { .. } => {
+                let each = by
+                    .iter()
+                    .filter_map(|(value, tokens)| Some((value?.to_owned(), json!(tokens))));
+                Value::Object(each.collect())
+            }
+        };
+        credits.insert(credit.event().to_owned(), tokens);
+    }
+    let limits = limits(policy, category).map(|(value, limit)| limit_json(value, limit));
+    json!({
+        "name": policy.name(),
+        "scope": policy.scope().name(),
+        "key": parts.collect::<Vec<_>>(),
+        "match": rules.collect::<Vec<_>>(),
+        "varies_by": policy.limits().variant(),
+        "limits": limits.collect::<Vec<_>>(),
+        "admission": policy.admission(),
+        "costs": costs,
+        "credits": credits,
+        "on_failure": policy.on_failure().to_string(),
+    })
+}
+
+fn limit_json(value: Option<&str>, limit: &Limit) -> Value {
+    let strategy = match limit.strategy() {
+        Strategy::Continuous => "continuous",
+        Strategy::Stepwise => "stepwise",
+        Strategy::FixedWindow => "window",
+    };
+    json!({
+        "for": value,
+        "refill_tokens": limit.refill_tokens(),
+        "period_us": limit.period_us(),
+        "capacity": limit.capacity(),
+        "refill": strategy,
+        "start": match limit.start() { Start::Full => "full", Start::Empty => "empty" },
+        "from_empty_us": limit.fill_us(),
+        "tokens_a_day": limit.granted_within_us(DAY_US),
+    })
+}

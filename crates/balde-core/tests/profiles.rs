@@ -1,0 +1,366 @@
+//! Profiles as texts: the documented one, and everything that can be wrong with one.
+
+use balde_core::policy::{FailurePolicy, Request};
+use balde_core::profile::{PROBLEMS_MAX, PROFILE_BYTES_MAX, Profile};
+use balde_core::{Command, Strategy};
+use proptest::prelude::*;
+
+/// The example in docs/profiles.md.
+fn documented() -> &'static str {
+    let page = include_str!("../../../docs/profiles.md");
+    let (_, from) = page
+        .split_once("```toml\n")
+        .expect("the page shows a profile");
+    from.split_once("```").expect("it ends").0
+}
+
+fn shop() -> Profile {
+    Profile::parse(documented()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Policies and keys of a request to the shop.
+fn drawn(method: &str, path: &str, query: &str, headers: &[(&str, &str)]) -> Vec<(String, String)> {
+    let shop = shop();
+    let path = shop.without_base(path).expect("below /v1");
+    let mut request = Request::new(method, path, query);
+    request.headers = &headers;
+    let draws = shop.draws(&request, &|_| None).unwrap();
+    let text = |key: &[u8]| String::from_utf8(key.to_vec()).unwrap();
+    let named = draws
+        .iter()
+        .map(|draw| (draw.policy().name().to_owned(), text(draw.key())));
+    named.collect()
+}
+
+#[test]
+fn the_documented_profile_of_an_api_that_is_not_dict_counts_as_it_says() {
+    let ana = [("x-customer", "ana")];
+    let pairs = |list: &[(&str, &str)]| -> Vec<(String, String)> {
+        list.iter()
+            .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+            .collect()
+    };
+    for (method, path, query, expected) in [
+        (
+            "GET",
+            "/v1/products/ABC-1234",
+            "",
+            vec![("reads", "ana"), ("guesses", "ana")],
+        ),
+        ("GET", "/v1/products/socks", "", vec![("reads", "ana")]),
+        ("HEAD", "/v1/products", "", vec![("reads", "ana")]),
+        (
+            "POST",
+            "/v1/products/a%2Fb/reviews",
+            "",
+            vec![("reviews", "ana/a%2Fb")],
+        ),
+        ("GET", "/v1/search", "", vec![("open-searches", "ana")]),
+        ("GET", "/v1/search", "in-stock=true", vec![]),
+        (
+            "GET",
+            "/v1/search",
+            "in-stock=false",
+            vec![("open-searches", "ana")],
+        ),
+        ("GET", "/v1/search", "q=socks", vec![]),
+        (
+            "POST",
+            "/v1/imports/2026/01",
+            "",
+            vec![("imports", "everyone")],
+        ),
+        ("DELETE", "/v1/products/ABC-1234", "", vec![]),
+    ] {
+        let found = drawn(method, path, query, &ana);
+        assert_eq!(found, pairs(&expected), "{method} {path}?{query}");
+    }
+    let urgent = [("X-Customer", "ana"), ("X-Priority", "high")];
+    assert_eq!(drawn("POST", "/v1/imports/1", "", &urgent), []);
+}
+
+#[test]
+fn the_documented_profile_has_the_numbers_it_says() {
+    let shop = shop();
+    let policy = |name: &str| shop.policy(name).unwrap();
+    assert_eq!(
+        policy("reads").limit(Some("paid")).unwrap().capacity(),
+        6_000
+    );
+    assert_eq!(policy("reads").limit(Some("gold")), None);
+    assert_eq!(
+        [200, 404, 503].map(|status| policy("guesses").cost(status)),
+        [1, 5, 0]
+    );
+    assert_eq!(
+        policy("guesses").settlement(404),
+        Some(Command::Charge { n: 4 })
+    );
+    assert_eq!(policy("guesses").credit("order-placed", None), 1);
+    assert_eq!(policy("guesses").credit("anything-else", None), 0);
+    assert_eq!(
+        policy("reviews").limit(None).unwrap().strategy(),
+        Strategy::FixedWindow
+    );
+    assert_eq!(
+        [200, 429, 502].map(|status| policy("reads").cost(status)),
+        [1, 0, 0]
+    );
+    assert_eq!(policy("imports").admission(), 2);
+    assert_eq!(
+        policy("imports").limit(None).unwrap().strategy(),
+        Strategy::Stepwise
+    );
+    assert_eq!(
+        policy("imports").on_failure(),
+        FailurePolicy::Local { percent: 25 }
+    );
+    assert_eq!(policy("reads").on_failure(), FailurePolicy::Allow);
+
+    let stepwise = Profile::parse_with(documented(), &[("refill", "stepwise")]).unwrap();
+    let reads = stepwise
+        .policy("reads")
+        .unwrap()
+        .limit(Some("free"))
+        .unwrap();
+    assert_eq!(reads.strategy(), Strategy::Stepwise);
+    // A limit that says so itself stays what it is.
+    let reviews = stepwise.policy("reviews").unwrap().limit(None).unwrap();
+    assert_eq!(reviews.strategy(), Strategy::FixedWindow);
+}
+
+#[test]
+fn the_plan_is_told_by_a_header_and_otherwise_free() {
+    let shop = shop();
+    for (headers, plan) in [
+        ([("X-Customer", "a"), ("X-Plan", "paid")], "paid"),
+        ([("X-Customer", "a"), ("X-Plan", "unheard-of")], "free"),
+        ([("X-Customer", "a"), ("Accept", "*/*")], "free"),
+    ] {
+        let mut request = Request::new("GET", "/products", "");
+        request.headers = &headers;
+        let draws = shop.draws(&request, &|_| None).unwrap();
+        assert_eq!(draws[0].value(), Some(plan));
+    }
+    let anonymous = shop.draws(&Request::new("GET", "/products", ""), &|_| None);
+    let error = anonymous.unwrap_err().to_string();
+    assert_eq!(error, "policy reads: the request has no header:X-Customer");
+}
+
+#[test]
+fn all_problems_are_told_at_once_with_their_places() {
+    let text = r#"
+profile = "bad name"
+titel = "x"
+
+[settings]
+unused = 1
+
+[shapes]
+A = "[0-9"
+B = "[0-9]{1,3}[0-5]"
+
+[scopes]
+odd = ["cookie:x"]
+byid = ["path:id"]
+
+[variants]
+tier = ["a", "b"]
+
+[defaults]
+costs = { default = 1, 600 = 2 }
+
+[[policy]]
+name = "one"
+scope = "nobody"
+match = ["get /x", { on = "/y", shapes = { "path:id" = ["C"] } }, { path = "/z" }]
+limit = "10/s bursts 20"
+
+[[policy]]
+name = "two"
+scope = "byid"
+match = ["GET /users/{other}"]
+limits = { by = "tier", a = "1/s", c = "2/s" }
+
+[[policy]]
+name = "two"
+limit = "5/s"
+limits = "none"
+
+[[policy]]
+limit = "1/s"
+admission = 2
+on-failure = "local 0%"
+
+[[policy]]
+name = "two"
+limit = "1/s"
+costs = { default = "$nothing", 404 = -1 }
+"#;
+    let error = Profile::parse(text).unwrap_err();
+    let told: Vec<String> = error.problems().iter().map(ToString::to_string).collect();
+    let expected = [
+        "2:11: a name is made of",
+        "3:1: a profile has no `titel`; did you mean `title`?",
+        "6:10: nothing refers to the setting `unused`",
+        "9:5: a class is ASCII characters",
+        "10:5: a count that varies must be followed by",
+        "13:8: a part is participant",
+        "20:24: `600` is no status",
+        "24:9: there is no scope `nobody`",
+        "25:10: a rule is a path, or methods in capitals",
+        "25:57: there is no shape `C`",
+        "25:67: a rule needs `on`",
+        "25:69: a rule has no `path`",
+        "26:15: did not expect `bursts 20`",
+        "29:8: scope `byid` needs {id}",
+        "32:10: nothing is said for tier b",
+        "32:36: `c` is no tier; there are a, b",
+        "37:10: a policy has `limit` or `limits`, not both",
+        "39:1: a policy needs `name`",
+        "42:14: expected deny, allow, or local",
+        "45:8: there is a policy `two` already",
+        "47:21: there is no setting `nothing`",
+        "47:39: expected a whole number from 0 to 1000000",
+    ];
+    for (told, expected) in told.iter().zip(expected) {
+        assert!(
+            told.starts_with(expected),
+            "expected {expected}, told {told}"
+        );
+    }
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    assert!(
+        error
+            .in_file("shop.toml")
+            .starts_with("shop.toml:2:11: a name")
+    );
+}
+
+#[test]
+fn what_is_no_toml_is_told_with_its_place_and_nothing_that_follows_from_it() {
+    let text = "profile = \"x\"\nlimit = = 3\n[[policy]\nname = \"a\"\nlimit = \"1/lustrum\"\n";
+    let error = Profile::parse(text).unwrap_err();
+    let lines: Vec<usize> = error
+        .problems()
+        .iter()
+        .map(|p| p.place().unwrap().line())
+        .collect();
+    assert!(lines.contains(&2) && lines.contains(&3), "{error}");
+    let repeated = "profile = \"x\"\nprofile = \"y\"\n";
+    let error = Profile::parse(repeated).unwrap_err();
+    assert!(error.to_string().starts_with("2:1: "), "{error}");
+}
+
+#[test]
+fn a_name_twice_and_an_admission_that_never_comes_are_refused() {
+    let text = "profile = 'x'\n[[policy]]\nname = 'a'\nlimit = '1/s'\n[[policy]]\nname = 'a'\nlimit = '1/s'\nadmission = 2\n";
+    let error = Profile::parse(text).unwrap_err();
+    let told: Vec<String> = error.problems().iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(
+        told.iter()
+            .any(|one| one.starts_with("6:8: there is a policy `a` already"))
+    );
+    assert!(
+        told.iter()
+            .any(|one| one.contains("refuse everything for ever"))
+    );
+}
+
+#[test]
+fn there_is_a_limit_on_everything() {
+    let error = Profile::parse(&" ".repeat(PROFILE_BYTES_MAX + 1)).unwrap_err();
+    assert!(error.to_string().contains("at most 1048576 bytes"));
+
+    let policy = |n: usize| format!("[[policy]]\nname = 'p{n}'\nlimit = '1/s'\n");
+    let many: String = (0..257).map(policy).collect();
+    let error = Profile::parse(&format!("profile = 'x'\n{many}")).unwrap_err();
+    assert!(
+        error.to_string().contains("at most 256 policies"),
+        "{error}"
+    );
+
+    let wrong: String = (0..200).map(|n| format!("wrong{n} = 1\n")).collect();
+    let error = Profile::parse(&wrong).unwrap_err();
+    assert_eq!(error.problems().len(), PROBLEMS_MAX);
+    // Two hundred keys, a name and a policy.
+    assert_eq!(error.left_out(), 202 - PROBLEMS_MAX);
+
+    let deep = format!("x = {}1{}", "[".repeat(10_000), "]".repeat(10_000));
+    assert!(Profile::parse(&deep).is_err());
+}
+
+#[test]
+fn keys_of_different_parts_never_meet() {
+    let key = |a: &str, b: &str| {
+        let headers = [("A", a), ("B", b)];
+        let text = "profile='x'\n[scopes]\ns=['header:A','header:B']\n[[policy]]\nname='p'\nscope='s'\nlimit='1/s'";
+        let profile = Profile::parse(text).unwrap();
+        let mut request = Request::new("GET", "/", "");
+        request.headers = &headers;
+        profile.draws(&request, &|_| None).unwrap()[0]
+            .key()
+            .to_vec()
+    };
+    let pairs = [
+        ("a/b", "c"),
+        ("a", "b/c"),
+        ("a%2Fb", "c"),
+        ("a%", "2Fb/c"),
+        ("a", "b%2Fc"),
+    ];
+    for (index, one) in pairs.iter().enumerate() {
+        for other in &pairs[..index] {
+            assert_ne!(
+                key(one.0, one.1),
+                key(other.0, other.1),
+                "{one:?} {other:?}"
+            );
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_parser_panic(text in "\\PC{0,200}") {
+        let _ = Profile::parse(&text);
+    }
+
+    #[test]
+    fn nothing_that_looks_like_a_profile_makes_it_panic(
+        words in prop::collection::vec(
+            prop_oneof![
+                Just("profile = "), Just("[settings]\n"), Just("[[policy]]\n"), Just("name = "),
+                Just("limit = "), Just("limits = "), Just("match = "), Just("costs = "), Just("[shapes]\n"),
+                Just("[scopes]\n"), Just("[variants]\n"), Just("[defaults]\n"), Just("scope = "), Just("by = "),
+                Just("{ "), Just(" }"), Just("["), Just("]"), Just(", "), Just("\n"), Just("'x'\n"),
+                Just("\"$x\""), Just("'10/s burst 5'\n"), Just("x = "), Just("on = "), Just("'GET /a/{b}'"),
+                Just("404 = 20"), Just("'[0-9]{3}'\n"), Just("-1\n"), Just("1.5\n"), Just("true\n"), Just("é"),
+            ],
+            0..60,
+        ),
+    ) {
+        let _ = Profile::parse(&words.concat());
+    }
+
+    #[test]
+    fn a_profile_with_a_piece_missing_or_doubled_is_read_or_refused_with_places_inside_it(
+        from in 0_usize..3_000, length in 0_usize..60, is_doubled: bool,
+    ) {
+        let text = documented();
+        let inside = |mut at: usize| { at = at.min(text.len()); while !text.is_char_boundary(at) { at -= 1; } at };
+        let (from, to) = (inside(from), inside(from + length));
+        let middle = if is_doubled { text[from..to].repeat(2) } else { String::new() };
+        let changed = format!("{}{middle}{}", &text[..from], &text[to..]);
+        if let Err(error) = Profile::parse(&changed) {
+            let lines = changed.lines().count();
+            for problem in error.problems() {
+                let place = problem.place().expect("problems of a text have a place");
+                prop_assert!(place.line() >= 1 && place.line() <= lines + 1);
+                prop_assert!(place.column() >= 1);
+                prop_assert!(place.span().end <= changed.len());
+            }
+        }
+    }
+}
