@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use balde::{BuildError, Clock, ManualClock, RedisStore};
 use parking_lot::Mutex;
+use redis::IntoConnectionInfo;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -28,6 +29,7 @@ pub struct SimulatorBuilder {
     rules: Rules,
     place: Place,
     redis: Option<(String, String)>,
+    redis_password: Option<String>,
     tls: Option<TlsFiles>,
     signer: Option<Arc<dyn Signer>>,
     verifier: Option<Arc<dyn Verifier>>,
@@ -53,6 +55,7 @@ impl SimulatorBuilder {
             rules: Rules::default(),
             place: Place::World,
             redis: None,
+            redis_password: None,
             tls: None,
             signer: None,
             verifier: None,
@@ -89,6 +92,12 @@ impl SimulatorBuilder {
     /// `redis://[user:password@]host:port[/database]`, or `rediss://` for TLS.
     pub fn redis(mut self, address: impl Into<String>, world: impl Into<String>) -> Self {
         self.redis = Some((address.into(), world.into()));
+        self
+    }
+
+    /// The password of that Redis, where the address does not have it. It is never printed.
+    pub fn redis_password(mut self, password: impl Into<String>) -> Self {
+        self.redis_password = Some(password.into());
         self
     }
 
@@ -149,19 +158,15 @@ impl SimulatorBuilder {
         let (directory, store) = match &self.redis {
             None => (Directory::in_memory(self.rules), None),
             Some((address, world)) => {
-                let store = RedisStore::builder()
+                let mut store = RedisStore::builder()
                     .address(address)
                     .prefix(format!("{world}:buckets"))
-                    .timeout(balde::REDIS_TIMEOUT_MAX)
-                    .build()
-                    .map_err(SimulatorBuildError::Buckets)?;
-                let url = if address.contains("://") {
-                    address.clone()
-                } else {
-                    format!("redis://{address}")
-                };
-                choose_ring();
-                let client = redis::Client::open(url)
+                    .timeout(balde::REDIS_TIMEOUT_MAX);
+                if let Some(password) = &self.redis_password {
+                    store = store.password(password);
+                }
+                let store = store.build().map_err(SimulatorBuildError::Buckets)?;
+                let client = redis_client(address, self.redis_password.as_deref())
                     .map_err(|_| SimulatorBuildError::Buckets(BuildError::Address))?;
                 let directory = Directory::in_redis(client, world, self.rules)
                     .map_err(SimulatorBuildError::Directory)?;
@@ -194,6 +199,24 @@ impl SimulatorBuilder {
             anonymous: self.anonymous,
         })))
     }
+}
+
+fn redis_client(address: &str, password: Option<&str>) -> redis::RedisResult<redis::Client> {
+    choose_ring();
+    let url = if address.contains("://") {
+        address.to_owned()
+    } else {
+        format!("redis://{address}")
+    };
+    let info = url.into_connection_info()?;
+    let info = match password {
+        Some(password) => {
+            let settings = info.redis_settings().clone().set_password(password);
+            info.set_redis_settings(settings)
+        }
+        None => info,
+    };
+    redis::Client::open(info)
 }
 
 impl TlsFiles {

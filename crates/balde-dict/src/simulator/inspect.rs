@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Simulator;
 use super::answer::Answer;
 use super::buckets::Bucket;
-use super::runtime::{CATEGORIES_MAX, FAULT_LATENCY_MAX_MS, Fault};
+use super::runtime::{FAULT_LATENCY_MAX_MS, Fault};
+use super::{AssignError, Simulator};
 use crate::wire::{Moment, Problem, is_ispb};
 use crate::{Category, Operation};
 
@@ -228,33 +228,16 @@ impl Simulator {
 
     async fn set_category(&self, body: &Bytes) -> Result<Value, Problem> {
         let wanted: SetCategory = read(body)?;
-        if !is_ispb(&wanted.participant) {
-            return Err(Problem::bad_request(
-                "participant is not an ISPB of 8 characters",
-            ));
-        }
         let mut letters = wanted.category.chars();
-        let category = letters.next().filter(|_| letters.next().is_none());
-        let category = category.and_then(Category::new);
-        let variant = self.0.table.profile().variant("category");
-        let is_known = |category: &Category| {
-            variant.is_some_and(|variant| variant.values().any(|own| own == category.as_str()))
-        };
-        let category = category.filter(is_known);
-        let category =
-            category.ok_or_else(|| Problem::bad_request("the profile has no such category"))?;
-        if self.0.buckets.runtime().categories.len() >= CATEGORIES_MAX {
-            return Err(Problem::bad_request(
-                "too many participants have categories of their own",
-            ));
+        let letter = letters.next().filter(|_| letters.next().is_none());
+        let category = letter
+            .and_then(Category::new)
+            .ok_or_else(|| Problem::bad_request("a category is one letter"))?;
+        match self.assign(&wanted.participant, category).await {
+            Ok(()) => {}
+            Err(AssignError::Store(why)) => return Err(Problem::unavailable(why)),
+            Err(error) => return Err(Problem::bad_request(error.to_string())),
         }
-        let change = |runtime: &mut super::runtime::Runtime| {
-            let participant = wanted.participant.clone();
-            runtime
-                .categories
-                .insert(participant, category.as_str().to_owned());
-        };
-        self.change(change).await?;
         Ok(json!({ "participant": wanted.participant, "category": category.as_str() }))
     }
 

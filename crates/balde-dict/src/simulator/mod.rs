@@ -35,9 +35,9 @@ pub use refusals::REFUSALS_MAX;
 pub use runtime::{CATEGORIES_MAX, FAULT_LATENCY_MAX_MS};
 pub use server::{CONNECTIONS_MAX, run};
 
-use crate::Table;
 use crate::directory::{Directory, Refusal, SharedTexts, WorldError};
-use crate::wire::{Head, Moment, Problem, Signer, Verifier};
+use crate::wire::{Head, Moment, Problem, Signer, Verifier, is_ispb};
+use crate::{Category, Table};
 use buckets::Buckets;
 use lookups::Lookups;
 use refusals::Refusals;
@@ -99,6 +99,28 @@ impl Simulator {
         self.0.tls.is_some()
     }
 
+    /// Gives a participant a category, for all simulators of this world. What it has consumed stays
+    /// consumed.
+    pub async fn assign(&self, participant: &str, category: Category) -> Result<(), AssignError> {
+        if !is_ispb(participant) {
+            return Err(AssignError::Participant);
+        }
+        let variant = self.0.table.profile().variant("category");
+        let mut known = variant.into_iter().flat_map(|variant| variant.values());
+        if !known.any(|own| own == category.as_str()) {
+            return Err(AssignError::Category);
+        }
+        if self.0.buckets.runtime().categories.len() >= CATEGORIES_MAX {
+            return Err(AssignError::TooMany);
+        }
+        self.change(|runtime| {
+            let category = category.as_str().to_owned();
+            runtime.categories.insert(participant.to_owned(), category);
+        })
+        .await
+        .map_err(|problem| AssignError::Store(problem.to_string()))
+    }
+
     fn now(&self) -> Moment {
         Moment::from_us(self.0.clock.now_us())
     }
@@ -140,6 +162,36 @@ impl Simulator {
         Ok(())
     }
 }
+
+/// Why a participant gets no category.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AssignError {
+    /// It is not an ISPB of 8 characters.
+    Participant,
+    /// The profile has no such category.
+    Category,
+    /// [`CATEGORIES_MAX`] participants have categories of their own.
+    TooMany,
+    /// It could not be written down.
+    Store(String),
+}
+
+impl fmt::Display for AssignError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Participant => f.write_str("the participant is not an ISPB of 8 characters"),
+            Self::Category => f.write_str("the profile has no such category"),
+            Self::TooMany => write!(
+                f,
+                "more than {CATEGORIES_MAX} participants with categories of their own"
+            ),
+            Self::Store(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for AssignError {}
 
 impl fmt::Debug for Simulator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -351,7 +351,9 @@ fn bad(random: &mut Rng) -> Bad {
 }
 
 async fn send(world: &World, bad: &Bad) -> reqwest::Response {
-    let mut request = crate::world::client().request(bad.method.clone(), world.url(&bad.path));
+    let mut request = world
+        .client
+        .request(bad.method.clone(), world.url(&bad.path));
     for (name, value) in &bad.headers {
         request = request.header(
             *name,

@@ -31,7 +31,7 @@ pub(crate) const START_US: u64 = 1_767_225_600_000_000;
 pub(crate) struct World {
     pub(crate) address: SocketAddr,
     pub(crate) clock: ManualClock,
-    client: reqwest::Client,
+    pub(crate) client: reqwest::Client,
     stop: Option<oneshot::Sender<()>>,
     _server: JoinHandle<()>,
 }
