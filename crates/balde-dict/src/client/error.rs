@@ -20,20 +20,20 @@ pub enum ClientError {
         retry_after: Option<Duration>,
     },
     /// 403: the certificate or the participant may not ask.
-    Forbidden(Option<Box<Problem>>),
+    Forbidden(Option<Problem>),
     /// 503: DICT is not available.
     Unavailable {
         /// When DICT says to ask again, if it does.
         retry_after: Option<Duration>,
         /// What else it says.
-        problem: Option<Box<Problem>>,
+        problem: Option<Problem>,
     },
     /// Any other status but 200.
     Status {
         /// Which.
         status: u16,
         /// What else DICT says.
-        problem: Option<Box<Problem>>,
+        problem: Option<Problem>,
     },
     /// The answer is not what it should be.
     Garbage(ReadStatesError),
@@ -82,7 +82,7 @@ impl ClientError {
 
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = |f: &mut fmt::Formatter<'_>, problem: &Option<Box<Problem>>| match problem {
+        let told = |f: &mut fmt::Formatter<'_>, problem: &Option<Problem>| match problem {
             Some(problem) => write!(f, " ({problem})"),
             None => Ok(()),
         };

@@ -91,7 +91,7 @@ impl Client {
         for byte in policy.bytes() {
             match byte {
                 b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => {
-                    path.push(char::from(byte))
+                    path.push(char::from(byte));
                 }
                 _ => {
                     use std::fmt::Write;
@@ -172,7 +172,7 @@ impl Client {
                 .map_err(ClientError::Signature)?;
             return BucketStates::read(&body).map_err(ClientError::Garbage);
         }
-        let problem = Problem::read(&body).ok().map(Box::new);
+        let problem = Problem::read(&body).ok();
         Err(match status {
             403 => ClientError::Forbidden(problem),
             429 => ClientError::RateLimited { retry_after },
@@ -213,7 +213,7 @@ impl Client {
             .saturating_mul(1 << (attempt - 1).min(16));
         let longest = doubled.min(BACKOFF_MAX);
         // Callers that failed together do not come back together.
-        longest - longest * fastrand::u32(0..=500) / 1_000
+        longest.saturating_sub(longest * fastrand::u32(0..=500) / 1_000)
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::entries::EntryRecord;
+use super::entries::{EntryRecord, drop_entry};
 use super::lists::{ListFilter, Side};
 use super::world::Change;
 use super::{Directory, RECORDS_MAX, Refusal, Tries, Try, new_id};
@@ -116,7 +116,7 @@ impl Directory {
                     claim.status = ClaimStatus::Confirmed;
                     claim.confirm_reason = request.reason;
                     let entry = self.read_entry(&mut change, &claim.key).await?;
-                    self.drop_entry(&mut change, &entry.entry, now);
+                    drop_entry(&mut change, &entry.entry, now);
                     "CLAIM_CONFIRMED"
                 }
                 ClaimStep::Cancel => {

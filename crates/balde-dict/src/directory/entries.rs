@@ -157,7 +157,7 @@ impl Directory {
                 entry.owner.trade_name.clone_from(&request.trade_name);
             }
             let record = EntryRecord::new(entry);
-            self.drop_entry(&mut change, &found.entry, now);
+            drop_entry(&mut change, &found.entry, now);
             self.add_entry(&mut change, &record, now)?;
             if tries.commit(&self.world, change).await? == Try::Done {
                 return Ok(record);
@@ -191,7 +191,7 @@ impl Directory {
                     "The key is being claimed, so its entry cannot be removed",
                 ));
             }
-            self.drop_entry(&mut change, &found.entry, now);
+            drop_entry(&mut change, &found.entry, now);
             if tries.commit(&self.world, change).await? == Try::Done {
                 return Ok(());
             }
@@ -237,18 +237,6 @@ impl Directory {
         Ok(())
     }
 
-    /// Notes that an entry goes, with everything that leads to it.
-    pub(super) fn drop_entry(&self, change: &mut Change, entry: &Entry, now: Moment) {
-        let cid = cids::cid(entry);
-        change.delete(entry_name(&entry.key));
-        change.delete(request_name(entry));
-        change.delete(cid_name(&cid));
-        change.remove(owner_name(&entry.owner.tax_id_number), &entry.key);
-        change.count("entries".to_owned(), -1, ENTRIES_MAX);
-        change.count(account_name(entry), -1, 0);
-        cids::note_removed(change, entry, &cid, now);
-    }
-
     /// What the same request made when it was asked before.
     async fn created_before(
         &self,
@@ -279,6 +267,18 @@ impl Directory {
             ))
         }
     }
+}
+
+/// Notes that an entry goes, with everything that leads to it.
+pub(super) fn drop_entry(change: &mut Change, entry: &Entry, now: Moment) {
+    let cid = cids::cid(entry);
+    change.delete(entry_name(&entry.key));
+    change.delete(request_name(entry));
+    change.delete(cid_name(&cid));
+    change.remove(owner_name(&entry.owner.tax_id_number), &entry.key);
+    change.count("entries".to_owned(), -1, ENTRIES_MAX);
+    change.count(account_name(entry), -1, 0);
+    cids::note_removed(change, entry, &cid, now);
 }
 
 pub(super) fn entry_name(key: &str) -> String {

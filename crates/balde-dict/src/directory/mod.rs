@@ -55,7 +55,7 @@ pub struct Directory {
 }
 
 /// What the published rules leave open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// Whether a refund for fraud needs an infraction report on the same transaction that was
     /// closed as agreed.
@@ -63,15 +63,6 @@ pub struct Rules {
     /// Whether reports and refunds are only for transactions that a payment order made known. If
     /// not, whoever first answers for the other side is the other side.
     pub transactions_must_be_known: bool,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            refunds_need_a_report: false,
-            transactions_must_be_known: false,
-        }
-    }
 }
 
 impl Directory {

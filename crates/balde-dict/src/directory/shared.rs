@@ -201,13 +201,11 @@ struct Call {
 impl Call {
     /// The place of a key in KEYS, counted from one as Lua does.
     fn place(&mut self, name: String) -> usize {
-        match self.keys.iter().position(|key| *key == name) {
-            Some(place) => place + 1,
-            None => {
-                self.keys.push(name);
-                self.keys.len()
-            }
+        if let Some(place) = self.keys.iter().position(|key| *key == name) {
+            return place + 1;
         }
+        self.keys.push(name);
+        self.keys.len()
     }
 
     fn add(&mut self, step: Step) {

@@ -412,7 +412,7 @@ fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("JSON: {error}")))
 }
 
-fn away(error: balde::Error) -> Problem {
+fn away(error: impl std::fmt::Display) -> Problem {
     Problem::unavailable(error.to_string())
 }
 

@@ -130,10 +130,7 @@ impl Simulator {
             return (None, unavailable(&error.to_string()));
         }
         let operation = route.operation();
-        let document = match has_body(operation) {
-            false => None,
-            true => Some(Element::read(body)),
-        };
+        let document = has_body(operation).then(|| Element::read(body));
         let from_body = match &document {
             Some(Ok(root)) => body_participant(operation, root),
             _ => None,
@@ -176,7 +173,7 @@ impl Simulator {
                     root: document.as_ref().and_then(|root| root.as_ref().ok()),
                     body,
                     now,
-                    head: self.head(now),
+                    head: Self::head(now),
                 };
                 self.count(&call, &task, wrong).await
             }
@@ -430,13 +427,12 @@ async fn read_body(mut body: HyperBody) -> Result<Bytes, Answer> {
         }
         Ok(whole.unwrap_or_default())
     };
-    match tokio::time::timeout(BODY_READ_MAX, reading).await {
-        Ok(outcome) => outcome,
-        Err(_) => {
+    tokio::time::timeout(BODY_READ_MAX, reading)
+        .await
+        .unwrap_or_else(|_| {
             let problem = Problem::new(408, "BadRequest").with_detail("The body took too long");
             Err(Answer::problem(&problem).closing())
-        }
-    }
+        })
 }
 
 fn too_long() -> Answer {

@@ -26,6 +26,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use balde::{Clock, ManualClock};
+use balde_core::policy::VariantRule;
 use parking_lot::Mutex;
 
 pub use builder::{SimulatorBuildError, SimulatorBuilder};
@@ -106,7 +107,7 @@ impl Simulator {
             return Err(AssignError::Participant);
         }
         let variant = self.0.table.profile().variant("category");
-        let mut known = variant.into_iter().flat_map(|variant| variant.values());
+        let mut known = variant.into_iter().flat_map(VariantRule::values);
         if !known.any(|own| own == category.as_str()) {
             return Err(AssignError::Category);
         }
@@ -125,7 +126,7 @@ impl Simulator {
         Moment::from_us(self.0.clock.now_us())
     }
 
-    fn head(&self, now: Moment) -> Head {
+    fn head(now: Moment) -> Head {
         Head::new(now, fastrand::u128(..).to_be_bytes())
     }
 

@@ -31,9 +31,10 @@ pub(crate) struct Order {
 
 /// What an order did.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Credited {
+pub(crate) struct Outcome {
     /// Whether it gave anything back.
-    credited: bool,
+    #[serde(rename = "credited")]
+    is_credited: bool,
     /// If not, why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
@@ -49,7 +50,7 @@ struct Credit {
 
 impl Simulator {
     /// Notes an order and gives tokens back for the lookup it belongs to, if it does to one.
-    pub(crate) async fn order(&self, order: &Order) -> Result<Credited, Problem> {
+    pub(crate) async fn order(&self, order: &Order) -> Result<Outcome, Problem> {
         let table = &self.0.table;
         if !table.is_end_to_end_id(&order.end_to_end_id) {
             return Err(Problem::bad_request("end_to_end_id is none"));
@@ -100,8 +101,8 @@ impl Simulator {
                 }
             }
         }
-        Ok(Credited {
-            credited: reason.is_none(),
+        Ok(Outcome {
+            is_credited: reason.is_none(),
             reason,
             buckets,
         })

@@ -176,7 +176,9 @@ pub(crate) fn list_claims(head: &Head, claims: &[Claim], has_more: bool) -> Stri
     let xml = envelope.xml();
     xml.element("HasMoreElements", if has_more { "true" } else { "false" });
     xml.within("Claims", |xml| {
-        claims.iter().for_each(|claim| claim.write(xml))
+        for claim in claims {
+            claim.write(xml);
+        }
     });
     envelope.finish()
 }

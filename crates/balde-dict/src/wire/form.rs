@@ -23,7 +23,7 @@ impl<'e> Form<'e> {
         };
         if root.name() != name {
             let reason = format!("the document is not a {name}");
-            form.note(root, name, reason);
+            form.note(root, name, &reason);
         }
         form
     }
@@ -40,7 +40,7 @@ impl<'e> Form<'e> {
             self.note(
                 element,
                 path,
-                format!("is longer than {longest} characters"),
+                &format!("is longer than {longest} characters"),
             );
         }
         Some(element.text().to_owned()).filter(|text| !text.is_empty())
@@ -58,7 +58,7 @@ impl<'e> Form<'e> {
             return String::new();
         };
         if !keeps(element.text()) {
-            self.note(element, path, rule.to_owned());
+            self.note(element, path, rule);
         }
         element.text().to_owned()
     }
@@ -75,7 +75,7 @@ impl<'e> Form<'e> {
         };
         let word = read(element.text());
         if word.is_none() {
-            self.note(element, path, "is none of the known words".to_owned());
+            self.note(element, path, "is none of the known words");
         }
         word
     }
@@ -99,7 +99,7 @@ impl<'e> Form<'e> {
     /// Notes something that is wrong with more than one field.
     pub(crate) fn note_at(&mut self, path: &str, reason: &str) {
         let element = self.root.at(path).unwrap_or(self.root);
-        self.note(element, path, reason.to_owned());
+        self.note(element, path, reason);
     }
 
     /// The request, unless something was wrong with it.
@@ -119,10 +119,10 @@ impl<'e> Form<'e> {
                 None => break,
             }
         }
-        self.note(nearest, path, "is missing".to_owned());
+        self.note(nearest, path, "is missing");
     }
 
-    fn note(&mut self, element: &Element, path: &str, reason: String) {
+    fn note(&mut self, element: &Element, path: &str, reason: &str) {
         if self.violations.len() >= VIOLATIONS_MAX {
             return;
         }

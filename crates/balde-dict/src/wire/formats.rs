@@ -32,7 +32,7 @@ pub(crate) fn is_end_to_end_id(text: &str) -> bool {
         && is_all(&text[21..], 11..=11, |byte| byte.is_ascii_alphanumeric())
 }
 
-/// What reports and refunds are about: an EndToEndId or a refund's id of that shape.
+/// What reports and refunds are about: an `EndToEndId` or a refund's id of that shape.
 pub(crate) fn is_transaction_id(text: &str) -> bool {
     is_all(text, 8..=32, |byte| {
         byte.is_ascii_alphanumeric() || byte == b'_'

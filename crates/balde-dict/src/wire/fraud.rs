@@ -132,7 +132,9 @@ pub(crate) fn list_fraud_markers(head: &Head, markers: &[FraudMarker], has_more:
     let xml = envelope.xml();
     xml.element("HasMoreElements", if has_more { "true" } else { "false" });
     xml.within("FraudMarkers", |xml| {
-        markers.iter().for_each(|marker| marker.write(xml));
+        for marker in markers {
+            marker.write(xml);
+        }
     });
     envelope.finish()
 }

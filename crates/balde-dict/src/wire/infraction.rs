@@ -230,7 +230,9 @@ pub(crate) fn list_infractions(
     let xml = envelope.xml();
     xml.element("HasMoreElements", if has_more { "true" } else { "false" });
     xml.within("InfractionReports", |xml| {
-        reports.iter().for_each(|report| report.write(xml));
+        for report in reports {
+            report.write(xml);
+        }
     });
     envelope.finish()
 }

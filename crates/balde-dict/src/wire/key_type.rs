@@ -38,6 +38,10 @@ pub(super) mod key_type_text {
 
     use crate::KeyType;
 
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes fields by reference"
+    )]
     pub(in crate::wire) fn serialize<S: Serializer>(
         key_type: &KeyType,
         serializer: S,

@@ -23,7 +23,11 @@ const TYPE_BASE: &str = "https://dict.pi.rsfn.net.br/api/v2/error/";
 /// # Ok::<(), balde_dict::wire::XmlError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct Problem(Box<Told>);
+
+/// Apart, so that a result which may be a problem stays small.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Told {
     error_type: String,
     title: String,
     status: u16,
@@ -47,14 +51,14 @@ impl Problem {
     /// A problem of one of DICT's types, such as `EntryInvalid`.
     pub fn new(status: u16, error_type: impl Into<String>) -> Self {
         let error_type = error_type.into();
-        Self {
+        Self(Box::new(Told {
             title: title(&error_type),
             error_type,
             status,
             detail: None,
             correlation_id: None,
             violations: Vec::new(),
-        }
+        }))
     }
 
     /// 400: the request cannot be understood.
@@ -89,45 +93,45 @@ impl Problem {
 
     /// The same with an explanation.
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
-        self.detail = Some(detail.into());
+        self.0.detail = Some(detail.into());
         self
     }
 
     /// The same with a list of what is wrong.
     pub fn with_violations(mut self, violations: Vec<Violation>) -> Self {
-        self.violations = violations;
+        self.0.violations = violations;
         self
     }
 
     /// The same with the id under which support finds it.
     pub fn with_correlation_id(mut self, id: impl Into<String>) -> Self {
-        self.correlation_id = Some(id.into());
+        self.0.correlation_id = Some(id.into());
         self
     }
 
     /// The status of the response.
     pub fn status(&self) -> u16 {
-        self.status
+        self.0.status
     }
 
     /// The last part of the type, such as `RateLimited`.
     pub fn error_type(&self) -> &str {
-        &self.error_type
+        &self.0.error_type
     }
 
     /// What it is, in words.
     pub fn title(&self) -> &str {
-        &self.title
+        &self.0.title
     }
 
     /// What is wrong in this case, if that is told.
     pub fn detail(&self) -> Option<&str> {
-        self.detail.as_deref()
+        self.0.detail.as_deref()
     }
 
     /// The list of what is wrong.
     pub fn violations(&self) -> &[Violation] {
-        &self.violations
+        &self.0.violations
     }
 
     /// The document.
@@ -136,15 +140,15 @@ impl Problem {
         xml.raw("<problem xmlns=\"").raw(NAMESPACE).raw("\">");
         xml.open("type")
             .raw(TYPE_BASE)
-            .text(&self.error_type)
+            .text(&self.0.error_type)
             .close("type");
-        xml.element("title", &self.title);
-        xml.element("status", &self.status.to_string());
-        xml.maybe("detail", self.detail.as_deref());
-        xml.maybe("correlationId", self.correlation_id.as_deref());
-        if !self.violations.is_empty() {
+        xml.element("title", &self.0.title);
+        xml.element("status", &self.0.status.to_string());
+        xml.maybe("detail", self.0.detail.as_deref());
+        xml.maybe("correlationId", self.0.correlation_id.as_deref());
+        if !self.0.violations.is_empty() {
             xml.within("violations", |xml| {
-                for violation in &self.violations {
+                for violation in &self.0.violations {
                     xml.open("violation").element("reason", &violation.reason);
                     xml.maybe("value", violation.value.as_deref());
                     xml.maybe("property", violation.property.as_deref());
@@ -163,7 +167,7 @@ impl Problem {
         let error_type = text("type").unwrap_or_default();
         let error_type = error_type.rsplit('/').next().unwrap_or_default().to_owned();
         let violations = root.child("violations").map_or(&[][..], Element::children);
-        Ok(Self {
+        Ok(Self(Box::new(Told {
             title: text("title").unwrap_or_else(|| title(&error_type)),
             error_type,
             status: text("status")
@@ -172,14 +176,14 @@ impl Problem {
             detail: text("detail"),
             correlation_id: text("correlationId"),
             violations: violations.iter().map(violation).collect(),
-        })
+        })))
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.status, self.error_type)?;
-        match &self.detail {
+        write!(f, "{} {}", self.0.status, self.0.error_type)?;
+        match &self.0.detail {
             Some(detail) => write!(f, ": {detail}"),
             None => Ok(()),
         }

@@ -187,7 +187,9 @@ pub(crate) fn list_refunds(head: &Head, refunds: &[Refund], has_more: bool) -> S
     let xml = envelope.xml();
     xml.element("HasMoreElements", if has_more { "true" } else { "false" });
     xml.within("Refunds", |xml| {
-        refunds.iter().for_each(|refund| refund.write(xml));
+        for refund in refunds {
+            refund.write(xml);
+        }
     });
     envelope.finish()
 }
