@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{check, policies};
+use crate::{check, policies, simulate};
 
 /// Rate limits that are kept exactly: policies as data, and what is built on them.
 #[derive(Debug, Parser)]
@@ -20,6 +20,8 @@ enum Verb {
     Policies(policies::Args),
     /// Validate profiles: every problem, with file, line and column
     Check(check::Args),
+    /// A DICT on this machine that follows the published rules
+    Simulate(Box<simulate::Args>),
 }
 
 impl Cli {
@@ -27,6 +29,7 @@ impl Cli {
         match self.verb {
             Verb::Policies(args) => policies::run(&args),
             Verb::Check(args) => check::run(&args),
+            Verb::Simulate(args) => simulate::run(&args),
         }
     }
 }

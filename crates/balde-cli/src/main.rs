@@ -4,6 +4,7 @@ mod args;
 mod check;
 mod policies;
 mod profile;
+mod simulate;
 mod table;
 
 use std::process::ExitCode;

@@ -52,9 +52,14 @@
 //! | [`RouteError`], [`Fault`] | what is wrong with a request, and what DICT answers |
 //! | [`KeyType`], [`PayerKind`], [`Category`] | what a key, a payer and a participant are |
 
+pub mod client;
+pub mod directory;
 mod operations;
 pub mod profiles;
 mod settings;
+pub mod simulator;
+mod tls;
+pub mod wire;
 
 pub use balde_core::policy::{Headers, Policy};
 pub use balde_core::profile::{Profile, ProfileError};

@@ -1,0 +1,267 @@
+//! Asks DICT how its buckets stand, and is never the one who empties them.
+
+mod builder;
+mod error;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use balde::{Limit, RateLimiter};
+use reqwest::header::RETRY_AFTER;
+use reqwest::{Response, Url};
+
+pub use builder::{ATTEMPTS_MAX, ClientBuilder};
+pub use error::{ClientBuildError, ClientError};
+
+use crate::wire::{BucketState, BucketStates, Problem, Verifier, XML_BYTES_MAX};
+
+/// The longest wait between two attempts.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// The longest Retry-After that is believed.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// The one key of this client's own buckets.
+const OWN: &str = "own";
+
+/// A client for listBucketStates and getBucketState. Clones share connections and buckets.
+///
+/// Each attempt, and so each retry too, first takes a token from a bucket of the client's own, which
+/// is as DICT's tables say until DICT's answers say otherwise. So asking never empties the bucket
+/// that is asked about.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use balde_dict::client::Client;
+///
+/// let client = Client::builder("https://dict-h.pi.rsfn.net.br:16522/api/v2/", "12345678")
+///     .identity_pem(&std::fs::read("client.pem")?, &std::fs::read("client.key")?)
+///     .build()?;
+/// for state in client.list_bucket_states().await?.policies {
+///     println!("{} {}", state.name, state.available_tokens);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    http: reqwest::Client,
+    base: Url,
+    participant: String,
+    list: RateLimiter,
+    read: RateLimiter,
+    attempts: u32,
+    patience: Patience,
+    verifier: Arc<dyn Verifier>,
+}
+
+/// How long a call may wait.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    first: Duration,
+    longest: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(500),
+            longest: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Client {
+    /// A client for a participant, with everything else to be told.
+    pub fn builder(base_url: &str, participant: &str) -> ClientBuilder {
+        ClientBuilder::new(base_url, participant)
+    }
+
+    /// How all the participant's buckets stand.
+    pub async fn list_bucket_states(&self) -> Result<BucketStates, ClientError> {
+        self.call(&self.0.list, "policies/").await
+    }
+
+    /// How one of them stands.
+    pub async fn get_bucket_state(&self, policy: &str) -> Result<BucketStates, ClientError> {
+        // A name is a segment of the path, whatever is in it.
+        let mut path = String::from("policies/");
+        for byte in policy.bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => {
+                    path.push(char::from(byte));
+                }
+                _ => {
+                    use std::fmt::Write;
+                    let _a_string_takes_everything = write!(path, "%{byte:02X}");
+                }
+            }
+        }
+        self.call(&self.0.read, &path).await
+    }
+
+    async fn call(&self, own: &RateLimiter, path: &str) -> Result<BucketStates, ClientError> {
+        let mut waited = Duration::ZERO;
+        let mut attempt = 1;
+        loop {
+            self.take(own, &mut waited).await?;
+            let error = match self.attempt(path).await {
+                Ok(states) => {
+                    self.learn(&states).await;
+                    return Ok(states);
+                }
+                Err(error) => error,
+            };
+            if matches!(error, ClientError::RateLimited { .. }) {
+                // Somebody else draws on the same bucket.
+                let _memory_is_always_there = own.set_level(OWN, 0).await;
+            }
+            if !error.is_transient() || attempt == self.0.attempts {
+                return Err(error);
+            }
+            let wait = error.retry_after().unwrap_or_else(|| self.backoff(attempt));
+            if waited + wait > self.0.patience.longest {
+                return Err(error);
+            }
+            waited += wait;
+            attempt += 1;
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Takes a token of the client's own, waiting for it if that does not take too long.
+    async fn take(&self, own: &RateLimiter, waited: &mut Duration) -> Result<(), ClientError> {
+        loop {
+            let decision = own.check(OWN).await;
+            if decision.is_allowed() {
+                return Ok(());
+            }
+            let retry_after = decision.retry_after().unwrap_or(RETRY_AFTER_MAX);
+            if *waited + retry_after > self.0.patience.longest {
+                return Err(ClientError::OwnLimit { retry_after });
+            }
+            *waited += retry_after;
+            tokio::time::sleep(retry_after).await;
+        }
+    }
+
+    async fn attempt(&self, path: &str) -> Result<BucketStates, ClientError> {
+        let url = self
+            .0
+            .base
+            .join(path)
+            .map_err(|_| ClientError::Unreachable {
+                why: "the address cannot be put together".to_owned(),
+            })?;
+        let request = self
+            .0
+            .http
+            .get(url)
+            .header("PI-RequestingParticipant", &self.0.participant)
+            .header("Accept", "application/xml, application/problem+xml");
+        let response = request.send().await.map_err(|error| unreachable(&error))?;
+        let status = response.status().as_u16();
+        let retry_after = retry_after(&response);
+        let body = read_body(response).await?;
+        if status == 200 {
+            self.0
+                .verifier
+                .verify(&body)
+                .map_err(ClientError::Signature)?;
+            return BucketStates::read(&body).map_err(ClientError::Garbage);
+        }
+        let problem = Problem::read(&body).ok();
+        Err(match status {
+            403 => ClientError::Forbidden(problem),
+            429 => ClientError::RateLimited { retry_after },
+            503 => ClientError::Unavailable {
+                retry_after,
+                problem,
+            },
+            _ => ClientError::Status { status, problem },
+        })
+    }
+
+    /// From now on by what DICT says: its limits, and its levels where they are lower.
+    async fn learn(&self, states: &BucketStates) {
+        for (own, name) in [
+            (&self.0.list, "POLICIES_LIST"),
+            (&self.0.read, "POLICIES_READ"),
+        ] {
+            let Some(state) = states.policies.iter().find(|state| state.name == name) else {
+                continue;
+            };
+            if let Some(limit) = limit_of(state)
+                && limit != own.limit()
+            {
+                let _a_limit_that_exists_fits = own.set_limit(limit);
+            }
+            let level = own.peek(OWN).await.map_or(0, |decision| decision.level());
+            if state.available_tokens < level {
+                let _memory_is_always_there = own.set_level(OWN, state.available_tokens).await;
+            }
+        }
+    }
+
+    fn backoff(&self, attempt: u32) -> Duration {
+        let doubled = self
+            .0
+            .patience
+            .first
+            .saturating_mul(1 << (attempt - 1).min(16));
+        let longest = doubled.min(BACKOFF_MAX);
+        // Callers that failed together do not come back together.
+        longest.saturating_sub(longest * fastrand::u32(0..=500) / 1_000)
+    }
+}
+
+/// The limit that a state tells, if its numbers make one.
+fn limit_of(state: &BucketState) -> Option<Limit> {
+    let capacity = u64::try_from(state.capacity).ok()?;
+    let refill = u64::try_from(state.refill_tokens).ok()?;
+    let period = u64::try_from(state.refill_period_sec).ok()?;
+    Limit::bucket_of(capacity, refill, Duration::from_secs(period)).ok()
+}
+
+fn retry_after(response: &Response) -> Option<Duration> {
+    let value = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
+    let seconds = value.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
+}
+
+async fn read_body(mut response: Response) -> Result<Vec<u8>, ClientError> {
+    let mut body = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) if body.len() + chunk.len() <= XML_BYTES_MAX => body.extend(chunk),
+            Ok(Some(_)) => return Err(ClientError::TooLong),
+            Ok(None) => return Ok(body),
+            Err(error) if error.is_timeout() => return Err(ClientError::Timeout),
+            Err(_) => return Err(ClientError::Truncated),
+        }
+    }
+}
+
+fn unreachable(error: &reqwest::Error) -> ClientError {
+    if error.is_timeout() {
+        return ClientError::Timeout;
+    }
+    // The innermost cause says most, and has no address in it.
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    ClientError::Unreachable {
+        why: cause.to_string(),
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("participant", &self.0.participant)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,186 @@
+//! What is sent back.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName,
+    HeaderValue, RETRY_AFTER, VARY,
+};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+
+use crate::wire::{PROBLEM_XML, Problem};
+
+/// What a response's body is.
+pub(crate) type Body = Full<Bytes>;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const KEEP_ALIVE_FOR: HeaderValue = HeaderValue::from_static("timeout=60");
+const XML: HeaderValue = HeaderValue::from_static("application/xml;charset=utf-8");
+const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_XML);
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain;charset=utf-8");
+
+/// An answer before it is a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    kind: Kind,
+    body: String,
+    retry_after_s: Option<u64>,
+    closes: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Xml,
+    Problem,
+    Json,
+    Text,
+}
+
+impl Answer {
+    /// A document of DICT's.
+    pub(crate) fn xml(status: u16, body: String) -> Self {
+        Self::new(status, Kind::Xml, body)
+    }
+
+    /// A problem.
+    pub(crate) fn problem(problem: &Problem) -> Self {
+        Self::new(problem.status(), Kind::Problem, problem.to_xml())
+    }
+
+    /// What the inspection endpoints say.
+    pub(crate) fn json(status: u16, body: &serde_json::Value) -> Self {
+        Self::new(status, Kind::Json, format!("{body:#}\n"))
+    }
+
+    /// A file.
+    pub(crate) fn text(body: String) -> Self {
+        Self::new(200, Kind::Text, body)
+    }
+
+    fn new(status: u16, kind: Kind, body: String) -> Self {
+        Self {
+            status,
+            kind,
+            body,
+            retry_after_s: None,
+            closes: false,
+        }
+    }
+
+    /// The same with a time to come back after.
+    pub(crate) fn retry_after(mut self, seconds: Option<u64>) -> Self {
+        self.retry_after_s = seconds;
+        self
+    }
+
+    /// The same, and then the connection is closed: the rest of the request was not read.
+    pub(crate) fn closing(mut self) -> Self {
+        self.closes = true;
+        self
+    }
+
+    pub(crate) fn is_document(&self) -> bool {
+        self.kind == Kind::Xml
+    }
+
+    pub(crate) fn body(&self) -> &str {
+        &self.body
+    }
+
+    /// The same with another body.
+    pub(crate) fn with_body(mut self, body: String) -> Self {
+        self.body = body;
+        self
+    }
+
+    /// The response, compressed if that was asked for.
+    pub(crate) fn into_response(self, request: &HeaderMap) -> Response<Body> {
+        let is_compressed = accepts_gzip(request);
+        let body = if is_compressed {
+            compress(self.body.as_bytes())
+        } else {
+            Bytes::from(self.body)
+        };
+        let mut response = Response::new(Full::new(body));
+        *response.status_mut() =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(
+            CONTENT_TYPE,
+            match self.kind {
+                Kind::Xml => XML,
+                Kind::Problem => PROBLEM,
+                Kind::Json => JSON,
+                Kind::Text => TEXT,
+            },
+        );
+        if self.closes {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        } else {
+            headers.insert(KEEP_ALIVE, KEEP_ALIVE_FOR);
+        }
+        if is_compressed {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+        }
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// Whether gzip is among what the client takes, and not with a weight of nothing.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT_ENCODING).iter();
+    let codings = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    let mut is_accepted = false;
+    for coding in codings {
+        let mut parts = coding.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        if !name.eq_ignore_ascii_case("gzip") {
+            continue;
+        }
+        let weight = parts
+            .find_map(|part| part.strip_prefix("q="))
+            .unwrap_or("1");
+        is_accepted = weight.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
+    }
+    is_accepted
+}
+
+fn compress(body: &[u8]) -> Bytes {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 2), Compression::fast());
+    let _a_vec_takes_everything = encoder.write_all(body);
+    Bytes::from(encoder.finish().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gzip_is_for_those_who_ask_for_it() {
+        for (value, expected) in [
+            ("gzip", true),
+            ("deflate, GZIP;q=0.5", true),
+            ("gzip;q=0", false),
+            ("gzip;q=0.000", false),
+            ("identity", false),
+            ("xgzip", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(value));
+            assert_eq!(accepts_gzip(&headers), expected, "{value}");
+        }
+        assert!(!accepts_gzip(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,318 @@
+//! How a simulator is made.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use balde::{BuildError, Clock, ManualClock, RedisStore};
+use parking_lot::Mutex;
+use redis::IntoConnectionInfo;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+
+use super::buckets::Buckets;
+use super::lookups::Lookups;
+use super::refusals::Refusals;
+use super::{Inner, Simulator};
+use crate::directory::{Directory, Rules, WorldError};
+use crate::tls::choose_ring;
+use crate::wire::{Signer, Verifier};
+use crate::{Category, Profile, ProfileError, Table, profiles};
+
+/// Collects what a [`Simulator`] needs. Everything has a default.
+#[must_use = "a builder does nothing until it is built"]
+pub struct SimulatorBuilder {
+    profile: Option<Profile>,
+    category: Category,
+    rules: Rules,
+    place: Place,
+    redis: Option<(String, String)>,
+    redis_password: Option<String>,
+    tls: Option<TlsFiles>,
+    signer: Option<Arc<dyn Signer>>,
+    verifier: Option<Arc<dyn Verifier>>,
+    anonymous: Option<String>,
+}
+
+enum Place {
+    World,
+    Manual(ManualClock),
+}
+
+struct TlsFiles {
+    chain: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+}
+
+impl SimulatorBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            profile: None,
+            category: Category::A,
+            rules: Rules::default(),
+            place: Place::World,
+            redis: None,
+            redis_password: None,
+            tls: None,
+            signer: None,
+            verifier: None,
+            anonymous: None,
+        }
+    }
+
+    /// The policies; the default profile of this crate unless told otherwise.
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = Some(profile);
+        self
+    }
+
+    /// The category of participants that have none assigned; `A` unless told otherwise.
+    pub fn category(mut self, category: Category) -> Self {
+        self.category = category;
+        self
+    }
+
+    /// What the published rules leave open.
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// A clock that stands still until it is told to move: for tests. Not over Redis, whose own
+    /// clock all simulators go by.
+    pub fn manual_clock(mut self, clock: &ManualClock) -> Self {
+        self.place = Place::Manual(clock.clone());
+        self
+    }
+
+    /// Keeps everything in Redis, in a world of this name, which other simulators can share:
+    /// `redis://[user:password@]host:port[/database]`, or `rediss://` for TLS.
+    pub fn redis(mut self, address: impl Into<String>, world: impl Into<String>) -> Self {
+        self.redis = Some((address.into(), world.into()));
+        self
+    }
+
+    /// The password of that Redis, where the address does not have it. It is never printed.
+    pub fn redis_password(mut self, password: impl Into<String>) -> Self {
+        self.redis_password = Some(password.into());
+        self
+    }
+
+    /// Answers over TLS with this certificate and key, and wants clients to have a certificate by
+    /// one of these authorities, where some are named. All are PEM files.
+    pub fn tls_files(
+        mut self,
+        chain: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+        client_ca: Option<PathBuf>,
+    ) -> Self {
+        self.tls = Some(TlsFiles {
+            chain: chain.into(),
+            key: key.into(),
+            client_ca,
+        });
+        self
+    }
+
+    /// Who signs answers; nobody unless told otherwise.
+    pub fn signer(mut self, signer: Arc<dyn Signer>) -> Self {
+        self.signer = Some(signer);
+        self
+    }
+
+    /// Who checks the signatures of writes; nobody unless told otherwise.
+    pub fn verifier(mut self, verifier: Arc<dyn Verifier>) -> Self {
+        self.verifier = Some(verifier);
+        self
+    }
+
+    /// Whom a checkKeys counts for that comes without certificate or header.
+    pub fn anonymous(mut self, participant: impl Into<String>) -> Self {
+        self.anonymous = Some(participant.into());
+        self
+    }
+
+    /// The simulator, or what is wrong. Whether Redis is there does not matter yet.
+    pub fn build(self) -> Result<Simulator, SimulatorBuildError> {
+        let profile = self.profile.unwrap_or_else(profiles::default);
+        let table = Arc::new(Table::new(profile).map_err(SimulatorBuildError::Profile)?);
+        if table.profile().variant("category").is_some_and(|variant| {
+            variant
+                .values()
+                .all(|value| value != self.category.as_str())
+        }) {
+            return Err(SimulatorBuildError::Category {
+                category: self.category,
+            });
+        }
+        let (clock, manual) = match self.place {
+            Place::World => (Clock::precise(), None),
+            Place::Manual(_) if self.redis.is_some() => {
+                return Err(SimulatorBuildError::ManualClockOverRedis);
+            }
+            Place::Manual(manual) => (Clock::manual(&manual), Some(manual)),
+        };
+        let (directory, store) = match &self.redis {
+            None => (Directory::in_memory(self.rules), None),
+            Some((address, world)) => {
+                let mut store = RedisStore::builder()
+                    .address(address)
+                    .prefix(format!("{world}:buckets"))
+                    .timeout(balde::REDIS_TIMEOUT_MAX);
+                if let Some(password) = &self.redis_password {
+                    store = store.password(password);
+                }
+                let store = store.build().map_err(SimulatorBuildError::Buckets)?;
+                let client = redis_client(address, self.redis_password.as_deref())
+                    .map_err(|_| SimulatorBuildError::Buckets(BuildError::Address))?;
+                let directory = Directory::in_redis(client, world, self.rules)
+                    .map_err(SimulatorBuildError::Directory)?;
+                (directory, Some(store))
+            }
+        };
+        let buckets = Buckets::new(Arc::clone(&table), self.category, store.as_ref(), &clock)
+            .map_err(SimulatorBuildError::Buckets)?;
+        let settings = table.settings();
+        let shared = directory.shared_texts();
+        let lookups = Lookups::new(
+            shared.clone(),
+            settings.credit_deadline.as_secs(),
+            settings.credit_once,
+        );
+        let tls = self.tls.as_ref().map(TlsFiles::read).transpose()?;
+        Ok(Simulator(Arc::new(Inner {
+            table,
+            buckets,
+            directory,
+            lookups,
+            refusals: Refusals::default(),
+            clock,
+            manual,
+            shared,
+            followed: Mutex::default(),
+            signer: self.signer,
+            verifier: self.verifier,
+            tls: tls.map(Arc::new),
+            anonymous: self.anonymous,
+        })))
+    }
+}
+
+fn redis_client(address: &str, password: Option<&str>) -> redis::RedisResult<redis::Client> {
+    choose_ring();
+    let url = if address.contains("://") {
+        address.to_owned()
+    } else {
+        format!("redis://{address}")
+    };
+    let info = url.into_connection_info()?;
+    let info = match password {
+        Some(password) => {
+            let settings = info.redis_settings().clone().set_password(password);
+            info.set_redis_settings(settings)
+        }
+        None => info,
+    };
+    redis::Client::open(info)
+}
+
+impl TlsFiles {
+    fn read(&self) -> Result<rustls::ServerConfig, SimulatorBuildError> {
+        choose_ring();
+        let chain = certificates(&self.chain)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|_| tls(&self.key, "has no private key in PEM"))?;
+        let builder = rustls::ServerConfig::builder();
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots
+                        .add(certificate)
+                        .map_err(|_| tls(path, "has a certificate that cannot be used"))?;
+                }
+                let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
+                    .build()
+                    .map_err(|_| tls(path, "has no certificates that can be used"))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder
+            .with_single_cert(chain, key)
+            .map_err(|error| tls(&self.chain, &format!("does not go with its key: {error}")))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SimulatorBuildError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
+        .map_err(|_| tls(path, "cannot be read"))?
+        .collect();
+    let all = all.map_err(|_| tls(path, "is not PEM"))?;
+    if all.is_empty() {
+        return Err(tls(path, "has no certificate in PEM"));
+    }
+    Ok(all)
+}
+
+fn tls(path: &Path, why: &str) -> SimulatorBuildError {
+    SimulatorBuildError::Tls {
+        why: format!("{} {why}", path.display()),
+    }
+}
+
+impl fmt::Debug for SimulatorBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // An address may carry a password.
+        f.debug_struct("SimulatorBuilder")
+            .field("category", &self.category)
+            .field("rules", &self.rules)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a simulator could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SimulatorBuildError {
+    /// The profile is none of DICT's.
+    Profile(ProfileError),
+    /// The profile does not have the category.
+    Category {
+        /// Which.
+        category: Category,
+    },
+    /// The buckets cannot be made.
+    Buckets(BuildError),
+    /// The directory cannot be made.
+    Directory(WorldError),
+    /// A clock that is moved by hand, and Redis, which has its own.
+    ManualClockOverRedis,
+    /// Certificates or keys cannot be used.
+    Tls {
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl fmt::Display for SimulatorBuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Profile(error) => error.fmt(f),
+            Self::Category { category } => write!(f, "the profile has no category {category}"),
+            Self::Buckets(error) => error.fmt(f),
+            Self::Directory(error) => error.fmt(f),
+            Self::ManualClockOverRedis => f.write_str(
+                "a virtual clock is not possible over Redis: all simulators there go by its clock",
+            ),
+            Self::Tls { why } => write!(f, "TLS cannot be set up: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for SimulatorBuildError {}

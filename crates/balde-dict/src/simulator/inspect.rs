@@ -1,0 +1,423 @@
+//! The endpoints outside of DICT's paths: how buckets stand, what can be changed, payment orders.
+//! They speak JSON and cost nobody a token.
+
+use std::time::Duration;
+
+use balde::{Decision, Limit};
+use balde_core::policy::query_pairs;
+use bytes::Bytes;
+use http::request::Parts;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::answer::Answer;
+use super::buckets::Bucket;
+use super::runtime::{FAULT_LATENCY_MAX_MS, Fault};
+use super::{AssignError, Simulator};
+use crate::wire::{Moment, Problem, is_ispb};
+use crate::{Category, Operation};
+
+/// What there is, for whoever asks for `/sim/`.
+const ENDPOINTS: [(&str, &str); 13] = [
+    (
+        "GET /sim/buckets?participant=&payer=&policy=",
+        "how buckets stand, payers' too",
+    ),
+    (
+        "PUT /sim/buckets",
+        "set a level: {\"policy\", \"participant\", \"payer\"?, \"level\"}",
+    ),
+    (
+        "GET /sim/participants?participant=",
+        "a participant's category",
+    ),
+    (
+        "PUT /sim/participants",
+        "change it: {\"participant\", \"category\"}",
+    ),
+    (
+        "PUT /sim/limits",
+        "change a limit: {\"policy\", \"variant\"?, \"limit\": \"2/min burst 100\"}",
+    ),
+    ("GET /sim/clock", "what time it is"),
+    ("POST /sim/clock", "move a virtual clock: {\"advance_ms\"}"),
+    ("GET /sim/faults", "what goes wrong on purpose"),
+    (
+        "PUT /sim/faults",
+        "{\"operation\" or \"*\", \"status\"?, \"latency_ms\"?, \"percent\"?}",
+    ),
+    (
+        "DELETE /sim/faults?operation=",
+        "nothing goes wrong any more",
+    ),
+    (
+        "POST /sim/payment-orders",
+        "as SPI: {\"end_to_end_id\", \"payer\", \"participant\"}",
+    ),
+    (
+        "GET /sim/refusals?limit=",
+        "the last refusals and the buckets that refused",
+    ),
+    ("GET /sim/cids/files/{id}", "a file of CIDs"),
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SetLevel {
+    policy: String,
+    participant: String,
+    payer: Option<String>,
+    level: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SetCategory {
+    participant: String,
+    category: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SetLimit {
+    policy: String,
+    variant: Option<String>,
+    limit: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Advance {
+    advance_ms: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SetFault {
+    operation: String,
+    status: Option<u16>,
+    #[serde(default)]
+    latency_ms: u64,
+    percent: Option<u8>,
+}
+
+impl Simulator {
+    /// Answers what is none of DICT's business.
+    pub(super) async fn inspect(&self, parts: &Parts, body: &Bytes) -> Answer {
+        let path = parts.uri.path().trim_end_matches('/');
+        let query = Parameters(parts.uri.query().unwrap_or_default());
+        let outcome = match (parts.method.as_str(), path) {
+            ("GET", "/sim") => Ok(self.index()),
+            ("GET", "/sim/buckets") => self.show_buckets(&query).await,
+            ("PUT" | "POST", "/sim/buckets") => self.set_bucket(body).await,
+            ("GET", "/sim/participants") => self.show_participants(&query).await,
+            ("PUT" | "POST", "/sim/participants") => self.set_category(body).await,
+            ("PUT" | "POST", "/sim/limits") => self.set_limit(body).await,
+            ("GET", "/sim/clock") => Ok(self.show_clock()),
+            ("PUT" | "POST", "/sim/clock") => self.advance(body),
+            ("GET", "/sim/faults") => Ok(json!({ "faults": self.0.buckets.runtime().faults })),
+            ("PUT" | "POST", "/sim/faults") => self.set_fault(body).await,
+            ("DELETE", "/sim/faults") => self.clear_faults(&query).await,
+            ("POST", "/sim/payment-orders") => match read(body) {
+                Ok(order) => self.order(&order).await.map(|credited| json!(credited)),
+                Err(problem) => Err(problem),
+            },
+            ("GET", "/sim/refusals") => Ok(self.show_refusals(&query)),
+            ("GET", path) if path.starts_with("/sim/cids/files/") => {
+                return self.cid_file(&path["/sim/cids/files/".len()..]).await;
+            }
+            _ => Err(Problem::not_found(
+                "there is no such endpoint; GET /sim/ lists them",
+            )),
+        };
+        match outcome {
+            Ok(shown) => Answer::json(200, &shown),
+            Err(problem) => error(&problem),
+        }
+    }
+
+    fn index(&self) -> Value {
+        let endpoints: serde_json::Map<_, _> = ENDPOINTS
+            .iter()
+            .map(|(endpoint, what)| ((*endpoint).to_owned(), json!(what)))
+            .collect();
+        json!({
+            "profile": self.0.table.profile().name(),
+            "base_paths": self.0.table.profile().base_paths().iter().map(|path| &**path).collect::<Vec<_>>(),
+            "storage": if self.0.shared.is_some() { "redis" } else { "memory" },
+            "clock": if self.0.manual.is_some() { "virtual" } else { "real" },
+            "endpoints": endpoints,
+        })
+    }
+
+    async fn show_buckets(&self, query: &Parameters<'_>) -> Result<Value, Problem> {
+        self.followed().await?;
+        let participant = query.text("participant");
+        let participant =
+            participant.ok_or_else(|| Problem::bad_request("participant is missing"))?;
+        let payer = query.text("payer");
+        let policies = self.0.table.profile().policies();
+        let wanted = match query.text("policy") {
+            Some(policy) => vec![self.policy(&policy)?],
+            None => (0..policies.len()).collect(),
+        };
+        let is_one = wanted.len() == 1;
+        let mut shown = Vec::new();
+        for policy in wanted {
+            if !is_one && payer.is_none() && self.0.buckets.is_per_payer(policy) {
+                continue;
+            }
+            let bucket = self.bucket(policy, &participant, payer.as_deref())?;
+            let decision = self.0.buckets.look_at(&bucket).await.map_err(away)?;
+            shown.extend(decision.map(|decision| self.show(&bucket, &decision)));
+        }
+        Ok(json!({
+            "category": self.0.buckets.category(&participant).as_str(),
+            "buckets": shown,
+        }))
+    }
+
+    fn show(&self, bucket: &Bucket, decision: &Decision) -> Value {
+        let policy = self.0.table.policy(bucket.policy);
+        let limit = decision.limit();
+        let level = decision.level();
+        let payer = bucket
+            .payer
+            .as_ref()
+            .filter(|_| self.0.buckets.is_per_payer(bucket.policy));
+        let next = super::buckets::next_token(decision);
+        json!({
+            "policy": policy.name(),
+            "scope": policy.scope().name(),
+            "participant": bucket.participant,
+            "payer": payer.map(|(payer, _)| payer),
+            "level": level,
+            "debt": level.min(0).unsigned_abs(),
+            "capacity": limit.capacity(),
+            "refill_tokens": limit.refill_tokens(),
+            "refill_period_ms": limit.period_us() / 1_000,
+            "limit": limit.to_string(),
+            "next_token_ms": next.map(|us| us.div_ceil(1_000)),
+            "full_after_ms": decision.full_after().as_micros().div_ceil(1_000),
+            "admits": level >= i64::try_from(policy.admission()).unwrap_or(i64::MAX),
+        })
+    }
+
+    async fn set_bucket(&self, body: &Bytes) -> Result<Value, Problem> {
+        self.followed().await?;
+        let wanted: SetLevel = read(body)?;
+        let policy = self.policy(&wanted.policy)?;
+        let bucket = self.bucket(policy, &wanted.participant, wanted.payer.as_deref())?;
+        let set = self.0.buckets.set_level(&bucket, wanted.level).await;
+        let decision = set.map_err(away)?;
+        let decision = decision.ok_or_else(|| Problem::not_found("there is no such bucket"))?;
+        Ok(self.show(&bucket, &decision))
+    }
+
+    async fn show_participants(&self, query: &Parameters<'_>) -> Result<Value, Problem> {
+        self.followed().await?;
+        Ok(match query.text("participant") {
+            Some(participant) => json!({
+                "category": self.0.buckets.category(&participant).as_str(),
+                "participant": participant,
+            }),
+            None => json!({ "assigned": self.0.buckets.runtime().categories }),
+        })
+    }
+
+    async fn set_category(&self, body: &Bytes) -> Result<Value, Problem> {
+        let wanted: SetCategory = read(body)?;
+        let mut letters = wanted.category.chars();
+        let letter = letters.next().filter(|_| letters.next().is_none());
+        let category = letter
+            .and_then(Category::new)
+            .ok_or_else(|| Problem::bad_request("a category is one letter"))?;
+        match self.assign(&wanted.participant, category).await {
+            Ok(()) => {}
+            Err(AssignError::Store(why)) => return Err(Problem::unavailable(why)),
+            Err(error) => return Err(Problem::bad_request(error.to_string())),
+        }
+        Ok(json!({ "participant": wanted.participant, "category": category.as_str() }))
+    }
+
+    async fn set_limit(&self, body: &Bytes) -> Result<Value, Problem> {
+        let wanted: SetLimit = read(body)?;
+        let policy = self.0.table.policy(self.policy(&wanted.policy)?);
+        let limit: Limit = wanted
+            .limit
+            .parse()
+            .map_err(|error| Problem::bad_request(format!("limit: {error}")))?;
+        let mut values = policy.limits().iter().map(|(value, _)| value);
+        if !values.any(|value| value == wanted.variant.as_deref()) {
+            let all: Vec<_> = policy
+                .limits()
+                .iter()
+                .filter_map(|(value, _)| value)
+                .collect();
+            let detail = format!("variant must be one of: {}", all.join(", "));
+            return Err(Problem::bad_request(if all.is_empty() {
+                "this policy has no variants".to_owned()
+            } else {
+                detail
+            }));
+        }
+        let variant = wanted.variant.as_deref();
+        self.change(|runtime| runtime.set_limit(policy.name(), variant, &limit))
+            .await?;
+        Ok(json!({ "policy": policy.name(), "variant": variant, "limit": limit.to_string() }))
+    }
+
+    fn show_clock(&self) -> Value {
+        let now_us = self.0.clock.now_us();
+        json!({
+            "now": Moment::from_us(now_us).to_string(),
+            "now_us": now_us,
+            "virtual": self.0.manual.is_some(),
+        })
+    }
+
+    fn advance(&self, body: &Bytes) -> Result<Value, Problem> {
+        let wanted: Advance = read(body)?;
+        let conflict = |detail: &str| Problem::new(409, "BadRequest").with_detail(detail);
+        let Some(manual) = &self.0.manual else {
+            return Err(conflict(if self.0.shared.is_some() {
+                "there is no virtual clock over Redis: all simulators there go by its clock"
+            } else {
+                "the simulator was not started with a virtual clock"
+            }));
+        };
+        manual.advance(Duration::from_millis(wanted.advance_ms));
+        Ok(self.show_clock())
+    }
+
+    async fn set_fault(&self, body: &Bytes) -> Result<Value, Problem> {
+        let wanted: SetFault = read(body)?;
+        if wanted.operation != "*" && Operation::parse(&wanted.operation).is_none() {
+            return Err(Problem::bad_request(
+                "operation is none of DICT's, such as getEntry",
+            ));
+        }
+        if wanted
+            .status
+            .is_some_and(|status| !(400..=599).contains(&status))
+        {
+            return Err(Problem::bad_request("status must be 400 to 599"));
+        }
+        if wanted.latency_ms > FAULT_LATENCY_MAX_MS {
+            return Err(Problem::bad_request("latency_ms must be at most 60000"));
+        }
+        let percent = wanted.percent.unwrap_or(100);
+        if !(1..=100).contains(&percent) {
+            return Err(Problem::bad_request("percent must be 1 to 100"));
+        }
+        let fault = Fault {
+            status: wanted.status,
+            latency_ms: wanted.latency_ms,
+            percent,
+        };
+        self.change(|runtime| {
+            runtime.faults.insert(wanted.operation.clone(), fault);
+        })
+        .await?;
+        Ok(json!({ "faults": self.0.buckets.runtime().faults }))
+    }
+
+    async fn clear_faults(&self, query: &Parameters<'_>) -> Result<Value, Problem> {
+        let operation = query.text("operation");
+        self.change(|runtime| match &operation {
+            Some(operation) => {
+                runtime.faults.remove(operation);
+            }
+            None => runtime.faults.clear(),
+        })
+        .await?;
+        Ok(json!({ "faults": self.0.buckets.runtime().faults }))
+    }
+
+    fn show_refusals(&self, query: &Parameters<'_>) -> Value {
+        let limit = query.text("limit").and_then(|limit| limit.parse().ok());
+        let (count, last) = self.0.refusals.last(limit.unwrap_or(100));
+        json!({ "count": count, "refusals": last })
+    }
+
+    async fn cid_file(&self, id: &str) -> Answer {
+        let none = || error(&Problem::not_found("there is no such file"));
+        let Ok(id) = id.parse() else {
+            return none();
+        };
+        match self.0.directory.cid_file_content(id).await {
+            Ok(Some(file)) => Answer::text(file.content.clone()),
+            Ok(None) => none(),
+            Err(failure) => error(&Problem::unavailable(failure.to_string())),
+        }
+    }
+
+    async fn followed(&self) -> Result<(), Problem> {
+        let followed = self.follow().await;
+        followed.map_err(|error| Problem::unavailable(error.to_string()))
+    }
+
+    fn policy(&self, name: &str) -> Result<usize, Problem> {
+        let index = self.0.table.policy_index(name);
+        index.ok_or_else(|| Problem::not_found("the profile has no such policy"))
+    }
+
+    fn bucket(
+        &self,
+        policy: usize,
+        participant: &str,
+        payer: Option<&str>,
+    ) -> Result<Bucket, Problem> {
+        if !is_ispb(participant) {
+            return Err(Problem::bad_request(
+                "participant is not an ISPB of 8 characters",
+            ));
+        }
+        let kind = payer.map(|payer| self.0.table.payer_kind(payer));
+        let payer = match (payer, kind) {
+            (Some(payer), Some(Some(kind))) => Some((payer.to_owned(), kind)),
+            (Some(_), _) => {
+                return Err(Problem::bad_request("payer is neither a CPF nor a CNPJ"));
+            }
+            (None, _) if self.0.buckets.is_per_payer(policy) => {
+                return Err(Problem::bad_request(
+                    "payer is missing: this policy counts payers",
+                ));
+            }
+            (None, _) => None,
+        };
+        Ok(Bucket {
+            policy,
+            participant: participant.to_owned(),
+            payer,
+        })
+    }
+}
+
+/// The parameters of a query.
+struct Parameters<'q>(&'q str);
+
+impl Parameters<'_> {
+    fn text(&self, name: &str) -> Option<String> {
+        let mut pairs = query_pairs(self.0);
+        let found = pairs.find(|(other, _)| other == name);
+        found
+            .map(|(_, value)| value.into_owned())
+            .filter(|value| !value.is_empty())
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("JSON: {error}")))
+}
+
+fn away(error: impl std::fmt::Display) -> Problem {
+    Problem::unavailable(error.to_string())
+}
+
+/// These endpoints speak JSON when something is wrong, too.
+fn error(problem: &Problem) -> Answer {
+    let body = json!({ "error": problem.error_type(), "detail": problem.detail() });
+    Answer::json(problem.status(), &body)
+}

@@ -1,0 +1,441 @@
+//! The life of a request:
+//!
+//! 1. route: which operation is it?
+//! 2. read: the body, within its limit, as XML
+//! 3. resolve: who asks, for whom, what is wrong, on which buckets it draws
+//! 4. admit: every bucket has at least one token, or 429
+//! 5. perform: what the operation does, or what goes wrong on purpose
+//! 6. settle: every bucket by the status, once
+//! 7. answer, and a line in the log
+//!
+//! What is wrong before anybody can be held to account (no such path, no participant, no XML to find
+//! one in) touches no bucket. From then on every status has the price that the profile gives it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming as HyperBody;
+
+use super::Simulator;
+use super::answer::{Answer, Body};
+use super::buckets::{Admission, Refused};
+use super::lookups::LookupId;
+use super::perform::Task;
+use super::refusals::Refusal;
+use crate::wire::{Element, Problem, XmlError};
+use crate::{
+    Call, HttpHeaders, Incoming, Operation, PARTICIPANT_HEADER, ParticipantFrom, Route, RouteError,
+};
+
+/// The longest body of a request. A checkKeys with 200 keys has some 20 kB.
+pub const BODY_BYTES_MAX: usize = 256 * 1_024;
+
+/// What is read of a body that is too long, so that its sender hears the answer.
+const DISCARDED_BYTES_MAX: usize = 64 << 20;
+
+/// How long a body may take.
+const BODY_READ_MAX: Duration = Duration::from_secs(30);
+
+/// When to come back while a store is away.
+const UNAVAILABLE_RETRY_S: u64 = 1;
+
+impl Simulator {
+    /// Answers a request, whatever it is.
+    pub(super) async fn serve(
+        &self,
+        request: Request<HyperBody>,
+        certificate: Option<Arc<str>>,
+    ) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        if parts.uri.path().starts_with("/sim/") || parts.uri.path() == "/sim" {
+            let answer = match read_body(body).await {
+                Ok(body) => self.inspect(&parts, &body).await,
+                Err(answer) => answer,
+            };
+            return answer.into_response(&parts.headers);
+        }
+        let routed = self.0.table.route(parts.method.as_str(), parts.uri.path());
+        let route = match routed {
+            Ok(route) => route,
+            Err(error) => return not_routed(error, &parts.headers),
+        };
+        let body = match read_request_body(route.operation(), &parts, body).await {
+            Ok(body) => body,
+            Err(answer) => return answer.into_response(&parts.headers),
+        };
+        // Where something has to be waited for, the request must end in its last phase even if the
+        // client does not wait with us.
+        let waits = self.0.shared.is_some() || !self.0.buckets.runtime().faults.is_empty();
+        if !waits {
+            return self
+                .live(&parts, &route, &body, certificate.as_deref())
+                .await;
+        }
+        let simulator = self.clone();
+        let task = tokio::spawn(async move {
+            // It was routed a moment ago.
+            let routed = simulator
+                .0
+                .table
+                .route(parts.method.as_str(), parts.uri.path());
+            match routed {
+                Ok(route) => {
+                    simulator
+                        .live(&parts, &route, &body, certificate.as_deref())
+                        .await
+                }
+                Err(error) => not_routed(error, &parts.headers),
+            }
+        });
+        task.await.unwrap_or_else(|_| {
+            let problem = Problem::new(500, "InternalServerError");
+            Answer::problem(&problem).into_response(&HeaderMap::new())
+        })
+    }
+
+    async fn live(
+        &self,
+        parts: &Parts,
+        route: &Route<'_>,
+        body: &Bytes,
+        certificate: Option<&str>,
+    ) -> Response<Body> {
+        let begun = Instant::now();
+        let operation = route.operation();
+        let (participant, answer) = self.answer(parts, route, body, certificate).await;
+        tracing::debug!(
+            operation = operation.as_str(),
+            participant,
+            status = answer.status,
+            latency_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
+            "answered"
+        );
+        self.sign(answer).into_response(&parts.headers)
+    }
+
+    /// Who asked, as far as that could be told, and what is answered.
+    async fn answer(
+        &self,
+        parts: &Parts,
+        route: &Route<'_>,
+        body: &Bytes,
+        certificate: Option<&str>,
+    ) -> (Option<String>, Answer) {
+        if let Err(error) = self.follow().await {
+            return (None, unavailable(&error.to_string()));
+        }
+        let operation = route.operation();
+        let document = has_body(operation).then(|| Element::read(body));
+        let from_body = match &document {
+            Some(Ok(root)) => body_participant(operation, root),
+            _ => None,
+        };
+        let headers = HttpHeaders(&parts.headers);
+        let certificate = match operation.participant() {
+            ParticipantFrom::Certificate => certificate.or_else(|| self.caller(&parts.headers)),
+            _ => certificate,
+        };
+        let call = {
+            let incoming = Incoming::new(parts.uri.query().unwrap_or_default(), &headers)
+                .with_body_participant(from_body)
+                .with_certificate(certificate);
+            self.0.table.resolve(route, &incoming)
+        };
+        let Some(participant) = call.participant() else {
+            return (
+                None,
+                Answer::problem(&not_resolved(&call, document.as_ref())),
+            );
+        };
+        let wrong = what_is_wrong(&call, document.as_ref());
+        let is_free = |problem: &Problem| {
+            let costs =
+                |draw: &crate::Draw| self.0.table.policy(draw.policy()).cost(problem.status()) > 0;
+            !call.draws().iter().any(costs)
+        };
+        let answer = match wrong {
+            // What costs nothing anyway is answered without asking the buckets.
+            Some(problem) if is_free(&problem) => Answer::problem(&problem),
+            wrong => {
+                let now = self.now();
+                let task = Task {
+                    operation,
+                    participant,
+                    segment: route.raw_segment(),
+                    query: parts.uri.query().unwrap_or_default(),
+                    host: parts.headers.get(http::header::HOST),
+                    key: call.key(),
+                    root: document.as_ref().and_then(|root| root.as_ref().ok()),
+                    body,
+                    now,
+                    head: Self::head(now),
+                };
+                self.count(&call, &task, wrong).await
+            }
+        };
+        (Some(participant.to_owned()), answer)
+    }
+
+    /// Admits a request, performs it and settles it.
+    async fn count(&self, call: &Call<'_>, task: &Task<'_>, wrong: Option<Problem>) -> Answer {
+        let buckets = &self.0.buckets;
+        match buckets.admit(task.participant, call.draws()).await {
+            Admission::Admitted => {}
+            Admission::Refused(refused) => {
+                buckets.charge_refusal(task.participant, call.draws()).await;
+                return self.refuse(call, task, &refused);
+            }
+            Admission::Unavailable => return unavailable("The buckets cannot be asked"),
+        }
+        let answer = match wrong {
+            Some(problem) => Answer::problem(&problem),
+            None => self.perform_or_fail(task).await,
+        };
+        let status = answer.status;
+        buckets.settle(task.participant, call.draws(), status).await;
+        let is_credited = self.0.table.settings().credit_statuses.contains(&status);
+        if let (Operation::GetEntry, true, Some(payer), Some(end_to_end_id), Some(key)) = (
+            task.operation,
+            is_credited,
+            call.payer(),
+            call.end_to_end_id(),
+            call.key(),
+        ) {
+            let id = LookupId {
+                participant: task.participant,
+                payer,
+                end_to_end_id,
+            };
+            if let Err(error) = self.0.lookups.note(id, key, task.now).await {
+                tracing::warn!(%error, "a lookup is not remembered and cannot be credited");
+            }
+        }
+        answer
+    }
+
+    async fn perform_or_fail(&self, task: &Task<'_>) -> Answer {
+        let fault = self.0.buckets.runtime().fault(task.operation.as_str());
+        if let Some(fault) = fault {
+            if fault.latency_ms > 0 {
+                tokio::time::sleep(Duration::from_millis(fault.latency_ms)).await;
+            }
+            if let Some(status) = fault.status {
+                let problem = Problem::new(status, error_type(status));
+                let retry_after = (status == 503).then_some(UNAVAILABLE_RETRY_S);
+                return Answer::problem(&problem).retry_after(retry_after);
+            }
+        }
+        match self.perform(task).await {
+            Ok(answer) => answer,
+            Err(problem) => {
+                let retry_after = (problem.status() == 503).then_some(UNAVAILABLE_RETRY_S);
+                Answer::problem(&problem).retry_after(retry_after)
+            }
+        }
+    }
+
+    fn refuse(&self, call: &Call<'_>, task: &Task<'_>, refused: &Refused) -> Answer {
+        let policy = self.0.table.policy(refused.policy);
+        let refusal = Refusal {
+            at: task.now.to_string(),
+            operation: task.operation.as_str(),
+            participant: task.participant.to_owned(),
+            payer: call
+                .payer()
+                .filter(|_| self.0.buckets.is_per_payer(refused.policy))
+                .map(str::to_owned),
+            policy: policy.name().to_owned(),
+            scope: policy.scope().name().to_owned(),
+            level: refused.level,
+            retry_after_ms: refused.retry_after_us.map(|us| us.div_ceil(1_000)),
+        };
+        self.0.refusals.note(refusal, task.now.ms());
+        let seconds = refused
+            .retry_after_us
+            .map(|us| us.div_ceil(1_000_000).max(1));
+        let seconds = seconds.filter(|_| self.0.table.settings().retry_after_on_429);
+        Answer::problem(&Problem::rate_limited()).retry_after(seconds)
+    }
+
+    /// Whom a request without a certificate comes from.
+    fn caller<'h>(&'h self, headers: &'h HeaderMap) -> Option<&'h str> {
+        let header = headers.get(PARTICIPANT_HEADER);
+        let header = header.and_then(|value| value.to_str().ok());
+        header.or(self.0.anonymous.as_deref())
+    }
+
+    fn sign(&self, answer: Answer) -> Answer {
+        let Some(signer) = self.0.signer.as_ref().filter(|_| answer.is_document()) else {
+            return answer;
+        };
+        match signer.sign(answer.body().to_owned()) {
+            Ok(signed) => answer.with_body(signed),
+            Err(error) => {
+                tracing::error!(%error, "an answer could not be signed");
+                Answer::problem(&Problem::new(500, "InternalServerError"))
+            }
+        }
+    }
+}
+
+fn has_body(operation: Operation) -> bool {
+    matches!(operation.method(), "POST" | "PUT")
+}
+
+/// The participant that a body names: for entries and claims within the account.
+fn body_participant(operation: Operation, root: &Element) -> Option<&str> {
+    let path = match operation {
+        Operation::CreateEntry => "Entry/Account/Participant",
+        Operation::UpdateEntry => "Account/Participant",
+        Operation::CreateClaim => "Claim/ClaimerAccount/Participant",
+        Operation::CreateSyncVerification => "SyncVerification/Participant",
+        _ => "Participant",
+    };
+    let text = root.at(path).map(Element::text);
+    text.filter(|participant| !participant.is_empty())
+}
+
+/// What is wrong with a request whose participant cannot be told.
+fn not_resolved(call: &Call<'_>, document: Option<&Result<Element, XmlError>>) -> Problem {
+    match (document, call.fault()) {
+        (Some(Err(error)), _) => Problem::bad_request(error.to_string()),
+        (_, Some(fault)) => {
+            Problem::new(fault.status(), fault.error_type()).with_detail(fault.detail())
+        }
+        (_, None) => Problem::bad_request("The participant cannot be told"),
+    }
+}
+
+/// What is wrong with a request before it is performed, if anything.
+fn what_is_wrong(call: &Call<'_>, document: Option<&Result<Element, XmlError>>) -> Option<Problem> {
+    if let Some(Err(error)) = document {
+        return Some(Problem::bad_request(error.to_string()));
+    }
+    let fault = call.fault()?;
+    Some(Problem::new(fault.status(), fault.error_type()).with_detail(fault.detail()))
+}
+
+fn not_routed(error: RouteError, headers: &HeaderMap) -> Response<Body> {
+    let problem = Problem::new(error.status(), error.error_type()).with_detail(error.to_string());
+    let mut response = Answer::problem(&problem).into_response(headers);
+    if let RouteError::MethodNotAllowed { allow } = error {
+        response
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static(allow));
+    }
+    response
+}
+
+fn unavailable(detail: &str) -> Answer {
+    Answer::problem(&Problem::unavailable(detail)).retry_after(Some(UNAVAILABLE_RETRY_S))
+}
+
+/// What DICT calls the error of a status that is answered on purpose.
+fn error_type(status: u16) -> &'static str {
+    match status {
+        403 => "Forbidden",
+        404 => "NotFound",
+        410 => "Gone",
+        429 => "RateLimited",
+        503 => "ServiceUnavailable",
+        500..=599 => "InternalServerError",
+        _ => "BadRequest",
+    }
+}
+
+async fn read_request_body(
+    operation: Operation,
+    parts: &Parts,
+    body: HyperBody,
+) -> Result<Bytes, Answer> {
+    if !has_body(operation) {
+        // Whatever a GET brings along means nothing.
+        return read_body(body).await;
+    }
+    let encoding = parts.headers.get(CONTENT_ENCODING);
+    if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        let detail = "Compressed requests are not supported";
+        let _unread = read_body(body).await;
+        let problem = Problem::new(415, "BadRequest").with_detail(detail);
+        return Err(Answer::problem(&problem));
+    }
+    if !is_xml(&parts.headers) {
+        let detail = "The body of a request is application/xml";
+        let _unread = read_body(body).await;
+        let problem = Problem::new(415, "BadRequest").with_detail(detail);
+        return Err(Answer::problem(&problem));
+    }
+    read_body(body).await
+}
+
+/// XML by any of its names; and what curl says when nobody tells it what it sends.
+fn is_xml(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(CONTENT_TYPE) else {
+        return true;
+    };
+    let Ok(value) = value.to_str() else {
+        return false;
+    };
+    let kind = value
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    matches!(
+        kind.as_str(),
+        "" | "application/xml" | "text/xml" | "application/x-www-form-urlencoded"
+    ) || kind.ends_with("+xml")
+}
+
+/// Reads a body within its limit. One that is too long is read on and thrown away for a while: a
+/// client that is still sending would not hear the answer.
+async fn read_body(mut body: HyperBody) -> Result<Bytes, Answer> {
+    let reading = async {
+        let mut whole: Option<Bytes> = None;
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else {
+                let problem = Problem::bad_request("The body ends before its end");
+                return Err(Answer::problem(&problem).closing());
+            };
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            length += data.len();
+            if length > DISCARDED_BYTES_MAX {
+                return Err(too_long().closing());
+            }
+            if length > BODY_BYTES_MAX {
+                continue;
+            }
+            whole = Some(match whole {
+                None => data,
+                Some(before) => {
+                    let mut joined = before.chain(data);
+                    joined.copy_to_bytes(joined.remaining())
+                }
+            });
+        }
+        if length > BODY_BYTES_MAX {
+            return Err(too_long());
+        }
+        Ok(whole.unwrap_or_default())
+    };
+    tokio::time::timeout(BODY_READ_MAX, reading)
+        .await
+        .unwrap_or_else(|_| {
+            let problem = Problem::new(408, "BadRequest").with_detail("The body took too long");
+            Err(Answer::problem(&problem).closing())
+        })
+}
+
+fn too_long() -> Answer {
+    let detail = format!("The body has more than {BODY_BYTES_MAX} bytes");
+    Answer::problem(&Problem::new(413, "BadRequest").with_detail(detail))
+}

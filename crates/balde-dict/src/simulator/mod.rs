@@ -1,0 +1,204 @@
+//! A DICT on one's own machine that follows the published rules.
+//!
+//! | File | Holds |
+//! |--|--|
+//! | `server` | connections, TLS, the end |
+//! | `life` | what happens to a request, from its first byte to its settlement |
+//! | `perform` | what each operation does to the directory and answers |
+//! | `buckets`, `lookups`, `orders` | admission, settlement, and tokens that payment orders give back |
+//! | `runtime` | what can be changed while it runs |
+//! | `inspect`, `refusals` | the endpoints outside of DICT's paths |
+//! | `answer` | what is sent back |
+
+mod answer;
+mod buckets;
+mod builder;
+mod inspect;
+mod life;
+mod lookups;
+mod orders;
+mod perform;
+mod refusals;
+mod runtime;
+mod server;
+
+use std::fmt;
+use std::sync::Arc;
+
+use balde::{Clock, ManualClock};
+use balde_core::policy::VariantRule;
+use parking_lot::Mutex;
+
+pub use builder::{SimulatorBuildError, SimulatorBuilder};
+pub use life::BODY_BYTES_MAX;
+pub use lookups::LOOKUPS_MAX;
+pub use refusals::REFUSALS_MAX;
+pub use runtime::{CATEGORIES_MAX, FAULT_LATENCY_MAX_MS};
+pub use server::{CONNECTIONS_MAX, run};
+
+use crate::directory::{Directory, Refusal, SharedTexts, WorldError};
+use crate::wire::{Head, Moment, Problem, Signer, Verifier, is_ispb};
+use crate::{Category, Table};
+use buckets::Buckets;
+use lookups::Lookups;
+use refusals::Refusals;
+use runtime::Runtime;
+
+/// Under which name simulators share what can be changed.
+const RUNTIME: &str = "runtime";
+
+/// A simulated DICT. Clones are the same one.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use balde_dict::simulator::{self, Simulator};
+/// use tokio::net::TcpListener;
+///
+/// let simulator = Simulator::builder().build()?;
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// println!("DICT is at http://{}/api/v2/", listener.local_addr()?);
+/// // Ends at once here; a program waits for a signal.
+/// simulator::run(listener, simulator, async {}).await?;
+/// # Ok(()) }) }
+/// ```
+#[derive(Clone)]
+pub struct Simulator(Arc<Inner>);
+
+struct Inner {
+    table: Arc<Table>,
+    buckets: Buckets,
+    directory: Directory,
+    lookups: Lookups,
+    refusals: Refusals,
+    clock: Clock,
+    /// Only where time is told and does not pass by itself.
+    manual: Option<ManualClock>,
+    shared: Option<SharedTexts>,
+    /// What the shared settings were when they were last read.
+    followed: Mutex<Option<String>>,
+    signer: Option<Arc<dyn Signer>>,
+    verifier: Option<Arc<dyn Verifier>>,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    /// Who asks, where neither a certificate nor a header says.
+    anonymous: Option<String>,
+}
+
+impl Simulator {
+    /// A simulator in memory with the default profile, unless told otherwise.
+    pub fn builder() -> SimulatorBuilder {
+        SimulatorBuilder::new()
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Directory {
+        &self.0.directory
+    }
+
+    /// Whether it answers over TLS.
+    pub fn is_tls(&self) -> bool {
+        self.0.tls.is_some()
+    }
+
+    /// Gives a participant a category, for all simulators of this world. What it has consumed stays
+    /// consumed.
+    pub async fn assign(&self, participant: &str, category: Category) -> Result<(), AssignError> {
+        if !is_ispb(participant) {
+            return Err(AssignError::Participant);
+        }
+        let variant = self.0.table.profile().variant("category");
+        let mut known = variant.into_iter().flat_map(VariantRule::values);
+        if !known.any(|own| own == category.as_str()) {
+            return Err(AssignError::Category);
+        }
+        if self.0.buckets.runtime().categories.len() >= CATEGORIES_MAX {
+            return Err(AssignError::TooMany);
+        }
+        self.change(|runtime| {
+            let category = category.as_str().to_owned();
+            runtime.categories.insert(participant.to_owned(), category);
+        })
+        .await
+        .map_err(|problem| AssignError::Store(problem.to_string()))
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_us(self.0.clock.now_us())
+    }
+
+    fn head(now: Moment) -> Head {
+        Head::new(now, fastrand::u128(..).to_be_bytes())
+    }
+
+    /// Follows what another simulator of the same world has changed.
+    async fn follow(&self) -> Result<(), WorldError> {
+        let Some(shared) = &self.0.shared else {
+            return Ok(());
+        };
+        let text = shared.text(RUNTIME).await?;
+        if *self.0.followed.lock() == text {
+            return Ok(());
+        }
+        let runtime = text
+            .as_deref()
+            .and_then(|text| serde_json::from_str(text).ok());
+        self.0.buckets.follow(runtime.unwrap_or_default());
+        *self.0.followed.lock() = text;
+        Ok(())
+    }
+
+    /// Changes what can be changed, for all simulators of this world.
+    async fn change(&self, change: impl Fn(&mut Runtime)) -> Result<(), Problem> {
+        if self.0.shared.is_some() {
+            let changed = self.0.directory.update(RUNTIME, change).await;
+            changed.map_err(Refusal::into_problem)?;
+            return self
+                .follow()
+                .await
+                .map_err(|error| Refusal::World(error).into_problem());
+        }
+        let mut runtime = (*self.0.buckets.runtime()).clone();
+        change(&mut runtime);
+        self.0.buckets.follow(runtime);
+        Ok(())
+    }
+}
+
+/// Why a participant gets no category.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AssignError {
+    /// It is not an ISPB of 8 characters.
+    Participant,
+    /// The profile has no such category.
+    Category,
+    /// [`CATEGORIES_MAX`] participants have categories of their own.
+    TooMany,
+    /// It could not be written down.
+    Store(String),
+}
+
+impl fmt::Display for AssignError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Participant => f.write_str("the participant is not an ISPB of 8 characters"),
+            Self::Category => f.write_str("the profile has no such category"),
+            Self::TooMany => write!(
+                f,
+                "more than {CATEGORIES_MAX} participants with categories of their own"
+            ),
+            Self::Store(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for AssignError {}
+
+impl fmt::Debug for Simulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulator")
+            .field("profile", &self.0.table.profile().name())
+            .field("directory", &self.0.directory)
+            .finish_non_exhaustive()
+    }
+}

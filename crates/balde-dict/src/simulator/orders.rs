@@ -1,0 +1,189 @@
+//! Payment orders, as SPI would tell DICT of them: they give tokens back for the lookup before.
+
+use balde::{Error as BucketError, OpId};
+use serde::{Deserialize, Serialize};
+
+use super::Simulator;
+use super::lookups::{Claimed, LookupId};
+use crate::directory::Transaction;
+use crate::wire::{Problem, is_ispb};
+use crate::{END_TO_END_ID_HEADER, Incoming, PARTICIPANT_HEADER, PAYER_HEADER};
+
+/// A payment order.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Order {
+    #[serde(alias = "EndToEndId", alias = "endToEndId")]
+    end_to_end_id: String,
+    #[serde(
+        alias = "Payer",
+        alias = "payer_id",
+        alias = "payerId",
+        alias = "PayerId"
+    )]
+    payer: String,
+    #[serde(alias = "Participant", alias = "ispb")]
+    participant: String,
+    /// The payee's participant, where the lookup does not tell it.
+    #[serde(default, alias = "CreditedParticipant")]
+    credited_participant: Option<String>,
+}
+
+/// What an order did.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Outcome {
+    /// Whether it gave anything back.
+    #[serde(rename = "credited")]
+    is_credited: bool,
+    /// If not, why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    buckets: Vec<Credit>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Credit {
+    policy: String,
+    tokens: u64,
+    level: i64,
+}
+
+impl Simulator {
+    /// Notes an order and gives tokens back for the lookup it belongs to, if it does to one.
+    pub(crate) async fn order(&self, order: &Order) -> Result<Outcome, Problem> {
+        let table = &self.0.table;
+        if !table.is_end_to_end_id(&order.end_to_end_id) {
+            return Err(Problem::bad_request("end_to_end_id is none"));
+        }
+        if table.payer_kind(&order.payer).is_none() {
+            return Err(Problem::bad_request("payer is neither a CPF nor a CNPJ"));
+        }
+        let mut participants = order
+            .credited_participant
+            .iter()
+            .chain([&order.participant]);
+        if !participants.all(|participant| is_ispb(participant)) {
+            return Err(Problem::bad_request(
+                "a participant is not an ISPB of 8 characters",
+            ));
+        }
+        let unavailable = |error: String| Problem::unavailable(error);
+        self.follow()
+            .await
+            .map_err(|error| unavailable(error.to_string()))?;
+        let id = LookupId {
+            participant: &order.participant,
+            payer: &order.payer,
+            end_to_end_id: &order.end_to_end_id,
+        };
+        let now = self.now();
+        let claimed = self.0.lookups.claim(id, now).await;
+        let claimed = claimed.map_err(|error| unavailable(error.to_string()))?;
+        let reason = match &claimed {
+            Claimed::Yes(_) => None,
+            Claimed::NoLookup => Some("no lookup by this participant for this payer and id"),
+            Claimed::TooLate => Some("the lookup was too long ago"),
+            Claimed::Before => Some("it was credited before"),
+        };
+        let key = match claimed {
+            Claimed::Yes(lookup) => Some(lookup.key),
+            _ => None,
+        };
+        self.note_transaction(order, key.as_deref()).await?;
+        let mut buckets = Vec::new();
+        if let Some(key) = key {
+            match self.give_back(order, &key).await {
+                Ok(credits) => buckets = credits,
+                Err(error) => {
+                    // Asked again, it may be credited then.
+                    let _as_far_as_possible = self.0.lookups.give_back(id).await;
+                    return Err(unavailable(error.to_string()));
+                }
+            }
+        }
+        Ok(Outcome {
+            is_credited: reason.is_none(),
+            reason,
+            buckets,
+        })
+    }
+
+    /// The same buckets that the lookup drew on, each by what an order is worth to it.
+    async fn give_back(&self, order: &Order, key: &str) -> Result<Vec<Credit>, BucketError> {
+        let table = &self.0.table;
+        let base = table.profile().base_paths().first();
+        let path = format!("{}/entries/{}", base.map_or("", |base| base), encoded(key));
+        let headers = [
+            (PARTICIPANT_HEADER, order.participant.as_str()),
+            (PAYER_HEADER, order.payer.as_str()),
+            (END_TO_END_ID_HEADER, order.end_to_end_id.as_str()),
+        ];
+        let headers = headers.as_slice();
+        let Ok(route) = table.route("GET", &path) else {
+            return Ok(Vec::new());
+        };
+        let call = table.resolve(&route, &Incoming::new("", &headers));
+        let name = format!("{}/{}", order.payer, order.end_to_end_id);
+        let name = OpId::new(name).unwrap_or_else(|_| OpId::random());
+        let mut credits = Vec::new();
+        for draw in call.draws() {
+            let credited = self
+                .0
+                .buckets
+                .credit(&order.participant, draw, &name)
+                .await?;
+            if let Some((tokens, decision)) = credited {
+                credits.push(Credit {
+                    policy: table.policy(draw.policy()).name().to_owned(),
+                    tokens,
+                    level: decision.level(),
+                });
+            }
+        }
+        Ok(credits)
+    }
+
+    /// Reports and refunds are about transactions, and statistics count them.
+    async fn note_transaction(&self, order: &Order, key: Option<&str>) -> Result<(), Problem> {
+        let refused = |refusal: crate::directory::Refusal| refusal.into_problem();
+        let entry = match key {
+            Some(key) => {
+                let found = self.0.directory.entry(key).await;
+                found.map_err(|error| refused(error.into()))?
+            }
+            None => None,
+        };
+        let entry = entry.as_ref().map(|record| &record.entry);
+        let transaction = Transaction {
+            debited: order.participant.clone(),
+            credited: order
+                .credited_participant
+                .clone()
+                .or_else(|| entry.map(|entry| entry.account.participant.clone())),
+            key: key.map(str::to_owned),
+            payee_tax_id: entry.map(|entry| entry.owner.tax_id_number.clone()),
+            at: self.now(),
+        };
+        let noted = self
+            .0
+            .directory
+            .note_transaction(&order.end_to_end_id, &transaction)
+            .await;
+        noted.map_err(refused)
+    }
+}
+
+/// A key as a segment of a path.
+fn encoded(key: &str) -> String {
+    use std::fmt::Write;
+
+    let mut text = String::with_capacity(key.len() + 8);
+    for byte in key.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'@') {
+            text.push(char::from(byte));
+        } else {
+            let _a_string_takes_everything = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}

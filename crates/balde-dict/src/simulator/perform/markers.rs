@@ -1,0 +1,50 @@
+//! Fraud markers.
+
+use super::query::Query;
+use super::{Task, invalid, refused};
+use crate::simulator::Simulator;
+use crate::simulator::answer::Answer;
+use crate::wire::{
+    CancelFraudMarker, CreateFraudMarker, Problem, fraud_marker_response, list_fraud_markers,
+};
+
+impl Simulator {
+    pub(super) async fn create_fraud_marker(&self, task: &Task<'_>) -> Result<Answer, Problem> {
+        let read = CreateFraudMarker::read(task.document()?);
+        let request = read.map_err(invalid("FraudMarkerInvalid"))?;
+        let created = self.0.directory.create_marker(&request, task.now).await;
+        let marker = created.map_err(refused)?;
+        let body = fraud_marker_response("CreateFraudMarkerResponse", &task.head, &marker);
+        Ok(Answer::xml(201, body))
+    }
+
+    pub(super) async fn get_fraud_marker(&self, task: &Task<'_>) -> Result<Answer, Problem> {
+        let marker = self
+            .0
+            .directory
+            .marker(task.uuid()?)
+            .await
+            .map_err(refused)?;
+        let body = fraud_marker_response("GetFraudMarkerResponse", &task.head, &marker);
+        Ok(Answer::xml(200, body))
+    }
+
+    pub(super) async fn list_fraud_markers(&self, task: &Task<'_>) -> Result<Answer, Problem> {
+        let query = Query::new(task.query);
+        let tax_id = query.text("TaxIdNumber").unwrap_or_default();
+        let found = self.0.directory.markers(&tax_id, query.limit()?).await;
+        let (markers, has_more) = found.map_err(refused)?;
+        let body = list_fraud_markers(&task.head, &markers, has_more);
+        Ok(Answer::xml(200, body))
+    }
+
+    pub(super) async fn cancel_fraud_marker(&self, task: &Task<'_>) -> Result<Answer, Problem> {
+        let read = CancelFraudMarker::read(task.document()?);
+        let request = read.map_err(invalid("FraudMarkerInvalid"))?;
+        task.must_be_the_id(&request.id)?;
+        let cancelled = self.0.directory.cancel_marker(&request, task.now).await;
+        let marker = cancelled.map_err(refused)?;
+        let body = fraud_marker_response("CancelFraudMarkerResponse", &task.head, &marker);
+        Ok(Answer::xml(200, body))
+    }
+}

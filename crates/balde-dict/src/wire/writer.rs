@@ -1,0 +1,114 @@
+//! Documents, written as DICT writes them.
+
+/// What every document begins with.
+pub(crate) const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\" ?>\n";
+
+/// Appends elements to a document. Escapes what has to be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Writer(String);
+
+impl Writer {
+    /// A document with room for so many bytes.
+    pub(crate) fn document(bytes: usize) -> Self {
+        let mut text = String::with_capacity(bytes);
+        text.push_str(DECLARATION);
+        Self(text)
+    }
+
+    /// A part of a document.
+    pub(crate) fn part() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn open(&mut self, name: &str) -> &mut Self {
+        self.0.push('<');
+        self.0.push_str(name);
+        self.0.push('>');
+        self
+    }
+
+    pub(crate) fn close(&mut self, name: &str) -> &mut Self {
+        self.0.push_str("</");
+        self.0.push_str(name);
+        self.0.push('>');
+        self
+    }
+
+    pub(crate) fn element(&mut self, name: &str, text: &str) -> &mut Self {
+        self.open(name).text(text).close(name)
+    }
+
+    pub(crate) fn maybe(&mut self, name: &str, text: Option<&str>) -> &mut Self {
+        match text {
+            Some(text) => self.element(name, text),
+            None => self,
+        }
+    }
+
+    pub(crate) fn within(&mut self, name: &str, inside: impl FnOnce(&mut Self)) -> &mut Self {
+        self.open(name);
+        inside(self);
+        self.close(name)
+    }
+
+    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
+        escape(text, &mut self.0);
+        self
+    }
+
+    /// What is XML already.
+    pub(crate) fn raw(&mut self, xml: &str) -> &mut Self {
+        self.0.push_str(xml);
+        self
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.0
+    }
+}
+
+fn escape(text: &str, out: &mut String) {
+    let mut plain = 0;
+    for (at, character) in text.char_indices() {
+        let replacement = match character {
+            '<' => "&lt;",
+            '>' => "&gt;",
+            '&' => "&amp;",
+            '"' => "&quot;",
+            '\'' => "&apos;",
+            // XML 1.0 has no way to write other control characters.
+            '\t' | '\n' | '\r' => continue,
+            '\u{fffe}' | '\u{ffff}' => "\u{fffd}",
+            character if character.is_control() && character < ' ' => "\u{fffd}",
+            _ => continue,
+        };
+        out.push_str(&text[plain..at]);
+        out.push_str(replacement);
+        plain = at + character.len_utf8();
+    }
+    out.push_str(&text[plain..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Element;
+
+    #[test]
+    fn what_is_written_reads_back_the_same() {
+        for text in ["", "João & Maria <\"'>", "a\tb", "]]>", "&lt;"] {
+            let mut writer = Writer::document(0);
+            writer.element("a", text);
+            let document = writer.finish();
+            let read = Element::read(document.as_bytes()).unwrap();
+            assert_eq!(read.text(), text, "{document}");
+        }
+    }
+
+    #[test]
+    fn what_xml_cannot_say_is_replaced() {
+        let mut writer = Writer::part();
+        writer.element("a", "x\u{0}\u{1b}y");
+        assert_eq!(writer.finish(), "<a>x\u{fffd}\u{fffd}y</a>");
+    }
+}

@@ -1,0 +1,167 @@
+//! A client with curl's manners, and curl itself.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+use crate::world::{
+    ASKER, KEEPER, PERSON, World, create_entry, delete_entry, end_to_end_id, text_of,
+};
+
+const PHONE: &str = "+5561988887777";
+
+/// Sends bytes and reads until the other side has said all it has to say.
+fn raw(world: &World, request: &str) -> String {
+    let mut stream = TcpStream::connect(world.address).expect("a connection");
+    stream.write_all(request.as_bytes()).expect("it is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_written_by_hand_create_read_delete_an_entry_and_list_policies() {
+    let world = World::new().await;
+    let post = |path: &str, body: &str| {
+        format!(
+            "POST /api/v2{path} HTTP/1.1\r\nHost: dict\r\nContent-Type: application/xml\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let get = |path: &str| {
+        format!(
+            "GET /api/v2{path} HTTP/1.1\r\nHost: dict\r\nAccept: */*\r\n\
+             pi-requestingparticipant: {ASKER}\r\nPI-PAYERID: {PERSON}\r\nPI-EndToEndId: {}\r\n\
+             Connection: close\r\n\r\n",
+            end_to_end_id(1)
+        )
+    };
+    let created = raw(
+        &world,
+        &post(
+            "/entries/",
+            &create_entry("PHONE", PHONE, KEEPER, "11122233301", 1),
+        ),
+    );
+    assert!(created.starts_with("HTTP/1.1 201 Created\r\n"), "{created}");
+    let found = raw(&world, &get("/entries/%2B5561988887777"));
+    assert!(found.starts_with("HTTP/1.1 200 OK\r\n"), "{found}");
+    assert!(found.contains("content-type: application/xml"), "{found}");
+    assert_eq!(text_of(&found, "Key"), PHONE);
+    // An unencoded plus in a path is a plus.
+    assert!(raw(&world, &get("/entries/+5561988887777")).starts_with("HTTP/1.1 200"));
+    let deleted = raw(
+        &world,
+        &post(
+            "/entries/%2B5561988887777/delete",
+            &delete_entry(PHONE, KEEPER),
+        ),
+    );
+    assert!(deleted.starts_with("HTTP/1.1 200"), "{deleted}");
+    let policies = raw(&world, &get("/policies/"));
+    assert!(policies.contains("<Category>A</Category>"), "{policies}");
+    // The two of payers are not the participant's.
+    assert_eq!(policies.matches("<Policy>").count(), 29);
+    assert_eq!(text_of(&policies, "CorrelationId").len(), 32);
+    let one = raw(&world, &get("/policies/POLICIES_LIST"));
+    assert_eq!(text_of(&one, "AvailableTokens"), "19");
+    assert_eq!(
+        (
+            text_of(&one, "RefillTokens"),
+            text_of(&one, "RefillPeriodSec")
+        ),
+        ("6", "60")
+    );
+    assert!(raw(&world, &get("/policies/NONE")).starts_with("HTTP/1.1 404"));
+    assert!(raw(&world, &get("/policies/ENTRIES_READ_USER_ANTISCAN")).starts_with("HTTP/1.1 404"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_connection_serves_request_after_request() {
+    let world = World::new().await;
+    let mut stream = TcpStream::connect(world.address).unwrap();
+    for _ in 0..3 {
+        let request = format!(
+            "GET /api/v2/policies/ENTRIES_WRITE HTTP/1.1\r\nHost: dict\r\n\
+             PI-RequestingParticipant: {ASKER}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"</GetPolicyResponse>") {
+            let mut buffer = [0; 1_024];
+            let read = stream.read(&mut buffer).unwrap();
+            assert!(read > 0, "the connection stays open");
+            answer.extend(&buffer[..read]);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK"));
+    }
+    assert_eq!(world.level("POLICIES_READ", ASKER, None).await, 197);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_are_limited_themselves() {
+    let world = World::new().await;
+    for _ in 0..20 {
+        assert_eq!(world.get("/policies/", ASKER).await.0, 200);
+    }
+    let (status, _) = world.get("/policies/", ASKER).await;
+    assert_eq!(status, 429);
+    assert_eq!(
+        world.get("/policies/POLICIES_LIST", ASKER).await.0,
+        200,
+        "another policy"
+    );
+    world.advance(std::time::Duration::from_secs(10)).await;
+    assert_eq!(world.get("/policies/", ASKER).await.0, 200, "six a minute");
+    assert_eq!(world.get("/policies/", ASKER).await.0, 429);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn curl_itself_creates_reads_and_deletes() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        eprintln!("\n*** SKIPPED: curl is not installed ***\n");
+        return;
+    }
+    let world = World::new().await;
+    let curl = |args: &[&str]| {
+        let output = Command::new("curl")
+            .args(["-sS", "-i", "--noproxy", "*"])
+            .args(args)
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let body = create_entry("PHONE", PHONE, KEEPER, "11122233301", 1);
+    let xml = "Content-Type: application/xml";
+    let created = curl(&[
+        "-H",
+        xml,
+        "--data-binary",
+        &body,
+        &world.url("/api/v2/entries/"),
+    ]);
+    assert!(created.starts_with("HTTP/1.1 201"), "{created}");
+    // Without saying what it sends, too.
+    let again = curl(&["--data-binary", &body, &world.url("/api/v2/entries/")]);
+    assert!(again.starts_with("HTTP/1.1 201"), "{again}");
+    let participant = format!("PI-RequestingParticipant: {ASKER}");
+    let payer = format!("PI-PayerId: {PERSON}");
+    let id = format!("PI-EndToEndId: {}", end_to_end_id(1));
+    let url = world.url("/api/v2/entries/%2B5561988887777");
+    let found = curl(&[
+        "--compressed",
+        "-H",
+        &participant,
+        "-H",
+        &payer,
+        "-H",
+        &id,
+        &url,
+    ]);
+    assert!(found.starts_with("HTTP/1.1 200"), "{found}");
+    assert_eq!(text_of(&found, "Key"), PHONE);
+    let body = delete_entry(PHONE, KEEPER);
+    let deleted = curl(&["-H", xml, "--data-binary", &body, &format!("{url}/delete")]);
+    assert!(deleted.starts_with("HTTP/1.1 200"), "{deleted}");
+}

@@ -1,0 +1,174 @@
+//! Every operation over HTTP: which buckets it draws on, and what each status costs there.
+
+use balde_dict::{Operation, ParticipantFrom};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::world::{ASKER, PERSON, World, account, end_to_end_id};
+
+/// The policies of an operation, and what a 404 costs in each.
+fn policies(operation: Operation) -> Vec<(&'static str, i64)> {
+    use Operation as O;
+    let one = match operation {
+        O::GetEntry => {
+            return vec![
+                ("ENTRIES_READ_USER_ANTISCAN", 20),
+                ("ENTRIES_READ_PARTICIPANT_ANTISCAN", 3),
+            ];
+        }
+        O::GetEntryStatistics => "ENTRIES_STATISTICS_READ",
+        O::GetPersonStatistics => "PERSONS_STATISTICS_READ",
+        O::CreateEntry | O::DeleteEntry => "ENTRIES_WRITE",
+        O::UpdateEntry => "ENTRIES_UPDATE",
+        O::CheckKeys => "KEYS_CHECK",
+        O::GetClaim => "CLAIMS_READ",
+        O::ListClaims => "CLAIMS_LIST_WITHOUT_ROLE",
+        O::CreateClaim
+        | O::AcknowledgeClaim
+        | O::ConfirmClaim
+        | O::CancelClaim
+        | O::CompleteClaim => "CLAIMS_WRITE",
+        O::CreateSyncVerification => "SYNC_VERIFICATIONS_WRITE",
+        O::CreateCidSetFile => "CIDS_FILES_WRITE",
+        O::GetCidSetFile => "CIDS_FILES_READ",
+        O::ListCidSetEvents => "CIDS_EVENTS_LIST",
+        O::GetEntryByCid => "CIDS_ENTRIES_READ",
+        O::GetInfractionReport => "INFRACTION_REPORTS_READ",
+        O::ListInfractionReports => "INFRACTION_REPORTS_LIST_WITHOUT_ROLE",
+        O::CreateInfractionReport
+        | O::UpdateInfractionReport
+        | O::AcknowledgeInfractionReport
+        | O::CancelInfractionReport
+        | O::CloseInfractionReport => "INFRACTION_REPORTS_WRITE",
+        O::GetFraudMarker => "FRAUD_MARKERS_READ",
+        O::ListFraudMarkers => "FRAUD_MARKERS_LIST",
+        O::CreateFraudMarker | O::CancelFraudMarker => "FRAUD_MARKERS_WRITE",
+        O::GetRefund => "REFUNDS_READ",
+        O::ListRefunds => "REFUND_LIST_WITHOUT_ROLE",
+        O::CreateRefund | O::CancelRefund | O::CloseRefund => "REFUNDS_WRITE",
+        O::ListEventNotifications => "EVENT_LIST",
+        O::ListBucketStates => "POLICIES_LIST",
+        O::GetBucketState => "POLICIES_READ",
+    };
+    vec![(one, 1)]
+}
+
+/// A request of an operation that says just enough to be counted.
+async fn ask(world: &World, operation: Operation) -> u16 {
+    let path = operation
+        .path()
+        .replace("{Key}", "ana@example.com")
+        .replace("{TaxIdNumber}", PERSON)
+        .replace("{policy}", "ENTRIES_WRITE");
+    // Whatever is left in braces is an id.
+    let path = match (path.find('{'), path.find('}')) {
+        (Some(start), Some(end)) => {
+            format!(
+                "{}91d65e98-97c0-4b0f-b577-73625da1f9fc{}",
+                &path[..start],
+                &path[end + 1..]
+            )
+        }
+        _ => path,
+    };
+    let query = match operation {
+        Operation::ListCidSetEvents => "?Participant=12345678&KeyType=CPF",
+        Operation::ListFraudMarkers => "?TaxIdNumber=11122233300",
+        _ if operation.participant() == ParticipantFrom::Query => "?Participant=12345678",
+        _ => "",
+    };
+    let id = end_to_end_id(0);
+    let headers = [
+        ("PI-RequestingParticipant", ASKER),
+        ("PI-PayerId", PERSON),
+        ("PI-EndToEndId", id.as_str()),
+    ];
+    let body = (operation.method() != "GET").then(|| {
+        // The participant wherever some operation looks for it.
+        let account = |name| account(name, ASKER);
+        format!(
+            "<R><Participant>{ASKER}</Participant>{}<Entry>{}</Entry><Claim>{}</Claim>\
+             <SyncVerification><Participant>{ASKER}</Participant></SyncVerification></R>",
+            account("Account"),
+            account("Account"),
+            account("ClaimerAccount"),
+        )
+    });
+    let method = Method::from_bytes(operation.method().as_bytes()).unwrap();
+    let path = format!("/api/v2{path}{query}");
+    world
+        .send(method, &path, &headers, body)
+        .await
+        .status()
+        .as_u16()
+}
+
+async fn levels(world: &World) -> Value {
+    let path = format!("/sim/buckets?participant={ASKER}&payer={PERSON}");
+    world.sim(Method::GET, &path, None).await.1["buckets"].clone()
+}
+
+/// What each policy holds less than before.
+fn taken(before: &Value, after: &Value) -> Vec<(String, i64)> {
+    let pairs = before
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(after.as_array().unwrap());
+    pairs
+        .map(|(before, after)| {
+            let taken = before["level"].as_i64().unwrap() - after["level"].as_i64().unwrap();
+            (before["policy"].as_str().unwrap().to_owned(), taken)
+        })
+        .filter(|(_, taken)| *taken != 0)
+        .collect()
+}
+
+#[tokio::test]
+async fn every_operation_draws_on_its_policies_and_every_status_costs_what_it_should() {
+    let world = World::new().await;
+    for operation in Operation::ALL {
+        for status in [400, 403, 404, 500, 503] {
+            let fault = json!({"operation": operation.as_str(), "status": status});
+            assert_eq!(
+                world.sim(Method::PUT, "/sim/faults", Some(fault)).await.0,
+                200
+            );
+            let before = levels(&world).await;
+            let answered = ask(&world, *operation).await;
+            assert_eq!(answered, status, "{}", operation.as_str());
+            let mut expected: Vec<(String, i64)> = policies(*operation)
+                .into_iter()
+                .map(|(policy, miss)| {
+                    let is_lookup = *operation == Operation::GetEntry;
+                    let cost = match status {
+                        404 => miss,
+                        500 => 0,
+                        _ => i64::from(!is_lookup),
+                    };
+                    (policy.to_owned(), cost)
+                })
+                .filter(|(_, cost)| *cost != 0)
+                .collect();
+            let mut costs = taken(&before, &levels(&world).await);
+            expected.sort();
+            costs.sort();
+            assert_eq!(costs, expected, "{} {status}", operation.as_str());
+        }
+        let path = format!("/sim/faults?operation={}", operation.as_str());
+        assert_eq!(world.sim(Method::DELETE, &path, None).await.0, 200);
+        // 429: when its bucket is empty, and then nothing changes.
+        let (policy, _) = policies(*operation)[0];
+        let payer = policy.contains("USER").then_some(PERSON);
+        world.set_level(policy, ASKER, payer, 0).await;
+        let before = levels(&world).await;
+        assert_eq!(ask(&world, *operation).await, 429, "{}", operation.as_str());
+        assert_eq!(
+            taken(&before, &levels(&world).await),
+            [],
+            "{}",
+            operation.as_str()
+        );
+        world.set_level(policy, ASKER, payer, 20).await;
+    }
+}

@@ -1,0 +1,83 @@
+//! Which bucket a list draws on depends on its role filter, and on what a setting makes of it.
+
+use balde_dict::{Profile, profiles};
+use reqwest::Method;
+
+use crate::world::{ASKER, World};
+
+const WITH: &str = "CLAIMS_LIST_WITH_ROLE";
+const WITHOUT: &str = "CLAIMS_LIST_WITHOUT_ROLE";
+
+/// The default profile with another answer to when a list is filtered.
+fn with_role_filter(filter: &str) -> Profile {
+    let text = include_str!("../../profiles/dict-2.12.1.toml");
+    let other = text.replace(
+        "role-filter = \"exactly-one-true\"",
+        &format!("role-filter = \"{filter}\""),
+    );
+    Profile::parse(&other).expect("a profile")
+}
+
+#[tokio::test]
+async fn a_list_of_claims_draws_on_the_bucket_that_the_setting_says() {
+    // The query, and which settings take it for filtered: exactly one true, any true, any there.
+    let cases = [
+        ("", [false, false, false]),
+        ("&IsDonor=true", [true, true, true]),
+        ("&IsClaimer=true", [true, true, true]),
+        ("&IsDonor=false", [false, false, true]),
+        ("&IsDonor=false&IsClaimer=false", [false, false, true]),
+        ("&IsDonor=true&IsClaimer=false", [true, true, true]),
+        ("&IsDonor=true&IsClaimer=true", [false, true, true]),
+        ("&Status=OPEN", [false, false, false]),
+    ];
+    for (setting, name) in ["exactly-one-true", "any-true", "any-present"]
+        .into_iter()
+        .enumerate()
+    {
+        let world = World::of(|builder| builder.profile(with_role_filter(name))).await;
+        for (query, filtered) in &cases {
+            let before = (
+                world.level(WITH, ASKER, None).await,
+                world.level(WITHOUT, ASKER, None).await,
+            );
+            let path = format!("/api/v2/claims/?Participant={ASKER}{query}");
+            let response = world.send(Method::GET, &path, &[], None).await;
+            assert_eq!(response.status(), 200, "{name} {query}");
+            let after = (
+                world.level(WITH, ASKER, None).await,
+                world.level(WITHOUT, ASKER, None).await,
+            );
+            let taken = (before.0 - after.0, before.1 - after.1);
+            let expected = if filtered[setting] { (1, 0) } else { (0, 1) };
+            assert_eq!(taken, expected, "{name} {query}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn reports_and_refunds_have_role_filters_of_their_own() {
+    let world = World::of(|builder| builder.profile(profiles::default())).await;
+    for (path, policy) in [
+        (
+            "/infraction-reports/?Participant=12345678",
+            "INFRACTION_REPORTS_LIST_WITHOUT_ROLE",
+        ),
+        (
+            "/infraction-reports/?Participant=12345678&IsReporter=true",
+            "INFRACTION_REPORTS_LIST_WITH_ROLE",
+        ),
+        ("/refunds/?Participant=12345678", "REFUND_LIST_WITHOUT_ROLE"),
+        (
+            "/refunds/?Participant=12345678&ParticipantRole=CONTESTED",
+            "REFUND_LIST_WITH_ROLE",
+        ),
+    ] {
+        let before = world.level(policy, ASKER, None).await;
+        let response = world
+            .send(Method::GET, &format!("/api/v2{path}"), &[], None)
+            .await;
+        assert_eq!(response.status(), 200, "{path}");
+        assert_eq!(before - world.level(policy, ASKER, None).await, 1, "{path}");
+    }
+}

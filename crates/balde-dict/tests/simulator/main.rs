@@ -1,0 +1,18 @@
+//! The simulator over real HTTP: its rules, its life cycles, and what it makes of bad requests.
+
+mod categories;
+mod curl;
+mod every_operation;
+mod faults;
+mod life_cycles;
+mod lists;
+mod lookups;
+mod malformed;
+mod manual_case;
+mod mutual_tls;
+mod two_simulators;
+mod world;
+
+#[path = "../../../balde/tests/support/redis_server.rs"]
+#[expect(dead_code, reason = "these stories need no broken server")]
+mod redis_server;

@@ -1,0 +1,474 @@
+//! A thousand requests that are wrong in some way: each gets its 4xx, and no bucket changes that
+//! should not.
+
+use std::time::Duration;
+
+use balde_dict::wire::{Problem, XML_DEPTH_MAX};
+use fastrand::Rng;
+use reqwest::{Body, Method};
+use serde_json::Value;
+
+use crate::world::{ASKER, KEEPER, PERSON, World, create_entry, end_to_end_id};
+
+const REQUESTS: usize = 1_000;
+const SEED: u64 = 0xba1de;
+
+/// A request, and what has to come of it.
+struct Bad {
+    class: &'static str,
+    method: Method,
+    path: String,
+    headers: Vec<(&'static str, Vec<u8>)>,
+    body: Option<Vec<u8>>,
+    status: u16,
+    error_type: &'static str,
+    /// The one policy that counts it, if there is one.
+    costs: Option<&'static str>,
+}
+
+impl Bad {
+    fn get(class: &'static str, path: impl Into<String>) -> Self {
+        Self {
+            class,
+            method: Method::GET,
+            path: path.into(),
+            headers: vec![
+                ("PI-RequestingParticipant", ASKER.into()),
+                ("PI-PayerId", PERSON.into()),
+                ("PI-EndToEndId", end_to_end_id(0).into()),
+            ],
+            body: None,
+            status: 400,
+            error_type: "BadRequest",
+            costs: None,
+        }
+    }
+
+    fn post(class: &'static str, path: &str, body: impl Into<Vec<u8>>) -> Self {
+        Self {
+            method: Method::POST,
+            headers: vec![("Content-Type", b"application/xml".to_vec())],
+            body: Some(body.into()),
+            ..Self::get(class, path)
+        }
+    }
+
+    fn header(mut self, name: &'static str, value: Option<&[u8]>) -> Self {
+        self.headers.retain(|(own, _)| *own != name);
+        self.headers
+            .extend(value.map(|value| (name, value.to_vec())));
+        self
+    }
+
+    fn told(mut self, status: u16, error_type: &'static str) -> Self {
+        self.status = status;
+        self.error_type = error_type;
+        self
+    }
+
+    fn costing(mut self, policy: &'static str) -> Self {
+        self.costs = Some(policy);
+        self
+    }
+}
+
+fn lookup(class: &'static str) -> Bad {
+    Bad::get(class, "/api/v2/entries/ana@example.com")
+}
+
+fn entry() -> String {
+    create_entry("PHONE", "+5561988880000", ASKER, PERSON, 1)
+}
+
+const ENTRIES: &str = "/api/v2/entries/";
+
+/// One of the classes, at random.
+fn bad(random: &mut Rng) -> Bad {
+    let one_of = |random: &mut Rng, all: &[&'static str]| all[random.usize(..all.len())];
+    match random.u32(0..26) {
+        0 => {
+            // Cut off anywhere before the end of its last tag.
+            let whole = entry();
+            let mut end = random.usize(1..whole.len() - 1);
+            while !whole.is_char_boundary(end) {
+                end -= 1;
+            }
+            Bad::post("cut off", ENTRIES, &whole[..end])
+        }
+        1 => Bad::post(
+            "tags crossed",
+            ENTRIES,
+            entry().replace("</Entry>", "</Entri>"),
+        ),
+        2 => {
+            let file = one_of(
+                random,
+                &["file:///etc/passwd", "http://127.0.0.1:1/", "expect://id"],
+            );
+            let document = format!("<!DOCTYPE r [<!ENTITY x SYSTEM \"{file}\">]>{}", entry());
+            let document = document
+                .replace("João Silva", "&x;")
+                .replace("<?xml version=\"1.0\" encoding=\"UTF-8\"?>", "");
+            Bad::post("external entity", ENTRIES, document)
+        }
+        3 => {
+            let mut laughs = String::from("<!DOCTYPE r [<!ENTITY a0 \"ha\">");
+            for n in 1..10 {
+                let inner = format!("&a{};", n - 1).repeat(10);
+                laughs.push_str(&format!("<!ENTITY a{n} \"{inner}\">"));
+            }
+            Bad::post("billion laughs", ENTRIES, format!("{laughs}]><r>&a9;</r>"))
+        }
+        4 => Bad::post("unknown entity", ENTRIES, entry().replace("João", "&joao;")),
+        5 => {
+            let depth = XML_DEPTH_MAX + random.usize(1..1_000);
+            Bad::post(
+                "too deep",
+                ENTRIES,
+                "<a>".repeat(depth) + &"</a>".repeat(depth),
+            )
+        }
+        6 => {
+            let mut document = entry().into_bytes();
+            let at = random.usize(..document.len());
+            document[at] = 0xff;
+            Bad::post("not UTF-8", ENTRIES, document)
+        }
+        7 => Bad::post("nothing at all", ENTRIES, ""),
+        8 => Bad::post(
+            "not XML",
+            ENTRIES,
+            one_of(
+                random,
+                &["{\"Entry\": 1}", "hello", "\u{0}", "<", "<a", "&amp;"],
+            ),
+        ),
+        9 => {
+            let name = one_of(
+                random,
+                &["PI-RequestingParticipant", "PI-PayerId", "PI-EndToEndId"],
+            );
+            lookup("a header missing").header(name, None)
+        }
+        10 => {
+            let ispb = one_of(
+                random,
+                &[
+                    "1",
+                    "1234567",
+                    "123456789",
+                    "abcdefgh",
+                    "1234567a",
+                    "1234 678",
+                    "../../..",
+                    "12345678,87654321",
+                ],
+            );
+            lookup("bad ISPB").header("PI-RequestingParticipant", Some(ispb.as_bytes()))
+        }
+        11 => {
+            let payer = one_of(
+                random,
+                &[
+                    "1",
+                    "1112223330",
+                    "111222333001",
+                    "1122233300015",
+                    "112223330001500",
+                    "1112223330a",
+                    "***********",
+                    "11222333000abc",
+                ],
+            );
+            lookup("bad PayerId").header("PI-PayerId", Some(payer.as_bytes()))
+        }
+        12 => {
+            let id = one_of(
+                random,
+                &[
+                    "E",
+                    "e1234567820260101000000000000000",
+                    "E123456782026010100000000000000",
+                    "D1234567820260101000000000000000",
+                    "E12345678202601010000000000000é0",
+                ],
+            );
+            lookup("bad EndToEndId").header("PI-EndToEndId", Some(id.as_bytes()))
+        }
+        13 => {
+            let key = one_of(
+                random,
+                &[
+                    "1",
+                    "1234567890",
+                    "123456789012",
+                    "1234567890a",
+                    "%2B",
+                    "%2B0551198",
+                    "%2B123456789012345678",
+                    "a%40",
+                    "%40b",
+                    "Ana%40example.com",
+                    "a b%40c.d",
+                    "123e4567-e89b-12d3-a456-42661417400",
+                    "123E4567-E89B-12D3-A456-426614174000",
+                    "%00",
+                    "%FF",
+                    "%zz",
+                    "%",
+                    "..%2F..%2Fetc",
+                    "%3Cscript%3E",
+                    "%F0%9F%98%80",
+                    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa%40b.c",
+                ],
+            );
+            Bad::get("bad key", format!("/api/v2/entries/{key}"))
+        }
+        14 => {
+            let (path, status) = [
+                ("/api/v2/nothing", 404),
+                ("/api/v2/", 404),
+                ("/", 404),
+                ("/api/v1/entries/x", 404),
+                ("/api/v2/entries/a/b/c/d", 404),
+                ("/api/v2/policies", 404),
+            ][random.usize(..6)];
+            Bad::get("no such path", path).told(status, "NotFound")
+        }
+        15 => {
+            let mut bad = lookup("wrong method").told(405, "BadRequest");
+            bad.method = [Method::DELETE, Method::PATCH, Method::POST][random.usize(..3)].clone();
+            bad
+        }
+        16 => Bad::post("compressed", ENTRIES, entry())
+            .header(
+                "Content-Encoding",
+                Some(one_of(random, &["gzip", "deflate", "br"]).as_bytes()),
+            )
+            .told(415, "BadRequest"),
+        17 => Bad::post("not said to be XML", ENTRIES, entry())
+            .header(
+                "Content-Type",
+                Some(one_of(random, &["application/json", "text/plain", "image/png"]).as_bytes()),
+            )
+            .told(415, "BadRequest"),
+        18 => lookup("a header that is no text").header("PI-PayerId", Some(b"\xff\xfe1112223330")),
+        19 => {
+            let mut bad = lookup("a header twice");
+            bad.headers
+                .push(("PI-RequestingParticipant", KEEPER.into()));
+            bad
+        }
+        20 => {
+            let (what, with) = [
+                ("<Participant>12345678</Participant>", ""),
+                (
+                    "<Participant>12345678</Participant>",
+                    "<Participant>1</Participant>",
+                ),
+                (
+                    "<Participant>12345678</Participant>",
+                    "<Participant>abcdefgh</Participant>",
+                ),
+            ][random.usize(..3)];
+            Bad::post("no participant", ENTRIES, entry().replace(what, with))
+        }
+        // From here on a participant and a policy are known, so that the mistake counts.
+        21 => {
+            let (what, with) = [
+                ("<KeyType>PHONE</KeyType>", "<KeyType>FAX</KeyType>"),
+                ("<Key>+5561988880000</Key>", "<Key>5561988880000</Key>"),
+                ("<Key>+5561988880000</Key>", ""),
+                (
+                    "<AccountNumber>0007654321</AccountNumber>",
+                    "<AccountNumber>x</AccountNumber>",
+                ),
+                (
+                    "<OpeningDate>2010-01-10T03:00:00Z</OpeningDate>",
+                    "<OpeningDate>then</OpeningDate>",
+                ),
+                ("<Type>NATURAL_PERSON</Type>", "<Type>LEGAL_PERSON</Type>"),
+                ("<Reason>USER_REQUESTED</Reason>", "<Reason>WHIM</Reason>"),
+                (
+                    "<RequestId>a946d533-7f22-42a5-9a9b-000000000001</RequestId>",
+                    "<RequestId>1</RequestId>",
+                ),
+                ("João Silva", ""),
+            ][random.usize(..9)];
+            Bad::post("bad fields", ENTRIES, entry().replace(what, with))
+                .told(400, "EntryInvalid")
+                .costing("ENTRIES_WRITE")
+        }
+        22 => {
+            let query = one_of(
+                random,
+                &[
+                    "Limit=0",
+                    "Limit=-1",
+                    "Limit=9999999999999999999999",
+                    "Status=X",
+                    "IsDonor=maybe",
+                ],
+            );
+            Bad::get(
+                "bad parameters",
+                format!("/api/v2/claims/?Participant={ASKER}&{query}"),
+            )
+            .costing("CLAIMS_LIST_WITHOUT_ROLE")
+        }
+        23 => {
+            let id = one_of(
+                random,
+                &[
+                    "1",
+                    "91d65e98-97c0-4b0f-b577-73625da1f9f",
+                    "%00",
+                    "x".repeat(36).leak(),
+                ],
+            );
+            Bad::get("bad id", format!("/api/v2/claims/{id}")).costing("CLAIMS_READ")
+        }
+        24 => Bad::post(
+            "keys that are none",
+            "/api-np/v2/keys/check",
+            "<CheckKeysRequest><Keys><Key>1</Key></Keys></CheckKeysRequest>",
+        )
+        .header("PI-RequestingParticipant", Some(ASKER.as_bytes()))
+        .costing("KEYS_CHECK"),
+        _ => Bad::get(
+            "a list of nobody's",
+            one_of(
+                random,
+                &[
+                    "/api/v2/claims/",
+                    "/api/v2/claims/?Participant=1",
+                    "/api/v2/refunds/?Participant=",
+                    "/api/v2/claims/?Participant=12345678&Participant=87654321",
+                ],
+            ),
+        ),
+    }
+}
+
+async fn send(world: &World, bad: &Bad) -> reqwest::Response {
+    let mut request = world
+        .client
+        .request(bad.method.clone(), world.url(&bad.path));
+    for (name, value) in &bad.headers {
+        request = request.header(
+            *name,
+            reqwest::header::HeaderValue::from_bytes(value).unwrap(),
+        );
+    }
+    if let Some(body) = &bad.body {
+        request = request.body(Body::from(body.clone()));
+    }
+    request
+        .send()
+        .await
+        .unwrap_or_else(|error| panic!("{}: {error}", bad.class))
+}
+
+async fn levels(world: &World) -> Vec<Value> {
+    let mut all = Vec::new();
+    for participant in [ASKER, KEEPER] {
+        let path = format!("/sim/buckets?participant={participant}&payer={PERSON}");
+        let (_, shown) = world.sim(Method::GET, &path, None).await;
+        all.extend(shown["buckets"].as_array().unwrap().clone());
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_bad_requests_get_their_problem_and_change_no_bucket_they_should_not() {
+    println!("seed {SEED:#x}");
+    let mut random = Rng::with_seed(SEED);
+    let world = World::new().await;
+    let mut classes = std::collections::BTreeMap::new();
+    for number in 0..REQUESTS {
+        // Everything is full again, so that no bucket is the reason of a refusal.
+        world.clock.advance(Duration::from_secs(30 * 86_400));
+        let before = levels(&world).await;
+        let bad = bad(&mut random);
+        *classes.entry(bad.class).or_insert(0) += 1;
+        let response = send(&world, &bad).await;
+        let what = format!("{number}: {} {} {}", bad.class, bad.method, bad.path);
+        assert_eq!(response.status().as_u16(), bad.status, "{what}");
+        assert_eq!(
+            response.headers()["content-type"],
+            "application/problem+xml",
+            "{what}"
+        );
+        let body = response.bytes().await.unwrap();
+        let problem = Problem::read(&body).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(problem.status(), bad.status, "{what}");
+        assert_eq!(problem.error_type(), bad.error_type, "{what}: {problem}");
+        for (before, after) in before.iter().zip(levels(&world).await) {
+            let taken = before["level"].as_i64().unwrap() - after["level"].as_i64().unwrap();
+            let is_its = before["policy"].as_str() == bad.costs && before["participant"] == ASKER;
+            assert_eq!(taken, i64::from(is_its), "{what}: {}", before["policy"]);
+        }
+    }
+    println!("{classes:?}");
+    assert!(classes.len() >= 25, "every class came up: {classes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_of_ten_mebibytes_are_answered_and_cost_nothing() {
+    let world = World::new().await;
+    for length in [256 * 1_024 + 1, 10 << 20] {
+        let before = levels(&world).await;
+        let bad = Bad::post("too long", ENTRIES, vec![b' '; length]).told(413, "BadRequest");
+        let response = send(&world, &bad).await;
+        assert_eq!(response.status(), 413);
+        let problem = Problem::read(&response.bytes().await.unwrap()).unwrap();
+        assert_eq!(problem.error_type(), "BadRequest");
+        assert_eq!(before, levels(&world).await);
+    }
+    // Just short enough is read, and found to be no XML.
+    let bad = Bad::post("long enough", ENTRIES, vec![b' '; 256 * 1_024]);
+    assert_eq!(send(&world, &bad).await.status(), 400);
+}
+
+#[tokio::test]
+async fn a_missing_header_is_told_in_dicts_own_words() {
+    let world = World::new().await;
+    let bad = lookup("a header missing").header("PI-PayerId", None);
+    let body = send(&world, &bad).await.text().await.unwrap();
+    assert!(
+        body.contains("<detail>Missing request header &apos;PI-PayerId&apos;</detail>"),
+        "{body}"
+    );
+    let problem = Problem::read(body.as_bytes()).unwrap();
+    assert_eq!(
+        problem.detail(),
+        Some("Missing request header 'PI-PayerId'")
+    );
+}
+
+#[tokio::test]
+async fn every_field_that_is_wrong_is_told_at_once_with_its_place() {
+    let world = World::new().await;
+    let body = entry()
+        .replace("<KeyType>PHONE</KeyType>", "<KeyType>FAX</KeyType>")
+        .replace("<AccountNumber>0007654321</AccountNumber>", "")
+        .replace("<Reason>USER_REQUESTED</Reason>", "<Reason>WHIM</Reason>");
+    let (status, answer) = world.post("/entries/", body).await;
+    assert_eq!(status, 400);
+    let problem = Problem::read(answer.as_bytes()).unwrap();
+    let properties: Vec<_> = problem
+        .violations()
+        .iter()
+        .filter_map(|v| v.property.as_deref())
+        .collect();
+    assert_eq!(
+        properties,
+        ["Entry.KeyType", "Entry.Account.AccountNumber", "Reason"]
+    );
+    assert!(
+        problem
+            .violations()
+            .iter()
+            .all(|violation| violation.reason.contains("line 1, column"))
+    );
+}

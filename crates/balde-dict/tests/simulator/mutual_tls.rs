@@ -1,0 +1,153 @@
+//! HTTPS with mutual TLS: who has no certificate is not let in, and the certificate tells who asks.
+
+use std::fs;
+use std::path::PathBuf;
+
+use balde::ManualClock;
+use balde_dict::client::Client;
+use balde_dict::simulator::Simulator;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tempfile::TempDir;
+
+use crate::world::{ASKER, START_US, World};
+
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    dir: TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let issuer = CertifiedIssuer::self_signed(params, key).unwrap();
+        let dir = TempDir::new().unwrap();
+        fs::write(dir.path().join("ca.pem"), issuer.pem()).unwrap();
+        Self { issuer, dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A certificate and its key, as PEM.
+    fn issue(&self, common_name: &str) -> (String, String) {
+        let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, common_name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_clients_with_a_certificate_are_answered() {
+    let authority = Authority::new();
+    let (chain, key) = authority.issue("dict");
+    fs::write(authority.path("server.pem"), chain).unwrap();
+    fs::write(authority.path("server.key"), key).unwrap();
+    let clock = ManualClock::at_us(START_US);
+    let simulator = Simulator::builder()
+        .manual_clock(&clock)
+        .tls_files(
+            authority.path("server.pem"),
+            authority.path("server.key"),
+            Some(authority.path("ca.pem")),
+        )
+        .build()
+        .unwrap();
+    let world = World::start(simulator, clock).await;
+    let url = format!("https://{}/api/v2/", world.address);
+    let ca = fs::read(authority.path("ca.pem")).unwrap();
+
+    let (chain, key) = authority.issue(ASKER);
+    let client = Client::builder(&url, ASKER)
+        .ca_pem(&ca)
+        .identity_pem(chain.as_bytes(), key.as_bytes())
+        .build()
+        .unwrap();
+    let states = client.list_bucket_states().await.unwrap();
+    assert_eq!(states.policies.len(), 29);
+    assert_eq!(states.category.as_deref(), Some("A"));
+
+    // checkKeys names nobody: the certificate tells.
+    let identity = reqwest::Identity::from_pem(format!("{chain}\n{key}").as_bytes()).unwrap();
+    let roots = reqwest::Certificate::from_pem_bundle(&ca).unwrap();
+    let https = reqwest::Client::builder()
+        .no_proxy()
+        .identity(identity)
+        .tls_certs_only(roots.clone())
+        .build()
+        .unwrap();
+    let body = "<CheckKeysRequest><Keys><Key>ana@example.com</Key></Keys></CheckKeysRequest>";
+    let address = format!("https://{}/api-np/v2/keys/check", world.address);
+    let checked = https.post(address).body(body).send().await.unwrap();
+    assert_eq!(checked.status(), 200);
+    let state = client.get_bucket_state("KEYS_CHECK").await.unwrap();
+    assert_eq!(state.policies[0].available_tokens, 69);
+
+    let stranger = Client::builder(&url, ASKER)
+        .ca_pem(&ca)
+        .attempts(1)
+        .build()
+        .unwrap();
+    assert!(
+        stranger.list_bucket_states().await.is_err(),
+        "no certificate"
+    );
+    let (chain, key) = Authority::new().issue(ASKER);
+    let forger = Client::builder(&url, ASKER)
+        .ca_pem(&ca)
+        .identity_pem(chain.as_bytes(), key.as_bytes())
+        .attempts(1)
+        .build()
+        .unwrap();
+    assert!(
+        forger.list_bucket_states().await.is_err(),
+        "another authority"
+    );
+    assert_eq!(
+        client
+            .get_bucket_state("POLICIES_LIST")
+            .await
+            .unwrap()
+            .policies[0]
+            .available_tokens,
+        19
+    );
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let authority = Authority::new();
+    let (chain, _) = authority.issue("dict");
+    let (_, other_key) = authority.issue("other");
+    fs::write(authority.path("server.pem"), chain).unwrap();
+    fs::write(authority.path("other.key"), other_key).unwrap();
+    fs::write(authority.path("empty.pem"), "").unwrap();
+    for (chain, key, ca, expected) in [
+        ("none.pem", "other.key", None, "none.pem"),
+        ("empty.pem", "other.key", None, "no certificate"),
+        ("server.pem", "empty.pem", None, "no private key"),
+        ("server.pem", "other.key", None, "does not go with its key"),
+        (
+            "server.pem",
+            "other.key",
+            Some("empty.pem"),
+            "no certificate",
+        ),
+    ] {
+        let built = Simulator::builder()
+            .tls_files(
+                authority.path(chain),
+                authority.path(key),
+                ca.map(|ca| authority.path(ca)),
+            )
+            .build();
+        let error = built.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
