@@ -32,8 +32,49 @@ pub(super) fn quoted(name: &str) -> Vec<u8> {
     text
 }
 
+/// A field in the making. One that speaks of one limit fits without an allocation.
+pub(super) struct Text {
+    inline: [u8; INLINE_BYTES],
+    length: usize,
+    /// Everything, once it does not fit any longer.
+    spilt: Vec<u8>,
+}
+
+const INLINE_BYTES: usize = 128;
+
+impl Text {
+    pub(super) const fn new() -> Self {
+        Self {
+            inline: [0; INLINE_BYTES],
+            length: 0,
+            spilt: Vec::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, more: &[u8]) {
+        let end = self.length + more.len();
+        if let (true, Some(room)) = (self.spilt.is_empty(), self.inline.get_mut(self.length..end)) {
+            room.copy_from_slice(more);
+        } else {
+            if self.spilt.is_empty() {
+                self.spilt.extend_from_slice(&self.inline[..self.length]);
+            }
+            self.spilt.extend_from_slice(more);
+        }
+        self.length = end;
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        if self.spilt.is_empty() {
+            &self.inline[..self.length]
+        } else {
+            &self.spilt
+        }
+    }
+}
+
 /// Adds `number`, or the largest that a field can carry.
-pub(super) fn push_integer(text: &mut Vec<u8>, number: u64) {
+pub(super) fn push_integer(text: &mut Text, number: u64) {
     let mut number = number.min(INTEGER_MAX);
     let mut digits = [0; 15];
     let mut at = digits.len();
@@ -45,7 +86,7 @@ pub(super) fn push_integer(text: &mut Vec<u8>, number: u64) {
             break;
         }
     }
-    text.extend_from_slice(&digits[at..]);
+    text.push(&digits[at..]);
 }
 
 /// `number` as a value of its own. Small ones, which most are, cost no allocation.
@@ -117,6 +158,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_field_that_outgrows_its_room_is_whole() {
+        let (mut text, mut whole) = (Text::new(), Vec::new());
+        for length in 0..40 {
+            let more = vec![b'a' + u8::try_from(length % 26).unwrap(); length];
+            text.push(&more);
+            whole.extend_from_slice(&more);
+            assert_eq!(text.as_bytes(), whole);
+        }
+    }
+
+    #[test]
     fn a_number_is_the_same_with_and_without_an_allocation() {
         for number in (0..12_000).chain([INTEGER_MAX]) {
             assert_eq!(integer(number), number.to_string());
@@ -135,9 +187,9 @@ mod tests {
             (INTEGER_MAX + 1, "999999999999999"),
             (u64::MAX, "999999999999999"),
         ] {
-            let mut text = Vec::new();
+            let mut text = Text::new();
             push_integer(&mut text, number);
-            assert_eq!(text, expected.as_bytes(), "{number}");
+            assert_eq!(text.as_bytes(), expected.as_bytes(), "{number}");
         }
     }
 

@@ -6,7 +6,7 @@ use ::http::header::RETRY_AFTER;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use balde_core::{Command, Limit, Strategy, Wait};
 
-use super::field::{integer, micros, push_integer, quoted, seconds_up};
+use super::field::{Text, integer, micros, push_integer, quoted, seconds_up};
 use crate::decision::Decision;
 
 const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -199,18 +199,18 @@ impl HeaderWriter {
             self.policy.clone()
         };
         headers.insert(POLICY, policy);
-        let mut text = Vec::with_capacity(64 * decisions.len());
+        let mut text = Text::new();
         for (ready, part) in parts().filter(|(_, part)| part.has_standing()) {
             begin_member(&mut text, &ready.name);
-            text.extend_from_slice(b";r=");
+            text.push(b";r=");
             push_integer(&mut text, part.remaining());
-            text.extend_from_slice(b";t=");
+            text.push(b";t=");
             push_integer(&mut text, seconds_up(effective_us(part)));
         }
-        if text.is_empty() {
+        if text.as_bytes().is_empty() {
             headers.remove(STANDING);
         } else {
-            headers.insert(STANDING, value(&text));
+            headers.insert(STANDING, value(text.as_bytes()));
         }
     }
 }
@@ -281,22 +281,22 @@ fn effective_us(decision: &Decision) -> u64 {
 }
 
 fn policy<'a>(limits: impl Iterator<Item = (&'a [u8], &'a Limit)>) -> HeaderValue {
-    let mut text = Vec::new();
+    let mut text = Text::new();
     for (name, limit) in limits {
         begin_member(&mut text, name);
-        text.extend_from_slice(b";q=");
+        text.push(b";q=");
         push_integer(&mut text, limit.capacity());
-        text.extend_from_slice(b";w=");
+        text.push(b";w=");
         push_integer(&mut text, seconds_up(limit.fill_us()));
     }
-    value(&text)
+    value(text.as_bytes())
 }
 
-fn begin_member(text: &mut Vec<u8>, name: &[u8]) {
-    if !text.is_empty() {
-        text.extend_from_slice(b", ");
+fn begin_member(text: &mut Text, name: &[u8]) {
+    if !text.as_bytes().is_empty() {
+        text.push(b", ");
     }
-    text.extend_from_slice(name);
+    text.push(name);
 }
 
 /// The field may not say one name twice, so the second `default` is `default-2`.
