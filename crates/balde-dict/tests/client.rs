@@ -124,10 +124,12 @@ async fn what_waiting_does_not_help_is_told_at_once() {
     assert!(matches!(answer, Err(ClientError::TooLong)), "{answer:?}");
 }
 
+/// Whether an error is the right one.
+type Expected = fn(&ClientError) -> bool;
+
 #[tokio::test]
 async fn what_passes_by_itself_is_tried_again_but_not_for_ever() {
     let cut = "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n<ListPol".to_owned();
-    type Expected = fn(&ClientError) -> bool;
     let cases: [(String, Expected); 4] = [
         (String::new(), |error| {
             matches!(error, ClientError::Unreachable { .. })

@@ -400,6 +400,11 @@ async fn a_report_is_opened_updated_acknowledged_and_closed_and_then_money_comes
         "{statistics}"
     );
 
+    refund_of(&world, &transaction).await;
+}
+
+/// Asked for by who paid, answered by who was paid, once.
+async fn refund_of(world: &World, transaction: &str) {
     let refund = format!(
         "<CreateRefundRequest><Participant>{ASKER}</Participant><Refund>\
          <TransactionId>{transaction}</TransactionId><RefundReason>FRAUD</RefundReason>\

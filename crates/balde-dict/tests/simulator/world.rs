@@ -33,7 +33,7 @@ pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) client: reqwest::Client,
     stop: Option<oneshot::Sender<()>>,
-    _server: JoinHandle<()>,
+    server: JoinHandle<()>,
 }
 
 impl World {
@@ -74,7 +74,7 @@ impl World {
             clock,
             client: client(),
             stop: Some(stop),
-            _server: server,
+            server,
         }
     }
 
@@ -237,7 +237,7 @@ impl World {
     /// Ends the simulator and waits until it has ended.
     pub(crate) async fn stop(mut self) {
         self.stop.take();
-        (&mut self._server).await.expect("it ends well");
+        (&mut self.server).await.expect("it ends well");
     }
 }
 
