@@ -15,6 +15,7 @@
 //! | [`OpId`] | what makes a charge or credit happen once |
 //! | `RedisStore` (feature `redis`) | buckets that processes share |
 //! | `Leases`, `LeaseStats` (feature `redis`) | tokens of busy keys taken ahead |
+//! | `throttle` (feature `throttle`) | waiting for tokens instead of being refused |
 //! | [`OnFailure`], [`StoreFailure`] | what happens when that is away, and why |
 
 mod blocking;
@@ -38,6 +39,8 @@ mod once;
 mod remote;
 #[doc(hidden)]
 pub mod store;
+#[cfg(feature = "throttle")]
+pub mod throttle;
 
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use blocking::Blocking;
