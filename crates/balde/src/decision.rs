@@ -156,6 +156,13 @@ impl Decision {
         &self.inner
     }
 
+    /// Whether a bucket stands behind the numbers. Where the failure policy decided alone, or the
+    /// key was bad, nobody knows how the caller stands.
+    #[cfg(feature = "http")]
+    pub(crate) const fn has_standing(&self) -> bool {
+        matches!(self.by, By::Bucket | By::Local(_) | By::Memory { .. })
+    }
+
     /// Whether a bucket was asked and refused.
     pub(crate) const fn is_refused_by_bucket(&self) -> bool {
         matches!(self.by, By::Bucket) && !self.inner.is_allowed()

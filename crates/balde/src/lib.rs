@@ -35,6 +35,8 @@ mod log;
 #[cfg(feature = "redis")]
 mod mixed;
 mod once;
+#[cfg(feature = "options")]
+pub mod options;
 #[cfg(feature = "redis")]
 mod remote;
 #[doc(hidden)]
@@ -54,6 +56,8 @@ pub use joint::{ASKS_MAX, Ask, Joint, check_all, check_all_blocking};
 pub use lease::{LeaseStats, Leases};
 pub use limiter::RateLimiter;
 pub use once::{BadOpId, OP_ID_BYTES_MAX, OpId};
+#[cfg(feature = "options")]
+pub use options::Options;
 pub use store::memory::MemoryStats;
 #[cfg(feature = "redis")]
 pub use store::redis::{REDIS_TIMEOUT_MAX, RedisBuilder, RedisStats, RedisStore};

@@ -166,6 +166,12 @@ impl RedisBuilder {
         RedisStore::start(target, settings)
     }
 
+    /// Whether there is anything wrong with the address or the certificates.
+    #[cfg(feature = "options")]
+    pub(crate) fn check(&self) -> Result<(), BuildError> {
+        self.target().map(|_| ())
+    }
+
     fn target(&self) -> Result<Target, BuildError> {
         let infos = self
             .addresses

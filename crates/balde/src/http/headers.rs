@@ -1,1 +1,0 @@
-//! The fields that tell callers how they stand, written and read.

@@ -1,0 +1,8 @@
+//! Structured fields and their like, as clients read them.
+
+#![no_main]
+
+#[path = "../../crates/balde/tests/fuzz_bodies/mod.rs"]
+mod fuzz_bodies;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz_bodies::body("fields")(data));
