@@ -15,6 +15,9 @@ use crate::once::{ONCE_TTL_DEFAULT, Once};
 use crate::store::memory::{KEYS_MAX_MAX, Table};
 #[cfg(feature = "redis")]
 use crate::store::redis::{Policy, RedisStore, Shared};
+#[cfg(feature = "prometheus")]
+use crate::telemetry::Metrics;
+use crate::telemetry::{KeyHasher, Mode, Watch};
 
 /// Keys that a memory store keeps unless told otherwise: about 40 MB when they are all there.
 pub const KEYS_MAX_DEFAULT: usize = 1_000_000;
@@ -49,6 +52,9 @@ pub struct Builder {
     storage: Result<Storage, BuildError>,
     #[cfg(feature = "redis")]
     leases: Option<Leases>,
+    #[cfg(feature = "prometheus")]
+    metrics: Option<Metrics>,
+    hasher: Option<KeyHasher>,
 }
 
 impl Builder {
@@ -63,6 +69,9 @@ impl Builder {
             storage: Ok(Storage::Memory),
             #[cfg(feature = "redis")]
             leases: None,
+            #[cfg(feature = "prometheus")]
+            metrics: None,
+            hasher: None,
         }
     }
 
@@ -130,6 +139,22 @@ impl Builder {
         self
     }
 
+    /// Counts what the limiter does, under its name. Limiters of one name count together.
+    #[cfg(feature = "prometheus")]
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = Some(metrics.clone());
+        self
+    }
+
+    /// The salt under which keys are hashed for logs and spans. Unless told otherwise it is the
+    /// environment's `RL_LOG_SALT`, and without that a random one of this process: then a key has
+    /// one hash as long as the process lives, and another one elsewhere. An empty salt is none.
+    pub fn log_salt(mut self, salt: impl AsRef<[u8]>) -> Self {
+        let salt = salt.as_ref();
+        self.hasher = (!salt.is_empty()).then(|| KeyHasher::salted(salt));
+        self
+    }
+
     /// Keeps the buckets where the environment says: `RL_STORAGE_MODE` is `memory` or `redis`, and
     /// with `redis`, `REDIS_ADDR` is `host:port` or a URL and `REDIS_PASSWORD` the password, if
     /// there is one.
@@ -140,12 +165,14 @@ impl Builder {
         self.storage_from(|name| std::env::var(name).ok(), on_failure)
     }
 
-    /// [`storage_from_env`](Builder::storage_from_env) over settings from anywhere.
+    /// [`storage_from_env`](Builder::storage_from_env) over settings from anywhere. `RL_LOG_SALT` is
+    /// looked up there, too, unless [`log_salt`](Builder::log_salt) has been called.
     pub fn storage_from(
         mut self,
         lookup: impl Fn(&str) -> Option<String>,
         on_failure: OnFailure,
     ) -> Self {
+        self.hasher = self.hasher.or_else(|| KeyHasher::from_lookup(&lookup));
         self.storage = env::storage(lookup, on_failure);
         self
     }
@@ -172,10 +199,19 @@ impl Builder {
             return Err(BuildError::OnceTtl { ttl });
         }
         let clock = self.clock.unwrap_or_default();
-        let place = match self.storage? {
+        #[cfg(feature = "prometheus")]
+        let meter = self
+            .metrics
+            .as_ref()
+            .map(|metrics| metrics.meter(&self.name));
+        #[cfg(not(feature = "prometheus"))]
+        let meter = None;
+        let hasher = self.hasher.unwrap_or_else(KeyHasher::of_process);
+        let (place, watch) = match self.storage? {
             Storage::Memory => {
                 let table = Table::new(limit, keys_max, clock.now_us());
-                Place::Memory(table, Once::new(ttl))
+                let watch = Watch::new(Mode::Memory, hasher, meter);
+                (Place::Memory(table, Once::new(ttl)), watch)
             }
             #[cfg(feature = "redis")]
             Storage::Redis(store, on_failure) => {
@@ -195,10 +231,16 @@ impl Builder {
                 };
                 let tag = self.hash_tag.as_deref();
                 let clock = clock.clone();
-                let shared = Shared::new(&store, &self.name, tag, limit, clock, policy)?;
-                Place::Redis(Box::new(shared))
+                let watch = Watch::new(Mode::Redis, hasher, meter.clone()).with_rule(on_failure);
+                let shared = Shared::new(&store, &self.name, tag, limit, clock, policy, meter)?;
+                (Place::Redis(Box::new(shared)), watch)
             }
         };
-        Ok(RateLimiter::new_in(self.name, clock, place))
+        let limiter = RateLimiter::new_in(self.name, clock, place, watch);
+        #[cfg(feature = "prometheus")]
+        if let Some(metrics) = &self.metrics {
+            metrics.attach(&limiter);
+        }
+        Ok(limiter)
     }
 }

@@ -166,6 +166,20 @@ impl OfTokio {
     }
 }
 
+/// How long something took, by the processor's counter: for what is told, not for what is decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopwatch(quanta::Instant);
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Self(quanta::Instant::now())
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
 /// Unix time at the start, and the processor's counter since.
 #[derive(Clone, Debug)]
 struct Steady {

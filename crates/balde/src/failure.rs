@@ -33,7 +33,7 @@ pub enum StoreFailure {
 }
 
 impl StoreFailure {
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "prometheus"))]
     pub(crate) const ALL: [Self; 8] = [
         Self::Timeout,
         Self::Disconnected,

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use balde_core::{Command, Wait};
+#[cfg(feature = "redis")]
+use tracing::Instrument;
 
 use crate::decision::{Decision, Reason};
 use crate::error::BadKey;
@@ -10,6 +12,7 @@ use crate::limiter::{Place, RateLimiter};
 #[cfg(feature = "redis")]
 use crate::mixed;
 use crate::store::memory::{Part, run_all};
+use crate::telemetry::JointWatch;
 
 /// The most questions that one decision may hang on.
 pub const ASKS_MAX: usize = 64;
@@ -114,14 +117,17 @@ impl Joint {
 /// caller.
 pub async fn check_all(asks: &[Ask<'_>]) -> Joint {
     assert_number(asks);
+    let watched = JointWatch::begin(asks);
     let decisions = match parts_in_memory(asks) {
         Some(parts) => decide_here(&parts),
         #[cfg(feature = "redis")]
-        None => mixed::decide(asks).await,
+        None => mixed::decide(asks).instrument(watched.span()).await,
         #[cfg(not(feature = "redis"))]
         None => Vec::new(),
     };
-    Joint::of(asks, decisions)
+    let joint = Joint::of(asks, decisions);
+    watched.end(asks, &joint);
+    joint
 }
 
 /// [`check_all`] for callers who have no `await`.
@@ -131,14 +137,17 @@ pub async fn check_all(asks: &[Ask<'_>]) -> Joint {
 /// As [`check_all`] does.
 pub fn check_all_blocking(asks: &[Ask<'_>]) -> Joint {
     assert_number(asks);
+    let watched = JointWatch::begin(asks);
     let decisions = match parts_in_memory(asks) {
         Some(parts) => decide_here(&parts),
         #[cfg(feature = "redis")]
-        None => mixed::decide_blocking(asks),
+        None => watched.span().in_scope(|| mixed::decide_blocking(asks)),
         #[cfg(not(feature = "redis"))]
         None => Vec::new(),
     };
-    Joint::of(asks, decisions)
+    let joint = Joint::of(asks, decisions);
+    watched.end(asks, &joint);
+    joint
 }
 
 fn assert_number(asks: &[Ask<'_>]) {

@@ -16,6 +16,7 @@
 //! | `RedisStore` (feature `redis`) | buckets that processes share |
 //! | `Leases`, `LeaseStats` (feature `redis`) | tokens of busy keys taken ahead |
 //! | `throttle` (feature `throttle`) | waiting for tokens instead of being refused |
+//! | [`telemetry`] | metrics, lines in a log, spans |
 //! | [`OnFailure`], [`StoreFailure`] | what happens when that is away, and why |
 
 mod blocking;
@@ -43,6 +44,7 @@ mod remote;
 pub mod store;
 #[cfg(feature = "throttle")]
 pub mod throttle;
+pub mod telemetry;
 
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use blocking::Blocking;

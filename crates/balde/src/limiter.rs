@@ -1,5 +1,7 @@
 //! The limiter: one limit over many keys.
 
+mod deciding;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,17 +11,15 @@ use crate::blocking::Blocking;
 use crate::builder::Builder;
 use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::error::{BadKey, BuildError, Error};
+use crate::error::{BuildError, Error};
 use crate::joint::Ask;
 #[cfg(feature = "redis")]
 use crate::lease::LeaseStats;
-use crate::log::{self, Storm};
 use crate::once::{Once, OpId};
-#[cfg(feature = "redis")]
-use crate::remote;
 use crate::store::memory::{MemoryStats, Table};
 #[cfg(feature = "redis")]
 use crate::store::redis::Shared;
+use crate::telemetry::Watch;
 
 /// Limits callers, each by its key. Clones share their buckets.
 ///
@@ -44,7 +44,7 @@ struct Inner {
     name: String,
     clock: Clock,
     place: Place,
-    bad_keys: Storm,
+    watch: Watch,
 }
 
 /// Where the buckets are.
@@ -76,12 +76,12 @@ impl RateLimiter {
         Builder::new()
     }
 
-    pub(crate) fn new_in(name: String, clock: Clock, place: Place) -> Self {
+    pub(crate) fn new_in(name: String, clock: Clock, place: Place, watch: Watch) -> Self {
         Self(Arc::new(Inner {
             name,
             clock,
             place,
-            bad_keys: Storm::default(),
+            watch,
         }))
     }
 
@@ -245,13 +245,17 @@ impl RateLimiter {
         }
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "prometheus"))]
     pub(crate) fn downgrade(&self) -> WeakLimiter {
         WeakLimiter(Arc::downgrade(&self.0))
     }
 
     pub(crate) fn place(&self) -> &Place {
         &self.0.place
+    }
+
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.0.watch
     }
 
     #[cfg(feature = "redis")]
@@ -265,136 +269,17 @@ impl RateLimiter {
     pub(crate) fn now_us(&self) -> u64 {
         self.0.clock.now_us()
     }
-
-    #[inline]
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            clippy::unused_async,
-            reason = "there is nothing to wait for in memory"
-        )
-    )]
-    async fn decide(&self, key: &[u8], command: Command) -> Decision {
-        match &self.0.place {
-            Place::Memory(table, _) => self.decide_here(table, key, command),
-            #[cfg(feature = "redis")]
-            Place::Redis(shared) => match BadKey::check(key) {
-                Ok(key) => remote::decide(self, shared, key, command).await,
-                Err(bad) => self.decide_bad_key(bad),
-            },
-        }
-    }
-
-    #[inline]
-    pub(crate) fn decide_blocking(&self, key: &[u8], command: Command) -> Decision {
-        match &self.0.place {
-            Place::Memory(table, _) => self.decide_here(table, key, command),
-            #[cfg(feature = "redis")]
-            Place::Redis(shared) => match BadKey::check(key) {
-                Ok(key) => remote::decide_blocking(self, shared, key, command),
-                Err(bad) => self.decide_bad_key(bad),
-            },
-        }
-    }
-
-    #[inline]
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            clippy::unused_async,
-            reason = "there is nothing to wait for in memory"
-        )
-    )]
-    async fn run(
-        &self,
-        key: &[u8],
-        command: Command,
-        id: Option<&OpId>,
-    ) -> Result<Decision, Error> {
-        let key = BadKey::check(key)?;
-        match &self.0.place {
-            Place::Memory(table, once) => Ok(self.run_here(table, once, key, command, id)),
-            #[cfg(feature = "redis")]
-            Place::Redis(shared) => remote::run(self, shared, key, command, id).await,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn run_blocking(
-        &self,
-        key: &[u8],
-        command: Command,
-        id: Option<&OpId>,
-    ) -> Result<Decision, Error> {
-        let key = BadKey::check(key)?;
-        match &self.0.place {
-            Place::Memory(table, once) => Ok(self.run_here(table, once, key, command, id)),
-            #[cfg(feature = "redis")]
-            Place::Redis(shared) => remote::run_blocking(self, shared, key, command, id),
-        }
-    }
-
-    #[inline]
-    fn decide_here(&self, table: &Table, key: &[u8], command: Command) -> Decision {
-        // One branch builds the decision where the caller wants it, and the other lets the call
-        // build it there: a copy in between would cost a quarter of the check.
-        if BadKey::check(key).is_ok()
-            && let Some(decision) = table.try_run(key, command, || self.now_us())
-        {
-            return Decision::of(decision);
-        }
-        self.decide_slowly(table, key, command)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn decide_slowly(&self, table: &Table, key: &[u8], command: Command) -> Decision {
-        match BadKey::check(key) {
-            Ok(key) => Decision::of(table.run_locked(key, command, self.now_us())),
-            Err(bad) => self.decide_bad_key(bad),
-        }
-    }
-
-    fn decide_bad_key(&self, bad: BadKey) -> Decision {
-        let now_us = self.now_us();
-        if let Some(held_back) = self.0.bad_keys.passes(now_us) {
-            log::bad_key(&self.0.name, bad, held_back);
-        }
-        Decision::of_bad_key(&self.limit(), bad, now_us)
-    }
-
-    #[inline]
-    fn run_here(
-        &self,
-        table: &Table,
-        once: &Once,
-        key: &[u8],
-        command: Command,
-        id: Option<&OpId>,
-    ) -> Decision {
-        let now_us = self.now_us();
-        let run = || table.run(key, command, now_us);
-        Decision::of(match id {
-            None => run(),
-            Some(id) => once.run(kind(command), key, id, now_us, run),
-        })
-    }
 }
 
 /// A limiter that is not kept alive.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "prometheus"))]
 pub(crate) struct WeakLimiter(std::sync::Weak<Inner>);
 
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "prometheus"))]
 impl WeakLimiter {
     pub(crate) fn upgrade(&self) -> Option<RateLimiter> {
         self.0.upgrade().map(RateLimiter)
     }
-}
-
-/// A charge and a credit under one id are two operations.
-fn kind(command: Command) -> u8 {
-    u8::from(matches!(command, Command::Credit { .. }))
 }
 
 impl fmt::Debug for RateLimiter {

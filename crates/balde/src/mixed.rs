@@ -6,6 +6,7 @@
 use balde_core::Command;
 use tokio::runtime::Handle;
 use tokio::time::{Duration, Instant, timeout_at};
+use tracing::Instrument;
 
 use crate::decision::Decision;
 use crate::error::BadKey;
@@ -56,7 +57,9 @@ pub(crate) async fn decide(asks: &[Ask<'_>]) -> Vec<Decision> {
     let Some(store) = slowest_store(asks) else {
         return Vec::new();
     };
-    let task = store.handle().spawn(decide_owned(questions));
+    let task = store
+        .handle()
+        .spawn(decide_owned(questions).in_current_span());
     match task.await {
         Ok(decisions) => decisions,
         Err(_) => all_failed(&owned(asks), StoreFailure::Disconnected),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use balde_core::Command;
 use tokio::runtime::Handle;
+use tracing::Instrument;
 
 use crate::decision::Decision;
 use crate::error::Error;
@@ -27,12 +28,8 @@ pub(crate) async fn decide(
     key: &[u8],
     command: Command,
 ) -> Decision {
-    if let Some(decision) = held(limiter, shared, key, command) {
-        return decision;
-    }
     if Handle::try_current().is_ok() {
-        // Boxed: its size would otherwise be that of every check in memory, too.
-        return match Box::pin(take(limiter, shared, key, command)).await {
+        return match take(limiter, shared, key, command).await {
             Ok(decision) => decision,
             Err(failure) => shared.fall_back(key, command, failure),
         };
@@ -40,7 +37,7 @@ pub(crate) async fn decide(
     let task = shared
         .store()
         .handle()
-        .spawn(running(limiter, key, command, None));
+        .spawn(running(limiter, key, command, None).in_current_span());
     match task.await {
         Ok(Ok(decision)) => decision,
         Ok(Err(Error::Store(failure))) => shared.fall_back(key, command, failure),
@@ -59,13 +56,13 @@ pub(crate) async fn run(
     id: Option<&OpId>,
 ) -> Result<Decision, Error> {
     if Handle::try_current().is_ok() {
-        let outcome = Box::pin(shared.run(key, command, id, shared.deadline())).await;
+        let outcome = shared.run(key, command, id, shared.deadline()).await;
         return Ok(Decision::of(outcome?));
     }
     let task = shared
         .store()
         .handle()
-        .spawn(running(limiter, key, command, id));
+        .spawn(running(limiter, key, command, id).in_current_span());
     task.await.unwrap_or(Err(StoreFailure::Disconnected.into()))
 }
 
@@ -76,9 +73,6 @@ pub(crate) fn decide_blocking(
     key: &[u8],
     command: Command,
 ) -> Decision {
-    if let Some(decision) = held(limiter, shared, key, command) {
-        return decision;
-    }
     let running = running(limiter, key, command, None);
     let failure = match wait(shared.store(), running) {
         Some(Ok(decision)) => return decision,
@@ -110,10 +104,11 @@ pub(crate) fn wait<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> Option<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
-    let task = store.handle().spawn(async move {
+    let running = async move {
         // Nobody may be waiting any more.
         let _gone = sender.send(future.await);
-    });
+    };
+    let task = store.handle().spawn(running.in_current_span());
     let outcome = receiver.recv_timeout(store.timeout() + SLACK).ok();
     if outcome.is_none() {
         task.abort();
@@ -142,7 +137,12 @@ fn running(
 }
 
 /// A take that what is held on lease, or remembered, can answer.
-fn held(limiter: &RateLimiter, shared: &Shared, key: &[u8], command: Command) -> Option<Decision> {
+pub(crate) fn held(
+    limiter: &RateLimiter,
+    shared: &Shared,
+    key: &[u8],
+    command: Command,
+) -> Option<Decision> {
     match (command, shared.lessee()) {
         (Command::Take { n }, Some(lessee)) => lessee.try_take(limiter, key, n),
         _ => None,

@@ -26,6 +26,7 @@ use std::time::Duration;
 use balde_core::{Command, Limit};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
+use tracing::{Instrument, Span};
 
 use self::flight::Flight;
 use self::holding::{Holding, SELDOM_US, Said};
@@ -271,7 +272,10 @@ impl Lessee {
             landing.land(outcome.map(|_| ()));
             lessee.see_to_returns(&limiter);
         };
-        spawner.spawn(asking);
+        // Whoever waits for the answer sees the call as a part of the check; a block that is taken
+        // ahead is nobody's.
+        let span = if n > 0 { Span::current() } else { Span::none() };
+        spawner.spawn(asking.instrument(span));
         flight
     }
 

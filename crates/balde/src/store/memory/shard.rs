@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use super::fingerprint::Fingerprint;
 use super::region::{GROUP_SLOTS, Region, Slot};
-use super::sync::{AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, fence};
+use super::sync::{AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, fence, lock_counting};
 
 /// The word of a slot that is being rearranged. No bucket is ever stored as this word.
 const FROZEN: u64 = 0;
@@ -42,6 +42,8 @@ pub(super) struct Shard {
     /// Room for all the groups the shard may come to need; made with its first key.
     region: OnceLock<Region>,
     groups_max: usize,
+    /// How often somebody came to the lock and had to wait.
+    waits: AtomicU64,
     arrangement: Mutex<Arrangement>,
 }
 
@@ -79,6 +81,7 @@ impl Shard {
             horizon_us: AtomicU64::new(horizon_us),
             region: first_region(groups_max),
             groups_max,
+            waits: AtomicU64::new(0),
             arrangement: Mutex::new(Arrangement::default()),
         }
     }
@@ -127,9 +130,13 @@ impl Shard {
         None
     }
 
+    pub(super) fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+
     pub(super) fn lock(&self) -> Locked<'_> {
         Locked {
-            arrangement: self.arrangement.lock(),
+            arrangement: lock_counting(&self.arrangement, &self.waits),
             shape: self.shape(),
             shard: self,
         }

@@ -8,6 +8,21 @@ pub(super) use std::sync::{
     atomic::{AtomicU64, Ordering, fence},
 };
 
+/// Takes the lock, and counts it where somebody else has it and it must be waited for.
+#[cfg(not(balde_loom))]
+pub(super) fn lock_counting<'m, T>(mutex: &'m Mutex<T>, waits: &AtomicU64) -> MutexGuard<'m, T> {
+    mutex.try_lock().unwrap_or_else(|| {
+        waits.fetch_add(1, Ordering::Relaxed);
+        mutex.lock()
+    })
+}
+
+/// No story asks how often anybody waited.
+#[cfg(balde_loom)]
+pub(super) fn lock_counting<'m, T>(mutex: &'m Mutex<T>, _waits: &AtomicU64) -> MutexGuard<'m, T> {
+    mutex.lock()
+}
+
 #[cfg(balde_loom)]
 pub(super) use self::model::{Mutex, MutexGuard, OnceLock};
 #[cfg(balde_loom)]

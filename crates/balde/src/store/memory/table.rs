@@ -4,7 +4,7 @@ use balde_core::{Command, Decision, Limit, Start};
 
 use super::directory::Directory;
 use super::fingerprint::{Fingerprint, Fingerprints};
-use super::shard::{Found, Locked};
+use super::shard::{Found, Locked, Shard};
 use super::sync::{AtomicU64, Mutex, Ordering, fence};
 use super::word::Packing;
 
@@ -52,6 +52,9 @@ pub struct MemoryStats {
     /// Buckets that were not full and had to go because `keys_max` was reached: each key starts
     /// afresh.
     pub evicted_total: u64,
+    /// How often a check found the lock of its part of the store taken and had to wait for it.
+    /// Only new keys, decisions over several buckets and rearrangements take a lock.
+    pub lock_waits_total: u64,
 }
 
 impl Table {
@@ -182,6 +185,7 @@ impl Table {
             keys: self.counts.keys.load(Ordering::Relaxed),
             swept_total: self.counts.swept.load(Ordering::Relaxed),
             evicted_total: self.counts.evicted.load(Ordering::Relaxed),
+            lock_waits_total: self.directory.in_use().map(Shard::waits).sum(),
         }
     }
 

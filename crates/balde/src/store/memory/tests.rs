@@ -475,3 +475,20 @@ fn a_limit_that_changes_while_time_passes_refills_nothing_twice() {
         assert!(granted <= most, "{granted} of {most}");
     }
 }
+
+#[test]
+fn whoever_finds_the_lock_taken_is_counted() {
+    let table = Table::new(limit("1/h"), 100, 0);
+    let locked = table.lock_shard(0, 0);
+    let waits = || table.stats().lock_waits_total;
+    assert_eq!(waits(), 0, "a free lock is no wait");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| table.run(b"new", TAKE, 0));
+        // It cannot have the lock before it is let go here, and it counts before it waits.
+        while waits() == 0 && !waiting.is_finished() {
+            thread::yield_now();
+        }
+        drop(locked);
+    });
+    assert_eq!(waits(), 1);
+}

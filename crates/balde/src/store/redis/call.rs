@@ -9,6 +9,7 @@ use std::sync::Arc;
 use balde_core::{Command, Limit};
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument;
 
 use super::RedisStore;
 use super::fault::failure_of;
@@ -17,6 +18,7 @@ use super::script::{CommandBlob, DECIDE, Header, LimitBlob, Step};
 use super::stats::add_one;
 use crate::failure::StoreFailure;
 use crate::log::{self, Storm};
+use crate::telemetry::span;
 
 /// Redirections that one call follows.
 const REDIRECTS_MAX: u32 = 4;
@@ -112,11 +114,15 @@ impl RedisStore {
         let leave = breaker
             .admit()
             .inspect_err(|failure| self.0.counts.failed(*failure))?;
+        let span = span::redis_call(call.steps.len());
         let answer = if call.takes() {
-            self.ask_or_undo(call, deadline).await
+            let asking = self.ask_or_undo(call, deadline);
+            asking.instrument(span.clone()).await
         } else {
-            self.ask(call, deadline).await
+            let asking = self.ask(call, deadline);
+            asking.instrument(span.clone()).await
         };
+        span::answered(&span, answer.as_ref().err());
         match &answer {
             Ok(_) => breaker.succeeded(),
             Err(failure) => {

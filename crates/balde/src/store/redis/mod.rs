@@ -28,6 +28,8 @@ mod undo;
 
 use std::fmt;
 use std::sync::Arc;
+#[cfg(feature = "prometheus")]
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -155,6 +157,11 @@ impl RedisStore {
         })))
     }
 
+    #[cfg(feature = "prometheus")]
+    pub(crate) fn downgrade(&self) -> WeakStore {
+        WeakStore(Arc::downgrade(&self.0))
+    }
+
     pub(crate) fn handle(&self) -> &Handle {
         &self.0.handle
     }
@@ -227,6 +234,21 @@ impl RedisStore {
 
     fn next_turn(&self) -> usize {
         self.0.turn.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// A store that is not kept alive.
+#[cfg(feature = "prometheus")]
+pub(crate) struct WeakStore(Weak<Core>);
+
+#[cfg(feature = "prometheus")]
+impl WeakStore {
+    pub(crate) fn stats(&self) -> Option<RedisStats> {
+        self.0.upgrade().map(|core| RedisStore(core).stats())
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
     }
 }
 

@@ -11,20 +11,19 @@ use super::RedisStore;
 use super::call::Call;
 use super::key::Names;
 use super::script::{self, Header, LimitBlob, NOW_MAX_US, Step};
-use crate::clock::Clock;
+use crate::clock::{Clock, Stopwatch};
 use crate::decision::Decision;
 use crate::failure::{OnFailure, StoreFailure};
 use crate::lease::{Leases, Lessee};
-use crate::log::{self, Storm};
 use crate::once::OpId;
 use crate::store::memory::Table;
+use crate::telemetry::Meter;
 
 /// How long the reply to an operation with an id of our own is kept: longer than we keep trying, and
 /// not so long that they pile up.
 pub(super) const OWN_ID_TTL_MS: u64 = 10_000;
 
 pub(crate) struct Shared {
-    name: String,
     store: RedisStore,
     names: Names,
     limit: RwLock<(Limit, LimitBlob)>,
@@ -33,7 +32,7 @@ pub(crate) struct Shared {
     local: Option<Table>,
     once_ttl_ms: u64,
     lessee: Option<Lessee>,
-    storms: [Storm; StoreFailure::ALL.len()],
+    meter: Option<Meter>,
 }
 
 /// What a limiter does apart from deciding.
@@ -52,6 +51,7 @@ impl Shared {
         limit: Limit,
         clock: Clock,
         policy: Policy,
+        meter: Option<Meter>,
     ) -> Result<Self, LimitError> {
         let local = match policy.on_failure {
             OnFailure::Local { share } => {
@@ -61,7 +61,6 @@ impl Shared {
             OnFailure::Deny | OnFailure::Allow => None,
         };
         Ok(Self {
-            name: name.to_owned(),
             names: Names::new(&store.0.settings.prefix, name, hash_tag),
             store: store.clone(),
             limit: RwLock::new((limit, LimitBlob::new(&limit))),
@@ -69,7 +68,7 @@ impl Shared {
             local,
             once_ttl_ms: u64::try_from(policy.once_ttl.as_millis()).unwrap_or(u64::MAX),
             lessee: policy.leases.map(Lessee::new),
-            storms: Default::default(),
+            meter,
             policy,
         })
     }
@@ -130,13 +129,30 @@ impl Shared {
             steps: vec![step],
             header,
         });
-        let reply = self.store.run(&call, deadline).await?;
+        let reply = self.call(&call, deadline).await?;
         if let Some(lessee) = &self.lessee
             && !matches!(command, Command::Take { .. } | Command::TakeUpTo { .. })
         {
             lessee.forget_refusal(key);
         }
         script::decode_one(step.limit(), command, &reply).map_err(|_| StoreFailure::Script)
+    }
+
+    /// Calls the script, and notes how long it took.
+    pub(super) async fn call(
+        &self,
+        call: &Arc<Call>,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, StoreFailure> {
+        let Some(meter) = &self.meter else {
+            return self.store.run(call, deadline).await;
+        };
+        let stopwatch = Stopwatch::start();
+        let reply = self.store.run(call, deadline).await;
+        if !matches!(reply, Err(StoreFailure::BreakerOpen)) {
+            meter.script_took(stopwatch.elapsed());
+        }
+        reply
     }
 
     /// What the failure policy says. Nothing is counted in the store.
@@ -148,9 +164,6 @@ impl Shared {
     ) -> Decision {
         self.store.count_fallback();
         let now_us = self.clock.now_us();
-        if let Some(held_back) = self.storms[failure.index()].passes(now_us) {
-            log::fallback(&self.name, self.policy.on_failure, failure, held_back);
-        }
         match (self.policy.on_failure, &self.local) {
             (OnFailure::Local { .. }, Some(local)) => {
                 Decision::of_local(local.run(key, command, now_us), failure)

@@ -39,7 +39,7 @@ pub(crate) async fn run_together(
         return Ok(Vec::new());
     };
     let call = Arc::new(call_of(parts));
-    let reply = first.shared.store().run(&call, deadline).await?;
+    let reply = first.shared.call(&call, deadline).await?;
     match script::decode(&call.steps, &reply) {
         Ok(reply) => Ok(reply.decisions),
         Err(_) => Err(StoreFailure::Script),

@@ -1,0 +1,96 @@
+//! Keys as logs and spans show them: a hash under a salt, never the key.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
+
+use sha2::{Digest, Sha256};
+
+const VARIABLE: &str = "RL_LOG_SALT";
+
+/// SHA-256 that has taken in the salt, so that the salt itself need not be kept.
+#[derive(Clone)]
+pub(crate) struct KeyHasher(Sha256);
+
+impl KeyHasher {
+    pub(crate) fn salted(salt: &[u8]) -> Self {
+        Self(Sha256::new_with_prefix(salt))
+    }
+
+    /// Under the environment's `RL_LOG_SALT`; without it, under a random salt that ends with the
+    /// process.
+    pub(crate) fn of_process() -> Self {
+        static OF_PROCESS: OnceLock<KeyHasher> = OnceLock::new();
+        let made = OF_PROCESS.get_or_init(|| match std::env::var(VARIABLE) {
+            Ok(salt) if !salt.is_empty() => Self::salted(salt.as_bytes()),
+            _ => Self::salted(&random_salt()),
+        });
+        made.clone()
+    }
+
+    /// The same from settings that came from anywhere; nothing, where they have no salt.
+    pub(crate) fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let salt = lookup(VARIABLE).filter(|salt| !salt.is_empty())?;
+        Some(Self::salted(salt.as_bytes()))
+    }
+
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash(self.0.clone().chain_update(key).finalize().into())
+    }
+}
+
+impl fmt::Debug for KeyHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyHasher").finish_non_exhaustive()
+    }
+}
+
+/// A key's hash, written as 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeyHash([u8; 32]);
+
+impl fmt::Display for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// 256 bits of the system's randomness, as keyed hashes of nothing.
+fn random_salt() -> [u8; 32] {
+    let mut salt = [0; 32];
+    for (number, eight) in salt.chunks_exact_mut(8).enumerate() {
+        eight.copy_from_slice(&RandomState::new().hash_one(number).to_le_bytes());
+    }
+    salt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_the_hash_of_salt_and_key() {
+        // sha256("pepperalice"), as sha256sum says.
+        let hash = KeyHasher::salted(b"pepper").hash(b"alice").to_string();
+        assert_eq!(
+            hash,
+            "b1b68da447843a6519d8dd7a9c13c90aa1148805cbe55810f86712e6c294ff36"
+        );
+        assert_ne!(hash, KeyHasher::salted(b"salt").hash(b"alice").to_string());
+    }
+
+    #[test]
+    fn without_a_salt_the_process_makes_one_and_keeps_it() {
+        let [first, second] = [(); 2].map(|()| KeyHasher::of_process().hash(b"alice"));
+        assert!(first == second);
+        let unsalted = KeyHasher::salted(b"").hash(b"alice");
+        assert!(first != unsalted, "there is a salt");
+    }
+
+    #[test]
+    fn settings_without_a_salt_leave_it_to_the_process() {
+        let set = |value: &str| KeyHasher::from_lookup(|_| Some(value.to_owned()));
+        assert!(set("").is_none());
+        assert!(set("pepper").is_some());
+    }
+}

@@ -1,0 +1,184 @@
+//! The counts of one policy, made to be bumped with every check.
+//!
+//! Threads count in stripes of their own, so that two of them on two cores do not hand one cache
+//! line to and fro; whoever reads adds the stripes up. In memory one check in [`SAMPLED_ONE_IN`] of
+//! each thread is timed, because reading a clock twice would cost half as much as the check.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use balde_core::Command;
+
+use super::Mode;
+use super::metrics::histogram::Histogram;
+use crate::clock::Stopwatch;
+use crate::decision::{Decision, Reason};
+
+/// In memory, of so many checks of a thread one is timed.
+pub(crate) const SAMPLED_ONE_IN: u32 = 64;
+
+/// More threads than this share stripes, and are counted right all the same.
+const STRIPES: usize = 16;
+
+/// What is counted of a policy.
+#[derive(Clone, Copy)]
+pub(super) enum Count {
+    Allow,
+    Deny,
+    FallbackAllow,
+    FallbackDeny,
+    BadKey,
+    Peek,
+    Charge,
+    Credit,
+    SetLevel,
+}
+
+/// Counts go to a policy's own place, and times to those of all policies together.
+#[derive(Clone)]
+pub(crate) struct Meter {
+    counts: Arc<Counts>,
+    times: Arc<Times>,
+}
+
+impl Meter {
+    pub(super) fn new(counts: Arc<Counts>, times: Arc<Times>) -> Self {
+        Self { counts, times }
+    }
+
+    /// Starts timing, if it is this check's turn.
+    #[inline]
+    pub(crate) fn begin(mode: Mode) -> Option<Stopwatch> {
+        let is_timed = match mode {
+            Mode::Memory => is_sampled(),
+            #[cfg(feature = "redis")]
+            Mode::Redis => true,
+        };
+        is_timed.then(Stopwatch::start)
+    }
+
+    #[inline]
+    pub(crate) fn decided(&self, decision: &Decision) {
+        let count = match (decision.is_fallback(), decision.is_allowed()) {
+            (false, true) => Count::Allow,
+            (false, false) => Count::Deny,
+            (true, true) => Count::FallbackAllow,
+            (true, false) => Count::FallbackDeny,
+        };
+        self.counts.add_one(count);
+        if !decision.is_allowed() && matches!(decision.reason(), Reason::BadKey(_)) {
+            self.counts.add_one(Count::BadKey);
+        }
+    }
+
+    pub(crate) fn operated(&self, command: Command) {
+        self.counts.add_one(match command {
+            Command::Charge { .. } => Count::Charge,
+            Command::Credit { .. } => Count::Credit,
+            Command::SetLevel { .. } => Count::SetLevel,
+            Command::Peek | Command::Take { .. } | Command::TakeUpTo { .. } => Count::Peek,
+        });
+    }
+
+    pub(crate) fn took(&self, mode: Mode, took: Duration) {
+        match mode {
+            Mode::Memory => self.times.memory.observe(took),
+            #[cfg(feature = "redis")]
+            Mode::Redis => self.times.redis.observe(took),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn script_took(&self, took: Duration) {
+        self.times.script.observe(took);
+    }
+}
+
+/// How long things took, over all policies.
+#[derive(Default)]
+pub(super) struct Times {
+    pub(super) memory: Histogram,
+    pub(super) redis: Histogram,
+    pub(super) script: Histogram,
+}
+
+#[derive(Default)]
+pub(super) struct Counts([Stripe; STRIPES]);
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Stripe([AtomicU64; 16]);
+
+impl Counts {
+    #[inline]
+    fn add_one(&self, count: Count) {
+        self.0[stripe()].0[count as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self, count: Count) -> u64 {
+        let stripes = self.0.iter();
+        stripes
+            .map(|stripe| stripe.0[count as usize].load(Ordering::Relaxed))
+            .sum()
+    }
+}
+
+thread_local! {
+    static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };
+    static CHECKS: Cell<u32> = const { Cell::new(0) };
+}
+
+#[inline]
+fn stripe() -> usize {
+    let own = STRIPE.get();
+    if own < STRIPES { own } else { new_stripe() }
+}
+
+#[cold]
+fn new_stripe() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let own = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES;
+    STRIPE.set(own);
+    own
+}
+
+/// Whether it is this check's turn to be timed. The first of a thread is: it says that there are
+/// any.
+#[inline]
+fn is_sampled() -> bool {
+    let checks = CHECKS.get();
+    CHECKS.set(checks.wrapping_add(1));
+    checks.is_multiple_of(SAMPLED_ONE_IN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn threads_count_apart_and_are_added_up() {
+        let counts = Counts::default();
+        thread::scope(|scope| {
+            for _ in 0..3 * STRIPES {
+                scope.spawn(|| (0..1_000).for_each(|_| counts.add_one(Count::Deny)));
+            }
+        });
+        assert_eq!(counts.read(Count::Deny), 3_000 * STRIPES as u64);
+        assert_eq!(counts.read(Count::Allow), 0);
+    }
+
+    #[test]
+    fn one_check_in_so_many_is_timed_from_the_first_on() {
+        let timed = thread::spawn(|| {
+            let timed = (0..10 * SAMPLED_ONE_IN).map(|_| is_sampled());
+            timed.collect::<Vec<_>>()
+        });
+        let timed = timed.join().unwrap();
+        assert!(timed[0]);
+        assert_eq!(timed.iter().filter(|is_timed| **is_timed).count(), 10);
+    }
+}

@@ -1,0 +1,79 @@
+//! Durations in buckets, without a lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
+
+/// Upper bounds in nanoseconds: a check in memory is at the lower end, one that waits for Redis at
+/// the upper.
+const BOUNDS_NS: [u32; 18] = [
+    50,
+    100,
+    250,
+    500,
+    1_000,
+    2_500,
+    10_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+];
+
+/// Longer than this counts as this, so that the sum lasts for centuries.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// How often what took how long.
+#[derive(Default)]
+pub(crate) struct Histogram {
+    /// The last one is for what took longer than all bounds.
+    buckets: [AtomicU64; BOUNDS_NS.len() + 1],
+    sum_ns: AtomicU64,
+}
+
+impl Histogram {
+    pub(crate) fn observe(&self, took: Duration) {
+        let ns = u64::try_from(took.min(LONGEST).as_nanos()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS_NS.partition_point(|bound| u64::from(*bound) < ns);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// Writes it in milliseconds.
+    pub(super) fn encode(&self, mut encoder: MetricEncoder<'_>) -> std::fmt::Result {
+        let bounds = BOUNDS_NS.iter().map(|ns| f64::from(*ns) / 1e6);
+        let counts = self.buckets.iter().map(|n| n.load(Ordering::Relaxed));
+        let buckets: Vec<(f64, u64)> = bounds.chain([f64::INFINITY]).zip(counts).collect();
+        // The count is that of the buckets: read apart, it might be one more than they are.
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let sum = Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed));
+        encoder.encode_histogram::<NoLabelSet>(sum.as_secs_f64() * 1e3, count, &buckets, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_falls_into_the_first_bucket_that_holds_it() {
+        let histogram = Histogram::default();
+        for ns in [0, 50, 51, 100_000_000, 100_000_001, u64::MAX] {
+            histogram.observe(Duration::from_nanos(ns));
+        }
+        let counts = histogram.buckets.each_ref();
+        let counts = counts.map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(counts[0], 2);
+        assert_eq!(counts[1], 1);
+        assert_eq!(counts[17], 1);
+        assert_eq!(counts[18], 2);
+    }
+}

@@ -1,0 +1,122 @@
+//! Metrics of many limiters, for Prometheus to scrape.
+//!
+//! | File | Holds |
+//! |--|--|
+//! | `policies` | the counts of each policy, and the limiters to ask for the rest |
+//! | `stores` | the shared stores to ask |
+//! | `exposition` | names, help texts, and what stands under each |
+//! | `histogram` | durations in buckets |
+//! | `classic` | the text format that is served |
+
+mod classic;
+mod exposition;
+pub(super) mod histogram;
+mod policies;
+#[cfg_attr(not(feature = "redis"), path = "no_stores.rs")]
+mod stores;
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+
+use self::exposition::Exposition;
+use super::meter::Meter;
+use crate::limiter::RateLimiter;
+
+pub use policies::{POLICIES_MAX, POLICY_NAME_BYTES_MAX};
+
+/// What to serve [`Metrics::encode`] as: the classic text format of Prometheus.
+pub const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Counts what limiters decide, and writes it for Prometheus. Clones count together; one per
+/// process is enough.
+///
+/// ```
+/// use balde::RateLimiter;
+/// use balde::telemetry::Metrics;
+///
+/// let metrics = Metrics::new();
+/// let limiter = RateLimiter::builder().name("per-user").limit("2/min").metrics(&metrics).build()?;
+/// for _ in 0..3 {
+///     limiter.blocking().check("alice");
+/// }
+/// let text = metrics.encode();
+/// assert!(text.contains(r#"rate_limiter_decisions_total{policy="per-user",decision="allow"} 2"#));
+/// assert!(text.contains(r#"rate_limiter_decisions_total{policy="per-user",decision="deny"} 1"#));
+/// # Ok::<(), balde::BuildError>(())
+/// ```
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    registry: Mutex<Registry>,
+    exposition: Arc<Exposition>,
+}
+
+impl Metrics {
+    /// Metrics in a registry of their own.
+    pub fn new() -> Self {
+        let exposition = Arc::new(Exposition::default());
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Arc::clone(&exposition)));
+        Self(Arc::new(Inner {
+            registry: Mutex::new(registry),
+            exposition,
+        }))
+    }
+
+    /// Everything as text, to be served as [`METRICS_CONTENT_TYPE`].
+    pub fn encode(&self) -> String {
+        let mut openmetrics = String::new();
+        let registry = self.0.registry.lock();
+        text::encode(&mut openmetrics, &registry).expect("a string takes whatever is written");
+        drop(registry);
+        classic::of_openmetrics(&openmetrics)
+    }
+
+    /// Lends the registry, to add metrics of the program's own or to write them in another format.
+    /// Nobody can encode meanwhile, `lent` neither.
+    ///
+    /// ```
+    /// use balde::telemetry::Metrics;
+    /// use prometheus_client::metrics::counter::Counter;
+    ///
+    /// let metrics = Metrics::new();
+    /// let orders: Counter = Counter::default();
+    /// metrics.with_registry(|registry| registry.register("orders", "Orders taken", orders.clone()));
+    /// orders.inc();
+    /// assert!(metrics.encode().contains("orders_total 1"));
+    /// ```
+    pub fn with_registry<T>(&self, lent: impl FnOnce(&mut Registry) -> T) -> T {
+        lent(&mut self.0.registry.lock())
+    }
+
+    /// What a limiter of this name counts with. Limiters of one name count together.
+    pub(crate) fn meter(&self, policy: &str) -> Meter {
+        let exposition = &self.0.exposition;
+        let counts = exposition.policies.counts(policy);
+        Meter::new(counts, Arc::clone(&exposition.times))
+    }
+
+    /// Asks a limiter, from now on, for what it knows by itself. It is not kept alive by that.
+    pub(crate) fn attach(&self, limiter: &RateLimiter) {
+        let exposition = &self.0.exposition;
+        exposition.policies.attach(limiter);
+        exposition.stores.attach(limiter);
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
