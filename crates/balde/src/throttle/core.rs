@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::ahead::Counters;
 use super::bucket::Bucket;
 use super::error::Refused;
-use super::health::{Admission, Change, Circuit, Health, whole_us};
+use super::health::{Admission, Change, Circuit, whole_us};
 use super::note::{Note, What};
 use super::part::{Part, PartitionStats};
 use super::rate::{Pace, Rate};
@@ -62,8 +62,17 @@ pub(super) struct Core {
     /// When the global bucket has enough for whoever is first.
     pub(super) blocked_until_us: Option<u64>,
     pub(super) notes: VecDeque<Note>,
+    /// What happened to partitions here and is of interest elsewhere.
+    pub(super) news: Vec<(Arc<str>, Event)>,
     pub(super) ahead: Counters,
     pub(super) is_closed: bool,
+}
+
+/// What processes tell each other about a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    Error,
+    Success,
 }
 
 /// The answer to somebody who would rather not wait.
@@ -109,6 +118,7 @@ impl Core {
             turn: 0,
             blocked_until_us: None,
             notes: VecDeque::new(),
+            news: Vec::new(),
             ahead,
             is_closed: false,
         }
@@ -274,28 +284,24 @@ impl Core {
         let pause_max_us = whole_us(settings.pause_max);
         part.brake.heed(report, under_way, pause_max_us, now_us);
         part.tally.failures += u64::from(is_failure);
-        if self.source == Source::Here {
-            let health = &mut self.part_mut(index).health;
-            let change = if is_failure && is_known {
-                health.abandoned(epoch);
-                Change::default()
-            } else if is_failure {
-                health.error(how, epoch, now_us)
-            } else if report.outcome == Outcome::Unknown {
-                health.abandoned(epoch);
-                Change::default()
-            } else {
-                health.success(how, epoch, now_us)
-            };
-            self.apply(index, change, now_us);
+        let health = &mut self.part_mut(index).health;
+        let before = *health;
+        let (event, change) = if is_failure && is_known {
+            health.abandoned(epoch);
+            (None, Change::default())
+        } else if is_failure {
+            let change = health.error(how, epoch, now_us);
+            (Some(Event::Error), change)
+        } else if report.outcome == Outcome::Unknown {
+            health.abandoned(epoch);
+            (None, Change::default())
+        } else {
+            (Some(Event::Success), health.success(how, epoch, now_us))
+        };
+        let event = event.filter(|_| change != Change::default() || before != *health);
+        if let Some(event) = event {
+            self.tell_others(index, event, change);
         }
-        self.place(index, now_us);
-    }
-
-    /// Another health, learnt from elsewhere.
-    pub(super) fn install(&mut self, index: u32, health: Health, change: Change, now_us: u64) {
-        self.recall(index, now_us);
-        self.part_mut(index).health = health;
         self.apply(index, change, now_us);
         self.place(index, now_us);
     }
@@ -457,8 +463,20 @@ impl Core {
         }
     }
 
+    /// Where processes share a partition, they hear of what changes it: every error, and each success
+    /// that raised it or closed its circuit.
+    fn tell_others(&mut self, index: u32, event: Event, change: Change) {
+        let is_heard = event == Event::Error || change != Change::default();
+        if self.source == Source::Elsewhere && is_heard {
+            let part = self.part_mut(index);
+            part.untold += 1;
+            let name = Arc::clone(&part.name);
+            self.news.push((name, event));
+        }
+    }
+
     /// Puts a change of health into effect and on record.
-    fn apply(&mut self, index: u32, change: Change, now_us: u64) {
+    pub(super) fn apply(&mut self, index: u32, change: Change, now_us: u64) {
         if change == Change::default() {
             return;
         }
@@ -525,7 +543,7 @@ impl Core {
     /// Whether there is nobody to serve and nothing to tell.
     #[inline]
     pub(super) fn is_calm(&self) -> bool {
-        self.waiting == 0 && self.notes.is_empty()
+        self.waiting == 0 && self.notes.is_empty() && self.news.is_empty()
     }
 
     /// Refuses everybody in the line, with the next settling.
@@ -585,10 +603,4 @@ impl Core {
             self.free_parts.push(index);
         }
     }
-}
-
-/// The pace of a partition at its present health.
-#[cfg(feature = "redis")]
-pub(super) fn pace_of(settings: &Settings, rate: Rate, tokens: u64) -> Pace {
-    settings.pace(rate.with_tokens(tokens))
 }

@@ -218,10 +218,6 @@ impl Health {
         }
     }
 
-    pub(super) const fn original(&self) -> u64 {
-        self.original
-    }
-
     pub(super) const fn current(&self) -> u64 {
         self.current
     }
@@ -348,6 +344,80 @@ impl Health {
         match self.state {
             State::Open { until_us } => Some(until_us),
             _ => None,
+        }
+    }
+
+    /// The same with all its moments moved, for a clock that shows another time.
+    #[cfg(feature = "redis")]
+    pub(super) fn moved(mut self, by_us: i64) -> Self {
+        let moved = |us: u64| us.saturating_add_signed(by_us);
+        self.quiet_from_us = moved(self.quiet_from_us);
+        self.degraded_at_us = self.degraded_at_us.map(moved);
+        if let State::Open { until_us } = &mut self.state {
+            *until_us = moved(*until_us);
+        }
+        self
+    }
+
+    /// What others are told. Probes are each process's own: to others a circuit that is half open is
+    /// one that was open until just now.
+    #[cfg(feature = "redis")]
+    pub(super) fn to_words(self, now_us: u64) -> [u64; 4] {
+        let until_us = match self.state {
+            State::Closed => 0,
+            State::Open { until_us } => until_us.max(1),
+            State::HalfOpen(_) => now_us.max(1),
+        };
+        let degraded_at_us = self.degraded_at_us.map_or(0, |us| us.max(1));
+        [self.current, until_us, self.quiet_from_us, degraded_at_us]
+    }
+
+    /// What others told, under a limit of this process's own.
+    #[cfg(feature = "redis")]
+    pub(super) fn from_words(words: [u64; 4], original: u64, how: &Degradation) -> Self {
+        let [current, until_us, quiet_from_us, degraded_at_us] = words;
+        Self {
+            original,
+            current: current.clamp(how.floor_of(original), original),
+            state: match until_us {
+                0 => State::Closed,
+                until_us => State::Open { until_us },
+            },
+            quiet_from_us,
+            degraded_at_us: (degraded_at_us > 0).then_some(degraded_at_us),
+            epoch: 0,
+        }
+    }
+
+    /// This health after what others told, which goes on where it was. Probes of a circuit that is
+    /// half open here go on as long as nobody has opened it again.
+    #[cfg(feature = "redis")]
+    pub(super) fn learn(&self, told: Self, now_us: u64) -> (Self, Change) {
+        let is_probing = matches!(self.state, State::HalfOpen(_))
+            && told.open_until_us().is_some_and(|until_us| until_us <= now_us);
+        let state = if is_probing { self.state } else { told.state };
+        let mut learnt = Self {
+            state,
+            epoch: self.epoch,
+            ..told
+        };
+        let is_moved = self.circuit() != learnt.circuit();
+        if is_moved {
+            learnt.epoch = self.epoch.wrapping_add(1);
+        }
+        let is_other = self.current != learnt.current;
+        let change = Change {
+            rate: is_other.then_some((self.current, learnt.current)),
+            circuit: is_moved.then(|| learnt.circuit()),
+        };
+        (learnt, change)
+    }
+
+    /// One probe is enough from here on: the others have been counted elsewhere.
+    #[cfg(feature = "redis")]
+    pub(super) fn has_probed(&mut self, how: &Degradation) {
+        if let State::HalfOpen(probes) = &mut self.state {
+            probes.passed = how.probes.saturating_sub(1);
         }
     }
 

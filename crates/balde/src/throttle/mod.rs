@@ -34,6 +34,8 @@ mod acquire;
 mod ahead;
 mod bucket;
 mod builder;
+#[cfg(feature = "redis")]
+mod common_health;
 mod core;
 mod error;
 #[cfg(feature = "redis")]

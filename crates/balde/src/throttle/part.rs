@@ -58,6 +58,8 @@ pub(super) struct Part {
     pub(super) purse: u64,
     pub(super) is_fed: bool,
     pub(super) is_flushed: bool,
+    /// Events that others have not been told of yet.
+    pub(super) untold: usize,
     pub(super) used_at_us: u64,
     pub(super) tally: Tally,
 }
@@ -83,6 +85,7 @@ impl Part {
             purse: 0,
             is_fed: false,
             is_flushed: false,
+            untold: 0,
             used_at_us: now_us,
             tally: Tally::default(),
         }
@@ -95,6 +98,7 @@ impl Part {
             && self.permits == 0
             && self.places == 0
             && !self.is_fed
+            && self.untold == 0
             && self.health.is_sound()
             && (self.brake.is_off() || !self.brake.is_paused(now_us))
     }

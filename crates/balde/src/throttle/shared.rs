@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::ahead::{Ahead, Counters, Owner};
-use super::core::{Core, Source, Verdict};
+use super::core::{Core, Event, Source, Verdict};
 use super::error::Refused;
 use super::rate::Rate;
 use super::settings::Settings;
@@ -80,6 +80,27 @@ pub(super) enum Entered {
     Refused(Refused),
     /// A place in a line; where somebody has to be told, a waker was left there.
     Waits { index: u32, place: Place },
+}
+
+/// What has to be done elsewhere when the lock has been let go.
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(dead_code, reason = "without a store there is nowhere else")
+)]
+pub(super) struct Errands {
+    /// Partitions whose lines need tokens.
+    pub(super) hungry: Vec<u32>,
+    /// What others should hear.
+    pub(super) news: Vec<(Arc<str>, Event)>,
+}
+
+impl Errands {
+    fn of(core: &mut Core) -> Self {
+        Self {
+            hungry: std::mem::take(&mut core.hungry),
+            news: std::mem::take(&mut core.news),
+        }
+    }
 }
 
 impl Shared {
@@ -249,13 +270,13 @@ impl Shared {
         let is_news = due_us < inside.driver_due_us || inside.core.waiting == 0;
         let is_driven = inside.is_driven;
         let has_notes = !inside.core.notes.is_empty();
-        let hungry = std::mem::take(&mut inside.core.hungry);
+        let errands = Errands::of(&mut inside.core);
         drop(inside);
         wakes.wake_all();
         if is_news && is_driven {
             self.news.notify_one();
         }
-        self.feed(hungry);
+        self.run(errands);
         if has_notes {
             self.tell();
         }
@@ -305,6 +326,10 @@ impl Shared {
 
     pub(super) fn set_rate(self: &Arc<Self>, rate: Rate) {
         self.step(|core, now_us| core.set_rate(rate, now_us));
+        #[cfg(feature = "redis")]
+        if let Some(feed) = &self.feed {
+            feed.set_rate(self);
+        }
     }
 
     pub(super) fn close(self: &Arc<Self>) {
@@ -313,9 +338,8 @@ impl Shared {
     }
 
     #[cfg(not(feature = "redis"))]
-    fn feed(self: &Arc<Self>, hungry: Vec<u32>) {
-        debug_assert!(hungry.is_empty(), "without a store there is nobody to feed");
-    }
+    #[expect(clippy::unused_self, reason = "without a store there are no errands")]
+    fn run(self: &Arc<Self>, _errands: Errands) {}
 
     fn drive(self: &Arc<Self>, inside: &mut Inside, handle: &Handle) {
         if inside.is_driven {
@@ -341,10 +365,10 @@ impl Shared {
         inside.is_driven = is_needed;
         inside.driver_due_us = due_us;
         let has_notes = !inside.core.notes.is_empty();
-        let hungry = std::mem::take(&mut inside.core.hungry);
+        let errands = Errands::of(&mut inside.core);
         drop(inside);
         wakes.wake_all();
-        self.feed(hungry);
+        self.run(errands);
         if has_notes {
             self.tell();
         }

@@ -152,6 +152,26 @@ impl Waiters {
             .expect("a place is freed by its own waiter, once")
     }
 
+    /// What the first few in a line need together, but no more than `most` unless the first alone does.
+    #[cfg(feature = "redis")]
+    pub(super) fn needed(&self, line: &Line, most: u64) -> u64 {
+        const LOOKS_MAX: usize = 64;
+        let (mut sum, mut at) = (0_u64, line.first);
+        for _ in 0..LOOKS_MAX {
+            if at == NOBODY {
+                break;
+            }
+            let waiter = self.get(Place(at));
+            let with_it = sum.saturating_add(waiter.n - waiter.taken);
+            if sum > 0 && with_it > most {
+                break;
+            }
+            sum = with_it;
+            at = waiter.behind;
+        }
+        sum
+    }
+
     /// Frees a place. Memory that a crowd has left behind is given back when all are gone.
     pub(super) fn free(&mut self, place: Place) -> Option<Waiter> {
         let waiter = self.slots[place.0 as usize].take();
