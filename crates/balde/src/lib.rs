@@ -42,9 +42,9 @@ pub mod options;
 mod remote;
 #[doc(hidden)]
 pub mod store;
+pub mod telemetry;
 #[cfg(feature = "throttle")]
 pub mod throttle;
-pub mod telemetry;
 
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use blocking::Blocking;

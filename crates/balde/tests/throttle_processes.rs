@@ -140,7 +140,7 @@ async fn an_error_here_degrades_there_and_a_circuit_opens_for_all() {
             .partition_rate(2_000)
             .degradation(
                 Degradation::new()
-                    .reset(Duration::from_millis(300))
+                    .reset(Duration::from_secs(2))
                     .recovery(Duration::from_millis(100))
                     .step(Share::percent(50))
                     .probes(1),

@@ -264,5 +264,5 @@ impl Core {
 
 /// The lower half.
 fn low(word: u64) -> u32 {
-    (word & u64::from(u32::MAX)) as u32
+    u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0)
 }

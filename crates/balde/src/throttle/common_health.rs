@@ -42,49 +42,12 @@ impl Rumours {
         Self(registers)
     }
 
-    /// Tells others what happened.
-    pub(super) fn spread(&self, shared: &Arc<Shared>, handle: &Handle, name: Arc<str>, event: Event) {
-        let shared = Arc::clone(shared);
-        handle.spawn(async move {
-            let told = match &shared.feed {
-                Some(feed) => feed.rumours.tell(&shared, &name, event).await,
-                None => return,
-            };
-            shared.step(|core, now_us| {
-                let Some(index) = core.by_name.get(&name).copied() else {
-                    return;
-                };
-                core.part_mut(index).untold -= 1;
-                // Others may have gone further than this process knew. While more is to be told, it
-                // is too early to say.
-                if let Ok((health, server_now_us)) = told
-                    && core.part(index).untold == 0
-                {
-                    learn(core, index, health, server_now_us, now_us);
-                }
-            });
-        });
-    }
-
-    /// Listens to others for as long as the throttler is there.
-    pub(super) fn listen(&self, shared: &Arc<Shared>, handle: &Handle) {
-        let weak = Arc::downgrade(shared);
-        handle.spawn(async move {
-            loop {
-                tokio::time::sleep(LISTEN_EVERY).await;
-                if listen_once(&weak).await.is_none() {
-                    return;
-                }
-            }
-        });
-    }
-
-    /// Applies an event to a register. What it holds then, and when.
+    /// Applies events to a register. What it holds then, and when.
     async fn tell(
         &self,
         shared: &Shared,
         name: &str,
-        event: Event,
+        events: &[Event],
     ) -> Result<(Health, u64), StoreFailure> {
         let how = &shared.settings.degradation;
         let original = shared.settings.rate_of(name).tokens();
@@ -92,16 +55,21 @@ impl Rumours {
         for _ in 0..ATTEMPTS_MAX {
             let (old, now_us) = (held.values.remove(0), held.now_us);
             let mut health = decode(&old, original, shared);
-            if health.open_until_us().is_some_and(|until_us| until_us <= now_us) {
+            if health
+                .open_until_us()
+                .is_some_and(|until_us| until_us <= now_us)
+            {
                 // The circuit is half open, and the probes that this event ends were counted here.
                 health.admit(how, now_us);
                 health.has_probed(how);
             }
             let before = health;
-            match event {
-                Event::Error => health.error(how, None, now_us),
-                Event::Success => health.success(how, None, now_us),
-            };
+            for event in events {
+                match event {
+                    Event::Error => health.error(how, None, now_us),
+                    Event::Success => health.success(how, None, now_us),
+                };
+            }
             if health == before {
                 return Ok((health, now_us));
             }
@@ -113,6 +81,43 @@ impl Rumours {
         }
         // So many others change it that this one makes no difference.
         Err(StoreFailure::NotReady)
+    }
+}
+
+/// Listens to others for as long as the throttler is there.
+pub(super) fn listen(shared: &Arc<Shared>, handle: &Handle) {
+    let weak = Arc::downgrade(shared);
+    handle.spawn(async move {
+        loop {
+            tokio::time::sleep(LISTEN_EVERY).await;
+            if listen_once(&weak).await.is_none() {
+                return;
+            }
+        }
+    });
+}
+
+/// Tells others what happened to a partition, until there is nothing more to tell. What cannot be told
+/// is forgotten: others then know less, until the next time.
+pub(super) async fn spread(shared: Arc<Shared>, name: Arc<str>) {
+    let Some(feed) = &shared.feed else { return };
+    let mut told = None;
+    loop {
+        let events = shared.step(|core, now_us| {
+            let index = core.by_name.get(&name).copied()?;
+            let part = core.part_mut(index);
+            if !part.untold.is_empty() {
+                return Some(std::mem::take(&mut part.untold));
+            }
+            part.is_telling = false;
+            // Others may have gone further than this process knew.
+            if let Some((health, server_now_us)) = told {
+                learn(core, index, health, server_now_us, now_us);
+            }
+            None
+        });
+        let Some(events) = events else { return };
+        told = feed.rumours.tell(&shared, &name, &events).await.ok();
     }
 }
 
@@ -140,7 +145,7 @@ async fn listen_once(weak: &Weak<Shared>) -> Option<()> {
         shared.step(|core, now_us| {
             for (name, value) in some.iter().zip(&held.values) {
                 if let Some(index) = core.by_name.get(name).copied()
-                    && core.part(index).untold == 0
+                    && !core.part(index).is_telling
                 {
                     let original = core.part(index).rate.tokens();
                     let health = decode(value, original, &shared);
@@ -153,7 +158,9 @@ async fn listen_once(weak: &Weak<Shared>) -> Option<()> {
 }
 
 fn learn(core: &mut Core, index: u32, told: Health, server_now_us: u64, now_us: u64) {
-    let ahead_us = now_us.cast_signed().wrapping_sub(server_now_us.cast_signed());
+    let ahead_us = now_us
+        .cast_signed()
+        .wrapping_sub(server_now_us.cast_signed());
     let told = told.moved(ahead_us);
     let part = core.part_mut(index);
     let (learnt, change) = part.health.learn(told, now_us);

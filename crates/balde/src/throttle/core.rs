@@ -14,17 +14,14 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
 
 use super::ahead::Counters;
 use super::bucket::Bucket;
 use super::error::Refused;
-use super::health::{Admission, Change, Circuit, whole_us};
-use super::note::{Note, What};
+use super::note::Note;
 use super::part::{Part, PartitionStats};
 use super::rate::{Pace, Rate};
-use super::settings::{Oversize, Settings, is_name};
-use super::signal::{Outcome, Report};
+use super::settings::{Settings, is_name};
 use super::waiters::{Fate, Place, Waiters};
 
 /// How many partitions are looked at for one that can be forgotten.
@@ -62,8 +59,8 @@ pub(super) struct Core {
     /// When the global bucket has enough for whoever is first.
     pub(super) blocked_until_us: Option<u64>,
     pub(super) notes: VecDeque<Note>,
-    /// What happened to partitions here and is of interest elsewhere.
-    pub(super) news: Vec<(Arc<str>, Event)>,
+    /// Partitions to which something happened here that is of interest elsewhere.
+    pub(super) news: Vec<Arc<str>>,
     pub(super) ahead: Counters,
     pub(super) is_closed: bool,
 }
@@ -97,7 +94,12 @@ pub(super) enum Need {
 }
 
 impl Core {
-    pub(super) fn new(settings: Arc<Settings>, source: Source, ahead: Counters, now_us: u64) -> Self {
+    pub(super) fn new(
+        settings: Arc<Settings>,
+        source: Source,
+        ahead: Counters,
+        now_us: u64,
+    ) -> Self {
         let global_pace = settings.pace(settings.global);
         Self {
             global: Bucket::new(*global_pace.limit(), now_us),
@@ -154,13 +156,10 @@ impl Core {
         }
         let name: Arc<str> = name.into();
         let part = Part::new(Arc::clone(&name), &self.settings, self.turn, now_us);
-        let index = match self.free_parts.pop() {
-            Some(index) => index,
-            None => {
-                self.parts.push(None);
-                u32::try_from(self.parts.len() - 1).expect("partitions_max is below 2^32")
-            }
-        };
+        let index = self.free_parts.pop().unwrap_or_else(|| {
+            self.parts.push(None);
+            u32::try_from(self.parts.len() - 1).expect("partitions_max is below 2^32")
+        });
         self.parts[index as usize] = Some(part);
         self.ahead.named(index, &name);
         self.by_name.insert(name, index);
@@ -187,13 +186,14 @@ impl Core {
             },
             Need::Feeding => Verdict::MustWait { retry_us: None },
             Need::Global { slice } if slice < n => Verdict::MustWait { retry_us: None },
-            Need::Global { .. } => match self.global_wait_us(n, now_us) {
-                Some(us) => Verdict::MustWait { retry_us: Some(us) },
-                None => {
+            Need::Global { .. } => {
+                if let Some(us) = self.global_wait_us(n, now_us) {
+                    Verdict::MustWait { retry_us: Some(us) }
+                } else {
                     self.take(index, n, now_us);
                     self.granted(index, n, None, now_us)
                 }
-            },
+            }
         };
         if matches!(verdict, Verdict::Granted { .. }) {
             self.lend(index, now_us);
@@ -237,7 +237,11 @@ impl Core {
         let waiter = self.waiters.get_mut(place);
         let fate = match waiter.fate {
             Fate::Waiting => {
-                if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
+                if !waiter
+                    .waker
+                    .as_ref()
+                    .is_some_and(|old| old.will_wake(waker))
+                {
                     waiter.waker = Some(waker.clone());
                 }
                 return None;
@@ -266,43 +270,6 @@ impl Core {
         if !matches!(fate, Fate::Refused(_)) {
             self.give_back(index, taken, now_us);
         }
-        self.place(index, now_us);
-    }
-
-    /// How a request ended.
-    pub(super) fn report(&mut self, index: u32, epoch: Option<u32>, report: &Report, now_us: u64) {
-        self.recall(index, now_us);
-        let settings = Arc::clone(&self.settings);
-        let how = &settings.degradation;
-        let is_failure = (settings.counts)(report.outcome);
-        let part = self.part_mut(index);
-        // Requests that were under way when the other side asked for a pause are answered in the
-        // same way: that is one event and not many.
-        let is_known =
-            part.brake.is_paused(now_us) && matches!(report.outcome, Outcome::Pushback);
-        let under_way = part.under_way;
-        let pause_max_us = whole_us(settings.pause_max);
-        part.brake.heed(report, under_way, pause_max_us, now_us);
-        part.tally.failures += u64::from(is_failure);
-        let health = &mut self.part_mut(index).health;
-        let before = *health;
-        let (event, change) = if is_failure && is_known {
-            health.abandoned(epoch);
-            (None, Change::default())
-        } else if is_failure {
-            let change = health.error(how, epoch, now_us);
-            (Some(Event::Error), change)
-        } else if report.outcome == Outcome::Unknown {
-            health.abandoned(epoch);
-            (None, Change::default())
-        } else {
-            (Some(Event::Success), health.success(how, epoch, now_us))
-        };
-        let event = event.filter(|_| change != Change::default() || before != *health);
-        if let Some(event) = event {
-            self.tell_others(index, event, change);
-        }
-        self.apply(index, change, now_us);
         self.place(index, now_us);
     }
 
@@ -344,50 +311,6 @@ impl Core {
         all
     }
 
-    /// What the first in the line of `index`, who still needs `n`, waits for.
-    pub(super) fn need(&mut self, index: u32, n: u64, now_us: u64) -> Need {
-        let Self {
-            settings,
-            source,
-            global,
-            parts,
-            ..
-        } = self;
-        let part = parts[index as usize]
-            .as_mut()
-            .expect("a partition in use is not forgotten");
-        let (admission, change) = part.health.admit(&settings.degradation, now_us);
-        let burst = part.bucket.burst().min(global.burst());
-        let need = match admission {
-            Admission::Refused { until_us } => {
-                let retry_after = Duration::from_micros(until_us - now_us);
-                Need::Refusal(Refused::CircuitOpen { retry_after })
-            }
-            _ if n > burst && settings.oversize == Oversize::Refuse => {
-                Need::Refusal(Refused::TooLarge { n, burst })
-            }
-            Admission::Wait { until_us } => Need::Time { due_us: until_us },
-            Admission::Yes => {
-                let slice = n.min(burst);
-                match (part.brake.wait_until(slice, now_us), source) {
-                    (Some(due_us), _) => Need::Time { due_us },
-                    (None, Source::Here) => match part.bucket.wait_us(slice, now_us) {
-                        Some(us) => Need::Time {
-                            due_us: now_us.saturating_add(us),
-                        },
-                        None => Need::Global { slice },
-                    },
-                    (None, Source::Elsewhere) if part.purse > 0 || n == 0 => Need::Global {
-                        slice: n.min(part.purse),
-                    },
-                    (None, Source::Elsewhere) => Need::Feeding,
-                }
-            }
-        };
-        self.apply(index, change, now_us);
-        need
-    }
-
     /// Why `n` tokens will not be given, whoever waits in front.
     fn refusal(&mut self, index: u32, n: u64, now_us: u64) -> Option<Refused> {
         match self.need(index, n, now_us) {
@@ -401,143 +324,10 @@ impl Core {
         Verdict::Refused(refused)
     }
 
-    pub(super) fn global_wait_us(&mut self, n: u64, now_us: u64) -> Option<u64> {
-        match self.source {
-            Source::Here => {
-                let lent = self.ahead.lent();
-                let wait = self.global.wait_us(n.saturating_add(lent), now_us);
-                if wait.is_some() && lent > 0 {
-                    self.recall_all(now_us);
-                    return self.global.wait_us(n, now_us);
-                }
-                wait
-            }
-            Source::Elsewhere => None,
-        }
-    }
-
-    /// From both buckets, which have been asked.
-    pub(super) fn take(&mut self, index: u32, n: u64, now_us: u64) {
-        let source = self.source;
-        let part = self.part_mut(index);
-        part.brake.took(n);
-        match source {
-            Source::Elsewhere => part.purse -= n,
-            Source::Here => {
-                let is_there = part.bucket.take(n, now_us) && self.global.take(n, now_us);
-                debug_assert!(is_there, "both buckets were asked before");
-            }
-        }
-    }
-
-    pub(super) fn granted(
-        &mut self,
-        index: u32,
-        n: u64,
-        since_us: Option<u64>,
-        now_us: u64,
-    ) -> Verdict {
-        let part = self.part_mut(index);
-        part.health.admitted(now_us);
-        part.tally.granted += n;
-        part.tally
-            .waited(since_us.map_or(0, |since_us| now_us.saturating_sub(since_us)));
-        Verdict::Granted {
-            epoch: part.health.epoch(),
-        }
-    }
-
-    fn give_back(&mut self, index: u32, n: u64, now_us: u64) {
-        if n == 0 {
-            return;
-        }
-        let source = self.source;
-        let part = self.part_mut(index);
-        match source {
-            // Whoever is next in line has it; what nobody wants goes back where it came from.
-            Source::Elsewhere => part.purse += n,
-            Source::Here => {
-                part.bucket.credit(n, now_us);
-                self.global.credit(n, now_us);
-            }
-        }
-    }
-
-    /// Where processes share a partition, they hear of what changes it: every error, and each success
-    /// that raised it or closed its circuit.
-    fn tell_others(&mut self, index: u32, event: Event, change: Change) {
-        let is_heard = event == Event::Error || change != Change::default();
-        if self.source == Source::Elsewhere && is_heard {
-            let part = self.part_mut(index);
-            part.untold += 1;
-            let name = Arc::clone(&part.name);
-            self.news.push((name, event));
-        }
-    }
-
-    /// Puts a change of health into effect and on record.
-    pub(super) fn apply(&mut self, index: u32, change: Change, now_us: u64) {
-        if change == Change::default() {
-            return;
-        }
-        let share = self.settings.share;
-        let part = self.part_mut(index);
-        let before = part.pace;
-        if change.rate.is_some() {
-            part.pace = Pace::new(part.rate.with_tokens(part.health.current()), share);
-            part.bucket.change(*part.pace.limit(), now_us);
-        }
-        let note = |what| Note {
-            partition: Arc::clone(&part.name),
-            what,
-            before,
-            after: part.pace,
-        };
-        let is_restored = part.health.is_sound();
-        let mut notes = Vec::new();
-        if let Some((from, to)) = change.rate {
-            notes.push(note(if to < from {
-                What::Degraded
-            } else if is_restored {
-                What::Restored
-            } else {
-                What::Raised
-            }));
-        }
-        if let Some(circuit) = change.circuit {
-            let open_for = part.health.open_until_us().unwrap_or(now_us) - now_us;
-            notes.push(note(match circuit {
-                Circuit::Open => What::Opened {
-                    for_: Duration::from_micros(open_for),
-                },
-                Circuit::HalfOpen => What::HalfOpened,
-                Circuit::Closed => What::Reset,
-            }));
-        }
-        self.notes.extend(notes);
-        if change.circuit == Some(Circuit::Open) {
-            self.flush(index);
-        }
-    }
-
     fn free(&mut self, place: Place) {
         if let Some(waiter) = self.waiters.free(place) {
             self.part_mut(waiter.part).places -= 1;
         }
-    }
-
-    /// Somebody will report how its request ended.
-    pub(super) fn hold(&mut self, index: u32, n: u64) {
-        let part = self.part_mut(index);
-        part.permits += 1;
-        part.under_way = part.under_way.saturating_add(n);
-    }
-
-    /// It has, or never will.
-    pub(super) fn release(&mut self, index: u32, n: u64) {
-        let part = self.part_mut(index);
-        part.permits -= 1;
-        part.under_way = part.under_way.saturating_sub(n);
     }
 
     /// Whether there is nobody to serve and nothing to tell.
@@ -604,3 +394,7 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "core_tests.rs"]
+mod tests;

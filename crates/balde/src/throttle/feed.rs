@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::common_health::Rumours;
+use super::common_health::{Rumours, listen, spread};
 use super::core::{Need, Source};
 use super::error::SettingsError;
 use super::rate::Pace;
@@ -68,7 +68,7 @@ pub(super) fn build(
     shared.feed = Some(feed);
     let shared = Arc::new(shared);
     if let Some(feed) = &shared.feed {
-        feed.rumours.listen(&shared, feed.store.handle());
+        listen(&shared, feed.store.handle());
     }
     Ok(Throttler::of(shared))
 }
@@ -92,7 +92,13 @@ impl Feed {
             limiters.clear();
         }
         let name = &shared.settings.name;
-        let made = limiter(name, &order.pace, &shared.clock, &self.store, self.on_failure)?;
+        let made = limiter(
+            name,
+            &order.pace,
+            &shared.clock,
+            &self.store,
+            self.on_failure,
+        )?;
         limiters.insert(Arc::clone(&order.name), made.clone());
         Ok(made)
     }
@@ -152,8 +158,8 @@ impl Shared {
         for index in errands.hungry {
             handle.spawn(bring(Arc::downgrade(self), index));
         }
-        for (name, event) in errands.news {
-            feed.rumours.spread(self, handle, name, event);
+        for name in errands.news {
+            handle.spawn(spread(Arc::clone(self), name));
         }
     }
 

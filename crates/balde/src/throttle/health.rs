@@ -300,9 +300,9 @@ impl Health {
             State::HalfOpen(_) => self.open(how, None, now_us),
             State::Closed => {
                 self.quiet_from_us = self.quiet_from_us.max(now_us);
-                let is_same_moment = self.degraded_at_us.is_some_and(|at_us| {
-                    now_us < at_us.saturating_add(whole_us(how.spacing))
-                });
+                let is_same_moment = self
+                    .degraded_at_us
+                    .is_some_and(|at_us| now_us < at_us.saturating_add(whole_us(how.spacing)));
                 if is_same_moment {
                     return Change::default();
                 }
@@ -394,7 +394,9 @@ impl Health {
     #[cfg(feature = "redis")]
     pub(super) fn learn(&self, told: Self, now_us: u64) -> (Self, Change) {
         let is_probing = matches!(self.state, State::HalfOpen(_))
-            && told.open_until_us().is_some_and(|until_us| until_us <= now_us);
+            && told
+                .open_until_us()
+                .is_some_and(|until_us| until_us <= now_us);
         let state = if is_probing { self.state } else { told.state };
         let mut learnt = Self {
             state,

@@ -23,7 +23,7 @@
 //! | `bucket` | one bucket, by the core's arithmetic |
 //! | `health` | a partition's rate and circuit: a pure machine |
 //! | `signal` | what the other side says about its limits |
-//! | `waiters`, `core`, `settle`, `part` | who gets tokens when: pure, with time as an argument |
+//! | `waiters`, `core`, `tokens`, `settle`, `reporting`, `part` | who gets tokens when: pure, with time as an argument |
 //! | `ahead` | tokens that can be had without the lock |
 //! | `shared`, `acquire`, `permit`, `throttler` | the lock, the timer, the futures and the handles |
 //! | `note`, `metrics` | what is told |
@@ -41,20 +41,30 @@ mod error;
 #[cfg(feature = "redis")]
 mod feed;
 mod health;
+#[cfg(feature = "tower")]
+mod layer;
+#[cfg(feature = "prometheus")]
+mod metrics;
 mod note;
 mod part;
 mod permit;
 mod rate;
+mod reporting;
 mod settings;
 mod settle;
 mod shared;
 mod signal;
 mod throttler;
+mod tokens;
 mod waiters;
 
 pub use builder::ThrottlerBuilder;
 pub use error::{Refused, RunError, SettingsError};
 pub use health::{Circuit, Degradation, PROBES_MAX};
+#[cfg(feature = "tower")]
+pub use layer::{ThrottleLayer, ThrottleService};
+#[cfg(feature = "prometheus")]
+pub use metrics::{LABELS_MAX, ThrottleMetrics};
 pub use part::PartitionStats;
 pub use permit::Permit;
 pub use rate::{Pace, RATE_MAX, Rate};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::bucket::Bucket;
+use super::core::Event;
 use super::health::{Circuit, Health};
 use super::rate::{Pace, Rate};
 use super::settings::Settings;
@@ -58,8 +59,9 @@ pub(super) struct Part {
     pub(super) purse: u64,
     pub(super) is_fed: bool,
     pub(super) is_flushed: bool,
-    /// Events that others have not been told of yet.
-    pub(super) untold: usize,
+    /// Events that others have not been told of yet, and whether somebody is at it.
+    pub(super) untold: Vec<Event>,
+    pub(super) is_telling: bool,
     pub(super) used_at_us: u64,
     pub(super) tally: Tally,
 }
@@ -85,7 +87,8 @@ impl Part {
             purse: 0,
             is_fed: false,
             is_flushed: false,
-            untold: 0,
+            untold: Vec::new(),
+            is_telling: false,
             used_at_us: now_us,
             tally: Tally::default(),
         }
@@ -98,7 +101,7 @@ impl Part {
             && self.permits == 0
             && self.places == 0
             && !self.is_fed
-            && self.untold == 0
+            && !self.is_telling
             && self.health.is_sound()
             && (self.brake.is_off() || !self.brake.is_paused(now_us))
     }
@@ -130,6 +133,22 @@ impl Tally {
         let slot = WAIT_BOUNDS_US.partition_point(|bound| *bound < us);
         self.waits[slot] += 1;
         self.waited_us = self.waited_us.saturating_add(us);
+    }
+
+    /// Both together.
+    #[cfg(feature = "prometheus")]
+    pub(super) fn plus(&self, other: &Self) -> Self {
+        let mut waits = self.waits;
+        for (sum, more) in waits.iter_mut().zip(other.waits) {
+            *sum += more;
+        }
+        Self {
+            granted: self.granted + other.granted,
+            refused: self.refused + other.refused,
+            failures: self.failures + other.failures,
+            waits,
+            waited_us: self.waited_us.saturating_add(other.waited_us),
+        }
     }
 
     /// The same for some that did not wait at all.

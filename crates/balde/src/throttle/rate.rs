@@ -60,11 +60,6 @@ impl Rate {
     pub(super) const fn with_tokens(self, tokens: u64) -> Self {
         Self { tokens, ..self }
     }
-
-    /// Tokens in a second, rounded down: what a person wants to read.
-    pub(super) fn per_second_floor(&self) -> u64 {
-        self.tokens / u64::from(self.period_s)
-    }
 }
 
 impl From<u64> for Rate {

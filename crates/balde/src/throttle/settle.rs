@@ -199,15 +199,12 @@ impl Core {
                 _ => None,
             }
         });
-        match (first, refused) {
-            (Some(first), Some(refused)) => {
-                wakes.push(self.refuse(first, refused, now_us));
-            }
-            _ => {
-                self.flushed.pop();
-                self.part_mut(index).is_flushed = false;
-                self.place(index, now_us);
-            }
+        if let (Some(first), Some(refused)) = (first, refused) {
+            wakes.push(self.refuse(first, refused, now_us));
+        } else {
+            self.flushed.pop();
+            self.part_mut(index).is_flushed = false;
+            self.place(index, now_us);
         }
     }
 }

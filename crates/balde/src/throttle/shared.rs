@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::ahead::{Ahead, Counters, Owner};
-use super::core::{Core, Event, Source, Verdict};
+use super::core::{Core, Source, Verdict};
 use super::error::Refused;
 use super::rate::Rate;
 use super::settings::Settings;
@@ -79,7 +79,10 @@ pub(super) enum Entered {
     Granted(Given),
     Refused(Refused),
     /// A place in a line; where somebody has to be told, a waker was left there.
-    Waits { index: u32, place: Place },
+    Waits {
+        index: u32,
+        place: Place,
+    },
 }
 
 /// What has to be done elsewhere when the lock has been let go.
@@ -90,8 +93,8 @@ pub(super) enum Entered {
 pub(super) struct Errands {
     /// Partitions whose lines need tokens.
     pub(super) hungry: Vec<u32>,
-    /// What others should hear.
-    pub(super) news: Vec<(Arc<str>, Event)>,
+    /// Partitions of which others should hear.
+    pub(super) news: Vec<Arc<str>>,
 }
 
 impl Errands {
@@ -138,7 +141,7 @@ impl Shared {
     pub(super) fn try_enter(self: &Arc<Self>, request: Request<'_>) -> Result<Given, Refused> {
         let mut inside = self.inside.lock();
         let now_us = self.clock.now_us();
-        inside = self.serve_waiting(inside, now_us);
+        serve_waiting(&mut inside, now_us);
         let (index, verdict) = begin(&mut inside.core, request, now_us);
         let must_wait = matches!(verdict, Verdict::MustWait { .. });
         let burst = must_wait.then(|| inside.core.burst_of(index));
@@ -163,7 +166,7 @@ impl Shared {
     pub(super) fn enter(self: &Arc<Self>, request: Request<'_>, waker: &Waker) -> Entered {
         let mut inside = self.inside.lock();
         let now_us = self.clock.now_us();
-        inside = self.serve_waiting(inside, now_us);
+        serve_waiting(&mut inside, now_us);
         let (index, verdict) = begin(&mut inside.core, request, now_us);
         let entered = match verdict {
             Verdict::Granted { epoch } => Entered::Granted(Given { index, epoch }),
@@ -236,23 +239,6 @@ impl Shared {
         read(&self.inside.lock().core)
     }
 
-    /// Those who wait are served before somebody who has just come.
-    fn serve_waiting<'a>(
-        self: &'a Arc<Self>,
-        inside: MutexGuard<'a, Inside>,
-        now_us: u64,
-    ) -> MutexGuard<'a, Inside> {
-        if inside.core.waiting == 0 {
-            return inside;
-        }
-        let mut wakes = Wakes::default();
-        let mut inside = self.settle(inside, now_us, &mut wakes);
-        if !wakes.is_empty() {
-            MutexGuard::unlocked(&mut inside, || wakes.wake_all());
-        }
-        inside
-    }
-
     /// Serves, lets go of the lock, wakes and tells.
     #[inline]
     fn leave(self: &Arc<Self>, inside: MutexGuard<'_, Inside>, now_us: u64) {
@@ -263,9 +249,9 @@ impl Shared {
     }
 
     #[cold]
-    fn leave_busy(self: &Arc<Self>, inside: MutexGuard<'_, Inside>, now_us: u64) {
+    fn leave_busy(self: &Arc<Self>, mut inside: MutexGuard<'_, Inside>, now_us: u64) {
         let mut wakes = Wakes::default();
-        let mut inside = self.settle(inside, now_us, &mut wakes);
+        settle(&mut inside, now_us, &mut wakes);
         let due_us = inside.core.next_due_us().unwrap_or(u64::MAX);
         let is_news = due_us < inside.driver_due_us || inside.core.waiting == 0;
         let is_driven = inside.is_driven;
@@ -282,23 +268,11 @@ impl Shared {
         }
     }
 
-    fn settle<'a>(
-        &'a self,
-        mut inside: MutexGuard<'a, Inside>,
-        now_us: u64,
-        wakes: &mut Wakes,
-    ) -> MutexGuard<'a, Inside> {
-        while inside.core.settle(now_us, wakes) == Settled::Part {
-            MutexGuard::unlocked(&mut inside, || wakes.wake_all());
-        }
-        inside
-    }
-
     /// Writes what has happened to the log, in order. Nobody waits for it: whoever finds it being
     /// written leaves its lines to the one who writes.
     fn tell(&self) {
         loop {
-            let Some(_telling) = self.telling.try_lock() else {
+            let Some(telling) = self.telling.try_lock() else {
                 return;
             };
             loop {
@@ -306,7 +280,7 @@ impl Shared {
                 let Some(note) = note else { break };
                 note.log(&self.settings.name);
             }
-            drop(_telling);
+            drop(telling);
             if self.inside.lock().core.notes.is_empty() {
                 return;
             }
@@ -314,7 +288,12 @@ impl Shared {
     }
 
     /// How a request ended: one with a permit of this epoch and so many tokens, or somebody's.
-    pub(super) fn report(self: &Arc<Self>, index: u32, permit: Option<(u32, u64)>, report: &Report) {
+    pub(super) fn report(
+        self: &Arc<Self>,
+        index: u32,
+        permit: Option<(u32, u64)>,
+        report: &Report,
+    ) {
         let epoch = permit.map(|(epoch, _)| epoch);
         self.step(|core, now_us| {
             if let Some((_, n)) = permit {
@@ -359,7 +338,7 @@ impl Shared {
         let mut inside = self.inside.lock();
         let now_us = self.clock.now_us();
         let mut wakes = Wakes::default();
-        inside = self.settle(inside, now_us, &mut wakes);
+        settle(&mut inside, now_us, &mut wakes);
         let due_us = inside.core.next_due_us().unwrap_or(u64::MAX);
         let is_needed = inside.core.waiting > 0;
         inside.is_driven = is_needed;
@@ -409,7 +388,7 @@ impl Drop for Driving {
             let now_us = self.shared.clock.now_us();
             inside.core.close(now_us);
             let mut wakes = Wakes::default();
-            inside = self.shared.settle(inside, now_us, &mut wakes);
+            settle(&mut inside, now_us, &mut wakes);
             MutexGuard::unlocked(&mut inside, || wakes.wake_all());
         }
         let wakers = inside.core.waiters.wakers();
@@ -417,6 +396,25 @@ impl Drop for Driving {
         for waker in wakers {
             waker.wake();
         }
+    }
+}
+
+/// Those who wait are served before somebody who has just come.
+#[inline]
+fn serve_waiting(inside: &mut MutexGuard<'_, Inside>, now_us: u64) {
+    if inside.core.waiting > 0 {
+        let mut wakes = Wakes::default();
+        settle(inside, now_us, &mut wakes);
+        if !wakes.is_empty() {
+            MutexGuard::unlocked(inside, || wakes.wake_all());
+        }
+    }
+}
+
+/// Serves all whose time has come. The lock is let go in between, so that a crowd holds up nobody.
+fn settle(inside: &mut MutexGuard<'_, Inside>, now_us: u64, wakes: &mut Wakes) {
+    while inside.core.settle(now_us, wakes) == Settled::Part {
+        MutexGuard::unlocked(inside, || wakes.wake_all());
     }
 }
 

@@ -52,7 +52,10 @@ impl Drop for Owned {
 impl Throttler {
     /// A throttler with a global rate, a rate for each partition, and everything else left at its
     /// default. Bare numbers are tokens in a second.
-    pub fn new(rate: impl Into<Rate>, partition_rate: impl Into<Rate>) -> Result<Self, SettingsError> {
+    pub fn new(
+        rate: impl Into<Rate>,
+        partition_rate: impl Into<Rate>,
+    ) -> Result<Self, SettingsError> {
         Self::builder()
             .rate(rate)
             .partition_rate(partition_rate)

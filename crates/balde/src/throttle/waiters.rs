@@ -102,15 +102,12 @@ impl Waiters {
             before: line.last,
             behind: NOBODY,
         };
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.slots[slot as usize] = Some(waiter);
-                slot
-            }
-            None => {
-                self.slots.push(Some(waiter));
-                u32::try_from(self.slots.len() - 1).expect("waiters_max is below 2^32")
-            }
+        let slot = if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = Some(waiter);
+            slot
+        } else {
+            self.slots.push(Some(waiter));
+            u32::try_from(self.slots.len() - 1).expect("waiters_max is below 2^32")
         };
         match line.last {
             NOBODY => line.first = slot,

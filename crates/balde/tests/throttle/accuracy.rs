@@ -49,7 +49,10 @@ async fn a_saturated_minute_is_exact_to_a_thousandth_and_even_from_second_to_sec
 #[tokio::test(start_paused = true)]
 async fn the_first_second_brings_no_more_than_the_rate() {
     let throttler = builder().rate(2_000).partition_rate(2_000).build().unwrap();
-    assert!(throttler.try_acquire("store", 1).is_err(), "it starts empty");
+    assert!(
+        throttler.try_acquire("store", 1).is_err(),
+        "it starts empty"
+    );
     let grants = Grants::saturate(&throttler, "store", 10, 1, SECOND).await;
     assert!(grants.total() <= 2_000, "{}", grants.total());
     assert!(grants.total() >= 1_990, "{}", grants.total());

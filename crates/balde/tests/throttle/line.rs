@@ -19,7 +19,11 @@ const CROWD: usize = 100_000;
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_thousand_waiters_are_served_in_order_and_those_who_leave_vanish() {
-    let throttler = builder().rate(50_000).partition_rate(10_000).build().unwrap();
+    let throttler = builder()
+        .rate(50_000)
+        .partition_rate(10_000)
+        .build()
+        .unwrap();
     let store = Arc::new(throttler.partition("store").unwrap());
     let served = Arc::new(Mutex::new(Vec::with_capacity(CROWD)));
     let mut crowd = Vec::with_capacity(CROWD);
@@ -56,7 +60,11 @@ async fn a_hundred_thousand_waiters_are_served_in_order_and_those_who_leave_vani
 #[tokio::test(start_paused = true)]
 async fn a_crowd_takes_a_bounded_number_of_bytes_each_and_leaves_nothing_behind() {
     // Resident memory is the process's, so this looks at what a hundred thousand more make of it.
-    let throttler = builder().rate(50_000).partition_rate(10_000).build().unwrap();
+    let throttler = builder()
+        .rate(50_000)
+        .partition_rate(10_000)
+        .build()
+        .unwrap();
     let store = throttler.partition("store").unwrap();
     let mut waiting: Vec<Pin<Box<dyn Future<Output = Result<(), Refused>>>>> = Vec::new();
     for _ in 0..CROWD {
@@ -110,7 +118,9 @@ async fn dropping_the_throttler_wakes_everybody_with_an_error() {
     let throttler = builder().rate(10).partition_rate(10).build().unwrap();
     let crowd: Vec<_> = (0..10_000)
         .map(|number| {
-            let store = throttler.partition(&format!("store {}", number % 7)).unwrap();
+            let store = throttler
+                .partition(&format!("store {}", number % 7))
+                .unwrap();
             tokio::spawn(async move { store.acquire(5).await })
         })
         .collect();
@@ -128,21 +138,27 @@ async fn dropping_the_throttler_wakes_everybody_with_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn a_large_request_is_not_starved_by_small_ones() {
-    let throttler = builder().rate(1_000).partition_rate(10_000).build().unwrap();
+    let throttler = builder()
+        .rate(1_000)
+        .partition_rate(10_000)
+        .build()
+        .unwrap();
     let small: Vec<_> = (0..50)
         .map(|number| {
             let throttler = throttler.clone();
             let partition = format!("small {}", number % 5);
-            tokio::spawn(async move {
-                while throttler.acquire(&partition, 1).await.is_ok() {}
-            })
+            tokio::spawn(async move { while throttler.acquire(&partition, 1).await.is_ok() {} })
         })
         .collect();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let start = Instant::now();
     // All of the global burst at once, while others snatch every token as it comes.
     throttler.acquire("large", 100).await.unwrap();
-    assert!(start.elapsed() <= Duration::from_millis(300), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() <= Duration::from_millis(300),
+        "{:?}",
+        start.elapsed()
+    );
     throttler.close();
     for one in small {
         one.await.unwrap();
@@ -191,7 +207,10 @@ async fn a_deadline_ends_the_wait_and_takes_nothing() {
     let took = start.elapsed().as_millis();
     assert!((150..=152).contains(&took), "{took} ms");
     // The five tokens that had come meanwhile are there for the next.
-    assert_eq!(throttler.acquire_within("store", 5, Duration::ZERO).await, Ok(()));
+    assert_eq!(
+        throttler.acquire_within("store", 5, Duration::ZERO).await,
+        Ok(())
+    );
 }
 
 #[test]
@@ -302,14 +321,20 @@ async fn story(seed: u64) {
         }
     };
     let in_time = tokio::time::timeout(Duration::from_secs(600), all).await;
-    assert!(in_time.is_ok(), "{ended:?} of 40 ended: somebody was forgotten");
+    assert!(
+        in_time.is_ok(),
+        "{ended:?} of 40 ended: somebody was forgotten"
+    );
     assert_eq!(throttler.waiters(), 0);
     for (name, tickets) in tickets.lock().iter() {
         assert!(tickets.is_sorted(), "{name}: {tickets:?}");
     }
     let granted = granted.load(Ordering::Relaxed);
     let elapsed_ms = u64::try_from(start.elapsed().as_millis()).unwrap();
-    assert!(granted <= 400 * elapsed_ms / 1_000 + 40, "{granted} in {elapsed_ms} ms");
+    assert!(
+        granted <= 400 * elapsed_ms / 1_000 + 40,
+        "{granted} in {elapsed_ms} ms"
+    );
     let counted: u64 = throttler.stats().iter().map(|part| part.granted()).sum();
     assert_eq!(counted, granted, "what was given and not used went back");
 }
@@ -382,7 +407,8 @@ fn when_the_runtime_that_kept_the_time_ends_another_goes_on() {
         };
         tokio::join!(behind, ends).0
     };
-    let outcome = second.block_on(async { tokio::time::timeout(Duration::from_secs(30), waits).await });
+    let outcome =
+        second.block_on(async { tokio::time::timeout(Duration::from_secs(30), waits).await });
     assert_eq!(outcome, Ok(Ok(())), "somebody has to let time pass");
     drop(ahead);
 }

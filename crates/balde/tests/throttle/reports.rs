@@ -26,7 +26,9 @@ async fn a_success_and_a_failure_are_told_once_each() {
     let done = throttler.run("store", 3, async { Ok::<_, ()>(7) }).await;
     assert_eq!(done, Ok(7));
     assert_eq!(failures(&throttler), 0);
-    let failed = throttler.run("store", 3, async { Err::<(), _>("no") }).await;
+    let failed = throttler
+        .run("store", 3, async { Err::<(), _>("no") })
+        .await;
     assert_eq!(failed, Err(RunError::Failed("no")));
     assert_eq!(failures(&throttler), 1);
     assert_eq!(throttler.stats()[0].pace().rate().tokens(), 9_000);
@@ -37,7 +39,11 @@ async fn a_success_and_a_failure_are_told_once_each() {
 async fn one_that_is_given_up_counts_for_nothing_and_one_that_panics_is_an_error() {
     let throttler = throttler();
     let never = throttler.run("store", 1, std::future::pending::<Result<(), ()>>());
-    assert!(tokio::time::timeout(Duration::from_secs(1), never).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(1), never)
+            .await
+            .is_err()
+    );
     assert_eq!(failures(&throttler), 0);
     assert!(!throttler.stats()[0].is_degraded());
 
@@ -71,9 +77,16 @@ async fn a_probe_that_is_given_up_makes_room_for_another() {
     );
     tokio::time::advance(Duration::from_secs(60)).await;
     let never = throttler.run("store", 1, std::future::pending::<Result<(), ()>>());
-    assert!(tokio::time::timeout(Duration::from_secs(2), never).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(2), never)
+            .await
+            .is_err()
+    );
     let start = tokio::time::Instant::now();
     let done = throttler.run("store", 1, async { Ok::<(), ()>(()) }).await;
     assert_eq!(done, Ok(()));
-    assert!(start.elapsed() <= Duration::from_secs(2), "not the reset interval again");
+    assert!(
+        start.elapsed() <= Duration::from_secs(2),
+        "not the reset interval again"
+    );
 }

@@ -104,7 +104,10 @@ async fn others_keep_their_rate_while_the_failing_one_degrades_opens_and_recover
     }
     // In the middle of the bad minute.
     tokio::time::sleep(Duration::from_secs(40)).await;
-    let bad = throttler.stats().into_iter().find(|one| one.name() == "bad");
+    let bad = throttler
+        .stats()
+        .into_iter()
+        .find(|one| one.name() == "bad");
     let bad = bad.unwrap();
     assert!(bad.is_degraded());
     assert_ne!(bad.circuit(), Circuit::Closed);
@@ -118,7 +121,10 @@ async fn others_keep_their_rate_while_the_failing_one_degrades_opens_and_recover
         let written = written.load(Ordering::Relaxed);
         assert!(written * 100 >= full * 99, "{store}: {written} of {full}");
     }
-    let bad = throttler.stats().into_iter().find(|one| one.name() == "bad");
+    let bad = throttler
+        .stats()
+        .into_iter()
+        .find(|one| one.name() == "bad");
     let bad = bad.unwrap();
     assert!(!bad.is_degraded(), "{bad:?}");
 
@@ -183,7 +189,11 @@ async fn an_open_circuit_refuses_at_once_with_the_time_to_retry_and_those_who_wa
     assert_eq!(start.elapsed(), Duration::ZERO);
     tokio::time::advance(Duration::from_secs(3)).await;
     assert_eq!(
-        throttler.acquire("store", 1).await.unwrap_err().retry_after(),
+        throttler
+            .acquire("store", 1)
+            .await
+            .unwrap_err()
+            .retry_after(),
         Some(Duration::from_secs(4))
     );
     tokio::time::advance(Duration::from_secs(4)).await;
@@ -199,7 +209,11 @@ async fn an_open_circuit_refuses_at_once_with_the_time_to_retry_and_those_who_wa
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_asks_for_a_pause_gets_it_and_is_degraded_once_for_it() {
-    let throttler = builder().rate(10_000).partition_rate(1_000).build().unwrap();
+    let throttler = builder()
+        .rate(10_000)
+        .partition_rate(1_000)
+        .build()
+        .unwrap();
     tokio::time::advance(Duration::from_secs(1)).await;
     let store = throttler.partition("store").unwrap();
     let pushback = Report::from(Outcome::Pushback).retry_after(Duration::from_secs(3));
@@ -225,7 +239,11 @@ async fn a_store_that_asks_for_a_pause_gets_it_and_is_degraded_once_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn what_the_other_side_says_is_left_is_not_exceeded_until_its_reset() {
-    let throttler = builder().rate(10_000).partition_rate(1_000).build().unwrap();
+    let throttler = builder()
+        .rate(10_000)
+        .partition_rate(1_000)
+        .build()
+        .unwrap();
     let store = throttler.partition("store").unwrap();
     store.acquire(1).await.unwrap();
     let start = Instant::now();
@@ -237,7 +255,11 @@ async fn what_the_other_side_says_is_left_is_not_exceeded_until_its_reset() {
     store.acquire(1).await.unwrap();
     let took = start.elapsed().as_millis();
     assert!((10_000..=10_002).contains(&took), "{took} ms");
-    assert_eq!(store.pace().to_string(), "1000/s burst 100", "that is no error");
+    assert_eq!(
+        store.pace().to_string(),
+        "1000/s burst 100",
+        "that is no error"
+    );
 }
 
 #[tokio::test(start_paused = true)]
