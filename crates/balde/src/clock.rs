@@ -18,6 +18,8 @@ enum Kind {
     Precise(Steady),
     Cached(Arc<Cached>),
     Manual(ManualClock),
+    #[cfg(feature = "throttle")]
+    Tokio(OfTokio),
 }
 
 impl Clock {
@@ -48,6 +50,16 @@ impl Clock {
         Self(Kind::Manual(clock.clone()))
     }
 
+    /// Goes by tokio's clock: real time, unless the runtime's time is paused (`start_paused`), when a
+    /// whole program runs as fast as it can and sees the time it would have taken.
+    #[cfg(feature = "throttle")]
+    pub fn tokio() -> Self {
+        Self(Kind::Tokio(OfTokio {
+            started: tokio::time::Instant::now(),
+            started_us: wall_us(),
+        }))
+    }
+
     /// Microseconds since the Unix epoch, never less than before.
     #[inline]
     pub fn now_us(&self) -> u64 {
@@ -55,6 +67,8 @@ impl Clock {
             Kind::Precise(steady) => steady.now_us(),
             Kind::Cached(cached) => cached.now_us.load(Ordering::Relaxed),
             Kind::Manual(manual) => manual.now_us(),
+            #[cfg(feature = "throttle")]
+            Kind::Tokio(of_tokio) => of_tokio.now_us(),
         }
     }
 
@@ -64,6 +78,12 @@ impl Clock {
         matches!(self.0, Kind::Manual(_))
     }
 
+    /// Whether the time may be one that somebody moves at will, as in tests.
+    #[cfg(feature = "throttle")]
+    pub(crate) fn is_virtual(&self) -> bool {
+        matches!(self.0, Kind::Manual(_) | Kind::Tokio(_))
+    }
+
     /// The longest that a cached clock has gone without being brought up to date. Zero for the
     /// others.
     pub fn worst_lag(&self) -> Duration {
@@ -71,7 +91,7 @@ impl Clock {
             Kind::Cached(cached) => {
                 Duration::from_micros(cached.worst_lag_us.load(Ordering::Relaxed))
             }
-            Kind::Precise(_) | Kind::Manual(_) => Duration::ZERO,
+            _ => Duration::ZERO,
         }
     }
 }
@@ -127,6 +147,22 @@ impl ManualClock {
     /// What the clock shows.
     pub fn now_us(&self) -> u64 {
         self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Unix time at the start, and tokio's clock since.
+#[cfg(feature = "throttle")]
+#[derive(Clone, Debug)]
+struct OfTokio {
+    started: tokio::time::Instant,
+    started_us: u64,
+}
+
+#[cfg(feature = "throttle")]
+impl OfTokio {
+    fn now_us(&self) -> u64 {
+        let elapsed = self.started.elapsed();
+        self.started_us.saturating_add(whole_us(elapsed))
     }
 }
 

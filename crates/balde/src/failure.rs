@@ -126,7 +126,7 @@ impl Share {
         }
     }
 
-    #[cfg(any(feature = "redis", test))]
+    #[cfg(any(feature = "redis", feature = "throttle", test))]
     pub(crate) const fn is_valid(self) -> bool {
         1 <= self.parts && self.parts <= self.of
     }
@@ -162,7 +162,7 @@ impl Share {
         }
     }
 
-    #[cfg(any(feature = "redis", test))]
+    #[cfg(any(feature = "redis", feature = "throttle", test))]
     pub(crate) fn of_tokens(self, tokens: u64) -> u64 {
         let scaled = u128::from(tokens) * u128::from(self.parts) / u128::from(self.of);
         u64::try_from(scaled).unwrap_or(tokens).max(1)

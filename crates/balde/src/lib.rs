@@ -16,6 +16,7 @@
 //! | [`OpId`] | what makes a charge or credit happen once |
 //! | `RedisStore` (feature `redis`) | buckets that processes share |
 //! | `Leases`, `LeaseStats` (feature `redis`) | tokens of busy keys taken ahead |
+//! | `throttle` (feature `throttle`) | waiting for tokens instead of being refused |
 //! | [`telemetry`] | metrics, lines in a log, spans |
 //! | [`OnFailure`], [`StoreFailure`] | what happens when that is away, and why |
 
@@ -44,6 +45,8 @@ mod remote;
 #[doc(hidden)]
 pub mod store;
 pub mod telemetry;
+#[cfg(feature = "throttle")]
+pub mod throttle;
 
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use blocking::Blocking;

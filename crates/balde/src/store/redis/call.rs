@@ -235,7 +235,7 @@ impl RedisStore {
     }
 
     /// The next connection whose turn it is; one that is there before one that has to be made.
-    async fn connection(&self) -> Result<(Arc<Link>, u64, Connection), StoreFailure> {
+    pub(super) async fn connection(&self) -> Result<(Arc<Link>, u64, Connection), StoreFailure> {
         let links = &self.0.links;
         let turn = self.next_turn();
         for i in 0..links.len() {

@@ -12,6 +12,7 @@
 //! | `together` | several of them in one call |
 //! | `undo` | giving back what was taken for nobody |
 //! | `script`, `decide.lua` | the script and its protocol |
+//! | `register`, `register.lua` | small values that processes share |
 //! | `stats` | counters |
 
 mod breaker;
@@ -20,6 +21,8 @@ mod config;
 mod fault;
 mod key;
 mod link;
+#[cfg(feature = "throttle")]
+mod register;
 pub mod script;
 mod shared;
 mod stats;
@@ -42,6 +45,8 @@ use crate::error::BuildError;
 use crate::log;
 
 pub use config::{REDIS_TIMEOUT_MAX, RedisBuilder};
+#[cfg(feature = "throttle")]
+pub(crate) use register::Registers;
 pub(crate) use shared::{Policy, Shared};
 pub use stats::RedisStats;
 pub(crate) use together::{Together, give_back, run_together};

@@ -1,0 +1,268 @@
+//! Tokens lent ahead, so that most requests to a throttler that nobody waits for cost one
+//! compare-and-swap and no look at the clock.
+//!
+//! Whoever goes through the lock while nobody waits may leave a few tokens at the partition's door: a
+//! sixteenth of the burst at most, and only what both buckets have. They stay in the buckets, where
+//! nobody else may have them. Requests take them from the door without the lock; when somebody next
+//! goes through it, what was taken is debited, as of then.
+//!
+//! So a token is debited when it is given or later, never earlier, and the buckets hold no more than
+//! they would if each had been debited at its moment: nothing is granted beyond the limit. What it
+//! costs is at most a sixteenth of a burst that a bucket shows too little, when it was full in
+//! between. With a clock that is moved by hand nothing is lent, and everything is to the token.
+//!
+//! As soon as somebody has to wait, all that was lent is called back; so nobody is overtaken.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::core::{Core, Source};
+use super::health::Circuit;
+use crate::store::memory::fingerprint::{Fingerprint, Fingerprints};
+
+/// The part of a burst that is lent.
+const LENT_ONE_IN: u64 = 16;
+
+/// How many partitions may have something at their doors at once: calling all of it back is work
+/// for whoever is first to wait.
+const LENT_PARTITIONS_MAX: usize = 64;
+
+/// A door is a word: a number that tells who owned it when (24 bits), requests served (20), tokens
+/// left (20).
+const TOKENS_BITS: u32 = 20;
+const TOKENS_MAX: u64 = (1 << TOKENS_BITS) - 1;
+const REQUEST: u64 = 1 << TOKENS_BITS;
+const OWNER_SHIFT: u32 = 2 * TOKENS_BITS;
+const OWNER_MASK: u64 = (1 << (64 - OWNER_SHIFT)) - 1;
+
+/// Slots in which a name is looked for. One that finds none free is served through the lock.
+const WINDOW: usize = 8;
+
+/// A partition and who owned its door when: what a handle keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) index: u32,
+    number: u32,
+}
+
+/// What callers reach without the lock.
+pub(super) struct Ahead {
+    secrets: Fingerprints,
+    names: Box<[Name]>,
+    doors: Box<[AtomicU64]>,
+}
+
+#[derive(Default)]
+struct Name {
+    hi: AtomicU64,
+    lo: AtomicU64,
+    owner: AtomicU64,
+}
+
+impl Ahead {
+    pub(super) fn new(partitions_max: usize) -> Arc<Self> {
+        let names = (partitions_max * 2).next_power_of_two().max(WINDOW);
+        Arc::new(Self {
+            secrets: Fingerprints::new(),
+            names: (0..names).map(|_| Name::default()).collect(),
+            doors: (0..partitions_max).map(|_| AtomicU64::new(0)).collect(),
+        })
+    }
+
+    /// Takes `n` tokens from the door of the partition of this name, if they are there.
+    #[inline]
+    pub(super) fn take_by_name(&self, name: &str, n: u64) -> bool {
+        let fingerprint = self.secrets.of(name.as_bytes());
+        let Some(owner) = self.look_up(fingerprint) else {
+            return false;
+        };
+        self.take(owner, n)
+    }
+
+    /// Takes `n` tokens from the owner's door, if they are there.
+    #[inline]
+    pub(super) fn take(&self, owner: Owner, n: u64) -> bool {
+        let Some(door) = self.doors.get(owner.index as usize) else {
+            return false;
+        };
+        let mut word = door.load(Ordering::Relaxed);
+        loop {
+            let is_owner = word >> OWNER_SHIFT == u64::from(owner.number);
+            if !is_owner || n == 0 || word & TOKENS_MAX < n {
+                return false;
+            }
+            let taken = word - n + REQUEST;
+            match door.compare_exchange_weak(word, taken, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// The slot is read between two looks at its mark; a slot changes only while its mark is zero.
+    #[inline]
+    fn look_up(&self, fingerprint: Fingerprint) -> Option<Owner> {
+        for name in self.window(fingerprint) {
+            if name.hi.load(Ordering::Acquire) != fingerprint.hi
+                || name.lo.load(Ordering::Acquire) != fingerprint.lo
+            {
+                continue;
+            }
+            let owner = name.owner.load(Ordering::Acquire);
+            if name.hi.load(Ordering::Acquire) == fingerprint.hi {
+                return Some(Owner {
+                    index: low(owner),
+                    number: low(owner >> 32),
+                });
+            }
+        }
+        None
+    }
+
+    fn window(&self, fingerprint: Fingerprint) -> impl Iterator<Item = &Name> {
+        let mask = self.names.len() - 1;
+        let start = usize::try_from(fingerprint.place() & mask as u64).unwrap_or(0);
+        (0..WINDOW).map(move |at| &self.names[(start + at) & mask])
+    }
+}
+
+/// What the one who holds the lock knows about the doors.
+pub(super) struct Counters {
+    ahead: Arc<Ahead>,
+    is_on: bool,
+    /// Who owns each door now, and what lies there.
+    numbers: Vec<u32>,
+    at_door: Vec<u64>,
+    lent_to: Vec<u32>,
+    lent: u64,
+}
+
+impl Counters {
+    pub(super) fn new(ahead: &Arc<Ahead>, is_on: bool) -> Self {
+        Self {
+            ahead: Arc::clone(ahead),
+            is_on,
+            numbers: Vec::new(),
+            at_door: Vec::new(),
+            lent_to: Vec::new(),
+            lent: 0,
+        }
+    }
+
+    /// Tokens at all doors.
+    pub(super) const fn lent(&self) -> u64 {
+        self.lent
+    }
+
+    pub(super) fn owner(&self, index: u32) -> Owner {
+        Owner {
+            index,
+            number: self.numbers[index as usize],
+        }
+    }
+
+    /// A partition has this name from now on.
+    pub(super) fn named(&mut self, index: u32, name: &str) {
+        let at = index as usize;
+        if at >= self.numbers.len() {
+            self.numbers.resize(at + 1, 0);
+            self.at_door.resize(at + 1, 0);
+        }
+        self.numbers[at] = self.numbers[at].wrapping_add(1) & low(OWNER_MASK);
+        let number = u64::from(self.numbers[at]);
+        self.ahead.doors[at].store(number << OWNER_SHIFT, Ordering::Release);
+        let fingerprint = self.ahead.secrets.of(name.as_bytes());
+        let free = |slot: &&Name| slot.hi.load(Ordering::Relaxed) == 0;
+        if let Some(slot) = self.ahead.window(fingerprint).find(free) {
+            slot.lo.store(fingerprint.lo, Ordering::Release);
+            slot.owner
+                .store(number << 32 | u64::from(index), Ordering::Release);
+            slot.hi.store(fingerprint.hi, Ordering::Release);
+        }
+    }
+
+    /// The partition is forgotten. Nothing lies at its door any more.
+    pub(super) fn unnamed(&mut self, index: u32, name: &str) {
+        let at = index as usize;
+        // An owner that nobody has: whoever still knows the old one finds nothing.
+        self.numbers[at] = self.numbers[at].wrapping_add(1) & low(OWNER_MASK);
+        let number = u64::from(self.numbers[at]);
+        self.ahead.doors[at].store(number << OWNER_SHIFT, Ordering::Release);
+        let fingerprint = self.ahead.secrets.of(name.as_bytes());
+        for slot in self.ahead.window(fingerprint) {
+            let is_it = slot.hi.load(Ordering::Relaxed) == fingerprint.hi
+                && slot.lo.load(Ordering::Relaxed) == fingerprint.lo;
+            if is_it {
+                slot.hi.store(0, Ordering::Release);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Leaves a few tokens at a partition's door, if nobody waits and all is well.
+    #[inline]
+    pub(super) fn lend(&mut self, index: u32, now_us: u64) {
+        if !self.ahead.is_on
+            || self.source != Source::Here
+            || self.waiters.len() > 0
+            || self.ahead.lent_to.len() >= LENT_PARTITIONS_MAX
+        {
+            return;
+        }
+        let part = self.part(index);
+        if part.health.circuit() != Circuit::Closed || !part.brake.is_off() {
+            return;
+        }
+        let most = part.bucket.burst().min(self.global.burst()) / LENT_ONE_IN;
+        let free = self.global.level(now_us).saturating_sub(self.ahead.lent);
+        let tokens = most
+            .min(part.bucket.level(now_us))
+            .min(free)
+            .min(TOKENS_MAX);
+        if tokens == 0 {
+            return;
+        }
+        let number = u64::from(self.ahead.numbers[index as usize]);
+        self.ahead.ahead.doors[index as usize]
+            .store(number << OWNER_SHIFT | tokens, Ordering::Release);
+        self.ahead.at_door[index as usize] = tokens;
+        self.ahead.lent += tokens;
+        self.ahead.lent_to.push(index);
+    }
+
+    /// Takes back what lies at a partition's door and debits what was taken from there.
+    #[inline]
+    pub(super) fn recall(&mut self, index: u32, now_us: u64) {
+        if self.ahead.lent == 0 || self.ahead.at_door[index as usize] == 0 {
+            return;
+        }
+        let at = index as usize;
+        let lent = std::mem::take(&mut self.ahead.at_door[at]);
+        let number = u64::from(self.ahead.numbers[at]);
+        let word = self.ahead.ahead.doors[at].swap(number << OWNER_SHIFT, Ordering::AcqRel);
+        self.ahead.lent -= lent;
+        self.ahead.lent_to.retain(|one| *one != index);
+        let taken = lent - (word & TOKENS_MAX);
+        let requests = (word >> TOKENS_BITS) & TOKENS_MAX;
+        if taken == 0 {
+            return;
+        }
+        self.global.charge(taken, now_us);
+        let part = self.part_mut(index);
+        part.bucket.charge(taken, now_us);
+        part.tally.granted += taken;
+        part.tally.passed_at_once(requests);
+    }
+
+    pub(super) fn recall_all(&mut self, now_us: u64) {
+        while let Some(index) = self.ahead.lent_to.last().copied() {
+            self.recall(index, now_us);
+        }
+    }
+}
+
+/// The lower half.
+fn low(word: u64) -> u32 {
+    u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0)
+}
