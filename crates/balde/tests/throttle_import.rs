@@ -42,11 +42,12 @@ async fn five_million_records_arrive_once_each_at_the_pace_that_the_store_allows
     let line = watched.await.unwrap();
     assert!(line.contains("degraded: p03"), "{line}");
     assert!(line.contains("left"), "{line}");
-    // 250 s at the global rate. A partition that was down for a minute has 125,000 records of its
-    // own to write at no more than 1,000 a second, and that ends before the others do.
+    // 250 s at the global rate, if nothing went wrong. The partition that was down in the second
+    // minute is the last: when the others are done it has some 35,000 records left to write, at its
+    // own 1,000 a second.
     let took = summary.took;
-    assert!(took >= Duration::from_secs(249), "{took:?}");
-    assert!(took <= Duration::from_secs(275), "{took:?}");
+    assert!(took >= Duration::from_secs(250), "{took:?}");
+    assert!(took <= Duration::from_secs(295), "{took:?}");
     assert!(summary.failures > 0 && summary.refusals > 0, "{summary:?}");
     assert_eq!(summary.pushbacks, 0, "never faster than the store allows");
 }

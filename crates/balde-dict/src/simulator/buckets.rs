@@ -248,6 +248,24 @@ impl Buckets {
         *runtime = Arc::new(new);
     }
 
+    /// Writes a participant's buckets once under the limits of its category: Redis converts a bucket
+    /// when it is next written, and until then goes on filling it at the rate of the old one.
+    pub(crate) async fn touch(&self, participant: &str) -> Result<(), BucketError> {
+        for (policy, of_policy) in self.policies.iter().enumerate() {
+            let bucket = Bucket {
+                policy,
+                participant: participant.to_owned(),
+                payer: None,
+            };
+            if of_policy.by == By::Category
+                && let (Some(limiter), Some(key)) = (self.limiter_of(&bucket), self.key_of(&bucket))
+            {
+                limiter.charge(key, 0).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// What participants are below full goes along to the limiters of their new categories.
     fn move_participants(&self, old: &Runtime, new: &Runtime) {
         let named: BTreeSet<_> = old.categories.keys().chain(new.categories.keys()).collect();

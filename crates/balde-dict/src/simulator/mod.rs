@@ -114,12 +114,18 @@ impl Simulator {
         if self.0.buckets.runtime().categories.len() >= CATEGORIES_MAX {
             return Err(AssignError::TooMany);
         }
-        self.change(|runtime| {
+        let changed = self.change(|runtime| {
             let category = category.as_str().to_owned();
             runtime.categories.insert(participant.to_owned(), category);
-        })
-        .await
-        .map_err(|problem| AssignError::Store(problem.to_string()))
+        });
+        changed
+            .await
+            .map_err(|problem| AssignError::Store(problem.to_string()))?;
+        if self.0.shared.is_some() {
+            let touched = self.0.buckets.touch(participant).await;
+            touched.map_err(|error| AssignError::Store(error.to_string()))?;
+        }
+        Ok(())
     }
 
     fn now(&self) -> Moment {

@@ -94,6 +94,7 @@ impl Model {
 
 #[test]
 fn one_line_is_served_at_the_very_microsecond_and_in_the_order_of_a_slow_model() {
+    let mut in_all = 0;
     for seed in 0..60 {
         let mut random = Rng::with_seed(seed);
         let rate = [37, 100, 1_000, 7_919][random.usize(..4)];
@@ -143,8 +144,9 @@ fn one_line_is_served_at_the_very_microsecond_and_in_the_order_of_a_slow_model()
             collect(&mut core, &mut places, &mut served);
             assert_eq!(served, model.served, "seed {seed} at {now_us} µs");
         }
-        assert!(served.len() > 10, "seed {seed}: {}", served.len());
+        in_all += served.len();
     }
+    assert!(in_all > 600, "{in_all} served");
 }
 
 /// Those who have been served, as they would find out: first come first.

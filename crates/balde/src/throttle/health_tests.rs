@@ -25,7 +25,7 @@ fn errors_leave_nine_tenths_rounded_down_until_the_floor_opens_the_circuit() {
         }
     };
     assert_eq!(rates[..5], [1_800, 1_620, 1_458, 1_312, 1_180]);
-    assert_eq!(opened.rate, Some((219, 200)), "{rates:?}");
+    assert_eq!(opened.rate, Some((216, 200)), "{rates:?}");
     assert_eq!(opened.circuit, Some(Circuit::Open));
     let (admission, _) = health.admit(&how, 4_999_999);
     assert_eq!(

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use balde::throttle::{Oversize, Refused, Throttler};
+use balde::throttle::{Oversize, PartitionStats, Refused, Throttler};
 use balde::{Clock, ManualClock};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -66,10 +66,7 @@ async fn a_crowd_takes_a_bounded_number_of_bytes_each_and_leaves_nothing_behind(
         .build()
         .unwrap();
     let store = throttler.partition("store").unwrap();
-    let mut waiting: Vec<Pin<Box<dyn Future<Output = Result<(), Refused>>>>> = Vec::new();
-    for _ in 0..CROWD {
-        waiting.push(Box::pin(store.acquire(1)));
-    }
+    let mut waiting: Vec<_> = (0..CROWD).map(|_| Box::pin(store.acquire(1))).collect();
     let before = resident_kb();
     for one in &mut waiting {
         assert!(poll(one).is_pending());
@@ -335,7 +332,7 @@ async fn story(seed: u64) {
         granted <= 400 * elapsed_ms / 1_000 + 40,
         "{granted} in {elapsed_ms} ms"
     );
-    let counted: u64 = throttler.stats().iter().map(|part| part.granted()).sum();
+    let counted: u64 = throttler.stats().iter().map(PartitionStats::granted).sum();
     assert_eq!(counted, granted, "what was given and not used went back");
 }
 
@@ -372,7 +369,7 @@ async fn many_threads_that_ask_leave_and_come_back_are_all_served() {
     };
     let in_time = tokio::time::timeout(Duration::from_secs(60), all).await;
     assert!(in_time.is_ok(), "somebody was forgotten");
-    let counted: u64 = throttler.stats().iter().map(|part| part.granted()).sum();
+    let counted: u64 = throttler.stats().iter().map(PartitionStats::granted).sum();
     assert_eq!(counted, granted.load(Ordering::Relaxed));
 }
 

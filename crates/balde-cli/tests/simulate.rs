@@ -1,0 +1,148 @@
+//! `balde simulate` as its users start it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+/// The simulator as a process, ended when dropped.
+struct Simulator {
+    child: Child,
+    address: String,
+    lines: Vec<String>,
+}
+
+impl Simulator {
+    fn start(args: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_balde"))
+            .args(["simulate", "--listen", "127.0.0.1:0"])
+            .args(args)
+            .env_remove("RL_STORAGE_MODE")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("balde starts");
+        let mut output = BufReader::new(child.stdout.take().expect("its output"));
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            output.read_line(&mut line).expect("a line");
+            assert!(!line.is_empty(), "it ended: {lines:?}");
+            let address = line.strip_prefix("inspection http://").map(str::to_owned);
+            lines.push(line);
+            if let Some(address) = address {
+                let address = address.trim_end().trim_end_matches("/sim/").to_owned();
+                // What it logs from now on is read, so that it never waits for us.
+                std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+                return Self {
+                    child,
+                    address,
+                    lines,
+                };
+            }
+        }
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).expect("a connection");
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: dict\r\nPI-RequestingParticipant: 12345678\r\n\
+             PI-PayerId: 11122233300\r\nPI-EndToEndId: E1234567820260101000000000000001\r\n\
+             Connection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).expect("it is sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    }
+}
+
+impl Drop for Simulator {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn it_prints_where_it_is_and_answers_there() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let seed = dir.path().join("entries.jsonl");
+    std::fs::write(
+        &seed,
+        "{\"key\": \"ana@example.com\", \"participant\": \"87654321\"}\n",
+    )
+    .unwrap();
+    let simulator = Simulator::start(&[
+        "--seed",
+        seed.to_str().unwrap(),
+        "--entries",
+        "3",
+        "--participant",
+        "12345678=H",
+        "--virtual-clock",
+    ]);
+    assert!(
+        simulator.lines[0].starts_with("1 entries from"),
+        "{:?}",
+        simulator.lines
+    );
+    for key in ["ana@example.com", "pessoa0000003@exemplo.com.br"] {
+        let found = simulator.get(&format!("/api/v2/entries/{key}"));
+        assert!(found.starts_with("HTTP/1.1 200"), "{found}");
+    }
+    let policies = simulator.get("/api/v2/policies/ENTRIES_READ_PARTICIPANT_ANTISCAN");
+    assert!(policies.contains("<Category>H</Category>"), "{policies}");
+    assert!(
+        policies.contains("<AvailableTokens>48</AvailableTokens>"),
+        "{policies}"
+    );
+    let inspection = simulator.get("/sim/");
+    assert!(
+        inspection.contains("\"clock\": \"virtual\""),
+        "{inspection}"
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn it_ends_well_when_it_is_told_to() {
+    let mut simulator = Simulator::start(&[]);
+    assert!(
+        simulator
+            .get("/api/v2/policies/")
+            .starts_with("HTTP/1.1 200")
+    );
+    let id = simulator.child.id().to_string();
+    let told = Command::new("kill")
+        .args(["-TERM", &id])
+        .status()
+        .expect("kill");
+    assert!(told.success());
+    assert!(simulator.child.wait().expect("its end").success());
+}
+
+#[test]
+fn what_makes_no_sense_is_told() {
+    for (args, expected) in [
+        (&["--profile", "dict-9"][..], "there is no profile"),
+        (&["--category", "Z"], "no category Z"),
+        (&["--category", "AB"], "one letter"),
+        (&["--participant", "1=A"], "ISPB"),
+        (&["--seed", "/nowhere"], "/nowhere"),
+        (&["--tls-cert", "x"], "--tls-key"),
+        (
+            &["--virtual-clock", "--redis", "127.0.0.1:1"],
+            "virtual clock is not possible",
+        ),
+        (&["--set", "refill=sometimes"], "refill"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_balde"))
+            .args(["simulate", "--listen", "127.0.0.1:0"])
+            .args(args)
+            .output()
+            .expect("balde starts");
+        assert!(!output.status.success(), "{args:?}");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains(expected), "{args:?}: {told}");
+    }
+}
