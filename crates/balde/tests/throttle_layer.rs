@@ -94,6 +94,8 @@ async fn hypers_client_obeys_what_the_server_says() {
 async fn reqwest_obeys_it_too_through_a_service() {
     let addr = server().await;
     let throttler = Throttler::new(100_000, 10_000).unwrap();
+    // The program chooses who does its cryptography; another test may have chosen already.
+    let _chosen = rustls::crypto::ring::default_provider().install_default();
     let reqwest = reqwest::Client::builder().no_proxy().build().unwrap();
     let send = service_fn(move |request: Request<reqwest::Body>| {
         let reqwest = reqwest.clone();
@@ -155,10 +157,6 @@ async fn rates_waiters_and_waits_are_exposed_with_bounded_labels() {
     throttles.add(&throttler);
     throttler.acquire("orders", 50).await.unwrap();
     throttler.report("orders", Outcome::Error);
-    let waits = throttler.acquire("orders", 90);
-    let looks = async { metrics.encode() };
-    let (text, _) = tokio::join!(looks, tokio::time::timeout(SHORT / 50, waits));
-    drop(text);
     let mut waiting = Box::pin(throttler.acquire("orders", 90));
     let soon = tokio::time::timeout(Duration::from_millis(1), &mut waiting).await;
     assert!(soon.is_err());

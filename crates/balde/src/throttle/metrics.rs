@@ -184,7 +184,12 @@ fn labels(row: &Row) -> [(&'static str, &str); 2] {
 fn rows_of(shared: &Arc<Shared>) -> Vec<Row> {
     let stats = shared.step(|core, now_us| {
         core.recall_all(now_us);
-        core.stats()
+        // One that is closed may live on in its last waiters.
+        if core.is_closed {
+            Vec::new()
+        } else {
+            core.stats()
+        }
     });
     let throttler = &shared.settings.name;
     let mut rows: Vec<Row> = stats

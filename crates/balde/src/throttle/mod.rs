@@ -73,3 +73,8 @@ pub use settings::{
 };
 pub use signal::{Outcome, Report};
 pub use throttler::{Partition, Throttler};
+
+/// The examples on the page about throttling are run, too.
+#[cfg(all(doctest, feature = "tower"))]
+#[doc = include_str!("../../../../docs/throttle.md")]
+struct Page;

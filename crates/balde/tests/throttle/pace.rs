@@ -1,5 +1,6 @@
 //! Rate and burst are one value: after every change, whoever looks finds a tenth.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -100,10 +101,10 @@ fn whoever_looks_while_others_report_finds_a_tenth() {
     let is_over = Arc::new(AtomicBool::new(false));
     let walkers: Vec<_> = (0..3)
         .map(|seed| {
-            let store = throttler.partition("store").unwrap();
+            let (store, is_over) = (throttler.partition("store").unwrap(), Arc::clone(&is_over));
             std::thread::spawn(move || {
                 let mut random = fastrand::Rng::with_seed(seed);
-                for _ in 0..30_000 {
+                while !is_over.load(Ordering::Relaxed) {
                     match random.u8(..8) {
                         0 => store.report(Outcome::Error),
                         1 => drop(store.try_acquire(random.u64(1..50))),
@@ -113,22 +114,17 @@ fn whoever_looks_while_others_report_finds_a_tenth() {
             })
         })
         .collect();
-    let looker = {
-        let (store, is_over) = (throttler.partition("store").unwrap(), Arc::clone(&is_over));
-        std::thread::spawn(move || {
-            let mut seen = std::collections::HashSet::new();
-            while !is_over.load(Ordering::Relaxed) {
-                let pace = store.stats().pace();
-                assert!(is_a_tenth(pace), "{pace}");
-                seen.insert(pace.rate().tokens());
-            }
-            seen.len()
-        })
-    };
+    let store = throttler.partition("store").unwrap();
+    let mut seen = HashSet::new();
+    for _ in 0..20_000 {
+        let pace = store.stats().pace();
+        assert!(is_a_tenth(pace), "{pace}");
+        seen.insert(pace.rate().tokens());
+    }
+    is_over.store(true, Ordering::Relaxed);
     for walker in walkers {
         walker.join().unwrap();
     }
-    is_over.store(true, Ordering::Relaxed);
-    assert!(looker.join().unwrap() >= 1);
-    assert!(is_a_tenth(throttler.stats()[0].pace()));
+    println!("{} different rates seen", seen.len());
+    assert!(is_a_tenth(store.pace()));
 }

@@ -310,10 +310,7 @@ fn unique(name: &str, taken: &[Ready]) -> Vec<u8> {
     // One of so many is free.
     let mut numbers = 2..taken.len() as u64 + 3;
     let numbered = numbers.find_map(|number| {
-        let mut text = stem.to_vec();
-        text.push(b'-');
-        push_integer(&mut text, number);
-        text.push(b'"');
+        let text = [stem, format!("-{number}\"").as_bytes()].concat();
         (!is_taken(&text)).then_some(text)
     });
     numbered.unwrap_or(text)
