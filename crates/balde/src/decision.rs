@@ -163,6 +163,14 @@ impl Decision {
         matches!(self.by, By::Bucket | By::Local(_) | By::Memory { .. })
     }
 
+    /// Why the key cannot be used, where that is so.
+    pub(crate) const fn bad_key(&self) -> Option<BadKey> {
+        match self.by {
+            By::BadKey(bad) => Some(bad),
+            _ => None,
+        }
+    }
+
     /// Whether a bucket was asked and refused.
     pub(crate) const fn is_refused_by_bucket(&self) -> bool {
         matches!(self.by, By::Bucket) && !self.inner.is_allowed()

@@ -11,6 +11,7 @@ use super::{Place, RateLimiter};
 use crate::clock::Stopwatch;
 use crate::decision::Decision;
 use crate::error::{BadKey, Error};
+use crate::log;
 use crate::once::{Once, OpId};
 #[cfg(feature = "redis")]
 use crate::remote;
@@ -110,7 +111,7 @@ impl RateLimiter {
             && let Some(decision) = table.try_run(key, command, || self.now_us())
         {
             let decision = Decision::of(decision);
-            if !decision.is_allowed() {
+            if !decision.is_allowed() && log::is_heard() {
                 self.tell_refusal(key, &decision);
             }
             return decision;
@@ -125,7 +126,7 @@ impl RateLimiter {
             Ok(key) => Decision::of(table.run_locked(key, command, self.now_us())),
             Err(bad) => Decision::of_bad_key(&self.limit(), bad, self.now_us()),
         };
-        if !decision.is_allowed() {
+        if !decision.is_allowed() && log::is_heard() {
             self.tell_refusal(key, &decision);
         }
         decision
@@ -147,12 +148,13 @@ impl RateLimiter {
         decision
     }
 
-    /// Writes a line about a refusal that was decided here, from its clock's reading to now.
+    /// Writes a line about a refusal that was decided here, at the time that the check read: under a
+    /// flood of refusals nearly all of them are held back, and then another reading is one too many.
     #[inline(never)]
     fn tell_refusal(&self, key: &[u8], decision: &Decision) {
         let decided_us = decision.core().now_us();
         let took = || Duration::from_micros(self.now_us().saturating_sub(decided_us));
-        self.0.watch.tell(self, key, decision, took);
+        self.0.watch.tell(self, key, decision, took, || decided_us);
     }
 
     /// What a lease, a remembered refusal or a bad key decides without asking the store.
@@ -200,9 +202,8 @@ impl RateLimiter {
     fn tell(&self, key: &[u8], decision: &Decision, stopwatch: Stopwatch) {
         self.0.watch.count(decision, Some(stopwatch));
         if !decision.is_allowed() || decision.is_fallback() {
-            self.0
-                .watch
-                .tell(self, key, decision, || stopwatch.elapsed());
+            let (took, now_us) = (|| stopwatch.elapsed(), || self.now_us());
+            self.0.watch.tell(self, key, decision, took, now_us);
         }
     }
 

@@ -46,7 +46,8 @@ impl JointWatch {
             }
             if !decision.is_allowed() || decision.is_fallback() {
                 let took = || took.unwrap_or(Duration::ZERO);
-                let tell = || watch.tell(ask.limiter, ask.key, decision, took);
+                let now_us = || ask.limiter.now_us();
+                let tell = || watch.tell(ask.limiter, ask.key, decision, took, now_us);
                 self.span.whole.in_scope(tell);
             }
         }

@@ -14,7 +14,7 @@ use balde_core::Command;
 use super::Mode;
 use super::metrics::histogram::Histogram;
 use crate::clock::Stopwatch;
-use crate::decision::{Decision, Reason};
+use crate::decision::Decision;
 
 /// In memory, of so many checks of a thread one is timed.
 pub(crate) const SAMPLED_ONE_IN: u32 = 64;
@@ -68,7 +68,7 @@ impl Meter {
             (true, false) => Count::FallbackDeny,
         };
         self.counts.add_one(count);
-        if !decision.is_allowed() && matches!(decision.reason(), Reason::BadKey(_)) {
+        if decision.bad_key().is_some() {
             self.counts.add_one(Count::BadKey);
         }
     }

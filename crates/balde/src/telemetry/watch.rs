@@ -8,7 +8,7 @@ use super::Mode;
 use super::key_hash::{KeyHash, KeyHasher};
 use super::meter::Meter;
 use crate::clock::Stopwatch;
-use crate::decision::{Decision, Reason};
+use crate::decision::Decision;
 use crate::error::BadKey;
 #[cfg(feature = "redis")]
 use crate::failure::{OnFailure, StoreFailure};
@@ -104,14 +104,14 @@ impl Watch {
         }
     }
 
-    /// Writes a line about a decision that somebody may ask about, unless one was written a moment
-    /// ago.
+    /// Writes a line about a refusal or a fallback, unless one was written a moment ago.
     pub(crate) fn tell(
         &self,
         limiter: &RateLimiter,
         key: &[u8],
         decision: &Decision,
         took: impl FnOnce() -> Duration,
+        now_us: impl FnOnce() -> u64,
     ) {
         let about = |held_back| About {
             policy: limiter.name(),
@@ -124,28 +124,24 @@ impl Watch {
         #[cfg(feature = "redis")]
         if let Some(failure) = decision.failure() {
             if log::warns()
-                && let Some(held_back) = self.fallbacks[failure.index()].passes(limiter.now_us())
+                && let Some(held_back) = self.fallbacks[failure.index()].passes(now_us())
             {
                 log::fallback(&about(held_back), self.on_failure, failure);
             }
             return;
         }
-        match decision.reason() {
-            Reason::BadKey(bad) => {
-                if log::warns()
-                    && let Some(held_back) = self.bad_keys.passes(limiter.now_us())
-                {
-                    log::bad_key(&about(held_back), bad);
-                }
+        if let Some(bad) = decision.bad_key() {
+            if log::warns()
+                && let Some(held_back) = self.bad_keys.passes(now_us())
+            {
+                log::bad_key(&about(held_back), bad);
             }
-            Reason::OverLimit | Reason::OverCapacity => {
-                if log::informs()
-                    && let Some(held_back) = self.refusals.passes(limiter.now_us())
-                {
-                    log::denied(&about(held_back));
-                }
-            }
-            Reason::Granted | Reason::StoreUnavailable(_) => {}
+            return;
+        }
+        if log::informs()
+            && let Some(held_back) = self.refusals.passes(now_us())
+        {
+            log::denied(&about(held_back));
         }
     }
 }

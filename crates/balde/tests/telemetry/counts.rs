@@ -16,7 +16,7 @@ fn limiter(name: &str, limit: &str, metrics: &Metrics) -> RateLimiter {
 fn decisions(metrics: &Metrics, policy: &str) -> [u64; 3] {
     let text = metrics.encode();
     ["allow", "deny", "fallback"].map(|decision| {
-        let labels = format!("policy=\"{policy}\",decision=\"{decision}\"");
+        let labels = format!("decision=\"{decision}\",policy=\"{policy}\"");
         value(&text, &format!("rate_limiter_decisions_total{{{labels}}}")).unwrap()
     })
 }
@@ -27,12 +27,12 @@ fn every_metric_is_there_from_the_first_scrape_on_and_zero() {
     let limiter = limiter("idle", "1/s", &metrics);
     let text = metrics.encode();
     for series in [
-        r#"rate_limiter_decisions_total{policy="idle",decision="allow"}"#,
-        r#"rate_limiter_decisions_total{policy="idle",decision="deny"}"#,
-        r#"rate_limiter_decisions_total{policy="idle",decision="fallback"}"#,
-        r#"rate_limiter_fallback_total{policy="idle",decision="allow"}"#,
-        r#"rate_limiter_fallback_total{policy="idle",decision="deny"}"#,
-        r#"rate_limiter_operations_total{policy="idle",operation="charge"}"#,
+        r#"rate_limiter_decisions_total{decision="allow",policy="idle"}"#,
+        r#"rate_limiter_decisions_total{decision="deny",policy="idle"}"#,
+        r#"rate_limiter_decisions_total{decision="fallback",policy="idle"}"#,
+        r#"rate_limiter_fallback_total{decision="allow",policy="idle"}"#,
+        r#"rate_limiter_fallback_total{decision="deny",policy="idle"}"#,
+        r#"rate_limiter_operations_total{operation="charge",policy="idle"}"#,
         r#"rate_limiter_bad_keys_total{policy="idle"}"#,
         r#"rate_limiter_lock_contention_total{policy="idle"}"#,
         r#"rate_limiter_keys{policy="idle"}"#,
@@ -73,7 +73,7 @@ async fn each_way_of_asking_counts_once() {
     limiter.blocking().set_level("a", 3).unwrap();
     let text = metrics.encode();
     for operation in ["peek", "charge", "credit", "set_level"] {
-        let labels = format!("policy=\"asked\",operation=\"{operation}\"");
+        let labels = format!("operation=\"{operation}\",policy=\"asked\"");
         let series = format!("rate_limiter_operations_total{{{labels}}}");
         assert_eq!(value(&text, &series), Some(1), "{series}");
     }
@@ -193,11 +193,11 @@ async fn an_outage_shows_in_errors_fallbacks_and_the_breaker() {
     }
     let text = metrics.encode();
     assert_eq!(decisions(&metrics, "shut"), [2, 0, 10]);
-    let refused = r#"rate_limiter_fallback_total{policy="shut",decision="deny"}"#;
+    let refused = r#"rate_limiter_fallback_total{decision="deny",policy="shut"}"#;
     assert_eq!(value(&text, refused), Some(10));
     let passed = value(
         &text,
-        r#"rate_limiter_fallback_total{policy="open",decision="allow"}"#,
+        r#"rate_limiter_fallback_total{decision="allow",policy="open"}"#,
     );
     assert_eq!(passed, Some(decisions(&metrics, "open")[2]));
     assert!(passed.unwrap() >= 10);

@@ -217,7 +217,7 @@ fn encode_counts(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> fmt::Resu
         for row in rows {
             for (value, counts) in values {
                 let number = counts.iter().map(|count| row.counts.read(*count)).sum();
-                let labels = [("policy", row.name.as_str()), (label, value)];
+                let labels = [(label, *value), ("policy", row.name.as_str())];
                 write(metric.encode_family(&labels)?, counter, number)?;
             }
         }

@@ -44,8 +44,8 @@ pub const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8
 ///     limiter.blocking().check("alice");
 /// }
 /// let text = metrics.encode();
-/// assert!(text.contains(r#"rate_limiter_decisions_total{policy="per-user",decision="allow"} 2"#));
-/// assert!(text.contains(r#"rate_limiter_decisions_total{policy="per-user",decision="deny"} 1"#));
+/// assert!(text.contains(r#"rate_limiter_decisions_total{decision="allow",policy="per-user"} 2"#));
+/// assert!(text.contains(r#"rate_limiter_decisions_total{decision="deny",policy="per-user"} 1"#));
 /// # Ok::<(), balde::BuildError>(())
 /// ```
 #[derive(Clone)]
