@@ -37,7 +37,8 @@ cargo clippy --workspace --all-targets --all-features -- -D warnings
 say "tests"
 cargo test --workspace --all-features
 
-say "the SDK without features"
+say "the core and the SDK without features"
+cargo clippy -p balde-core --lib -- -D warnings
 cargo test -p balde --lib --tests
 
 say "examples"

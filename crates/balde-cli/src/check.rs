@@ -17,11 +17,11 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     for file in &args.files {
         match profile::check(file) {
             Ok(profile) => {
-                let policies = profile.policies().len();
-                println!(
-                    "{file}: profile {}, {policies} policies, sound",
-                    profile.name()
-                );
+                let policies = match profile.policies().len() {
+                    1 => "1 policy".to_owned(),
+                    count => format!("{count} policies"),
+                };
+                println!("{file}: profile {}, {policies}, sound", profile.name());
             }
             Err(problems) => {
                 is_sound = false;

@@ -121,15 +121,19 @@ fn as_table(profile: &Profile, category: Option<&str>) -> String {
     }
     let count = profile.policies().len();
     let noun = if count == 1 { "policy" } else { "policies" };
-    let settings = profile.settings().iter();
-    let settings = settings.map(|setting| format!("{}={}", setting.name(), shown(setting.value())));
-    let settings = match settings.collect::<Vec<_>>().join(" ") {
-        none if none.is_empty() => none,
-        some => format!("settings: {some}\n"),
-    };
     let (name, title) = (profile.name(), profile.title());
-    let head = format!("{name}: {title} ({count} {noun})\n{settings}\n");
-    head + &aligned(titles, is_number, &rows)
+    let head = format!("{name}: {title} ({count} {noun})\n\n");
+    head + &aligned(titles, is_number, &rows) + &settings_table(profile)
+}
+
+fn settings_table(profile: &Profile) -> String {
+    if profile.settings().is_empty() {
+        return String::new();
+    }
+    let rows = profile.settings().iter();
+    let rows = rows.map(|setting| [setting.name().to_owned(), shown(setting.value())]);
+    let rows: Vec<[String; 2]> = rows.collect();
+    format!("\n{}", aligned(["Setting", "Value"], [false; 2], &rows))
 }
 
 /// `200:1 404:20 else:0`

@@ -37,7 +37,7 @@ fn every_problem_of_every_file_is_told_with_its_line() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         text(&output.stdout),
-        "good.toml: profile good, 1 policies, sound\n"
+        "good.toml: profile good, 1 policy, sound\n"
     );
     let told = text(&output.stderr);
     let expected = "\

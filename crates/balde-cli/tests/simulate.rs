@@ -34,11 +34,17 @@ impl Simulator {
             if let Some(address) = address {
                 let address = address.trim_end().trim_end_matches("/sim/").to_owned();
                 // What it logs from now on is read, so that it never waits for us.
-                std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+                let (tell, log) = mpsc::channel();
+                std::thread::spawn(move || {
+                    for line in output.lines().map_while(Result::ok) {
+                        let _nobody_may_listen = tell.send(line);
+                    }
+                });
                 return Self {
                     child,
                     address,
                     lines,
+                    log,
                 };
             }
         }

@@ -281,8 +281,8 @@ fn there_is_a_limit_on_everything() {
         "{error}"
     );
 
-    let wrong: String = (0..200).map(|n| format!("wrong{n} = 1\n")).collect();
-    let error = Profile::parse(&wrong).unwrap_err();
+    let wrong: Vec<String> = (0..200).map(|n| format!("wrong{n} = 1\n")).collect();
+    let error = Profile::parse(&wrong.concat()).unwrap_err();
     assert_eq!(error.problems().len(), PROBLEMS_MAX);
     // Two hundred keys, a name and a policy.
     assert_eq!(error.left_out(), 202 - PROBLEMS_MAX);

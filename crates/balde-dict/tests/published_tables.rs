@@ -1,6 +1,7 @@
 //! The profiles against a second transcription of the published tables, made by hand and apart from
 //! the files.
 
+use balde_core::profile::Setting;
 use balde_core::{Limit, Strategy};
 use balde_dict::{Category, PayerKind, Profile, Settings, Table, profiles};
 
@@ -220,7 +221,7 @@ fn every_open_question_has_a_named_setting_with_its_documented_default() {
     ];
     for (name, text) in profiles::TEXTS {
         let profile = Profile::parse(text).unwrap();
-        let found: Vec<&str> = profile.settings().iter().map(|one| one.name()).collect();
+        let found: Vec<&str> = profile.settings().iter().map(Setting::name).collect();
         assert_eq!(found, names, "{name}");
         // What the files write is what is assumed when they write nothing.
         let bare = Profile::new("bare");

@@ -31,7 +31,9 @@ const COUNT_MAX: u16 = 1_024;
 pub struct Shape {
     text: Box<str>,
     runs: Vec<Run>,
-    bytes_max: usize,
+    /// Most texts are told apart by their length alone.
+    bytes_least: usize,
+    bytes_most: usize,
 }
 
 /// A shape with its name in a profile, as `CPF`.
@@ -58,9 +60,10 @@ impl Class {
         has_others: false,
     };
 
-    fn contains(self, c: char) -> bool {
-        if c.is_ascii() {
-            self.ascii & (1 << u32::from(c)) != 0
+    /// Whether it has the character that begins with this byte.
+    fn contains(self, byte: u8) -> bool {
+        if byte.is_ascii() {
+            self.ascii & (1 << u32::from(byte)) != 0
         } else {
             self.has_others
         }
@@ -112,10 +115,15 @@ impl Shape {
                 return Err(ShapeError::Ambiguous);
             }
         }
+        let least = runs.iter().map(|run| usize::from(run.least)).sum();
+        // A character that is not ASCII takes up to four bytes.
+        let widest = |run: &Run| usize::from(run.most) * if run.class.has_others { 4 } else { 1 };
+        let most: usize = runs.iter().map(widest).sum();
         Ok(Self {
             text: text.into(),
             runs,
-            bytes_max,
+            bytes_least: least,
+            bytes_most: most.min(bytes_max),
         })
     }
 
@@ -126,21 +134,32 @@ impl Shape {
 
     /// Whether all of a text has this shape.
     pub fn matches(&self, text: &str) -> bool {
-        if text.len() > self.bytes_max {
+        if text.len() < self.bytes_least || text.len() > self.bytes_most {
             return false;
         }
-        let mut rest = text.chars().peekable();
+        let mut rest = text.as_bytes();
         for run in &self.runs {
             let mut count = 0;
-            while count < run.most && rest.next_if(|c| run.class.contains(*c)).is_some() {
+            while count < run.most
+                && let Some(first) = rest.first()
+                && run.class.contains(*first)
+            {
+                // All bytes of a character that is not ASCII go together.
+                let width = rest[1..].iter().take_while(|byte| is_inner(**byte));
+                rest = &rest[1 + width.count()..];
                 count += 1;
             }
             if count < run.least {
                 return false;
             }
         }
-        rest.next().is_none()
+        rest.is_empty()
     }
+}
+
+/// Whether a byte of UTF-8 is one that does not begin a character.
+const fn is_inner(byte: u8) -> bool {
+    byte & 0b1100_0000 == 0b1000_0000
 }
 
 type Rest<'t> = core::iter::Peekable<core::str::Chars<'t>>;
@@ -267,3 +286,66 @@ impl fmt::Display for ShapeError {
 }
 
 impl core::error::Error for ShapeError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_and_what_has_them() {
+        for (shape, fitting, others) in [
+            (
+                "[0-9]{3}",
+                &["123"][..],
+                &["", "12", "1234", "12a", "１２３"][..],
+            ),
+            (
+                "[^@]{1,3}@x",
+                &["a@x", "ééé@x", "a b@x"],
+                &["@x", "éééé@x", "a@", "a@@x"],
+            ),
+            (r"\+[1-9]{0,2}", &["+", "+1", "+12"], &["1", "+123", "++"]),
+            ("[a-z-]{1,9}<=3", &["a-b", "---"], &["abcd", "A"]),
+            (r"[\]\-x]{2}", &["]-", "xx"], &["a]", "\\-"]),
+            ("ab", &["ab"], &["a", "abc", "ba"]),
+        ] {
+            let shape = Shape::new(shape).unwrap_or_else(|error| panic!("{shape}: {error}"));
+            for text in fitting {
+                assert!(shape.matches(text), "{} should fit {text}", shape.as_str());
+            }
+            for text in others {
+                assert!(
+                    !shape.matches(text),
+                    "{} should not fit {text}",
+                    shape.as_str()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_shape_says_why() {
+        for (text, error) in [
+            ("", ShapeError::Empty),
+            ("[0-9", ShapeError::Class),
+            ("[]", ShapeError::Class),
+            ("[9-0]", ShapeError::Class),
+            ("[é]", ShapeError::Class),
+            ("é", ShapeError::Class),
+            ("a{2", ShapeError::Count),
+            ("a{3,2}", ShapeError::Count),
+            ("a{0}", ShapeError::Count),
+            ("a{9999}", ShapeError::Count),
+            ("a{99999999999}", ShapeError::Count),
+            ("a<=b", ShapeError::Count),
+            ("a{1,2}a", ShapeError::Ambiguous),
+            ("a{1,2}b{0,1}a", ShapeError::Ambiguous),
+            ("a+", ShapeError::Unescaped { character: '+' }),
+            ("^a", ShapeError::Unescaped { character: '^' }),
+            ("(a)", ShapeError::Unescaped { character: '(' }),
+        ] {
+            assert_eq!(Shape::new(text).unwrap_err(), error, "{text}");
+        }
+        assert_eq!(Shape::new(&"a".repeat(257)), Err(ShapeError::TooLong));
+    }
+}

@@ -1,10 +1,12 @@
 //! Request → operation → policies and the keys of their buckets.
 
 mod call;
+mod compile;
 mod fault;
 mod incoming;
 mod kinds;
 mod operation;
+mod resolve;
 mod route;
 mod table;
 
