@@ -3,12 +3,15 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
 
 /// The simulator as a process, ended when dropped.
 struct Simulator {
     child: Child,
     address: String,
     lines: Vec<String>,
+    log: Receiver<String>,
 }
 
 impl Simulator {
@@ -31,22 +34,33 @@ impl Simulator {
             if let Some(address) = address {
                 let address = address.trim_end().trim_end_matches("/sim/").to_owned();
                 // What it logs from now on is read, so that it never waits for us.
-                std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+                let (tell, log) = mpsc::channel();
+                std::thread::spawn(move || {
+                    for line in output.lines().map_while(Result::ok) {
+                        let _nobody_may_listen = tell.send(line);
+                    }
+                });
                 return Self {
                     child,
                     address,
                     lines,
+                    log,
                 };
             }
         }
     }
 
     fn get(&self, path: &str) -> String {
+        self.ask("GET", path, "")
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("a connection");
+        let length = body.len();
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: dict\r\nPI-RequestingParticipant: 12345678\r\n\
+            "{method} {path} HTTP/1.1\r\nHost: dict\r\nPI-RequestingParticipant: 12345678\r\n\
              PI-PayerId: 11122233300\r\nPI-EndToEndId: E1234567820260101000000000000001\r\n\
-             Connection: close\r\n\r\n"
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         );
         stream.write_all(request.as_bytes()).expect("it is sent");
         let mut answer = String::new();
@@ -101,6 +115,36 @@ fn it_prints_where_it_is_and_answers_there() {
         inspection.contains("\"clock\": \"virtual\""),
         "{inspection}"
     );
+}
+
+#[test]
+fn the_log_tells_which_bucket_refused_and_nobodys_tax_number() {
+    let simulator = Simulator::start(&["--entries", "1", "--virtual-clock"]);
+    let policy = "ENTRIES_READ_USER_ANTISCAN";
+    let body = format!(
+        "{{\"policy\": \"{policy}\", \"participant\": \"12345678\", \"payer\": \"11122233300\", \"level\": -3}}"
+    );
+    assert!(
+        simulator
+            .ask("PUT", "/sim/buckets", &body)
+            .starts_with("HTTP/1.1 200")
+    );
+    let refused = simulator.get("/api/v2/entries/pessoa0000001@exemplo.com.br");
+    assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
+    let line = simulator
+        .log
+        .recv_timeout(Duration::from_secs(20))
+        .expect("a line in the log");
+    for expected in [
+        "\"refused\"",
+        policy,
+        "\"USER\"",
+        "12345678",
+        "\"level\":-3",
+    ] {
+        assert!(line.contains(expected), "{expected}: {line}");
+    }
+    assert!(!line.contains("11122233300"), "{line}");
 }
 
 #[cfg(unix)]
