@@ -93,7 +93,10 @@ impl Name {
     fn place(&self) -> u64 {
         let [one, two, three, four] = self.words;
         let mixed = one ^ two.rotate_left(13) ^ three.rotate_left(29) ^ four.rotate_left(43);
-        (mixed ^ self.length << 58).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
+        let product = u128::from(mixed ^ self.length << 58) * 0x9E37_79B9_7F4A_7C15;
+        // Both halves: the lower alone would not depend on the upper bits.
+        let folded = (product >> 64) ^ (product & u128::from(u64::MAX));
+        u64::try_from(folded).unwrap_or(0)
     }
 }
 
