@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::core::{Core, Source};
 use super::health::Circuit;
-use crate::store::memory::fingerprint::{Fingerprint, Fingerprints};
 
 /// The part of a burst that is lent.
 const LENT_ONE_IN: u64 = 16;
@@ -38,6 +37,9 @@ const OWNER_MASK: u64 = (1 << (64 - OWNER_SHIFT)) - 1;
 /// Slots in which a name is looked for. One that finds none free is served through the lock.
 const WINDOW: usize = 8;
 
+/// Names of up to four words are found without the lock.
+const NAME_WORDS: usize = 4;
+
 /// A partition and who owned its door when: what a handle keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
@@ -47,24 +49,74 @@ pub(super) struct Owner {
 
 /// What callers reach without the lock.
 pub(super) struct Ahead {
-    secrets: Fingerprints,
-    names: Box<[Name]>,
+    names: Box<[Slot]>,
     doors: Box<[AtomicU64]>,
 }
 
+/// A name, and whose it is. It changes only while its length is zero, which stands for none.
 #[derive(Default)]
-struct Name {
-    hi: AtomicU64,
-    lo: AtomicU64,
+struct Slot {
+    length: AtomicU64,
+    words: [AtomicU64; NAME_WORDS],
     owner: AtomicU64,
+}
+
+/// A name as whole words, so that it can be compared without a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Name {
+    length: u64,
+    words: [u64; NAME_WORDS],
+}
+
+impl Name {
+    #[inline]
+    fn new(name: &str) -> Option<Self> {
+        let bytes = name.as_bytes();
+        let (whole, tail) = bytes.as_chunks::<8>();
+        if bytes.is_empty() || bytes.len() > 8 * NAME_WORDS {
+            return None;
+        }
+        let mut words = [0; NAME_WORDS];
+        for (word, bytes) in words.iter_mut().zip(whole) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        if let Some(last) = words.get_mut(whole.len()) {
+            let shift_in = |word: u64, byte: &u8| word << 8 | u64::from(*byte);
+            *last = tail.iter().rev().fold(0, shift_in);
+        }
+        let length = bytes.len() as u64;
+        Some(Self { length, words })
+    }
+
+    /// Where in the table it belongs. Names are the program's own, so nobody picks them to meet.
+    #[inline]
+    fn place(&self) -> u64 {
+        let [one, two, three, four] = self.words;
+        let mixed = one ^ two.rotate_left(13) ^ three.rotate_left(29) ^ four.rotate_left(43);
+        let product = u128::from(mixed ^ self.length << 58) * 0x9E37_79B9_7F4A_7C15;
+        // Both halves: the lower alone would not depend on the upper bits.
+        let folded = (product >> 64) ^ (product & u128::from(u64::MAX));
+        u64::try_from(folded).unwrap_or(0)
+    }
+}
+
+impl Slot {
+    #[inline]
+    fn holds(&self, name: &Name) -> bool {
+        self.length.load(Ordering::Acquire) == name.length
+            && self
+                .words
+                .iter()
+                .zip(&name.words)
+                .all(|(held, word)| held.load(Ordering::Acquire) == *word)
+    }
 }
 
 impl Ahead {
     pub(super) fn new(partitions_max: usize) -> Arc<Self> {
         let names = (partitions_max * 2).next_power_of_two().max(WINDOW);
         Arc::new(Self {
-            secrets: Fingerprints::new(),
-            names: (0..names).map(|_| Name::default()).collect(),
+            names: (0..names).map(|_| Slot::default()).collect(),
             doors: (0..partitions_max).map(|_| AtomicU64::new(0)).collect(),
         })
     }
@@ -72,11 +124,8 @@ impl Ahead {
     /// Takes `n` tokens from the door of the partition of this name, if they are there.
     #[inline]
     pub(super) fn take_by_name(&self, name: &str, n: u64) -> bool {
-        let fingerprint = self.secrets.of(name.as_bytes());
-        let Some(owner) = self.look_up(fingerprint) else {
-            return false;
-        };
-        self.take(owner, n)
+        let owner = Name::new(name).and_then(|name| self.look_up(&name));
+        owner.is_some_and(|owner| self.take(owner, n))
     }
 
     /// Takes `n` tokens from the owner's door, if they are there.
@@ -99,17 +148,15 @@ impl Ahead {
         }
     }
 
-    /// The slot is read between two looks at its mark; a slot changes only while its mark is zero.
+    /// The slot is read between two looks at its length; it changes only while that is zero.
     #[inline]
-    fn look_up(&self, fingerprint: Fingerprint) -> Option<Owner> {
-        for name in self.window(fingerprint) {
-            if name.hi.load(Ordering::Acquire) != fingerprint.hi
-                || name.lo.load(Ordering::Acquire) != fingerprint.lo
-            {
+    fn look_up(&self, name: &Name) -> Option<Owner> {
+        for slot in self.window(name) {
+            if !slot.holds(name) {
                 continue;
             }
-            let owner = name.owner.load(Ordering::Acquire);
-            if name.hi.load(Ordering::Acquire) == fingerprint.hi {
+            let owner = slot.owner.load(Ordering::Acquire);
+            if slot.length.load(Ordering::Acquire) == name.length {
                 return Some(Owner {
                     index: low(owner),
                     number: low(owner >> 32),
@@ -119,9 +166,10 @@ impl Ahead {
         None
     }
 
-    fn window(&self, fingerprint: Fingerprint) -> impl Iterator<Item = &Name> {
+    #[inline]
+    fn window(&self, name: &Name) -> impl Iterator<Item = &Slot> {
         let mask = self.names.len() - 1;
-        let start = usize::try_from(fingerprint.place() & mask as u64).unwrap_or(0);
+        let start = usize::try_from(name.place() & mask as u64).unwrap_or(0);
         (0..WINDOW).map(move |at| &self.names[(start + at) & mask])
     }
 }
@@ -171,13 +219,15 @@ impl Counters {
         self.numbers[at] = self.numbers[at].wrapping_add(1) & low(OWNER_MASK);
         let number = u64::from(self.numbers[at]);
         self.ahead.doors[at].store(number << OWNER_SHIFT, Ordering::Release);
-        let fingerprint = self.ahead.secrets.of(name.as_bytes());
-        let free = |slot: &&Name| slot.hi.load(Ordering::Relaxed) == 0;
-        if let Some(slot) = self.ahead.window(fingerprint).find(free) {
-            slot.lo.store(fingerprint.lo, Ordering::Release);
+        let Some(name) = Name::new(name) else { return };
+        let is_free = |slot: &&Slot| slot.length.load(Ordering::Relaxed) == 0;
+        if let Some(slot) = self.ahead.window(&name).find(is_free) {
+            for (held, word) in slot.words.iter().zip(name.words) {
+                held.store(word, Ordering::Release);
+            }
             slot.owner
                 .store(number << 32 | u64::from(index), Ordering::Release);
-            slot.hi.store(fingerprint.hi, Ordering::Release);
+            slot.length.store(name.length, Ordering::Release);
         }
     }
 
@@ -188,12 +238,10 @@ impl Counters {
         self.numbers[at] = self.numbers[at].wrapping_add(1) & low(OWNER_MASK);
         let number = u64::from(self.numbers[at]);
         self.ahead.doors[at].store(number << OWNER_SHIFT, Ordering::Release);
-        let fingerprint = self.ahead.secrets.of(name.as_bytes());
-        for slot in self.ahead.window(fingerprint) {
-            let is_it = slot.hi.load(Ordering::Relaxed) == fingerprint.hi
-                && slot.lo.load(Ordering::Relaxed) == fingerprint.lo;
-            if is_it {
-                slot.hi.store(0, Ordering::Release);
+        let Some(name) = Name::new(name) else { return };
+        for slot in self.ahead.window(&name) {
+            if slot.holds(&name) {
+                slot.length.store(0, Ordering::Release);
             }
         }
     }
@@ -265,4 +313,51 @@ impl Core {
 /// The lower half.
 fn low(word: u64) -> u32 {
     u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lent(counters: &Counters, index: u32, tokens: u64) {
+        let number = u64::from(counters.numbers[index as usize]);
+        counters.ahead.doors[index as usize]
+            .store(number << OWNER_SHIFT | tokens, Ordering::Release);
+    }
+
+    #[test]
+    fn what_lies_at_a_door_is_had_by_name_and_by_handle_until_it_is_gone() {
+        let ahead = Ahead::new(1_024);
+        let mut counters = Counters::new(&ahead, true);
+        let names: Vec<String> = (0..1_000).map(|at| format!("partition {at}")).collect();
+        for (index, name) in (0..).zip(&names) {
+            counters.named(index, name);
+            lent(&counters, index, 5);
+        }
+        let found = names.iter().filter(|name| ahead.take_by_name(name, 3));
+        // A name that finds no slot in its window is served through the lock.
+        assert!(found.count() > 980);
+        assert!(!ahead.take_by_name(&names[7], 3), "two are left");
+        assert!(!ahead.take_by_name("nobody", 1));
+        assert!(ahead.take(counters.owner(7), 2));
+        assert!(!ahead.take(counters.owner(7), 1));
+        assert!(!ahead.take(counters.owner(8), 0), "nothing is for the lock");
+        let long = "x".repeat(8 * NAME_WORDS + 1);
+        counters.named(1_000, &long);
+        lent(&counters, 1_000, 5);
+        assert!(!ahead.take_by_name(&long, 1) && ahead.take(counters.owner(1_000), 1));
+    }
+
+    #[test]
+    fn whoever_owned_a_door_earlier_finds_nothing_there() {
+        let ahead = Ahead::new(4);
+        let mut counters = Counters::new(&ahead, true);
+        counters.named(0, "old");
+        let old = counters.owner(0);
+        counters.unnamed(0, "old");
+        counters.named(0, "new");
+        lent(&counters, 0, 5);
+        assert!(!ahead.take(old, 1) && !ahead.take_by_name("old", 1));
+        assert!(ahead.take(counters.owner(0), 1) && ahead.take_by_name("new", 1));
+    }
 }

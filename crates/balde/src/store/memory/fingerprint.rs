@@ -26,30 +26,30 @@ const WORDS_MAX: usize = SHORT_BYTES_MAX / 8 + 1;
 
 /// What stands for a key in a table. `hi` is never zero: zero marks an empty slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fingerprint {
-    pub(crate) hi: u64,
-    pub(crate) lo: u64,
+pub(super) struct Fingerprint {
+    pub(super) hi: u64,
+    pub(super) lo: u64,
 }
 
 impl Fingerprint {
     /// Where in a table the key belongs. The halves are sums of products, so keys that are numbered
     /// in a row lie in rows, too; the product of the halves does not.
     #[inline]
-    pub(crate) fn place(self) -> u64 {
+    pub(super) fn place(self) -> u64 {
         let product = u128::from(self.hi) * u128::from(self.lo);
         high(product) ^ low(product)
     }
 }
 
 /// The secrets.
-pub(crate) struct Fingerprints {
+pub(super) struct Fingerprints {
     offsets: [u128; 2],
     multipliers: [[u128; 2]; WORDS_MAX],
     long: [RandomState; 2],
 }
 
 impl Fingerprints {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         // The standard library seeds this from the system's random source; its SipHash spreads
         // that seed over as many words as are needed here.
         let source = RandomState::default();
@@ -67,7 +67,7 @@ impl Fingerprints {
     }
 
     #[inline]
-    pub(crate) fn of(&self, key: &[u8]) -> Fingerprint {
+    pub(super) fn of(&self, key: &[u8]) -> Fingerprint {
         let [hi, lo] = if key.len() <= SHORT_BYTES_MAX {
             self.short(key)
         } else {

@@ -12,7 +12,7 @@
 //! | `sync` | atomics and locks, or loom's |
 
 mod directory;
-pub(crate) mod fingerprint;
+mod fingerprint;
 mod region;
 mod shard;
 mod sync;
