@@ -45,8 +45,8 @@ pub(crate) struct Args {
     /// Make up so many entries, pessoa0000001@exemplo.com.br and so on, of participant 99999999
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     entries: usize,
-    /// Keep everything in this Redis, where other simulators find it; else RL_STORAGE_MODE,
-    /// REDIS_ADDR and REDIS_PASSWORD say where
+    /// Keep everything in this Redis, where other simulators find it; else `RL_STORAGE_MODE`,
+    /// `REDIS_ADDR` and `REDIS_PASSWORD` say where
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
     /// Which world there: simulators of one world share everything

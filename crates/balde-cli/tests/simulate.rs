@@ -15,6 +15,7 @@ struct Simulator {
 }
 
 impl Simulator {
+    #[expect(clippy::zombie_processes, reason = "it is waited for when dropped")]
     fn start(args: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_balde"))
             .args(["simulate", "--listen", "127.0.0.1:0"])

@@ -12,10 +12,11 @@ use std::time::Duration;
 use balde::{Ask, BuildError, Clock, Decision, Joint, Limit, OnFailure, RateLimiter, Reason};
 use balde::{Error as BucketError, OpId, RedisStore};
 use balde_core::Command;
-use balde_core::policy::{Part, Policy};
+use balde_core::policy::Policy;
 use parking_lot::RwLock;
 
 use super::runtime::Runtime;
+use super::standing::Bucket;
 use crate::{Category, Draw, InFlight, PayerKind, Table};
 
 /// The longest that limiters remember what happened once.
@@ -24,9 +25,9 @@ const ONCE_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// The limiters, and what can be changed about them.
 #[derive(Debug)]
 pub(crate) struct Buckets {
-    table: Arc<Table>,
+    pub(super) table: Arc<Table>,
     /// In the order of the profile's policies.
-    policies: Vec<OfPolicy>,
+    pub(super) policies: Vec<OfPolicy>,
     default_category: Category,
     is_shared: bool,
     runtime: RwLock<Arc<Runtime>>,
@@ -34,14 +35,14 @@ pub(crate) struct Buckets {
 
 /// The limiters of one policy.
 #[derive(Debug)]
-struct OfPolicy {
-    by: By,
+pub(super) struct OfPolicy {
+    pub(super) by: By,
     limiters: Vec<(Option<Box<str>>, RateLimiter)>,
 }
 
 /// What chooses among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+pub(super) enum By {
     Nothing,
     Category,
     Payer,
@@ -62,14 +63,6 @@ pub(crate) struct Refused {
     pub(crate) policy: usize,
     pub(crate) level: i64,
     pub(crate) retry_after_us: Option<u64>,
-}
-
-/// A bucket outside of any request.
-#[derive(Clone, Debug)]
-pub(crate) struct Bucket {
-    pub(crate) policy: usize,
-    pub(crate) participant: String,
-    pub(crate) payer: Option<(String, PayerKind)>,
 }
 
 impl Buckets {
@@ -196,34 +189,6 @@ impl Buckets {
         }
     }
 
-    /// How a bucket stands; nothing, where the policy has no such bucket.
-    pub(crate) async fn look_at(&self, bucket: &Bucket) -> Result<Option<Decision>, BucketError> {
-        match (self.limiter_of(bucket), self.key_of(bucket)) {
-            (Some(limiter), Some(key)) => limiter.peek(key).await.map(Some),
-            _ => Ok(None),
-        }
-    }
-
-    /// Sets a bucket's level; nothing, where the policy has no such bucket.
-    pub(crate) async fn set_level(
-        &self,
-        bucket: &Bucket,
-        level: i64,
-    ) -> Result<Option<Decision>, BucketError> {
-        match (self.limiter_of(bucket), self.key_of(bucket)) {
-            (Some(limiter), Some(key)) => limiter.set_level(key, level).await.map(Some),
-            _ => Ok(None),
-        }
-    }
-
-    /// Whether a policy has a bucket for each participant and payer.
-    pub(crate) fn is_per_payer(&self, policy: usize) -> bool {
-        let parts = self.table.policy(policy).scope().parts();
-        parts
-            .iter()
-            .any(|part| matches!(part, Part::Header(_) | Part::User))
-    }
-
     /// Follows what was changed, here or by another simulator.
     pub(crate) fn follow(&self, new: Runtime) {
         let mut runtime = self.runtime.write();
@@ -246,24 +211,6 @@ impl Buckets {
             }
         }
         *runtime = Arc::new(new);
-    }
-
-    /// Writes a participant's buckets once under the limits of its category: Redis converts a bucket
-    /// when it is next written, and until then goes on filling it at the rate of the old one.
-    pub(crate) async fn touch(&self, participant: &str) -> Result<(), BucketError> {
-        for (policy, of_policy) in self.policies.iter().enumerate() {
-            let bucket = Bucket {
-                policy,
-                participant: participant.to_owned(),
-                payer: None,
-            };
-            if of_policy.by == By::Category
-                && let (Some(limiter), Some(key)) = (self.limiter_of(&bucket), self.key_of(&bucket))
-            {
-                limiter.charge(key, 0).await?;
-            }
-        }
-        Ok(())
     }
 
     /// What participants are below full goes along to the limiters of their new categories.
@@ -397,7 +344,7 @@ impl Buckets {
         })
     }
 
-    fn limiter(
+    pub(super) fn limiter(
         &self,
         policy: usize,
         category: Category,
@@ -414,28 +361,6 @@ impl Buckets {
             .iter()
             .find(|(own, _)| own.as_deref() == Some(value));
         found.map(|(_, limiter)| limiter)
-    }
-
-    fn limiter_of(&self, bucket: &Bucket) -> Option<&RateLimiter> {
-        let category = self.category(&bucket.participant);
-        let payer = bucket.payer.as_ref().map(|(_, kind)| *kind);
-        self.limiter(bucket.policy, category, payer)
-    }
-
-    /// The same key that a request's draw has.
-    fn key_of(&self, bucket: &Bucket) -> Option<Vec<u8>> {
-        let mut key = Vec::new();
-        for part in self.table.policy(bucket.policy).scope().parts() {
-            if !key.is_empty() {
-                key.push(b'/');
-            }
-            match part {
-                Part::Participant => key.extend(bucket.participant.as_bytes()),
-                Part::Constant(text) => key.extend(text.as_bytes()),
-                _ => key.extend(bucket.payer.as_ref()?.0.as_bytes()),
-            }
-        }
-        Some(key)
     }
 
     fn category_in(&self, runtime: &Runtime, participant: &str) -> Category {
@@ -473,24 +398,4 @@ fn move_bucket(from: &RateLimiter, to: &RateLimiter, key: &[u8]) {
     let _full_again = from
         .blocking()
         .set_level(key, whole(from.limit().capacity()));
-}
-
-/// Microseconds until the bucket has one whole token more than now; nothing, where it is full.
-pub(crate) fn next_token(decision: &Decision) -> Option<u64> {
-    let limit = decision.limit();
-    let capacity = i64::try_from(limit.capacity()).unwrap_or(i64::MAX);
-    if decision.level() >= capacity {
-        return None;
-    }
-    let full_us = u64::try_from(decision.full_after().as_micros()).unwrap_or(u64::MAX);
-    let steps_missing = u64::try_from(capacity - decision.level() - 1).unwrap_or(0);
-    let later_us = if limit.strategy() == balde::Strategy::Stepwise {
-        // All of a period's tokens come at its end.
-        let periods = (steps_missing + 1).div_ceil(limit.refill_tokens().max(1)) - 1;
-        periods.saturating_mul(limit.period_us())
-    } else {
-        let units = u128::from(steps_missing) * u128::from(limit.token_units());
-        u64::try_from(units / u128::from(limit.refill_units().max(1))).unwrap_or(u64::MAX)
-    };
-    Some(full_us.saturating_sub(later_us))
 }

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::answer::Answer;
-use super::buckets::Bucket;
 use super::runtime::{FAULT_LATENCY_MAX_MS, Fault};
+use super::standing::{Bucket, next_token};
 use super::{AssignError, Simulator};
 use crate::wire::{Moment, Problem, is_ispb};
 use crate::{Category, Operation};
@@ -186,7 +186,7 @@ impl Simulator {
             .payer
             .as_ref()
             .filter(|_| self.0.buckets.is_per_payer(bucket.policy));
-        let next = super::buckets::next_token(decision);
+        let next = next_token(decision);
         json!({
             "policy": policy.name(),
             "scope": policy.scope().name(),

@@ -3,14 +3,16 @@
 //! | File | Holds |
 //! |--|--|
 //! | `server` | connections, TLS, the end |
+//! | `body` | bodies of requests, within their limit |
 //! | `life` | what happens to a request, from its first byte to its settlement |
 //! | `perform` | what each operation does to the directory and answers |
-//! | `buckets`, `lookups`, `orders` | admission, settlement, and tokens that payment orders give back |
+//! | `buckets`, `standing`, `lookups`, `orders` | admission, settlement, and tokens that payment orders give back |
 //! | `runtime` | what can be changed while it runs |
 //! | `inspect`, `refusals` | the endpoints outside of DICT's paths |
 //! | `answer` | what is sent back |
 
 mod answer;
+mod body;
 mod buckets;
 mod builder;
 mod inspect;
@@ -21,6 +23,7 @@ mod perform;
 mod refusals;
 mod runtime;
 mod server;
+mod standing;
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,8 +32,8 @@ use balde::{Clock, ManualClock};
 use balde_core::policy::VariantRule;
 use parking_lot::Mutex;
 
+pub use body::BODY_BYTES_MAX;
 pub use builder::{SimulatorBuildError, SimulatorBuilder};
-pub use life::BODY_BYTES_MAX;
 pub use lookups::LOOKUPS_MAX;
 pub use refusals::REFUSALS_MAX;
 pub use runtime::{CATEGORIES_MAX, FAULT_LATENCY_MAX_MS};

@@ -3,7 +3,7 @@
 use super::Task;
 use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
-use crate::simulator::buckets::Bucket;
+use crate::simulator::standing::Bucket;
 use crate::wire::{BucketState, Problem, get_policy, list_policies};
 
 impl Simulator {
