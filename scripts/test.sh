@@ -14,7 +14,6 @@ command -v redis-cli >/dev/null || missing+=(redis-tools)
 command -v curl >/dev/null || missing+=(curl)
 command -v promtool >/dev/null || missing+=(prometheus)
 command -v cc >/dev/null || missing+=(build-essential)
-command -v curl >/dev/null || missing+=(curl)
 if [ ${#missing[@]} -gt 0 ]; then
   say "installing ${missing[*]}"
   as_root=()
