@@ -11,7 +11,7 @@
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use balde::telemetry::{METRICS_CONTENT_TYPE, Metrics, json_logs};
@@ -46,11 +46,12 @@ pub(crate) fn app() -> Result<Router, BuildError> {
 }
 
 async fn greet(State(limiter): State<RateLimiter>, headers: HeaderMap) -> impl IntoResponse {
-    let key = headers.get("x-api-key").map(|key| key.as_bytes());
+    let key = headers.get("x-api-key").map(HeaderValue::as_bytes);
     let decision = limiter.check(key.unwrap_or_default()).await;
-    match decision.is_allowed() {
-        true => (StatusCode::OK, "hello\n"),
-        false => (StatusCode::TOO_MANY_REQUESTS, "too fast\n"),
+    if decision.is_allowed() {
+        (StatusCode::OK, "hello\n")
+    } else {
+        (StatusCode::TOO_MANY_REQUESTS, "too fast\n")
     }
 }
 
