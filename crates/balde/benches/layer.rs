@@ -66,77 +66,7 @@ mod with_layer {
         let is_quick = std::env::args().any(|arg| arg == "--quick");
         let (rounds, requests) = if is_quick { (5, 20_000) } else { (21, 100_000) };
 
-        let limiter = |name: &str| RateLimiter::builder().name(name).limit(LIMIT);
-        let build = |name: &str| limiter(name).build().expect("the limit is good");
-        let bare = HeaderOptions::default()
-            .without_x_fields()
-            .without_ietf_fields();
-        let vast = RateLimiter::builder()
-            .name("vast")
-            .limit("1000/s burst 1000000000");
-        let vast = vast.build().expect("the limit is good");
-        let governor = || {
-            let mut config = GovernorConfigBuilder::default();
-            config.per_nanosecond(10_000_000).burst_size(3_900);
-            config
-        };
-
-        let mut subjects: Vec<Subject> = vec![
-            subject("the service alone", service_fn(answer)),
-            subject(
-                "balde",
-                RateLimitLayer::new(build("one")).layer(service_fn(answer)),
-            ),
-            subject(
-                "balde, no fields",
-                RateLimitLayer::new(build("two"))
-                    .headers(bare)
-                    .layer(service_fn(answer)),
-            ),
-            subject(
-                "balde, cached clock",
-                RateLimitLayer::new(
-                    limiter("three")
-                        .clock(Clock::cached(Duration::from_millis(1)))
-                        .build()
-                        .expect("the limit is good"),
-                )
-                .layer(service_fn(answer)),
-            ),
-            subject(
-                "balde, modest callers",
-                RateLimitLayer::new(
-                    RateLimiter::builder()
-                        .limit(REFILLED)
-                        .build()
-                        .expect("the limit is good"),
-                )
-                .layer(service_fn(answer)),
-            ),
-            subject(
-                "balde, settled by outcome",
-                RateLimitLayer::new(Rule::per_caller(build("four")).price(|_, taken| taken))
-                    .layer(service_fn(answer)),
-            ),
-            subject(
-                "balde, two limits",
-                RateLimitLayer::new(build("five"))
-                    .and(Rule::shared(vast.clone()))
-                    .layer(service_fn(answer)),
-            ),
-            subject(
-                "tower_governor, no fields",
-                GovernorLayer::new(Arc::new(governor().finish().expect("a good quota")))
-                    .layer(service_fn(answer)),
-            ),
-            subject(
-                "tower_governor, its fields",
-                GovernorLayer::new(Arc::new(
-                    governor().use_headers().finish().expect("a good quota"),
-                ))
-                .layer(service_fn(answer)),
-            ),
-        ];
+        let mut subjects = subjects();
 
         // For a profiler: one of them, and nothing else.
         let mut args = std::env::args().skip_while(|arg| arg != "--only");
@@ -192,6 +122,81 @@ mod with_layer {
         if !is_quick {
             report::write("layer", "cargo bench -p balde --bench layer", &text);
         }
+    }
+
+    /// The service alone is the first, the peer at its best the last.
+    fn subjects() -> Vec<Subject> {
+        let limiter = |name: &str| RateLimiter::builder().name(name).limit(LIMIT);
+        let build = |name: &str| limiter(name).build().expect("the limit is good");
+        let bare = HeaderOptions::default()
+            .without_x_fields()
+            .without_ietf_fields();
+        let vast = RateLimiter::builder()
+            .name("vast")
+            .limit("1000/s burst 1000000000");
+        let vast = vast.build().expect("the limit is good");
+        let governor = || {
+            let mut config = GovernorConfigBuilder::default();
+            config.per_nanosecond(10_000_000).burst_size(3_900);
+            config
+        };
+
+        vec![
+            subject("the service alone", service_fn(answer)),
+            subject(
+                "balde",
+                RateLimitLayer::new(build("one")).layer(service_fn(answer)),
+            ),
+            subject(
+                "balde, no fields",
+                RateLimitLayer::new(build("two"))
+                    .headers(bare)
+                    .layer(service_fn(answer)),
+            ),
+            subject(
+                "balde, cached clock",
+                RateLimitLayer::new(
+                    limiter("three")
+                        .clock(Clock::cached(Duration::from_millis(1)))
+                        .build()
+                        .expect("the limit is good"),
+                )
+                .layer(service_fn(answer)),
+            ),
+            subject(
+                "balde, modest callers",
+                RateLimitLayer::new(
+                    RateLimiter::builder()
+                        .limit(REFILLED)
+                        .build()
+                        .expect("the limit is good"),
+                )
+                .layer(service_fn(answer)),
+            ),
+            subject(
+                "balde, settled by outcome",
+                RateLimitLayer::new(Rule::per_caller(build("four")).price(|_, taken| taken))
+                    .layer(service_fn(answer)),
+            ),
+            subject(
+                "balde, two limits",
+                RateLimitLayer::new(build("five"))
+                    .and(Rule::shared(vast.clone()))
+                    .layer(service_fn(answer)),
+            ),
+            subject(
+                "tower_governor, no fields",
+                GovernorLayer::new(Arc::new(governor().finish().expect("a good quota")))
+                    .layer(service_fn(answer)),
+            ),
+            subject(
+                "tower_governor, its fields",
+                GovernorLayer::new(Arc::new(
+                    governor().use_headers().finish().expect("a good quota"),
+                ))
+                .layer(service_fn(answer)),
+            ),
+        ]
     }
 
     struct Subject {

@@ -254,6 +254,12 @@ impl Cached {
     }
 }
 
+/// The time of day, for header fields that tell one.
+#[cfg(feature = "tower")]
+pub(crate) fn time_of_day() -> SystemTime {
+    SystemTime::now()
+}
+
 /// A wall clock before 1970 is wrong; starting from zero is as good as any other time.
 fn wall_us() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH);

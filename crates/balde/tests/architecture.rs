@@ -152,8 +152,12 @@ fn time_is_read_in_one_file() {
     let source = workspace().join("crates/balde/src");
     for file in rust_files(&source) {
         let text = std::fs::read_to_string(&file).unwrap();
+        let code: String = text
+            .lines()
+            .map(|line| line.split("//").next().unwrap_or_default())
+            .collect();
         let reads = ["SystemTime::now", "quanta::Clock::new"];
-        if reads.iter().any(|read| text.contains(read)) {
+        if reads.iter().any(|read| code.contains(read)) {
             assert!(
                 file.ends_with("clock.rs"),
                 "{} reads a clock",

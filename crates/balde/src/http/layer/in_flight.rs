@@ -8,6 +8,7 @@ use ::http::HeaderMap;
 use super::outcome::Outcome;
 use super::question::{Decisions, Questions};
 use super::rules::Rules;
+use crate::clock;
 use crate::decision::Decision;
 use crate::hold::Hold;
 
@@ -112,7 +113,7 @@ pub(super) fn write_headers(
         return;
     }
     let now = if rules.writer.needs_time() {
-        SystemTime::now()
+        clock::time_of_day()
     } else {
         SystemTime::UNIX_EPOCH
     };
