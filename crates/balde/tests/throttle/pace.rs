@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use balde::throttle::{Degradation, Outcome, Pace, Throttler};
 use balde::{Clock, ManualClock, Share};
@@ -87,6 +87,7 @@ fn a_random_walk_of_errors_and_successes_keeps_the_burst_a_tenth_and_mints_nothi
 
 #[test]
 fn whoever_looks_while_others_report_finds_a_tenth() {
+    let clock = ManualClock::at_us(1_000_000);
     let throttler = Throttler::builder()
         .rate(1_000_000)
         .partition_rate(2_000)
@@ -96,18 +97,23 @@ fn whoever_looks_while_others_report_finds_a_tenth() {
                 .reset(Duration::from_millis(1))
                 .step(Share::percent(7)),
         )
+        .clock(Clock::manual(&clock))
         .build()
         .unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let walkers: Vec<_> = (0..3)
         .map(|seed| {
-            let (store, is_over) = (throttler.partition("store").unwrap(), Arc::clone(&is_over));
+            let store = throttler.partition("store").unwrap();
+            let (clock, is_over) = (clock.clone(), Arc::clone(&is_over));
             std::thread::spawn(move || {
                 let mut random = fastrand::Rng::with_seed(seed);
                 while !is_over.load(Ordering::Relaxed) {
-                    match random.u8(..8) {
+                    // Time passes with what they do, so that the walk goes both ways however busy
+                    // the machine is.
+                    clock.advance(Duration::from_micros(random.u64(..40)));
+                    match random.u16(..400) {
                         0 => store.report(Outcome::Error),
-                        1 => drop(store.try_acquire(random.u64(1..50))),
+                        1..50 => drop(store.try_acquire(random.u64(1..50))),
                         _ => store.report(Outcome::Success),
                     }
                 }
@@ -115,16 +121,19 @@ fn whoever_looks_while_others_report_finds_a_tenth() {
         })
         .collect();
     let store = throttler.partition("store").unwrap();
-    let mut seen = HashSet::new();
-    for _ in 0..20_000 {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let (mut looks, mut seen) = (0, HashSet::new());
+    while looks < 20_000 || seen.len() < 20 {
         let pace = store.stats().pace();
         assert!(is_a_tenth(pace), "{pace}");
         seen.insert(pace.rate().tokens());
+        looks += 1;
+        assert!(Instant::now() < deadline, "the rate stands still: {seen:?}");
     }
     is_over.store(true, Ordering::Relaxed);
     for walker in walkers {
         walker.join().unwrap();
     }
-    println!("{} different rates seen", seen.len());
+    println!("{} different rates seen in {looks} looks", seen.len());
     assert!(is_a_tenth(store.pace()));
 }
