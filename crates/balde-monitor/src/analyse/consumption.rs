@@ -43,7 +43,7 @@ impl Consumption {
     ///
     /// let bucket = BucketId::new("12345678", "ENTRIES_WRITE")?;
     /// let terms = Terms::per_seconds(36_000, 1_200, 60)?;
-    /// let sample = |level, at_s| Sample::new(bucket.clone(), terms, level, at_s * 1_000_000);
+    /// let sample = |level, at_s: u64| Sample::new(bucket.clone(), terms, level, at_s * 1_000_000);
     ///
     /// // The level stands still while 1,200 a minute are used.
     /// let (from, to) = (sample(20_000, 0)?, sample(20_000, 300)?);
@@ -77,14 +77,24 @@ impl Consumption {
         let refilled_min = i128::from(periods_min) * refill;
         let refilled_max = i128::from(periods_max) * refill;
 
-        let at_most = fall + refilled_max;
-        let certain = match credits {
-            Credits::Possible => fall,
-            // One more for the fraction of a token that a level does not show.
-            Credits::Never if from + refilled_max < capacity => (fall + refilled_min).max(0),
-            Credits::Never => (fall + refilled_min).min(capacity - to).max(0),
+        // A credit to a bucket that is nearly full may count in part, so what left less what was
+        // given back is no whole number, and levels show whole ones only.
+        let with_credits = (fall - 1, fall + refilled_max + 1);
+        let (at_least, at_most) = match credits {
+            Credits::Possible => with_credits,
+            Credits::Never if fall + refilled_max < 0 => with_credits,
+            Credits::Never => {
+                // One more for the fraction of a token that a level does not show.
+                let was_never_full = from + refilled_max < capacity;
+                let from_full = if was_never_full {
+                    i128::MAX
+                } else {
+                    capacity - to
+                };
+                let certain = (fall + refilled_min).min(from_full).max(0);
+                (certain, fall + refilled_max)
+            }
         };
-        let at_least = if certain > at_most { fall } else { certain };
         Some(Self {
             at_least: saturated(at_least),
             at_most: saturated(at_most),
