@@ -1,7 +1,7 @@
 //! Whatever happened to a bucket, what the samples say about it is true.
 
 use balde_core::{Command, Limit, State};
-use balde_monitor::analyse::{Assessment, Consumption, Credits, Settings};
+use balde_monitor::analyse::{Assessment, Confidence, Consumption, Credits, Settings};
 use balde_monitor::sample::{BucketId, Sample, Terms};
 use balde_monitor::severity::Thresholds;
 use proptest::prelude::*;
@@ -263,18 +263,18 @@ fn a_forecast_says_when_and_how_sure_it_is() {
         Some(2)
     );
     assert_eq!(seen.to_critical().unwrap().expected_us(), Some(228_000_000));
-    // The shortest horizon has two samples only.
-    assert_eq!(
-        empty.confidence(),
-        balde_monitor::analyse::Confidence::Medium
-    );
-    // Polls of which each may or may not have seen a refill: that it runs dry is not certain.
-    let doubtful: Vec<Sample> = (0..=5)
-        .map(|i| sample(30_000 - 1_000 * i, i.unsigned_abs() * 59))
-        .collect();
-    let doubtful = Assessment::of(&doubtful, Thresholds::default(), &Settings::default()).unwrap();
+    assert_eq!(empty.confidence(), Confidence::High);
+    // By two samples only, less so.
+    let two = assess(&history[4..]);
+    assert_eq!(two.to_empty().unwrap().confidence(), Confidence::Medium);
+    // Two polls of which nobody knows whether a refill lies between them: it may be less than what
+    // comes back.
+    let history = [sample(30_000, 0), sample(29_000, 59)];
+    let doubtful = Assessment::of(&history, Thresholds::default(), &Settings::default()).unwrap();
     let empty = doubtful.to_empty().unwrap();
-    assert!(empty.latest_us().is_none() && empty.earliest_us() < empty.expected_us().unwrap());
+    assert_eq!(empty.confidence(), Confidence::Low);
+    assert_eq!(empty.latest_us(), None);
+    assert!(empty.earliest_us() < empty.expected_us().unwrap());
 }
 
 #[test]

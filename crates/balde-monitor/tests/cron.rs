@@ -22,7 +22,7 @@ impl Written {
             // Every other name, so that numbers and names meet in one list.
             let name = names
                 .get(index)
-                .filter(|name| !name.is_empty() && value % 2 == 0);
+                .filter(|name| !name.is_empty() && value.is_multiple_of(2));
             name.map_or(value.to_string(), |name| (*name).to_owned())
         };
         match self {
@@ -41,9 +41,9 @@ impl Written {
 
     fn holds(&self, value: u64, least: u64) -> bool {
         match self {
-            Self::Star(step) => (value - least) % step == 0,
+            Self::Star(step) => (value - least).is_multiple_of(*step),
             Self::Parts(parts) => parts.iter().any(|&(from, to, step)| {
-                (from..=to).contains(&value) && (value - from) % step == 0
+                (from..=to).contains(&value) && (value - from).is_multiple_of(step)
             }),
         }
     }

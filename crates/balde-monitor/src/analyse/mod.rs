@@ -5,6 +5,7 @@ mod change;
 mod consumption;
 mod outlook;
 mod settings;
+mod trend;
 
 pub use burn::{Burn, LOOK_BACK_MAX};
 pub use change::{Change, Freshness, changes};
@@ -12,6 +13,7 @@ pub use consumption::{Consumption, Credits};
 pub use outlook::{Confidence, FullAfter, Outlook};
 pub use settings::{HORIZONS_MAX, HorizonsError, Settings};
 
+use crate::analyse::trend::Trend;
 use crate::sample::Sample;
 use crate::severity::{Severity, Thresholds, WHOLE_BP};
 
@@ -21,15 +23,18 @@ pub struct Assessment<'a> {
     sample: &'a Sample,
     thresholds: Thresholds,
     burns: Vec<Burn>,
+    trend: Option<Trend>,
 }
 
 impl<'a> Assessment<'a> {
     /// From one bucket's samples, the newest last; nothing without any.
     pub fn of(history: &'a [Sample], thresholds: Thresholds, settings: &Settings) -> Option<Self> {
+        let burns = burn::burns(history, settings);
         Some(Self {
             sample: history.last()?,
             thresholds,
-            burns: burn::burns(history, settings),
+            trend: Trend::of(&burns),
+            burns,
         })
     }
 
@@ -69,7 +74,7 @@ impl<'a> Assessment<'a> {
     /// How long until a severity holds; nothing for NORMAL, and for what will not be.
     pub fn to(&self, severity: Severity) -> Option<Outlook> {
         let tokens = self.thresholds.tokens(severity, self.sample.terms())?;
-        Outlook::on(tokens, self.sample, &self.burns)
+        Outlook::on(tokens, self.sample, self.trend.as_ref())
     }
 
     /// How long until WARNING.
@@ -94,7 +99,7 @@ impl<'a> Assessment<'a> {
 
     /// How long until the bucket is full at the present rate; nothing when it never will be.
     pub fn full_at_rate_us(&self) -> Option<u64> {
-        outlook::full_at_rate_us(self.sample, &self.burns)
+        outlook::full_at_rate_us(self.sample, self.trend.as_ref())
     }
 
     /// How long an empty bucket takes to be full: (capacity / refill) × period.

@@ -1,17 +1,17 @@
 //! When a bucket will be at a level, if it goes on like this.
 
-use crate::analyse::burn::Burn;
-use crate::sample::{Sample, Terms};
+use crate::analyse::trend::{Rate, Trend};
+use crate::sample::Sample;
 
 /// How sure a forecast is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Confidence {
-    /// The bounds allow it, the best guess does not say so or rests on one step alone.
+    /// The bounds allow it and do not prove it. A bucket that refills in steps falls between them
+    /// however little is used, so this is seen in health, too.
     Low,
-    /// The best guess says so, from three samples or with both bounds agreeing.
+    /// Even the lower bound of the present rate leads there, by two samples.
     Medium,
-    /// Both bounds and the next longer horizon say so, from three samples or more; or it is so
-    /// already.
+    /// Even the lower bound does, by three samples or more; or it is so already.
     High,
 }
 
@@ -45,9 +45,8 @@ impl Outlook {
         self.confidence
     }
 
-    /// The outlook on `tokens` left, by the shortest of `burns`, which is the present rate.
-    /// Nothing when not even the highest consumption leads there.
-    pub(crate) fn on(tokens: i64, newest: &Sample, burns: &[Burn]) -> Option<Self> {
+    /// The outlook on `tokens` left. Nothing when not even the highest consumption leads there.
+    pub(crate) fn on(tokens: i64, newest: &Sample, trend: Option<&Trend>) -> Option<Self> {
         if newest.level() <= tokens {
             return Some(Self {
                 earliest_us: 0,
@@ -56,29 +55,19 @@ impl Outlook {
                 confidence: Confidence::High,
             });
         }
-        let present = burns.first()?;
+        let trend = trend?;
         let distance = i128::from(newest.level()) - i128::from(tokens);
-        let after = |burn: &Burn, consumed| reached_us(distance, burn, consumed, newest.terms());
-
-        let earliest_us = after(present, present.at_most())?;
-        let expected_us = after(present, present.expected());
-        let latest_us = after(present, present.at_least());
-        let is_sustained = burns
-            .iter()
-            .find(|burn| burn.span_us() > present.span_us())
-            .is_none_or(|longer| after(longer, longer.expected()).is_some());
-        let is_seen_often = present.samples() >= 3;
-        let confidence = match (expected_us, latest_us) {
-            (Some(_), Some(_)) if is_sustained && is_seen_often => Confidence::High,
-            (Some(_), Some(_)) => Confidence::Medium,
-            (Some(_), None) if is_seen_often => Confidence::Medium,
-            _ => Confidence::Low,
-        };
+        let after = |rate: Rate| rate.falls_us(distance, newest.terms());
+        let latest_us = after(trend.at_least);
         Some(Self {
-            earliest_us,
-            expected_us,
+            earliest_us: after(trend.at_most)?,
+            expected_us: after(trend.expected),
             latest_us,
-            confidence,
+            confidence: match latest_us {
+                Some(_) if trend.samples >= 3 => Confidence::High,
+                Some(_) => Confidence::Medium,
+                None => Confidence::Low,
+            },
         })
     }
 }
@@ -120,32 +109,11 @@ impl FullAfter {
 
 /// How long until a bucket is full if consumption goes on at the present rate; nothing when it
 /// never will be.
-pub(crate) fn full_at_rate_us(newest: &Sample, burns: &[Burn]) -> Option<u64> {
+pub(crate) fn full_at_rate_us(newest: &Sample, trend: Option<&Trend>) -> Option<u64> {
     let terms = newest.terms();
     let missing = i128::from(terms.capacity()) - i128::from(newest.level());
     if missing <= 0 {
         return Some(0);
     }
-    let present = burns.first()?;
-    let gain = -net_fall(present, present.expected(), terms);
-    quotient(missing, present, terms, gain)
-}
-
-fn reached_us(distance: i128, burn: &Burn, consumed: i64, terms: Terms) -> Option<u64> {
-    quotient(distance, burn, terms, net_fall(burn, consumed, terms))
-}
-
-/// Consumption less refill over the span of `burn`, in tokens × period.
-fn net_fall(burn: &Burn, consumed: i64, terms: Terms) -> i128 {
-    i128::from(consumed) * i128::from(terms.period_us())
-        - i128::from(terms.refill_tokens()) * i128::from(burn.span_us())
-}
-
-fn quotient(tokens: i128, burn: &Burn, terms: Terms, net: i128) -> Option<u64> {
-    if net <= 0 {
-        return None;
-    }
-    let scale = i128::from(burn.span_us()).saturating_mul(i128::from(terms.period_us()));
-    let us = tokens.saturating_mul(scale) / net;
-    Some(u64::try_from(us).unwrap_or(u64::MAX))
+    trend?.expected.rises_us(missing, terms)
 }
