@@ -8,10 +8,11 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which crates of the workspace each may depend on. A crate that is not here has no place yet.
-const ARROWS: [(&str, &[&str]); 5] = [
+const ARROWS: [(&str, &[&str]); 6] = [
     ("balde-core", &[]),
     ("balde", &["balde-core"]),
     ("balde-dict", &["balde-core", "balde"]),
+    ("balde-monitor", &["balde-core", "balde", "balde-dict"]),
     ("balde-cli", &["balde-core", "balde", "balde-dict"]),
     // Nothing but tests: the memory store over loom's atomics.
     ("balde-loom", &["balde-core"]),

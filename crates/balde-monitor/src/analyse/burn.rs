@@ -1,0 +1,140 @@
+//! How fast a bucket is consumed, over several horizons.
+
+use crate::analyse::Settings;
+use crate::analyse::consumption::{Consumption, saturated};
+use crate::sample::Sample;
+
+/// The most samples that are looked back at, from the newest.
+pub const LOOK_BACK_MAX: usize = 512;
+
+/// What left a bucket in the last stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Burn {
+    horizon_us: u64,
+    samples: usize,
+    consumption: Consumption,
+    expected: i64,
+}
+
+impl Burn {
+    /// The horizon it was asked for.
+    pub const fn horizon_us(&self) -> u64 {
+        self.horizon_us
+    }
+
+    /// The time that the samples within the horizon really cover.
+    pub const fn span_us(&self) -> u64 {
+        self.consumption.span_us
+    }
+
+    /// From how many samples.
+    pub const fn samples(&self) -> usize {
+        self.samples
+    }
+
+    /// At least so many tokens left in that time.
+    pub const fn at_least(&self) -> i64 {
+        self.consumption.at_least
+    }
+
+    /// At most so many.
+    pub const fn at_most(&self) -> i64 {
+        self.consumption.at_most
+    }
+
+    /// The fall in level and the refill at its even rate, within the bounds: the best single guess.
+    /// For a bucket that stayed full it is the refill itself, because all of that may have been used.
+    pub const fn expected(&self) -> i64 {
+        self.expected
+    }
+
+    /// [`expected`](Burn::expected) as thousandths of a token per minute, for display.
+    pub fn expected_milli_per_minute(&self) -> i64 {
+        let span = i128::from(self.span_us().max(1));
+        saturated(i128::from(self.expected) * 60_000_000 * 1_000 / span)
+    }
+}
+
+/// The burns of each horizon for which there are samples, the shortest first. `history` is one
+/// bucket's, the newest last.
+///
+/// A horizon reaches back as far as the samples do without a gap: more than
+/// [`gap_us`](Settings::gap_us) between two, other terms, or a clock that went back. Polls that
+/// come a little late must not empty a horizon of their own length, so each reaches a tenth
+/// further. A horizon with fewer than two samples says nothing.
+pub(crate) fn burns(history: &[Sample], settings: &Settings) -> Vec<Burn> {
+    let history = &history[history.len().saturating_sub(LOOK_BACK_MAX)..];
+    let Some(newest) = history.last() else {
+        return Vec::new();
+    };
+    let run = unbroken(history, settings);
+    let known = consumption_until_newest(run, settings);
+
+    let mut found: Vec<Burn> = Vec::new();
+    for &horizon_us in settings.horizons_us() {
+        let reach_us = horizon_us.saturating_add(horizon_us / 10);
+        // The oldest sample within reach; the newest itself spans nothing.
+        let oldest = known
+            .iter()
+            .position(|known| known.span_us <= reach_us)
+            .filter(|&index| known[index].span_us > 0);
+        let Some(index) = oldest else { continue };
+        let consumption = known[index];
+        let terms = newest.terms();
+        let even = i128::from(consumption.span_us) * i128::from(terms.refill_tokens())
+            / i128::from(terms.period_us());
+        let fall = i128::from(run[index].level()) - i128::from(newest.level());
+        found.push(Burn {
+            horizon_us,
+            samples: run.len() - index,
+            consumption,
+            expected: saturated(fall + even).clamp(consumption.at_least, consumption.at_most),
+        });
+    }
+    found
+}
+
+/// The newest samples without a gap between any two of them.
+fn unbroken<'a>(history: &'a [Sample], settings: &Settings) -> &'a [Sample] {
+    let joins = |pair: &[Sample]| {
+        pair[0].bucket() == pair[1].bucket()
+            && pair[0].terms() == pair[1].terms()
+            && pair[0]
+                .us_until(&pair[1])
+                .is_some_and(|us| us <= settings.gap_us())
+    };
+    let broken = history.windows(2).rposition(|pair| !joins(pair));
+    &history[broken.map_or(0, |index| index + 1)..]
+}
+
+/// For every sample of an unbroken run, what was consumed from it to the newest.
+///
+/// Each pair of samples bounds what left between them, and every way of going from one to the
+/// newest over samples in between bounds it too: long strides know the number of refills best,
+/// short ones see most of what a full bucket hides. The best of all ways is taken.
+fn consumption_until_newest(run: &[Sample], settings: &Settings) -> Vec<Consumption> {
+    let nothing = Consumption {
+        at_least: 0,
+        at_most: 0,
+        span_us: 0,
+    };
+    let mut known = vec![nothing; run.len()];
+    for from in (0..run.len().saturating_sub(1)).rev() {
+        let way = |to: usize| {
+            // Mixed clocks may refuse a stride whose parts compare.
+            let error_us = settings.moment_error_us();
+            Consumption::between(&run[from], &run[to], settings.credits(), error_us)
+                .map(|stride| stride.and_then(known[to]))
+        };
+        // In an unbroken run the next sample always compares, so there is a best way.
+        let best = (from + 1..run.len())
+            .filter_map(way)
+            .reduce(Consumption::and);
+        known[from] = best.map_or(nothing, |best| Consumption {
+            // Bounds can contradict each other only when tokens were given without notice.
+            at_least: best.at_least.min(best.at_most),
+            ..best
+        });
+    }
+    known
+}

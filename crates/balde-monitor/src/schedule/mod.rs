@@ -1,0 +1,12 @@
+//! When to ask next: by the calendar, faster while it matters, and never more often than asking
+//! itself may cost.
+
+mod cron;
+mod field;
+mod pace;
+mod planner;
+
+pub use cron::{Cron, CronError};
+pub use field::Field;
+pub use pace::{PACE_MIN_US, POLICIES_LIST, Pace, Peaks};
+pub use planner::{Budget, Next, PARTICIPANTS_MAX, Planner, PlannerError};

@@ -1,0 +1,221 @@
+//! Whose turn it is, within the budget.
+
+use balde_core::{Command, Limit, State};
+use balde_monitor::analyse::{Assessment, Settings};
+use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::schedule::{Budget, Next, PACE_MIN_US, POLICIES_LIST, Pace, Peaks, Planner};
+use balde_monitor::severity::Thresholds;
+use proptest::prelude::*;
+
+const SECOND_US: u64 = 1_000_000;
+const MINUTE_US: u64 = 60 * SECOND_US;
+
+fn pace(peaks: Peaks) -> Pace {
+    Pace::new("*/5 * * * *".parse().unwrap(), peaks)
+}
+
+fn sample(participant: &str, policy: &str, level: i64, at_us: u64) -> Sample {
+    let (capacity, refill) = match policy {
+        POLICIES_LIST => (20, 6),
+        "KEYS_CHECK" => (70, 70),
+        _ => (36_000, 1_200),
+    };
+    let terms = Terms::per_seconds(capacity, refill, 60).unwrap();
+    Sample::new(
+        BucketId::new(participant, policy).unwrap(),
+        terms,
+        level,
+        at_us,
+    )
+    .unwrap()
+}
+
+fn see(history: &[Sample]) -> Assessment<'_> {
+    Assessment::of(history, Thresholds::default(), &Settings::default()).unwrap()
+}
+
+/// The next poll after one at `now_us` that saw these levels.
+fn next_after(peaks: Peaks, policy: &str, levels: &[(i64, u64)]) -> u64 {
+    let history: Vec<Sample> = levels
+        .iter()
+        .map(|&(level, at_us)| sample("1", policy, level, at_us))
+        .collect();
+    let now_us = history.last().unwrap().taken_us();
+    pace(peaks).next_us(now_us, &[see(&history)]) - now_us
+}
+
+#[test]
+fn the_pace_follows_need() {
+    let calm = |level| next_after(Peaks::Missed, "ENTRIES_WRITE", &[(level, 0)]);
+    assert_eq!(calm(36_000), 5 * MINUTE_US);
+    assert_eq!(calm(9_001), 5 * MINUTE_US);
+    assert_eq!(calm(9_000), 20 * SECOND_US);
+    assert_eq!(calm(-5), 20 * SECOND_US);
+    // Falling by 6,000 a minute from 24,000: WARNING in 2 ½ minutes, so a look before that.
+    let falling = [(30_000, 0), (24_000, MINUTE_US)];
+    assert_eq!(
+        next_after(Peaks::Missed, "ENTRIES_WRITE", &falling),
+        75 * SECOND_US
+    );
+    // Falling so slowly that the calendar comes first.
+    let slowly = [(30_000, 0), (29_990, MINUTE_US)];
+    assert_eq!(
+        next_after(Peaks::Missed, "ENTRIES_WRITE", &slowly),
+        4 * MINUTE_US
+    );
+    // A bucket that refills wholly within a minute.
+    assert_eq!(
+        next_after(Peaks::Missed, "KEYS_CHECK", &[(70, 0)]),
+        5 * MINUTE_US
+    );
+    let swift = next_after(Peaks::Seen, "KEYS_CHECK", &[(70, 0)]);
+    assert!((PACE_MIN_US..15 * SECOND_US).contains(&swift));
+}
+
+#[test]
+fn a_low_budget_is_no_reason_to_ask_more_often() {
+    for peaks in [Peaks::Seen, Peaks::Missed] {
+        assert_eq!(next_after(peaks, POLICIES_LIST, &[(1, 0)]), 5 * MINUTE_US);
+    }
+}
+
+#[test]
+fn what_others_spent_of_the_budget_is_learnt_from_the_answer() {
+    let mut planner = Planner::new(Pace::default(), Budget::default(), 2).unwrap();
+    // A monitor that restarts knows from its history that hardly anything is left.
+    let known = sample("1", POLICIES_LIST, 0, 0);
+    planner.add("1", 0, Some(&known)).unwrap();
+    // One to ask with and two in reserve: three at 6 a minute.
+    let until_us = 30 * SECOND_US;
+    assert_eq!(planner.next(0), Next::Wait { until_us });
+    assert_eq!(planner.next(until_us - 1), Next::Wait { until_us });
+    let participant = "1".to_owned();
+    assert_eq!(planner.next(until_us), Next::Poll { participant });
+}
+
+#[test]
+fn failures_back_off_and_a_retry_after_is_respected_within_reason() {
+    let mut planner = Planner::new(Pace::default(), Budget::default(), 0).unwrap();
+    planner.add("1", 0, None).unwrap();
+    let mut now_us = 0;
+    let mut waits = Vec::new();
+    for retry_after_us in [
+        None,
+        None,
+        None,
+        Some(100 * SECOND_US),
+        Some(u64::MAX),
+        None,
+    ] {
+        assert!(matches!(planner.next(now_us), Next::Poll { .. }));
+        planner.failed("1", now_us, retry_after_us);
+        let Next::Wait { until_us } = planner.next(now_us) else {
+            panic!("a failure is no reason to ask at once");
+        };
+        waits.push((until_us - now_us) / SECOND_US);
+        now_us = until_us;
+    }
+    assert_eq!(waits, [12, 24, 48, 100, 3_600, 300]);
+}
+
+#[test]
+fn a_turn_whose_outcome_nobody_told_comes_back_with_the_calendar() {
+    let mut planner = Planner::new(Pace::default(), Budget::default(), 0).unwrap();
+    assert_eq!(planner.next(0), Next::Nobody);
+    planner.add("1", SECOND_US, None).unwrap();
+    assert!(matches!(planner.next(SECOND_US), Next::Poll { .. }));
+    let until_us = 5 * MINUTE_US;
+    assert_eq!(planner.next(2 * SECOND_US), Next::Wait { until_us });
+    // Unless the clock went back behind it.
+    assert!(matches!(planner.next(0), Next::Poll { .. }));
+}
+
+#[test]
+fn a_planner_without_a_budget_of_its_own_is_refused() {
+    let error = Planner::new(Pace::default(), Budget::default(), 20).unwrap_err();
+    assert!(error.to_string().contains("lower it"));
+}
+
+#[test]
+fn over_a_shared_budget_all_in_need_are_asked_about_equally_often() {
+    let limit: Limit = "6/min burst 20".parse().unwrap();
+    let mut planner = Planner::new(pace(Peaks::Missed), Budget::Shared(limit), 2).unwrap();
+    let names = ["1", "2", "3", "4", "5"];
+    for name in names {
+        planner.add(name, 0, None).unwrap();
+    }
+    let mut asked = [0_u32; 5];
+    let mut tick_us = 0;
+    while tick_us < 120 * MINUTE_US {
+        while let Next::Poll { participant } = planner.next(tick_us) {
+            let index = names.iter().position(|name| *name == participant).unwrap();
+            asked[index] += 1;
+            // Four are empty all the time; the fifth is well and due every five minutes.
+            let level = if index == 4 { 36_000 } else { 0 };
+            let history = [sample(&participant, "ENTRIES_WRITE", level, tick_us)];
+            planner.polled(&participant, tick_us, &[see(&history)]);
+        }
+        tick_us += SECOND_US;
+    }
+    // The calendar's 24, and the rest of 6 × 120 + 18 in equal parts.
+    assert!((23..=25).contains(&asked[4]), "{asked:?}");
+    let hot = &asked[..4];
+    let (least, most) = (hot.iter().min().unwrap(), hot.iter().max().unwrap());
+    assert!(most - least <= 1, "{asked:?}");
+    assert!(
+        (700..=738).contains(&asked.iter().sum::<u32>()),
+        "{asked:?}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Whatever comes of the polls, the bucket that they are paid from never refuses one, refill it
+    /// evenly or in steps.
+    #[test]
+    fn polls_stay_within_the_budget(
+        outcomes in prop::collection::vec((0..4_u8, 0..3_000_u64), 1..200),
+        start_us in 0..10 * MINUTE_US,
+        is_stepwise in any::<bool>(),
+    ) {
+        let limit: Limit = "6/min burst 20".parse().unwrap();
+        let limit = if is_stepwise { limit.stepwise() } else { limit };
+        let mut paid: [Option<State>; 2] = [None, None];
+        let mut planner = Planner::new(Pace::default(), Budget::default(), 2).unwrap();
+        let names = ["1", "2"];
+        for name in names {
+            planner.add(name, start_us, None).unwrap();
+        }
+        let mut now_us = start_us;
+        for (outcome, took_ms) in outcomes {
+            match planner.next(now_us) {
+                Next::Wait { until_us } => {
+                    prop_assert!(until_us > now_us);
+                    now_us = until_us;
+                }
+                Next::Nobody => unreachable!(),
+                Next::Poll { participant } => {
+                    let index = names.iter().position(|name| *name == participant).unwrap();
+                    let decision = limit.apply(paid[index], Command::Take { n: 1 }, now_us);
+                    prop_assert!(decision.is_allowed());
+                    paid[index] = decision.state();
+                    now_us += took_ms * 1_000;
+                    match outcome {
+                        0 => planner.failed(&participant, now_us, None),
+                        1 => {}
+                        _ => {
+                            let level = if outcome == 2 { 0 } else { 70 };
+                            let history = [
+                                sample(&participant, "KEYS_CHECK", level, now_us),
+                                sample(&participant, POLICIES_LIST, decision.level(), now_us),
+                            ];
+                            let seen = [see(&history[..1]), see(&history[1..])];
+                            planner.polled(&participant, now_us, &seen);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
