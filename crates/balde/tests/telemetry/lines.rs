@@ -13,7 +13,7 @@ use tracing::subscriber::with_default;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::{Written, hex};
+use crate::{Written, have_two_listeners, hex};
 
 const FIELDS: [&str; 13] = [
     "timestamp",
@@ -32,6 +32,7 @@ const FIELDS: [&str; 13] = [
 ];
 
 fn json_to(written: &Written) -> impl Subscriber + use<> {
+    have_two_listeners();
     tracing_subscriber::registry().with(json_logs_to(written.clone()))
 }
 

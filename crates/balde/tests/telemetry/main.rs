@@ -16,11 +16,19 @@ mod redis_server;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
+
+/// To be called before a test listens. With one listener in the process, tracing asks only the
+/// thread that first comes by an event whether anybody is interested; with two it asks all.
+fn have_two_listeners() {
+    static ANOTHER: LazyLock<tracing::Dispatch> =
+        LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
+    LazyLock::force(&ANOTHER);
+}
 
 /// What was written, by whomever.
 #[derive(Clone, Default)]

@@ -56,6 +56,7 @@ async fn no_key_address_password_or_salt_gets_out() {
         .with(layer)
         .with(json_logs_to(json.clone()))
         .with(everything);
+    crate::have_two_listeners();
     let _listening = set_default(subscriber);
 
     let metrics = Metrics::new();

@@ -25,6 +25,7 @@ async fn a_check_in_redis_is_a_span_with_the_call_below_it() {
         .service_name("spans")
         .layer()
         .unwrap();
+    crate::have_two_listeners();
     let _listening = set_default(tracing_subscriber::registry().with(layer));
     let store = RedisStore::new(server.url()).unwrap();
     let limiter = RateLimiter::builder()
@@ -90,6 +91,7 @@ async fn a_check_in_redis_is_a_span_with_the_call_below_it() {
 async fn several_buckets_are_one_span_with_their_own_below_it() {
     let collector = Collector::start();
     let (layer, guard) = Otlp::grpc(collector.url()).layer().unwrap();
+    crate::have_two_listeners();
     let _listening = set_default(tracing_subscriber::registry().with(layer));
     let build = |name: &str, limit: &str| {
         let builder = RateLimiter::builder().name(name).limit(limit);
@@ -127,6 +129,7 @@ async fn a_trace_that_began_elsewhere_goes_on_and_lines_say_so() {
     let subscriber = tracing_subscriber::registry()
         .with(layer)
         .with(json_logs_to(written.clone()));
+    crate::have_two_listeners();
     let _listening = set_default(subscriber);
     let limiter = RateLimiter::new("1/h").unwrap();
     limiter.check("a").await;
@@ -181,6 +184,7 @@ async fn spans_go_over_http_too() {
 
     let (layer, guard) = Otlp::http(format!("http://{address}")).layer().unwrap();
     {
+        crate::have_two_listeners();
         let _listening = set_default(tracing_subscriber::registry().with(layer));
         RateLimiter::new("1/s")
             .unwrap()

@@ -1,8 +1,8 @@
 //! One partition's store fails for a minute.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use balde::throttle::{Circuit, Degradation, Outcome, Refused, Report, RunError, Throttler};
@@ -36,6 +36,11 @@ impl Write for Lines {
 impl Lines {
     /// The log of this thread from now on, and what it will hold.
     fn listen() -> (Self, tracing::subscriber::DefaultGuard) {
+        // With one listener in the process, tracing asks only the thread that first comes by an
+        // event whether anybody is interested; with two it asks all.
+        static ANOTHER: LazyLock<tracing::Dispatch> =
+            LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
+        LazyLock::force(&ANOTHER);
         let lines = Self::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()
