@@ -7,11 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
 use balde::ManualClock;
+use balde::telemetry::json_logs_at;
 use balde_dict::Category;
 use balde_dict::directory::Rules;
 use balde_dict::simulator::{self, Simulator, SimulatorBuilder};
 use tokio::net::TcpListener;
 use tracing::Level;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::policies::setting;
 use crate::profile;
@@ -94,10 +97,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 async fn simulate(args: &Args) -> anyhow::Result<()> {
-    tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_max_level(args.log)
+    tracing_subscriber::registry()
+        .with(json_logs_at(args.log, std::io::stdout))
         .init();
     let simulator = builder(args)?.build()?;
     for (participant, category) in &args.participants {

@@ -144,7 +144,7 @@ fn the_log_tells_which_bucket_refused_and_nobodys_tax_number() {
         policy,
         "\"USER\"",
         "12345678",
-        "\"level\":-3",
+        "\"bucket_level\":-3",
     ] {
         assert!(line.contains(expected), "{expected}: {line}");
     }

@@ -7,17 +7,20 @@
 #[expect(dead_code, reason = "nothing is frozen here")]
 #[path = "support/redis_server.rs"]
 mod redis_server;
+#[path = "support/wall_clock.rs"]
+mod wall_clock;
 
 use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use balde::throttle::{Circuit, Degradation, Outcome, Refused, Throttler};
 use balde::{OnFailure, RedisStore, Share};
 use redis_server::RedisServer;
+use wall_clock::{micros, now_us};
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 12;
@@ -280,14 +283,4 @@ impl Outcomes {
             granted: next(),
         }
     }
-}
-
-/// One clock for all processes.
-fn now_us() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    micros(since.expect("it is later than 1970"))
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).expect("not that far")
 }

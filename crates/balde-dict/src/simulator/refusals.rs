@@ -48,7 +48,8 @@ impl Refusals {
                 participant = refusal.participant,
                 policy = refusal.policy,
                 scope = refusal.scope,
-                level = refusal.level,
+                // `level` is the line's own.
+                bucket_level = refusal.level,
                 retry_after_ms = refusal.retry_after_ms,
                 held_back,
                 "refused"

@@ -1,15 +1,17 @@
 //! The simulator over real HTTP: its rules, its life cycles, and what it makes of bad requests.
 
 mod categories;
+mod claims;
 mod curl;
+mod entries;
 mod every_operation;
 mod faults;
-mod life_cycles;
 mod lists;
 mod lookups;
 mod malformed;
 mod manual_case;
 mod mutual_tls;
+mod reports;
 mod two_simulators;
 mod world;
 

@@ -67,7 +67,16 @@ where
     S: Subscriber + for<'span> LookupSpan<'span>,
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    JsonLogs { writer }.with_filter(LevelFilter::INFO)
+    json_logs_at(LevelFilter::INFO, writer)
+}
+
+/// [`json_logs_to`] for events at another level and above.
+pub fn json_logs_at<S, W>(level: impl Into<LevelFilter>, writer: W) -> impl Layer<S>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    JsonLogs { writer }.with_filter(level.into())
 }
 
 struct JsonLogs<W> {

@@ -6,7 +6,7 @@
 //! | Name | Feature | What it is |
 //! |--|--|--|
 //! | `Metrics` | `prometheus` | counts of many limiters, for Prometheus to scrape |
-//! | `json_logs`, `json_logs_to` | `logs` | one JSON object per line |
+//! | `json_logs`, `json_logs_to`, `json_logs_at` | `logs` | one JSON object per line |
 //! | `Otlp`, `OtlpGuard` | `otlp` | spans to a collector |
 //! | `continue_trace` | `otlp`, `http` | a trace that began elsewhere |
 //!
@@ -32,7 +32,7 @@ use crate::decision::{Decision, Reason};
 
 pub(crate) use joint_watch::JointWatch;
 #[cfg(feature = "logs")]
-pub use json_logs::{json_logs, json_logs_to};
+pub use json_logs::{json_logs, json_logs_at, json_logs_to};
 pub(crate) use key_hash::{KeyHash, KeyHasher};
 #[cfg(feature = "redis")]
 pub(crate) use meter::Meter;

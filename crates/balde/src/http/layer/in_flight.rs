@@ -121,8 +121,6 @@ pub(super) fn write_headers(
         rules.writer.write(headers, decisions, now);
         return;
     }
-    let names = questions.as_slice().iter();
-    let names = names.map(|question| question.limiter(rules).name());
-    let parts: Vec<_> = names.zip(decisions).collect();
+    let parts = questions.named(rules, decisions);
     rules.headers.write(headers, &parts, now);
 }

@@ -69,6 +69,17 @@ impl Questions {
         }
     }
 
+    /// Each decision with the name of the limiter that made it.
+    pub(super) fn named<'a>(
+        &self,
+        rules: &'a Rules,
+        decisions: &'a [Decision],
+    ) -> Vec<(&'a str, &'a Decision)> {
+        let names = self.as_slice().iter();
+        let names = names.map(|question| question.limiter(rules).name());
+        names.zip(decisions).collect()
+    }
+
     /// Without waiting: all buckets are in this process.
     #[inline]
     pub(super) fn ask_now(&self, rules: &Rules) -> Decisions {

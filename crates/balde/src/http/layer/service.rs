@@ -93,9 +93,7 @@ pub(super) fn admit<A>(
     let Some(refused) = decisions.refused() else {
         return Ok(InFlight::new(Arc::clone(rules), questions, decisions));
     };
-    let names = questions.as_slice().iter();
-    let names = names.map(|question| question.limiter(rules).name());
-    let parts: Vec<_> = names.zip(decisions.as_slice()).collect();
+    let parts = questions.named(rules, decisions.as_slice());
     let refusal = Refusal::of_decisions(&parts, refused, request.headers());
     let mut answer = answer(rules, &refusal);
     let headers = answer.headers_mut();
