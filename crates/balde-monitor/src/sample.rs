@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use balde_core::{EXACT_MAX, PERIOD_MAX_US};
 
 /// The longest name of a participant, a policy or a category, in bytes.
@@ -15,7 +17,7 @@ pub const TOKENS_MAX: u64 = EXACT_MAX;
 pub const POLICIES_MAX: usize = 1_024;
 
 /// Whose bucket, under which policy.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BucketId {
     participant: String,
     policy: String,
@@ -46,7 +48,7 @@ impl BucketId {
 }
 
 /// Capacity, refill and period as told. Nobody tells whether the refill is continuous or stepwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Terms {
     capacity: u64,
     refill_tokens: u64,
@@ -105,7 +107,7 @@ impl Terms {
 }
 
 /// What one bucket was at one time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     bucket: BucketId,
     terms: Terms,
@@ -201,7 +203,7 @@ impl Sample {
 }
 
 /// All buckets of one participant, as one answer listed them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Poll {
     samples: Vec<Sample>,
 }

@@ -2,13 +2,18 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::sample::Terms;
 
 /// Hundredths of a percent in a whole.
 pub const WHOLE_BP: u32 = 10_000;
 
 /// How bad a bucket's level is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "UPPERCASE")]
 pub enum Severity {
     /// Nothing to tell.
     #[default]
@@ -24,6 +29,13 @@ pub enum Severity {
 impl Severity {
     /// All of them, the mildest first.
     pub const ALL: [Self; 4] = [Self::Normal, Self::Warning, Self::Critical, Self::Exhausted];
+
+    /// The severity of a name, in capitals.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|severity| severity.name() == name)
+    }
 
     /// The name users know: in keys, labels and messages.
     pub const fn name(self) -> &'static str {

@@ -1,5 +1,7 @@
 //! The state machine of one bucket.
 
+use serde::{Deserialize, Serialize};
+
 use crate::alert::event::{episode, key};
 use crate::alert::silence::covering;
 use crate::alert::{Event, Forecast, Kind, Outcome, Rule, Silence, Why, forecast};
@@ -9,7 +11,7 @@ use crate::severity::Severity;
 
 /// What is known about one bucket's alert, to be kept between steps. Plain fields, for whichever
 /// table keeps them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alarm {
     /// Whose bucket, under which policy.
     pub bucket: BucketId,
@@ -43,7 +45,7 @@ pub struct Alarm {
 }
 
 /// A severity on its way down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clearing {
     /// Since when it is better.
     pub since_us: u64,

@@ -1,10 +1,12 @@
 //! What is told to somebody.
 
+use serde::{Deserialize, Serialize};
+
 use crate::analyse::{Change, Confidence};
 use crate::severity::Severity;
 
 /// Something to tell.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// One for each event and the same whenever that event is worked out again: what receivers
     /// discard repetitions by.
@@ -31,7 +33,8 @@ pub struct Event {
 }
 
 /// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Kind {
     /// It got worse.
@@ -110,7 +113,8 @@ impl Kind {
 }
 
 /// Why an alert is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Why {
     /// The bucket filled up again.
     Recovered,
@@ -119,7 +123,8 @@ pub enum Why {
 }
 
 /// What became of a prediction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The bucket is empty.
     CameTrue,

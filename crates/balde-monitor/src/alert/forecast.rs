@@ -1,12 +1,14 @@
 //! Predicted alerts: a bucket that will be empty soon.
 
+use serde::{Deserialize, Serialize};
+
 use crate::alert::alarm::Telling;
 use crate::alert::{Kind, Outcome, Rule};
 use crate::analyse::Assessment;
 use crate::severity::Severity;
 
 /// A prediction that is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forecast {
     /// The number of the event that told it.
     pub episode: u64,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::severity::Severity;
 
 /// The longest silence: thirty days. What must be quiet for longer needs other thresholds.
@@ -9,7 +11,7 @@ pub const SILENCE_MAX_US: u64 = 30 * 86_400 * 1_000_000;
 
 /// A time in which some alerts are not delivered. They are still worked out and recorded, and what
 /// is still so when the silence ends is told then.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Silence {
     id: String,
     participant: Option<String>,
@@ -60,6 +62,16 @@ impl Silence {
     /// The id that events name.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// When it begins.
+    pub const fn from_us(&self) -> u64 {
+        self.from_us
+    }
+
+    /// When it is over.
+    pub const fn until_us(&self) -> u64 {
+        self.until_us
     }
 
     /// Whether it covers something at a moment. A silence of one policy does not cover what

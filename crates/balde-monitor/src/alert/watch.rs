@@ -1,5 +1,7 @@
 //! The watch over the data itself: is there any, and what did the other side change.
 
+use serde::{Deserialize, Serialize};
+
 use crate::alert::event::{episode, key};
 use crate::alert::silence::covering;
 use crate::alert::{Event, Kind, Silence, WatchRule};
@@ -7,7 +9,7 @@ use crate::analyse::{Change, Freshness};
 use crate::severity::Severity;
 
 /// What is known about the data of one participant, to be kept between steps.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
     /// Whose data.
     pub participant: String,
@@ -22,7 +24,7 @@ pub struct Watch {
 }
 
 /// Data that is too old.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Staleness {
     /// The number of the event that told it.
     pub episode: u64,

@@ -1,10 +1,13 @@
 //! When a bucket will be at a level, if it goes on like this.
 
 use crate::analyse::trend::{Rate, Trend};
+use serde::{Deserialize, Serialize};
+
 use crate::sample::Sample;
 
 /// How sure a forecast is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Confidence {
     /// The bounds allow it and do not prove it. A bucket that refills in steps falls between them
     /// however little is used, so this is seen in health, too.
