@@ -17,6 +17,7 @@ pub struct Clock(Kind);
 enum Kind {
     Precise(Steady),
     Cached(Arc<Cached>),
+    Wall,
     Manual(ManualClock),
     #[cfg(feature = "throttle")]
     Tokio(OfTokio),
@@ -45,6 +46,13 @@ impl Clock {
         Self(Kind::Cached(Cached::start(interval)))
     }
 
+    /// Reads the system's wall clock each time, corrections and steps included: for what goes by
+    /// the calendar and runs for months. A limiter on it is safe, too: a step back mints nothing,
+    /// and stands still until the time is made up for.
+    pub fn wall() -> Self {
+        Self(Kind::Wall)
+    }
+
     /// Shows what it is told. See [`ManualClock`].
     pub fn manual(clock: &ManualClock) -> Self {
         Self(Kind::Manual(clock.clone()))
@@ -60,12 +68,13 @@ impl Clock {
         }))
     }
 
-    /// Microseconds since the Unix epoch, never less than before.
+    /// Microseconds since the Unix epoch; never less than before, but for [`wall`](Clock::wall).
     #[inline]
     pub fn now_us(&self) -> u64 {
         match &self.0 {
             Kind::Precise(steady) => steady.now_us(),
             Kind::Cached(cached) => cached.now_us.load(Ordering::Relaxed),
+            Kind::Wall => wall_us(),
             Kind::Manual(manual) => manual.now_us(),
             #[cfg(feature = "throttle")]
             Kind::Tokio(of_tokio) => of_tokio.now_us(),

@@ -13,7 +13,10 @@ const ARROWS: [(&str, &[&str]); 6] = [
     ("balde", &["balde-core"]),
     ("balde-dict", &["balde-core", "balde"]),
     ("balde-monitor", &["balde-core", "balde", "balde-dict"]),
-    ("balde-cli", &["balde-core", "balde", "balde-dict"]),
+    (
+        "balde-cli",
+        &["balde-core", "balde", "balde-dict", "balde-monitor"],
+    ),
     // Nothing but tests: the memory store over loom's atomics.
     ("balde-loom", &["balde-core"]),
 ];

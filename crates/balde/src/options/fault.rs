@@ -73,7 +73,8 @@ pub struct OptionsError {
 }
 
 impl OptionsError {
-    pub(super) fn of_file(name: &str, why: String) -> Self {
+    /// Something is wrong with a file as a whole.
+    pub fn of_file(name: &str, why: String) -> Self {
         let mut faults = Faults::new(name, "");
         faults.whole_file(why);
         faults.into_error()
@@ -100,7 +101,7 @@ impl fmt::Display for OptionsError {
 impl std::error::Error for OptionsError {}
 
 /// Collects what is wrong.
-pub(super) struct Faults<'a> {
+pub struct Faults<'a> {
     name: String,
     text: &'a str,
     masked: String,
@@ -108,7 +109,8 @@ pub(super) struct Faults<'a> {
 }
 
 impl<'a> Faults<'a> {
-    pub(super) fn new(name: &str, text: &'a str) -> Self {
+    /// Nothing wrong yet with this text; `name` is what messages call it.
+    pub fn new(name: &str, text: &'a str) -> Self {
         Self {
             name: name.escape_debug().to_string(),
             text,
@@ -118,16 +120,17 @@ impl<'a> Faults<'a> {
     }
 
     /// Whether no more will be told.
-    pub(super) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.found.len() >= FAULTS_MAX
     }
 
-    pub(super) fn text(&self) -> &'a str {
+    /// The text.
+    pub fn text(&self) -> &'a str {
         self.text
     }
 
     /// At a place in the file, or of the file as a whole.
-    pub(super) fn at(&mut self, span: Option<Range<usize>>, message: impl Into<String>) {
+    pub fn at(&mut self, span: Option<Range<usize>>, message: impl Into<String>) {
         // Showing a line costs the whole file.
         if self.is_full() {
             return;
@@ -157,27 +160,31 @@ impl<'a> Faults<'a> {
         self.push(place, message, shown);
     }
 
-    pub(super) fn whole_file(&mut self, message: impl Into<String>) {
+    /// Of the file as a whole.
+    pub fn whole_file(&mut self, message: impl Into<String>) {
         let message = message.into();
         let name = self.name.clone();
         let shown = format!("error: {name}: {message}");
         self.push(Place::WholeFile { name }, message, shown);
     }
 
-    pub(super) fn in_environment(&mut self, variable: &'static str, message: impl Into<String>) {
+    /// In a variable of the environment.
+    pub fn in_environment(&mut self, variable: &'static str, message: impl Into<String>) {
         let message = message.into();
         let shown = format!("error: environment variable {variable}: {message}");
         self.push(Place::Environment { variable }, message, shown);
     }
 
-    pub(super) fn into_result<T>(self, value: T) -> Result<T, OptionsError> {
+    /// The value, if nothing is wrong.
+    pub fn into_result<T>(self, value: T) -> Result<T, OptionsError> {
         if self.found.is_empty() {
             return Ok(value);
         }
         Err(self.into_error())
     }
 
-    pub(super) fn into_error(mut self) -> OptionsError {
+    /// All that is wrong, in the order of the file.
+    pub fn into_error(mut self) -> OptionsError {
         // In the order of the file, and the environment last.
         self.found.sort_by_key(|fault| match &fault.place {
             Place::WholeFile { .. } => (0, 0, 0),

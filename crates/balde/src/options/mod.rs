@@ -21,18 +21,17 @@ use std::path::Path;
 use toml::de::DeTable;
 
 use self::environment::Environment;
-use self::fault::Faults;
 #[cfg(feature = "http")]
 use self::http::HttpOptions;
 use self::limits::LimitOptions;
 use self::redis::RedisOptions;
-use self::section::Section;
 use crate::error::BuildError;
 #[cfg(feature = "http")]
 use crate::http::{HeaderOptions, Identity};
 use crate::limiter::RateLimiter;
 
-pub use fault::{Fault, OptionsError, Place};
+pub use fault::{Fault, Faults, OptionsError, Place};
+pub use section::{At, Section};
 
 /// The largest file that is read.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -74,8 +73,7 @@ impl Options {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, OptionsError> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        let text = text_of(path).map_err(|why| OptionsError::of_file(&name, why))?;
-        Self::parse(&text, &name)
+        Self::parse(&text_of(path)?, &name)
     }
 
     /// [`read`](Options::read) of a text that is there already; `name` is what messages call it.
@@ -91,16 +89,9 @@ impl Options {
     ) -> Result<Self, OptionsError> {
         let mut faults = Faults::new(name, text);
         let environment = Environment::new(&lookup, &mut faults);
-        let (document, errors) = DeTable::parse_recoverable(text);
-        if !errors.is_empty() {
-            // What would follow from a broken line is only noise.
-            for error in &errors {
-                faults.at(error.span(), error.message());
-            }
-            return Err(faults.into_error());
-        }
-        let options = Self::check(document.get_ref(), &environment, &mut faults);
-        faults.into_result(options)
+        check_document(faults, |root, faults| {
+            Self::check(root, &environment, faults)
+        })
     }
 
     /// Options from the environment alone: one limit called `default`, from `RL_LIMIT` (as
@@ -156,8 +147,7 @@ impl Options {
         self.log_salt.as_deref()
     }
 
-    fn check(document: &DeTable<'_>, environment: &Environment, faults: &mut Faults<'_>) -> Self {
-        let mut root = Section::new(document, "", None);
+    fn check(mut root: Section<'_>, environment: &Environment, faults: &mut Faults<'_>) -> Self {
         let limits = limits::check(&mut root, environment, faults);
         let redis = RedisOptions::check(root.table("redis", faults), environment, faults);
         #[cfg(feature = "http")]
@@ -235,11 +225,50 @@ impl Limiters {
     }
 }
 
-fn text_of(path: &Path) -> Result<String, String> {
-    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
+/// Reads the text that `faults` are about as TOML and lets `check` take it apart: the value, or all
+/// that is wrong. For files of other programs that want the same messages.
+///
+/// ```
+/// use balde::options::{Faults, check_document};
+///
+/// let faults = Faults::new("example.toml", "listen = 8080\nworkers = 2");
+/// let error = check_document(faults, |mut root, faults| {
+///     let workers = root.number("workers", (1, 8), faults);
+///     let _listen = root.text("listen", faults);
+///     root.finish(faults);
+///     workers.map(|workers| workers.value)
+/// })
+/// .unwrap_err();
+/// assert_eq!(
+///     error.faults()[0].to_string(),
+///     "example.toml:1:10: `listen` must be a text in quotes, and this is a whole number",
+/// );
+/// ```
+pub fn check_document<T>(
+    mut faults: Faults<'_>,
+    check: impl FnOnce(Section<'_>, &mut Faults<'_>) -> T,
+) -> Result<T, OptionsError> {
+    let (document, errors) = DeTable::parse_recoverable(faults.text());
+    if !errors.is_empty() {
+        // What would follow from a broken line is only noise.
+        for error in &errors {
+            faults.at(error.span(), error.message());
+        }
+        return Err(faults.into_error());
+    }
+    let value = check(Section::new(document.get_ref(), "", None), &mut faults);
+    faults.into_result(value)
+}
+
+/// The text of a file of at most [`FILE_BYTES_MAX`].
+pub fn text_of(path: &Path) -> Result<String, OptionsError> {
+    let name = path.display().to_string();
+    let wrong = |why: String| OptionsError::of_file(&name, why);
+    let cannot = |error: std::io::Error| wrong(format!("cannot be read: {error}"));
     let bytes = fs::metadata(path).map_err(cannot)?.len();
     if bytes > FILE_BYTES_MAX {
-        return Err(format!("has {bytes} bytes, more than {FILE_BYTES_MAX}"));
+        let why = format!("has {bytes} bytes, more than {FILE_BYTES_MAX}");
+        return Err(wrong(why));
     }
     fs::read_to_string(path).map_err(cannot)
 }

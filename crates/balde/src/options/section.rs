@@ -10,7 +10,9 @@ use super::fault::Faults;
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
-pub(super) struct Section<'a> {
+/// A table of a file whose keys are taken out one by one. [`finish`](Section::finish) tells of those
+/// that nobody asked for.
+pub struct Section<'a> {
     table: &'a DeTable<'a>,
     /// As written in the file, for messages; nothing for the file itself.
     path: String,
@@ -22,13 +24,16 @@ pub(super) struct Section<'a> {
 
 /// A value, and where it is.
 #[derive(Clone, Debug)]
-pub(super) struct At<T> {
-    pub(super) value: T,
-    pub(super) span: Range<usize>,
+pub struct At<T> {
+    /// The value.
+    pub value: T,
+    /// Its bytes in the file.
+    pub span: Range<usize>,
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn new(
+    /// The keys of a table; `path` is what messages call it.
+    pub fn new(
         table: &'a DeTable<'a>,
         path: impl Into<String>,
         span: Option<Range<usize>>,
@@ -43,27 +48,39 @@ impl<'a> Section<'a> {
     }
 
     /// Where it begins.
-    pub(super) fn span(&self) -> Option<Range<usize>> {
+    pub fn span(&self) -> Option<Range<usize>> {
         self.span.clone()
     }
 
-    pub(super) fn path(&self) -> &str {
+    /// What messages call it.
+    pub fn path(&self) -> &str {
         &self.path
     }
 
     /// A table inside this one.
-    pub(super) fn table(
-        &mut self,
-        key: &'static str,
-        faults: &mut Faults<'_>,
-    ) -> Option<Section<'a>> {
+    pub fn table(&mut self, key: &'static str, faults: &mut Faults<'_>) -> Option<Section<'a>> {
         let (key, value) = self.entry(key)?;
         let path = self.path_of(key.get_ref());
         inner(path, key.span(), value, faults)
     }
 
+    /// The tables of a list, as `[[key]]` writes them.
+    pub fn list(&mut self, key: &'static str, faults: &mut Faults<'_>) -> Vec<Section<'a>> {
+        let Some((name, value)) = self.entry(key) else {
+            return Vec::new();
+        };
+        let path = self.path_of(name.get_ref());
+        let Some(list) = value.get_ref().as_array() else {
+            let message = format!("`{path}` is a list of tables: write [[{path}]]");
+            faults.at(Some(name.span()), message);
+            return Vec::new();
+        };
+        let one = |item: &'a Value<'a>| inner(path.clone(), item.span(), item, faults);
+        list.iter().filter_map(one).collect()
+    }
+
     /// All tables inside this one, whatever they are called.
-    pub(super) fn tables(&self, faults: &mut Faults<'_>) -> Vec<(At<&'a str>, Section<'a>)> {
+    pub fn tables(&self, faults: &mut Faults<'_>) -> Vec<(At<&'a str>, Section<'a>)> {
         let mut tables = Vec::new();
         for (key, value) in self.table {
             let path = self.path_of(key.get_ref());
@@ -79,21 +96,18 @@ impl<'a> Section<'a> {
     }
 
     /// The value of a key, of whatever type.
-    pub(super) fn any(&mut self, key: &'static str) -> Option<&'a Value<'a>> {
+    pub fn any(&mut self, key: &'static str) -> Option<&'a Value<'a>> {
         self.entry(key).map(|(_, value)| value)
     }
 
     /// Where a key is that must not be there; the caller tells of it.
-    pub(super) fn forbidden(&mut self, key: &'static str) -> Option<Range<usize>> {
+    pub fn forbidden(&mut self, key: &'static str) -> Option<Range<usize>> {
         self.hidden.push(key);
         self.find(key).map(|(key, _)| key.span())
     }
 
-    pub(super) fn text(
-        &mut self,
-        key: &'static str,
-        faults: &mut Faults<'_>,
-    ) -> Option<At<&'a str>> {
+    /// A text.
+    pub fn text(&mut self, key: &'static str, faults: &mut Faults<'_>) -> Option<At<&'a str>> {
         let value = self.any(key)?;
         let Some(text) = value.get_ref().as_str() else {
             faults.at(Some(value.span()), expected(key, "a text in quotes", value));
@@ -106,7 +120,7 @@ impl<'a> Section<'a> {
     }
 
     /// A whole number from `least` to `most`.
-    pub(super) fn number(
+    pub fn number(
         &mut self,
         key: &'static str,
         (least, most): (u64, u64),
@@ -132,7 +146,8 @@ impl<'a> Section<'a> {
         })
     }
 
-    pub(super) fn flag(&mut self, key: &'static str, faults: &mut Faults<'_>) -> Option<At<bool>> {
+    /// Yes or no.
+    pub fn flag(&mut self, key: &'static str, faults: &mut Faults<'_>) -> Option<At<bool>> {
         let value = self.any(key)?;
         let Some(flag) = value.get_ref().as_bool() else {
             faults.at(Some(value.span()), expected(key, "true or false", value));
@@ -145,7 +160,7 @@ impl<'a> Section<'a> {
     }
 
     /// One of a few words.
-    pub(super) fn word<T: Copy>(
+    pub fn word<T: Copy>(
         &mut self,
         key: &'static str,
         words: &[(&str, T)],
@@ -169,8 +184,7 @@ impl<'a> Section<'a> {
     }
 
     /// A list of texts.
-    #[cfg(feature = "http")]
-    pub(super) fn texts(&mut self, key: &'static str, faults: &mut Faults<'_>) -> Vec<At<&'a str>> {
+    pub fn texts(&mut self, key: &'static str, faults: &mut Faults<'_>) -> Vec<At<&'a str>> {
         let Some(value) = self.any(key) else {
             return Vec::new();
         };
@@ -192,7 +206,7 @@ impl<'a> Section<'a> {
     }
 
     /// Refuses every key that nobody asked for.
-    pub(super) fn finish(self, faults: &mut Faults<'_>) {
+    pub fn finish(self, faults: &mut Faults<'_>) {
         for (key, _) in self.table {
             if faults.is_full() {
                 return;
