@@ -55,3 +55,4 @@ pub mod history;
 pub mod sample;
 pub mod schedule;
 pub mod severity;
+pub mod sink;

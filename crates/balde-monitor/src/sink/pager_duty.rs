@@ -1,0 +1,326 @@
+//! A `PagerDuty` service, by the Events API v2.
+
+use serde_json::{Value, json};
+
+use ring::digest;
+
+use crate::alert::{Event, Kind, SinkClass};
+use crate::history::Letter;
+use crate::severity::Severity;
+use crate::sink::http::Receiver;
+use crate::sink::words::{headline, present_severity, rfc3339, sentence};
+use crate::sink::{Failure, HttpSettings, Secret, SinkError};
+
+/// Where `PagerDuty` takes events. Accounts in Europe have an address of their own.
+pub const PAGER_DUTY_URL: &str = "https://events.pagerduty.com/v2/enqueue";
+
+/// The longest summary that `PagerDuty` takes, in characters.
+pub const SUMMARY_MAX: usize = 1_024;
+
+/// The longest key that `PagerDuty` takes, in characters.
+pub const DEDUP_KEY_MAX: usize = 255;
+
+/// The length of every integration key.
+const ROUTING_KEY_CHARS: usize = 32;
+
+/// Triggers and resolves alerts of a `PagerDuty` service.
+///
+/// ```
+/// use balde_monitor::sink::{HttpSettings, PagerDuty, Sink};
+///
+/// let routing_key = "0123456789abcdef0123456789abcdef";
+/// let sink = Sink::PagerDuty(PagerDuty::new(routing_key, &HttpSettings::default())?);
+/// assert!(!format!("{sink:?}").contains("0123"));
+/// # Ok::<(), balde_monitor::sink::SinkError>(())
+/// ```
+#[derive(Debug)]
+pub struct PagerDuty {
+    receiver: Receiver,
+    routing_key: Secret,
+}
+
+impl PagerDuty {
+    /// Sends to the service that `routing_key`, an integration key, belongs to.
+    pub fn new(routing_key: impl Into<Secret>, settings: &HttpSettings) -> Result<Self, SinkError> {
+        Self::at(PAGER_DUTY_URL, routing_key, settings)
+    }
+
+    /// The same at another address than [`PAGER_DUTY_URL`].
+    pub fn at(
+        url: impl Into<Secret>,
+        routing_key: impl Into<Secret>,
+        settings: &HttpSettings,
+    ) -> Result<Self, SinkError> {
+        let routing_key = routing_key.into();
+        let is_key = |text: &str| {
+            text.len() == ROUTING_KEY_CHARS && text.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        if !is_key(routing_key.reveal()) {
+            let advice = "PagerDuty's routing key must be an integration key of 32 characters";
+            return Err(SinkError::Secret { advice });
+        }
+        Ok(Self {
+            receiver: Receiver::new(&url.into(), settings, &[&routing_key])?,
+            routing_key,
+        })
+    }
+
+    pub(crate) async fn deliver(&self, letter: &Letter, now_us: u64) -> Result<(), Failure> {
+        let body = pager_duty_body(&letter.event, letter.class, &self.routing_key);
+        let body = body.to_string().into_bytes();
+        let key = &letter.event.key;
+        self.receiver.post(key, &[], body, now_us).await
+    }
+}
+
+/// Trigger, or resolve when it is over; both with the episode as key, so that one alert is one
+/// alert from beginning to end.
+pub fn pager_duty_body(event: &Event, class: SinkClass, routing_key: &Secret) -> Value {
+    let action = match &event.kind {
+        Kind::Resolved { .. } | Kind::ForecastOver { .. } | Kind::Fresh { .. } => "resolve",
+        _ => "trigger",
+    };
+    let source = match &event.policy {
+        Some(policy) => format!("{}/{policy}", event.participant),
+        None => event.participant.clone(),
+    };
+    let mut payload = json!({
+        "summary": cut(&headline(event), SUMMARY_MAX),
+        "source": source,
+        "severity": severity(event, class),
+        "timestamp": rfc3339(event.at_us),
+        "group": event.participant,
+        "class": class_of(event),
+        "custom_details": details(event),
+    });
+    if let Some(policy) = &event.policy {
+        payload["component"] = policy.as_str().into();
+    }
+    json!({
+        "routing_key": routing_key.reveal(),
+        "event_action": action,
+        "dedup_key": dedup_key(&event.episode),
+        "client": "balde monitor",
+        "payload": payload,
+    })
+}
+
+/// As urgent as the class says, except for what got better, which is as bad as it is now.
+fn severity(event: &Event, class: SinkClass) -> &'static str {
+    let by_severity = match present_severity(event) {
+        Severity::Normal => "info",
+        Severity::Warning => "warning",
+        Severity::Critical => "error",
+        Severity::Exhausted => "critical",
+    };
+    let is_better = matches!(event.kind, Kind::Lowered { .. });
+    match class {
+        _ if is_better || by_severity == "info" => by_severity,
+        SinkClass::PageUrgent => "critical",
+        SinkClass::Page => "error",
+        _ => by_severity,
+    }
+}
+
+/// What kind of trouble it is, in `PagerDuty`'s sense: the same for all events of an episode.
+fn class_of(event: &Event) -> &'static str {
+    match &event.kind {
+        Kind::Predicted { .. } | Kind::ForecastOver { .. } => "bucket will be empty",
+        Kind::Stale { .. } | Kind::StillStale { .. } | Kind::Fresh { .. } => "no data",
+        Kind::Changed(_) => "change of limits",
+        _ => "bucket level",
+    }
+}
+
+fn details(event: &Event) -> Value {
+    let mut details = json!({
+        "text": sentence(event),
+        "key": event.key,
+        "episode": event.episode,
+        "kind": event.kind.label(),
+        "participant": event.participant,
+        "policy": event.policy,
+        "severity": event.severity,
+        "tokens_left": event.level,
+        "capacity": event.capacity,
+    });
+    match &event.kind {
+        Kind::Reminder { since_us } => details["since"] = rfc3339(*since_us).into(),
+        Kind::Predicted { empty_at_us, .. } => details["empty_at"] = rfc3339(*empty_at_us).into(),
+        Kind::Stale { newest_us } | Kind::StillStale { newest_us } | Kind::Fresh { newest_us } => {
+            details["no_data_since"] = rfc3339(*newest_us).into();
+        }
+        _ => {}
+    }
+    details
+}
+
+/// The episode, or where that is too long a key, its fingerprint.
+fn dedup_key(episode: &str) -> String {
+    if episode.chars().count() <= DEDUP_KEY_MAX {
+        return episode.to_owned();
+    }
+    let fingerprint = digest::digest(&digest::SHA256, episode.as_bytes());
+    let digits = fingerprint
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"));
+    format!("sha256-{}", digits.collect::<String>())
+}
+
+fn cut(text: &str, chars_max: usize) -> String {
+    if text.chars().count() <= chars_max {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(chars_max - 1).collect();
+    format!("{kept}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alert::{Outcome, Why};
+    use crate::sink::words::tests::{TEN_US, event, watch};
+
+    const ROUTING_KEY: &str = "0123456789abcdef0123456789abcdef";
+
+    fn body(event: &Event, class: SinkClass) -> Value {
+        pager_duty_body(event, class, &Secret::new(ROUTING_KEY))
+    }
+
+    #[test]
+    fn a_page_has_all_that_somebody_woken_by_it_needs() {
+        let kind = Kind::Raised {
+            from: Severity::Warning,
+            to: Severity::Critical,
+        };
+        assert_eq!(
+            body(&event(kind, Severity::Critical, 3_600), SinkClass::Page),
+            json!({
+                "routing_key": ROUTING_KEY,
+                "event_action": "trigger",
+                "dedup_key": "12345678/ENTRIES_WRITE/7/level-2",
+                "client": "balde monitor",
+                "payload": {
+                    "summary": "CRITICAL: 12345678 ENTRIES_WRITE, 3,600 of 36,000 (10 %) tokens \
+                                left",
+                    "source": "12345678/ENTRIES_WRITE",
+                    "severity": "error",
+                    "timestamp": "2026-11-15T10:00:00.000000Z",
+                    "component": "ENTRIES_WRITE",
+                    "group": "12345678",
+                    "class": "bucket level",
+                    "custom_details": {
+                        "text": "ENTRIES_WRITE of participant 12345678 went from WARNING to \
+                                 CRITICAL at 2026-11-15 10:00:00 UTC. 3,600 of 36,000 (10 %) \
+                                 tokens are left.",
+                        "key": "12345678/ENTRIES_WRITE/7/3/raised-CRITICAL",
+                        "episode": "12345678/ENTRIES_WRITE/7/level-2",
+                        "kind": "raised-CRITICAL",
+                        "participant": "12345678",
+                        "policy": "ENTRIES_WRITE",
+                        "severity": "CRITICAL",
+                        "tokens_left": 3_600,
+                        "capacity": 36_000,
+                    },
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn an_episode_is_one_alert_that_is_raised_lowered_and_resolved() {
+        use Severity::{Critical, Exhausted, Warning};
+        use SinkClass::{Event as Topic, Page, PageUrgent};
+        let raised = |to| Kind::Raised { from: Warning, to };
+        let lowered = |to| Kind::Lowered {
+            from: Exhausted,
+            to,
+        };
+        let resolved = Kind::Resolved {
+            from: Warning,
+            why: Why::Recovered,
+        };
+        let newest_us = TEN_US;
+        let over = Kind::ForecastOver {
+            outcome: Outcome::Averted,
+        };
+        for (event, class, action, severity) in [
+            (
+                event(raised(Critical), Critical, 1),
+                Page,
+                "trigger",
+                "error",
+            ),
+            (
+                event(raised(Exhausted), Exhausted, 0),
+                PageUrgent,
+                "trigger",
+                "critical",
+            ),
+            (
+                event(lowered(Critical), Exhausted, 1),
+                PageUrgent,
+                "trigger",
+                "error",
+            ),
+            (
+                event(lowered(Warning), Exhausted, 1),
+                PageUrgent,
+                "trigger",
+                "warning",
+            ),
+            (event(resolved, Exhausted, 1), PageUrgent, "resolve", "info"),
+            (event(over, Warning, 1), Page, "resolve", "info"),
+            (event(raised(Warning), Warning, 1), Page, "trigger", "error"),
+            (
+                event(raised(Warning), Warning, 1),
+                Topic,
+                "trigger",
+                "warning",
+            ),
+            (watch(Kind::Stale { newest_us }), Page, "trigger", "error"),
+            (
+                watch(Kind::StillStale { newest_us }),
+                Page,
+                "trigger",
+                "error",
+            ),
+            (watch(Kind::Fresh { newest_us }), Page, "resolve", "info"),
+        ] {
+            let body = body(&event, class);
+            let label = event.kind.label();
+            assert_eq!(body["event_action"], action, "{label}");
+            assert_eq!(body["payload"]["severity"], severity, "{label}");
+            assert_eq!(body["dedup_key"], event.episode, "{label}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_for_pager_duty_is_cut_or_fingerprinted_always_alike() {
+        let mut long = event(Kind::Reminder { since_us: 0 }, Severity::Critical, 1);
+        long.participant = "ç".repeat(1_100);
+        long.episode = "e".repeat(256);
+        let first = body(&long, SinkClass::Page);
+        let summary = first["payload"]["summary"].as_str().unwrap();
+        assert_eq!(summary.chars().count(), SUMMARY_MAX);
+        let dedup_key = first["dedup_key"].as_str().unwrap();
+        assert!(dedup_key.starts_with("sha256-") && dedup_key.len() == 71);
+        long.kind = Kind::Resolved {
+            from: Severity::Critical,
+            why: Why::Recovered,
+        };
+        assert_eq!(body(&long, SinkClass::Page)["dedup_key"], dedup_key);
+        long.episode.pop();
+        assert_eq!(body(&long, SinkClass::Page)["dedup_key"], long.episode);
+    }
+
+    #[test]
+    fn a_routing_key_that_cannot_be_one_is_refused_without_repeating_it() {
+        for key in ["", "short", "0123456789abcdef 123456789abcdef"] {
+            let error = PagerDuty::new(key, &HttpSettings::default()).unwrap_err();
+            assert!(error.to_string().contains("32 characters"), "{error}");
+            assert!(key.is_empty() || !error.to_string().contains(key));
+        }
+    }
+}
