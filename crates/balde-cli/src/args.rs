@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{check, policies, simulate};
+use crate::{check, monitor, policies, simulate, up};
 
 /// Rate limits that are kept exactly: policies as data, and what is built on them.
 #[derive(Debug, Parser)]
@@ -16,12 +16,16 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Everything on this machine, with nothing to install: a DICT, traffic, and a monitor
+    Up(up::Args),
     /// Print a profile as a table
     Policies(policies::Args),
-    /// Validate profiles: every problem, with file, line and column
+    /// Validate profiles and monitors' files: every problem, with file, line and column
     Check(check::Args),
     /// A DICT on this machine that follows the published rules
     Simulate(Box<simulate::Args>),
+    /// Watch the buckets of DICT participants: history, forecasts, alerts, metrics, a page
+    Monitor(monitor::Args),
 }
 
 impl Cli {
@@ -30,6 +34,8 @@ impl Cli {
             Verb::Policies(args) => policies::run(&args),
             Verb::Check(args) => check::run(&args),
             Verb::Simulate(args) => simulate::run(&args),
+            Verb::Monitor(args) => monitor::run(&args),
+            Verb::Up(args) => up::run(&args),
         }
     }
 }

@@ -2,10 +2,13 @@
 
 mod args;
 mod check;
+mod monitor;
 mod policies;
 mod profile;
+mod running;
 mod simulate;
 mod table;
+mod up;
 
 use std::process::ExitCode;
 

@@ -7,17 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
 use balde::ManualClock;
-use balde::telemetry::json_logs_at;
 use balde_dict::Category;
 use balde_dict::directory::Rules;
 use balde_dict::simulator::{self, Simulator, SimulatorBuilder};
-use tokio::net::TcpListener;
 use tracing::Level;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::policies::setting;
-use crate::profile;
+use crate::{profile, running};
 
 /// Who keeps keys that are made up.
 const MADE_UP_KEEPER: &str = "99999999";
@@ -80,26 +76,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let runtime = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("balde simulate: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(simulate(args)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("balde simulate: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    running::until_done("simulate", simulate(args))
 }
 
 async fn simulate(args: &Args) -> anyhow::Result<()> {
-    tracing_subscriber::registry()
-        .with(json_logs_at(args.log, std::io::stdout))
-        .init();
+    running::log_at(args.log);
     let simulator = builder(args)?.build()?;
     for (participant, category) in &args.participants {
         simulator
@@ -123,14 +104,12 @@ async fn simulate(args: &Args) -> anyhow::Result<()> {
         .directory()
         .seed_made_up(MADE_UP_KEEPER, args.entries)
         .await?;
-    let listener = TcpListener::bind(args.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", args.listen))?;
+    let listener = running::listen(args.listen, "--listen").await?;
     let address = listener.local_addr()?;
     let scheme = if simulator.is_tls() { "https" } else { "http" };
     println!("DICT       {scheme}://{address}/api/v2/");
     println!("inspection {scheme}://{address}/sim/");
-    simulator::run(listener, simulator, told_to_end()).await?;
+    simulator::run(listener, simulator, running::told_to_end()).await?;
     Ok(())
 }
 
@@ -180,22 +159,6 @@ fn from_environment(builder: SimulatorBuilder, world: &str) -> anyhow::Result<Si
         }
         Some(_) => bail!("RL_STORAGE_MODE must be memory or redis"),
     }
-}
-
-/// Ctrl-C, or what a service manager sends.
-async fn told_to_end() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
-        }
-    }
-    let _as_good_as_told = tokio::signal::ctrl_c().await;
 }
 
 fn category(text: &str) -> Result<Category, String> {

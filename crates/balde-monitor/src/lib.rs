@@ -42,17 +42,24 @@
 //! assert!(matches!(events[0].kind, Kind::Predicted { .. }));
 //! # Ok::<(), balde_monitor::sample::SampleError>(())
 //! ```
-//!
-//! **Not here yet:** polling DICT or a gateway, the history in a database with its retention and
-//! roll-ups, the transactional outbox, the sinks themselves (log, metrics, webhook, chat, pager,
-//! topic, incidents), the running schedule (embedded leader or Temporal), the HTTP pages and
-//! `balde monitor`. This crate decides what they shall do and does none of it.
 #![deny(clippy::float_arithmetic)]
 
 pub mod alert;
 pub mod analyse;
+pub mod config;
+pub mod cycle;
+pub mod delivery;
 pub mod history;
+pub mod http;
+mod monitor;
 pub mod sample;
 pub mod schedule;
 pub mod severity;
 pub mod sink;
+pub mod source;
+pub mod status;
+mod time;
+
+pub use config::Config;
+pub use monitor::{BuildError, Monitor, RunError};
+pub use time::Time;

@@ -2,6 +2,7 @@
 //! itself may cost.
 
 mod cron;
+pub mod embedded;
 mod field;
 mod pace;
 mod planner;

@@ -178,6 +178,11 @@ impl Planner {
         turn.due_us = now_us.saturating_add(wait_us);
     }
 
+    /// When a participant is due; nothing for one that is not here.
+    pub fn due_us(&self, participant: &str) -> Option<u64> {
+        self.turns.get(participant).map(|turn| turn.due_us)
+    }
+
     /// After the clock stepped back behind a turn that was taken, what is due by the old clock is
     /// due now.
     fn heal(&mut self, now_us: u64) {

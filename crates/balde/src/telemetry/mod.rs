@@ -37,7 +37,9 @@ pub(crate) use key_hash::{KeyHash, KeyHasher};
 #[cfg(feature = "redis")]
 pub(crate) use meter::Meter;
 #[cfg(feature = "prometheus")]
-pub use metrics::{METRICS_CONTENT_TYPE, Metrics, POLICIES_MAX, POLICY_NAME_BYTES_MAX};
+pub use metrics::{
+    METRICS_CONTENT_TYPE, Metrics, POLICIES_MAX, POLICY_NAME_BYTES_MAX, metrics_text,
+};
 #[cfg(all(feature = "otlp", feature = "http"))]
 pub use otlp::continue_trace;
 #[cfg(feature = "otlp")]

@@ -70,11 +70,7 @@ impl Metrics {
 
     /// Everything as text, to be served as [`METRICS_CONTENT_TYPE`].
     pub fn encode(&self) -> String {
-        let mut openmetrics = String::new();
-        let registry = self.0.registry.lock();
-        text::encode(&mut openmetrics, &registry).expect("a string takes whatever is written");
-        drop(registry);
-        classic::of_openmetrics(&openmetrics)
+        metrics_text(&self.0.registry.lock())
     }
 
     /// Lends the registry, to add metrics of the program's own or to write them in another format.
@@ -107,6 +103,14 @@ impl Metrics {
         exposition.policies.attach(limiter);
         exposition.stores.attach(limiter);
     }
+}
+
+/// A registry as text, to be served as [`METRICS_CONTENT_TYPE`]: the format that every Prometheus and
+/// `promtool` read.
+pub fn metrics_text(registry: &Registry) -> String {
+    let mut openmetrics = String::new();
+    text::encode(&mut openmetrics, registry).expect("a string takes whatever is written");
+    classic::of_openmetrics(&openmetrics)
 }
 
 impl Default for Metrics {

@@ -1,0 +1,183 @@
+//! Life-like traffic against the simulated DICT: payers who look up and pay, one who scans, and a
+//! batch job that does not know how much it may.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use balde_monitor::Time;
+use reqwest::Client;
+use tokio::task::JoinSet;
+
+use super::day::between_payers_us;
+
+const SECOND_US: u64 = 1_000_000;
+const MINUTE_US: u64 = 60 * SECOND_US;
+
+/// Of a hundred payers who have looked up a key, so many pay.
+const PAY_OF_HUNDRED: u32 = 95;
+
+/// How many people pay. Each has buckets of its own.
+const PAYERS: u64 = 5_000;
+
+/// The batch job begins this long after everything, and then every so often.
+const BATCH_FIRST_US: u64 = 40 * SECOND_US;
+const BATCH_EVERY_US: u64 = 15 * MINUTE_US;
+
+/// Batches of keys to check, one a half second: nearly twice what `KEYS_CHECK` gives.
+const BATCH_CHECKS: u32 = 240;
+const BATCH_STEP_US: u64 = 500_000;
+
+/// Claims without a role, once every two seconds, by the same job.
+const BATCH_LISTS: u32 = 45;
+
+/// The scan: a company that guesses keys, twice an hour.
+const SCAN_FIRST_US: u64 = 4 * MINUTE_US;
+const SCAN_EVERY_US: u64 = 30 * MINUTE_US;
+const SCAN_GUESSES: u32 = 80;
+
+/// The most requests under way at once; a slow machine gets less traffic, not a queue.
+const AT_ONCE_MAX: usize = 64;
+
+/// Traffic until `shutdown` is there. What fails is part of life.
+pub(super) async fn run(
+    dict: SocketAddr,
+    participant: &'static str,
+    entries: usize,
+    time: Time,
+    shutdown: impl Future<Output = ()>,
+) {
+    let Ok(http) = Client::builder()
+        .no_proxy()
+        .timeout(Duration::from_secs(5))
+        .build()
+    else {
+        return;
+    };
+    let bank = Bank {
+        http,
+        dict: format!("http://{dict}/api/v2"),
+        sim: format!("http://{dict}/sim"),
+        participant,
+        entries,
+        time,
+    };
+    let began_us = bank.time.now_us();
+    tokio::select! {
+        () = bank.payers(began_us) => {}
+        () = bank.batches(began_us) => {}
+        () = bank.scans(began_us) => {}
+        () = shutdown => {}
+    }
+}
+
+#[derive(Clone)]
+struct Bank {
+    http: Client,
+    dict: String,
+    sim: String,
+    participant: &'static str,
+    entries: usize,
+    time: Time,
+}
+
+impl Bank {
+    async fn payers(&self, began_us: u64) {
+        let mut under_way = JoinSet::new();
+        let mut number = 0_u64;
+        let mut next_us = began_us;
+        loop {
+            self.time.sleep_until(next_us).await;
+            let now_us = self.time.now_us();
+            let step_us = between_payers_us(now_us.saturating_sub(began_us));
+            next_us = (next_us + step_us).max(now_us.saturating_sub(10 * step_us));
+            while under_way.try_join_next().is_some() {}
+            if under_way.len() < AT_ONCE_MAX {
+                number += 1;
+                let bank = self.clone();
+                under_way.spawn(async move { bank.pay(number).await });
+            }
+        }
+    }
+
+    /// Looks a key up, thinks for a while, and mostly pays.
+    async fn pay(&self, number: u64) {
+        let payer = format!("{:011}", 10_000_000_000 + fastrand::u64(0..PAYERS));
+        let order = format!("E{}202601010000{number:011}", self.participant);
+        let key = fastrand::usize(1..=self.entries.max(1));
+        let key = format!("pessoa{key:07}@exemplo.com.br");
+        if !self.look_up(&key, &payer, &order).await || fastrand::u32(0..100) >= PAY_OF_HUNDRED {
+            return;
+        }
+        let thought_us = self.time.now_us() + fastrand::u64(2..=8) * SECOND_US;
+        self.time.sleep_until(thought_us).await;
+        let body = serde_json::json!({
+            "end_to_end_id": order, "payer": payer, "participant": self.participant,
+        });
+        let url = format!("{}/payment-orders", self.sim);
+        let _part_of_life = self.http.post(url).json(&body).send().await;
+    }
+
+    async fn look_up(&self, key: &str, payer: &str, order: &str) -> bool {
+        let request = self
+            .http
+            .get(format!("{}/entries/{key}", self.dict))
+            .header("PI-RequestingParticipant", self.participant)
+            .header("PI-PayerId", payer)
+            .header("PI-EndToEndId", order);
+        request
+            .send()
+            .await
+            .is_ok_and(|answer| answer.status().is_success())
+    }
+
+    /// A job that checks keys and lists claims as fast as it was once written to.
+    async fn batches(&self, began_us: u64) {
+        let mut next_us = began_us + BATCH_FIRST_US;
+        loop {
+            self.time.sleep_until(next_us).await;
+            for step in 0..BATCH_CHECKS {
+                let at_us = next_us + u64::from(step) * BATCH_STEP_US;
+                self.time.sleep_until(at_us).await;
+                self.check_keys().await;
+                if step % 4 == 0 && step / 4 < BATCH_LISTS {
+                    self.list_claims().await;
+                }
+            }
+            next_us += BATCH_EVERY_US;
+        }
+    }
+
+    async fn check_keys(&self) {
+        let body = "<CheckKeysRequest><Keys><Key>pessoa0000001@exemplo.com.br</Key>\
+                    <Key>ninguem@exemplo.com.br</Key></Keys></CheckKeysRequest>";
+        let request = self
+            .http
+            .post(format!("{}/keys/check", self.dict))
+            .header("PI-RequestingParticipant", self.participant)
+            .header("Content-Type", "application/xml")
+            .body(body);
+        let _part_of_life = request.send().await;
+    }
+
+    async fn list_claims(&self) {
+        let url = format!("{}/claims/?Participant={}", self.dict, self.participant);
+        let _part_of_life = self.http.get(url).send().await;
+    }
+
+    /// A company that guesses keys, until its own bucket is in debt.
+    async fn scans(&self, began_us: u64) {
+        let mut next_us = began_us + SCAN_FIRST_US;
+        let mut number = 90_000_000_000_u64;
+        loop {
+            for step in 0..SCAN_GUESSES {
+                let at_us = next_us + u64::from(step) * SECOND_US / 2;
+                self.time.sleep_until(at_us).await;
+                number += 1;
+                let order = format!("E{}202601010000{number:011}", self.participant);
+                let key = format!("palpite{number}@exemplo.com.br");
+                self.look_up(&key, "11222333000181", &order).await;
+            }
+            next_us += SCAN_EVERY_US;
+        }
+    }
+}

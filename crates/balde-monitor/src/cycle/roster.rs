@@ -1,0 +1,45 @@
+//! Which sinks there are, and what each serves as.
+
+use std::collections::BTreeMap;
+
+use crate::alert::{Event, Routes, SinkClass};
+use crate::history::Told;
+
+/// The names of sinks by what they serve as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roster {
+    by_class: BTreeMap<SinkClass, Vec<String>>,
+}
+
+impl Roster {
+    /// The same with a sink that serves as all of `classes`.
+    pub fn with(mut self, sink: &str, classes: impl IntoIterator<Item = SinkClass>) -> Self {
+        for class in classes {
+            let sinks = self.by_class.entry(class).or_default();
+            if !sinks.iter().any(|name| name == sink) {
+                sinks.push(sink.to_owned());
+            }
+        }
+        self
+    }
+
+    /// Where an event goes. A sink that serves as several classes gets it once, as the last of
+    /// them, which is the more urgent.
+    pub(crate) fn told(&self, routes: &Routes, event: Event) -> Told {
+        let classes: Vec<SinkClass> = routes.sinks(&event).into_iter().collect();
+        let mut sinks: BTreeMap<&str, SinkClass> = BTreeMap::new();
+        for class in &classes {
+            for sink in self.by_class.get(class).into_iter().flatten() {
+                sinks.insert(sink, *class);
+            }
+        }
+        let sinks = sinks.into_iter();
+        Told {
+            sinks: sinks
+                .map(|(sink, class)| (sink.to_owned(), class))
+                .collect(),
+            event,
+            classes,
+        }
+    }
+}

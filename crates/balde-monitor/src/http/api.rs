@@ -1,0 +1,272 @@
+//! The JSON API. Times are microseconds since 1970, tokens whole numbers.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::App;
+use super::view::View;
+use crate::alert::{Event, Silence};
+use crate::history::{EventFilter, HistoryError, Incident, Series};
+use crate::sample::BucketId;
+use crate::severity::Severity;
+
+/// The most rows of one answer.
+const ROWS_MAX: usize = 1_000;
+
+/// The most points of one series, and how many there are unless told otherwise.
+const POINTS_MAX: usize = 20_000;
+const POINTS_DEFAULT: usize = 10_000;
+
+const MINUTE_US: u64 = 60_000_000;
+const DAY_US: u64 = 24 * 60 * MINUTE_US;
+
+/// Something that went wrong, as problem+json.
+pub(super) struct ApiError {
+    status: StatusCode,
+    detail: String,
+}
+
+impl ApiError {
+    fn bad(detail: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            detail: detail.into(),
+        }
+    }
+}
+
+impl From<HistoryError> for ApiError {
+    fn from(error: HistoryError) -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            detail: error.to_string(),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = json!({
+            "title": self.status.canonical_reason(),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        });
+        let kind = [("content-type", "application/problem+json")];
+        (self.status, kind, body.to_string()).into_response()
+    }
+}
+
+pub(super) async fn not_found() -> ApiError {
+    ApiError {
+        status: StatusCode::NOT_FOUND,
+        detail: "there are /, /metrics, /healthz, /readyz and, under /api/v1/, states, history, \
+                 alerts, incidents, status and silences"
+            .to_owned(),
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct States {
+    note: String,
+    #[serde(flatten)]
+    view: View,
+}
+
+/// Every bucket as it looks now.
+pub(super) async fn states(State(app): State<App>) -> Result<Json<States>, ApiError> {
+    Ok(Json(States {
+        note: app.0.note.clone(),
+        view: View::clone(&*app.view().await?),
+    }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HistoryQuery {
+    participant: String,
+    policy: String,
+    from_us: Option<u64>,
+    until_us: Option<u64>,
+    points: Option<usize>,
+}
+
+type Asked<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
+
+fn asked<T>(query: Asked<T>) -> Result<T, ApiError> {
+    match query {
+        Ok(Query(query)) => Ok(query),
+        Err(error) => Err(ApiError::bad(error.body_text())),
+    }
+}
+
+/// One bucket over time; the last day unless told otherwise.
+pub(super) async fn history(
+    State(app): State<App>,
+    query: Asked<HistoryQuery>,
+) -> Result<Json<Series>, ApiError> {
+    let query = asked(query)?;
+    let parts = app.0.cycle.parts();
+    let bucket = BucketId::new(query.participant, query.policy);
+    let bucket = bucket.map_err(|error| ApiError::bad(error.to_string()))?;
+    let until_us = query.until_us.unwrap_or_else(|| parts.time.now_us());
+    let from_us = query.from_us.unwrap_or(until_us.saturating_sub(DAY_US));
+    if from_us > until_us {
+        return Err(ApiError::bad("from_us is after until_us; exchange them"));
+    }
+    let points = query.points.unwrap_or(POINTS_DEFAULT);
+    if !(1..=POINTS_MAX).contains(&points) {
+        return Err(ApiError::bad(format!("points must be 1 to {POINTS_MAX}")));
+    }
+    let series = parts.history.series(&bucket, from_us, until_us, points);
+    Ok(Json(series.await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AlertsQuery {
+    participant: Option<String>,
+    policy: Option<String>,
+    severity: Option<String>,
+    from_us: Option<u64>,
+    before_us: Option<u64>,
+    limit: Option<usize>,
+}
+
+/// What was told, the newest first.
+pub(super) async fn alerts(
+    State(app): State<App>,
+    query: Asked<AlertsQuery>,
+) -> Result<Json<Vec<Event>>, ApiError> {
+    let query = asked(query)?;
+    let severity = query.severity.map(|name| severity(&name)).transpose()?;
+    let filter = EventFilter {
+        participant: query.participant,
+        policy: query.policy,
+        severity,
+        from_us: query.from_us,
+        before_us: query.before_us,
+    };
+    let rows = query.limit.unwrap_or(100).clamp(1, ROWS_MAX);
+    let parts = app.0.cycle.parts();
+    Ok(Json(parts.history.events(&filter, rows).await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitQuery {
+    limit: Option<usize>,
+}
+
+/// Incidents with their timelines, the newest first.
+pub(super) async fn incidents(
+    State(app): State<App>,
+    query: Asked<LimitQuery>,
+) -> Result<Json<Vec<Incident>>, ApiError> {
+    let rows = asked(query)?.limit.unwrap_or(50).clamp(1, ROWS_MAX);
+    let parts = app.0.cycle.parts();
+    Ok(Json(parts.history.incidents(rows).await?))
+}
+
+/// How the monitor itself is doing.
+pub(super) async fn status(State(app): State<App>) -> Result<Json<serde_json::Value>, ApiError> {
+    let parts = app.0.cycle.parts();
+    Ok(Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "now_us": parts.time.now_us(),
+        "is_leader": app.0.status.is_leader(),
+        "participants": app.0.status.participants(),
+        "waiting": parts.history.backlog().await?,
+    })))
+}
+
+/// Silences that hold now or will.
+pub(super) async fn silences(State(app): State<App>) -> Result<Json<Vec<Silence>>, ApiError> {
+    let parts = app.0.cycle.parts();
+    Ok(Json(parts.history.silences(parts.time.now_us()).await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewSilence {
+    id: Option<String>,
+    participant: Option<String>,
+    policy: Option<String>,
+    /// The worst that it covers.
+    up_to: String,
+    from_us: Option<u64>,
+    until_us: Option<u64>,
+    minutes: Option<u64>,
+}
+
+/// A new silence.
+pub(super) async fn silence(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Result<Json<NewSilence>, axum::extract::rejection::JsonRejection>,
+) -> Result<Response, ApiError> {
+    may_write(&app, &headers)?;
+    let Json(new) = body.map_err(|error| ApiError::bad(error.body_text()))?;
+    let parts = app.0.cycle.parts();
+    let from_us = new.from_us.unwrap_or_else(|| parts.time.now_us());
+    let until_us = match (new.until_us, new.minutes) {
+        (Some(us), None) => us,
+        (None, Some(minutes)) => from_us.saturating_add(minutes.saturating_mul(MINUTE_US)),
+        _ => return Err(ApiError::bad("name either until_us or minutes")),
+    };
+    let id = match new.id {
+        Some(id) if is_id(&id) => id,
+        Some(_) => return Err(ApiError::bad("an id is 1 to 64 letters, digits, - or _")),
+        None => format!("{:016x}", fastrand::u64(..)),
+    };
+    let silence = Silence::new(&id, severity(&new.up_to)?, from_us, until_us);
+    let mut silence = silence.map_err(|error| ApiError::bad(error.to_string()))?;
+    if let Some(participant) = new.participant {
+        silence = silence.of_participant(participant);
+    }
+    if let Some(policy) = new.policy {
+        silence = silence.of_policy(policy);
+    }
+    parts.history.silence(&silence).await?;
+    Ok((StatusCode::CREATED, Json(silence)).into_response())
+}
+
+/// The end of a silence.
+pub(super) async fn end_silence(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    may_write(&app, &headers)?;
+    let parts = app.0.cycle.parts();
+    if parts.history.end_silence(&id, parts.time.now_us()).await? {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    Err(ApiError {
+        status: StatusCode::NOT_FOUND,
+        detail: "no silence of this id holds".to_owned(),
+    })
+}
+
+fn may_write(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
+    if app.0.writers.allow(headers) {
+        return Ok(());
+    }
+    Err(ApiError {
+        status: StatusCode::FORBIDDEN,
+        detail: "silences need the token of [http] in Authorization: Bearer …".to_owned(),
+    })
+}
+
+fn severity(name: &str) -> Result<Severity, ApiError> {
+    Severity::named(&name.to_uppercase())
+        .ok_or_else(|| ApiError::bad("a severity is NORMAL, WARNING, CRITICAL or EXHAUSTED"))
+}
+
+fn is_id(id: &str) -> bool {
+    let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=64).contains(&id.len()) && id.bytes().all(is_fine)
+}

@@ -1,0 +1,226 @@
+//! The metrics page: what is seen of the buckets, and how the monitor itself is doing.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+
+use balde::telemetry::metrics_text;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::view::{BucketView, View};
+use crate::delivery::Couriers;
+use crate::history::{Backlog, Count};
+use crate::status::Standing;
+
+type Ratio = Gauge<f64, AtomicU64>;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfBucket {
+    participant: String,
+    policy: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfAlert {
+    participant: String,
+    policy: String,
+    severity: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfParticipant {
+    participant: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfPoll {
+    participant: String,
+    outcome: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfSink {
+    sink: String,
+}
+
+/// All that the page tells.
+pub(super) struct Sheet<'a> {
+    pub(super) view: &'a View,
+    pub(super) counts: &'a [Count],
+    pub(super) standings: &'a BTreeMap<String, Standing>,
+    pub(super) backlog: &'a [Backlog],
+    pub(super) couriers: &'a Couriers,
+    pub(super) is_leader: bool,
+}
+
+impl Sheet<'_> {
+    /// As text.
+    pub(super) fn text(&self) -> String {
+        let mut registry = Registry::default();
+        self.buckets(&mut registry);
+        self.alerts(&mut registry);
+        self.polls(&mut registry);
+        self.deliveries(&mut registry);
+        let leader = Gauge::<i64>::default();
+        leader.set(i64::from(self.is_leader));
+        let help = "Whether this monitor is the one that polls";
+        registry.register("balde_monitor_leader", help, leader);
+        metrics_text(&registry)
+    }
+
+    fn buckets(&self, registry: &mut Registry) {
+        let tokens = Family::<OfBucket, Gauge>::default();
+        let capacity = Family::<OfBucket, Gauge>::default();
+        let utilisation = Family::<OfBucket, Ratio>::default();
+        let severity = Family::<OfBucket, Gauge>::default();
+        let burn = Family::<OfBucket, Ratio>::default();
+        let empty = Family::<OfBucket, Ratio>::default();
+        // What is stale is not told: a level that nobody knows any more is none.
+        for participant in self.view.participants.iter().filter(|one| !one.is_stale) {
+            for bucket in &participant.buckets {
+                let labels = OfBucket {
+                    participant: participant.participant.clone(),
+                    policy: bucket.policy.clone(),
+                };
+                tokens.get_or_create(&labels).set(bucket.level);
+                let most = i64::try_from(bucket.capacity).unwrap_or(i64::MAX);
+                capacity.get_or_create(&labels).set(most);
+                let percent = hundredths(bucket.utilisation_bp);
+                utilisation.get_or_create(&labels).set(percent);
+                severity.get_or_create(&labels).set(bucket.severity as i64);
+                if let Some(rate) = per_second(bucket) {
+                    burn.get_or_create(&labels).set(rate);
+                }
+                let outlook = bucket.to_empty.as_ref();
+                if let Some(us) = outlook.and_then(|outlook| outlook.expected_us) {
+                    empty.get_or_create(&labels).set(seconds(us));
+                }
+            }
+        }
+        let name = "dict_rate_limit_available_tokens";
+        registry.register(name, "Tokens left; negative is debt", tokens);
+        let help = "The most tokens that the bucket holds";
+        registry.register("dict_rate_limit_capacity", help, capacity);
+        let help = "The share of capacity in use, in percent; above 100 in debt";
+        registry.register("dict_rate_limit_utilization_pct", help, utilisation);
+        let help = "The state of the alarm: 0 NORMAL, 1 WARNING, 2 CRITICAL, 3 EXHAUSTED";
+        registry.register("dict_rate_limit_severity", help, severity);
+        let name = "dict_rate_limit_burn_tokens_per_second";
+        registry.register(name, "Tokens consumed over the shortest horizon", burn);
+        let name = "dict_rate_limit_empty_in_seconds";
+        let help = "When the bucket is expected to be empty, if it is, at the present rate";
+        registry.register(name, help, empty);
+    }
+
+    fn alerts(&self, registry: &mut Registry) {
+        let alerts = Family::<OfAlert, Counter>::default();
+        for count in self.counts {
+            let labels = OfAlert {
+                participant: count.participant.clone(),
+                policy: count.policy.clone().unwrap_or_default(),
+                severity: count.severity.name(),
+            };
+            alerts.get_or_create(&labels).inc_by(count.alerts);
+        }
+        let help = "Alerts raised, predicted ones and stale data included";
+        registry.register("dict_rate_limit_alerts", help, alerts);
+    }
+
+    fn polls(&self, registry: &mut Registry) {
+        let polls = Family::<OfPoll, Counter>::default();
+        let took = Family::<OfParticipant, Ratio>::default();
+        for (participant, standing) in self.standings {
+            let of = |outcome: &str| OfPoll {
+                participant: participant.clone(),
+                outcome: outcome.to_owned(),
+            };
+            polls
+                .get_or_create(&of("answered"))
+                .inc_by(standing.answers);
+            for (label, failures) in &standing.failures {
+                polls.get_or_create(&of(label)).inc_by(*failures);
+            }
+            if let Some(us) = standing.took_us {
+                let labels = OfParticipant {
+                    participant: participant.clone(),
+                };
+                took.get_or_create(&labels).set(seconds(us));
+            }
+        }
+        let answered = Family::<OfParticipant, Ratio>::default();
+        let stale = Family::<OfParticipant, Gauge>::default();
+        for participant in &self.view.participants {
+            let labels = OfParticipant {
+                participant: participant.participant.clone(),
+            };
+            stale
+                .get_or_create(&labels)
+                .set(i64::from(participant.is_stale));
+            let us = participant.answered_us.unwrap_or(0);
+            answered.get_or_create(&labels).set(seconds(us));
+        }
+        let help = "Times that the buckets were asked for, by what came of it";
+        registry.register("balde_monitor_polls", help, polls);
+        let help = "How long the newest answer took";
+        registry.register("balde_monitor_answer_seconds", help, took);
+        let help = "When the newest answer came; 0 before the first";
+        registry.register(
+            "balde_monitor_last_answer_timestamp_seconds",
+            help,
+            answered,
+        );
+        let help = "Whether what is known is too old to be believed";
+        registry.register("balde_monitor_stale", help, stale);
+    }
+
+    fn deliveries(&self, registry: &mut Registry) {
+        let of = |sink: &str| OfSink {
+            sink: sink.to_owned(),
+        };
+        let delivered = Family::<OfSink, Counter>::default();
+        let failed = Family::<OfSink, Counter>::default();
+        let refused = Family::<OfSink, Counter>::default();
+        for (sink, tally) in self.couriers.tallies() {
+            let labels = of(sink);
+            delivered.get_or_create(&labels).inc_by(tally.delivered());
+            failed.get_or_create(&labels).inc_by(tally.failed());
+            refused.get_or_create(&labels).inc_by(tally.refused());
+        }
+        let waiting = Family::<OfSink, Gauge>::default();
+        for backlog in self.backlog {
+            let letters = i64::try_from(backlog.waiting).unwrap_or(i64::MAX);
+            waiting.get_or_create(&of(&backlog.sink)).set(letters);
+        }
+        let help = "Alerts delivered since the start";
+        registry.register("balde_monitor_deliveries", help, delivered);
+        let help = "Attempts to deliver that failed since the start";
+        registry.register("balde_monitor_delivery_failures", help, failed);
+        let help = "Attempts that failed because the receiver does not want the alert at all";
+        registry.register("balde_monitor_delivery_refusals", help, refused);
+        let help = "Alerts that wait for delivery";
+        registry.register("balde_monitor_waiting_deliveries", help, waiting);
+    }
+}
+
+/// The rate over the shortest horizon.
+#[expect(clippy::float_arithmetic, reason = "Prometheus counts in floats")]
+#[expect(clippy::cast_precision_loss, reason = "a rate is no count")]
+fn per_second(bucket: &BucketView) -> Option<f64> {
+    let burn = bucket.burns.first()?;
+    Some(burn.expected_milli_per_minute as f64 / 60_000.0)
+}
+
+#[expect(clippy::float_arithmetic, reason = "Prometheus counts in floats")]
+#[expect(clippy::cast_precision_loss, reason = "a share is no count")]
+fn hundredths(bp: i64) -> f64 {
+    bp as f64 / 100.0
+}
+
+#[expect(clippy::float_arithmetic, reason = "Prometheus counts in floats")]
+#[expect(clippy::cast_precision_loss, reason = "microseconds of 285 years fit")]
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}

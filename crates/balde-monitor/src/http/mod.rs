@@ -1,0 +1,164 @@
+//! What the monitor shows: a plain page, a JSON API, metrics and health.
+
+mod api;
+mod guard;
+mod metrics;
+mod view;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get};
+use balde::telemetry::METRICS_CONTENT_TYPE;
+use tokio::net::TcpListener;
+use tokio::sync::Mutex;
+
+use crate::cycle::Cycle;
+use crate::history::HistoryError;
+use crate::status::Status;
+
+pub use guard::Writers;
+pub use view::{BucketView, BurnView, OutlookView, ParticipantView, View};
+
+/// How old a view may be that several readers share.
+const VIEW_AGE_MAX: Duration = Duration::from_millis(500);
+
+/// Only what this server itself sends is run or shown.
+const POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// Everything that the pages go by. Clones share it.
+#[derive(Clone, Debug)]
+pub struct App(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    cycle: Cycle,
+    status: Arc<Status>,
+    writers: Writers,
+    note: String,
+    view: Mutex<Option<(Instant, Arc<View>)>>,
+}
+
+impl App {
+    /// The pages of one monitor. `writers` may make and end silences; `note` stands on the page.
+    pub fn new(
+        cycle: Cycle,
+        status: Arc<Status>,
+        writers: Writers,
+        note: impl Into<String>,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            cycle,
+            status,
+            writers,
+            note: note.into(),
+            view: Mutex::default(),
+        }))
+    }
+
+    /// All routes.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/", get(page))
+            .route("/page.js", get(script))
+            .route("/page.css", get(style))
+            .route("/metrics", get(metrics_page))
+            .route("/healthz", get(healthz))
+            .route("/readyz", get(readyz))
+            .route("/api/v1/states", get(api::states))
+            .route("/api/v1/history", get(api::history))
+            .route("/api/v1/alerts", get(api::alerts))
+            .route("/api/v1/incidents", get(api::incidents))
+            .route("/api/v1/status", get(api::status))
+            .route("/api/v1/silences", get(api::silences).post(api::silence))
+            .route("/api/v1/silences/{id}", delete(api::end_silence))
+            .fallback(api::not_found)
+            .with_state(self)
+    }
+
+    /// How everything looks, as of less than a second ago. Readers share it, so that a crowd of
+    /// them costs the database no more than one.
+    async fn view(&self) -> Result<Arc<View>, HistoryError> {
+        let mut kept = self.0.view.lock().await;
+        if let Some((at, view)) = &*kept
+            && at.elapsed() < VIEW_AGE_MAX
+        {
+            return Ok(Arc::clone(view));
+        }
+        let view = Arc::new(View::of(&self.0.cycle).await?);
+        *kept = Some((Instant::now(), Arc::clone(&view)));
+        Ok(view)
+    }
+}
+
+/// Serves the pages until `shutdown` is there.
+pub async fn serve(
+    listener: TcpListener,
+    app: App,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    axum::serve(listener, app.router())
+        .with_graceful_shutdown(shutdown)
+        .await
+}
+
+async fn page() -> Response {
+    file("text/html; charset=utf-8", include_str!("page.html"))
+}
+
+async fn script() -> Response {
+    file("text/javascript; charset=utf-8", include_str!("page.js"))
+}
+
+async fn style() -> Response {
+    file("text/css; charset=utf-8", include_str!("page.css"))
+}
+
+fn file(kind: &'static str, text: &'static str) -> Response {
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static(kind)),
+        (CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+    ];
+    (headers, text).into_response()
+}
+
+/// Alive: the loop has turns.
+async fn healthz(State(app): State<App>) -> Response {
+    let now_us = app.0.cycle.parts().time.now_us();
+    if app.0.status.is_turning(now_us) {
+        "ok\n".into_response()
+    } else {
+        let why = "the loop has had no turn for a minute\n";
+        (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+    }
+}
+
+/// Ready: the history can be read.
+async fn readyz(State(app): State<App>) -> Response {
+    match app.0.cycle.parts().history.ping().await {
+        Ok(()) if app.0.status.is_leader() => "ok, leading\n".into_response(),
+        Ok(()) => "ok, standing by\n".into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    }
+}
+
+async fn metrics_page(State(app): State<App>) -> Result<Response, api::ApiError> {
+    let parts = app.0.cycle.parts();
+    let sheet = metrics::Sheet {
+        view: &*app.view().await?,
+        counts: &parts.history.counts().await?,
+        standings: &app.0.status.participants(),
+        backlog: &parts.history.backlog().await?,
+        couriers: &parts.couriers,
+        is_leader: app.0.status.is_leader(),
+    };
+    let kind = HeaderValue::from_static(METRICS_CONTENT_TYPE);
+    let kind = [(CONTENT_TYPE, kind)];
+    Ok((kind, sheet.text()).into_response())
+}

@@ -1,0 +1,126 @@
+"use strict";
+// Every text goes through textContent: names come from the other side.
+
+const EVERY_MS = 1000;
+const byId = (id) => document.getElementById(id);
+const made = (tag, className, text) => {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  return element;
+};
+const numbers = new Intl.NumberFormat("en");
+const clock = (us) => new Date(us / 1000).toLocaleTimeString();
+
+const span = (us) => {
+  const s = Math.round(us / 1e6);
+  if (s < 120) return `${s} s`;
+  if (s < 7200) return `${Math.round(s / 60)} min`;
+  return `${Math.round(s / 3600)} h`;
+};
+
+const dry = (bucket) => {
+  if (bucket.level <= 0) return "empty";
+  const outlook = bucket.to_empty;
+  if (!outlook || outlook.expected_us === null) return "–";
+  return `${span(outlook.expected_us)} (${outlook.confidence})`;
+};
+
+const burn = (bucket) =>
+  bucket.burns.length ? numbers.format(Math.round(bucket.burns[0].expected_milli_per_minute / 1000)) : "–";
+
+const row = (bucket) => {
+  const line = made("tr", bucket.severity);
+  line.dataset.policy = bucket.policy;
+  line.append(made("td", "", bucket.policy));
+  const cell = made("td", "bar");
+  const trough = made("div", "trough");
+  const fill = made("div", "fill");
+  const percent = Math.max(0, Math.min(100, bucket.left_bp / 100));
+  fill.style.width = `${percent}%`;
+  trough.title = `${percent} % left`;
+  trough.append(fill);
+  cell.append(trough);
+  line.append(cell);
+  line.append(made("td", "number", `${numbers.format(bucket.level)} / ${numbers.format(bucket.capacity)}`));
+  line.append(made("td", "severity", bucket.severity + (bucket.is_predicted ? " (predicted)" : "")));
+  line.append(made("td", "number", burn(bucket)));
+  line.append(made("td", "", dry(bucket)));
+  return line;
+};
+
+const heading = () => {
+  const line = made("tr");
+  for (const [text, name] of [["Policy"], ["Left"], ["Tokens", "number"], ["State"], ["Burn a minute", "number"], ["Runs dry in"]]) {
+    const cell = made("th", name, text);
+    cell.scope = "col";
+    line.append(cell);
+  }
+  return line;
+};
+
+const participant = (one) => {
+  const part = made("section");
+  const title = made("h2", "", `Participant ${one.participant}` + (one.category ? `, category ${one.category}` : ""));
+  part.append(title);
+  if (one.is_stale) part.append(made("p", "stale", "No answer lately: what is below may be wrong."));
+  const table = made("table");
+  const head = made("thead");
+  head.append(heading());
+  const body = made("tbody");
+  // The worst first, so that nobody has to scroll to see what matters.
+  const rank = { EXHAUSTED: 0, CRITICAL: 1, WARNING: 2, NORMAL: 3 };
+  const order = (a, b) => rank[a.severity] - rank[b.severity] || a.left_bp - b.left_bp || a.policy.localeCompare(b.policy);
+  body.append(...[...one.buckets].sort(order).map(row));
+  table.append(head, body);
+  part.append(table);
+  return part;
+};
+
+const said = (event) => {
+  const kind = event.kind;
+  const level = event.level === null ? "" : `, ${numbers.format(event.level)} of ${numbers.format(event.capacity)} left`;
+  switch (kind.type) {
+    case "raised": return `${kind.to}${level}`;
+    case "lowered": return `down to ${kind.to}${level}`;
+    case "resolved": return `resolved${level}`;
+    case "reminder": return `still ${event.severity}${level}`;
+    case "predicted": return `will be empty at ${clock(kind.empty_at_us)} (${kind.confidence})`;
+    case "forecast_over": return kind.outcome === "came_true" ? "the prediction came true" : "no longer about to be empty";
+    case "stale": case "still_stale": return "no answer for too long";
+    case "fresh": return "there are answers again";
+    case "changed": return `changed: ${kind.what}`;
+    default: return kind.type;
+  }
+};
+
+const alertLine = (event) => {
+  const line = made("li", event.severity);
+  line.append(made("time", "", clock(event.at_us)));
+  line.append(made("span", "severity", event.policy || event.participant));
+  line.append(made("span", "", ` ${said(event)}`));
+  return line;
+};
+
+const json = async (path) => {
+  const answer = await fetch(path, { headers: { accept: "application/json" } });
+  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+  return answer.json();
+};
+
+const draw = async () => {
+  try {
+    const [states, alerts] = await Promise.all([json("/api/v1/states"), json("/api/v1/alerts?limit=20")]);
+    byId("note").textContent = states.note;
+    byId("now").textContent = `as of ${clock(states.now_us)}`;
+    byId("now").className = "";
+    byId("participants").replaceChildren(...states.participants.map(participant));
+    byId("alerts").replaceChildren(...alerts.map(alertLine));
+  } catch (error) {
+    byId("now").textContent = `the monitor does not answer: ${error.message}`;
+    byId("now").className = "stale";
+  }
+  setTimeout(draw, EVERY_MS);
+};
+
+draw();

@@ -1,0 +1,236 @@
+//! The whole, put together from a file and run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::config::{Config, ScheduleConfig};
+use crate::cycle::{Cycle, Parts, Roster};
+use crate::delivery::{Couriers, DeliveryError, DeliverySettings};
+use crate::history::{History, HistoryError};
+use crate::http::{self, App, Writers};
+use crate::schedule::PlannerError;
+use crate::schedule::embedded::{self, Plan};
+use crate::sink::SinkError;
+use crate::status::Status;
+use crate::time::Time;
+
+/// A monitor that is ready to run.
+#[derive(Debug)]
+pub struct Monitor {
+    cycle: Cycle,
+    plan: Plan,
+    schedule: ScheduleConfig,
+    status: Arc<Status>,
+    writers: Writers,
+}
+
+impl Monitor {
+    /// Opens the history and puts everything together. Whether DICT or a sink is there does not
+    /// matter yet.
+    pub async fn build(config: &Config, time: Time) -> Result<Self, BuildError> {
+        let history = History::open(&config.history).await;
+        let history = history.map_err(BuildError::History)?;
+        let mut sources = BTreeMap::new();
+        for participant in &config.participants {
+            let source = participant.build(time.clock());
+            let source = source.map_err(|why| BuildError::Source {
+                participant: participant.ispb.clone(),
+                why,
+            })?;
+            sources.insert(participant.ispb.clone(), source);
+        }
+        let mut roster = Roster::default();
+        let mut sinks = Vec::new();
+        for sink in &config.sinks {
+            roster = roster.with(&sink.name, sink.classes.iter().copied());
+            let built = sink.build().map_err(|error| BuildError::Sink {
+                name: sink.name.clone(),
+                error,
+            })?;
+            sinks.push((sink.name.clone(), built));
+        }
+        let settings = DeliverySettings::default();
+        let couriers = Couriers::new(&history, time.clock().clone(), &settings, sinks);
+        let couriers = couriers.map_err(BuildError::Delivery)?;
+        let cycle = Cycle::new(Parts {
+            history,
+            sources,
+            rules: config.rules.clone(),
+            watch: config.watch,
+            reading: config.reading.clone(),
+            routes: config.routes.clone(),
+            roster,
+            couriers,
+            time,
+        });
+        Ok(Self {
+            cycle,
+            plan: config.plan.clone(),
+            schedule: config.schedule.clone(),
+            status: Arc::default(),
+            writers: config.http.writers(),
+        })
+    }
+
+    /// The four steps, for whoever wants to run them one by one.
+    pub fn cycle(&self) -> &Cycle {
+        &self.cycle
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> &Arc<Status> {
+        &self.status
+    }
+
+    /// Polls, judges, delivers and shows until `shutdown` is there; then cycles under way end, what
+    /// is being delivered is, and the history is closed. `note` stands on the page.
+    pub async fn run(
+        self,
+        listener: TcpListener,
+        note: &str,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), RunError> {
+        let (end, ended) = watch::channel(false);
+        let until_the_end = |mut ended: watch::Receiver<bool>| async move {
+            // A sender that is gone is an end, too.
+            let _either_way = ended.wait_for(|is_over| *is_over).await;
+        };
+        let app = App::new(
+            self.cycle.clone(),
+            Arc::clone(&self.status),
+            self.writers.clone(),
+            note,
+        );
+        let pages = tokio::spawn(http::serve(listener, app, until_the_end(ended.clone())));
+        let delivering = tokio::spawn({
+            let (cycle, status) = (self.cycle.clone(), Arc::clone(&self.status));
+            let ended = until_the_end(ended.clone());
+            async move { deliver(&cycle, &status, ended).await }
+        });
+        let scheduled = self.schedule(shutdown).await;
+        let _nobody_may_be_left = end.send(true);
+        let _ended_by_itself = delivering.await;
+        let pages = pages.await;
+        self.cycle.parts().history.close().await;
+        scheduled?;
+        pages.unwrap_or(Ok(())).map_err(RunError::Pages)
+    }
+
+    async fn schedule(&self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+        match &self.schedule {
+            ScheduleConfig::Embedded => {
+                let (plan, status) = (self.plan.clone(), Arc::clone(&self.status));
+                embedded::run(self.cycle.clone(), plan, status, shutdown)
+                    .await
+                    .map_err(RunError::Plan)
+            }
+            #[cfg(feature = "temporal")]
+            ScheduleConfig::Temporal(settings) => crate::schedule::temporal::run(
+                self.cycle.clone(),
+                self.plan.clone(),
+                Arc::clone(&self.status),
+                settings,
+                shutdown,
+            )
+            .await
+            .map_err(RunError::Temporal),
+            #[cfg(not(feature = "temporal"))]
+            ScheduleConfig::Temporal(_) => Err(RunError::WithoutTemporal),
+        }
+    }
+}
+
+/// Delivers while this monitor leads: two that deliver the same would tell everything twice.
+async fn deliver(cycle: &Cycle, status: &Status, ended: impl Future<Output = ()>) {
+    let mut ended = std::pin::pin!(ended);
+    loop {
+        tokio::select! {
+            () = status.until_leading(true) => {}
+            () = &mut ended => return,
+        }
+        let mut is_over = false;
+        let until = async {
+            tokio::select! {
+                () = status.until_leading(false) => {}
+                () = &mut ended => is_over = true,
+            }
+        };
+        cycle.parts().couriers.run(until).await;
+        if is_over {
+            return;
+        }
+    }
+}
+
+/// Why a monitor could not be put together.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The history cannot be opened.
+    History(HistoryError),
+    /// A participant's source makes no sense.
+    Source {
+        /// Whose.
+        participant: String,
+        /// Why.
+        why: String,
+    },
+    /// A sink makes no sense.
+    Sink {
+        /// Which.
+        name: String,
+        /// Why.
+        error: SinkError,
+    },
+    /// The sinks together make no sense.
+    Delivery(DeliveryError),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::History(error) => error.fmt(f),
+            Self::Source { participant, why } => write!(f, "participant {participant}: {why}"),
+            Self::Sink { name, error } => write!(f, "sink {name}: {error}"),
+            Self::Delivery(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// Why a monitor ended by itself.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The plan cannot be kept.
+    Plan(PlannerError),
+    /// The pages cannot be served.
+    Pages(io::Error),
+    /// This balde was built without Temporal.
+    WithoutTemporal,
+    /// Temporal's side of it.
+    #[cfg(feature = "temporal")]
+    Temporal(crate::schedule::temporal::TemporalError),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plan(error) => error.fmt(f),
+            Self::Pages(error) => write!(f, "the pages cannot be served: {error}"),
+            Self::WithoutTemporal => f.write_str(
+                "this balde was built without Temporal; build it with --features temporal",
+            ),
+            #[cfg(feature = "temporal")]
+            Self::Temporal(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}

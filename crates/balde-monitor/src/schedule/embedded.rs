@@ -1,0 +1,330 @@
+//! The schedule that needs nobody else: one loop in this process, and one leader per database.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::cycle::{Cycle, Findings, GetError};
+use crate::history::{HistoryError, Leadership, Retention};
+use crate::schedule::{Budget, Next, POLICIES_LIST, Pace, Planner, PlannerError};
+use crate::status::Status;
+
+/// How often a monitor that does not lead tries to.
+pub const STANDBY_US: u64 = 5_000_000;
+
+/// How often time alone is looked at: staleness, reminders, silences that end.
+const REMIND_US: u64 = 10_000_000;
+
+/// How often old rows are looked for.
+const UPKEEP_US: u64 = 3_600_000_000;
+
+/// The most participants that are asked about at once.
+const AT_ONCE_MAX: usize = 8;
+
+/// How long cycles under way may take once the end has come.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What the loop goes by.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// When to ask.
+    pub pace: Pace,
+    /// What asking may cost.
+    pub budget: Budget,
+    /// Tokens of the budget that are left to others.
+    pub reserve: u64,
+    /// How long what is kept.
+    pub retention: Retention,
+}
+
+impl Default for Plan {
+    /// Every five minutes and sooner while it matters, two tokens of the budget left to others.
+    fn default() -> Self {
+        Self {
+            pace: Pace::default(),
+            budget: Budget::default(),
+            reserve: 2,
+            retention: Retention::default(),
+        }
+    }
+}
+
+/// Runs cycles until `shutdown` is there; then those under way end, and leadership with them.
+pub async fn run(
+    cycle: Cycle,
+    plan: Plan,
+    status: Arc<Status>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), PlannerError> {
+    // What cannot be planned is told before anything is asked.
+    drop(Planner::new(plan.pace.clone(), plan.budget, plan.reserve)?);
+    let mut shutdown = std::pin::pin!(shutdown);
+    let time = cycle.parts().time.clone();
+    loop {
+        status.turned(time.now_us());
+        match cycle.parts().history.lead().await {
+            Ok(Some(leadership)) => {
+                tracing::info!(event_type = "leading", "this monitor polls from now on");
+                status.lead(true);
+                let ended = Reign {
+                    cycle: &cycle,
+                    plan: &plan,
+                    status: &status,
+                    leadership,
+                }
+                .run(&mut shutdown)
+                .await;
+                status.lead(false);
+                if ended? == Ended::Shutdown {
+                    return Ok(());
+                }
+                tracing::warn!(event_type = "deposed", "this monitor polls no more");
+            }
+            Ok(None) => {}
+            Err(error) => tracing::error!(
+                event_type = "history_error",
+                error = %error,
+                "whether this monitor leads cannot be found out"
+            ),
+        }
+        tokio::select! {
+            () = time.sleep_until(time.now_us().saturating_add(STANDBY_US)) => {}
+            () = &mut shutdown => return Ok(()),
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Ended {
+    Shutdown,
+    Deposed,
+}
+
+/// The time in which this monitor is the one that polls.
+struct Reign<'a> {
+    cycle: &'a Cycle,
+    plan: &'a Plan,
+    status: &'a Arc<Status>,
+    leadership: Leadership,
+}
+
+/// What came of asking about one participant.
+struct Report {
+    participant: String,
+    outcome: Result<Option<Findings>, Failure>,
+}
+
+enum Failure {
+    Get(GetError),
+    History(HistoryError),
+}
+
+impl Reign<'_> {
+    async fn run(
+        mut self,
+        shutdown: &mut (impl Future<Output = ()> + Unpin),
+    ) -> Result<Ended, PlannerError> {
+        let time = self.cycle.parts().time.clone();
+        let mut planner = self.planner().await?;
+        let mut at_work = JoinSet::new();
+        let mut busy = BTreeSet::new();
+        // What was stored and not judged before the last end comes first.
+        for participant in self.cycle.parts().sources.keys() {
+            busy.insert(participant.clone());
+            at_work.spawn(judge(self.cycle.clone(), participant.clone()));
+        }
+        let mut remind_us = time.now_us().saturating_add(REMIND_US);
+        let mut upkeep_us = time.now_us();
+        let mut upkeep = JoinSet::new();
+        let ended = loop {
+            let now_us = time.now_us();
+            self.status.turned(now_us);
+            let mut wake_us = remind_us;
+            if now_us >= remind_us {
+                if !self.leadership.is_held().await {
+                    break Ended::Deposed;
+                }
+                remind_us = now_us.saturating_add(REMIND_US);
+                self.remind(&mut busy, &mut at_work);
+            }
+            if now_us >= upkeep_us && upkeep.is_empty() {
+                upkeep_us = now_us.saturating_add(UPKEEP_US);
+                upkeep.spawn(keep_up(self.cycle.clone(), self.plan.retention));
+            }
+            if at_work.len() < AT_ONCE_MAX {
+                match planner.next(now_us) {
+                    Next::Poll { participant } => {
+                        if !self.leadership.is_held().await {
+                            break Ended::Deposed;
+                        }
+                        let status = Arc::clone(self.status);
+                        busy.insert(participant.clone());
+                        at_work.spawn(turn(self.cycle.clone(), status, participant));
+                        continue;
+                    }
+                    Next::Wait { until_us } => wake_us = wake_us.min(until_us),
+                    Next::Nobody => {}
+                }
+            }
+            tokio::select! {
+                () = time.sleep_until(wake_us) => {}
+                Some(done) = at_work.join_next() => self.note(done, &mut planner, &mut busy),
+                _ = upkeep.join_next(), if !upkeep.is_empty() => {}
+                () = &mut *shutdown => break Ended::Shutdown,
+            }
+        };
+        upkeep.abort_all();
+        let all = async { while at_work.join_next().await.is_some() {} };
+        if tokio::time::timeout(GRACE, all).await.is_err() {
+            tracing::warn!("some cycles were cut short; what they had stored is judged later");
+        }
+        Ok(ended)
+    }
+
+    /// Everybody is due at once, as far as the budget goes by what is known of it.
+    async fn planner(&self) -> Result<Planner, PlannerError> {
+        let parts = self.cycle.parts();
+        let mut planner =
+            Planner::new(self.plan.pace.clone(), self.plan.budget, self.plan.reserve)?;
+        let known = parts.history.states().await.unwrap_or_default();
+        for participant in parts.sources.keys() {
+            let own = known.iter().find(|sample| {
+                sample.bucket().participant() == participant
+                    && sample.bucket().policy() == POLICIES_LIST
+            });
+            planner.add(participant, parts.time.now_us(), own)?;
+        }
+        Ok(planner)
+    }
+
+    fn remind(&self, busy: &mut BTreeSet<String>, at_work: &mut JoinSet<Report>) {
+        for participant in self.cycle.parts().sources.keys() {
+            if busy.insert(participant.clone()) {
+                at_work.spawn(remind(self.cycle.clone(), participant.clone()));
+            }
+        }
+    }
+
+    fn note(
+        &self,
+        done: Result<Report, tokio::task::JoinError>,
+        planner: &mut Planner,
+        busy: &mut BTreeSet<String>,
+    ) {
+        let now_us = self.cycle.parts().time.now_us();
+        let Ok(report) = done else {
+            tracing::error!(
+                event_type = "cycle_panicked",
+                "a cycle panicked; this is a bug"
+            );
+            busy.clear();
+            return;
+        };
+        let participant = &report.participant;
+        busy.remove(participant);
+        match report.outcome {
+            Ok(Some(findings)) => {
+                let parts = self.cycle.parts();
+                let seen = findings.assessments(&parts.rules, &parts.reading);
+                planner.polled(participant, now_us, &seen);
+            }
+            Ok(None) => return,
+            Err(Failure::Get(error)) => {
+                let retry_after = match &error {
+                    GetError::Source(error) => error.retry_after(),
+                    GetError::Nobody => None,
+                };
+                let us =
+                    retry_after.map(|wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
+                planner.failed(participant, now_us, us);
+                self.status.failed(participant, &error);
+                tracing::warn!(
+                    event_type = "poll_failed",
+                    participant = participant.as_str(),
+                    error = %error,
+                    "the buckets are not known"
+                );
+            }
+            Err(Failure::History(error)) => {
+                planner.failed(participant, now_us, None);
+                self.status
+                    .trouble(participant, "history", error.to_string());
+                tracing::error!(
+                    event_type = "history_error",
+                    participant = participant.as_str(),
+                    error = %error,
+                    "what was seen could not be kept or judged yet"
+                );
+            }
+        }
+        if let Some(us) = planner.due_us(participant) {
+            self.status.next(participant, us);
+        }
+    }
+}
+
+/// The four steps for one participant.
+async fn turn(cycle: Cycle, status: Arc<Status>, participant: String) -> Report {
+    let outcome = async {
+        let time = &cycle.parts().time;
+        let asked_us = time.now_us();
+        let poll = cycle.get(&participant).await.map_err(Failure::Get)?;
+        let now_us = time.now_us();
+        status.answered(&participant, now_us, now_us.saturating_sub(asked_us));
+        cycle.store(poll).await.map_err(Failure::History)?;
+        let findings = cycle.analyse(&participant).await;
+        let findings = findings.map_err(Failure::History)?;
+        cycle.announce(findings.events());
+        Ok(Some(findings))
+    };
+    Report {
+        outcome: outcome.await,
+        participant,
+    }
+}
+
+/// What was stored before and not judged.
+async fn judge(cycle: Cycle, participant: String) -> Report {
+    let outcome = cycle.analyse(&participant).await;
+    if let Ok(findings) = &outcome {
+        cycle.announce(findings.events());
+    }
+    Report {
+        outcome: outcome.map(|_| None).map_err(Failure::History),
+        participant,
+    }
+}
+
+async fn remind(cycle: Cycle, participant: String) -> Report {
+    let outcome = cycle.remind(&participant).await;
+    if let Ok(events) = &outcome {
+        cycle.announce(events);
+    }
+    Report {
+        outcome: outcome.map(|_| None).map_err(Failure::History),
+        participant,
+    }
+}
+
+/// Deletes and thins out what is old, in short rounds.
+async fn keep_up(cycle: Cycle, retention: Retention) {
+    const PAUSE: Duration = Duration::from_millis(100);
+    loop {
+        let now_us = cycle.parts().time.now_us();
+        match cycle.parts().history.maintain(now_us, &retention).await {
+            Ok(upkeep) => {
+                tracing::debug!(?upkeep, "upkeep");
+                if !upkeep.is_more {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(event_type = "history_error", error = %error, "upkeep has to wait");
+                return;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,155 @@
+//! A gateway's state endpoint: the buckets of a participant as JSON.
+
+use std::fmt;
+use std::time::Duration;
+
+use reqwest::Url;
+use reqwest::header::RETRY_AFTER;
+use serde::{Deserialize, Serialize};
+
+use super::SourceError;
+use crate::sample::{BucketId, Poll, Sample, SampleError, Terms};
+
+/// The longest answer that is read.
+pub const STATES_BYTES_MAX: usize = 1 << 20;
+
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest Retry-After that is believed.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
+
+/// Asks a gateway for the states of a participant's buckets: `GET url?participant=ISPB`, with a
+/// bearer token where one is set.
+#[derive(Clone)]
+pub struct Gateway {
+    http: reqwest::Client,
+    url: Url,
+    token: Option<String>,
+}
+
+impl Gateway {
+    /// A gateway whose state endpoint is `url`, and the token that it wants, if it wants one.
+    pub fn new(url: &str, token: Option<String>) -> Result<Self, GatewayBuildError> {
+        let url = Url::parse(url).map_err(|_| GatewayBuildError)?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(GatewayBuildError);
+        }
+        let _whoever_was_first_chose_ring_too =
+            rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(TIMEOUT)
+            .build()
+            .map_err(|_| GatewayBuildError)?;
+        Ok(Self { http, url, token })
+    }
+
+    pub(super) async fn ask(&self, participant: &str) -> Result<States, SourceError> {
+        let mut url = self.url.clone();
+        url.query_pairs_mut()
+            .append_pair("participant", participant);
+        let mut request = self.http.get(url).header("Accept", "application/json");
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        let mut response = request.send().await.map_err(|error| unreachable(&error))?;
+        let status = response.status().as_u16();
+        if status != 200 {
+            let told = response.headers().get(RETRY_AFTER);
+            let seconds = told.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+            let retry_after = seconds.map(|s| Duration::from_secs(s).min(RETRY_AFTER_MAX));
+            return Err(SourceError::Status {
+                status,
+                retry_after,
+            });
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| unreachable(&error))?
+        {
+            if body.len() + chunk.len() > STATES_BYTES_MAX {
+                let why = format!("it is longer than {STATES_BYTES_MAX} bytes");
+                return Err(SourceError::Garbage { why });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        serde_json::from_slice(&body).map_err(|error| SourceError::Garbage {
+            why: error.to_string(),
+        })
+    }
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Neither the token nor an address that may have one in it.
+        f.debug_struct("Gateway").finish_non_exhaustive()
+    }
+}
+
+/// What a gateway tells. Fields that are not known are passed over.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct States {
+    category: Option<String>,
+    /// The gateway's clock when it answered.
+    answered_us: Option<u64>,
+    policies: Vec<State>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct State {
+    policy: String,
+    level: i64,
+    capacity: u64,
+    refill_tokens: u64,
+    period_us: u64,
+}
+
+impl States {
+    pub(super) fn poll(&self, participant: &str, taken_us: u64) -> Result<Poll, SampleError> {
+        let sample = |state: &State| {
+            let terms = Terms::new(state.capacity, state.refill_tokens, state.period_us)?;
+            let bucket = BucketId::new(participant, &state.policy)?;
+            let mut sample = Sample::new(bucket, terms, state.level, taken_us)?;
+            if let Some(category) = &self.category {
+                sample = sample.with_category(category)?;
+            }
+            match self.answered_us {
+                Some(us) => sample.answered_at(us),
+                None => Ok(sample),
+            }
+        };
+        let samples: Result<Vec<Sample>, SampleError> = self.policies.iter().map(sample).collect();
+        Poll::new(samples?)
+    }
+}
+
+/// The URL of a gateway's state endpoint is none, or neither http nor https.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatewayBuildError;
+
+impl fmt::Display for GatewayBuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the gateway's URL must be http:// or https://, with host and path")
+    }
+}
+
+impl std::error::Error for GatewayBuildError {}
+
+fn unreachable(error: &reqwest::Error) -> SourceError {
+    if error.is_timeout() {
+        let why = "it did not answer in time".to_owned();
+        return SourceError::Unreachable { why };
+    }
+    // The innermost cause says most, and has no address in it.
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    SourceError::Unreachable {
+        why: cause.to_string(),
+    }
+}
