@@ -113,6 +113,8 @@ struct Reign<'a> {
 /// What came of asking about one participant.
 struct Report {
     participant: String,
+    /// Whether the participant was asked about, or only thought about.
+    is_poll: bool,
     outcome: Result<Option<Findings>, Failure>,
 }
 
@@ -130,6 +132,7 @@ impl Reign<'_> {
         let mut planner = self.planner().await?;
         let mut at_work = JoinSet::new();
         let mut busy = BTreeSet::new();
+        let mut polling = BTreeSet::new();
         // What was stored and not judged before the last end comes first.
         for participant in self.cycle.parts().sources.keys() {
             busy.insert(participant.clone());
@@ -159,9 +162,11 @@ impl Reign<'_> {
                         if !self.leadership.is_held().await {
                             break Ended::Deposed;
                         }
-                        let status = Arc::clone(self.status);
-                        busy.insert(participant.clone());
-                        at_work.spawn(turn(self.cycle.clone(), status, participant));
+                        // Asking again before an answer is there would judge them out of order.
+                        if polling.insert(participant.clone()) {
+                            let status = Arc::clone(self.status);
+                            at_work.spawn(turn(self.cycle.clone(), status, participant));
+                        }
                         continue;
                     }
                     Next::Wait { until_us } => wake_us = wake_us.min(until_us),
@@ -170,7 +175,11 @@ impl Reign<'_> {
             }
             tokio::select! {
                 () = time.sleep_until(wake_us) => {}
-                Some(done) = at_work.join_next() => self.note(done, &mut planner, &mut busy),
+                Some(done) = at_work.join_next() => {
+                    if let Some(report) = Self::joined(done, &mut busy, &mut polling) {
+                        self.note(report, &mut planner);
+                    }
+                }
                 _ = upkeep.join_next(), if !upkeep.is_empty() => {}
                 () = &mut *shutdown => break Ended::Shutdown,
             }
@@ -207,23 +216,29 @@ impl Reign<'_> {
         }
     }
 
-    fn note(
-        &self,
+    /// Who is done. After a panic nobody knows who that was, so everybody is.
+    fn joined(
         done: Result<Report, tokio::task::JoinError>,
-        planner: &mut Planner,
         busy: &mut BTreeSet<String>,
-    ) {
-        let now_us = self.cycle.parts().time.now_us();
+        polling: &mut BTreeSet<String>,
+    ) -> Option<Report> {
         let Ok(report) = done else {
             tracing::error!(
                 event_type = "cycle_panicked",
                 "a cycle panicked; this is a bug"
             );
             busy.clear();
-            return;
+            polling.clear();
+            return None;
         };
+        let who = if report.is_poll { polling } else { busy };
+        who.remove(&report.participant);
+        Some(report)
+    }
+
+    fn note(&self, report: Report, planner: &mut Planner) {
+        let now_us = self.cycle.parts().time.now_us();
         let participant = &report.participant;
-        busy.remove(participant);
         match report.outcome {
             Ok(Some(findings)) => {
                 let parts = self.cycle.parts();
@@ -248,7 +263,9 @@ impl Reign<'_> {
                 );
             }
             Err(Failure::History(error)) => {
-                planner.failed(participant, now_us, None);
+                if report.is_poll {
+                    planner.failed(participant, now_us, None);
+                }
                 self.status
                     .trouble(participant, "history", error.to_string());
                 tracing::error!(
@@ -282,6 +299,7 @@ async fn turn(cycle: Cycle, status: Arc<Status>, participant: String) -> Report 
     Report {
         outcome: outcome.await,
         participant,
+        is_poll: true,
     }
 }
 
@@ -294,6 +312,7 @@ async fn judge(cycle: Cycle, participant: String) -> Report {
     Report {
         outcome: outcome.map(|_| None).map_err(Failure::History),
         participant,
+        is_poll: false,
     }
 }
 
@@ -305,6 +324,7 @@ async fn remind(cycle: Cycle, participant: String) -> Report {
     Report {
         outcome: outcome.map(|_| None).map_err(Failure::History),
         participant,
+        is_poll: false,
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,10 +27,15 @@ impl Prometheus {
     /// A server that scrapes one target many times a second. Nothing, and loudly so, where there is
     /// no Prometheus; a panic where `BALDE_REQUIRE_SERVICES=1` says there must be one.
     pub(crate) fn scraping(target: SocketAddr) -> Option<Self> {
+        Self::with_rules(target, &[])
+    }
+
+    /// The same with alert rules.
+    pub(crate) fn with_rules(target: SocketAddr, rules: &[&Path]) -> Option<Self> {
         for _ in 0..PORTS_TRIED_MAX {
             let dir = TempDir::new().expect("a temporary folder");
             let port = free_port();
-            let child = match spawn(port, &dir, target) {
+            let child = match spawn(port, &dir, target, rules) {
                 Ok(child) => child,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     missing("prometheus");
@@ -60,6 +66,16 @@ impl Prometheus {
             (one["metric"].clone(), value)
         };
         series.unwrap_or_default().into_iter().map(read).collect()
+    }
+
+    /// The names and labels of alerts that fire.
+    pub(crate) fn firing(&self) -> Vec<Value> {
+        let answer = self.get("/api/v1/alerts").unwrap_or_default();
+        let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
+        let alerts = answer["data"]["alerts"].as_array().cloned();
+        let fires = |alert: &Value| alert["state"] == "firing";
+        let alerts = alerts.unwrap_or_default().into_iter().filter(fires);
+        alerts.map(|alert| alert["labels"].clone()).collect()
     }
 
     /// What its last scrape of the target came to: `up`, or why not.
@@ -139,10 +155,16 @@ pub(crate) fn promtool_complaints(exposition: &str) -> Option<Vec<String>> {
     Some(complaints)
 }
 
-fn spawn(port: u16, dir: &TempDir, target: SocketAddr) -> io::Result<Child> {
+fn spawn(port: u16, dir: &TempDir, target: SocketAddr, rules: &[&Path]) -> io::Result<Child> {
+    let rules: Vec<String> = rules
+        .iter()
+        .map(|file| format!("'{}'", file.display()))
+        .collect();
     let config = format!(
-        "global:\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\n\
-         scrape_configs:\n  - job_name: balde\n    static_configs:\n      - targets: ['{target}']\n"
+        "global:\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\n  \
+         evaluation_interval: 200ms\nrule_files: [{}]\n\
+         scrape_configs:\n  - job_name: balde\n    static_configs:\n      - targets: ['{target}']\n",
+        rules.join(", ")
     );
     let file = dir.path().join("prometheus.yml");
     fs::write(&file, config)?;

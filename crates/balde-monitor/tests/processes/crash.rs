@@ -1,0 +1,207 @@
+//! The monitor is killed at random moments while a bucket rises and falls. Afterwards every change
+//! that was there for more than a poll was told once to every sink that it concerns, and nothing
+//! else was.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use balde_monitor::alert::{Alarm, Event, Routes, Rule, SinkClass, step};
+use balde_monitor::analyse::{Assessment, Settings};
+use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::severity::Severity;
+
+use crate::fake_dict::{Answer, FakeDict};
+use crate::receiver::Receiver;
+use crate::worker::{self, FastTime};
+
+const KILLS: u64 = 200;
+const PARTICIPANT: &str = "12345678";
+const POLICY: &str = "ENTRIES_WRITE";
+const CAPACITY: u64 = 1_000;
+/// Twelve seconds between polls are 60 ms.
+const SPEED: u32 = 200;
+/// How long a life lasts, in milliseconds: from not having opened the database to several polls.
+const LIFE_MS: std::ops::Range<u64> = 5..450;
+/// How long everything may take to be told in the end.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const SINKS: [(&str, &[SinkClass]); 4] = [
+    ("webhook", &[SinkClass::Event]),
+    ("slack", &[SinkClass::Chat]),
+    ("pagerduty", &[SinkClass::Page, SinkClass::PageUrgent]),
+    ("incident", &[SinkClass::Incident]),
+];
+
+/// The bucket's true levels, one after the other. Each stays until one process has asked twice and
+/// asks a third time: then the first of the three answers has certainly been judged.
+struct Truth {
+    levels: Vec<i64>,
+    asked: u32,
+    life: u64,
+    chance: fastrand::Rng,
+    is_over: bool,
+}
+
+impl Truth {
+    fn asked(&mut self, life: u64) -> Answer {
+        if self.life != life {
+            (self.life, self.asked) = (life, 0);
+        }
+        self.asked += 1;
+        if self.asked == 3 && !self.is_over {
+            self.asked = 1;
+            let level = [1_000, 800, 251, 200, 120, 60, 10, 0, -30];
+            self.levels.push(*self.chance.choice(&level).unwrap());
+        }
+        buckets(*self.levels.last().unwrap())
+    }
+}
+
+fn buckets(level: i64) -> Answer {
+    Answer::Buckets(vec![(POLICY, level, CAPACITY, 0)])
+}
+
+fn config(dict: &str, receiver: &Receiver) -> String {
+    let url = |sink: &str| receiver.url(sink);
+    format!(
+        "[history]\naddress = \"monitor.db\"\n\
+         [alerts]\ncalm_s = 0\npredict_within_s = 0\nremind_warning_s = 0\n\
+         remind_critical_s = 0\nremind_exhausted_s = 0\nstale_after_s = 86400\n\
+         [[participant]]\nispb = \"{PARTICIPANT}\"\ndict = \"{dict}\"\n\
+         [[sink]]\nname = \"webhook\"\nkind = \"webhook\"\nurl = \"{}\"\nsecret_env = \"S\"\n\
+         [[sink]]\nname = \"slack\"\nkind = \"webhook\"\nurl = \"{}\"\nsecret_env = \"S\"\n\
+         serves_as = [\"chat\"]\n\
+         [[sink]]\nname = \"pagerduty\"\nkind = \"pagerduty\"\nurl = \"{}\"\n\
+         routing_key_env = \"S\"\n\
+         [[sink]]\nname = \"incident\"\nkind = \"incident\"\nurl = \"{}\"\nsecret_env = \"S\"\n",
+        url("webhook"),
+        url("slack"),
+        url("pagerduty"),
+        url("incident"),
+    )
+}
+
+/// What the state machine, which has tests of its own, tells of these levels.
+fn expected(levels: &[i64]) -> Vec<Event> {
+    let bucket = BucketId::new(PARTICIPANT, POLICY).unwrap();
+    let terms = Terms::per_seconds(1_000, 0, 60).unwrap();
+    let rule = Severity::ALL.into_iter().fold(
+        Rule::default().with_calm_us(0).with_predictions(
+            0,
+            Rule::default().predict_confidence(),
+            Severity::Warning,
+        ),
+        |rule, severity| rule.with_reminders(severity, None),
+    );
+    let mut alarm = Alarm::new(bucket.clone(), 0);
+    let mut told = Vec::new();
+    for (level, us) in levels.iter().zip(1_000_000..) {
+        let sample = [Sample::new(bucket.clone(), terms, *level, us).unwrap()];
+        let seen = Assessment::of(&sample, rule.thresholds(), &Settings::default());
+        let (next, events) = step(&alarm, seen.as_ref(), us, &rule, &[]);
+        alarm = next;
+        told.extend(events);
+    }
+    told
+}
+
+/// The number and the kind of an event: its key without whose it is and since when.
+fn tail(key: &str) -> (u64, String) {
+    let mut parts = key.rsplit('/');
+    let kind = parts.next().unwrap().to_owned();
+    (parts.next().unwrap().parse().unwrap(), kind)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_two_hundred_times_it_tells_every_change_once() {
+    let seed = std::env::var("BALDE_SEED").map_or(20_261_115, |seed| seed.parse().unwrap());
+    println!("BALDE_SEED={seed}");
+    let mut chance = fastrand::Rng::with_seed(seed);
+    let truth = Arc::new(Mutex::new(Truth {
+        levels: vec![1_000],
+        asked: 0,
+        life: 0,
+        chance: fastrand::Rng::with_seed(seed + 1),
+        is_over: false,
+    }));
+    let life = Arc::new(AtomicU64::new(0));
+    let dict = FakeDict::start(buckets(1_000)).await;
+    let (watched, lives) = (Arc::clone(&truth), Arc::clone(&life));
+    dict.watch(move |_| Some(watched.lock().unwrap().asked(lives.load(Ordering::SeqCst))));
+    let receiver = Receiver::start(seed + 2, 20).await;
+    let config = config(&dict.url(), &receiver);
+    let folder = tempfile::tempdir().unwrap();
+    let time = FastTime::begin(SPEED);
+
+    for number in 1..=KILLS {
+        life.store(number, Ordering::SeqCst);
+        let mut child = worker::start(&config, folder.path(), "log", time);
+        tokio::time::sleep(Duration::from_millis(chance.u64(LIFE_MS))).await;
+        child.kill().expect("it runs until it is killed");
+        child.wait().unwrap();
+    }
+    // The last life is long enough for everything to be told.
+    life.store(KILLS + 1, Ordering::SeqCst);
+    let mut child = worker::start(&config, folder.path(), "log", time);
+    let asked = dict.asked();
+    let start = Instant::now();
+    let is_done = |receiver: &Receiver, events: &[Event]| {
+        SINKS.iter().all(|(sink, classes)| {
+            let arrived: BTreeSet<_> = receiver.keys(sink).iter().map(|key| tail(key)).collect();
+            arrived.is_superset(&wanted(events, classes))
+        })
+    };
+    let mut events = Vec::new();
+    while start.elapsed() < PATIENCE {
+        let levels = {
+            let mut truth = truth.lock().unwrap();
+            truth.is_over = true;
+            truth.levels.clone()
+        };
+        events = expected(&levels);
+        if dict.asked() > asked + 3 && is_done(&receiver, &events) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let levels = truth.lock().unwrap().levels.clone();
+    println!(
+        "{} levels, {} polls, {} events over {KILLS} kills",
+        levels.len(),
+        dict.asked(),
+        events.len()
+    );
+    assert!(events.len() > 20, "the buckets did rise and fall");
+    for (sink, classes) in SINKS {
+        let keys = receiver.keys(sink);
+        let arrived: BTreeSet<_> = keys.iter().map(|key| tail(key)).collect();
+        let wanted = wanted(&events, classes);
+        println!("{sink}: {} arrived, {} of them different", keys.len(), arrived.len());
+        assert_eq!(arrived, wanted, "{sink}");
+        let different: BTreeSet<&String> = keys.iter().collect();
+        assert_eq!(different.len(), arrived.len(), "{sink}: one key for one event");
+    }
+    let logged = std::fs::read_to_string(folder.path().join("log")).unwrap();
+    let logged: BTreeSet<_> = logged
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|line| line["event_type"] == "alert")
+        .map(|line| tail(line["key"].as_str().unwrap()))
+        .collect();
+    assert_eq!(logged, wanted(&events, &[SinkClass::Log]), "log");
+}
+
+fn wanted(events: &[Event], classes: &[SinkClass]) -> BTreeSet<(u64, String)> {
+    let routes = Routes::default();
+    let concerns = |event: &&Event| {
+        let sinks = routes.sinks(event);
+        classes.iter().any(|class| sinks.contains(class))
+    };
+    let events = events.iter().filter(concerns);
+    events.map(|event| tail(&event.key)).collect()
+}
