@@ -1,9 +1,113 @@
 //! What the monitor remembers: samples, the state of its machines, what it told and what is still
 //! to be delivered.
+//!
+//! Kept in a `SQLite` file, which one process owns, or in a PostgreSQL database, which several
+//! monitors may share while one of them [leads](History::lead). Both hold the same tables and pass
+//! the same suite.
+//!
+//! ```
+//! use balde_monitor::history::{History, Resolution};
+//! use balde_monitor::sample::{BucketId, Poll, Sample, Terms};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let folder = tempfile::tempdir()?;
+//! let file = folder.path().join("monitor.db");
+//! let history = History::open(file.to_str().unwrap()).await?;
+//!
+//! let bucket = BucketId::new("12345678", "ENTRIES_WRITE")?;
+//! let terms = Terms::per_seconds(36_000, 1_200, 60)?;
+//! let sample = Sample::new(bucket.clone(), terms, 35_000, 1_000_000)?;
+//! let poll = Poll::new(vec![sample])?;
+//! assert!(history.store(&poll).await?);
+//! // The same answer again is no news.
+//! assert!(!history.store(&poll).await?);
+//!
+//! let series = history.series(&bucket, 0, 2_000_000, 1_000).await?;
+//! assert_eq!(series.resolution, Resolution::Samples);
+//! assert_eq!(series.points[0].level, 35_000);
+//! history.close().await;
+//! # Ok(())
+//! # }
+//! ```
 
+mod address;
+mod database;
+mod events;
+mod incidents;
+mod leader;
+mod machines;
+mod migrations;
+mod month;
+mod outbox;
+mod partitions;
+mod postgres;
 mod records;
+mod refusal;
+mod samples;
+mod series;
+mod silences;
+mod sqlite;
+mod store;
+mod upkeep;
 
+use std::fmt;
+
+use self::address::Address;
+use self::database::{Database, values};
+
+pub use events::EVENTS_MAX;
+pub use incidents::{INCIDENTS_MAX, TIMELINE_MAX};
+pub use leader::Leadership;
+pub use outbox::{ERROR_MAX, LETTERS_MAX};
 pub use records::{
     Backlog, Count, EventFilter, Gap, HistoryError, Incident, Letter, Machines, Point, Resolution,
     Retention, Series, Step, Told, Upkeep,
 };
+pub use series::{GAP_US, POINTS_MAX};
+pub use silences::SILENCES_MAX;
+
+/// A handle to the database; clones share it.
+#[derive(Clone)]
+pub struct History {
+    database: Database,
+}
+
+impl History {
+    /// Opens the history at `address` and brings its tables up to date: `monitor.db` or
+    /// `sqlite:monitor.db` for a file, which is made if it is not there, and
+    /// `postgres://user:password@host/database` for a server.
+    ///
+    /// A file has one owner, whoever opened it first; for anybody else it is
+    /// [`Owned`](HistoryError::Owned) until that handle is closed or its process ends.
+    pub async fn open(address: &str) -> Result<Self, HistoryError> {
+        let database = match Address::parse(address)? {
+            Address::File(path) => Database::Sqlite(sqlite::Pools::open(path).await?),
+            Address::Postgres(url) => Database::Postgres(postgres::Server::open(url).await?),
+        };
+        Ok(Self { database })
+    }
+
+    /// Whether the database answers.
+    pub async fn ping(&self) -> Result<(), HistoryError> {
+        self.database.fetch("SELECT 1", values![]).await.map(drop)
+    }
+
+    /// Ends all connections, after what is being asked. Whoever asks later is refused.
+    pub async fn close(&self) {
+        match &self.database {
+            Database::Sqlite(pools) => pools.close().await,
+            Database::Postgres(server) => server.pool().close().await,
+        }
+    }
+}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match &self.database {
+            Database::Sqlite(pools) => format!("sqlite:{}", pools.path().display()),
+            Database::Postgres(server) => format!("postgres://{}", server.place()),
+        };
+        f.debug_tuple("History").field(&place).finish()
+    }
+}

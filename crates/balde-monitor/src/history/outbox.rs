@@ -1,0 +1,139 @@
+//! Events on their way to the sinks.
+
+use super::History;
+use super::database::{Row, Tx, values};
+use super::machines::{from_json, json};
+use super::records::{Backlog, HistoryError, Letter, Told};
+
+/// The longest error that is kept, in characters.
+pub const ERROR_MAX: usize = 500;
+
+/// The most letters that are offered at once.
+pub const LETTERS_MAX: usize = 1_000;
+
+/// That no letter of the same episode, to the same sink, waits before it.
+macro_rules! first_of_its_episode {
+    () => {
+        "o.sink = $1 AND o.delivered_us IS NULL AND NOT EXISTS (
+             SELECT 1 FROM outbox p WHERE p.sink = o.sink AND p.episode = o.episode
+             AND p.delivered_us IS NULL AND p.id < o.id)"
+    };
+}
+
+impl History {
+    /// Letters that a sink has to deliver now, the oldest first. Of an episode only the oldest that
+    /// is not delivered is ever among them, so that no resolution overtakes its alert.
+    pub async fn due(
+        &self,
+        sink: &str,
+        now_us: u64,
+        max: usize,
+    ) -> Result<Vec<Letter>, HistoryError> {
+        let sql = concat!(
+            "SELECT o.id, o.sink, o.class, e.body, o.attempts
+             FROM outbox o JOIN event e ON e.id = o.event_id WHERE ",
+            first_of_its_episode!(),
+            " AND o.due_us <= $2 ORDER BY o.id LIMIT $3"
+        );
+        let values = values![sink, now_us, max.min(LETTERS_MAX)];
+        let rows = self.database.fetch(sql, values).await?;
+        rows.iter().map(letter).collect()
+    }
+
+    /// When a sink has something to deliver next, if nothing else is told before; a moment long
+    /// past for what was never tried.
+    pub async fn next_due_us(&self, sink: &str) -> Result<Option<u64>, HistoryError> {
+        let sql = concat!(
+            "SELECT min(o.due_us) FROM outbox o WHERE ",
+            first_of_its_episode!()
+        );
+        let rows = self.database.fetch(sql, values![sink]).await?;
+        rows.first().map_or(Ok(None), |row| row.count_if_any(0))
+    }
+
+    /// A letter has arrived.
+    pub async fn delivered(&self, letter: i64, now_us: u64) -> Result<(), HistoryError> {
+        let mut tx = self.database.begin().await?;
+        let sql = "UPDATE outbox SET delivered_us = $2, attempts = attempts + 1
+             WHERE id = $1 AND delivered_us IS NULL";
+        if tx.execute(sql, values![letter, now_us]).await? > 0 {
+            remember(&mut tx, letter, None).await?;
+        }
+        tx.commit().await
+    }
+
+    /// A letter did not arrive, and is to be tried again later.
+    pub async fn postponed(
+        &self,
+        letter: i64,
+        next_us: u64,
+        error: &str,
+    ) -> Result<(), HistoryError> {
+        let error: String = error
+            .chars()
+            .filter(|c| *c != '\0')
+            .take(ERROR_MAX)
+            .collect();
+        let mut tx = self.database.begin().await?;
+        let sql = "UPDATE outbox SET due_us = $2, last_error = $3, attempts = attempts + 1
+             WHERE id = $1 AND delivered_us IS NULL";
+        let values = values![letter, next_us, error.as_str()];
+        if tx.execute(sql, values).await? > 0 {
+            remember(&mut tx, letter, Some(&error)).await?;
+        }
+        tx.commit().await
+    }
+
+    /// What waits, for each sink that something waits for, by name.
+    pub async fn backlog(&self) -> Result<Vec<Backlog>, HistoryError> {
+        let sql = "SELECT o.sink, count(*), min(o.told_us),
+                 (SELECT s.last_error FROM sink s WHERE s.name = o.sink)
+             FROM outbox o WHERE o.delivered_us IS NULL GROUP BY o.sink";
+        let rows = self.database.fetch(sql, values![]).await?;
+        let backlog = |row: &Row| {
+            Ok(Backlog {
+                sink: row.text(0)?,
+                waiting: row.count(1)?,
+                oldest_us: row.count_if_any(2)?,
+                last_error: row.text_if_any(3)?,
+            })
+        };
+        let mut backlogs = rows.iter().map(backlog).collect::<Result<Vec<_>, _>>()?;
+        backlogs.sort_by(|one, other| one.sink.cmp(&other.sink));
+        Ok(backlogs)
+    }
+}
+
+/// A letter to each sink that has to deliver an event.
+pub(super) async fn send(tx: &mut Tx, event_id: i64, told: &Told) -> Result<(), HistoryError> {
+    let rows = told.sinks.iter().map(|(sink, class)| {
+        let (class, episode) = (json(class)?, told.event.episode.as_str());
+        Ok(values![
+            event_id,
+            sink.as_str(),
+            class.as_str(),
+            episode,
+            told.event.at_us
+        ])
+    });
+    let rows = rows.collect::<Result<Vec<_>, HistoryError>>()?;
+    let into = "outbox (event_id, sink, class, episode, told_us)";
+    tx.insert(into, rows, "").await.map(drop)
+}
+
+/// How the last attempt of a letter's sink ended.
+async fn remember(tx: &mut Tx, letter: i64, error: Option<&str>) -> Result<(), HistoryError> {
+    let sql = "INSERT INTO sink (name, last_error) SELECT sink, $2 FROM outbox WHERE id = $1
+         ON CONFLICT (name) DO UPDATE SET last_error = excluded.last_error";
+    tx.execute(sql, values![letter, error]).await.map(drop)
+}
+
+fn letter(row: &Row) -> Result<Letter, HistoryError> {
+    Ok(Letter {
+        id: row.int(0)?,
+        sink: row.text(1)?,
+        class: from_json("the class of a sink", &row.text(2)?)?,
+        event: from_json("an event", &row.text(3)?)?,
+        attempts: u32::try_from(row.count(4)?).unwrap_or(u32::MAX),
+    })
+}

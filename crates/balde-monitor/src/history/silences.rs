@@ -1,0 +1,51 @@
+//! Silences, as somebody asked for them.
+
+use super::History;
+use super::database::values;
+use super::machines::{from_json, json};
+use super::records::HistoryError;
+use crate::alert::Silence;
+
+/// The most silences that are not over.
+pub const SILENCES_MAX: usize = 1_000;
+
+impl History {
+    /// Keeps a silence; one with the same id is replaced.
+    pub async fn silence(&self, silence: &Silence) -> Result<(), HistoryError> {
+        let mut tx = self.database.begin().await?;
+        let sql = "SELECT count(*) FROM silence
+             WHERE until_us > $1 AND ended_us IS NULL AND id <> $2";
+        let rows = tx
+            .fetch(sql, values![silence.from_us(), silence.id()])
+            .await?;
+        let others = rows.first().map_or(Ok(0), |row| row.count(0))?;
+        if others >= SILENCES_MAX as u64 {
+            return Err(HistoryError::Refused {
+                why: format!("there are {SILENCES_MAX} silences already; end some first"),
+            });
+        }
+        let sql = "INSERT INTO silence (id, until_us, body) VALUES ($1, $2, $3)
+             ON CONFLICT (id) DO UPDATE SET
+             until_us = excluded.until_us, ended_us = NULL, body = excluded.body";
+        let values = values![silence.id(), silence.until_us(), json(silence)?.as_str()];
+        tx.execute(sql, values).await?;
+        tx.commit().await
+    }
+
+    /// The silences that are not over, those that have not begun among them, by id.
+    pub async fn silences(&self, now_us: u64) -> Result<Vec<Silence>, HistoryError> {
+        let sql = "SELECT body FROM silence WHERE until_us > $1 AND ended_us IS NULL";
+        let rows = self.database.fetch(sql, values![now_us]).await?;
+        let silences = rows.iter().map(|row| from_json("a silence", &row.text(0)?));
+        let mut silences = silences.collect::<Result<Vec<Silence>, _>>()?;
+        silences.sort_by(|one, other| one.id().cmp(other.id()));
+        Ok(silences)
+    }
+
+    /// Ends a silence before its time; whether there was one to end.
+    pub async fn end_silence(&self, id: &str, now_us: u64) -> Result<bool, HistoryError> {
+        let sql = "UPDATE silence SET ended_us = $2
+             WHERE id = $1 AND until_us > $2 AND ended_us IS NULL";
+        Ok(self.database.execute(sql, values![id, now_us]).await? > 0)
+    }
+}

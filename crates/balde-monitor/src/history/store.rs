@@ -1,0 +1,146 @@
+//! Polls on their way in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::History;
+use super::database::{Database, Tx, Value, values};
+use super::partitions;
+use super::records::HistoryError;
+use super::series::Width;
+use crate::sample::{Poll, Sample};
+
+const TAKE_IN: &str = "sample (bucket_id, taken_us, place, level, capacity, refill, period_us, \
+     category, answered_us)";
+
+const RENEW: &str = "newest (bucket_id, taken_us, place, level, capacity, refill, period_us, \
+     category, answered_us)";
+
+/// A sample that comes late changes nothing that is newer.
+const IF_NEWER: &str = "ON CONFLICT (bucket_id) DO UPDATE SET
+     taken_us = excluded.taken_us, place = excluded.place, level = excluded.level,
+     capacity = excluded.capacity, refill = excluded.refill, period_us = excluded.period_us,
+     category = excluded.category, answered_us = excluded.answered_us
+     WHERE excluded.taken_us > newest.taken_us";
+
+const ROLL_UP: &str = "roll_up (bucket_id, width_s, at_us, samples, level_min, level_max, level, \
+     capacity, first_us, last_us)";
+
+const ADD_UP: &str = "ON CONFLICT (bucket_id, width_s, at_us) DO UPDATE SET
+     samples = roll_up.samples + excluded.samples,
+     level_min = CASE WHEN excluded.level_min < roll_up.level_min
+         THEN excluded.level_min ELSE roll_up.level_min END,
+     level_max = CASE WHEN excluded.level_max > roll_up.level_max
+         THEN excluded.level_max ELSE roll_up.level_max END,
+     level = CASE WHEN excluded.last_us > roll_up.last_us
+         THEN excluded.level ELSE roll_up.level END,
+     capacity = CASE WHEN excluded.last_us > roll_up.last_us
+         THEN excluded.capacity ELSE roll_up.capacity END,
+     first_us = CASE WHEN excluded.first_us < roll_up.first_us
+         THEN excluded.first_us ELSE roll_up.first_us END,
+     last_us = CASE WHEN excluded.last_us > roll_up.last_us
+         THEN excluded.last_us ELSE roll_up.last_us END";
+
+impl History {
+    /// Keeps an answer with its roll-ups; whether any of it is new. A sample of a participant,
+    /// policy and moment that is there already stays as it is and counts once.
+    pub async fn store(&self, poll: &Poll) -> Result<bool, HistoryError> {
+        if let Database::Postgres(server) = &self.database {
+            partitions::make(server, poll.taken_us()).await?;
+        }
+        let mut tx = self.database.begin().await?;
+        let buckets = buckets(&mut tx, poll).await?;
+        // In one order, so that two monitors that store at once cannot wait for each other.
+        let samples: BTreeMap<i64, (usize, &Sample)> = poll
+            .samples()
+            .iter()
+            .enumerate()
+            .filter_map(|(place, sample)| {
+                let id = buckets.get(sample.bucket().policy())?;
+                Some((*id, (place, sample)))
+            })
+            .collect();
+        let rows = samples
+            .iter()
+            .map(|(id, (place, sample))| row(*id, *place, sample));
+        let after = "ON CONFLICT (bucket_id, taken_us) DO NOTHING RETURNING bucket_id";
+        let new = tx.insert(TAKE_IN, rows.collect(), after).await?;
+        let new = new.iter().map(|row| row.int(0));
+        let new = new.collect::<Result<BTreeSet<i64>, _>>()?;
+        if new.is_empty() {
+            return Ok(false);
+        }
+        let new = samples.into_iter().filter(|(id, _)| new.contains(id));
+        let new: Vec<(i64, (usize, &Sample))> = new.collect();
+        let rows = new
+            .iter()
+            .map(|(id, (place, sample))| row(*id, *place, sample));
+        tx.insert(RENEW, rows.collect(), IF_NEWER).await?;
+        let rows = new
+            .iter()
+            .flat_map(|(id, (_, sample))| Width::ALL.map(|width| roll_up_row(*id, width, sample)));
+        tx.insert(ROLL_UP, rows.collect(), ADD_UP).await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+}
+
+/// The numbers of a poll's buckets by policy. Those that are new get one.
+async fn buckets(tx: &mut Tx, poll: &Poll) -> Result<BTreeMap<String, i64>, HistoryError> {
+    let known = known_buckets(tx, poll.participant()).await?;
+    let policies = poll.samples().iter().map(|sample| sample.bucket().policy());
+    let unknown: BTreeSet<&str> = policies
+        .filter(|policy| !known.contains_key(*policy))
+        .collect();
+    if unknown.is_empty() {
+        return Ok(known);
+    }
+    let rows = unknown
+        .iter()
+        .map(|policy| values![poll.participant(), *policy]);
+    let after = "ON CONFLICT (participant, policy) DO NOTHING";
+    tx.insert("bucket (participant, policy)", rows.collect(), after)
+        .await?;
+    known_buckets(tx, poll.participant()).await
+}
+
+async fn known_buckets(
+    tx: &mut Tx,
+    participant: &str,
+) -> Result<BTreeMap<String, i64>, HistoryError> {
+    let sql = "SELECT policy, id FROM bucket WHERE participant = $1";
+    let rows = tx.fetch(sql, values![participant]).await?;
+    rows.iter()
+        .map(|row| Ok((row.text(0)?, row.int(1)?)))
+        .collect()
+}
+
+fn row(bucket_id: i64, place: usize, sample: &Sample) -> Vec<Value> {
+    let terms = sample.terms();
+    values![
+        bucket_id,
+        sample.taken_us(),
+        place,
+        sample.level(),
+        terms.capacity(),
+        terms.refill_tokens(),
+        terms.period_us(),
+        sample.category(),
+        sample.answered_us(),
+    ]
+}
+
+fn roll_up_row(bucket_id: i64, width: Width, sample: &Sample) -> Vec<Value> {
+    let (level, taken_us) = (sample.level(), sample.taken_us());
+    values![
+        bucket_id,
+        width.s(),
+        width.start_us(taken_us),
+        1_u64,
+        level,
+        level,
+        level,
+        sample.terms().capacity(),
+        taken_us,
+        taken_us,
+    ]
+}
