@@ -51,6 +51,7 @@
 
 pub mod alert;
 pub mod analyse;
+pub mod delivery;
 pub mod history;
 pub mod sample;
 pub mod schedule;
