@@ -46,8 +46,6 @@
 
 pub mod alert;
 pub mod analyse;
-pub mod config;
-pub mod cycle;
 pub mod delivery;
 pub mod history;
 pub mod http;

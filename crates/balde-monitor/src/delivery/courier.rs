@@ -43,6 +43,9 @@ pub(super) struct Courier {
     report: Report,
     news: Notify,
     on_their_way: Mutex<BTreeSet<i64>>,
+    /// Held from looking at what is due to claiming it, and to give a claim back. Otherwise a
+    /// letter could arrive between the two, and be taken for one that is still due.
+    desk: tokio::sync::Mutex<()>,
     /// Until when the receiver asked to be left alone, with all letters.
     quiet_until_us: AtomicU64,
 }
@@ -63,6 +66,7 @@ impl Courier {
             report: Report::default(),
             news: Notify::new(),
             on_their_way: Mutex::default(),
+            desk: tokio::sync::Mutex::default(),
             quiet_until_us: AtomicU64::new(0),
         }
     }
@@ -156,6 +160,7 @@ impl Courier {
         if room == 0 {
             return Ok(LOOK_EVERY);
         }
+        let at_desk = self.desk.lock().await;
         // Those on their way are still due, and come first.
         let known = self.on_their_way.lock().len();
         let due = self.history.due(&self.name, now_us, known + room).await?;
@@ -169,12 +174,14 @@ impl Courier {
                 let now = now.clone();
                 flights.spawn(async move {
                     let landing = courier.carry(&letter, &now).await;
+                    let _at_desk = courier.desk.lock().await;
                     drop(claim);
                     landing
                 });
                 sent += 1;
             }
         }
+        drop(at_desk);
         if sent == room {
             return Ok(LOOK_EVERY);
         }

@@ -27,18 +27,19 @@ impl Patience {
     /// The wait after a failure that `attempts` others came before. `chance_per_mille` shortens it
     /// by up to a half, so that letters that failed together do not come back together.
     ///
-    /// What cannot pass by itself waits longest. A receiver that asks to be left alone is.
+    /// What cannot pass by itself waits longest, whatever chance says. A receiver that asks to be
+    /// left alone is.
     pub fn wait(&self, attempts: u32, failure: &Failure, chance_per_mille: u32) -> Duration {
-        let longest = if failure.is_transient() {
+        let wait = if failure.is_transient() {
             let doubled = 1_u32
                 .checked_shl(attempts)
                 .map(|n| self.first.saturating_mul(n));
-            doubled.map_or(self.longest, |wait| wait.min(self.longest))
+            let wait = doubled.map_or(self.longest, |wait| wait.min(self.longest));
+            let chance = chance_per_mille.min(WHOLE_PER_MILLE);
+            wait.saturating_sub(wait / 2 * chance / WHOLE_PER_MILLE)
         } else {
             self.longest
         };
-        let chance = chance_per_mille.min(WHOLE_PER_MILLE);
-        let wait = longest.saturating_sub(longest / 2 * chance / WHOLE_PER_MILLE);
         wait.max(failure.retry_after().unwrap_or_default())
     }
 }
@@ -94,10 +95,10 @@ mod tests {
     #[test]
     fn a_letter_that_is_refused_waits_longest_from_the_first_time() {
         let patience = Patience::default();
-        assert_eq!(
-            patience.wait(0, &status(400, None), 0),
-            Duration::from_secs(300)
-        );
+        for chance in [0, 500, 1_000] {
+            let wait = patience.wait(0, &status(400, None), chance);
+            assert_eq!(wait, Duration::from_secs(300));
+        }
     }
 
     #[test]

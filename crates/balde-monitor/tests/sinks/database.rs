@@ -1,0 +1,93 @@
+//! A database that is away for a while.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use sqlx::{ConnectOptions, Connection};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use crate::letters::{episode, history, keys, tell};
+use crate::log::Lines;
+use crate::receiver::{Answer, Receiver};
+use crate::stories::{couriers, impatient, webhook};
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// Nothing can be read from the outbox or written to it, until its name is put back.
+async fn rename(folder: &TempDir, from: &str, to: &str) {
+    let file: &Path = &folder.path().join("monitor.db");
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(file);
+    let mut connection = options.connect().await.expect("the file");
+    let sql = format!("ALTER TABLE {from} RENAME TO {to}");
+    let renamed = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .execute(&mut connection)
+        .await;
+    renamed.expect("another name");
+    connection.close().await.expect("the file is closed");
+}
+
+/// Looks again and again, with a deadline that only a fault reaches.
+async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so().await {
+        assert!(start.elapsed() < WITHIN, "it did not come to that");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn letters_arrive_once_although_the_database_goes_away_while_they_do() {
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.subscriber());
+    let receiver = Receiver::start(|_| Answer::Hang).await;
+    let (folder, history) = history().await;
+    let couriers = couriers(&history, &impatient(), vec![("hook", webhook(&receiver))]);
+    tell(&history, &episode("A"), &["hook"]).await;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = couriers.run(async { stopped.await.unwrap_or_default() });
+    let story = async {
+        // A letter is on its way when the database goes; it arrives, and nobody can write it down.
+        receiver.wait_for(|requests| requests.len() == 1).await;
+        rename(&folder, "outbox", "elsewhere").await;
+        receiver.release();
+        let is_told = async || lines.text().contains("outbox_unavailable");
+        until(is_told).await;
+        assert_eq!(
+            receiver.requests().len(),
+            1,
+            "nothing else can be known to be due"
+        );
+        couriers.wake();
+        rename(&folder, "elsewhere", "outbox").await;
+        until(async || {
+            history
+                .backlog()
+                .await
+                .is_ok_and(|backlog| backlog.is_empty())
+        })
+        .await;
+        stop.send(()).unwrap();
+    };
+    tokio::join!(running, story);
+    assert_eq!(receiver.accepted_keys(), keys(&episode("A")));
+    assert_eq!(receiver.requests().len(), 3, "each once");
+}
+
+#[tokio::test]
+async fn a_pass_without_a_database_says_so() {
+    let receiver = Receiver::start(|_| Answer::Accept).await;
+    let (folder, history) = history().await;
+    let couriers = couriers(&history, &impatient(), vec![("hook", webhook(&receiver))]);
+    tell(&history, &episode("A"), &["hook"]).await;
+    rename(&folder, "outbox", "elsewhere").await;
+    let error = couriers
+        .deliver_once(u64::MAX / 4, WITHIN)
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("outbox"), "{error}");
+    assert_eq!(receiver.requests().len(), 0);
+    rename(&folder, "elsewhere", "outbox").await;
+    let round = couriers.deliver_once(u64::MAX / 4, WITHIN).await.unwrap();
+    assert_eq!(round.delivered, 3);
+}

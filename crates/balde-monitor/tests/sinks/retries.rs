@@ -1,0 +1,121 @@
+//! When a letter is tried again, by the clock that the test moves.
+
+use std::time::Duration;
+
+use balde_monitor::delivery::{Couriers, DeliverySettings};
+use balde_monitor::history::History;
+
+use crate::letters::{SECOND_US, TEN_US, episode, history, keys, tell};
+use crate::log::Lines;
+use crate::receiver::{Answer, Receiver};
+use crate::stories::{couriers, webhook};
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+async fn pass(couriers: &Couriers, now_us: u64) -> (u64, u64) {
+    let round = couriers
+        .deliver_once(now_us, WITHIN)
+        .await
+        .expect("a database");
+    (round.delivered, round.failed)
+}
+
+async fn next_us(history: &History) -> Option<u64> {
+    history.next_due_us("hook").await.expect("a database")
+}
+
+#[tokio::test]
+async fn a_receiver_that_asks_to_be_left_alone_is_with_all_letters() {
+    for line in [
+        "retry-after: 90\r\n",
+        "retry-after: Sun, 15 Nov 2026 10:01:30 GMT\r\n",
+    ] {
+        for status in [429, 503] {
+            let busy = Answer::Status(status, line.to_owned(), String::new());
+            let receiver = Receiver::start(move |_| busy.clone()).await;
+            let (_folder, history) = history().await;
+            let settings = DeliverySettings::default().concurrent(1);
+            let couriers = couriers(&history, &settings, vec![("hook", webhook(&receiver))]);
+            tell(&history, &episode("A"), &["hook"]).await;
+            tell(&history, &episode("B"), &["hook"]).await;
+            assert_eq!(pass(&couriers, TEN_US).await, (0, 1));
+            receiver.plan(|_| Answer::Accept);
+            assert_eq!(pass(&couriers, TEN_US + 90 * SECOND_US - 1).await, (0, 0));
+            assert_eq!(receiver.requests().len(), 1, "not even the other episode");
+            assert_eq!(pass(&couriers, TEN_US + 90 * SECOND_US).await, (6, 0));
+            let found = receiver.accepted_keys();
+            assert_eq!(found, [keys(&episode("A")), keys(&episode("B"))].concat());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_sink_that_is_away_is_tried_later_and_later_and_never_given_up() {
+    let receiver = Receiver::start(|_| Answer::Close).await;
+    let (_folder, history) = history().await;
+    let settings = DeliverySettings::default();
+    let couriers = couriers(&history, &settings, vec![("hook", webhook(&receiver))]);
+    tell(&history, &episode("A"), &["hook"]).await;
+    let mut now_us = TEN_US;
+    for attempt in 0..40 {
+        assert_eq!(pass(&couriers, now_us).await, (0, 1));
+        let due_us = next_us(&history).await.expect("it is not given up");
+        let longest_us = (SECOND_US << attempt.min(20)).min(300 * SECOND_US);
+        let wait_us = due_us - now_us;
+        assert!(
+            (longest_us / 2..=longest_us).contains(&wait_us),
+            "{wait_us} µs after attempt {attempt}"
+        );
+        assert_eq!(pass(&couriers, due_us - 1).await, (0, 0));
+        now_us = due_us;
+    }
+    assert_eq!(receiver.requests().len(), 40);
+    receiver.plan(|_| Answer::Accept);
+    assert_eq!(pass(&couriers, now_us).await, (3, 0));
+    assert_eq!(receiver.accepted_keys(), keys(&episode("A")));
+}
+
+#[tokio::test]
+async fn a_letter_that_is_refused_is_told_loudly_and_blocks_only_its_own_episode() {
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.subscriber());
+    let is_bad = |key: &str| key.contains("/BAD/");
+    let picky = move |request: &crate::receiver::Request| match is_bad(request.key()) {
+        true => Answer::Status(400, String::new(), "invalid_payload".to_owned()),
+        false => Answer::Accept,
+    };
+    let receiver = Receiver::start(picky).await;
+    let (_folder, history) = history().await;
+    let settings = DeliverySettings::default();
+    let couriers = couriers(&history, &settings, vec![("hook", webhook(&receiver))]);
+    tell(&history, &episode("BAD"), &["hook"]).await;
+    tell(&history, &episode("GOOD"), &["hook"]).await;
+    assert_eq!(pass(&couriers, TEN_US).await, (3, 1));
+    assert_eq!(receiver.accepted_keys(), keys(&episode("GOOD")));
+    let (_, tally) = couriers.tallies().next().unwrap();
+    assert_eq!(
+        (
+            tally.delivered(),
+            tally.failed(),
+            tally.refused(),
+            tally.waiting()
+        ),
+        (3, 1, 1, 3)
+    );
+    let text = lines.text();
+    assert!(text.contains(r#""level":"ERROR""#), "{text}");
+    assert!(
+        text.contains(r#""event_type":"delivery_refused""#),
+        "{text}"
+    );
+    assert!(text.contains("invalid_payload"), "{text}");
+    let backlog = history.backlog().await.unwrap();
+    let error = "the receiver answered with status 400: invalid_payload";
+    assert_eq!(backlog[0].waiting, 3);
+    assert!(backlog[0].last_error.is_none() || backlog[0].last_error.as_deref() == Some(error));
+
+    let due_us = next_us(&history).await;
+    assert_eq!(due_us, Some(TEN_US + 300 * SECOND_US));
+    receiver.plan(|_| Answer::Accept);
+    assert_eq!(pass(&couriers, TEN_US + 300 * SECOND_US).await, (3, 0));
+}
