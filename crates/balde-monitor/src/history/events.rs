@@ -37,7 +37,7 @@ impl History {
         for (wish, value) in wishes {
             if let Some(value) = value {
                 values.push(value);
-                sql.push_str(&format!(" AND {wish} ${}", values.len()));
+                sql = format!("{sql} AND {wish} ${}", values.len());
             }
         }
         sql.push_str(" ORDER BY at_us DESC, id DESC LIMIT $1");

@@ -1,4 +1,4 @@
-//! A history in a PostgreSQL database, which several monitors may share.
+//! A history in a `PostgreSQL` database, which several monitors may share.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -27,7 +27,6 @@ const SESSION: [(&str, &str); 7] = [
     ("tcp_keepalives_count", "3"),
 ];
 
-#[derive(Clone)]
 pub(super) struct Server {
     pool: PgPool,
     options: PgConnectOptions,
