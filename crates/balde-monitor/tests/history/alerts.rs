@@ -1,6 +1,8 @@
 //! Machines, steps and the events they tell.
 
-use balde_monitor::alert::{Alarm, SinkClass};
+use std::slice;
+
+use balde_monitor::alert::{Alarm, SinkClass, Watch};
 use balde_monitor::history::{Count, EventFilter, HistoryError, Step};
 use balde_monitor::severity::Severity;
 
@@ -61,7 +63,7 @@ pub(crate) async fn a_step_is_committed_as_a_whole(place: Place) {
     );
     assert_eq!(
         history.events(&EventFilter::default(), 10).await.unwrap(),
-        [event.clone()]
+        slice::from_ref(&event)
     );
     for (sink, class) in sinks {
         let letters = history.due(sink, 60, 10).await.unwrap();
@@ -97,9 +99,11 @@ pub(crate) async fn whoever_read_an_old_version_is_overtaken(place: Place) {
     assert_eq!(events, [first.told[0].event.clone()]);
     assert_eq!(history.due("hook", 1, 10).await.unwrap().len(), 1);
     // A participant that nobody ever read is no better.
-    let mut stranger = first.clone();
-    stranger.watch.participant = "87654321".to_owned();
-    stranger.alarms.clear();
+    let stranger = Step {
+        watch: Watch::new("87654321", 1),
+        alarms: Vec::new(),
+        ..first.clone()
+    };
     assert!(matches!(
         history.commit(&stranger).await,
         Err(HistoryError::Overtaken)
@@ -156,7 +160,7 @@ pub(crate) async fn an_event_told_again_is_not_sent_again(place: Place) {
 
 pub(crate) async fn events_are_found_by_what_they_are_about(place: Place) {
     let history = place.open().await;
-    let mut events = vec![
+    let mut events = [
         raised(0, "level-0", Severity::Warning, 100),
         raised(1, "level-0", Severity::Critical, 200),
         raised(2, "level-0", Severity::Exhausted, 300),

@@ -1,4 +1,4 @@
-//! The history: one suite of stories, told to a SQLite file and to a real PostgreSQL.
+//! The history: one suite of stories, told to a `SQLite` file and to a real `PostgreSQL`.
 
 #[path = "../support/postgres.rs"]
 mod postgres;

@@ -1,5 +1,7 @@
 //! What is left when the monitor comes back.
 
+use std::slice;
+
 use balde_monitor::history::{EventFilter, HistoryError};
 use balde_monitor::severity::Severity;
 
@@ -23,7 +25,7 @@ pub(crate) async fn everything_is_there_after_a_restart(place: Place) {
     assert_eq!(history.machines(PARTICIPANT, 99).await.unwrap(), machines);
     assert_eq!(
         history.events(&EventFilter::default(), 10).await.unwrap(),
-        [event.clone()]
+        slice::from_ref(&event)
     );
     assert_eq!(history.due("hook", 9, 10).await.unwrap()[0].event, event);
 }

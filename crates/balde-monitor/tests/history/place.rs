@@ -28,7 +28,7 @@ impl Place {
         }
     }
 
-    /// Nothing where there is no PostgreSQL.
+    /// Nothing where there is no `PostgreSQL`.
     pub(crate) fn postgres() -> Option<Self> {
         let server = Postgres::shared()?;
         Some(Self {

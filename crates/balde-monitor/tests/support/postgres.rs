@@ -1,4 +1,4 @@
-//! A real PostgreSQL for tests: its own port, its own folder, gone when dropped. It can be stopped
+//! A real `PostgreSQL` for tests: its own port, its own folder, gone when dropped. It can be stopped
 //! and brought back on the same port, so that a test can be the fault it wants to see.
 
 use std::env;
@@ -32,7 +32,7 @@ pub(crate) struct Postgres {
     user: Option<User>,
 }
 
-/// Whom the server runs as where the tests run as root, which PostgreSQL refuses to.
+/// Whom the server runs as where the tests run as root, which `PostgreSQL` refuses to.
 #[derive(Clone, Copy)]
 struct User {
     uid: u32,
@@ -41,7 +41,7 @@ struct User {
 
 impl Postgres {
     /// The server that the tests of this process share, for as long as one of them holds it.
-    /// Nothing, and loudly so, where PostgreSQL is not installed; a panic where
+    /// Nothing, and loudly so, where `PostgreSQL` is not installed; a panic where
     /// `BALDE_REQUIRE_SERVICES=1` says that it must be.
     pub(crate) fn shared() -> Option<Arc<Self>> {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
