@@ -14,6 +14,9 @@ command -v redis-cli >/dev/null || missing+=(redis-tools)
 command -v curl >/dev/null || missing+=(curl)
 command -v promtool >/dev/null || missing+=(prometheus)
 command -v cc >/dev/null || missing+=(build-essential)
+# Debian keeps the server's programs off the path.
+command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null ||
+  missing+=(postgresql)
 if [ ${#missing[@]} -gt 0 ]; then
   say "installing ${missing[*]}"
   as_root=()
