@@ -1,16 +1,25 @@
 //! Sees a bucket run dry before it does.
 //!
-//! What is here is the pure part of the monitor: nothing in this crate reads a clock, opens a file
-//! or a connection, awaits or logs. Time is an argument (microseconds since 1970, UTC), tokens are
-//! whole numbers, and the same inputs give the same answers, which is what lets a monitor that
-//! crashed carry on without losing or doubling an alert.
+//! A monitor asks DICT (or a gateway) how the buckets of its participants stand, remembers it, works
+//! out when each will be empty, and tells somebody in time: once, by the right channel, whatever
+//! crashes in between.
 //!
-//! | Module | What it answers |
+//! | Module | What it does |
 //! |--|--|
-//! | [`sample`] | what a bucket was at a time; a sample that exists is valid, debts included |
+//! | [`sample`], [`severity`] | what a bucket was at a time, and how bad that is |
 //! | [`analyse`] | how much was consumed between samples, as bounds; how fast; when it runs dry; what changed |
 //! | [`alert`] | which alerts that raises, reminds of and resolves, each with a stable key; silences; routes |
-//! | [`schedule`] | when to ask next: cron, faster while it matters, within the budget of asking |
+//! | [`schedule`] | when to ask next, within what asking may cost; the loop that runs it all |
+//! | [`source`] | whom to ask |
+//! | [`history`] | samples, roll-ups, state and outbox, in `SQLite` or `PostgreSQL` |
+//! | [`cycle`] | ask, store, analyse, publish: the four steps |
+//! | [`sink`], [`delivery`] | where alerts go, and who carries them there until they have arrived |
+//! | [`http`] | the page, the JSON API, metrics, health |
+//! | [`config`] | the file; [`Monitor`] is what it makes |
+//!
+//! The first four rows are pure, but for the loop: no clock, no I/O, no log. Time is an argument
+//! (microseconds since 1970, UTC), tokens are whole numbers, and the same inputs give the same
+//! answers, which is what lets a monitor that crashed carry on without losing or doubling an alert.
 //!
 //! ```
 //! use balde_monitor::alert::{self, Alarm, Kind, Rule};
@@ -46,6 +55,8 @@
 
 pub mod alert;
 pub mod analyse;
+pub mod config;
+pub mod cycle;
 pub mod delivery;
 pub mod history;
 pub mod http;

@@ -193,7 +193,10 @@ async fn an_hour_of_failures_stays_within_the_budget_and_ends_with_the_first_ans
     world.dict.answer(buckets(36_000));
     let start = std::time::Instant::now();
     while parts.states().await.unwrap().is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(60), "it never recovered");
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "it never recovered"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(status.participants()[PARTICIPANT].trouble, None);

@@ -86,7 +86,10 @@ fn the_reference_has_every_key() {
         assert!(line.contains(section), "{line}");
         let keys = line.split("there are ").nth(1);
         for key in keys.unwrap_or_default().split(", ") {
-            assert!(REFERENCE.contains(key), "{key} of {section} is not in the reference");
+            assert!(
+                REFERENCE.contains(key),
+                "{key} of {section} is not in the reference"
+            );
         }
     }
 }
@@ -155,7 +158,11 @@ fn a_secret_that_is_not_set_is_named_and_none_is_shown() {
     let text = "[[participant]]\nispb = \"12345678\"\ndict = \"http://127.0.0.1/\"\n\
                 [[sink]]\nname = \"chat\"\nkind = \"slack\"\nurl_env = \"NOT_SET\"\n";
     let error = Config::parse(text, "monitor.toml", Path::new(""), |_| None).unwrap_err();
-    assert!(error.to_string().contains("the variable NOT_SET is not set, or empty"));
+    assert!(
+        error
+            .to_string()
+            .contains("the variable NOT_SET is not set, or empty")
+    );
     let config = parsed(&text.replace("NOT_SET", "BALDE_SLACK_URL")).unwrap();
     assert!(!format!("{config:?}").contains("secret"));
 }

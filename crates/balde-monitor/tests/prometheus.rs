@@ -71,9 +71,8 @@ async fn exposition(address: SocketAddr) -> String {
 fn names(text: &str) -> BTreeSet<String> {
     let is_of_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
     let words = text.split(|one| !is_of_name(one));
-    let is_ours = |word: &&str| {
-        word.starts_with("dict_rate_limit_") || word.starts_with("balde_monitor_")
-    };
+    let is_ours =
+        |word: &&str| word.starts_with("dict_rate_limit_") || word.starts_with("balde_monitor_");
     words.filter(is_ours).map(str::to_owned).collect()
 }
 

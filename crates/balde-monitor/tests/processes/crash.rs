@@ -181,10 +181,18 @@ async fn killed_two_hundred_times_it_tells_every_change_once() {
         let keys = receiver.keys(sink);
         let arrived: BTreeSet<_> = keys.iter().map(|key| tail(key)).collect();
         let wanted = wanted(&events, classes);
-        println!("{sink}: {} arrived, {} of them different", keys.len(), arrived.len());
+        println!(
+            "{sink}: {} arrived, {} of them different",
+            keys.len(),
+            arrived.len()
+        );
         assert_eq!(arrived, wanted, "{sink}");
         let different: BTreeSet<&String> = keys.iter().collect();
-        assert_eq!(different.len(), arrived.len(), "{sink}: one key for one event");
+        assert_eq!(
+            different.len(),
+            arrived.len(),
+            "{sink}: one key for one event"
+        );
     }
     let logged = std::fs::read_to_string(folder.path().join("log")).unwrap();
     let logged: BTreeSet<_> = logged

@@ -36,9 +36,7 @@ impl Receiver {
             chance: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
             fails_of_hundred,
         };
-        let app = Router::new()
-            .route("/{sink}", post(take))
-            .with_state(desk);
+        let app = Router::new().route("/{sink}", post(take)).with_state(desk);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });

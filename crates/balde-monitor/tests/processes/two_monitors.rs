@@ -54,8 +54,12 @@ async fn one_of_two_polls_and_the_other_takes_over_within_an_interval() {
         let child = worker::start(&config, folder.path(), name, time);
         sides.push(Side { dict, child });
     }
-    let asked = |sides: &[Side]| -> Vec<u64> { sides.iter().map(|side| side.dict.asked()).collect() };
-    until("somebody polls", || asked(&sides).iter().any(|asked| *asked >= 3)).await;
+    let asked =
+        |sides: &[Side]| -> Vec<u64> { sides.iter().map(|side| side.dict.asked()).collect() };
+    until("somebody polls", || {
+        asked(&sides).iter().any(|asked| *asked >= 3)
+    })
+    .await;
     let leader = usize::from(asked(&sides)[1] > 0);
     assert_eq!(asked(&sides)[1 - leader], 0, "and only one does");
 

@@ -50,7 +50,11 @@ pub(crate) fn start(config: &str, folder: &Path, log: &str, time: FastTime) -> C
         .open(folder.join(log))
         .unwrap();
     Command::new(env::current_exe().unwrap())
-        .args(["worker::a_monitor_that_is_told_to_be_one", "--exact", "--nocapture"])
+        .args([
+            "worker::a_monitor_that_is_told_to_be_one",
+            "--exact",
+            "--nocapture",
+        ])
         .env(CONFIG, config)
         .env(FOLDER, folder)
         .env(SPEED, time.speed.to_string())

@@ -104,7 +104,11 @@ async fn serve(mut stream: TcpStream, inner: Arc<Mutex<Inner>>) -> Option<()> {
             Answer::Status(status, retry_after, body) => http(status, retry_after, body),
             Answer::Garbage(body) => http(200, None, body),
             Answer::Truncated => {
-                let whole = http(200, None, &document(&[("ENTRIES_WRITE", 1, 2, 3)], category));
+                let whole = http(
+                    200,
+                    None,
+                    &document(&[("ENTRIES_WRITE", 1, 2, 3)], category),
+                );
                 let half = &whole.as_bytes()[..whole.len() - 40];
                 stream.write_all(half).await.ok()?;
                 return None;

@@ -8,6 +8,7 @@ mod spans;
 
 #[path = "../support/otlp_collector.rs"]
 mod otlp_collector;
+#[expect(dead_code, reason = "there are no rules here")]
 #[path = "../support/prometheus.rs"]
 mod prometheus;
 #[path = "../support/redis_server.rs"]
