@@ -1,0 +1,173 @@
+//! `balde up` and `balde monitor`, run as their users run them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn balde(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_balde"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Ends it as Ctrl-C does, and waits.
+fn interrupted(mut child: Running) -> i32 {
+    let interrupt = Command::new("kill")
+        .args(["-INT", &child.0.id().to_string()])
+        .status();
+    assert!(interrupt.unwrap().success());
+    child.0.wait().unwrap().code().expect("it ends by itself")
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(" 200 "), "{path}: {head}");
+    body.to_owned()
+}
+
+fn json(address: SocketAddr, path: &str) -> Value {
+    serde_json::from_str(&get(address, path)).unwrap()
+}
+
+/// The address in a line of what it prints.
+fn address_in(line: &str) -> SocketAddr {
+    let (_, rest) = line.split_once("http://").unwrap();
+    rest.split('/').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn up_shows_a_bucket_that_falls_an_alert_and_its_end_and_ends_when_told() {
+    let mut child = balde(&["up", "--dict", "127.0.0.1:0", "--monitor", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let child = Running(child);
+    let mut printed = Vec::new();
+    let mut monitor = None;
+    for line in lines.by_ref() {
+        let line = line.unwrap();
+        if line.starts_with("monitor ") {
+            monitor = Some(address_in(&line));
+        }
+        let is_last = line.starts_with("Ctrl-C");
+        printed.push(line);
+        if is_last {
+            break;
+        }
+    }
+    let curls = printed.iter().filter(|line| line.contains("curl ")).count();
+    assert_eq!(curls, 3, "{printed:?}");
+    // What it goes on to print must not fill the pipe.
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+    let monitor = monitor.unwrap();
+    assert!(get(monitor, "/").contains("<title>balde monitor</title>"));
+
+    let mut lowest = i64::MAX;
+    let start = Instant::now();
+    loop {
+        assert!(start.elapsed() < PATIENCE, "{}", json(monitor, "/api/v1/alerts"));
+        let states = json(monitor, "/api/v1/states");
+        let buckets = states["participants"][0]["buckets"].as_array().cloned();
+        for bucket in buckets.unwrap_or_default() {
+            if bucket["policy"] == "KEYS_CHECK" {
+                lowest = lowest.min(bucket["level"].as_i64().unwrap());
+            }
+        }
+        let alerts = json(monitor, "/api/v1/alerts?policy=KEYS_CHECK");
+        let has = |kind: &str| {
+            let alerts = alerts.as_array().unwrap();
+            alerts.iter().any(|alert| alert["kind"]["type"] == kind)
+        };
+        if has("raised") && has("resolved") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(lowest < 35, "a bucket of 70 visibly fell: {lowest}");
+    assert_eq!(interrupted(child), 0);
+}
+
+fn failed(output: &Output, expected: &str) {
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(told.contains(expected), "{told}");
+}
+
+#[test]
+fn a_taken_port_is_named_with_the_way_around_it() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let taken = taken.local_addr().unwrap();
+    let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let held = holder.local_addr().unwrap();
+    // `taken` is free again here; `held` is not.
+    for (option, other) in [("--dict", "--monitor"), ("--monitor", "--dict")] {
+        let output = balde(&["up", option, &held.to_string(), other, &taken.to_string()])
+            .output()
+            .unwrap();
+        failed(&output, &format!("cannot listen on {held}: something else listens there already"));
+        failed(&output, option);
+    }
+}
+
+#[test]
+fn a_monitor_runs_from_its_file_and_a_bad_one_says_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("monitor.toml");
+    std::fs::write(&file, "[http]\nlisten = 9180\n").unwrap();
+    let name = file.display().to_string();
+    let output = balde(&["monitor", "-c", &name]).output().unwrap();
+    failed(&output, "monitor.toml:2:10");
+    failed(&output, "there is nobody to ask about");
+    let output = balde(&["check", &name]).output().unwrap();
+    assert!(!output.status.success());
+    let output = balde(&["monitor", "-c", "nowhere.toml"]).output().unwrap();
+    failed(&output, "nowhere.toml: cannot be read");
+
+    std::fs::write(
+        &file,
+        "[http]\nlisten = \"127.0.0.1:0\"\n\
+         [[participant]]\nispb = \"12345678\"\ndict = \"http://127.0.0.1:1/api/v2/\"\n",
+    )
+    .unwrap();
+    let output = balde(&["check", &name]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut child = balde(&["monitor", "-c", &name])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let child = Running(child);
+    let page = lines.next().unwrap().unwrap();
+    let monitor = address_in(&page);
+    // DICT is not there, and that is told: in the log, and to who asks.
+    let told = lines
+        .map_while(Result::ok)
+        .find(|line| line.contains("\"event_type\":\"poll_failed\""));
+    assert!(told.unwrap().contains("DICT cannot be reached"));
+    let status = json(monitor, "/api/v1/status");
+    assert!(status["participants"]["12345678"]["failures"]["unreachable"].as_u64() >= Some(1));
+    let second = balde(&["monitor", "-c", &name]).output().unwrap();
+    failed(&second, "is in use by another monitor");
+    assert_eq!(interrupted(child), 0);
+}
