@@ -17,6 +17,9 @@ command -v cc >/dev/null || missing+=(build-essential)
 command -v protoc >/dev/null || missing+=(protobuf-compiler)
 # Debian has Python without what makes virtual environments.
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
+# Debian keeps the server's programs off the path.
+command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null ||
+  missing+=(postgresql)
 if [ ${#missing[@]} -gt 0 ]; then
   say "installing ${missing[*]}"
   as_root=()

@@ -2,6 +2,7 @@
 //! same statements, with `$1` for the first value, run on both; the few that cannot are told apart
 //! where they are.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgArguments, PgRow};
@@ -22,7 +23,7 @@ const ROWS_MAX: usize = 128;
 #[derive(Clone)]
 pub(super) enum Database {
     Sqlite(sqlite::Pools),
-    Postgres(postgres::Server),
+    Postgres(Arc<postgres::Server>),
 }
 
 /// Statements that are kept together or not at all.

@@ -33,11 +33,11 @@ impl History {
             ("at_us <", filter.before_us.map(Value::from)),
         ];
         let mut values = values![max.min(EVENTS_MAX)];
-        let mut sql = "SELECT body FROM event WHERE id > 0".to_owned();
+        let mut sql = "SELECT body FROM event WHERE TRUE".to_owned();
         for (wish, value) in wishes {
             if let Some(value) = value {
                 values.push(value);
-                sql.push_str(&format!(" AND {wish} ${}", values.len()));
+                sql = format!("{sql} AND {wish} ${}", values.len());
             }
         }
         sql.push_str(" ORDER BY at_us DESC, id DESC LIMIT $1");

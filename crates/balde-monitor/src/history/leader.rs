@@ -13,7 +13,7 @@ use super::records::HistoryError;
 /// How long the server may take to say that the leader still is one.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// What the leader's lock is called in PostgreSQL: this and the number of a table, so that
+/// What the leader's lock is called in `PostgreSQL`: this and the number of a table, so that
 /// monitors in other schemas of the same database have one of their own.
 const LOCK: i64 = 0x62_61_6c << 32;
 
@@ -33,7 +33,7 @@ enum Holding {
 }
 
 impl History {
-    /// Becomes the leader, if nobody else is. A PostgreSQL database has one at a time: a connection
+    /// Becomes the leader, if nobody else is. A `PostgreSQL` database has one at a time: a connection
     /// holds a lock there, and the lock ends with the connection, however that ends. Whoever has
     /// the file of a `SQLite` history is its leader.
     pub async fn lead(&self) -> Result<Option<Leadership>, HistoryError> {

@@ -1,7 +1,7 @@
 //! What the monitor remembers: samples, the state of its machines, what it told and what is still
 //! to be delivered.
 //!
-//! Kept in a `SQLite` file, which one process owns, or in a PostgreSQL database, which several
+//! Kept in a `SQLite` file, which one process owns, or in a `PostgreSQL` database, which several
 //! monitors may share while one of them [leads](History::lead). Both hold the same tables and pass
 //! the same suite.
 //!
@@ -52,6 +52,7 @@ mod store;
 mod upkeep;
 
 use std::fmt;
+use std::sync::Arc;
 
 use self::address::Address;
 use self::database::{Database, values};
@@ -83,7 +84,9 @@ impl History {
     pub async fn open(address: &str) -> Result<Self, HistoryError> {
         let database = match Address::parse(address)? {
             Address::File(path) => Database::Sqlite(sqlite::Pools::open(path).await?),
-            Address::Postgres(url) => Database::Postgres(postgres::Server::open(url).await?),
+            Address::Postgres(url) => {
+                Database::Postgres(Arc::new(postgres::Server::open(url).await?))
+            }
         };
         Ok(Self { database })
     }

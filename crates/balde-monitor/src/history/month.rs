@@ -1,4 +1,4 @@
-//! Calendar months, UTC: what PostgreSQL's partitions and retention go by.
+//! Calendar months, UTC: what `PostgreSQL`'s partitions and retention go by.
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;

@@ -1,4 +1,4 @@
-//! PostgreSQL's partitions of `sample`, one a month.
+//! `PostgreSQL`'s partitions of `sample`, one a month.
 
 use sqlx::{AssertSqlSafe, Executor, Row};
 

@@ -1,4 +1,4 @@
-//! A history in a PostgreSQL database, which several monitors may share.
+//! A history in a `PostgreSQL` database, which several monitors may share.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -13,6 +13,8 @@ use super::records::HistoryError;
 const CONNECTIONS_MAX: u32 = 8;
 /// A server that is away shall be noticed within a cycle.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Whoever migrates first makes the others wait.
+const MIGRATE_MAX: Duration = Duration::from_secs(600);
 const IDLE_MAX: Duration = Duration::from_secs(300);
 
 /// What every session asks of the server: to give up on what takes too long, and to notice soon
@@ -27,7 +29,6 @@ const SESSION: [(&str, &str); 7] = [
     ("tcp_keepalives_count", "3"),
 ];
 
-#[derive(Clone)]
 pub(super) struct Server {
     pool: PgPool,
     options: PgConnectOptions,
@@ -37,10 +38,17 @@ impl Server {
     pub(super) async fn open(url: &str) -> Result<Self, HistoryError> {
         let options = PgConnectOptions::from_str(url).map_err(HistoryError::from_sql)?;
         let options = options.disable_statement_logging();
-        // Without limits on time: what a migration does, it does once.
+        // Without the limits below: what a migration does, it does once.
         let mut connection = connect(&options).await?;
-        let migrated = migrations::postgres().run(&mut connection).await;
-        migrated.map_err(HistoryError::from_migration)?;
+        let migrator = migrations::postgres();
+        match tokio::time::timeout(MIGRATE_MAX, migrator.run(&mut connection)).await {
+            Ok(migrated) => migrated.map_err(HistoryError::from_migration)?,
+            Err(_) => {
+                return Err(HistoryError::Away {
+                    why: "its tables are being changed by somebody else for too long".to_owned(),
+                });
+            }
+        }
         // An error here is that of a connection that is no longer needed.
         let _ = connection.close().await;
         let options = options.options(SESSION);

@@ -155,7 +155,7 @@ pub struct Incident {
 }
 
 /// How often something was told.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Count {
     /// About which bucket; only the participant for what concerns it as a whole.
     pub participant: String,
@@ -170,7 +170,8 @@ pub struct Count {
 /// How long what is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Samples, roll-ups, events and closed incidents older than this many months are deleted.
+    /// Samples, roll-ups, events and closed incidents older than this many calendar months are
+    /// deleted; zero counts as one.
     pub months: u32,
     /// Samples older than this are thinned out to one in five minutes, the lowest; zero for never.
     pub thin_after_days: u32,

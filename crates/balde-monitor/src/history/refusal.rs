@@ -76,7 +76,7 @@ fn from_said(said: &dyn DatabaseError) -> HistoryError {
     }
 }
 
-/// Whether the same statement may be accepted later. PostgreSQL has five characters for everything
+/// Whether the same statement may be accepted later. `PostgreSQL` has five characters for everything
 /// that can happen, `SQLite` a number whose low byte is the kind.
 fn may_pass(code: &str) -> bool {
     const BUSY: u32 = 5;

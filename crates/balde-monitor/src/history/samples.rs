@@ -14,7 +14,7 @@ macro_rules! columns {
     };
 }
 
-/// Where a participant's newest samples begin. `SQLite` knows no LATERAL, and PostgreSQL would
+/// Where a participant's newest samples begin. `SQLite` knows no LATERAL, and `PostgreSQL` would
 /// rather read everything than believe that a bound found in the same statement is narrow.
 const RECENT_SQLITE: &str = concat!(
     "WITH known AS MATERIALIZED (

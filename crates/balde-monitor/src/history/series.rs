@@ -104,23 +104,29 @@ impl Range<'_> {
         &self,
         points_max: usize,
     ) -> Result<(Resolution, Vec<Stretch>, u64), HistoryError> {
-        if self.has_at_most(points_max).await? {
+        if self.is_few(OF_SAMPLES, self.from_us, points_max).await? {
             return Ok((Resolution::Samples, self.samples().await?, GAP_US));
         }
-        let hours = self.roll_ups(Width::Hour, points_max + 1).await?;
-        if hours.len() <= points_max {
+        // More hours than lie between the two moments there cannot be.
+        let hours = self.until_us.saturating_sub(self.from_us) / Width::Hour.us() + 2;
+        let from_us = Width::Hour.start_us(self.from_us);
+        if hours <= points_max as u64 || self.is_few(OF_HOURS, from_us, points_max).await? {
+            let hours = self.roll_ups(Width::Hour, points_max).await?;
             return Ok((Resolution::Hour, hours, Width::Hour.us()));
         }
         let days = self.roll_ups(Width::Day, DAYS_MAX).await?;
         Ok((Resolution::Day, days, Width::Day.us()))
     }
 
-    async fn has_at_most(&self, points_max: usize) -> Result<bool, HistoryError> {
-        let sql = "SELECT count(*) FROM (
-             SELECT taken_us FROM sample
-             WHERE bucket_id = $1 AND taken_us >= $2 AND taken_us < $3 LIMIT $4) AS few";
-        let values = values![self.bucket_id, self.from_us, self.until_us, points_max + 1];
-        let rows = self.history.database.fetch(sql, values).await?;
+    /// Whether there are at most so many; counting ends as soon as there are more.
+    async fn is_few(
+        &self,
+        count: &'static str,
+        from_us: u64,
+        points_max: usize,
+    ) -> Result<bool, HistoryError> {
+        let values = values![self.bucket_id, from_us, self.until_us, points_max + 1];
+        let rows = self.history.database.fetch(count, values).await?;
         let counted = rows.first().map_or(Ok(0), |row| row.count(0))?;
         Ok(counted <= points_max as u64)
     }
@@ -203,6 +209,14 @@ impl Range<'_> {
         rows.first().map(|row| row.count(0)).transpose()
     }
 }
+
+const OF_SAMPLES: &str = "SELECT count(*) FROM (
+     SELECT taken_us FROM sample
+     WHERE bucket_id = $1 AND taken_us >= $2 AND taken_us < $3 LIMIT $4) AS few";
+
+const OF_HOURS: &str = "SELECT count(*) FROM (
+     SELECT at_us FROM roll_up
+     WHERE bucket_id = $1 AND width_s = 3600 AND at_us >= $2 AND at_us < $3 LIMIT $4) AS few";
 
 const BEFORE: &str = "SELECT taken_us FROM sample WHERE bucket_id = $1 AND taken_us < $2
      ORDER BY taken_us DESC LIMIT 1";

@@ -47,7 +47,7 @@ const DELETE_SAMPLES: &str = "DELETE FROM sample WHERE (bucket_id, taken_us) IN 
 impl History {
     /// A short round of upkeep; call again while there [is more](Upkeep::is_more). What is older
     /// than the retention's months is deleted, except letters that are not delivered and incidents
-    /// that are open. PostgreSQL gets its partitions for the present month and the next three, and
+    /// that are open. `PostgreSQL` gets its partitions for the present month and the next three, and
     /// drops those that are wholly too old, so that it keeps samples for up to a month longer.
     pub async fn maintain(
         &self,

@@ -1,0 +1,91 @@
+//! The history: one suite of stories, told to a `SQLite` file and to a real `PostgreSQL`.
+
+#[path = "../support/postgres.rs"]
+mod postgres;
+
+mod alerts;
+mod fixture;
+mod hostile;
+mod incidents;
+mod letters;
+mod old_and_new;
+mod on_postgres;
+mod on_sqlite;
+mod past;
+mod place;
+mod polls;
+mod shapes;
+mod upkeep;
+
+/// Each story twice: as `sqlite::name` and `postgresql::name`.
+macro_rules! stories {
+    ($($module:ident { $($name:ident),* $(,)? })*) => {
+        mod sqlite {
+            $($(#[tokio::test]
+            async fn $name() {
+                crate::$module::$name(crate::place::Place::sqlite()).await;
+            })*)*
+        }
+
+        mod postgresql {
+            $($(#[tokio::test]
+            async fn $name() {
+                if let Some(place) = crate::place::Place::postgres() {
+                    crate::$module::$name(place).await;
+                }
+            })*)*
+        }
+    };
+}
+
+stories! {
+    polls {
+        an_answer_comes_back_as_it_was_told,
+        an_answer_stored_twice_counts_once,
+        an_answer_of_a_thousand_policies_is_kept,
+        a_late_answer_is_kept_and_changes_nothing_newer,
+        states_are_what_the_newest_answer_lists,
+        looking_back_gives_the_newest_of_each_policy,
+        several_store_at_once,
+    }
+    shapes {
+        a_series_is_what_a_slow_model_says,
+        a_monitor_that_was_down_shows_a_gap,
+        a_gap_across_the_edge_is_a_gap,
+        the_finest_resolution_that_fits_is_drawn,
+    }
+    alerts {
+        a_new_watch_is_kept_before_anybody_uses_it,
+        an_alarm_is_added_once,
+        a_step_is_committed_as_a_whole,
+        whoever_read_an_old_version_is_overtaken,
+        of_two_committers_at_once_one_wins,
+        an_event_told_again_is_not_sent_again,
+        events_are_found_by_what_they_are_about,
+    }
+    letters {
+        a_resolution_never_overtakes_its_alert,
+        a_dead_sink_holds_up_nobody_else,
+        what_failed_is_due_when_it_was_postponed_to,
+    }
+    incidents {
+        an_incident_opens_grows_and_closes,
+        what_is_not_routed_there_opens_none,
+    }
+    upkeep {
+        what_is_too_old_goes_and_what_is_open_stays,
+        old_samples_are_thinned_to_the_lowest,
+        a_round_is_short_and_the_next_goes_on,
+        counters_outlive_their_events,
+    }
+    hostile {
+        texts_are_texts,
+        errors_are_cut_and_lose_their_nul,
+        silences_come_and_go,
+        numbers_at_the_edge_come_back,
+    }
+    past {
+        everything_is_there_after_a_restart,
+        a_closed_history_refuses,
+    }
+}
