@@ -14,6 +14,9 @@ command -v redis-cli >/dev/null || missing+=(redis-tools)
 command -v curl >/dev/null || missing+=(curl)
 command -v promtool >/dev/null || missing+=(prometheus)
 command -v cc >/dev/null || missing+=(build-essential)
+command -v protoc >/dev/null || missing+=(protobuf-compiler)
+# Debian has Python without what makes virtual environments.
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
 # Debian keeps the server's programs off the path.
 command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null ||
   missing+=(postgresql)
@@ -30,6 +33,23 @@ if [ ${#missing[@]} -gt 0 ]; then
     trap '"${as_root[@]}" rm -f '$policy EXIT
   fi
   DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq "${missing[@]}"
+fi
+
+# What the tests need from PyPI, in one environment below the target folder, where they look for it.
+# BALDE_TEST_TOOLS names another.
+tool_packages=(pulsar-lite==0.2.0 pulsar-client==3.13.0)
+export BALDE_TEST_TOOLS="${BALDE_TEST_TOOLS:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/test-tools}"
+has_tools() {
+  local installed package
+  installed=$("$BALDE_TEST_TOOLS/bin/pip" freeze --disable-pip-version-check 2>/dev/null) || return 1
+  for package in "${tool_packages[@]}"; do
+    grep -qxF "$package" <<<"$installed" || return 1
+  done
+}
+if ! has_tools; then
+  say "installing ${tool_packages[*]}"
+  python3 -m venv "$BALDE_TEST_TOOLS"
+  "$BALDE_TEST_TOOLS/bin/pip" install --quiet --disable-pip-version-check "${tool_packages[@]}"
 fi
 
 say "format"

@@ -183,7 +183,6 @@ async fn a_pass_ends_in_time_for_the_others_when_a_sink_hangs() {
     ];
     let couriers = couriers(&history, &DeliverySettings::default(), sinks);
     tell(&history, &episodes(&["A"]), &["hanging", "working"]).await;
-    let mut round = balde_monitor::delivery::Round::default();
     // A slow machine may need more than one pass for the one that works; the one that hangs never
     // gets anywhere.
     for _ in 0..200 {
@@ -192,7 +191,6 @@ async fn a_pass_ends_in_time_for_the_others_when_a_sink_hangs() {
             .await;
         let pass = pass.expect("a database");
         assert!(pass.unfinished >= 1, "the one that hangs");
-        round.delivered += pass.delivered;
         if working.accepted_keys().len() == 3 {
             break;
         }
