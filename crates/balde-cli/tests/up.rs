@@ -36,7 +36,9 @@ fn interrupted(mut child: Running) -> i32 {
 
 fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -86,7 +88,11 @@ fn up_shows_a_bucket_that_falls_an_alert_and_its_end_and_ends_when_told() {
     let mut lowest = i64::MAX;
     let start = Instant::now();
     loop {
-        assert!(start.elapsed() < PATIENCE, "{}", json(monitor, "/api/v1/alerts"));
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{}",
+            json(monitor, "/api/v1/alerts")
+        );
         let states = json(monitor, "/api/v1/states");
         let buckets = states["participants"][0]["buckets"].as_array().cloned();
         for bucket in buckets.unwrap_or_default() {
@@ -125,7 +131,10 @@ fn a_taken_port_is_named_with_the_way_around_it() {
         let output = balde(&["up", option, &held.to_string(), other, &taken.to_string()])
             .output()
             .unwrap();
-        failed(&output, &format!("cannot listen on {held}: something else listens there already"));
+        failed(
+            &output,
+            &format!("cannot listen on {held}: something else listens there already"),
+        );
         failed(&output, option);
     }
 }

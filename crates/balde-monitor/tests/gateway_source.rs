@@ -21,7 +21,10 @@ async fn gateway(status: u16, body: &'static str) -> String {
             .get("authorization")
             .is_some_and(|told| told == "Bearer secret");
         if !is_known || query.as_deref() != Some("participant=12345678") {
-            return Response::builder().status(403).body(axum::body::Body::empty()).unwrap();
+            return Response::builder()
+                .status(403)
+                .body(axum::body::Body::empty())
+                .unwrap();
         }
         Response::builder()
             .status(status)
@@ -62,7 +65,10 @@ async fn anything_else_is_told_apart_and_makes_no_sample() {
         (200, "<html>", "secret", "garbage"),
     ] {
         let url = gateway(status, body).await;
-        let error = source(&url, token).ask("12345678", || 42).await.unwrap_err();
+        let error = source(&url, token)
+            .ask("12345678", || 42)
+            .await
+            .unwrap_err();
         assert_eq!(error.label(), label, "{error}");
         if status == 503 {
             assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));

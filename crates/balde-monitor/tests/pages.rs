@@ -97,7 +97,9 @@ async fn monitor(dict: &FakeDict, folder: &Path, clock: &ManualClock) -> Monitor
         dict.url()
     );
     let config = Config::parse(&text, "story", folder, |_| None).unwrap();
-    Monitor::build(&config, Time::moved(clock, 1)).await.unwrap()
+    Monitor::build(&config, Time::moved(clock, 1))
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -149,7 +151,10 @@ async fn states_history_alerts_and_incidents_tell_one_story() {
         format!("dict_rate_limit_utilization_pct{labels} 100.0"),
         format!("dict_rate_limit_severity{labels} 3"),
     ] {
-        assert!(metrics.lines().any(|told| told == line), "{line}\n{metrics}");
+        assert!(
+            metrics.lines().any(|told| told == line),
+            "{line}\n{metrics}"
+        );
     }
 
     // After too long without an answer nothing is claimed any more.
@@ -159,7 +164,9 @@ async fn states_history_alerts_and_incidents_tell_one_story() {
     assert_eq!(states["participants"][0]["is_stale"], true);
     let (_, metrics) = world.get("/metrics").await;
     assert!(!metrics.contains("dict_rate_limit_available_tokens{"));
-    assert!(metrics.contains(&format!("balde_monitor_stale{{participant=\"{PARTICIPANT}\"}} 1")));
+    assert!(metrics.contains(&format!(
+        "balde_monitor_stale{{participant=\"{PARTICIPANT}\"}} 1"
+    )));
 }
 
 #[tokio::test]
@@ -175,7 +182,9 @@ async fn the_page_is_plain_and_runs_nothing_but_its_own() {
         let answer = world.http.get(url).send().await.unwrap();
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.headers()["content-type"], kind);
-        let policy = answer.headers()["content-security-policy"].to_str().unwrap();
+        let policy = answer.headers()["content-security-policy"]
+            .to_str()
+            .unwrap();
         assert!(policy.starts_with("default-src 'self'"));
     }
     let (_, script) = world.get("/page.js").await;
@@ -193,9 +202,21 @@ async fn garbage_gets_a_reason() {
         ("/nope", 404, "/api/v1/"),
         ("/api/v1/history", 400, "participant"),
         ("/api/v1/history?participant=1&policy=", 400, "policy"),
-        ("/api/v1/history?participant=1&policy=A&from_us=9&until_us=3", 400, "exchange"),
-        ("/api/v1/history?participant=1&policy=A&points=0", 400, "points"),
-        ("/api/v1/history?participant=1&policy=A&from_us=-1", 400, "from_us"),
+        (
+            "/api/v1/history?participant=1&policy=A&from_us=9&until_us=3",
+            400,
+            "exchange",
+        ),
+        (
+            "/api/v1/history?participant=1&policy=A&points=0",
+            400,
+            "points",
+        ),
+        (
+            "/api/v1/history?participant=1&policy=A&from_us=-1",
+            400,
+            "from_us",
+        ),
         ("/api/v1/alerts?severity=BAD", 400, "NORMAL, WARNING"),
         ("/api/v1/alerts?who=1", 400, "who"),
     ] {
@@ -210,14 +231,18 @@ async fn garbage_gets_a_reason() {
 #[tokio::test]
 async fn silences_are_made_listed_and_ended() {
     let world = World::new(Writers::Anybody).await;
-    let body = json!({"id": "works", "up_to": "CRITICAL", "minutes": 60, "policy": "ENTRIES_WRITE"});
+    let body =
+        json!({"id": "works", "up_to": "CRITICAL", "minutes": 60, "policy": "ENTRIES_WRITE"});
     assert_eq!(world.post(&body, None).await.0, 201);
     for (body, expected) in [
         (json!({"up_to": "CRITICAL"}), "until_us or minutes"),
         (json!({"up_to": "LOUD", "minutes": 1}), "NORMAL, WARNING"),
         (json!({"up_to": "WARNING", "minutes": 100_000}), "30 days"),
         (json!({"up_to": "WARNING", "minutes": 0}), "ends before"),
-        (json!({"up_to": "WARNING", "minutes": 1, "id": "a/b"}), "an id is"),
+        (
+            json!({"up_to": "WARNING", "minutes": 1, "id": "a/b"}),
+            "an id is",
+        ),
         (json!({"up_to": "WARNING", "minutes": 1, "oops": 1}), "oops"),
     ] {
         let (status, told) = world.post(&body, None).await;
@@ -240,12 +265,20 @@ async fn silences_are_made_listed_and_ended() {
 async fn who_may_not_write_may_read() {
     let body = json!({"up_to": "CRITICAL", "minutes": 60});
     let world = World::new(Writers::Token("a long secret".to_owned())).await;
-    for token in [None, Some(""), Some("a long secreT"), Some("a long secret ")] {
+    for token in [
+        None,
+        Some(""),
+        Some("a long secreT"),
+        Some("a long secret "),
+    ] {
         assert_eq!(world.post(&body, token).await.0, 403, "{token:?}");
     }
     assert_eq!(world.post(&body, Some("a long secret")).await.0, 201);
     let world = World::new(Writers::Nobody).await;
     assert_eq!(world.post(&body, Some("a long secret")).await.0, 403);
     assert_eq!(world.json("/api/v1/silences").await, json!([]));
-    assert_eq!(world.get("/readyz").await, (200, "ok, standing by\n".to_owned()));
+    assert_eq!(
+        world.get("/readyz").await,
+        (200, "ok, standing by\n".to_owned())
+    );
 }

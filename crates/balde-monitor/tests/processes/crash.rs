@@ -22,8 +22,13 @@ const POLICY: &str = "ENTRIES_WRITE";
 const CAPACITY: u64 = 1_000;
 /// Twelve seconds between polls are 60 ms.
 const SPEED: u32 = 200;
-/// How long a life lasts, in milliseconds: from not having opened the database to several polls.
-const LIFE_MS: std::ops::Range<u64> = 5..450;
+/// How long a life lasts that ends anywhere, also before the database is open.
+const SHORT_LIFE_MS: std::ops::Range<u64> = 5..200;
+/// How many polls other lives see, and how long they last after that: one poll is 60 ms.
+const POLLS: std::ops::RangeInclusive<u64> = 1..=4;
+const AFTER_MS: std::ops::Range<u64> = 0..60;
+/// The longest that polls are waited for, on however slow a machine.
+const POLLS_WITHIN: Duration = Duration::from_secs(10);
 /// How long everything may take to be told in the end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -138,7 +143,7 @@ async fn killed_two_hundred_times_it_tells_every_change_once() {
     for number in 1..=KILLS {
         life.store(number, Ordering::SeqCst);
         let mut child = worker::start(&config, folder.path(), "log", time);
-        tokio::time::sleep(Duration::from_millis(chance.u64(LIFE_MS))).await;
+        live(&dict, &mut chance).await;
         child.kill().expect("it runs until it is killed");
         child.wait().unwrap();
     }
@@ -202,6 +207,21 @@ async fn killed_two_hundred_times_it_tells_every_change_once() {
         .map(|line| tail(line["key"].as_str().unwrap()))
         .collect();
     assert_eq!(logged, wanted(&events, &[SinkClass::Log]), "log");
+}
+
+/// Some lives end by the clock, others some time after so many polls.
+async fn live(dict: &FakeDict, chance: &mut fastrand::Rng) {
+    let ends_ms = if chance.bool() {
+        chance.u64(SHORT_LIFE_MS)
+    } else {
+        let enough = dict.asked() + chance.u64(POLLS);
+        let start = Instant::now();
+        while dict.asked() < enough && start.elapsed() < POLLS_WITHIN {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        chance.u64(AFTER_MS)
+    };
+    tokio::time::sleep(Duration::from_millis(ends_ms)).await;
 }
 
 fn wanted(events: &[Event], classes: &[SinkClass]) -> BTreeSet<(u64, String)> {
