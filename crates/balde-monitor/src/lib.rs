@@ -1,6 +1,6 @@
 //! Sees a bucket run dry before it does.
 //!
-//! What is here is the pure part of the monitor: nothing in this crate reads a clock, opens a file
+//! All but [`history`], [`sink`] and [`delivery`] is pure: nothing there reads a clock, opens a file
 //! or a connection, awaits or logs. Time is an argument (microseconds since 1970, UTC), tokens are
 //! whole numbers, and the same inputs give the same answers, which is what lets a monitor that
 //! crashed carry on without losing or doubling an alert.
@@ -11,6 +11,9 @@
 //! | [`analyse`] | how much was consumed between samples, as bounds; how fast; when it runs dry; what changed |
 //! | [`alert`] | which alerts that raises, reminds of and resolves, each with a stable key; silences; routes |
 //! | [`schedule`] | when to ask next: cron, faster while it matters, within the budget of asking |
+//! | [`history`] | what was seen and told, in a database, with the outbox of what is to be delivered |
+//! | [`sink`] | how one alert gets to a log, a webhook, Slack, `PagerDuty`, an incident or a topic |
+//! | [`delivery`] | when to try, in which order, and until when: until it has arrived |
 //!
 //! ```
 //! use balde_monitor::alert::{self, Alarm, Kind, Rule};
@@ -43,10 +46,8 @@
 //! # Ok::<(), balde_monitor::sample::SampleError>(())
 //! ```
 //!
-//! **Not here yet:** polling DICT or a gateway, the history in a database with its retention and
-//! roll-ups, the transactional outbox, the sinks themselves (log, metrics, webhook, chat, pager,
-//! topic, incidents), the running schedule (embedded leader or Temporal), the HTTP pages and
-//! `balde monitor`. This crate decides what they shall do and does none of it.
+//! **Not here yet:** polling DICT or a gateway, metrics, the running schedule (embedded leader or
+//! Temporal), the HTTP pages and `balde monitor`.
 #![deny(clippy::float_arithmetic)]
 
 pub mod alert;
