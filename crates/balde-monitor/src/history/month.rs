@@ -2,7 +2,7 @@
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan};
+use jiff::{Span, Timestamp, ToSpan};
 
 /// The year 9999, from which on there are no months; see the migration that makes `sample_far`.
 const FAR_US: u64 = 253_370_764_800_000_000;
@@ -44,7 +44,10 @@ impl Month {
 
 /// So many calendar months before a moment; the beginning of time when that is not in the calendar.
 pub(super) fn months_before_us(now_us: u64, months: u32) -> u64 {
-    let before = moment(now_us).and_then(|now| now.checked_sub(i64::from(months).months()).ok());
+    let span = Span::new().try_months(months).ok();
+    let before = moment(now_us)
+        .zip(span)
+        .and_then(|(now, span)| now.checked_sub(span).ok());
     before.map_or(0, us)
 }
 

@@ -53,6 +53,7 @@ stories! {
         a_monitor_that_was_down_shows_a_gap,
         a_gap_across_the_edge_is_a_gap,
         the_finest_resolution_that_fits_is_drawn,
+        a_year_draws_across_its_months,
     }
     alerts {
         a_new_watch_is_kept_before_anybody_uses_it,

@@ -196,3 +196,31 @@ pub(crate) async fn the_finest_resolution_that_fits_is_drawn(place: Place) {
         assert_eq!(samples, 96);
     }
 }
+
+pub(crate) async fn a_year_draws_across_its_months(place: Place) {
+    const DAYS: u64 = 400;
+    let history = place.open().await;
+    for day in 0..DAYS {
+        let at_us = NOVEMBER_US + day * DAY_US + day % 24 * HOUR_US;
+        let level = day.cast_signed() * 90 - 500;
+        history.store(&poll(at_us, &[("A", level)])).await.unwrap();
+    }
+    let (from_us, until_us) = (NOVEMBER_US + 20 * DAY_US, NOVEMBER_US + 385 * DAY_US);
+    for points_max in [365, 364, 12] {
+        let series = history
+            .series(&bucket("A"), from_us, until_us, points_max)
+            .await
+            .unwrap();
+        let together = 365_usize.div_ceil(points_max);
+        assert_eq!(series.points.len(), 365_usize.div_ceil(together));
+        let (first, last) = (series.points[0], series.points[series.points.len() - 1]);
+        assert_eq!(
+            (first.level_min, last.level_max),
+            (20 * 90 - 500, 384 * 90 - 500)
+        );
+        let samples: u64 = series.points.iter().map(|point| point.samples).sum();
+        assert_eq!(samples, 365);
+    }
+    let newest = history.recent("12345678", 0).await.unwrap();
+    assert_eq!(newest[0].len() as u64, DAYS);
+}

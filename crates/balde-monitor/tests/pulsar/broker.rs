@@ -86,7 +86,7 @@ impl Broker {
     }
 
     /// A topic that nobody has used before.
-    pub(crate) fn new_topic(&self) -> String {
+    pub(crate) fn new_topic() -> String {
         let number = fastrand::u64(..);
         format!("persistent://public/default/balde-test-{number:016x}")
     }
@@ -172,7 +172,7 @@ fn message(line: &str) -> Message {
     }
 }
 
-/// Where `scripts/test.sh` puts what tests need from PyPI.
+/// Where `scripts/test.sh` puts what tests need from Python's index.
 fn tools() -> PathBuf {
     if let Some(folder) = env::var_os("BALDE_TEST_TOOLS") {
         return folder.into();

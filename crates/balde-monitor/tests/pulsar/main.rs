@@ -78,7 +78,7 @@ async fn what_the_sink_delivers_is_read_back_by_the_official_client() {
     let Some(broker) = Broker::start() else {
         return;
     };
-    let topic = broker.new_topic();
+    let topic = Broker::new_topic();
     let (_folder, history) = history().await;
     let couriers = couriers(&history, sink(broker.url(), &topic));
     let events = [episode("ENTRIES_WRITE"), episode("AÇÃO 😀 & <b>")].concat();
@@ -100,7 +100,7 @@ async fn a_broker_that_is_killed_and_comes_back_has_everything() {
         eprintln!("\n*** SKIPPED: a broker that the test did not start is not killed ***\n");
         return;
     }
-    let topic = broker.new_topic();
+    let topic = Broker::new_topic();
     let (_folder, history) = history().await;
     let couriers = couriers(&history, sink(broker.url(), &topic));
     let is_empty = async || {

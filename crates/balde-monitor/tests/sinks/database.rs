@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use balde_monitor::history::History;
 use sqlx::{ConnectOptions, Connection};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use crate::letters::{episode, history, keys, tell};
 use crate::log::Lines;
+use crate::postgres::Postgres;
 use crate::receiver::{Answer, Receiver};
 use crate::stories::{couriers, impatient, webhook};
 
@@ -36,30 +38,23 @@ async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
-#[tokio::test]
-async fn letters_arrive_once_although_the_database_goes_away_while_they_do() {
+/// A letter is on its way when the database goes; it arrives, and nobody can write it down.
+async fn goes_away(history: &History, go: impl AsyncFnOnce(), come_back: impl AsyncFnOnce()) {
     let lines = Lines::default();
     let _listening = tracing::subscriber::set_default(lines.subscriber());
     let receiver = Receiver::start(|_| Answer::Hang).await;
-    let (folder, history) = history().await;
-    let couriers = couriers(&history, &impatient(), vec![("hook", webhook(&receiver))]);
-    tell(&history, &episode("A"), &["hook"]).await;
+    let couriers = couriers(history, &impatient(), vec![("hook", webhook(&receiver))]);
+    tell(history, &episode("A"), &["hook"]).await;
     let (stop, stopped) = oneshot::channel::<()>();
     let running = couriers.run(async { stopped.await.unwrap_or_default() });
     let story = async {
-        // A letter is on its way when the database goes; it arrives, and nobody can write it down.
         receiver.wait_for(|requests| requests.len() == 1).await;
-        rename(&folder, "outbox", "elsewhere").await;
+        go().await;
         receiver.release();
-        let is_told = async || lines.text().contains("outbox_unavailable");
-        until(is_told).await;
-        assert_eq!(
-            receiver.requests().len(),
-            1,
-            "nothing else can be known to be due"
-        );
+        until(async || lines.text().contains("outbox_unavailable")).await;
+        assert_eq!(receiver.requests().len(), 1, "what is due is not known");
         couriers.wake();
-        rename(&folder, "elsewhere", "outbox").await;
+        come_back().await;
         until(async || {
             history
                 .backlog()
@@ -72,6 +67,23 @@ async fn letters_arrive_once_although_the_database_goes_away_while_they_do() {
     tokio::join!(running, story);
     assert_eq!(receiver.accepted_keys(), keys(&episode("A")));
     assert_eq!(receiver.requests().len(), 3, "each once");
+}
+
+#[tokio::test]
+async fn letters_arrive_once_although_a_file_cannot_be_read_while_they_do() {
+    let (folder, history) = history().await;
+    let go = async || rename(&folder, "outbox", "elsewhere").await;
+    let come_back = async || rename(&folder, "elsewhere", "outbox").await;
+    goes_away(&history, go, come_back).await;
+}
+
+#[tokio::test]
+async fn letters_arrive_once_although_the_server_is_stopped_while_they_do() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    let history = History::open(&server.database()).await.expect("a history");
+    goes_away(&history, async || server.stop(), async || server.restart()).await;
 }
 
 #[tokio::test]

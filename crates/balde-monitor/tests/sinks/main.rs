@@ -5,9 +5,13 @@ mod bodies;
 mod database;
 mod letters;
 mod log;
+#[path = "../support/postgres.rs"]
+#[expect(dead_code, reason = "the tests of history need more of it")]
+mod postgres;
 mod receiver;
 mod retries;
 mod secrets;
 mod shutdown;
 mod signature;
 mod stories;
+mod tls;

@@ -113,6 +113,10 @@ impl Receiver {
         }
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("http://{}/hook", self.address)
     }

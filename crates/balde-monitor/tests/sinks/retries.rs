@@ -7,7 +7,7 @@ use balde_monitor::history::History;
 
 use crate::letters::{SECOND_US, TEN_US, episode, history, keys, tell};
 use crate::log::Lines;
-use crate::receiver::{Answer, Receiver};
+use crate::receiver::{Answer, Receiver, Request};
 use crate::stories::{couriers, webhook};
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -80,9 +80,12 @@ async fn a_letter_that_is_refused_is_told_loudly_and_blocks_only_its_own_episode
     let lines = Lines::default();
     let _listening = tracing::subscriber::set_default(lines.subscriber());
     let is_bad = |key: &str| key.contains("/BAD/");
-    let picky = move |request: &crate::receiver::Request| match is_bad(request.key()) {
-        true => Answer::Status(400, String::new(), "invalid_payload".to_owned()),
-        false => Answer::Accept,
+    let picky = move |request: &Request| {
+        if is_bad(request.key()) {
+            Answer::Status(400, String::new(), "invalid_payload".to_owned())
+        } else {
+            Answer::Accept
+        }
     };
     let receiver = Receiver::start(picky).await;
     let (_folder, history) = history().await;
@@ -109,13 +112,16 @@ async fn a_letter_that_is_refused_is_told_loudly_and_blocks_only_its_own_episode
         "{text}"
     );
     assert!(text.contains("invalid_payload"), "{text}");
-    let backlog = history.backlog().await.unwrap();
-    let error = "the receiver answered with status 400: invalid_payload";
-    assert_eq!(backlog[0].waiting, 3);
-    assert!(backlog[0].last_error.is_none() || backlog[0].last_error.as_deref() == Some(error));
 
     let due_us = next_us(&history).await;
     assert_eq!(due_us, Some(TEN_US + 300 * SECOND_US));
+    assert_eq!(pass(&couriers, TEN_US + 300 * SECOND_US).await, (0, 1));
+    let backlog = history.backlog().await.unwrap();
+    assert_eq!(backlog[0].waiting, 3);
+    let error = "the receiver answered with status 400: invalid_payload";
+    assert_eq!(backlog[0].last_error.as_deref(), Some(error));
+
+    // Somebody has looked.
     receiver.plan(|_| Answer::Accept);
-    assert_eq!(pass(&couriers, TEN_US + 300 * SECOND_US).await, (3, 0));
+    assert_eq!(pass(&couriers, TEN_US + 600 * SECOND_US).await, (3, 0));
 }

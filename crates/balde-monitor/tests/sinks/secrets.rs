@@ -1,5 +1,6 @@
 //! Secrets, looked for in everything that gets out.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use balde_monitor::delivery::DeliverySettings;
@@ -84,23 +85,21 @@ async fn no_secret_is_in_a_log_line_an_error_the_database_or_a_debug_form() {
         .await
         .unwrap();
     assert_eq!((round.delivered, round.failed), (0, 5));
-    said += &format!(
-        "{couriers:?} {history:?} {:?}",
-        history.backlog().await.unwrap()
-    );
+    let backlog = history.backlog().await.unwrap();
+    write!(said, "{couriers:?} {history:?} {backlog:?}").unwrap();
     for (_, sink) in sinks() {
         let letter = crate::letters::letter(
             episode("A").remove(0),
             balde_monitor::alert::SinkClass::Page,
         );
         let failure = sink.deliver(&letter, TEN_US).await.unwrap_err();
-        said += &format!("{failure} {failure:?}");
+        write!(said, "{failure} {failure:?}").unwrap();
     }
     for error in [
         Slack::new("not-a-url-tokensecret0000000", &plain).unwrap_err(),
         PagerDuty::new("tokensecret0000000", &plain).unwrap_err(),
     ] {
-        said += &format!("{error} {error:?}");
+        write!(said, "{error} {error:?}").unwrap();
     }
     assert!(
         said.contains("what is ***"),
