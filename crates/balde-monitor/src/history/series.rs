@@ -184,8 +184,7 @@ impl Range<'_> {
             .first()
             .map_or(self.until_us, |first| first.first_us);
         let last_us = stretches.last().map_or(self.from_us, |last| last.last_us);
-        let before_us = self.neighbour(BEFORE, first_us).await?;
-        let after_us = self.neighbour(AFTER, last_us).await?;
+        let (before_us, after_us) = self.neighbours(first_us, last_us).await?;
         let mut ends: Vec<(u64, u64)> = Vec::with_capacity(stretches.len() + 2);
         ends.extend(before_us.map(|us| (us, us)));
         ends.extend(
@@ -203,10 +202,18 @@ impl Range<'_> {
         Ok(gaps.collect())
     }
 
-    async fn neighbour(&self, sql: &'static str, at_us: u64) -> Result<Option<u64>, HistoryError> {
-        let values = values![self.bucket_id, at_us];
-        let rows = self.history.database.fetch(sql, values).await?;
-        rows.first().map(|row| row.count(0)).transpose()
+    /// The last sample before a moment and the first after another.
+    async fn neighbours(
+        &self,
+        before_us: u64,
+        after_us: u64,
+    ) -> Result<(Option<u64>, Option<u64>), HistoryError> {
+        let values = values![self.bucket_id, before_us, after_us];
+        let rows = self.history.database.fetch(NEIGHBOURS, values).await?;
+        match rows.first() {
+            Some(row) => Ok((row.count_if_any(0)?, row.count_if_any(1)?)),
+            None => Ok((None, None)),
+        }
     }
 }
 
@@ -218,11 +225,11 @@ const OF_HOURS: &str = "SELECT count(*) FROM (
      SELECT at_us FROM roll_up
      WHERE bucket_id = $1 AND width_s = 3600 AND at_us >= $2 AND at_us < $3 LIMIT $4) AS few";
 
-const BEFORE: &str = "SELECT taken_us FROM sample WHERE bucket_id = $1 AND taken_us < $2
-     ORDER BY taken_us DESC LIMIT 1";
-
-const AFTER: &str = "SELECT taken_us FROM sample WHERE bucket_id = $1 AND taken_us > $2
-     ORDER BY taken_us LIMIT 1";
+const NEIGHBOURS: &str = "SELECT
+     (SELECT taken_us FROM sample WHERE bucket_id = $1 AND taken_us < $2
+      ORDER BY taken_us DESC LIMIT 1),
+     (SELECT taken_us FROM sample WHERE bucket_id = $1 AND taken_us > $3
+      ORDER BY taken_us LIMIT 1)";
 
 /// The points, as many days in one as it takes.
 fn merged(stretches: &[Stretch], points_max: usize) -> Vec<Point> {
