@@ -54,6 +54,18 @@ impl Monitor {
             })?;
             sinks.push((sink.name.clone(), built));
         }
+        for backlog in history.backlog().await.map_err(BuildError::History)? {
+            if config.sinks.iter().all(|sink| sink.name != backlog.sink) {
+                // A sink that was renamed or taken away: nobody delivers these any more.
+                tracing::warn!(
+                    event_type = "sink_missing",
+                    sink = backlog.sink,
+                    waiting = backlog.waiting,
+                    "alerts wait for a sink that is not in the file; bring its name back to have \
+                     them delivered"
+                );
+            }
+        }
         let settings = DeliverySettings::default();
         let couriers = Couriers::new(&history, time.clock().clone(), &settings, sinks);
         let couriers = couriers.map_err(BuildError::Delivery)?;

@@ -36,7 +36,7 @@ struct World {
 }
 
 impl World {
-    async fn new() -> Self {
+    async fn new(speed: u32) -> Self {
         let clock = ManualClock::at_us(START_US);
         let dict = FakeDict::start(buckets(36_000)).await;
         let folder = tempfile::tempdir().unwrap();
@@ -46,7 +46,7 @@ impl World {
             dict.url()
         );
         let config = Config::parse(&text, "story", folder.path(), |_| None).unwrap();
-        let time = Time::moved(&clock, 1);
+        let time = Time::moved(&clock, speed);
         let monitor = Monitor::build(&config, time).await.unwrap();
         Self {
             clock,
@@ -101,7 +101,7 @@ async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stal
         (Answer::Nothing, "unreachable", "cannot be reached"),
         (Answer::Silence, "timeout", "in time"),
     ] {
-        let world = World::new().await;
+        let world = World::new(1).await;
         assert_eq!(world.cycle().await, []);
         let case = format!("{answer:?}");
         world.dict.answer(answer);
@@ -151,7 +151,7 @@ async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stal
 #[tokio::test(flavor = "multi_thread")]
 async fn an_hour_of_failures_stays_within_the_budget_and_ends_with_the_first_answer() {
     const SPEED: u32 = 1_000;
-    let world = World::new().await;
+    let world = World::new(SPEED).await;
     world.dict.answer(Answer::Status(503, Some(600), ""));
     let cycle = world.monitor.cycle().clone();
     let status = Arc::clone(world.monitor.status());
@@ -207,7 +207,7 @@ async fn an_hour_of_failures_stays_within_the_budget_and_ends_with_the_first_ans
 
 #[tokio::test]
 async fn another_category_capacity_or_list_of_policies_is_told() {
-    let world = World::new().await;
+    let world = World::new(1).await;
     assert_eq!(world.cycle().await, []);
     world.clock.advance(MINUTE);
     world.dict.category('H');

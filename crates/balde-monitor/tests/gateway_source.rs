@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::RawQuery;
-use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse as _;
 use axum::routing::get;
 use balde_monitor::source::{Gateway, Source};
 use tokio::net::TcpListener;
@@ -21,17 +21,10 @@ async fn gateway(status: u16, body: &'static str) -> String {
             .get("authorization")
             .is_some_and(|told| told == "Bearer secret");
         if !is_known || query.as_deref() != Some("participant=12345678") {
-            return Response::builder()
-                .status(403)
-                .body(axum::body::Body::empty())
-                .unwrap();
+            return StatusCode::FORBIDDEN.into_response();
         }
-        Response::builder()
-            .status(status)
-            .header("retry-after", "7")
-            .body(body.into())
-            .unwrap()
-            .into_response()
+        let status = StatusCode::from_u16(status).unwrap();
+        (status, [("retry-after", "7")], body).into_response()
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -183,13 +183,14 @@ impl Sheet<'_> {
         let delivered = Family::<OfSink, Counter>::default();
         let failed = Family::<OfSink, Counter>::default();
         let refused = Family::<OfSink, Counter>::default();
+        let waiting = Family::<OfSink, Gauge>::default();
         for (sink, tally) in self.couriers.tallies() {
             let labels = of(sink);
             delivered.get_or_create(&labels).inc_by(tally.delivered());
             failed.get_or_create(&labels).inc_by(tally.failed());
             refused.get_or_create(&labels).inc_by(tally.refused());
+            waiting.get_or_create(&labels).set(0);
         }
-        let waiting = Family::<OfSink, Gauge>::default();
         for backlog in self.backlog {
             let letters = i64::try_from(backlog.waiting).unwrap_or(i64::MAX);
             waiting.get_or_create(&of(&backlog.sink)).set(letters);

@@ -125,6 +125,7 @@ async fn serve(mut stream: TcpStream, inner: Arc<Mutex<Inner>>) -> Option<()> {
 
 fn document(buckets: &[(&str, i64, u64, u64)], category: char) -> String {
     let policy = |(name, level, capacity, refill): &(&str, i64, u64, u64)| {
+        let name = name.replace('&', "&amp;").replace('<', "&lt;");
         format!(
             "<Policy><AvailableTokens>{level}</AvailableTokens><Capacity>{capacity}</Capacity>\
              <RefillTokens>{refill}</RefillTokens><RefillPeriodSec>60</RefillPeriodSec>\
