@@ -6,10 +6,16 @@
 #[expect(dead_code, reason = "DICT's category stays the same here")]
 mod fake_dict;
 mod order;
+#[path = "../support/postgres.rs"]
+#[expect(dead_code, reason = "nothing is stopped or restarted here")]
+mod postgres;
 #[path = "../processes/receiver.rs"]
 mod receiver;
+mod running;
 mod server;
 mod story;
+mod trouble;
+mod two_workers;
 #[path = "../processes/worker.rs"]
 mod worker;
 

@@ -1,51 +1,24 @@
 //! What stands at the server: brought in line where it can be, told clearly where it cannot.
 
-use std::net::Ipv4Addr;
-use std::path::Path;
-use std::time::Duration;
-
+use balde_monitor::RunError;
 use balde_monitor::schedule::temporal::TemporalError;
-use balde_monitor::{Config, Monitor, RunError, Time};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use serde_json::Value;
 
 use crate::fake_dict::{Answer, FakeDict};
+use crate::running::Running;
 use crate::server::{Server, activities, begun};
 use crate::until;
 
 const KIND: &str = "MonitorRateLimitsWorkflow";
 
-/// A monitor in this process, and how to end it.
-struct Running {
-    end: oneshot::Sender<()>,
-    ended: JoinHandle<Result<(), RunError>>,
-}
-
-async fn run(address: &str, dict: &FakeDict, id: &str, folder: &Path) -> Running {
-    let config = format!(
-        "[schedule]\nkind = \"temporal\"\ntemporal_address = \"{address}\"\n\
+fn config(server: &Server, dict: &FakeDict, id: &str) -> String {
+    format!(
+        "[schedule]\nkind = \"temporal\"\ntemporal_address = \"{}\"\n\
          temporal_workflow_id = \"{id}\"\n\
          [[participant]]\nispb = \"12345678\"\ndict = \"{}\"\n",
+        server.address(),
         dict.url(),
-    );
-    let config = Config::parse(&config, "test", folder, |_| None).unwrap();
-    let monitor = Monitor::build(&config, Time::real()).await.unwrap();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let (end, ending) = oneshot::channel();
-    let shutdown = async {
-        let _gone_is_an_end_too = ending.await;
-    };
-    Running {
-        end,
-        ended: tokio::spawn(monitor.run(listener, "", shutdown)),
-    }
-}
-
-/// Whatever happens on a busy machine, an end is one within this.
-async fn ended(running: JoinHandle<Result<(), RunError>>) -> Result<(), RunError> {
-    let ended = tokio::time::timeout(Duration::from_secs(60), running).await;
-    ended.expect("it ends").expect("it does not panic")
+    )
 }
 
 async fn full() -> FakeDict {
@@ -59,10 +32,23 @@ async fn without_a_server_it_ends_when_it_is_told_to() {
     };
     let folder = tempfile::tempdir().unwrap();
     let dict = full().await;
-    let running = run(&server.address(), &dict, "w", folder.path()).await;
-    drop(running.end);
-    ended(running.ended).await.unwrap();
+    let running = Running::start(&config(&server, &dict, "w"), folder.path()).await;
+    running.end().await.unwrap();
     assert_eq!(dict.asked(), 0, "nobody schedules, nobody asks");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_is_none_is_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let dict = full().await;
+    let config = format!(
+        "[schedule]\nkind = \"temporal\"\ntemporal_address = \"ftp://there\"\n\
+         [[participant]]\nispb = \"12345678\"\ndict = \"{}\"\n",
+        dict.url(),
+    );
+    let running = Running::start(&config, folder.path()).await;
+    let error = running.ended().await.unwrap_err();
+    assert!(error.to_string().contains("temporal_address"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,8 +68,8 @@ async fn another_calendar_is_brought_in_line_and_a_stranger_is_left_alone() {
 
     // Somebody else's workflow has the name.
     begin("Payroll", "taken");
-    let running = run(&server.address(), &dict, "taken", folder.path()).await;
-    let error = ended(running.ended).await.unwrap_err();
+    let running = Running::start(&config(&server, &dict, "taken"), folder.path()).await;
+    let error = running.ended().await.unwrap_err();
     println!("{error}");
     let RunError::Temporal(TemporalError::Taken { kind, .. }) = error else {
         panic!("{error}");
@@ -93,7 +79,7 @@ async fn another_calendar_is_brought_in_line_and_a_stranger_is_left_alone() {
 
     // An earlier monitor of ours, once a year.
     begin(KIND, "ours");
-    let running = run(&server.address(), &dict, "ours", folder.path()).await;
+    let running = Running::start(&config(&server, &dict, "ours"), folder.path()).await;
     until("the calendar is ours", async || {
         let runs = server.histories("ours");
         runs.iter()
@@ -104,20 +90,19 @@ async fn another_calendar_is_brought_in_line_and_a_stranger_is_left_alone() {
     until(
         "and it is over until the calendar's next time",
         async || {
-            let runs = server.histories("ours-at-once");
-            let is_over = |run: &[serde_json::Value]| {
+            let is_over = |run: &[Value]| {
                 let last = run.last().map(|entry| &entry["eventType"]);
                 last.is_some_and(|kind| kind == "EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED")
             };
-            // Unless the calendar's was so near that its own run came first.
-            let runs = runs.into_iter().chain(server.histories("ours"));
-            runs.into_iter()
-                .any(|run| activities(&run).len() >= 3 && is_over(&run))
+            let mut runs = server.histories("ours-at-once");
+            // Unless the calendar's next time was so near that its own run came first.
+            runs.extend(server.histories("ours"));
+            runs.iter()
+                .any(|run| activities(run).len() >= 3 && is_over(run))
         },
     )
     .await;
     // The calendar may have struck meanwhile.
     assert!(dict.asked() <= 2, "a full bucket is looked at once a run");
-    drop(running.end);
-    ended(running.ended).await.unwrap();
+    running.end().await.unwrap();
 }

@@ -14,11 +14,8 @@ use temporalio_common::protos::temporal::api::history::v1::history_event::Attrib
 
 use super::TemporalError;
 use super::payload::Assignment;
-use super::workflow::MonitorRateLimits;
+use super::workflow::{KIND, MonitorRateLimits};
 use crate::config::TemporalConfig;
-
-/// The name of the workflow's kind.
-pub(super) const KIND: &str = "MonitorRateLimitsWorkflow";
 
 /// How far the calendar's next time has to be for a run of its own before it.
 const SOON: Duration = Duration::from_secs(15);

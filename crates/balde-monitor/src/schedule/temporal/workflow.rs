@@ -16,6 +16,9 @@ use super::retries::{ANALYSE, GET, PUBLISH, STORE};
 use super::rota::Rota;
 use super::steps::Activities;
 
+/// What the workflow is called at the server.
+pub(super) const KIND: &str = "MonitorRateLimitsWorkflow";
+
 /// How long a run's own history may get, of the 51,200 entries at which Temporal ends it: from then
 /// on the calendar alone makes the pace, until the next run. A poll makes some 23 entries.
 const ENTRIES_MAX: u32 = 20_000;
@@ -39,7 +42,7 @@ impl MonitorRateLimits {
         }
     }
 
-    #[run(name = "MonitorRateLimitsWorkflow")]
+    #[run(name = KIND)]
     pub(crate) async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<Served> {
         let participants = ctx.state(|run| run.assignment.participants.clone());
         let all = participants.into_iter();
