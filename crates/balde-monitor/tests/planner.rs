@@ -168,6 +168,48 @@ fn over_a_shared_budget_all_in_need_are_asked_about_equally_often() {
     );
 }
 
+#[test]
+fn asked_for_by_name_those_in_need_get_equally_many_turns_of_a_shared_budget() {
+    let limit: Limit = "6/min burst 20".parse().unwrap();
+    let mut planner = Planner::new(pace(Peaks::Missed), Budget::Shared(limit), 2).unwrap();
+    assert_eq!(planner.take("1", 0), Next::Nobody);
+    // Each asks for itself, and again when it was told to; some are always the first to ask.
+    let names = ["1", "2", "3", "4", "5"];
+    let mut wake_us = [0; 5];
+    for name in names {
+        planner.add(name, 0, None).unwrap();
+    }
+    let (mut asked, mut in_vain) = ([0_u32; 5], 0_u32);
+    let mut tick_us = 0;
+    while tick_us < 120 * MINUTE_US {
+        for (index, name) in names.iter().enumerate() {
+            if wake_us[index] > tick_us {
+                continue;
+            }
+            wake_us[index] = match planner.take(name, tick_us) {
+                Next::Nobody => unreachable!(),
+                Next::Wait { until_us } => {
+                    assert!(until_us > tick_us);
+                    in_vain += 1;
+                    until_us
+                }
+                Next::Poll { .. } => {
+                    asked[index] += 1;
+                    let history = [sample(name, "ENTRIES_WRITE", 0, tick_us)];
+                    planner.polled(name, tick_us, &[see(&history)]);
+                    planner.due_us(name).unwrap()
+                }
+            };
+        }
+        tick_us += SECOND_US;
+    }
+    let (least, most) = (asked.iter().min().unwrap(), asked.iter().max().unwrap());
+    assert!(most - least <= 2, "{asked:?}");
+    let all = asked.iter().sum::<u32>();
+    assert!((700..=738).contains(&all), "{asked:?}");
+    assert!(in_vain < 2 * all, "{in_vain} asked in vain for {all} turns");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
@@ -213,6 +255,51 @@ proptest! {
                             let seen = [see(&history[..1]), see(&history[1..])];
                             planner.polled(&participant, now_us, &seen);
                         }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whoever asks for a turn by name, and however often, gets no more than the budget has, and
+    /// nobody twice within the shortest time.
+    #[test]
+    fn turns_by_name_stay_within_the_budget(
+        calls in prop::collection::vec((0..3_usize, 0..15_000_u64, 0..3_u8), 1..300),
+        is_shared in any::<bool>(),
+    ) {
+        let limit: Limit = "6/min burst 20".parse().unwrap();
+        let budget = if is_shared { Budget::Shared(limit) } else { Budget::default() };
+        let mut planner = Planner::new(Pace::default(), budget, 2).unwrap();
+        let names = ["1", "2", "3"];
+        for name in names {
+            planner.add(name, 0, None).unwrap();
+        }
+        let mut paid: [Option<State>; 3] = [None; 3];
+        let mut asked_us: [Option<u64>; 3] = [None; 3];
+        let mut now_us = 0;
+        for (index, wait_ms, outcome) in calls {
+            now_us += wait_ms * 1_000;
+            match planner.take(names[index], now_us) {
+                Next::Nobody => unreachable!(),
+                Next::Wait { until_us } => prop_assert!(until_us > now_us),
+                Next::Poll { participant } => {
+                    prop_assert_eq!(&participant, names[index]);
+                    let payer = if is_shared { 0 } else { index };
+                    let decision = limit.apply(paid[payer], Command::Take { n: 1 }, now_us);
+                    prop_assert!(decision.is_allowed());
+                    paid[payer] = decision.state();
+                    // An outcome that nobody told leaves the next turn to the calendar.
+                    let before_us = asked_us[index].take();
+                    prop_assert!(before_us.is_none_or(|us| now_us >= us + PACE_MIN_US));
+                    asked_us[index] = (outcome < 2).then_some(now_us);
+                    match outcome {
+                        0 => planner.failed(&participant, now_us, None),
+                        1 => {
+                            let history = [sample(&participant, "KEYS_CHECK", 0, now_us)];
+                            planner.polled(&participant, now_us, &[see(&history)]);
+                        }
+                        _ => {}
                     }
                 }
             }

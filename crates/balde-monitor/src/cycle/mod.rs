@@ -267,6 +267,16 @@ pub enum GetError {
     Source(SourceError),
 }
 
+impl GetError {
+    /// A short name for counters and logs.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Nobody => "nobody",
+            Self::Source(error) => error.label(),
+        }
+    }
+}
+
 impl fmt::Display for GetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -21,6 +21,10 @@ pub(super) struct Pending {
 impl Pending {
     pub(super) fn push(&self, poll: Poll) {
         let mut polls = self.polls.lock();
+        // Whoever tries a step again brings the same answer again.
+        if polls.contains(&poll) {
+            return;
+        }
         if polls.len() >= PENDING_MAX
             && let Some(lost) = polls.pop_front()
         {

@@ -2,29 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::JoinSet;
 
 use crate::cycle::{Cycle, Findings, GetError};
 use crate::history::{HistoryError, Leadership, Retention};
-use crate::schedule::{Budget, Next, POLICIES_LIST, Pace, Planner, PlannerError};
+use crate::schedule::leader::{self, Ended, GRACE, REMIND_US, UPKEEP_US};
+use crate::schedule::{Budget, Next, POLICIES_LIST, Pace, Planner, PlannerError, trouble};
 use crate::status::Status;
 
-/// How often a monitor that does not lead tries to.
-pub const STANDBY_US: u64 = 5_000_000;
-
-/// How often time alone is looked at: staleness, reminders, silences that end.
-const REMIND_US: u64 = 10_000_000;
-
-/// How often old rows are looked for.
-const UPKEEP_US: u64 = 3_600_000_000;
+pub use crate::schedule::leader::STANDBY_US;
 
 /// The most participants that are asked about at once.
 const AT_ONCE_MAX: usize = 8;
-
-/// How long cycles under way may take once the end has come.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// What the loop goes by.
 #[derive(Clone, Debug)]
@@ -51,6 +41,23 @@ impl Default for Plan {
     }
 }
 
+impl Plan {
+    /// Everybody is due at once, as far as the budget goes by what is known of it.
+    pub(super) async fn planner(&self, cycle: &Cycle) -> Result<Planner, PlannerError> {
+        let parts = cycle.parts();
+        let mut planner = Planner::new(self.pace.clone(), self.budget, self.reserve)?;
+        let known = parts.history.states().await.unwrap_or_default();
+        for participant in parts.sources.keys() {
+            let own = known.iter().find(|sample| {
+                sample.bucket().participant() == participant
+                    && sample.bucket().policy() == POLICIES_LIST
+            });
+            planner.add(participant, parts.time.now_us(), own)?;
+        }
+        Ok(planner)
+    }
+}
+
 /// Runs cycles until `shutdown` is there; then those under way end, and leadership with them.
 pub async fn run(
     cycle: Cycle,
@@ -61,45 +68,20 @@ pub async fn run(
     // What cannot be planned is told before anything is asked.
     drop(Planner::new(plan.pace.clone(), plan.budget, plan.reserve)?);
     let mut shutdown = std::pin::pin!(shutdown);
-    let time = cycle.parts().time.clone();
-    loop {
-        status.turned(time.now_us());
-        match cycle.parts().history.lead().await {
-            Ok(Some(leadership)) => {
-                tracing::info!(event_type = "leading", "this monitor polls from now on");
-                status.lead(true);
-                let ended = Reign {
-                    cycle: &cycle,
-                    plan: &plan,
-                    status: &status,
-                    leadership,
-                }
-                .run(&mut shutdown)
-                .await;
-                status.lead(false);
-                if ended? == Ended::Shutdown {
-                    return Ok(());
-                }
-                tracing::warn!(event_type = "deposed", "this monitor polls no more");
-            }
-            Ok(None) => {}
-            Err(error) => tracing::error!(
-                event_type = "history_error",
-                error = %error,
-                "whether this monitor leads cannot be found out"
-            ),
-        }
-        tokio::select! {
-            () = time.sleep_until(time.now_us().saturating_add(STANDBY_US)) => {}
-            () = &mut shutdown => return Ok(()),
+    while let Some(leadership) = leader::until_leading(&cycle, &status, &mut shutdown).await {
+        let reign = Reign {
+            cycle: &cycle,
+            plan: &plan,
+            status: &status,
+            leadership,
+        };
+        let ended = reign.run(&mut shutdown).await;
+        leader::step_down(&status, ended.as_ref().ok().copied());
+        if ended? == Ended::Shutdown {
+            break;
         }
     }
-}
-
-#[derive(PartialEq, Eq)]
-enum Ended {
-    Shutdown,
-    Deposed,
+    Ok(())
 }
 
 /// The time in which this monitor is the one that polls.
@@ -129,7 +111,7 @@ impl Reign<'_> {
         shutdown: &mut (impl Future<Output = ()> + Unpin),
     ) -> Result<Ended, PlannerError> {
         let time = self.cycle.parts().time.clone();
-        let mut planner = self.planner().await?;
+        let mut planner = self.plan.planner(self.cycle).await?;
         let mut at_work = JoinSet::new();
         let mut busy = BTreeSet::new();
         let mut polling = BTreeSet::new();
@@ -154,7 +136,7 @@ impl Reign<'_> {
             }
             if now_us >= upkeep_us && upkeep.is_empty() {
                 upkeep_us = now_us.saturating_add(UPKEEP_US);
-                upkeep.spawn(keep_up(self.cycle.clone(), self.plan.retention));
+                upkeep.spawn(leader::keep_up(self.cycle.clone(), self.plan.retention));
             }
             if at_work.len() < AT_ONCE_MAX {
                 match planner.next(now_us) {
@@ -190,22 +172,6 @@ impl Reign<'_> {
             tracing::warn!("some cycles were cut short; what they had stored is judged later");
         }
         Ok(ended)
-    }
-
-    /// Everybody is due at once, as far as the budget goes by what is known of it.
-    async fn planner(&self) -> Result<Planner, PlannerError> {
-        let parts = self.cycle.parts();
-        let mut planner =
-            Planner::new(self.plan.pace.clone(), self.plan.budget, self.plan.reserve)?;
-        let known = parts.history.states().await.unwrap_or_default();
-        for participant in parts.sources.keys() {
-            let own = known.iter().find(|sample| {
-                sample.bucket().participant() == participant
-                    && sample.bucket().policy() == POLICIES_LIST
-            });
-            planner.add(participant, parts.time.now_us(), own)?;
-        }
-        Ok(planner)
     }
 
     fn remind(&self, busy: &mut BTreeSet<String>, at_work: &mut JoinSet<Report>) {
@@ -247,33 +213,13 @@ impl Reign<'_> {
             }
             Ok(None) => return,
             Err(Failure::Get(error)) => {
-                let retry_after = match &error {
-                    GetError::Source(error) => error.retry_after(),
-                    GetError::Nobody => None,
-                };
-                let us =
-                    retry_after.map(|wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
-                planner.failed(participant, now_us, us);
-                self.status.failed(participant, &error);
-                tracing::warn!(
-                    event_type = "poll_failed",
-                    participant = participant.as_str(),
-                    error = %error,
-                    "the buckets are not known"
-                );
+                trouble::not_answered(participant, &error, now_us, planner, self.status);
             }
             Err(Failure::History(error)) => {
                 if report.is_poll {
                     planner.failed(participant, now_us, None);
                 }
-                self.status
-                    .trouble(participant, "history", error.to_string());
-                tracing::error!(
-                    event_type = "history_error",
-                    participant = participant.as_str(),
-                    error = %error,
-                    "what was seen could not be kept or judged yet"
-                );
+                trouble::not_kept(participant, &error, self.status);
             }
         }
         if let Some(us) = planner.due_us(participant) {
@@ -325,26 +271,5 @@ async fn remind(cycle: Cycle, participant: String) -> Report {
         outcome: outcome.map(|_| None).map_err(Failure::History),
         participant,
         is_poll: false,
-    }
-}
-
-/// Deletes and thins out what is old, in short rounds.
-async fn keep_up(cycle: Cycle, retention: Retention) {
-    const PAUSE: Duration = Duration::from_millis(100);
-    loop {
-        let now_us = cycle.parts().time.now_us();
-        match cycle.parts().history.maintain(now_us, &retention).await {
-            Ok(upkeep) => {
-                tracing::debug!(?upkeep, "upkeep");
-                if !upkeep.is_more {
-                    return;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(event_type = "history_error", error = %error, "upkeep has to wait");
-                return;
-            }
-        }
-        tokio::time::sleep(PAUSE).await;
     }
 }

@@ -4,8 +4,12 @@
 mod cron;
 pub mod embedded;
 mod field;
+mod leader;
 mod pace;
 mod planner;
+#[cfg(feature = "temporal")]
+pub mod temporal;
+mod trouble;
 
 pub use cron::{Cron, CronError};
 pub use field::Field;

@@ -150,6 +150,35 @@ impl Planner {
         Next::Poll { participant }
     }
 
+    /// Whether it is this participant's turn at `now_us`, for those who keep time themselves and
+    /// ask about each by name; it costs the same as one from [`next`](Planner::next). Where a
+    /// budget is shared, whoever is due for longer goes first.
+    pub fn take(&mut self, participant: &str, now_us: u64) -> Next {
+        self.heal(now_us);
+        let Some(turn) = self.turns.get(participant) else {
+            return Next::Nobody;
+        };
+        let ahead = match self.budget {
+            Budget::PerParticipant(_) => 0,
+            Budget::Shared(_) => self.ahead(participant, turn, now_us),
+        };
+        // Never more than the bucket holds, or nobody would go while those ahead do not ask.
+        let capacity = self.budget.limit().capacity();
+        let n = (self.reserve + 1).saturating_add(ahead).min(capacity);
+        let until_us = turn.due_us.max(self.with_tokens_us(turn, n, now_us));
+        if until_us > now_us {
+            return Next::Wait { until_us };
+        }
+        self.spend(participant, now_us);
+        let participant = participant.to_owned();
+        Next::Poll { participant }
+    }
+
+    /// When the calendar says to ask next.
+    pub fn regular_us(&self, now_us: u64) -> u64 {
+        self.pace.regular_us(now_us)
+    }
+
     /// A participant was asked and answered; `seen` is what its buckets look like now. What the
     /// answer says about the budget is believed where it is less than was thought: others ask, too.
     pub fn polled(&mut self, participant: &str, now_us: u64, seen: &[Assessment<'_>]) {
@@ -201,9 +230,22 @@ impl Planner {
         }
     }
 
+    /// How many others are due and have been for longer.
+    fn ahead(&self, participant: &str, turn: &Turn, now_us: u64) -> u64 {
+        let rank = |name: &str, turn: &Turn| (turn.due_us, turn.asked_us, name.to_owned());
+        let own = rank(participant, turn);
+        let due = self.turns.iter().filter(|(_, turn)| turn.due_us <= now_us);
+        let ahead = due.filter(|(name, turn)| rank(name, turn) < own).count();
+        u64::try_from(ahead).unwrap_or(u64::MAX)
+    }
+
     /// When the budget has a token beyond the reserve.
     fn affordable_us(&self, turn: &Turn, now_us: u64) -> u64 {
-        let n = self.reserve + 1;
+        self.with_tokens_us(turn, self.reserve + 1, now_us)
+    }
+
+    /// When the budget has `n` tokens.
+    fn with_tokens_us(&self, turn: &Turn, n: u64, now_us: u64) -> u64 {
         let ask = self
             .budget
             .limit()

@@ -1,0 +1,81 @@
+//! What goes through Temporal, as JSON in its histories: little, and nothing secret. The samples
+//! themselves live in the history of the monitor.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::sample::Poll;
+
+/// The shortest wait within a run, so that no answer keeps the server busy.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// What a run is started with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Assignment {
+    /// Whom to ask about, in order.
+    pub(super) participants: Vec<String>,
+}
+
+/// What came of asking.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// These buckets.
+    Poll(Poll),
+    /// Nobody was asked: it is too soon, or the budget is used up.
+    NotYet(Look),
+}
+
+/// What is to be analysed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Asked {
+    pub(super) participant: String,
+    /// Whether there was an answer. Without one, time alone is judged: stale data, reminders.
+    pub(super) is_answered: bool,
+}
+
+/// What the analysis found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Found {
+    /// How many alerts it told.
+    pub(super) alerts: u64,
+    pub(super) look: Look,
+}
+
+/// When to look again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Look {
+    /// From now. Not a time of day, for a worker's clock is not the server's.
+    pub(super) in_us: u64,
+    /// Whether that is what the calendar says anyway, and a later run's to do.
+    pub(super) is_regular: bool,
+}
+
+impl Look {
+    /// As long as it takes the worker or the database to come back.
+    pub(super) const AFTER_FAILURE: Self = Self {
+        in_us: 60_000_000,
+        is_regular: false,
+    };
+
+    /// How long to wait.
+    pub(super) fn wait(&self) -> Duration {
+        Duration::from_micros(self.in_us).max(SHORTEST)
+    }
+}
+
+/// What the last step did.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Published {
+    pub(super) delivered: u64,
+    /// Left to the couriers.
+    pub(super) failed: u64,
+}
+
+/// What a run did, for whoever looks at it in Temporal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Served {
+    pub(super) answers: u64,
+    pub(super) failures: u64,
+    pub(super) alerts: u64,
+}

@@ -1,0 +1,114 @@
+//! From the calendar to the alert, with the worker killed in between.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::fake_dict::{Answer, FakeDict};
+use crate::receiver::Receiver;
+use crate::server::{Server, activities, begun};
+use crate::until;
+use crate::worker::{self, FastTime};
+
+const WORKFLOW: &str = "monitor-rate-limits-cron";
+const STEPS: [&str; 4] = [
+    "GetPolicies",
+    "StorePolicyState",
+    "AnalyzeBalance",
+    "PublishAlert",
+];
+/// The shortest time between two polls.
+const PACE_MIN_S: u64 = 12;
+
+fn buckets(level: i64) -> Answer {
+    Answer::Buckets(vec![("ENTRIES_WRITE", level, 1_000, 0)])
+}
+
+/// How many different events of a kind arrived.
+fn arrived(receiver: &Receiver, kind: &str) -> usize {
+    let keys: BTreeSet<String> = receiver.keys("hook").into_iter().collect();
+    keys.iter().filter(|key| key.ends_with(kind)).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_work_it_still_tells_every_alert_once() {
+    let Some(mut server) = Server::planned() else {
+        return;
+    };
+    // The first question is never answered.
+    let dict = FakeDict::start(Answer::Silence).await;
+    let receiver = Receiver::start(1, 0).await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!(
+        "[schedule]\nkind = \"temporal\"\ncron = \"* * * * *\"\ntemporal_address = \"{}\"\n\
+         [alerts]\ncalm_s = 0\npredict_within_s = 0\n\
+         [[participant]]\nispb = \"12345678\"\ndict = \"{}\"\n\
+         [[sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = \"{}\"\nsecret_env = \"S\"\n",
+        server.address(),
+        dict.url(),
+        receiver.url("hook"),
+    );
+    let time = FastTime::begin(1);
+    let start = Instant::now();
+    let begin = |log: &str| worker::start(&config, folder.path(), log, time);
+    let log = |log: &str| std::fs::read_to_string(folder.path().join(log)).unwrap_or_default();
+
+    // A server that is away is waited for.
+    let mut monitor = begin("first");
+    until("the worker misses the server", async || {
+        log("first").contains("temporal_away")
+    })
+    .await;
+    server.start().await;
+
+    // Killed while it asks; the next one asks again and tells what it sees.
+    until("somebody asks", async || dict.asked() > 0).await;
+    monitor.kill().unwrap();
+    monitor.wait().unwrap();
+    dict.answer(buckets(200));
+    let mut monitor = begin("second");
+    until("an alert", async || {
+        arrived(&receiver, "/raised-WARNING") > 0
+    })
+    .await;
+
+    // Killed again, wherever it is just then; and the calendar's own run goes on.
+    monitor.kill().unwrap();
+    monitor.wait().unwrap();
+    let mut monitor = begin("third");
+    until("a run of the calendar's", async || {
+        let runs = server.histories(WORKFLOW);
+        runs.iter().any(|run| activities(run).contains(&STEPS[2]))
+    })
+    .await;
+    dict.answer(buckets(0));
+    until("a worse alert", async || {
+        arrived(&receiver, "EXHAUSTED") > 0
+    })
+    .await;
+    until("all four steps", async || {
+        let runs = server.histories(WORKFLOW);
+        let steps = runs.iter().flat_map(|run| activities(run));
+        steps.collect::<BTreeSet<_>>() == BTreeSet::from(STEPS)
+    })
+    .await;
+    let took = start.elapsed();
+    monitor.kill().unwrap();
+    monitor.wait().unwrap();
+
+    let runs = server.histories(WORKFLOW);
+    for run in &runs {
+        let begun = begun(run);
+        assert_eq!(begun["cronSchedule"], "* * * * *");
+        assert_eq!(begun["taskQueue"]["name"], "dict-task-queue");
+        assert_eq!(begun["workflowType"]["name"], "MonitorRateLimitsWorkflow");
+        println!("a run: {:?}", activities(run));
+    }
+    println!("{:?}: {:?}", took, receiver.keys("hook"));
+    assert_eq!(arrived(&receiver, "/raised-WARNING"), 1);
+    assert_eq!(arrived(&receiver, "EXHAUSTED"), 1);
+    let all: BTreeSet<String> = receiver.keys("hook").into_iter().collect();
+    assert_eq!(all.len(), 2, "and nothing else: {all:?}");
+    // Each of three lives asks at once and then at most every twelve seconds.
+    let asked_max = 3 + (took + Duration::from_secs(1)).as_secs() / PACE_MIN_S;
+    assert!(dict.asked() <= asked_max, "{} polls", dict.asked());
+}

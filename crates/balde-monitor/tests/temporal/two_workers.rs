@@ -1,0 +1,68 @@
+//! Two monitors of one PostgreSQL and one Temporal: one works, and the other takes over when it is
+//! killed.
+
+use std::collections::BTreeSet;
+use std::process::Child;
+
+use crate::fake_dict::{Answer, FakeDict};
+use crate::postgres::Postgres;
+use crate::receiver::Receiver;
+use crate::server::Server;
+use crate::until;
+use crate::worker::{self, FastTime};
+
+/// A monitor, and a DICT that only it asks.
+struct Side {
+    dict: FakeDict,
+    child: Child,
+}
+
+fn buckets(level: i64) -> Answer {
+    Answer::Buckets(vec![("ENTRIES_WRITE", level, 1_000, 0)])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_two_works_and_the_other_takes_over() {
+    let (Some(postgres), Some(mut server)) = (Postgres::shared(), Server::planned()) else {
+        return;
+    };
+    server.start().await;
+    let address = postgres.database();
+    let receiver = Receiver::start(1, 0).await;
+    let folder = tempfile::tempdir().unwrap();
+    let time = FastTime::begin(1);
+    let mut sides = Vec::new();
+    for name in ["one", "other"] {
+        let dict = FakeDict::start(buckets(200)).await;
+        let config = format!(
+            "[history]\naddress = \"{address}\"\n\
+             [schedule]\nkind = \"temporal\"\ntemporal_address = \"{}\"\n\
+             [alerts]\ncalm_s = 0\npredict_within_s = 0\n\
+             [[participant]]\nispb = \"12345678\"\ndict = \"{}\"\n\
+             [[sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = \"{}\"\nsecret_env = \"S\"\n",
+            server.address(),
+            dict.url(),
+            receiver.url("hook"),
+        );
+        let child = worker::start(&config, folder.path(), name, time);
+        sides.push(Side { dict, child });
+    }
+    let told = |kind: &str| {
+        let keys: BTreeSet<String> = receiver.keys("hook").into_iter().collect();
+        keys.iter().filter(|key| key.ends_with(kind)).count()
+    };
+    until("an alert", async || told("raised-WARNING") > 0).await;
+    let leader = usize::from(sides[1].dict.asked() > 0);
+    assert_eq!(sides[1 - leader].dict.asked(), 0, "only one works");
+
+    sides[leader].child.kill().unwrap();
+    sides[leader].child.wait().unwrap();
+    let other = &mut sides[1 - leader];
+    other.dict.answer(buckets(0));
+    until("the other takes over", async || other.dict.asked() > 0).await;
+    until("and tells the next", async || told("EXHAUSTED") > 0).await;
+    other.child.kill().unwrap();
+    other.child.wait().unwrap();
+    assert_eq!(told("raised-WARNING"), 1);
+    assert_eq!(told("EXHAUSTED"), 1);
+}
