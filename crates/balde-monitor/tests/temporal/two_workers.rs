@@ -1,4 +1,4 @@
-//! Two monitors of one PostgreSQL and one Temporal: one works, and the other takes over when it is
+//! Two monitors of one `PostgreSQL` and one Temporal: one works, and the other takes over when it is
 //! killed.
 
 use std::collections::BTreeSet;

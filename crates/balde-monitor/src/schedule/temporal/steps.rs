@@ -139,7 +139,7 @@ impl Activities {
         let poll = Poll::new(poll.samples().to_vec());
         let poll = poll.map_err(|error| failure("invalid", error))?;
         let participant = poll.participant().to_owned();
-        let stored = alive(&ctx, self.cycle.store(poll)).await;
+        let stored = Box::pin(alive(&ctx, self.cycle.store(poll))).await;
         stored.map_err(|error| self.not_kept(&participant, error))
     }
 
@@ -150,7 +150,7 @@ impl Activities {
         ctx: ActivityContext,
         asked: Asked,
     ) -> Result<Found, ActivityError> {
-        alive(&ctx, self.judge(&asked)).await
+        Box::pin(alive(&ctx, self.judge(&asked))).await
     }
 
     /// Step four.

@@ -129,7 +129,7 @@ impl Work {
         let trouble = loop {
             tokio::select! {
                 done = &mut working => {
-                    let why = done.map_or_else(|error| Err(error.to_string()), |done| done);
+                    let why = done.unwrap_or_else(|error| Err(error.to_string()));
                     let why = why.err().unwrap_or_else(|| "the worker ended".to_owned());
                     return Err(Trouble::Away(why));
                 }
@@ -172,9 +172,9 @@ impl Work {
         let runtime = runtime.map_err(|error| error.to_string())?;
         let slots = FixedSizeSlotSupplier::new(AT_ONCE_MAX);
         let tuner = TunerHolder::builder()
-            .workflow_task_slot_supplier(slots.clone())
-            .activity_task_slot_supplier(slots.clone())
-            .local_activity_task_slot_supplier(slots.clone())
+            .workflow_task_slot_supplier(slots)
+            .activity_task_slot_supplier(slots)
+            .local_activity_task_slot_supplier(slots)
             .nexus_task_slot_supplier(slots)
             .build();
         let version = env!("CARGO_PKG_VERSION").to_owned();
