@@ -118,7 +118,11 @@ impl Limit {
     }
 
     /// Runs `command` on the bucket as it stands. The decision holds the state to keep.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "most of a decision that is made where it is used is never made"
+    )]
     pub fn decide(&self, standing: Standing, command: Command) -> Decision {
         let before = standing.owed;
         let full = self.capacity_units();

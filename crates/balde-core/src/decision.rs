@@ -149,11 +149,32 @@ impl Decision {
         self.before.abs_diff(self.after) / self.limit.token_units()
     }
 
+    /// Whether a take of `n` tokens right after the command, at the same moment, would pass.
+    ///
+    /// ```
+    /// use balde_core::{Command, Limit};
+    ///
+    /// let limit: Limit = "10/s".parse()?;
+    /// let decision = limit.apply(None, Command::Take { n: 4 }, 0);
+    /// assert!(decision.has_room_for(6) && !decision.has_room_for(7));
+    /// # Ok::<(), balde_core::ParseLimitError>(())
+    /// ```
+    #[inline]
+    pub const fn has_room_for(&self, n: u64) -> bool {
+        let room = self.limit.capacity_units().saturating_sub(self.after);
+        n <= self.limit.capacity() && n * self.limit.token_units() <= room
+    }
+
     /// How long until the same command would pass.
+    #[inline]
     pub fn wait(&self) -> Wait {
         if self.is_allowed {
             return Wait::None;
         }
+        self.wait_of_refused()
+    }
+
+    fn wait_of_refused(&self) -> Wait {
         let n = match self.command {
             Command::Take { n } => n,
             // The only other command that can fail needs one token.

@@ -4,9 +4,11 @@
 //! ```sh
 //! for i in $(seq 8); do curl -s -H 'X-Api-Key: alice' http://127.0.0.1:7879/; done
 //! curl -s http://127.0.0.1:7879/metrics | grep decisions
+//! curl -s http://127.0.0.1:7879/metrics | promtool check metrics
 //! ```
 //!
-//! Five greetings, then refusals until the next second, and one line of JSON for all of the refusals.
+//! Five greetings, then refusals until the next second, and one line of JSON for all of these.
+//! `/metrics` has durations in seconds, as promtool would have it; `/metrics/ms` in milliseconds.
 //! `--self-test` starts the server, asks it eight times and stops.
 
 use axum::Router;
@@ -42,7 +44,12 @@ pub(crate) fn app() -> Result<Router, BuildError> {
     let limiter = RateLimiter::builder().name("per-key").limit("1/s burst 5");
     let limiter = limiter.metrics(&metrics).build()?;
     let limited = Router::new().route("/", get(greet)).with_state(limiter);
-    Ok(limited.route("/metrics", get(expose).with_state(metrics)))
+    let clone = metrics.clone();
+    let in_seconds = get(async move || page(metrics.encode_in_seconds()));
+    let in_ms = get(async move || page(clone.encode()));
+    Ok(limited
+        .route("/metrics", in_seconds)
+        .route("/metrics/ms", in_ms))
 }
 
 async fn greet(State(limiter): State<RateLimiter>, headers: HeaderMap) -> impl IntoResponse {
@@ -55,9 +62,8 @@ async fn greet(State(limiter): State<RateLimiter>, headers: HeaderMap) -> impl I
     }
 }
 
-async fn expose(State(metrics): State<Metrics>) -> impl IntoResponse {
-    let head = [(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)];
-    (head, metrics.encode())
+fn page(text: String) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text)
 }
 
 async fn ask(address: &str) -> Outcome {

@@ -231,6 +231,7 @@ impl Decision {
 
     /// How long until the same request would pass: not at all, for a time, or never. Where the
     /// shared store could not be asked, until it is worth asking again.
+    #[inline]
     pub fn wait(&self) -> Wait {
         match self.by {
             By::Denial { retry_us, .. } => Wait::Us(u64::from(retry_us)),

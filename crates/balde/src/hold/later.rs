@@ -20,7 +20,6 @@ pub const SETTLING_MAX: usize = 100_000;
 
 /// Waits until every settlement of this process is done or given up: for the end of a process.
 #[cfg(not(feature = "redis"))]
-#[expect(clippy::unused_async, reason = "in memory they are done at once")]
 pub async fn settled() {}
 
 /// What is still owed, or was taken too much.
@@ -71,6 +70,13 @@ impl Settling {
     }
 }
 
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(
+        clippy::needless_pass_by_value,
+        reason = "a settlement that waits for a store keeps them"
+    )
+)]
 pub(super) fn settle(limiter: RateLimiter, key: Box<[u8]>, difference: Difference) -> Settling {
     match limiter.place() {
         Place::Memory(..) => {

@@ -36,6 +36,8 @@ pub use json_logs::{json_logs, json_logs_at, json_logs_to};
 pub(crate) use key_hash::{KeyHash, KeyHasher};
 #[cfg(feature = "redis")]
 pub(crate) use meter::Meter;
+#[cfg(all(feature = "prometheus", feature = "throttle"))]
+pub(crate) use metrics::unit::Unit;
 #[cfg(feature = "prometheus")]
 pub use metrics::{
     METRICS_CONTENT_TYPE, Metrics, POLICIES_MAX, POLICY_NAME_BYTES_MAX, metrics_text,

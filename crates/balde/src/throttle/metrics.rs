@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
@@ -12,7 +13,7 @@ use super::health::Circuit;
 use super::part::{PartitionStats, Tally, WAIT_BOUNDS_US};
 use super::shared::Shared;
 use super::throttler::Throttler;
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Unit};
 
 /// Partitions of a throttler that have labels of their own. What is known of the others is added up
 /// under `other`.
@@ -46,7 +47,7 @@ impl ThrottleMetrics {
     /// Nothing yet, in the registry of `metrics`.
     pub fn new(metrics: &Metrics) -> Self {
         let throttlers = Arc::new(Throttlers::default());
-        let collector = Exposed(Arc::clone(&throttlers));
+        let collector = Exposed(Arc::clone(&throttlers), metrics.unit());
         metrics.with_registry(|registry| registry.register_collector(Box::new(collector)));
         Self(throttlers)
     }
@@ -67,7 +68,7 @@ impl fmt::Debug for ThrottleMetrics {
     }
 }
 
-struct Exposed(Arc<Throttlers>);
+struct Exposed(Arc<Throttlers>, Unit);
 
 impl fmt::Debug for Exposed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -154,20 +155,24 @@ impl Collector for Exposed {
                 }
             }
         }
+        let Self(_, unit) = self;
+        let number = |us: u64| unit.number(Duration::from_micros(us));
+        let name = unit.name("throttle_wait");
         let mut waits = encoder.encode_descriptor(
-            "throttle_wait_ms",
-            "How long requests waited for their tokens, in milliseconds.",
+            &name,
+            "How long requests waited for their tokens.",
             None,
             MetricType::Histogram,
         )?;
         for row in &rows {
-            let bounds = WAIT_BOUNDS_US.iter().map(|us| ms(*us));
+            let bounds = WAIT_BOUNDS_US.iter().map(|us| number(*us));
             let counts = row.tally.waits.iter().copied();
             let buckets: Vec<_> = bounds.chain([f64::INFINITY]).zip(counts).collect();
             let count = buckets.iter().map(|(_, count)| count).sum();
             let labels = labels(row);
             let mut line = waits.encode_family(&labels)?;
-            line.encode_histogram::<NoLabelSet>(ms(row.tally.waited_us), count, &buckets, None)?;
+            let sum = number(row.tally.waited_us);
+            line.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
         }
         Ok(())
     }
@@ -227,12 +232,4 @@ fn row(throttler: &str, part: &PartitionStats) -> Row {
         open: u64::from(part.circuit() != Circuit::Closed),
         tally: part.tally,
     }
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "for people and graphs, who do not mind a part in 10^15"
-)]
-fn ms(us: u64) -> f64 {
-    us as f64 / 1e3
 }

@@ -2,11 +2,28 @@
 
 use std::time::Duration;
 
-use balde::http::headers::{INTEGER_MAX, read};
+use balde::http::headers::{HeaderOptions, INTEGER_MAX, Reset, read};
 use balde::{Clock, Limit, ManualClock, RateLimiter};
+use http::HeaderMap;
 use proptest::prelude::*;
 
 use super::{NOW_S, fields, now, number, strictly};
+
+/// Fields that an answer may have already.
+const OWN: [&str; 12] = [
+    "content-type",
+    "content-length",
+    "set-cookie",
+    "x-ratelimit-limit",
+    "x-ratelimit-reset",
+    "ratelimit",
+    "ratelimit-policy",
+    "retry-after",
+    "x-a",
+    "x-b",
+    "x-c",
+    "x-d",
+];
 
 fn any_limit() -> impl Strategy<Value = Limit> {
     let numbers = (1..=1_000_u64, 1..=10_000_000_u64, 1..=2_000_u64);
@@ -24,6 +41,49 @@ fn any_limit() -> impl Strategy<Value = Limit> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn what_is_made_ready_beforehand_writes_the_same(
+        limit in any_limit(),
+        other_limit in any_limit(),
+        asks in prop::collection::vec((1..40_u64, 0..5_000_000_u64), 1..20),
+        own in prop::collection::vec((0..OWN.len(), 0..9_u16), 0..20),
+        name in "\\PC{0,20}",
+        has in (any::<bool>(), any::<bool>()),
+        is_unix in any::<bool>(),
+    ) {
+        let clock = ManualClock::at_us(NOW_S * 1_000_000);
+        let limiter = RateLimiter::builder().limit(limit).clock(Clock::manual(&clock));
+        let limiter = limiter.build().unwrap();
+        let mut options = HeaderOptions::default();
+        if is_unix {
+            options = options.reset(Reset::UnixTime);
+        }
+        if !has.0 {
+            options = options.without_x_fields();
+        }
+        if !has.1 {
+            options = options.without_ietf_fields();
+        }
+        let writer = options.writer([(name.as_str(), limit)]);
+        let mut answer = HeaderMap::new();
+        for (field, value) in own {
+            answer.append(OWN[field], value.into());
+        }
+        let last = asks.len() - 1;
+        for (index, (n, pause_us)) in asks.into_iter().enumerate() {
+            if index == last {
+                limiter.set_limit(other_limit).unwrap();
+            }
+            clock.advance(Duration::from_micros(pause_us));
+            let decision = limiter.blocking().check_n("alice", n);
+            let (mut at_once, mut ready) = (answer.clone(), answer.clone());
+            options.write(&mut at_once, &[(name.as_str(), &decision)], now());
+            writer.write(&mut ready, &[decision], now());
+            // Equal as maps: each name has the same values in the same order.
+            prop_assert_eq!(&ready, &at_once);
+        }
+    }
 
     #[test]
     fn fields_parse_strictly_and_mean_the_decision(

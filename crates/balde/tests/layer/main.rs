@@ -2,6 +2,7 @@
 
 mod contract;
 mod endings;
+mod plain;
 mod refusals;
 mod services;
 mod world;

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use tower::ServiceExt;
+
 use crate::patience;
 use crate::prometheus::{Prometheus, promtool_complaints};
 
@@ -11,6 +13,7 @@ use crate::prometheus::{Prometheus, promtool_complaints};
 #[expect(dead_code, reason = "only its router is served here")]
 mod metrics_server;
 
+/// The names that dashboards were promised.
 const FIXED: [&str; 6] = [
     "rate_limiter_decisions_total",
     "rate_limiter_latency_ms",
@@ -21,10 +24,22 @@ const FIXED: [&str; 6] = [
 ];
 
 async fn serve() -> SocketAddr {
+    serve_with("/metrics").await
+}
+
+/// The example, with another of its pages as the one that Prometheus scrapes.
+async fn serve_with(page: &'static str) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
     let listener = listener.unwrap();
     let address = listener.local_addr().unwrap();
     let app = metrics_server::app().unwrap();
+    let app = tower::service_fn(move |mut request: axum::extract::Request| {
+        if request.uri().path() == "/metrics" {
+            *request.uri_mut() = http::Uri::from_static(page);
+        }
+        app.clone().oneshot(request)
+    });
+    let app = tower::make::Shared::new(app);
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
     address
 }
@@ -52,7 +67,16 @@ fn names(exposition: &str) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_prometheus_finds_every_metric_of_the_example() {
-    let address = serve().await;
+    let in_seconds = FIXED.map(|name| match name.strip_suffix("_ms") {
+        Some(stem) => format!("{stem}_seconds"),
+        None => name.to_owned(),
+    });
+    prometheus_finds("/metrics", &in_seconds).await;
+    prometheus_finds("/metrics/ms", &FIXED.map(str::to_owned)).await;
+}
+
+async fn prometheus_finds(page: &'static str, fixed: &[String]) {
+    let address = serve_with(page).await;
     for _ in 0..8 {
         get(&format!("http://{address}/")).await;
     }
@@ -62,7 +86,7 @@ async fn a_real_prometheus_finds_every_metric_of_the_example() {
         .await
         .unwrap();
     let names = names(&exposition);
-    for fixed in FIXED {
+    for fixed in fixed {
         let is_there = |name: &String| name == fixed || *name == format!("{fixed}_bucket");
         assert!(names.iter().any(is_there), "{fixed} in {exposition}");
     }
@@ -91,7 +115,7 @@ async fn a_real_prometheus_finds_every_metric_of_the_example() {
 }
 
 #[tokio::test]
-async fn promtool_objects_to_nothing_but_two_names_that_are_not_ours_to_change() {
+async fn promtool_objects_to_nothing_in_the_example() {
     let address = serve().await;
     get(&format!("http://{address}/")).await;
     let scraped = get(&format!("http://{address}/metrics")).await;
@@ -101,10 +125,46 @@ async fn promtool_objects_to_nothing_but_two_names_that_are_not_ours_to_change()
         .to_owned();
     assert_eq!(kind, balde::telemetry::METRICS_CONTENT_TYPE);
     let exposition = scraped.text().await.unwrap();
-    let Some(complaints) = promtool_complaints(&exposition) else {
-        return;
+    if let Some(complaints) = promtool_complaints(&exposition) {
+        assert!(complaints.is_empty(), "{complaints:?}");
+    }
+}
+
+#[tokio::test]
+async fn of_the_documented_names_promtool_objects_to_two_that_are_not_ours_to_change() {
+    let address = serve().await;
+    get(&format!("http://{address}/")).await;
+    let page = get(&format!("http://{address}/metrics/ms")).await;
+    let documented = page.text().await.unwrap();
+    if let Some(complaints) = promtool_complaints(&documented) {
+        let expected = ["rate_limiter_latency_ms", "rate_limiter_script_duration_ms"]
+            .map(|name| format!("{name} metric names should not contain abbreviated units"));
+        assert_eq!(complaints, expected);
+    }
+    // Apart from these two the pages say the same.
+    let page = get(&format!("http://{address}/metrics")).await;
+    let in_seconds = page.text().await.unwrap();
+    let others = |text: &str| -> Vec<String> {
+        let is_other = |line: &&str| !line.contains("latency_") && !line.contains("duration_");
+        text.lines().filter(is_other).map(str::to_owned).collect()
     };
-    let expected = ["rate_limiter_latency_ms", "rate_limiter_script_duration_ms"]
-        .map(|name| format!("{name} metric names should not contain abbreviated units"));
-    assert_eq!(complaints, expected);
+    assert_eq!(others(&documented), others(&in_seconds));
+    let value = |text: &str, series: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(series));
+        line.unwrap_or_else(|| panic!("{series} in {text}"))
+            .trim()
+            .parse()
+            .unwrap()
+    };
+    let memory = r#"{storage_mode="memory"}"#;
+    let ms = value(&documented, &format!("rate_limiter_latency_ms_sum{memory}"));
+    let seconds = value(
+        &in_seconds,
+        &format!("rate_limiter_latency_seconds_sum{memory}"),
+    );
+    assert!(
+        ms > 0.0 && (ms / seconds - 1e3).abs() < 1e-6,
+        "{ms} ms, {seconds} s"
+    );
+    assert!(in_seconds.contains(r#"rate_limiter_latency_seconds_bucket{le="0.1",storage_mode="#));
 }

@@ -33,6 +33,7 @@ pub(super) fn quoted(name: &str) -> Vec<u8> {
 }
 
 /// A field in the making. One that speaks of one limit fits without an allocation.
+#[derive(Clone, Debug)]
 pub(super) struct Text {
     inline: [u8; INLINE_BYTES],
     length: usize,
@@ -51,6 +52,7 @@ impl Text {
         }
     }
 
+    #[inline]
     pub(super) fn push(&mut self, more: &[u8]) {
         let end = self.length + more.len();
         if let (true, Some(room)) = (self.spilt.is_empty(), self.inline.get_mut(self.length..end)) {
@@ -75,6 +77,10 @@ impl Text {
 
 /// Adds `number`, or the largest that a field can carry.
 pub(super) fn push_integer(text: &mut Text, number: u64) {
+    if let Some(digits) = small_text(number) {
+        text.push(digits.as_bytes());
+        return;
+    }
     let mut number = number.min(INTEGER_MAX);
     let mut digits = [0; 15];
     let mut at = digits.len();
@@ -91,19 +97,24 @@ pub(super) fn push_integer(text: &mut Text, number: u64) {
 
 /// `number` as a value of its own. Small ones, which most are, cost no allocation.
 pub(super) fn integer(number: u64) -> HeaderValue {
-    match usize::try_from(number) {
-        Ok(small @ 0..SMALL_COUNT) => {
-            let end = (small + 1) * SMALL_DIGITS;
-            let digits = match small {
-                0..10 => 1,
-                10..100 => 2,
-                100..1_000 => 3,
-                _ => SMALL_DIGITS,
-            };
-            HeaderValue::from_static(&SMALL[end - digits..end])
-        }
-        _ => HeaderValue::from(number.min(INTEGER_MAX)),
+    match small_text(number) {
+        Some(digits) => HeaderValue::from_static(digits),
+        None => HeaderValue::from(number.min(INTEGER_MAX)),
     }
+}
+
+#[inline]
+fn small_text(number: u64) -> Option<&'static str> {
+    let small = usize::try_from(number).ok()?;
+    let digits = match small {
+        0..10 => 1,
+        10..100 => 2,
+        100..1_000 => 3,
+        1_000..SMALL_COUNT => SMALL_DIGITS,
+        _ => return None,
+    };
+    let end = (small + 1) * SMALL_DIGITS;
+    SMALL.get(end - digits..end)
 }
 
 const SMALL_COUNT: usize = 4_000;
@@ -183,6 +194,9 @@ mod tests {
             (7, "7"),
             (10, "10"),
             (120, "120"),
+            (3_999, "3999"),
+            (4_000, "4000"),
+            (12_345, "12345"),
             (INTEGER_MAX, "999999999999999"),
             (INTEGER_MAX + 1, "999999999999999"),
             (u64::MAX, "999999999999999"),

@@ -11,10 +11,14 @@
 //! of RFC 9651. Nothing here reads a clock.
 
 mod field;
+mod numbers;
+mod prepared;
 mod read;
 mod write;
 
 pub use field::{INTEGER_MAX, NAME_BYTES_MAX};
+#[cfg(feature = "tower")]
+pub(crate) use numbers::Numbers;
 pub use read::{DURATION_MAX, FIELD_BYTES_MAX, LIMITS_MAX, Reported, ReportedLimit, read};
 pub(crate) use write::retry_after_s;
 pub use write::{HeaderOptions, HeaderWriter, Reset};

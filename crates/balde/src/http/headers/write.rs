@@ -4,16 +4,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::http::header::RETRY_AFTER;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
-use balde_core::{Command, Limit, Strategy, Wait};
+use balde_core::{Limit, Wait};
 
 use super::field::{Text, integer, micros, push_integer, quoted, seconds_up};
+use super::numbers::{Numbers, effective_us, reset_us};
+use super::prepared::Prepared;
 use crate::decision::Decision;
 
-const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const STANDING: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+pub(super) const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+pub(super) const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(super) const STANDING: HeaderName = HeaderName::from_static("ratelimit");
 
 /// How `X-RateLimit-Reset` tells a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,9 +84,16 @@ impl HeaderOptions {
     }
 
     /// Whether only refusals are told anything.
-    #[cfg(feature = "tower")]
     pub(crate) const fn are_none(self) -> bool {
         !self.has_x && !self.has_ietf
+    }
+
+    pub(super) const fn has_x(self) -> bool {
+        self.has_x
+    }
+
+    pub(super) const fn has_ietf(self) -> bool {
+        self.has_ietf
     }
 
     /// Writes what these decisions, each with its limit's name, say. Fields that are there already
@@ -96,13 +105,13 @@ impl HeaderOptions {
     pub fn write(&self, headers: &mut HeaderMap, parts: &[(&str, &Decision)], now: SystemTime) {
         let limits = parts.iter().map(|(name, part)| (*name, *part.limit()));
         let decisions: Vec<Decision> = parts.iter().map(|(_, part)| **part).collect();
-        self.writer(limits).write(headers, &decisions, now);
+        HeaderWriter::new(*self, limits).write_each(headers, &decisions, now);
     }
 
     /// [`write`](HeaderOptions::write) made ready for limits that are known beforehand: what does
     /// not change from request to request is written once.
     pub fn writer<'a>(&self, limits: impl IntoIterator<Item = (&'a str, Limit)>) -> HeaderWriter {
-        HeaderWriter::new(*self, limits)
+        HeaderWriter::new(*self, limits).prepared()
     }
 }
 
@@ -112,6 +121,8 @@ pub struct HeaderWriter {
     options: HeaderOptions,
     limits: Vec<Ready>,
     policy: HeaderValue,
+    /// Where there is one limit, and something to tell.
+    prepared: Option<Prepared>,
 }
 
 /// What of a limit does not change.
@@ -138,12 +149,66 @@ impl HeaderWriter {
             options,
             limits: ready,
             policy,
+            prepared: None,
         }
+    }
+
+    /// Makes ready what pays only for one who writes often.
+    fn prepared(self) -> Self {
+        let prepared = match &*self.limits {
+            [only] if !self.options.are_none() => Some(Prepared::new(
+                self.options,
+                &only.name,
+                &only.capacity,
+                &self.policy,
+            )),
+            _ => None,
+        };
+        Self { prepared, ..self }
     }
 
     /// Writes what these decisions say, one for each limit and in the same order. Fields that are
     /// there already are replaced. [`HeaderOptions::write`] tells what is left out.
     pub fn write(&self, headers: &mut HeaderMap, decisions: &[Decision], now: SystemTime) {
+        if let [only] = decisions
+            && let Some(numbers) = self.numbers(only)
+        {
+            self.write_numbers(headers, &numbers, now);
+        } else {
+            self.write_each(headers, decisions, now);
+        }
+    }
+
+    /// What [`write_numbers`](HeaderWriter::write_numbers) needs of the decision by the only limit;
+    /// nothing where there is more to say than that: of a refusal, of several limits, of a limit
+    /// that was changed meanwhile, or where nobody knows how the caller stands.
+    #[inline]
+    pub(crate) fn numbers(&self, decision: &Decision) -> Option<Numbers> {
+        let [only] = &*self.limits else {
+            return None;
+        };
+        let is_usual = self.prepared.is_some()
+            && decision.is_allowed()
+            && decision.has_standing()
+            && only.limit == *decision.limit();
+        is_usual.then(|| Numbers::of(*decision))
+    }
+
+    /// What [`write`](HeaderWriter::write) does, of a decision that [`numbers`](HeaderWriter::numbers)
+    /// has put into numbers.
+    pub(crate) fn write_numbers(
+        &self,
+        headers: &mut HeaderMap,
+        numbers: &Numbers,
+        now: SystemTime,
+    ) {
+        if let Some(prepared) = &self.prepared {
+            prepared.write(headers, numbers, self.reset_s(numbers.reset_us, now));
+        }
+    }
+
+    /// Any decisions by any limits, field by field.
+    fn write_each(&self, headers: &mut HeaderMap, decisions: &[Decision], now: SystemTime) {
         // One growth instead of several; without room the insertions find their own.
         let _room = headers.try_reserve(6);
         if decisions.iter().any(|one| !one.is_allowed())
@@ -170,17 +235,20 @@ impl HeaderWriter {
             }
             _ => integer(decision.limit().capacity()),
         };
-        let reset_us = reset_us(decision);
-        let reset = match self.options.reset {
+        let reset = self.reset_s(reset_us(decision), now);
+        headers.insert(X_LIMIT, capacity);
+        headers.insert(X_REMAINING, integer(decision.remaining()));
+        headers.insert(X_RESET, integer(reset));
+    }
+
+    fn reset_s(&self, reset_us: u64, now: SystemTime) -> u64 {
+        match self.options.reset {
             Reset::Seconds => seconds_up(reset_us),
             Reset::UnixTime => {
                 let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
                 seconds_up(micros(since).saturating_add(reset_us))
             }
-        };
-        headers.insert(X_LIMIT, capacity);
-        headers.insert(X_REMAINING, integer(decision.remaining()));
-        headers.insert(X_RESET, integer(reset));
+        }
     }
 
     /// Whether what is written depends on the time of day.
@@ -252,34 +320,6 @@ fn longest(wait: Wait) -> u64 {
     }
 }
 
-/// Until the window ends, or until the next request of this size would pass.
-fn reset_us(decision: &Decision) -> u64 {
-    let core = decision.core();
-    match (decision.wait(), core.limit().strategy()) {
-        // At least a second, as Retry-After says.
-        (Wait::Us(us), _) => us.max(1),
-        (Wait::Never, _) | (_, Strategy::FixedWindow) => micros(decision.full_after()),
-        (Wait::None, _) => {
-            let again = match core.command() {
-                same @ (Command::Take { .. } | Command::TakeUpTo { .. }) => same,
-                _ => Command::Take { n: 1 },
-            };
-            let next = core.limit().apply(core.state(), again, core.now_us());
-            next.retry_after_us().unwrap_or(0)
-        }
-    }
-}
-
-/// The time in which no more than what remains can be used, as `t` is defined: until the same
-/// request would pass, where it was refused, so that `t` never promises less than `Retry-After`;
-/// else until the bucket is full or the window ends.
-fn effective_us(decision: &Decision) -> u64 {
-    match decision.wait() {
-        Wait::Us(us) => us.max(1),
-        Wait::None | Wait::Never => micros(decision.full_after()),
-    }
-}
-
 fn policy<'a>(limits: impl Iterator<Item = (&'a [u8], &'a Limit)>) -> HeaderValue {
     let mut text = Text::new();
     for (name, limit) in limits {
@@ -316,7 +356,7 @@ fn unique(name: &str, taken: &[Ready]) -> Vec<u8> {
     numbered.unwrap_or(text)
 }
 
-fn value(text: &[u8]) -> HeaderValue {
+pub(super) fn value(text: &[u8]) -> HeaderValue {
     // Names are quoted into printable ASCII, and the rest is digits and punctuation.
     HeaderValue::from_bytes(text).unwrap_or(HeaderValue::from_static(""))
 }

@@ -25,6 +25,11 @@ impl Trusted {
         Ok(())
     }
 
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether a host, as [`plain`] gives it, is a trusted proxy.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&address))

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::address::network_of;
 use super::chain::{ELEMENT_BYTES_MAX, FORWARDED_BYTES_MAX, HOPS_MAX};
 use crate::error::KEY_BYTES_MAX;
+use crate::store::memory::ShortKey;
 
 /// Room for any address and any hash, with what is put before it.
 const INLINE_BYTES: usize = 72;
@@ -40,6 +41,7 @@ pub struct ClientKey {
 
 #[derive(Clone)]
 enum Bytes {
+    Short(ShortKey),
     Inline(Inline),
     Heap(Vec<u8>),
 }
@@ -81,19 +83,30 @@ impl ClientKey {
     }
 
     pub(super) fn of_address(address: IpAddr, ipv6_prefix: u8) -> Result<Self, NoKey> {
+        let address = match address {
+            IpAddr::V4(address) => return Self::of_v4(address),
+            IpAddr::V6(address) => address,
+        };
         if address.is_unspecified() {
             return Err(NoKey::Hidden);
         }
-        let text = match address {
-            IpAddr::V4(address) => Inline::of_v4(address),
-            IpAddr::V6(address) => {
-                let network = network_of(address, ipv6_prefix);
-                let mut text = Inline::new();
-                write!(text, "ip:{network}/{ipv6_prefix}").map_err(|_| NoKey::Malformed)?;
-                text
-            }
-        };
+        let network = network_of(address, ipv6_prefix);
+        let mut text = Inline::new();
+        write!(text, "ip:{network}/{ipv6_prefix}").map_err(|_| NoKey::Malformed)?;
         Ok(Self::inline(KeyKind::Address, text))
+    }
+
+    fn of_v4(address: Ipv4Addr) -> Result<Self, NoKey> {
+        let short = v4(address).ok_or(NoKey::Hidden)?;
+        Ok(Self::of_short_address(short))
+    }
+
+    /// The key of an address that [`v4`] made.
+    pub(crate) fn of_short_address(address: ShortKey) -> Self {
+        Self {
+            kind: KeyKind::Address,
+            bytes: Bytes::Short(address),
+        }
     }
 
     const fn inline(kind: KeyKind, text: Inline) -> Self {
@@ -112,6 +125,7 @@ impl ClientKey {
 impl AsRef<[u8]> for ClientKey {
     fn as_ref(&self) -> &[u8] {
         match &self.bytes {
+            Bytes::Short(short) => short.as_bytes(),
             Bytes::Inline(inline) => &inline.bytes[..usize::from(inline.length)],
             Bytes::Heap(bytes) => bytes,
         }
@@ -143,29 +157,6 @@ impl Inline {
         }
     }
 
-    /// `ip:` and the address; the formatter would take longer than the rest of a decision.
-    fn of_v4(address: Ipv4Addr) -> Self {
-        let mut text = Self::new();
-        text.bytes[..3].copy_from_slice(b"ip:");
-        let mut at = 3;
-        for octet in address.octets() {
-            if octet >= 100 {
-                text.bytes[at] = b'0' + octet / 100;
-                at += 1;
-            }
-            if octet >= 10 {
-                text.bytes[at] = b'0' + octet / 10 % 10;
-                at += 1;
-            }
-            text.bytes[at] = b'0' + octet % 10;
-            text.bytes[at + 1] = b'.';
-            at += 2;
-        }
-        // Without the last dot.
-        text.length = u8::try_from(at - 1).unwrap_or(0);
-        text
-    }
-
     /// Whether there was room.
     fn push(&mut self, more: &[u8]) -> bool {
         let length = usize::from(self.length);
@@ -182,6 +173,67 @@ impl fmt::Write for Inline {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.push(text.as_bytes()).then_some(()).ok_or(fmt::Error)
     }
+}
+
+/// `ip:` and the address, unless it is nobody's. The formatter would take longer than the rest of a
+/// decision, and bytes in memory would have to be waited for: see [`ShortKey`].
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "a key in registers would have to be put into memory for a call"
+)]
+pub(super) fn v4(address: Ipv4Addr) -> Option<ShortKey> {
+    if address.is_unspecified() {
+        return None;
+    }
+    let [a, b, c, d] = address.octets();
+    let ((a, a_bytes), (b, b_bytes)) = (octet(a), octet(b));
+    let ((c, c_bytes), (d, d_bytes)) = (octet(c), octet(d));
+    let first = u128::from(u32::from_le_bytes(*b"ip:\0"))
+        | u128::from(a) << 24
+        | u128::from(b) << (24 + 8 * a_bytes);
+    // Without the last dot.
+    let dot = u64::from(b'.') << (8 * (d_bytes - 1));
+    let second = u64::from(c) | (u64::from(d) ^ dot) << (8 * c_bytes);
+    // The second half begins 56 to 88 bits after the first, and may go beyond its 128.
+    let bits = 8 * (3 + a_bytes + b_bytes);
+    let low = first | u128::from(second) << bits;
+    let beyond = second.checked_shr(128 - bits).unwrap_or(0);
+    let (low_word, high_word) = (lower_half(low), lower_half(low >> 64));
+    let length = 3 + a_bytes + b_bytes + c_bytes + d_bytes - 1;
+    let length = u8::try_from(length).unwrap_or(0);
+    Some(ShortKey::of_words([low_word, high_word, beyond], length))
+}
+
+/// An octet as its digits and a dot, and how many bytes those are.
+#[inline]
+fn octet(octet: u8) -> (u32, u32) {
+    let digits = 1 + u32::from(octet >= 10) + u32::from(octet >= 100);
+    (OCTETS[usize::from(octet)], digits + 1)
+}
+
+static OCTETS: [u32; 256] = {
+    let mut all = [0; 256];
+    let mut octet = 0_u8;
+    loop {
+        let [hundreds, tens, ones] = [octet / 100, octet / 10 % 10, octet % 10];
+        let [hundreds, tens, ones] = [b'0' + hundreds, b'0' + tens, b'0' + ones];
+        all[octet as usize] = u32::from_le_bytes(match octet {
+            0..10 => [ones, b'.', 0, 0],
+            10..100 => [tens, ones, b'.', 0],
+            100.. => [hundreds, tens, ones, b'.'],
+        });
+        if octet == u8::MAX {
+            break all;
+        }
+        octet += 1;
+    }
+};
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
+fn lower_half(wide: u128) -> u64 {
+    wide as u64
 }
 
 fn hex(digit: u8) -> u8 {
@@ -235,3 +287,27 @@ impl fmt::Display for NoKey {
 }
 
 impl std::error::Error for NoKey {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_written_as_everybody_writes_it() {
+        let some = [0, 1, 9, 10, 42, 99, 100, 101, 199, 200, 255];
+        for (a, b) in some.iter().flat_map(|a| some.map(|b| (*a, b))) {
+            for (c, d) in some.iter().flat_map(|c| some.map(|d| (*c, d))) {
+                let address = Ipv4Addr::new(a, b, c, d);
+                match ClientKey::of_address(address.into(), 64) {
+                    Ok(key) => assert_eq!(key.as_ref(), format!("ip:{address}").as_bytes()),
+                    Err(why) => assert_eq!((address.is_unspecified(), why), (true, NoKey::Hidden)),
+                }
+            }
+        }
+        for octet in 0..=u8::MAX {
+            let address = Ipv4Addr::new(7, octet, 7, octet);
+            let key = ClientKey::of_address(address.into(), 64).unwrap();
+            assert_eq!(key.as_ref(), format!("ip:{address}").as_bytes());
+        }
+    }
+}

@@ -25,21 +25,34 @@ pub struct PeerAddr(pub SocketAddr);
 pub(super) fn address(peer: Option<&PeerFn>, extensions: &Extensions) -> Option<IpAddr> {
     let found = match peer {
         Some(peer) => peer(extensions),
-        None => usual(extensions),
+        None => usual(extensions).map(SocketAddr::ip),
     };
     found.map(plain)
 }
 
-fn usual(extensions: &Extensions) -> Option<IpAddr> {
-    if let Some(PeerAddr(address)) = extensions.get() {
-        return Some(address.ip());
-    }
-    #[cfg(feature = "axum")]
-    if let Some(axum::extract::ConnectInfo(address)) =
-        extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()
-    {
-        return Some(address.ip());
-    }
+/// Where servers put it, unless somebody says otherwise.
+fn usual(extensions: &Extensions) -> Option<&SocketAddr> {
+    let told = extensions.get().map(|PeerAddr(address)| address);
+    told.or_else(|| of_axum(extensions))
+}
+
+/// The same, where there is but one extension: then it does not matter which is looked for first.
+#[inline]
+pub(super) fn only(extensions: &Extensions) -> Option<&SocketAddr> {
+    let axum = of_axum(extensions);
+    axum.or_else(|| extensions.get().map(|PeerAddr(address)| address))
+}
+
+#[cfg(feature = "axum")]
+#[inline]
+fn of_axum(extensions: &Extensions) -> Option<&SocketAddr> {
+    let found = extensions.get();
+    found.map(|axum::extract::ConnectInfo(address)| address)
+}
+
+#[cfg(not(feature = "axum"))]
+#[inline]
+fn of_axum(_: &Extensions) -> Option<&SocketAddr> {
     None
 }
 

@@ -12,12 +12,13 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use super::in_flight::InFlight;
+use super::in_flight::{self, InFlight};
 use super::outcome::Outcome;
 use super::question::{Decisions, Questions};
 use super::rules::Rules;
 use super::service;
 use crate::decision::Decision;
+use crate::http::headers::Numbers;
 
 pin_project! {
     /// The answer of a service behind a [`RateLimitLayer`](super::RateLimitLayer).
@@ -35,10 +36,14 @@ pin_project! {
     enum Stage<S, F, A, R> {
         // The store is asked.
         Deciding { deciding: Box<(Deciding, S, Option<Request<A>>)> },
-        // The service works.
-        Calling { in_flight: Option<InFlight>, #[pin] call: F },
+        // The service works, and nothing is left to do.
+        Passing { #[pin] call: F },
+        // The service works, and the caller is to be told how the only limit stands.
+        Telling { rules: Arc<Rules>, numbers: Numbers, #[pin] call: F },
+        // The service works, and whatever there may be is to be done then.
+        Calling { in_flight: Option<Box<InFlight>>, #[pin] call: F },
         // The answer is there, and its price is not booked yet.
-        Settling { settling: Settled, in_flight: Option<InFlight>, response: Option<R> },
+        Settling { settling: Settled, in_flight: Option<Box<InFlight>>, response: Option<R> },
         // The limiter answered.
         Refused { response: Option<Response<Bytes>> },
     }
@@ -77,13 +82,21 @@ where
         Self::at(Stage::Deciding { deciding })
     }
 
+    #[inline]
     pub(super) fn passing(call: S::Future) -> Self {
-        let in_flight = None;
-        Self::at(Stage::Calling { in_flight, call })
+        Self::at(Stage::Passing { call })
     }
 
-    pub(super) fn calling(call: S::Future, in_flight: InFlight) -> Self {
-        let in_flight = Some(in_flight);
+    #[inline]
+    pub(super) fn telling(call: S::Future, rules: Arc<Rules>, numbers: Numbers) -> Self {
+        Self::at(Stage::Telling {
+            rules,
+            numbers,
+            call,
+        })
+    }
+
+    pub(super) fn calling(call: S::Future, in_flight: Option<Box<InFlight>>) -> Self {
         Self::at(Stage::Calling { in_flight, call })
     }
 
@@ -110,20 +123,29 @@ where
                     let request = request.take().expect(ONCE);
                     match service::admit(&deciding.rules, questions, decisions, &request) {
                         Ok(mut in_flight) => Stage::Calling {
-                            call: in_flight.watch(|| service.call(request)),
-                            in_flight: Some(in_flight),
+                            call: in_flight::watch(&mut in_flight, || service.call(request)),
+                            in_flight,
                         },
                         Err(response) => Stage::Refused {
                             response: Some(*response),
                         },
                     }
                 }
+                StageProjected::Passing { call } => {
+                    let response = ready!(call.poll(cx))?;
+                    return Poll::Ready(Ok(response.map(ResponseBody::of_service)));
+                }
+                StageProjected::Telling {
+                    rules,
+                    numbers,
+                    call,
+                } => {
+                    let mut response = ready!(call.poll(cx))?;
+                    in_flight::write_numbers(rules, numbers, response.headers_mut());
+                    return Poll::Ready(Ok(response.map(ResponseBody::of_service)));
+                }
                 StageProjected::Calling { in_flight, call } => {
-                    let Some(flight) = in_flight else {
-                        let response = ready!(call.poll(cx))?;
-                        return Poll::Ready(Ok(response.map(ResponseBody::of_service)));
-                    };
-                    let answer = ready!(flight.watch(|| call.poll(cx)));
+                    let answer = ready!(in_flight::watch(in_flight, || call.poll(cx)));
                     let outcome = match &answer {
                         Ok(response) => Outcome::Answered {
                             status: response.status(),
@@ -131,10 +153,12 @@ where
                         },
                         Err(_) => Outcome::Failed,
                     };
-                    let settling = flight.settle(&outcome);
+                    let settling = in_flight.as_mut().and_then(|one| one.settle(&outcome));
                     let response = answer?;
                     match settling {
-                        None => return Poll::Ready(Ok(finish(in_flight, response, None))),
+                        None => {
+                            return Poll::Ready(Ok(finish(in_flight.as_deref(), response, None)));
+                        }
                         Some(settling) => Stage::Settling {
                             settling: Box::pin(settling),
                             in_flight: in_flight.take(),
@@ -149,7 +173,7 @@ where
                 } => {
                     let settled = ready!(settling.as_mut().poll(cx));
                     let response = response.take().expect(ONCE);
-                    return Poll::Ready(Ok(finish(in_flight, response, Some(&settled))));
+                    return Poll::Ready(Ok(finish(in_flight.as_deref(), response, Some(&settled))));
                 }
                 StageProjected::Refused { response } => {
                     let response = response.take().expect(ONCE);
@@ -164,11 +188,11 @@ where
 const ONCE: &str = "a future is not polled after it is ready";
 
 fn finish<B>(
-    in_flight: &mut Option<InFlight>,
+    in_flight: Option<&InFlight>,
     mut response: Response<B>,
     settled: Option<&[Decision]>,
 ) -> Response<ResponseBody<B>> {
-    if let Some(in_flight) = in_flight.take() {
+    if let Some(in_flight) = in_flight {
         in_flight.write_headers(response.headers_mut(), settled);
     }
     response.map(ResponseBody::of_service)

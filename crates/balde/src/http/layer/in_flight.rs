@@ -11,58 +11,43 @@ use super::rules::Rules;
 use crate::clock;
 use crate::decision::Decision;
 use crate::hold::Hold;
+use crate::http::headers::Numbers;
 
 /// A request that was let in. It is settled once, by its outcome; dropping it settles it as
 /// abandoned, or as panicked where that is why.
 pub(super) struct InFlight {
     rules: Arc<Rules>,
+    questions: Questions,
     decisions: Decisions,
-    /// Only where it will be needed: most requests are done with their keys now.
-    kept: Option<Box<Kept>>,
+    /// Only where some rule has a price, and until it is settled.
+    hold: Option<Hold>,
     has_panicked: bool,
 }
 
-struct Kept {
-    questions: Questions,
-    /// Only where some rule has a price, and until it is settled.
-    hold: Option<Hold>,
-}
-
 impl InFlight {
-    #[inline]
-    pub(super) fn new(rules: Arc<Rules>, questions: Questions, decisions: Decisions) -> Self {
-        let is_priced = rules.is_priced;
-        let is_partial = questions.as_slice().len() < rules.list.len();
-        let kept = (is_priced || is_partial).then(|| {
-            let hold = is_priced.then(|| {
-                let taken = questions.as_slice().iter().zip(decisions.as_slice());
-                Hold::of_taken(taken.map(|(question, decision)| {
-                    let limiter = question.limiter(&rules);
-                    (limiter, question.key(), question.n, decision)
-                }))
-            });
-            Box::new(Kept { questions, hold })
+    /// Nothing, where there will be nothing to settle and nothing to tell.
+    pub(super) fn new(
+        rules: &Arc<Rules>,
+        questions: Questions,
+        decisions: Decisions,
+    ) -> Option<Box<Self>> {
+        if !rules.is_priced && rules.headers.are_none() {
+            return None;
+        }
+        let hold = rules.is_priced.then(|| {
+            let taken = questions.as_slice().iter().zip(decisions.as_slice());
+            Hold::of_taken(taken.map(|(question, decision)| {
+                let limiter = question.limiter(rules);
+                (limiter, question.key(), question.n, decision)
+            }))
         });
-        Self {
-            rules,
+        Some(Box::new(Self {
+            rules: Arc::clone(rules),
+            questions,
             decisions,
-            kept,
+            hold,
             has_panicked: false,
-        }
-    }
-
-    /// Marks the request as panicked if `work` unwinds: by the time it is dropped, nobody can tell.
-    pub(super) fn watch<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        struct Watch<'a>(&'a mut bool);
-        impl Drop for Watch<'_> {
-            fn drop(&mut self) {
-                *self.0 = std::thread::panicking();
-            }
-        }
-        let watch = Watch(&mut self.has_panicked);
-        let done = work();
-        drop(watch);
-        done
+        }))
     }
 
     /// Settles by the outcome. What it returns is to be awaited before the answer goes out, so that
@@ -71,9 +56,8 @@ impl InFlight {
         &mut self,
         outcome: &Outcome<'_>,
     ) -> Option<impl Future<Output = Vec<Decision>> + Send + use<>> {
-        let kept = self.kept.as_mut()?;
-        let hold = kept.hold.take()?;
-        let taken = hold.taken().zip(kept.questions.as_slice());
+        let hold = self.hold.take()?;
+        let taken = hold.taken().zip(self.questions.as_slice());
         let costs: Vec<u64> = taken
             .map(|(taken, question)| self.rules.list[question.rule].priced(outcome, taken))
             .collect();
@@ -81,12 +65,9 @@ impl InFlight {
     }
 
     /// Writes how the caller stands.
-    #[inline]
     pub(super) fn write_headers(&self, headers: &mut HeaderMap, settled: Option<&[Decision]>) {
         let decisions = settled.unwrap_or_else(|| self.decisions.as_slice());
-        let kept = self.kept.as_ref();
-        let questions = kept.map_or(&Questions::None, |kept| &kept.questions);
-        write_headers(&self.rules, questions, decisions, headers);
+        write_headers(&self.rules, &self.questions, decisions, headers);
     }
 }
 
@@ -101,6 +82,22 @@ impl Drop for InFlight {
     }
 }
 
+/// Marks a request as panicked if `work` unwinds: by the time it is dropped, nobody can tell.
+pub(super) fn watch<T>(in_flight: &mut Option<Box<InFlight>>, work: impl FnOnce() -> T) -> T {
+    struct Watch<'a>(&'a mut Option<Box<InFlight>>);
+    impl Drop for Watch<'_> {
+        fn drop(&mut self) {
+            if let Some(in_flight) = self.0 {
+                in_flight.has_panicked = std::thread::panicking();
+            }
+        }
+    }
+    let watch = Watch(in_flight);
+    let done = work();
+    drop(watch);
+    done
+}
+
 pub(super) fn write_headers(
     rules: &Rules,
     questions: &Questions,
@@ -112,15 +109,26 @@ pub(super) fn write_headers(
     {
         return;
     }
-    let now = if rules.writer.needs_time() {
-        clock::time_of_day()
-    } else {
-        SystemTime::UNIX_EPOCH
-    };
+    let now = time_to_tell(rules);
     if decisions.len() == rules.list.len() {
         rules.writer.write(headers, decisions, now);
         return;
     }
     let parts = questions.named(rules, decisions);
     rules.headers.write(headers, &parts, now);
+}
+
+/// The same, of the only limit and in numbers.
+pub(super) fn write_numbers(rules: &Rules, numbers: &Numbers, headers: &mut HeaderMap) {
+    rules
+        .writer
+        .write_numbers(headers, numbers, time_to_tell(rules));
+}
+
+fn time_to_tell(rules: &Rules) -> SystemTime {
+    if rules.writer.needs_time() {
+        clock::time_of_day()
+    } else {
+        SystemTime::UNIX_EPOCH
+    }
 }

@@ -5,6 +5,7 @@ mod body;
 mod future;
 mod in_flight;
 mod outcome;
+mod plain;
 mod question;
 mod refusal;
 mod rule;
@@ -76,6 +77,7 @@ impl RateLimitLayer {
             identity: Identity::default(),
             writer: headers.writer([]),
             is_priced: false,
+            plain: None,
             headers,
             without_key: WithoutKey::default(),
             format: ProblemFormat::default(),

@@ -1,12 +1,14 @@
 //! From a request to the buckets it draws on, and their answer.
 
+use ::http::{Extensions, HeaderMap};
+
 use crate::decision::Decision;
 use crate::http::identity::{ClientKey, NoKey};
 use crate::joint::{Ask, Joint, check_all, check_all_blocking};
 use crate::limiter::RateLimiter;
 
 use super::asked::Asked;
-use super::rule::{Rule, Whose};
+use super::rule::{Rule, Usual, Whose};
 use super::rules::{Rules, WithoutKey};
 
 /// The key of a bucket that everybody shares.
@@ -29,7 +31,8 @@ pub(super) struct Question {
     key: Key,
 }
 
-enum Key {
+/// The key of a bucket.
+pub(super) enum Key {
     Fixed(&'static [u8]),
     Client(ClientKey),
     Own(Vec<u8>),
@@ -58,6 +61,11 @@ impl Questions {
         } else {
             Self::Many(many)
         })
+    }
+
+    /// For `n` tokens of the bucket of this key, to the only rule of a layer.
+    pub(super) fn only(n: u64, key: Key) -> Self {
+        Self::One(Question { rule: 0, n, key })
     }
 
     #[inline]
@@ -105,6 +113,33 @@ impl Questions {
     }
 }
 
+impl Usual {
+    /// The key of the bucket that a request draws on.
+    #[inline]
+    pub(super) fn key(
+        self,
+        rules: &Rules,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<Key, NoKey> {
+        match self {
+            Self::Caller => rules.identity.key(headers, extensions).map(Key::Client),
+            Self::Everyone => Ok(Key::Fixed(EVERYONE)),
+        }
+    }
+}
+
+impl Key {
+    #[inline]
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Fixed(key) => key,
+            Self::Client(key) => key.as_ref(),
+            Self::Own(key) => key,
+        }
+    }
+}
+
 impl Question {
     pub(super) fn limiter<'r>(&self, rules: &'r Rules) -> &'r RateLimiter {
         &rules.list[self.rule].limiter
@@ -112,11 +147,7 @@ impl Question {
 
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
-        match &self.key {
-            Key::Fixed(key) => key,
-            Key::Client(key) => key.as_ref(),
-            Key::Own(key) => key,
-        }
+        self.key.as_bytes()
     }
 }
 
@@ -131,13 +162,10 @@ fn question(
         return Ok(None);
     }
     let found = match &rule.whose {
-        Whose::Everyone => Ok(Key::Fixed(EVERYONE)),
-        Whose::By(key) => key(asked).map(Key::Own).ok_or(None),
-        Whose::Caller => rules
-            .identity
-            .key(asked.headers(), asked.extensions())
-            .map(Key::Client)
+        Whose::Usual(usual) => usual
+            .key(rules, asked.headers(), asked.extensions())
             .map_err(Some),
+        Whose::By(key) => key(asked).map(Key::Own).ok_or(None),
     };
     let key = match (found, rules.without_key) {
         (Ok(key), _) => key,

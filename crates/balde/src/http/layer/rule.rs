@@ -42,21 +42,27 @@ pub struct Rule {
 /// Whose bucket.
 #[derive(Clone)]
 pub(super) enum Whose {
+    Usual(Usual),
+    By(Key),
+}
+
+/// Whose bucket, where that needs nothing but who is asking.
+#[derive(Clone, Copy)]
+pub(super) enum Usual {
     Caller,
     Everyone,
-    By(Key),
 }
 
 impl Rule {
     /// A bucket for each caller, as the layer's [`Identity`](crate::http::identity::Identity) tells
     /// them apart.
     pub fn per_caller(limiter: RateLimiter) -> Self {
-        Self::new(limiter, Whose::Caller)
+        Self::new(limiter, Whose::Usual(Usual::Caller))
     }
 
     /// One bucket for all requests together.
     pub fn shared(limiter: RateLimiter) -> Self {
-        Self::new(limiter, Whose::Everyone)
+        Self::new(limiter, Whose::Usual(Usual::Everyone))
     }
 
     /// A bucket for each key that `key` makes of a request; without one, the layer's

@@ -7,8 +7,9 @@ use ::http::Response;
 use bytes::Bytes;
 
 use super::asked::Asked;
+use super::plain;
 use super::refusal::Refusal;
-use super::rule::Rule;
+use super::rule::{Rule, Usual};
 use crate::http::headers::{HeaderOptions, HeaderWriter};
 use crate::http::identity::Identity;
 use crate::http::problem::ProblemFormat;
@@ -40,6 +41,8 @@ pub(super) struct Rules {
     pub(super) writer: HeaderWriter,
     /// Whether some rule has a price.
     pub(super) is_priced: bool,
+    /// Whose bucket is asked, where the short way knows all that is to be asked.
+    pub(super) plain: Option<Usual>,
     pub(super) without_key: WithoutKey,
     pub(super) format: ProblemFormat,
     pub(super) exempt: Option<Exempt>,
@@ -61,6 +64,7 @@ impl Rules {
         let limits = limits.map(|rule| (rule.limiter.name(), rule.limiter.limit()));
         self.writer = self.headers.writer(limits);
         self.is_priced = self.list.iter().any(|rule| rule.price.is_some());
+        self.plain = plain::of(self);
     }
 }
 

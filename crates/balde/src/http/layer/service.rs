@@ -14,6 +14,7 @@ use super::asked::Asked;
 use super::body::ResponseBody;
 use super::future::{Deciding, ResponseFuture};
 use super::in_flight::{self, InFlight};
+use super::plain::{self, Plainly};
 use super::question::{Decisions, Keyless, Questions};
 use super::refusal::Refusal;
 use super::rules::Rules;
@@ -52,7 +53,36 @@ where
         self.inner.poll_ready(cx)
     }
 
+    #[inline]
     fn call(&mut self, request: Request<A>) -> Self::Future {
+        let rules = &self.rules;
+        if let Some(whose) = rules.plain {
+            match plain::ask(rules, whose, request.headers(), request.extensions()) {
+                Plainly::Admitted(None) => {
+                    return ResponseFuture::passing(self.inner.call(request));
+                }
+                Plainly::Admitted(Some(numbers)) => {
+                    let rules = Arc::clone(rules);
+                    return ResponseFuture::telling(self.inner.call(request), rules, numbers);
+                }
+                Plainly::Decided(decided) => {
+                    let (questions, decisions) = *decided;
+                    return self.answer_decided(questions, decisions, request);
+                }
+                Plainly::Keyless => {}
+            }
+        }
+        self.call_at_length(request)
+    }
+}
+
+impl<S> RateLimit<S> {
+    /// Whatever the rules may be.
+    fn call_at_length<A, B>(&mut self, request: Request<A>) -> ResponseFuture<S, A>
+    where
+        S: Service<Request<A>, Response = Response<B>> + Clone,
+        A: Body,
+    {
         let asked = Asked::of(&request);
         let rules = &self.rules;
         if rules.exempt.as_ref().is_some_and(|exempt| exempt(&asked)) {
@@ -67,13 +97,7 @@ where
         };
         if self.is_here {
             let decisions = questions.ask_now(rules);
-            return match admit(rules, questions, decisions, &request) {
-                Ok(mut in_flight) => {
-                    let call = in_flight.watch(|| self.inner.call(request));
-                    ResponseFuture::calling(call, in_flight)
-                }
-                Err(answer) => ResponseFuture::refused(*answer),
-            };
+            return self.answer_decided(questions, decisions, request);
         }
         // The one that is ready is the one to be called; its clone must become ready first.
         let clone = self.inner.clone();
@@ -81,17 +105,35 @@ where
         let rules = Arc::clone(rules);
         ResponseFuture::deciding(Deciding::new(rules, questions), ready, request)
     }
+
+    fn answer_decided<A, B>(
+        &mut self,
+        questions: Questions,
+        decisions: Decisions,
+        request: Request<A>,
+    ) -> ResponseFuture<S, A>
+    where
+        S: Service<Request<A>, Response = Response<B>>,
+    {
+        match admit(&self.rules, questions, decisions, &request) {
+            Ok(mut in_flight) => {
+                let call = in_flight::watch(&mut in_flight, || self.inner.call(request));
+                ResponseFuture::calling(call, in_flight)
+            }
+            Err(answer) => ResponseFuture::refused(*answer),
+        }
+    }
 }
 
-/// Lets the request in, or answers it.
+/// Lets the request in, with what is left to do for it, or answers it.
 pub(super) fn admit<A>(
     rules: &Arc<Rules>,
     questions: Questions,
     decisions: Decisions,
     request: &Request<A>,
-) -> Result<InFlight, Box<Response<Bytes>>> {
+) -> Result<Option<Box<InFlight>>, Box<Response<Bytes>>> {
     let Some(refused) = decisions.refused() else {
-        return Ok(InFlight::new(Arc::clone(rules), questions, decisions));
+        return Ok(InFlight::new(rules, questions, decisions));
     };
     let parts = questions.named(rules, decisions.as_slice());
     let refusal = Refusal::of_decisions(&parts, refused, request.headers());

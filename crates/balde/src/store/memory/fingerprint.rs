@@ -16,6 +16,9 @@ use std::hash::BuildHasher;
 #[cfg(not(balde_loom))]
 use std::collections::hash_map::RandomState;
 
+#[cfg(feature = "tower")]
+use super::short_key::ShortKey;
+
 /// Loom replays a story again and again and needs it to be the same each time.
 #[cfg(balde_loom)]
 type RandomState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
@@ -26,7 +29,7 @@ const WORDS_MAX: usize = SHORT_BYTES_MAX / 8 + 1;
 
 /// What stands for a key in a table. `hi` is never zero: zero marks an empty slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fingerprint {
+pub(crate) struct Fingerprint {
     pub(super) hi: u64,
     pub(super) lo: u64,
 }
@@ -76,6 +79,21 @@ impl Fingerprints {
         Fingerprint { hi: hi.max(1), lo }
     }
 
+    /// The same of a key that is in registers.
+    #[cfg(feature = "tower")]
+    #[inline]
+    pub(super) fn of_short(&self, key: &ShortKey) -> Fingerprint {
+        let [first, second, third] = key.words();
+        let length = u64::from(key.length());
+        let last = length << 56;
+        let [hi, lo] = match length {
+            0..8 => self.sum([first | last]),
+            8..16 => self.sum([first, second | last]),
+            _ => self.sum([first, second, third | last]),
+        };
+        Fingerprint { hi: hi.max(1), lo }
+    }
+
     #[inline]
     fn short(&self, key: &[u8]) -> [u64; 2] {
         let (words, tail) = key.as_chunks::<8>();
@@ -105,7 +123,8 @@ impl Fingerprints {
     /// Words that are zero add nothing, so a key may be followed by any number of them.
     #[inline]
     fn sum<const N: usize>(&self, words: [u64; N]) -> [u64; 2] {
-        [0, 1].map(|lane| {
+        // Not `map`, which is a call of its own.
+        let lane = |lane: usize| {
             let product = |at: usize| {
                 let multiplier: u128 = self.multipliers[at][lane];
                 multiplier.wrapping_mul(u128::from(words[at]))
@@ -120,7 +139,8 @@ impl Fingerprints {
                 }
             }
             high(even.wrapping_add(odd))
-        })
+        };
+        [lane(0), lane(1)]
     }
 }
 
@@ -178,6 +198,29 @@ mod tests {
             .map(|f| (f.hi, f.lo))
             .collect();
         assert_eq!(seen.len(), distinct.len());
+    }
+
+    #[cfg(feature = "tower")]
+    #[test]
+    fn a_short_key_is_known_by_the_same_fingerprint_as_its_bytes() {
+        use crate::store::memory::short_key::SHORT_KEY_BYTES_MAX;
+
+        let secrets = Fingerprints::new();
+        for length in 0..=SHORT_KEY_BYTES_MAX {
+            for seed in 0..=255_u8 {
+                let mut bytes = [0; 24];
+                for (at, byte) in bytes[..length].iter_mut().enumerate() {
+                    *byte = seed
+                        .wrapping_mul(37)
+                        .wrapping_add(u8::try_from(at).unwrap());
+                }
+                let words =
+                    [0, 8, 16].map(|at| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap()));
+                let key = ShortKey::of_words(words, u8::try_from(length).unwrap());
+                assert_eq!(key.as_bytes(), &bytes[..length]);
+                assert_eq!(secrets.of_short(&key), secrets.of(&bytes[..length]));
+            }
+        }
     }
 
     #[test]

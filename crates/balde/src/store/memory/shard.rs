@@ -104,7 +104,11 @@ impl Shard {
     }
 
     /// The bucket of a key, if it can be had without the lock.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "what is found stays in registers where nobody is called"
+    )]
     pub(super) fn find(&self, shape: Shape, key: Fingerprint) -> Option<Found<'_>> {
         let region = self.region.get()?;
         let home = shape.home(key);

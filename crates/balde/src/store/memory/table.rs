@@ -5,6 +5,8 @@ use balde_core::{Command, Decision, Limit, Start};
 use super::directory::Directory;
 use super::fingerprint::{Fingerprint, Fingerprints};
 use super::shard::{Found, Locked, Shard};
+#[cfg(feature = "tower")]
+use super::short_key::ShortKey;
 use super::sync::{AtomicU64, Mutex, Ordering, fence};
 use super::word::Packing;
 
@@ -75,7 +77,7 @@ impl Table {
 
     /// Runs a command on a key's bucket.
     pub(crate) fn run(&self, key: &[u8], command: Command, now_us: u64) -> Decision {
-        match self.try_run(key, command, || now_us) {
+        match self.try_run(self.fingerprint(key), command, || now_us) {
             Some(decision) => decision,
             None => self.run_locked(key, command, now_us),
         }
@@ -87,31 +89,73 @@ impl Table {
     #[inline]
     pub(crate) fn try_run(
         &self,
-        key: &[u8],
+        key: Fingerprint,
         command: Command,
         now_us: impl Fn() -> u64,
     ) -> Option<Decision> {
-        let key = self.secrets.of(key);
         let shard = self.directory.shard(key);
         for _ in 0..ATTEMPTS_MAX {
-            let shape = shard.shape();
-            let words = self.limits[(shape.generation & 1) as usize].load();
-            let found = shard.find(shape, key)?;
-            let now_us = now_us();
-            if now_us >= shard.horizon_us() {
-                return None;
-            }
-            if !shard.is_still(shape) {
-                continue;
-            }
-            let packing = Packing::new(Limit::from_words(words));
-            let standing = packing.standing(found.word(), now_us);
-            let decision = packing.limit.decide(standing, command);
-            if found.settle(&packing, &decision) {
-                return Some(decision);
+            match self.attempt(shard, key, command, &now_us) {
+                Attempt::Done(decision) => return Some(decision),
+                Attempt::Disturbed => {}
+                Attempt::NotHere => return None,
             }
         }
         None
+    }
+
+    /// [`try_run`](Table::try_run) that gives up when it is disturbed once: without a loop around
+    /// it, all that it knows stays in registers.
+    #[cfg(feature = "tower")]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "most of a decision that is made where it is used is never made"
+    )]
+    pub(crate) fn try_run_once(
+        &self,
+        key: Fingerprint,
+        command: Command,
+        now_us: impl Fn() -> u64,
+    ) -> Option<Decision> {
+        match self.attempt(self.directory.shard(key), key, command, &now_us) {
+            Attempt::Done(decision) => Some(decision),
+            Attempt::Disturbed | Attempt::NotHere => None,
+        }
+    }
+
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a decision in memory takes as long to move as to make"
+    )]
+    fn attempt(
+        &self,
+        shard: &Shard,
+        key: Fingerprint,
+        command: Command,
+        now_us: &impl Fn() -> u64,
+    ) -> Attempt {
+        let shape = shard.shape();
+        let words = self.limits[(shape.generation & 1) as usize].load();
+        let Some(found) = shard.find(shape, key) else {
+            return Attempt::NotHere;
+        };
+        let now_us = now_us();
+        if now_us >= shard.horizon_us() {
+            return Attempt::NotHere;
+        }
+        if !shard.is_still(shape) {
+            return Attempt::Disturbed;
+        }
+        let packing = Packing::new(Limit::from_words(words));
+        let standing = packing.standing(found.word(), now_us);
+        let decision = packing.limit.decide(standing, command);
+        if found.settle(&packing, &decision) {
+            Attempt::Done(decision)
+        } else {
+            Attempt::Disturbed
+        }
     }
 
     /// What [`try_run`](Table::try_run) left: the key is new, or somebody is rearranging.
@@ -200,8 +244,15 @@ impl Table {
         }
     }
 
-    pub(super) fn fingerprint(&self, key: &[u8]) -> Fingerprint {
+    #[inline]
+    pub(crate) fn fingerprint(&self, key: &[u8]) -> Fingerprint {
         self.secrets.of(key)
+    }
+
+    #[cfg(feature = "tower")]
+    #[inline]
+    pub(crate) fn short_fingerprint(&self, key: &ShortKey) -> Fingerprint {
+        self.secrets.of_short(key)
     }
 
     pub(super) fn shard_index(&self, key: Fingerprint) -> usize {
@@ -325,6 +376,15 @@ impl Table {
         }
         true
     }
+}
+
+/// What came of an attempt without the lock.
+enum Attempt {
+    Done(Decision),
+    /// Somebody else was there at the same moment.
+    Disturbed,
+    /// The key has no bucket that can be had without the lock.
+    NotHere,
 }
 
 impl Found<'_> {

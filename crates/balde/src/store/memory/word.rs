@@ -52,7 +52,11 @@ impl Packing {
     }
 
     /// The bucket at `now_us`.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "the packing stays in registers where nobody is called"
+    )]
     pub(super) fn standing(&self, word: u64, now_us: u64) -> Standing {
         let ahead = self.ahead(word, now_us);
         if self.limit.strategy() == Strategy::FixedWindow {
@@ -70,8 +74,10 @@ impl Packing {
     /// A bucket that somebody whose clock is ahead of ours has charged to its largest debt: it
     /// stands at a moment that is still to come. To cut it down to what it can owe now would be to
     /// forgive the difference.
+    ///
+    /// By value, so that nobody needs the packing in memory who does not come here.
     #[cold]
-    fn standing_later(&self, owed: u64, now_us: u64) -> Standing {
+    fn standing_later(self, owed: u64, now_us: u64) -> Standing {
         let state = self.state_later(owed, now_us);
         Standing::of_bucket_at(&self.limit, state.owed(), state.at_us(), now_us)
     }

@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 
 use super::policies::{Policies, Reading, Row};
 use super::stores::{StoreReading, Stores};
+use super::unit::Unit;
 use crate::failure::StoreFailure;
 use crate::telemetry::meter::{Count, Times};
 
@@ -18,6 +19,7 @@ pub(super) struct Exposition {
     pub(super) policies: Policies,
     pub(super) stores: Stores,
     pub(super) times: Arc<Times>,
+    pub(super) unit: Unit,
 }
 
 /// A name, a help text, a label, and which counts make up each of its values.
@@ -194,13 +196,16 @@ impl Collector for Exposition {
 impl Exposition {
     fn encode_times(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Duration of checks; in memory, of one in 64 of each thread.";
-        let mut metric = histogram(encoder, "rate_limiter_latency_ms", help)?;
+        let name = self.unit.name("rate_limiter_latency");
+        let mut metric = histogram(encoder, &name, help)?;
         for (mode, times) in [("memory", &self.times.memory), ("redis", &self.times.redis)] {
-            times.encode(metric.encode_family(&[("storage_mode", mode)])?)?;
+            let labels = [("storage_mode", mode)];
+            times.encode(metric.encode_family(&labels)?, &self.unit)?;
         }
         let help = "Duration of calls of the script, as the client sees it.";
-        let metric = histogram(encoder, "rate_limiter_script_duration_ms", help)?;
-        self.times.script.encode(metric)
+        let name = self.unit.name("rate_limiter_script_duration");
+        let metric = histogram(encoder, &name, help)?;
+        self.times.script.encode(metric, &self.unit)
     }
 }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 
+use super::unit::Unit;
+
 /// Upper bounds in nanoseconds: a check in memory is at the lower end, one that waits for Redis at
 /// the upper.
 const BOUNDS_NS: [u32; 18] = [
@@ -47,15 +49,15 @@ impl Histogram {
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// Writes it in milliseconds.
-    pub(super) fn encode(&self, mut encoder: MetricEncoder<'_>) -> std::fmt::Result {
-        let bounds = BOUNDS_NS.iter().map(|ns| f64::from(*ns) / 1e6);
+    pub(super) fn encode(&self, mut encoder: MetricEncoder<'_>, unit: &Unit) -> std::fmt::Result {
+        let number = |ns: u64| unit.number(Duration::from_nanos(ns));
+        let bounds = BOUNDS_NS.iter().map(|ns| number(u64::from(*ns)));
         let counts = self.buckets.iter().map(|n| n.load(Ordering::Relaxed));
         let buckets: Vec<(f64, u64)> = bounds.chain([f64::INFINITY]).zip(counts).collect();
         // The count is that of the buckets: read apart, it might be one more than they are.
         let count = buckets.iter().map(|(_, count)| count).sum();
-        let sum = Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed));
-        encoder.encode_histogram::<NoLabelSet>(sum.as_secs_f64() * 1e3, count, &buckets, None)
+        let sum = number(self.sum_ns.load(Ordering::Relaxed));
+        encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `stores` | the shared stores to ask |
 //! | `exposition` | names, help texts, and what stands under each |
 //! | `histogram` | durations in buckets |
+//! | `unit` | milliseconds or seconds |
 //! | `classic` | the text format that is served |
 
 mod classic;
@@ -14,6 +15,7 @@ pub(super) mod histogram;
 mod policies;
 #[cfg_attr(not(feature = "redis"), path = "no_stores.rs")]
 mod stores;
+pub(crate) mod unit;
 
 use std::fmt;
 use std::sync::Arc;
@@ -73,6 +75,27 @@ impl Metrics {
         metrics_text(&self.0.registry.lock())
     }
 
+    /// [`encode`](Metrics::encode) with durations in seconds, as Prometheus would have them and
+    /// `promtool check metrics` asks: names that end in `_ms` end in `_seconds` here. All other names
+    /// and numbers are the same, so a server may offer both.
+    ///
+    /// ```
+    /// use balde::telemetry::Metrics;
+    ///
+    /// let metrics = Metrics::new();
+    /// assert!(metrics.encode().contains("rate_limiter_latency_ms_count"));
+    /// assert!(metrics.encode_in_seconds().contains("rate_limiter_latency_seconds_count"));
+    /// ```
+    pub fn encode_in_seconds(&self) -> String {
+        let mut openmetrics = String::new();
+        let registry = self.0.registry.lock();
+        let encode = || text::encode(&mut openmetrics, &registry);
+        let encoded = self.0.exposition.unit.in_seconds(encode);
+        encoded.expect("a string takes whatever is written");
+        drop(registry);
+        classic::of_openmetrics(&openmetrics)
+    }
+
     /// Lends the registry, to add metrics of the program's own or to write them in another format.
     /// Nobody can encode meanwhile, `lent` neither.
     ///
@@ -88,6 +111,12 @@ impl Metrics {
     /// ```
     pub fn with_registry<T>(&self, lent: impl FnOnce(&mut Registry) -> T) -> T {
         lent(&mut self.0.registry.lock())
+    }
+
+    /// The unit of durations, for what else is exposed here.
+    #[cfg(feature = "throttle")]
+    pub(crate) fn unit(&self) -> unit::Unit {
+        self.0.exposition.unit.clone()
     }
 
     /// What a limiter of this name counts with. Limiters of one name count together.

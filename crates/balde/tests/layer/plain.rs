@@ -1,0 +1,246 @@
+//! The short way of the layer and the long one are one way: whatever limit, callers, answers and
+//! header options there are, the same requests at the same times get the same answers.
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use balde::http::headers::{HeaderOptions, Reset};
+use balde::http::{ApiKey, Identity, PeerAddr, RateLimitLayer, Rule, WithoutKey};
+use balde::{Clock, Limit, ManualClock, RateLimiter};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use proptest::prelude::*;
+use tower::{Layer, Service, service_fn};
+
+#[derive(Clone, Copy, Debug)]
+enum Peer {
+    Axum(u8),
+    Told(u8),
+    /// An address that is the same host as one of the others.
+    Mapped(u8),
+    V6(u8),
+    Unspecified,
+    Absent,
+}
+
+#[derive(Clone, Debug)]
+struct Ask {
+    pause_us: u64,
+    peer: Peer,
+    has_key: bool,
+    /// Fields of the service's answer; some have our names, some come twice.
+    own: Vec<(usize, u8)>,
+    changes_limit: bool,
+}
+
+const OWN: [&str; 12] = [
+    "content-type",
+    "content-length",
+    "set-cookie",
+    "x-ratelimit-remaining",
+    "ratelimit",
+    "ratelimit-policy",
+    "retry-after",
+    "x-a",
+    "x-b",
+    "x-c",
+    "x-d",
+    "x-e",
+];
+
+fn any_ask() -> impl Strategy<Value = Ask> {
+    let peer = prop_oneof![
+        4 => (0..3_u8).prop_map(Peer::Axum),
+        2 => (0..3_u8).prop_map(Peer::Told),
+        1 => (0..3_u8).prop_map(Peer::Mapped),
+        1 => (0..3_u8).prop_map(Peer::V6),
+        1 => Just(Peer::Unspecified),
+        1 => Just(Peer::Absent),
+    ];
+    let own = prop::collection::vec((0..OWN.len(), any::<u8>()), 0..16);
+    let rarely = prop::bool::weighted(0.05);
+    (
+        0..3_000_000_u64,
+        peer,
+        prop::bool::weighted(0.2),
+        own,
+        rarely,
+    )
+        .prop_map(|(pause_us, peer, has_key, own, changes_limit)| Ask {
+            pause_us,
+            peer,
+            has_key,
+            own,
+            changes_limit,
+        })
+}
+
+fn any_limit() -> impl Strategy<Value = Limit> {
+    let numbers = (1..=9_u64, 1..=900_000_u64, 1..=8_u64, 0..3_u8);
+    numbers.prop_filter_map("must be exact", |(tokens, period_us, capacity, kind)| {
+        let period = Duration::from_micros(period_us * 13);
+        let bucket = Limit::bucket_of(capacity, tokens, period);
+        match kind {
+            0 => Limit::window(tokens, period).ok(),
+            1 => bucket.ok(),
+            _ => bucket.ok().map(Limit::stepwise),
+        }
+    })
+}
+
+fn any_options() -> impl Strategy<Value = HeaderOptions> {
+    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(has_x, has_ietf, is_unix)| {
+        let options = HeaderOptions::default();
+        // A time of day would be another one for each of the two.
+        let reset = if is_unix && !has_x {
+            Reset::UnixTime
+        } else {
+            Reset::Seconds
+        };
+        let options = options.reset(reset);
+        let options = if has_x {
+            options
+        } else {
+            options.without_x_fields()
+        };
+        if has_ietf {
+            options
+        } else {
+            options.without_ietf_fields()
+        }
+    })
+}
+
+fn request(ask: &Ask) -> Request<Body> {
+    let mut request = Request::new(Body::empty());
+    let extensions = request.extensions_mut();
+    let v4 = |host: u8| Ipv4Addr::new(203, 0, 113, host * 50);
+    let address = |ip: IpAddr| SocketAddr::new(ip, 4711);
+    match ask.peer {
+        Peer::Axum(host) => drop(extensions.insert(ConnectInfo(address(v4(host).into())))),
+        Peer::Told(host) => drop(extensions.insert(PeerAddr(address(v4(host).into())))),
+        Peer::Mapped(host) => {
+            let mapped = v4(host).to_ipv6_mapped();
+            extensions.insert(PeerAddr(address(mapped.into())));
+        }
+        Peer::V6(host) => {
+            let ip = Ipv6Addr::new(0x2001, 0xdb8, u16::from(host), 0, 1, 2, 3, 4);
+            extensions.insert(PeerAddr(address(ip.into())));
+        }
+        Peer::Unspecified => {
+            extensions.insert(ConnectInfo(address(Ipv4Addr::UNSPECIFIED.into())));
+        }
+        Peer::Absent => {}
+    }
+    if ask.has_key {
+        extensions.insert(ApiKey("a key".to_owned()));
+    }
+    request
+}
+
+/// Everything that a client sees, fields in the order of their names.
+type Seen = (StatusCode, Vec<(String, Vec<u8>)>, Vec<u8>);
+
+/// The fields of the next answer.
+type Own = Arc<Mutex<Vec<(usize, u8)>>>;
+
+fn service(layer: &RateLimitLayer, own: &Own) -> impl FnMut(&Ask) -> Seen + use<> {
+    let own = Arc::clone(own);
+    let mut service = layer.layer(service_fn(move |_: Request<Body>| {
+        let mut response = Response::new(Body::from("done"));
+        for (name, value) in &*own.lock().unwrap() {
+            let value = HeaderValue::from(u16::from(*value));
+            let name = HeaderName::from_static(OWN[*name]);
+            response.headers_mut().append(name, value);
+        }
+        ready(Ok::<_, Infallible>(response))
+    }));
+    move |ask| {
+        let response = now(service.call(request(ask))).unwrap();
+        let (parts, body) = response.into_parts();
+        let body = now(body.collect()).unwrap().to_bytes().to_vec();
+        (parts.status, listed(&parts.headers), body)
+    }
+}
+
+fn listed(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
+    let mut listed: Vec<_> = headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()))
+        .collect();
+    // Fields of one name keep their order.
+    listed.sort_by(|(a, _), (b, _)| a.cmp(b));
+    listed
+}
+
+fn now<F: Future>(future: F) -> F::Output {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(future).as_mut().poll(&mut context) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("in memory there is nobody to wait for"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn the_short_way_answers_as_the_long_one_does(
+        limit in any_limit(),
+        other_limit in any_limit(),
+        options in any_options(),
+        trusts in any::<bool>(),
+        is_shared in any::<bool>(),
+        without_key in prop_oneof![
+            Just(WithoutKey::Deny), Just(WithoutKey::Allow), Just(WithoutKey::Share)
+        ],
+        asks in prop::collection::vec(any_ask(), 1..40),
+    ) {
+        let clock = ManualClock::at_us(1_700_000_000_000_000);
+        let limiter = || {
+            let builder = RateLimiter::builder().name("of \"all\"").limit(limit);
+            builder.clock(Clock::manual(&clock)).build().unwrap()
+        };
+        let limiters = [limiter(), limiter()];
+        let layer = |limiter: &RateLimiter| {
+            let rule = if is_shared {
+                Rule::shared(limiter.clone())
+            } else {
+                Rule::per_caller(limiter.clone())
+            };
+            let identity = Identity::new();
+            let identity = if trusts {
+                identity.trust(["203.0.113.50"]).unwrap()
+            } else {
+                identity
+            };
+            let layer = RateLimitLayer::new(rule).headers(options).identity(identity);
+            layer.without_key(without_key)
+        };
+        // A hook that changes nothing, and all that a short way could leave out is asked.
+        let own = Own::default();
+        let mut short = service(&layer(&limiters[0]), &own);
+        let mut long = service(&layer(&limiters[1]).exempt(|_| false), &own);
+        for ask in &asks {
+            clock.advance(Duration::from_micros(ask.pause_us));
+            if ask.changes_limit {
+                for limiter in &limiters {
+                    limiter.set_limit(other_limit).unwrap();
+                }
+            }
+            own.lock().unwrap().clone_from(&ask.own);
+            prop_assert_eq!(short(ask), long(ask), "{:?}", ask);
+        }
+        for key in ["ip:203.0.113.0", "ip:203.0.113.50", "ip:203.0.113.100", "*", "-"] {
+            let levels = limiters.each_ref().map(|one| one.blocking().peek(key).unwrap().level());
+            prop_assert_eq!(levels[0], levels[1], "{}", key);
+        }
+    }
+}
