@@ -112,7 +112,9 @@ pub(super) async fn history(
     let parts = app.0.cycle.parts();
     let bucket = BucketId::new(query.participant, query.policy);
     let bucket = bucket.map_err(|error| ApiError::bad(error.to_string()))?;
-    let until_us = query.until_us.unwrap_or_else(|| parts.time.now_us());
+    // Up to and with what was seen just now.
+    let until_us = query.until_us;
+    let until_us = until_us.unwrap_or_else(|| parts.time.now_us().saturating_add(1));
     let from_us = query.from_us.unwrap_or(until_us.saturating_sub(DAY_US));
     if from_us > until_us {
         return Err(ApiError::bad("from_us is after until_us; exchange them"));
