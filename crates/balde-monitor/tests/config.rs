@@ -11,17 +11,19 @@ use balde_monitor::{Config, Time};
 const REFERENCE: &str = include_str!("../../../docs/monitor.toml");
 
 fn variables(name: &str) -> Option<String> {
-    Some(match name {
-        "BALDE_SLACK_URL" => "https://hooks.slack.com/services/T0/B0/secret".to_owned(),
-        _ => "0123456789abcdef0123456789abcdef".to_owned(),
-    })
+    let value = match name {
+        "BALDE_SLACK_URL" => "https://hooks.slack.com/services/T0/B0/secret",
+        "" => return None,
+        _ => "0123456789abcdef0123456789abcdef",
+    };
+    Some(value.to_owned())
 }
 
 fn parsed(text: &str) -> Result<Config, String> {
     let config = Config::parse(text, "monitor.toml", Path::new(""), variables);
     config.map_err(|error| {
-        let faults = error.faults().iter();
-        faults.map(|fault| format!("{fault}\n")).collect()
+        let faults: Vec<String> = error.faults().iter().map(ToString::to_string).collect();
+        faults.join("\n")
     })
 }
 

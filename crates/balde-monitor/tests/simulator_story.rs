@@ -1,5 +1,5 @@
 //! The documents' story of a small bucket, end to end in virtual time: a simulated DICT over HTTP,
-//! the monitor's own four steps over a SQLite file, polls paid from POLICIES_LIST itself.
+//! the monitor's own four steps over a SQLite file, polls paid from `POLICIES_LIST` itself.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

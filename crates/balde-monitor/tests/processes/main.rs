@@ -5,6 +5,7 @@
 //! clock that is the world's, made faster: a number that every process works out for itself.
 
 mod crash;
+#[expect(dead_code, reason = "it answers well here")]
 #[path = "../support/fake_dict.rs"]
 mod fake_dict;
 #[path = "../support/postgres.rs"]
