@@ -204,8 +204,23 @@ impl Sample {
 
 /// All buckets of one participant, as one answer listed them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Told")]
 pub struct Poll {
     samples: Vec<Sample>,
+}
+
+/// What a poll is read from, before it is known to be one.
+#[derive(Deserialize)]
+struct Told {
+    samples: Vec<Sample>,
+}
+
+impl TryFrom<Told> for Poll {
+    type Error = SampleError;
+
+    fn try_from(told: Told) -> Result<Self, SampleError> {
+        Self::new(told.samples)
+    }
 }
 
 impl Poll {
@@ -395,6 +410,15 @@ mod tests {
         ] {
             assert!(error.to_string().contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_poll_that_was_written_down_is_checked_again_when_it_is_read() {
+        let poll = Poll::new(vec![sample("A", -1)]).unwrap();
+        let text = serde_json::to_string(&poll).unwrap();
+        assert_eq!(serde_json::from_str::<Poll>(&text).unwrap(), poll);
+        let error = serde_json::from_str::<Poll>(r#"{"samples": []}"#).unwrap_err();
+        assert!(error.to_string().contains("no policy"), "{error}");
     }
 
     #[test]

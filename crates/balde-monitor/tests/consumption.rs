@@ -209,6 +209,7 @@ fn use_below_the_refill_rate_is_not_hidden() {
             (600 * minutes, 600 * minutes)
         );
         assert_eq!(burn.expected_milli_per_minute(), 600_000);
+        assert!(!burn.is_upper_bound());
     }
     assert_eq!(seen.to_empty(), None);
     // 17,000 are missing and 600 a minute come back.
@@ -283,4 +284,11 @@ fn an_idle_full_bucket_runs_dry_in_no_forecast_worth_an_alert() {
     let seen = Assessment::of(&history, Thresholds::default(), &Settings::default()).unwrap();
     let empty = seen.to_empty();
     assert!(empty.is_none_or(|empty| empty.expected_us().is_none()));
+    // What is known is only how much it can have been at most.
+    assert!(seen.burns().iter().all(|burn| burn.is_upper_bound()));
+    let (first, rest) = history.split_first().unwrap();
+    let touched = [&[sample(35_999, 0)], rest].concat();
+    assert_ne!(first, &touched[0]);
+    let seen = Assessment::of(&touched, Thresholds::default(), &Settings::default()).unwrap();
+    assert!(!seen.burns().last().unwrap().is_upper_bound());
 }

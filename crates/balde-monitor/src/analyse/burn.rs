@@ -14,6 +14,7 @@ pub struct Burn {
     samples: usize,
     consumption: Consumption,
     expected: i64,
+    is_upper_bound: bool,
 }
 
 impl Burn {
@@ -46,6 +47,12 @@ impl Burn {
     /// For a bucket that stayed full it is the refill itself, because all of that may have been used.
     pub const fn expected(&self) -> i64 {
         self.expected
+    }
+
+    /// Whether [`expected`](Burn::expected) is no guess but only the most it can have been: the
+    /// bucket was full whenever it was looked at, and what came back to it was lost unseen.
+    pub const fn is_upper_bound(&self) -> bool {
+        self.is_upper_bound
     }
 
     /// [`expected`](Burn::expected) as thousandths of a token per minute, for display.
@@ -84,11 +91,16 @@ pub(crate) fn burns(history: &[Sample], settings: &Settings) -> Vec<Burn> {
         let even = i128::from(consumption.span_us) * i128::from(terms.refill_tokens())
             / i128::from(terms.period_us());
         let fall = i128::from(run[index].level()) - i128::from(newest.level());
+        let is_full = |sample: &Sample| {
+            u64::try_from(sample.level()).is_ok_and(|level| level >= terms.capacity())
+        };
+        let stayed_full = consumption.at_least <= 0 && run[index..].iter().all(is_full);
         found.push(Burn {
             horizon_us,
             samples: run.len() - index,
             consumption,
             expected: saturated(fall + even).clamp(consumption.at_least, consumption.at_most),
+            is_upper_bound: stayed_full,
         });
     }
     found

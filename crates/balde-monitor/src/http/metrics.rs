@@ -206,11 +206,11 @@ impl Sheet<'_> {
     }
 }
 
-/// The rate over the shortest horizon.
+/// The rate over the shortest horizon; nothing for a bucket that was full all the time.
 #[expect(clippy::float_arithmetic, reason = "Prometheus counts in floats")]
 #[expect(clippy::cast_precision_loss, reason = "a rate is no count")]
 fn per_second(bucket: &BucketView) -> Option<f64> {
-    let burn = bucket.burns.first()?;
+    let burn = bucket.burns.first().filter(|burn| !burn.is_upper_bound)?;
     Some(burn.expected_milli_per_minute as f64 / 60_000.0)
 }
 

@@ -26,8 +26,13 @@ const dry = (bucket) => {
   return `${span(outlook.expected_us)} (${outlook.confidence})`;
 };
 
-const burn = (bucket) =>
-  bucket.burns.length ? numbers.format(Math.round(bucket.burns[0].expected_milli_per_minute / 1000)) : "–";
+// A bucket that is full whenever it is looked at tells only the most that can have been used.
+const burn = (bucket) => {
+  if (!bucket.burns.length) return "–";
+  const [shortest] = bucket.burns;
+  const rate = numbers.format(Math.round(shortest.expected_milli_per_minute / 1000));
+  return shortest.is_upper_bound ? `≤ ${rate}` : rate;
+};
 
 const row = (bucket) => {
   const line = made("tr", bucket.severity);

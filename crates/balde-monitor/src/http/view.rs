@@ -86,6 +86,8 @@ pub struct BurnView {
     pub at_most: i64,
     /// Thousandths of a token a minute, in all likelihood.
     pub expected_milli_per_minute: i64,
+    /// Whether that is only the most it can have been: the bucket was full all the time.
+    pub is_upper_bound: bool,
 }
 
 /// How long until something.
@@ -157,6 +159,7 @@ impl BucketView {
             at_least: burn.at_least(),
             at_most: burn.at_most(),
             expected_milli_per_minute: burn.expected_milli_per_minute(),
+            is_upper_bound: burn.is_upper_bound(),
         });
         let full = seen.full_after();
         Self {
