@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use balde_monitor::{Config, Monitor, Time};
 use tracing::Level;
 
-use crate::running;
+use crate::running::{self, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -29,8 +29,8 @@ async fn monitor(args: &Args) -> anyhow::Result<()> {
     let listener = running::listen(config.http.listen, "listen in [http]").await?;
     let monitor = Monitor::build(&config, Time::real()).await?;
     let address = listener.local_addr()?;
-    println!("page       http://{address}/");
-    println!("metrics    http://{address}/metrics");
+    say(format_args!("page       http://{address}/"));
+    say(format_args!("metrics    http://{address}/metrics"));
     monitor.run(listener, "", running::told_to_end()).await?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What all verbs that run until they are told to end have in common.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
@@ -44,8 +44,22 @@ pub(crate) async fn listen(address: SocketAddr, option: &str) -> anyhow::Result<
     })
 }
 
-/// Ctrl-C, or what a service manager sends.
+/// A line on standard output. Whoever closed it does not want to read it.
+pub(crate) fn say(line: impl std::fmt::Display) {
+    let _nobody_reads = writeln!(io::stdout(), "{line}");
+}
+
+/// Ctrl-C, or what a service manager sends. Told again, the process ends at once.
 pub(crate) async fn told_to_end() {
+    told().await;
+    tokio::spawn(async {
+        told().await;
+        eprintln!("told twice: ended at once");
+        std::process::exit(130);
+    });
+}
+
+async fn told() {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};

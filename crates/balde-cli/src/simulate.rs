@@ -13,7 +13,8 @@ use balde_dict::simulator::{self, Simulator, SimulatorBuilder};
 use tracing::Level;
 
 use crate::policies::setting;
-use crate::{profile, running};
+use crate::profile;
+use crate::running::{self, say};
 
 /// Who keeps keys that are made up.
 const MADE_UP_KEEPER: &str = "99999999";
@@ -98,7 +99,7 @@ async fn simulate(args: &Args) -> anyhow::Result<()> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let made = simulator.directory().seed(&text).await;
         let made = made.with_context(|| path.display().to_string())?;
-        println!("{made} entries from {}", path.display());
+        say(format_args!("{made} entries from {}", path.display()));
     }
     simulator
         .directory()
@@ -107,8 +108,8 @@ async fn simulate(args: &Args) -> anyhow::Result<()> {
     let listener = running::listen(args.listen, "--listen").await?;
     let address = listener.local_addr()?;
     let scheme = if simulator.is_tls() { "https" } else { "http" };
-    println!("DICT       {scheme}://{address}/api/v2/");
-    println!("inspection {scheme}://{address}/sim/");
+    say(format_args!("DICT       {scheme}://{address}/api/v2/"));
+    say(format_args!("inspection {scheme}://{address}/sim/"));
     simulator::run(listener, simulator, running::told_to_end()).await?;
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! The whole, put together from a file and run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -15,9 +17,18 @@ use crate::history::{History, HistoryError};
 use crate::http::{self, App, Writers};
 use crate::schedule::PlannerError;
 use crate::schedule::embedded::{self, Plan};
+use crate::severity::Severity;
 use crate::sink::SinkError;
 use crate::status::Status;
 use crate::time::Time;
+
+/// How far ahead the calendar is looked at: a day of five minutes.
+const FIRES_LOOKED_AT: usize = 288;
+
+/// How long answers under way may take once the end has come.
+const PAGES_WITHIN: Duration = Duration::from_secs(5);
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A monitor that is ready to run.
 #[derive(Debug)]
@@ -66,6 +77,9 @@ impl Monitor {
                 );
             }
         }
+        let expected = sources.keys().cloned().collect();
+        tell_of_strangers(history.clone(), expected, time.now_us()).await?;
+        tell_of_false_alarms(config, &time);
         let settings = DeliverySettings::default();
         let couriers = Couriers::new(&history, time.clock().clone(), &settings, sinks);
         let couriers = couriers.map_err(BuildError::Delivery)?;
@@ -105,7 +119,26 @@ impl Monitor {
         self,
         listener: TcpListener,
         note: &str,
-        shutdown: impl Future<Output = ()>,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), RunError> {
+        self.running(listener, note, Box::pin(shutdown)).await
+    }
+
+    /// As something that whoever calls does not compile once more: databases, pages and all.
+    fn running<'a>(
+        self,
+        listener: TcpListener,
+        note: &'a str,
+        shutdown: Boxed<'a, ()>,
+    ) -> Boxed<'a, Result<(), RunError>> {
+        Box::pin(self.run_all(listener, note, shutdown))
+    }
+
+    async fn run_all(
+        self,
+        listener: TcpListener,
+        note: &str,
+        shutdown: Boxed<'_, ()>,
     ) -> Result<(), RunError> {
         let (end, ended) = watch::channel(false);
         let until_the_end = |mut ended: watch::Receiver<bool>| async move {
@@ -127,13 +160,19 @@ impl Monitor {
         let scheduled = self.schedule(shutdown).await;
         let _nobody_may_be_left = end.send(true);
         let _ended_by_itself = delivering.await;
-        let pages = pages.await;
+        // Whoever has not read or written to the end by then is cut off.
+        let end = pages.abort_handle();
+        let pages = tokio::time::timeout(PAGES_WITHIN, pages).await;
+        end.abort();
         self.cycle.parts().history.close().await;
         scheduled?;
-        pages.unwrap_or(Ok(())).map_err(RunError::Pages)
+        match pages {
+            Ok(Ok(served)) => served.map_err(RunError::Pages),
+            Ok(Err(_)) | Err(_) => Ok(()),
+        }
     }
 
-    async fn schedule(&self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+    async fn schedule(&self, shutdown: Boxed<'_, ()>) -> Result<(), RunError> {
         match &self.schedule {
             ScheduleConfig::Embedded => {
                 let (plan, status) = (self.plan.clone(), Arc::clone(&self.status));
@@ -154,6 +193,57 @@ impl Monitor {
             #[cfg(not(feature = "temporal"))]
             ScheduleConfig::Temporal(_) => Err(RunError::WithoutTemporal),
         }
+    }
+}
+
+/// Participants that were taken out of the file: nobody resolves what is open about them.
+async fn tell_of_strangers(
+    history: History,
+    expected: BTreeSet<String>,
+    now_us: u64,
+) -> Result<(), BuildError> {
+    let states = history.states().await.map_err(BuildError::History)?;
+    let known: BTreeSet<String> = states
+        .iter()
+        .map(|one| one.bucket().participant().to_owned())
+        .collect();
+    for participant in known.difference(&expected).cloned().collect::<Vec<_>>() {
+        let machines = history.machines(&participant, now_us).await;
+        let machines = machines.map_err(BuildError::History)?;
+        let open = machines.alarms.iter();
+        let open = open
+            .filter(|alarm| alarm.severity > Severity::Normal)
+            .count();
+        if open > 0 || machines.watch.stale.is_some() {
+            tracing::warn!(
+                event_type = "participant_missing",
+                participant,
+                open_alerts = open + usize::from(machines.watch.stale.is_some()),
+                "alerts are open about a participant that is not in the file; nobody will resolve \
+                 them unless it is brought back"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A calendar that is slower than staleness makes alerts of good answers.
+fn tell_of_false_alarms(config: &Config, time: &Time) {
+    let mut from_us = config.plan.pace.regular_us(time.now_us());
+    let mut longest_us = 0;
+    for _ in 0..FIRES_LOOKED_AT {
+        let next_us = config.plan.pace.regular_us(from_us);
+        longest_us = longest_us.max(next_us.saturating_sub(from_us));
+        from_us = next_us;
+    }
+    if longest_us > config.watch.stale_after_us {
+        tracing::warn!(
+            event_type = "stale_too_soon",
+            longest_s = longest_us / 1_000_000,
+            stale_after_s = config.watch.stale_after_us / 1_000_000,
+            "the calendar leaves longer times between polls than stale_after_s allows; raise it, or \
+             there will be alerts about good answers"
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! How the monitor itself is doing: what its health checks and its own metrics go by.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -9,14 +9,14 @@ use tokio::sync::watch;
 
 use crate::cycle::GetError;
 
-/// How long the loop may go without a turn before it counts as stuck.
-pub const STUCK_AFTER_US: u64 = 60_000_000;
+/// How long the loop may go without a turn before it counts as stuck, whatever any clock says.
+pub const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// How the monitor itself is doing.
 #[derive(Debug, Default)]
 pub struct Status {
     is_leader: watch::Sender<bool>,
-    turned_us: AtomicU64,
+    turned: Mutex<Option<Instant>>,
     participants: Mutex<BTreeMap<String, Standing>>,
 }
 
@@ -44,9 +44,9 @@ impl Status {
     }
 
     /// Whether the loop has had a turn lately.
-    pub fn is_turning(&self, now_us: u64) -> bool {
-        let turned_us = self.turned_us.load(Ordering::Relaxed);
-        now_us.saturating_sub(turned_us) < STUCK_AFTER_US
+    pub fn is_turning(&self) -> bool {
+        let turned = *self.turned.lock();
+        turned.is_some_and(|turned| turned.elapsed() < STUCK_AFTER)
     }
 
     /// How asking about each participant goes.
@@ -65,8 +65,8 @@ impl Status {
         let _never_gone = told.wait_for(|now| *now == is_leading).await;
     }
 
-    pub(crate) fn turned(&self, now_us: u64) {
-        self.turned_us.store(now_us, Ordering::Relaxed);
+    pub(crate) fn turned(&self) {
+        *self.turned.lock() = Some(Instant::now());
     }
 
     pub(crate) fn answered(&self, participant: &str, now_us: u64, took_us: u64) {

@@ -45,13 +45,17 @@ impl Time {
         &self.clock
     }
 
-    /// Waits until it is `us`.
+    /// Waits until it is `us`, or until the clock was put back: then what was to happen at `us` has
+    /// to be thought about anew.
     pub async fn sleep_until(&self, us: u64) {
+        let mut latest_us = self.now_us();
         loop {
-            let left_us = us.saturating_sub(self.now_us());
-            if left_us == 0 {
+            let now_us = self.now_us();
+            let left_us = us.saturating_sub(now_us);
+            if left_us == 0 || now_us < latest_us {
                 return;
             }
+            latest_us = now_us;
             let wait = Duration::from_micros(left_us) / self.speed;
             tokio::time::sleep(wait.clamp(SHORTEST, LOOK_AGAIN)).await;
         }

@@ -241,3 +241,62 @@ fn silences_have_an_order_and_an_end() {
     let error = Silence::new("x", Severity::Warning, 0, u64::MAX).unwrap_err();
     assert!(error.to_string().contains("30 days"));
 }
+
+/// 3,000 a minute go, 1,200 come back: it is empty in a few minutes.
+#[test]
+fn a_prediction_made_in_a_silence_is_told_when_the_silence_ends() {
+    for ends in [true, false] {
+        let mut evening = Evening::new();
+        let silence = Silence::new("works", Severity::Warning, 0, 60 * MINUTE_US).unwrap();
+        evening.silences = vec![silence];
+        evening.sees(20_000, 0);
+        evening.sees(17_000, 1);
+        let quiet = evening.sees(14_000, 2);
+        assert_eq!(labels(&quiet), ["predicted"]);
+        assert_eq!(quiet[0].silenced_by.as_deref(), Some("works"));
+        if ends {
+            evening.silences.clear();
+            let told = evening.sees(11_000, 3);
+            assert_eq!(labels(&told), ["predicted"]);
+            assert_eq!(told[0].silenced_by, None);
+            assert_eq!(told[0].episode, quiet[0].episode);
+        }
+        // It is over; whoever was not told of it is not told of that.
+        let mut over = evening.sees(36_000, 4);
+        evening.silences.clear();
+        over.extend((5..20).flat_map(|minute| evening.sees(36_000, minute)));
+        assert_eq!(labels(&over), ["forecast-over"]);
+        assert_eq!(over[0].silenced_by.is_none(), ends);
+    }
+}
+
+/// A bucket was emptied at once and is left alone since. Polls fail for longer than the shortest
+/// horizon: what is seen then is a bucket that fills.
+#[test]
+fn a_pause_of_polls_makes_no_prediction_of_what_was_long_before() {
+    let mut evening = Evening::new();
+    let terms = Terms::per_seconds(36_000, 1_200, 60).unwrap();
+    let mut told = Vec::new();
+    let levels = (0..16).map(|i| (10 + 240 * i, 12 * i));
+    for (level, s) in std::iter::once((36_000, -12_i64))
+        .chain(levels)
+        .chain([(5_630, 281)])
+    {
+        let at_us = (s + 1_000).unsigned_abs() * 1_000_000;
+        evening
+            .history
+            .push(Sample::new(bucket(), terms, level, at_us).unwrap());
+        let seen = Assessment::of(
+            &evening.history,
+            Thresholds::default(),
+            &Settings::default(),
+        );
+        let (alarm, events) = step(&evening.alarm, seen.as_ref(), at_us, &evening.rule, &[]);
+        evening.alarm = alarm;
+        if s > 0 {
+            told.extend(events);
+        }
+    }
+    let is_prediction = |event: &&Event| matches!(event.kind, Kind::Predicted { .. });
+    assert_eq!(told.iter().find(is_prediction), None);
+}

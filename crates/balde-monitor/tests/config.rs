@@ -126,9 +126,13 @@ kind = "log"
 [[sink]]
 name = "a b"
 kind = "slack"
+[[participant]]
+ispb = "a/b"
+gateway = "http://127.0.0.1/states"
 [[sink]]
 name = "hook"
 kind = "webhook"
+serves_as = []
 url = "gopher://hook/"
 secret_env = "S"
 "#,
@@ -147,6 +151,8 @@ secret_env = "S"
         "`certificate` and `key` go together",
         "name DICT's base URL as `dict`, or a gateway's",
         "a sink of this name is here already",
+        "an `ispb` has 8 characters",
+        "serves as nothing",
         "this kind of sink needs `url_env`",
     ] {
         let found = faults.contains(expected)

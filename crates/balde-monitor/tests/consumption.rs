@@ -1,7 +1,7 @@
 //! Whatever happened to a bucket, what the samples say about it is true.
 
 use balde_core::{Command, Limit, State};
-use balde_monitor::analyse::{Assessment, Confidence, Consumption, Credits, Settings};
+use balde_monitor::analyse::{Assessment, Burn, Confidence, Consumption, Credits, Settings};
 use balde_monitor::sample::{BucketId, Sample, Terms};
 use balde_monitor::severity::Thresholds;
 use proptest::prelude::*;
@@ -285,7 +285,7 @@ fn an_idle_full_bucket_runs_dry_in_no_forecast_worth_an_alert() {
     let empty = seen.to_empty();
     assert!(empty.is_none_or(|empty| empty.expected_us().is_none()));
     // What is known is only how much it can have been at most.
-    assert!(seen.burns().iter().all(|burn| burn.is_upper_bound()));
+    assert!(seen.burns().iter().all(Burn::is_upper_bound));
     let (first, rest) = history.split_first().unwrap();
     let touched = [&[sample(35_999, 0)], rest].concat();
     assert_ne!(first, &touched[0]);

@@ -34,7 +34,8 @@ async fn gateway(status: u16, body: &'static str) -> String {
 }
 
 fn source(url: &str, token: &str) -> Source {
-    Source::Gateway(Gateway::new(url, Some(token.to_owned())).unwrap())
+    let token = Some(token.to_owned());
+    Source::Gateway(Gateway::new(url, token, None, Duration::from_secs(10)).unwrap())
 }
 
 #[tokio::test]
@@ -71,5 +72,7 @@ async fn anything_else_is_told_apart_and_makes_no_sample() {
     let nobody = source("http://127.0.0.1:1/states", "secret");
     let error = nobody.ask("12345678", || 42).await.unwrap_err();
     assert_eq!(error.label(), "unreachable");
-    assert!(Gateway::new("ftp://gateway/states", None).is_err());
+    let wait = Duration::from_secs(1);
+    assert!(Gateway::new("ftp://gateway/states", None, None, wait).is_err());
+    assert!(Gateway::new("http://gateway/states", None, Some(b"no PEM"), wait).is_err());
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::Level;
 
-use crate::running;
+use crate::running::{self, say};
 use world::World;
 
 /// The participant whose day it is, and its category: small enough for a scan to be seen.
@@ -103,7 +103,7 @@ async fn up(args: &Args) -> anyhow::Result<()> {
         part??;
     }
     outcome?;
-    println!("ended");
+    say(format_args!("ended"));
     Ok(())
 }
 
@@ -120,20 +120,34 @@ fn config(dict: SocketAddr, page: SocketAddr, history: &std::path::Path) -> anyh
 
 fn introduce(args: &Args, dict: SocketAddr, page: SocketAddr, history: &std::path::Path) {
     let (speed, minutes) = (args.speed, 600 / args.speed);
-    println!("DICT       http://{dict}/api/v2/   (simulated; inspection at http://{dict}/sim/)");
-    println!("monitor    http://{page}/          (metrics at /metrics, JSON at /api/v1/states)");
-    println!("history    {}", history.display());
-    println!(
+    say(format_args!(
+        "DICT       http://{dict}/api/v2/   (simulated; inspection at http://{dict}/sim/)"
+    ));
+    say(format_args!(
+        "monitor    http://{page}/          (metrics at /metrics, JSON at /api/v1/states)"
+    ));
+    say(format_args!("history    {}", history.display()));
+    say(format_args!(
         "time       {speed} times faster than outside: a working day takes some {minutes} minutes"
-    );
+    ));
     if !args.quiet {
-        println!("traffic    payers all day, a scan, and a batch job every quarter of an hour");
+        say(format_args!(
+            "traffic    payers all day, a scan, and a batch job every quarter of an hour"
+        ));
     }
-    println!();
-    println!("Open the page: KEYS_CHECK falls within seconds, an alert fires and is resolved. Or:");
-    println!("  curl -s http://{page}/api/v1/alerts?limit=5");
-    println!("  curl -s http://{page}/metrics | grep KEYS_CHECK");
-    println!("  curl -s 'http://{dict}/sim/buckets?participant={PARTICIPANT}'");
-    println!("Ctrl-C ends it.");
-    println!();
+    say("");
+    say(format_args!(
+        "Open the page: KEYS_CHECK falls within seconds, an alert fires and is resolved. Or:"
+    ));
+    say(format_args!(
+        "  curl -s http://{page}/api/v1/alerts?limit=5"
+    ));
+    say(format_args!(
+        "  curl -s http://{page}/metrics | grep KEYS_CHECK"
+    ));
+    say(format_args!(
+        "  curl -s 'http://{dict}/sim/buckets?participant={PARTICIPANT}'"
+    ));
+    say(format_args!("Ctrl-C ends it."));
+    say("");
 }

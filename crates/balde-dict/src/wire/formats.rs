@@ -1,7 +1,7 @@
 //! The shapes of DICT's identifiers.
 
 /// Eight digits or capital letters.
-pub(crate) fn is_ispb(text: &str) -> bool {
+pub fn is_ispb(text: &str) -> bool {
     is_all(text, 8..=8, |byte| {
         byte.is_ascii_digit() || byte.is_ascii_uppercase()
     })

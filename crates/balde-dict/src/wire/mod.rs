@@ -39,7 +39,8 @@ pub use entry::{Account, CHECK_KEYS_MAX, CreateEntry, DeleteEntry, Entry, Owner,
 pub(crate) use entry::{check_keys_response, delete_response, entry_response, read_check_keys};
 pub(crate) use envelope::Head;
 pub use form::VIOLATIONS_MAX;
-pub(crate) use formats::{is_cid, is_end_to_end_id, is_ispb, is_tax_id, is_uuid};
+pub use formats::is_ispb;
+pub(crate) use formats::{is_cid, is_end_to_end_id, is_tax_id, is_uuid};
 pub use fraud::{CancelFraudMarker, CreateFraudMarker, FraudMarker};
 pub(crate) use fraud::{fraud_marker_response, list_fraud_markers};
 pub use infraction::{CreateInfractionReport, InfractionReport, MoveInfractionReport};

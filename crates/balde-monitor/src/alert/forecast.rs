@@ -7,6 +7,9 @@ use crate::alert::{Kind, Outcome, Rule};
 use crate::analyse::Assessment;
 use crate::severity::Severity;
 
+/// What the end of an untold prediction names as its silence when that is over.
+const SILENCE_OVER: &str = "a silence that is over";
+
 /// A prediction that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forecast {
@@ -54,11 +57,22 @@ pub(crate) fn judge(telling: &mut Telling<'_>, seen: &Assessment<'_>, rule: &Rul
             telling.tell(kind, severity, silence, "forecast", episode);
         }
         // As with levels, what was told needs a margin to be over: twice the time.
-        (Some(open), Some((us, _))) if us <= within_us.saturating_mul(2) => {
+        (Some(open), Some((us, confidence))) if us <= within_us.saturating_mul(2) => {
+            let severity = rule.predicted_as();
+            // Made under a silence that is over, and still so.
+            let is_news = !open.is_told && telling.silence(severity).is_none();
             telling.alarm.forecast = Some(Forecast {
                 clearing_since_us: None,
+                is_told: open.is_told || is_news,
                 ..open
             });
+            if is_news {
+                let kind = Kind::Predicted {
+                    empty_at_us: taken_us.saturating_add(us),
+                    confidence,
+                };
+                telling.tell(kind, severity, None, "forecast", open.episode);
+            }
         }
         (Some(open), _) => {
             let since_us = open.clearing_since_us.unwrap_or(taken_us).min(taken_us);
@@ -83,7 +97,9 @@ pub(crate) fn end(telling: &mut Telling<'_>, outcome: Outcome, rule: &Rule) {
     let silence = if open.is_told {
         None
     } else {
-        telling.silence(severity)
+        // Nobody heard of it, so nobody hears of its end either, also after the silence.
+        let over = || Some(SILENCE_OVER.to_owned());
+        telling.silence(severity).or_else(over)
     };
     let kind = Kind::ForecastOver { outcome };
     telling.tell(kind, severity, silence, "forecast", open.episode);

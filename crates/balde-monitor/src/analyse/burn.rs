@@ -86,24 +86,35 @@ pub(crate) fn burns(history: &[Sample], settings: &Settings) -> Vec<Burn> {
             .position(|known| known.span_us <= reach_us)
             .filter(|&index| known[index].span_us > 0);
         let Some(index) = oldest else { continue };
-        let consumption = known[index];
-        let terms = newest.terms();
-        let even = i128::from(consumption.span_us) * i128::from(terms.refill_tokens())
-            / i128::from(terms.period_us());
-        let fall = i128::from(run[index].level()) - i128::from(newest.level());
-        let is_full = |sample: &Sample| {
-            u64::try_from(sample.level()).is_ok_and(|level| level >= terms.capacity())
-        };
-        let stayed_full = consumption.at_least <= 0 && run[index..].iter().all(is_full);
-        found.push(Burn {
-            horizon_us,
-            samples: run.len() - index,
-            consumption,
-            expected: saturated(fall + even).clamp(consumption.at_least, consumption.at_most),
-            is_upper_bound: stayed_full,
-        });
+        found.push(burn(horizon_us, known[index], &run[index..], newest));
     }
     found
+}
+
+/// Of the samples from the oldest of a horizon to the newest.
+fn burn(horizon_us: u64, consumption: Consumption, run: &[Sample], newest: &Sample) -> Burn {
+    let terms = newest.terms();
+    let even = i128::from(consumption.span_us) * i128::from(terms.refill_tokens())
+        / i128::from(terms.period_us());
+    let fall = i128::from(run[0].level()) - i128::from(newest.level());
+    let is_full = |sample: &Sample| {
+        u64::try_from(sample.level()).is_ok_and(|level| level >= terms.capacity())
+    };
+    Burn {
+        horizon_us,
+        samples: run.len(),
+        consumption,
+        expected: saturated(fall + even).clamp(consumption.at_least, consumption.at_most),
+        is_upper_bound: consumption.at_least <= 0 && run.iter().all(is_full),
+    }
+}
+
+/// What left between the two newest samples, if nothing is between them: the most present there is.
+pub(crate) fn newest(history: &[Sample], settings: &Settings) -> Option<Burn> {
+    let run = unbroken(&history[history.len().saturating_sub(2)..], settings);
+    let known = consumption_until_newest(run, settings);
+    let (consumption, newest) = (*known.first()?, run.last()?);
+    (consumption.span_us > 0).then(|| burn(consumption.span_us, consumption, run, newest))
 }
 
 /// The newest samples without a gap between any two of them.

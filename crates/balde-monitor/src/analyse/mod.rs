@@ -30,10 +30,18 @@ impl<'a> Assessment<'a> {
     /// From one bucket's samples, the newest last; nothing without any.
     pub fn of(history: &'a [Sample], thresholds: Thresholds, settings: &Settings) -> Option<Self> {
         let burns = burn::burns(history, settings);
+        // Where polls failed for longer than the shortest horizon, a longer one would pass for the
+        // present, whatever the newest samples say.
+        let shortest_us = settings.horizons_us().first().copied().unwrap_or(0);
+        let is_present = |burn: &Burn| burn.horizon_us() == shortest_us;
+        let newest = match burns.first() {
+            Some(first) if !is_present(first) => burn::newest(history, settings),
+            _ => None,
+        };
         Some(Self {
             sample: history.last()?,
             thresholds,
-            trend: Trend::of(&burns),
+            trend: Trend::of(newest.iter().chain(&burns)),
             burns,
         })
     }

@@ -78,10 +78,9 @@ impl Trend {
     /// answer. A long one knows the rate well, if the rate was the same all along. So each longer
     /// horizon is believed as long as its bounds meet those of all shorter ones, and the first that
     /// does not meet them shows when the rate changed.
-    pub(crate) fn of(burns: &[Burn]) -> Option<Self> {
-        let (first, longer) = burns.split_first()?;
-        let mut trend = Self::over(first);
-        for burn in longer {
+    pub(crate) fn of<'a>(mut burns: impl Iterator<Item = &'a Burn>) -> Option<Self> {
+        let mut trend = Self::over(burns.next()?);
+        for burn in burns {
             let next = Self::over(burn);
             let at_least = trend.at_least.max(next.at_least);
             let at_most = trend.at_most.min(next.at_most);

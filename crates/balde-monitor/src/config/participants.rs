@@ -6,6 +6,7 @@ use std::time::Duration;
 use balde::Clock;
 use balde::options::{Faults, Section};
 use balde_dict::client::Client;
+use balde_dict::wire::is_ispb;
 
 use super::Reader;
 use crate::schedule::PARTICIPANTS_MAX;
@@ -40,6 +41,10 @@ pub enum SourceConfig {
         url: String,
         /// The token that it wants.
         token: Option<String>,
+        /// Whom to trust, as PEM.
+        ca: Option<Vec<u8>>,
+        /// How long an answer may take.
+        timeout: Duration,
     },
 }
 
@@ -68,8 +73,13 @@ impl ParticipantConfig {
                 let client = builder.build().map_err(|error| error.to_string())?;
                 Ok(Source::Dict(client))
             }
-            SourceConfig::Gateway { url, token } => {
-                let gateway = Gateway::new(url, token.clone());
+            SourceConfig::Gateway {
+                url,
+                token,
+                ca,
+                timeout,
+            } => {
+                let gateway = Gateway::new(url, token.clone(), ca.as_deref(), *timeout);
                 let gateway = gateway.map_err(|error| error.to_string())?;
                 Ok(Source::Gateway(gateway))
             }
@@ -109,6 +119,11 @@ pub(super) fn check(
         let Some(source) = source else {
             continue;
         };
+        if !is_ispb(ispb.value) {
+            let message = "an `ispb` has 8 characters: digits, or capital letters among them";
+            faults.at(Some(ispb.span), message);
+            continue;
+        }
         let is_known = |known: &ParticipantConfig| known.ispb == ispb.value;
         if participants.iter().any(is_known) {
             faults.at(Some(ispb.span), "this participant is here already");
@@ -138,6 +153,9 @@ fn source(
 ) -> Option<SourceConfig> {
     let dict = section.text("dict", faults);
     let gateway = section.text("gateway", faults);
+    let ca = reader.bytes(section, "ca", faults);
+    let timeout = section.number("timeout_ms", (1, 60_000), faults);
+    let timeout = Duration::from_millis(timeout.map_or(10_000, |ms| ms.value));
     match (dict, gateway) {
         (Some(url), None) => {
             let certificate = reader.bytes(section, "certificate", faults);
@@ -146,18 +164,18 @@ fn source(
             if has(section, "certificate") != has(section, "key") {
                 faults.at(section.span(), "`certificate` and `key` go together");
             }
-            let ca = reader.bytes(section, "ca", faults);
-            let timeout = section.number("timeout_ms", (1, 60_000), faults);
             Some(SourceConfig::Dict {
                 url: url.value.to_owned(),
                 identity: certificate.zip(key),
                 ca,
-                timeout: Duration::from_millis(timeout.map_or(10_000, |ms| ms.value)),
+                timeout,
             })
         }
         (None, Some(url)) => Some(SourceConfig::Gateway {
             url: url.value.to_owned(),
             token: reader.secret(section, "token_env", faults),
+            ca,
+            timeout,
         }),
         (Some(url), Some(_)) => {
             faults.at(Some(url.span), "name either `dict` or `gateway`");

@@ -170,11 +170,12 @@ pub(super) fn check(
         let name = section.text("name", faults);
         let span = section.span();
         section.finish(faults);
-        let (Some(sink), Some(name)) = (sink, name) else {
-            faults.at(
-                span,
-                "a sink needs a `name`, a `kind` and what that kind needs",
-            );
+        let Some(name) = name else {
+            faults.at(span, "a sink needs a `name`");
+            continue;
+        };
+        let Some(sink) = sink else {
+            // What is wrong with it was told where it is.
             continue;
         };
         if sinks.iter().any(|known| known.name == sink.name) {
@@ -208,6 +209,9 @@ fn one(
         ("incident", Kind::Incident),
         ("pulsar", Kind::Pulsar),
     ];
+    if section.any("kind").is_none() {
+        faults.at(section.span(), "a sink needs a `kind`");
+    }
     let kind = section.word("kind", &words, faults)?.value;
     let classes = classes(section, kind, faults);
     let http = Http {
@@ -262,7 +266,11 @@ fn classes(section: &mut Section<'_>, kind: Kind, faults: &mut Faults<'_>) -> Ve
         };
     }
     let mut classes = Vec::new();
-    for word in section.texts("serves_as", faults) {
+    let words = section.texts("serves_as", faults);
+    if words.is_empty() {
+        faults.at(section.span(), "a sink that serves as nothing gets nothing");
+    }
+    for word in words {
         match class(word.value) {
             Some(class) => classes.push(class),
             None => faults.at(

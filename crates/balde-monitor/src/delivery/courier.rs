@@ -16,7 +16,7 @@ use crate::delivery::patience::WHOLE_PER_MILLE;
 use crate::delivery::report::Report;
 use crate::delivery::{DeliverySettings, Round, Tally};
 use crate::history::{History, HistoryError, Letter};
-use crate::sink::{Failure, Sink};
+use crate::sink::{Failure, RETRY_AFTER_MAX, Sink};
 
 /// The longest that a courier sleeps: a letter that nobody announced is found by then.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -153,7 +153,9 @@ impl Courier {
             .quiet_until_us
             .load(Ordering::Acquire)
             .saturating_sub(now_us);
-        if quiet_us > 0 {
+        // Longer than anybody is left alone: that was by a clock that has been put back since.
+        let is_absurd = Duration::from_micros(quiet_us) > RETRY_AFTER_MAX;
+        if quiet_us > 0 && !is_absurd {
             return Ok(Duration::from_micros(quiet_us).min(LOOK_EVERY));
         }
         let room = self.settings.concurrent.saturating_sub(flights.len());
@@ -241,7 +243,7 @@ impl Courier {
         let us = |wait: Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
         if let Some(wait) = failure.retry_after() {
             let quiet_us = now_us.saturating_add(us(wait));
-            self.quiet_until_us.fetch_max(quiet_us, Ordering::AcqRel);
+            self.quiet_until_us.store(quiet_us, Ordering::Release);
         }
         let chance = fastrand::u32(0..=WHOLE_PER_MILLE);
         let patience = self.settings.patience;

@@ -83,7 +83,11 @@ impl History {
     /// [`Owned`](HistoryError::Owned) until that handle is closed or its process ends.
     pub async fn open(address: &str) -> Result<Self, HistoryError> {
         let database = match Address::parse(address)? {
-            Address::File(path) => Database::Sqlite(sqlite::Pools::open(path).await?),
+            Address::File(path) => {
+                let place = path.to_owned();
+                let pools = sqlite::Pools::open(path).await;
+                Database::Sqlite(pools.map_err(|error| with_place(&place, error))?)
+            }
             Address::Postgres(url) => {
                 Database::Postgres(Arc::new(postgres::Server::open(url).await?))
             }
@@ -102,6 +106,16 @@ impl History {
             Database::Sqlite(pools) => pools.close().await,
             Database::Postgres(server) => server.pool().close().await,
         }
+    }
+}
+
+/// A refusal that says which file it is about.
+fn with_place(place: &str, error: HistoryError) -> HistoryError {
+    match error {
+        HistoryError::Refused { why } if !why.contains(place) => HistoryError::Refused {
+            why: format!("{place}: {why}; mend the file or its permissions, or name another"),
+        },
+        error => error,
     }
 }
 

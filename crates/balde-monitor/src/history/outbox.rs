@@ -20,6 +20,9 @@ macro_rules! first_of_its_episode {
     };
 }
 
+/// The longest that a letter may be put off.
+const PUT_OFF_MAX_US: u64 = 2 * 3_600_000_000;
+
 impl History {
     /// Letters that a sink has to deliver now, the oldest first. Of an episode only the oldest that
     /// is not delivered is ever among them, so that no resolution overtakes its alert.
@@ -33,9 +36,11 @@ impl History {
             "SELECT o.id, o.sink, o.class, e.body, o.attempts
              FROM outbox o JOIN event e ON e.id = o.event_id WHERE ",
             first_of_its_episode!(),
-            " AND o.due_us <= $2 ORDER BY o.id LIMIT $3"
+            " AND (o.due_us <= $2 OR o.due_us > $4) ORDER BY o.id LIMIT $3"
         );
-        let values = values![sink, now_us, max.min(LETTERS_MAX)];
+        // Nothing is put off for so long: it was by a clock that has been put back since.
+        let absurd_us = now_us.saturating_add(PUT_OFF_MAX_US);
+        let values = values![sink, now_us, max.min(LETTERS_MAX), absurd_us];
         let rows = self.database.fetch(sql, values).await?;
         rows.iter().map(letter).collect()
     }

@@ -125,7 +125,10 @@ impl Reign<'_> {
         let mut upkeep = JoinSet::new();
         let ended = loop {
             let now_us = time.now_us();
-            self.status.turned(now_us);
+            self.status.turned();
+            // After the clock was put back, what is to happen by the old one is far away.
+            remind_us = remind_us.min(now_us.saturating_add(REMIND_US));
+            upkeep_us = upkeep_us.min(now_us.saturating_add(UPKEEP_US));
             let mut wake_us = remind_us;
             if now_us >= remind_us {
                 if !self.leadership.is_held().await {

@@ -34,7 +34,7 @@ pub(super) async fn until_leading(
 ) -> Option<Leadership> {
     let time = &cycle.parts().time;
     loop {
-        status.turned(time.now_us());
+        status.turned();
         match cycle.parts().history.lead().await {
             Ok(Some(leadership)) => {
                 tracing::info!(event_type = "leading", "this monitor polls from now on");

@@ -25,6 +25,8 @@ pub enum SourceError {
         /// Why.
         why: String,
     },
+    /// The gateway's answer ends before its end.
+    Truncated,
     /// The gateway did not answer.
     Unreachable {
         /// What is known about it.
@@ -54,6 +56,7 @@ impl SourceError {
             },
             Self::Status { .. } => "status",
             Self::Garbage { .. } => "garbage",
+            Self::Truncated => "truncated",
             Self::Unreachable { .. } => "unreachable",
             Self::Strange(_) => "strange",
         }
@@ -75,6 +78,7 @@ impl fmt::Display for SourceError {
             Self::Dict(error) => error.fmt(f),
             Self::Status { status, .. } => write!(f, "the gateway answered with status {status}"),
             Self::Garbage { why } => write!(f, "the gateway's answer cannot be read: {why}"),
+            Self::Truncated => f.write_str("the gateway's answer ends before its end"),
             Self::Unreachable { why } => write!(f, "the gateway cannot be reached: {why}"),
             Self::Strange(error) => write!(f, "the answer cannot be true: {error}"),
         }

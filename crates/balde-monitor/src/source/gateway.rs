@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use reqwest::Url;
 use reqwest::header::RETRY_AFTER;
+use reqwest::{Certificate, Url};
 use serde::{Deserialize, Serialize};
 
 use super::SourceError;
@@ -12,9 +12,6 @@ use crate::sample::{BucketId, Poll, Sample, SampleError, Terms};
 
 /// The longest answer that is read.
 pub const STATES_BYTES_MAX: usize = 1 << 20;
-
-/// How long an answer may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest Retry-After that is believed.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
@@ -30,19 +27,30 @@ pub struct Gateway {
 
 impl Gateway {
     /// A gateway whose state endpoint is `url`, and the token that it wants, if it wants one.
-    pub fn new(url: &str, token: Option<String>) -> Result<Self, GatewayBuildError> {
-        let url = Url::parse(url).map_err(|_| GatewayBuildError)?;
+    ///
+    /// `ca` are the authorities to trust, as PEM; the system's where there are none.
+    pub fn new(
+        url: &str,
+        token: Option<String>,
+        ca: Option<&[u8]>,
+        timeout: Duration,
+    ) -> Result<Self, GatewayBuildError> {
+        let url = Url::parse(url).map_err(|_| GatewayBuildError::Url)?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(GatewayBuildError);
+            return Err(GatewayBuildError::Url);
         }
         let _whoever_was_first_chose_ring_too =
             rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
+        let mut http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .timeout(TIMEOUT)
-            .build()
-            .map_err(|_| GatewayBuildError)?;
+            .timeout(timeout);
+        if let Some(ca) = ca {
+            let authorities = Certificate::from_pem_bundle(ca).ok();
+            let authorities = authorities.filter(|list| !list.is_empty());
+            http = http.tls_certs_only(authorities.ok_or(GatewayBuildError::Ca)?);
+        }
+        let http = http.build().map_err(|_| GatewayBuildError::Ca)?;
         Ok(Self { http, url, token })
     }
 
@@ -66,11 +74,7 @@ impl Gateway {
             });
         }
         let mut body = Vec::new();
-        while let Some(chunk) = response
-            .chunk()
-            .await
-            .map_err(|error| unreachable(&error))?
-        {
+        while let Some(chunk) = response.chunk().await.map_err(|error| cut_off(&error))? {
             if body.len() + chunk.len() > STATES_BYTES_MAX {
                 let why = format!("it is longer than {STATES_BYTES_MAX} bytes");
                 return Err(SourceError::Garbage { why });
@@ -127,17 +131,33 @@ impl States {
     }
 }
 
-/// The URL of a gateway's state endpoint is none, or neither http nor https.
+/// Why a gateway cannot be asked at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GatewayBuildError;
+#[non_exhaustive]
+pub enum GatewayBuildError {
+    /// The URL is none, or neither http nor https.
+    Url,
+    /// The authorities cannot be read as PEM.
+    Ca,
+}
 
 impl fmt::Display for GatewayBuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the gateway's URL must be http:// or https://, with host and path")
+        f.write_str(match self {
+            Self::Url => "the gateway's URL must be http:// or https://, with host and path",
+            Self::Ca => "the CA cannot be read as PEM",
+        })
     }
 }
 
 impl std::error::Error for GatewayBuildError {}
+
+fn cut_off(error: &reqwest::Error) -> SourceError {
+    if error.is_timeout() {
+        return unreachable(error);
+    }
+    SourceError::Truncated
+}
 
 fn unreachable(error: &reqwest::Error) -> SourceError {
     if error.is_timeout() {

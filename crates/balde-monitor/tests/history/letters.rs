@@ -74,6 +74,19 @@ pub(crate) async fn a_dead_sink_holds_up_nobody_else(place: Place) {
     assert_eq!(history.backlog().await.unwrap(), [expected]);
 }
 
+pub(crate) async fn a_letter_put_off_by_a_clock_that_was_ahead_is_due(place: Place) {
+    const HOUR_US: u64 = 3_600_000_000;
+    let history = place.open().await;
+    let event = raised(0, "level-0", Critical, 50);
+    tell(&history, vec![to_hook(event)]).await;
+    let letter = history.due("hook", 100, 10).await.unwrap().remove(0);
+    // An hour is what a receiver may ask for; a day is no wait that anybody meant.
+    for (next_us, due) in [(100 + HOUR_US, 0), (100 + 24 * HOUR_US, 1)] {
+        history.postponed(letter.id, next_us, "503").await.unwrap();
+        assert_eq!(history.due("hook", 100, 10).await.unwrap().len(), due);
+    }
+}
+
 pub(crate) async fn what_failed_is_due_when_it_was_postponed_to(place: Place) {
     let history = place.open().await;
     assert_eq!(history.next_due_us("hook").await.unwrap(), None);

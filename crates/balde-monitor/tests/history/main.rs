@@ -68,6 +68,7 @@ stories! {
         a_resolution_never_overtakes_its_alert,
         a_dead_sink_holds_up_nobody_else,
         what_failed_is_due_when_it_was_postponed_to,
+        a_letter_put_off_by_a_clock_that_was_ahead_is_due,
     }
     incidents {
         an_incident_opens_grows_and_closes,

@@ -104,7 +104,7 @@ impl Reign<'_> {
         let (mut reminding, mut upkeep) = (JoinSet::new(), JoinSet::new());
         let ended = loop {
             let now_us = time.now_us();
-            self.status.turned(now_us);
+            self.status.turned();
             if now_us >= upkeep_us && upkeep.is_empty() {
                 upkeep_us = now_us.saturating_add(UPKEEP_US);
                 upkeep.spawn(leader::keep_up(self.cycle.clone(), self.plan.retention));
