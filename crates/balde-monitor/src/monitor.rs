@@ -48,7 +48,7 @@ impl Monitor {
         let history = history.map_err(BuildError::History)?;
         let mut sources = BTreeMap::new();
         for participant in &config.participants {
-            let source = participant.build(time.clock());
+            let source = participant.build(time.steady());
             let source = source.map_err(|why| BuildError::Source {
                 participant: participant.ispb.clone(),
                 why,

@@ -15,6 +15,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 #[derive(Clone)]
 pub struct Time {
     clock: Clock,
+    steady: Clock,
     speed: u32,
 }
 
@@ -23,6 +24,7 @@ impl Time {
     pub fn real() -> Self {
         Self {
             clock: Clock::wall(),
+            steady: Clock::precise(),
             speed: 1,
         }
     }
@@ -31,6 +33,7 @@ impl Time {
     pub fn moved(clock: &ManualClock, speed: u32) -> Self {
         Self {
             clock: Clock::manual(clock),
+            steady: Clock::manual(clock),
             speed: speed.max(1),
         }
     }
@@ -43,6 +46,12 @@ impl Time {
     /// The clock itself.
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// A clock that is never put back, for limits: what was spent by a clock that was ahead would be
+    /// missing until the time is made up for.
+    pub fn steady(&self) -> &Clock {
+        &self.steady
     }
 
     /// Waits until it is `us`, or until the clock was put back: then what was to happen at `us` has

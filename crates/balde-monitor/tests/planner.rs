@@ -122,12 +122,28 @@ fn failures_back_off_and_a_retry_after_is_respected_within_reason() {
 fn a_turn_whose_outcome_nobody_told_comes_back_with_the_calendar() {
     let mut planner = Planner::new(Pace::default(), Budget::default(), 0).unwrap();
     assert_eq!(planner.next(0), Next::Nobody);
-    planner.add("1", SECOND_US, None).unwrap();
-    assert!(matches!(planner.next(SECOND_US), Next::Poll { .. }));
+    planner.add("1", 10 * SECOND_US, None).unwrap();
+    assert!(matches!(planner.next(10 * SECOND_US), Next::Poll { .. }));
     let until_us = 5 * MINUTE_US;
-    assert_eq!(planner.next(2 * SECOND_US), Next::Wait { until_us });
-    // Unless the clock went back behind it.
+    assert_eq!(planner.next(12 * SECOND_US), Next::Wait { until_us });
+    // A clock that is put right by a little changes nothing,
+    assert_eq!(planner.next(9 * SECOND_US), Next::Wait { until_us });
+    // but one that went back behind it.
     assert!(matches!(planner.next(0), Next::Poll { .. }));
+}
+
+/// However far ahead the clock was, and however much was spent by it.
+#[test]
+fn after_a_step_back_the_budget_is_not_missing_for_a_day() {
+    let day_us = 24 * 60 * MINUTE_US;
+    let mut planner = Planner::new(Pace::default(), Budget::default(), 0).unwrap();
+    planner.add("1", day_us, None).unwrap();
+    for n in 0..20 {
+        planner.failed("1", day_us, None);
+        let now_us = day_us + n * 301 * SECOND_US;
+        while !matches!(planner.next(now_us), Next::Wait { .. }) {}
+    }
+    assert!(matches!(planner.next(MINUTE_US), Next::Poll { .. }));
 }
 
 #[test]

@@ -138,7 +138,7 @@ pub(super) fn check(
             ispb: ispb.value.to_owned(),
             source,
         };
-        if let Err(why) = participant.build(&Clock::wall()) {
+        if let Err(why) = participant.build(&Clock::precise()) {
             faults.at(Some(ispb.span.clone()), why);
         }
         participants.push(participant);

@@ -18,6 +18,9 @@ const RETRY_AFTER_MAX_US: u64 = 3_600_000_000;
 /// The longest wait that failures by themselves lead to.
 const BACKOFF_MAX_US: u64 = 300_000_000;
 
+/// A clock that goes back by less is being corrected, and has not stepped.
+const STEP_US: u64 = 5_000_000;
+
 /// What asking may cost, and who shares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
@@ -213,12 +216,16 @@ impl Planner {
     }
 
     /// After the clock stepped back behind a turn that was taken, what is due by the old clock is
-    /// due now.
+    /// due now, and what was spent by it is not known any more: a bucket would stand still until the
+    /// time is made up for. Whoever asks has a limit of its own, by a clock that does not step.
     fn heal(&mut self, now_us: u64) {
         for turn in self.turns.values_mut() {
-            if turn.asked_us.is_some_and(|asked_us| asked_us > now_us) {
+            let is_behind = |asked_us| asked_us > now_us.saturating_add(STEP_US);
+            if turn.asked_us.is_some_and(is_behind) {
                 turn.due_us = now_us;
                 turn.asked_us = Some(now_us);
+                turn.spent = None;
+                self.shared = None;
             }
         }
     }
