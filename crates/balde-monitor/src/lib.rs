@@ -55,6 +55,7 @@
 
 pub mod alert;
 pub mod analyse;
+mod client;
 pub mod config;
 pub mod cycle;
 pub mod delivery;

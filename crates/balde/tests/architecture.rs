@@ -189,6 +189,45 @@ fn has_float_literal(code: &str) -> bool {
     false
 }
 
+/// What the monitor thinks with: time is an argument there, and nothing is asked, kept or told.
+#[test]
+fn what_the_monitor_thinks_with_has_no_clock_no_io_and_no_async() {
+    let source = workspace().join("crates/balde-monitor/src");
+    let mut files = vec![source.join("sample.rs"), source.join("severity.rs")];
+    for folder in ["analyse", "alert"] {
+        files.extend(rust_files(&source.join(folder)));
+    }
+    let schedule = ["cron.rs", "field.rs", "pace.rs", "planner.rs"];
+    files.extend(schedule.map(|file| source.join("schedule").join(file)));
+    files.push(source.join("cycle/judge.rs"));
+    let banned = [
+        "tokio",
+        "sqlx",
+        "reqwest",
+        "tracing",
+        "Instant",
+        "SystemTime",
+        "async ",
+        ".await",
+        "f64",
+        "std::fs",
+        "std::net",
+    ];
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            for word in banned {
+                let place = format!("{}:{}", file.display(), number + 1);
+                assert!(
+                    !code.contains(word),
+                    "{place}: `{word}` has no place in thinking"
+                );
+            }
+        }
+    }
+}
+
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {

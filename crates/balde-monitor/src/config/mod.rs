@@ -20,7 +20,7 @@ use crate::schedule::embedded::Plan;
 
 pub use participants::{ParticipantConfig, SourceConfig};
 pub use plan::{HttpConfig, ScheduleConfig, TemporalConfig};
-pub use sinks::{SINKS_MAX, SinkConfig, SinkKind};
+pub use sinks::{SinkConfig, SinkKind};
 
 /// What the file says, checked.
 #[derive(Clone)]

@@ -8,18 +8,13 @@ use balde::options::{At, Faults, Section};
 use super::Reader;
 use super::alerts::class;
 use crate::alert::SinkClass;
+use crate::delivery::{SINK_NAME_MAX, SINKS_MAX};
 use crate::sink::{
     HttpSettings, IncidentHook, LogSink, PAGER_DUTY_URL, PagerDuty, Secret, Sink, SinkError, Slack,
     Webhook,
 };
 #[cfg(feature = "pulsar")]
 use crate::sink::{PulsarSettings, PulsarTopic};
-
-/// The most sinks.
-pub const SINKS_MAX: usize = 32;
-
-/// The longest name of a sink.
-const NAME_MAX: usize = 64;
 
 /// One sink.
 #[derive(Clone, Debug)]
@@ -328,9 +323,10 @@ fn needed(
 
 fn is_name(name: &At<&str>, faults: &mut Faults<'_>) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    let is_name = (1..=NAME_MAX).contains(&name.value.len()) && name.value.bytes().all(is_fine);
+    let is_name =
+        (1..=SINK_NAME_MAX).contains(&name.value.len()) && name.value.bytes().all(is_fine);
     if !is_name {
-        let message = format!("a name is 1 to {NAME_MAX} letters, digits, - or _");
+        let message = format!("a name is 1 to {SINK_NAME_MAX} letters, digits, - or _");
         faults.at(Some(name.span.clone()), message);
     }
     is_name

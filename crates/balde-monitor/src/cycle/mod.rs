@@ -7,7 +7,7 @@
 //! | [`Cycle::get`] | one call that lists all buckets | the source's own attempts; then the planner waits, Retry-After included |
 //! | [`Cycle::store`] | the samples, once | again while the database is away, five times; then kept in memory for the next cycle |
 //! | [`Cycle::analyse`] | machines forward, state and letters committed together | again from the start when overtaken or away; nothing is half done |
-//! | [`Cycle::publish`] | one attempt at every letter that is due | left to the couriers, who never give up |
+//! | [`Cycle::announce`], [`Cycle::publish`] | the couriers are told; or one attempt at every letter that is due, for those who have no couriers running | left to the couriers, who never give up |
 
 mod judge;
 mod pending;

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::cycle::{Cycle, Findings, GetError};
 use crate::history::{HistoryError, Leadership, Retention};
-use crate::schedule::leader::{self, Ended, GRACE, REMIND_US, UPKEEP_US};
+use crate::schedule::leader::{self, Ended, GRACE, Rounds};
 use crate::schedule::{Budget, Next, POLICIES_LIST, Pace, Planner, PlannerError, trouble};
 use crate::status::Status;
 
@@ -120,25 +120,20 @@ impl Reign<'_> {
             busy.insert(participant.clone());
             at_work.spawn(judge(self.cycle.clone(), participant.clone()));
         }
-        let mut remind_us = time.now_us().saturating_add(REMIND_US);
-        let mut upkeep_us = time.now_us();
+        let mut rounds = Rounds::from(time.now_us());
         let mut upkeep = JoinSet::new();
         let ended = loop {
             let now_us = time.now_us();
             self.status.turned();
-            // After the clock was put back, what is to happen by the old one is far away.
-            remind_us = remind_us.min(now_us.saturating_add(REMIND_US));
-            upkeep_us = upkeep_us.min(now_us.saturating_add(UPKEEP_US));
-            let mut wake_us = remind_us;
-            if now_us >= remind_us {
+            rounds.heal(now_us);
+            if rounds.is_time_to_remind(now_us) {
                 if !self.leadership.is_held().await {
                     break Ended::Deposed;
                 }
-                remind_us = now_us.saturating_add(REMIND_US);
                 self.remind(&mut busy, &mut at_work);
             }
-            if now_us >= upkeep_us && upkeep.is_empty() {
-                upkeep_us = now_us.saturating_add(UPKEEP_US);
+            let mut wake_us = rounds.remind_us();
+            if upkeep.is_empty() && rounds.is_time_for_upkeep(now_us) {
                 upkeep.spawn(leader::keep_up(self.cycle.clone(), self.plan.retention));
             }
             if at_work.len() < AT_ONCE_MAX {

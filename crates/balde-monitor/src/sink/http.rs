@@ -6,8 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use balde::http::headers;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Certificate, Response, Url};
-use rustls::crypto::{CryptoProvider, ring};
 
+use crate::client::{choose_ring, innermost};
 use crate::sink::failure::ANSWER_CHARS_MAX;
 use crate::sink::{Failure, Reason, Secret, SinkError};
 
@@ -142,13 +142,7 @@ impl Receiver {
         if error.is_timeout() {
             return Failure::new(Reason::Timeout);
         }
-        let error = error.without_url();
-        // The innermost cause says most.
-        let mut cause: &dyn std::error::Error = &error;
-        while let Some(deeper) = cause.source() {
-            cause = deeper;
-        }
-        let why = self.shown(cause.to_string().as_bytes());
+        let why = self.shown(innermost(&error.without_url()).as_bytes());
         Failure::new(Reason::Unreachable { why })
     }
 
@@ -170,13 +164,6 @@ impl fmt::Debug for Receiver {
         f.debug_struct("Receiver")
             .field("host", &self.url.host_str())
             .finish_non_exhaustive()
-    }
-}
-
-/// rustls asks the process for its cryptography. Whoever has chosen already, has chosen.
-pub(crate) fn choose_ring() {
-    if CryptoProvider::get_default().is_none() {
-        let _chosen_meanwhile = ring::default_provider().install_default();
     }
 }
 

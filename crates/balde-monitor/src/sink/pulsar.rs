@@ -14,9 +14,10 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::alert::Event;
+use crate::client::choose_ring;
 use crate::history::Letter;
 use crate::sink::failure::ANSWER_CHARS_MAX;
-use crate::sink::http::{TIMEOUT_DEFAULT, certificates, checked_timeout, choose_ring};
+use crate::sink::http::{TIMEOUT_DEFAULT, certificates, checked_timeout};
 use crate::sink::{Failure, Reason, Secret, SinkError, document};
 
 /// The longest name of a topic, in bytes.

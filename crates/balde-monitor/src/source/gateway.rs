@@ -8,6 +8,7 @@ use reqwest::{Certificate, Url};
 use serde::{Deserialize, Serialize};
 
 use super::SourceError;
+use crate::client::{choose_ring, innermost};
 use crate::sample::{BucketId, Poll, Sample, SampleError, Terms};
 
 /// The longest answer that is read.
@@ -39,8 +40,7 @@ impl Gateway {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(GatewayBuildError::Url);
         }
-        let _whoever_was_first_chose_ring_too =
-            rustls::crypto::ring::default_provider().install_default();
+        choose_ring();
         let mut http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
@@ -164,12 +164,7 @@ fn unreachable(error: &reqwest::Error) -> SourceError {
         let why = "it did not answer in time".to_owned();
         return SourceError::Unreachable { why };
     }
-    // The innermost cause says most, and has no address in it.
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
     SourceError::Unreachable {
-        why: cause.to_string(),
+        why: innermost(error),
     }
 }

@@ -48,7 +48,7 @@ use crate::config::TemporalConfig;
 use crate::cycle::Cycle;
 use crate::history::Leadership;
 use crate::schedule::embedded::Plan;
-use crate::schedule::leader::{self, Ended, REMIND_US, UPKEEP_US};
+use crate::schedule::leader::{self, Ended, Rounds};
 use crate::schedule::{Planner, PlannerError, trouble};
 use crate::status::Status;
 
@@ -99,18 +99,16 @@ impl Reign<'_> {
     ) -> Result<Ended, TemporalError> {
         let time = &self.cycle.parts().time;
         let (stop, mut working) = self.work(target, settings).await?;
-        let mut remind_us = time.now_us().saturating_add(REMIND_US);
-        let mut upkeep_us = time.now_us();
+        let mut rounds = Rounds::from(time.now_us());
         let (mut reminding, mut upkeep) = (JoinSet::new(), JoinSet::new());
         let ended = loop {
             let now_us = time.now_us();
             self.status.turned();
-            if now_us >= upkeep_us && upkeep.is_empty() {
-                upkeep_us = now_us.saturating_add(UPKEEP_US);
+            rounds.heal(now_us);
+            if upkeep.is_empty() && rounds.is_time_for_upkeep(now_us) {
                 upkeep.spawn(leader::keep_up(self.cycle.clone(), self.plan.retention));
             }
-            if now_us >= remind_us {
-                remind_us = now_us.saturating_add(REMIND_US);
+            if rounds.is_time_to_remind(now_us) {
                 if !self.leadership.is_held().await {
                     break Ended::Deposed;
                 }
@@ -119,7 +117,7 @@ impl Reign<'_> {
                 }
             }
             tokio::select! {
-                () = time.sleep_until(remind_us) => {}
+                () = time.sleep_until(rounds.remind_us()) => {}
                 _ = reminding.join_next(), if !reminding.is_empty() => {}
                 _ = upkeep.join_next(), if !upkeep.is_empty() => {}
                 () = &mut *shutdown => break Ended::Shutdown,
