@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use balde_core::profile::{PROFILE_BYTES_MAX, Place, Problem, Profile, ProfileError};
 use balde_dict::{Table, profiles};
+use balde_policy::profile::{PROFILE_BYTES_MAX, Place, Problem, Profile, ProfileError};
 
 /// How much of a long line is shown with a problem.
 const SHOWN_CHARS_MAX: usize = 160;

@@ -52,7 +52,7 @@ impl Simulator {
     }
 
     fn get(&self, path: &str) -> String {
-        self.ask("GET", path, "")
+        self.request("GET", path, "")
     }
 
     fn ask(&self, method: &str, path: &str, body: &str) -> String {
@@ -127,7 +127,7 @@ fn the_log_tells_which_bucket_refused_and_nobodys_tax_number() {
     );
     assert!(
         simulator
-            .ask("PUT", "/sim/buckets", &body)
+            .request("PUT", "/sim/buckets", &body)
             .starts_with("HTTP/1.1 200")
     );
     let refused = simulator.get("/api/v2/entries/pessoa0000001@exemplo.com.br");

@@ -32,7 +32,7 @@ impl State {
 
 /// A bucket as of one moment: the refill up to `now_us` is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct Snapshot {
     pub(crate) owed: u64,
     /// The moment `owed` belongs to: now, unless the clock stepped behind the state. For an open
     /// window its end; for a closed one nothing.
@@ -40,7 +40,7 @@ pub struct Standing {
     pub(crate) now_us: u64,
 }
 
-impl Standing {
+impl Snapshot {
     /// A token bucket that is `owed` units below full at this very moment. For stores that keep
     /// the moment of being full instead of a [`State`].
     #[inline]
@@ -89,18 +89,18 @@ impl Standing {
 impl Limit {
     /// The bucket at `now_us`, given what the store kept of it (nothing, if it was never touched
     /// or has been forgotten).
-    pub fn standing(&self, state: Option<State>, now_us: u64) -> Standing {
+    pub fn snapshot(&self, state: Option<State>, now_us: u64) -> Snapshot {
         let Some(State { owed, at_us }) = state else {
             return self.fresh(now_us);
         };
         if self.strategy() == Strategy::FixedWindow {
-            return Standing::of_window(self, owed, at_us, now_us);
+            return Snapshot::of_window(self, owed, at_us, now_us);
         }
         // A clock behind the state neither refills nor takes: the bucket stays as it was then.
         let then = self.tick(at_us);
         let at_us = self.tick(now_us).max(then);
         let refilled = (at_us - then).saturating_mul(self.refill_units());
-        Standing {
+        Snapshot {
             owed: owed.min(self.owed_max()).saturating_sub(refilled),
             at_us,
             now_us,
@@ -109,11 +109,11 @@ impl Limit {
 
     /// A bucket that was never touched.
     #[inline]
-    pub fn fresh(&self, now_us: u64) -> Standing {
+    pub fn fresh(&self, now_us: u64) -> Snapshot {
         match (self.strategy(), self.start()) {
-            (Strategy::FixedWindow, _) => Standing::of_window(self, 0, 0, now_us),
-            (_, Start::Full) => Standing::of_bucket(self, 0, now_us),
-            (_, Start::Empty) => Standing::of_bucket(self, self.capacity_units(), now_us),
+            (Strategy::FixedWindow, _) => Snapshot::of_window(self, 0, 0, now_us),
+            (_, Start::Full) => Snapshot::of_bucket(self, 0, now_us),
+            (_, Start::Empty) => Snapshot::of_bucket(self, self.capacity_units(), now_us),
         }
     }
 
@@ -123,8 +123,8 @@ impl Limit {
         clippy::inline_always,
         reason = "most of a decision that is made where it is used is never made"
     )]
-    pub fn decide(&self, standing: Standing, command: Command) -> Decision {
-        let before = standing.owed;
+    pub fn decide(&self, snapshot: Snapshot, command: Command) -> Decision {
+        let before = snapshot.owed;
         let full = self.capacity_units();
         let token = self.token_units();
         // More tokens than capacity and debt together mean no more than exactly that many, so the
@@ -154,17 +154,17 @@ impl Limit {
         let at_us = match self.strategy() {
             // The window opens with its first token and is forgotten with its last.
             Strategy::FixedWindow if after == 0 => 0,
-            Strategy::FixedWindow if standing.at_us == 0 => {
-                standing.now_us.saturating_add(self.period_us())
+            Strategy::FixedWindow if snapshot.at_us == 0 => {
+                snapshot.now_us.saturating_add(self.period_us())
             }
-            _ => standing.at_us,
+            _ => snapshot.at_us,
         };
-        Decision::new(self, command, is_allowed, standing, after, at_us)
+        Decision::new(self, command, is_allowed, snapshot, after, at_us)
     }
 
-    /// [`standing`](Limit::standing) and [`decide`](Limit::decide) in one step.
+    /// [`snapshot`](Limit::snapshot) and [`decide`](Limit::decide) in one step.
     pub fn apply(&self, state: Option<State>, command: Command, now_us: u64) -> Decision {
-        self.decide(self.standing(state, now_us), command)
+        self.decide(self.snapshot(state, now_us), command)
     }
 
     /// The clock as this limit sees it: stepwise refill happens at multiples of the period only.

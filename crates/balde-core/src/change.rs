@@ -23,11 +23,11 @@ impl Limit {
     /// ```
     pub fn change_to(&self, new: &Limit, state: Option<State>, now_us: u64) -> Option<State> {
         let state = state?;
-        let standing = self.standing(Some(state), now_us);
+        let snapshot = self.snapshot(Some(state), now_us);
         if self == new {
             return Some(state);
         }
-        let owed = self.owed_under(new, standing.owed);
+        let owed = self.owed_under(new, snapshot.owed);
         // A full bucket of a limit that starts full may have been forgotten at any time, so it must
         // not matter whether it was.
         if owed == 0 && (self.start() == Start::Full || new.start() == Start::Full) {
@@ -36,13 +36,13 @@ impl Limit {
         let at_us = match (self.strategy(), new.strategy()) {
             // An open window keeps its end, but never lasts longer than a new one would.
             (Strategy::FixedWindow, Strategy::FixedWindow) => {
-                standing.at_us.min(now_us.saturating_add(new.period_us()))
+                snapshot.at_us.min(now_us.saturating_add(new.period_us()))
             }
             (_, Strategy::FixedWindow) => now_us.saturating_add(new.period_us()),
             (Strategy::FixedWindow, _) => new.tick(now_us),
             // Behind neither the state nor now: time that has been refilled is not refilled again,
             // except that a stepwise limit brings a whole step at the end of the period it begins in.
-            _ => new.tick(standing.at_us.max(now_us)),
+            _ => new.tick(snapshot.at_us.max(now_us)),
         };
         Some(State::new(owed, at_us))
     }

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use crate::{Command, Limit, Standing, Start, State, Strategy};
+use crate::{Command, Limit, Snapshot, Start, State, Strategy};
 
 /// How long until the same command would pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ impl Decision {
         limit: &Limit,
         command: Command,
         is_allowed: bool,
-        standing: Standing,
+        snapshot: Snapshot,
         after: u64,
         at_us: u64,
     ) -> Self {
@@ -42,10 +42,10 @@ impl Decision {
             limit: *limit,
             command,
             is_allowed,
-            before: standing.owed,
+            before: snapshot.owed,
             after,
             at_us,
-            now_us: standing.now_us,
+            now_us: snapshot.now_us,
         }
     }
 
@@ -223,8 +223,8 @@ impl Decision {
     }
 
     /// The bucket as it stood before the command.
-    pub const fn standing_before(&self) -> Standing {
-        Standing {
+    pub const fn snapshot_before(&self) -> Snapshot {
+        Snapshot {
             owed: self.before,
             at_us: match self.limit.strategy() {
                 Strategy::FixedWindow if self.before == 0 => 0,

@@ -26,10 +26,8 @@
 //! | [`Limit`] | the numbers: capacity, refill, period, strategy; a limit that exists is exact |
 //! | [`Command`] | what can be asked: peek, take, take up to, charge, credit, set the level |
 //! | [`State`] | what a store keeps for a bucket: two integers |
-//! | [`Standing`] | a bucket as of one moment, refilled |
+//! | [`Snapshot`] | a bucket as of one moment, refilled |
 //! | [`Decision`] | the answer: allowed or not, levels, waits, the state to keep |
-//! | [`policy::Policy`] | a limit with a name, a scope, a match rule and a price list |
-//! | [`profile::Profile`] | a set of policies, as data |
 #![no_std]
 #![deny(clippy::float_arithmetic)]
 
@@ -40,12 +38,10 @@ mod change;
 mod command;
 mod decision;
 mod limit;
-pub mod policy;
-pub mod profile;
 mod span;
 mod text;
 
-pub use bucket::{Standing, State};
+pub use bucket::{Snapshot, State};
 pub use command::Command;
 pub use decision::{Decision, Wait};
 pub use limit::{DEBT_DEFAULT, EXACT_MAX, Limit, LimitError, PERIOD_MAX_US, REFILL_UNITS_MAX};

@@ -1,9 +1,9 @@
 //! The profiles against a second transcription of the published tables, made by hand and apart from
 //! the files.
 
-use balde_core::profile::Setting;
 use balde_core::{Limit, Strategy};
 use balde_dict::{Category, PayerKind, Profile, Settings, Table, profiles};
+use balde_policy::profile::Setting;
 
 const PERSON_AND_COMPANY: u64 = 0;
 const BY_CATEGORY: u64 = 1;

@@ -41,7 +41,10 @@ fn source(url: &str, token: &str) -> Source {
 #[tokio::test]
 async fn states_become_samples() {
     let url = gateway(200, GOOD).await;
-    let poll = source(&url, "secret").ask("12345678", || 42).await.unwrap();
+    let poll = source(&url, "secret")
+        .request("12345678", || 42)
+        .await
+        .unwrap();
     let sample = &poll.samples()[0];
     assert_eq!((sample.level(), sample.taken_us()), (-17, 42));
     assert_eq!(sample.answered_us(), Some(41));
@@ -60,7 +63,7 @@ async fn anything_else_is_told_apart_and_makes_no_sample() {
     ] {
         let url = gateway(status, body).await;
         let error = source(&url, token)
-            .ask("12345678", || 42)
+            .request("12345678", || 42)
             .await
             .unwrap_err();
         assert_eq!(error.label(), label, "{error}");
@@ -70,7 +73,7 @@ async fn anything_else_is_told_apart_and_makes_no_sample() {
         assert!(!format!("{error} {error:?}").contains(token), "{error:?}");
     }
     let nobody = source("http://127.0.0.1:1/states", "secret");
-    let error = nobody.ask("12345678", || 42).await.unwrap_err();
+    let error = nobody.request("12345678", || 42).await.unwrap_err();
     assert_eq!(error.label(), "unreachable");
     let wait = Duration::from_secs(1);
     assert!(Gateway::new("ftp://gateway/states", None, None, wait).is_err());

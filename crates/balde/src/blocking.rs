@@ -65,7 +65,7 @@ impl<'l> Blocking<'l> {
 
     /// [`charge`](Blocking::charge) that happens once, however often it is asked for under this id:
     /// later askers get the first one's answer, whatever they ask to be charged. It is remembered
-    /// for [`Builder::once_ttl`](crate::Builder::once_ttl).
+    /// for [`RateLimiterBuilder::once_ttl`](crate::RateLimiterBuilder::once_ttl).
     #[inline]
     pub fn charge_once(self, key: impl AsRef<[u8]>, n: u64, id: &OpId) -> Result<Decision, Error> {
         self.0
@@ -74,7 +74,7 @@ impl<'l> Blocking<'l> {
 
     /// [`credit`](Blocking::credit) that happens once, however often it is asked for under this id:
     /// later askers get the first one's answer, whatever they ask to be credited. It is remembered
-    /// for [`Builder::once_ttl`](crate::Builder::once_ttl).
+    /// for [`RateLimiterBuilder::once_ttl`](crate::RateLimiterBuilder::once_ttl).
     #[inline]
     pub fn credit_once(self, key: impl AsRef<[u8]>, n: u64, id: &OpId) -> Result<Decision, Error> {
         self.0

@@ -42,7 +42,7 @@ const ONCE_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// ```
 #[derive(Debug)]
 #[must_use = "a builder does nothing until it is built"]
-pub struct Builder {
+pub struct RateLimiterBuilder {
     name: String,
     limit: Result<Limit, BuildError>,
     keys_max: usize,
@@ -57,7 +57,7 @@ pub struct Builder {
     hasher: Option<KeyHasher>,
 }
 
-impl Builder {
+impl RateLimiterBuilder {
     pub(crate) fn new() -> Self {
         Self {
             name: "default".to_owned(),
@@ -165,8 +165,8 @@ impl Builder {
         self.storage_from(|name| std::env::var(name).ok(), on_failure)
     }
 
-    /// [`storage_from_env`](Builder::storage_from_env) over settings from anywhere. `RL_LOG_SALT` is
-    /// looked up there, too, unless [`log_salt`](Builder::log_salt) has been called.
+    /// [`storage_from_env`](RateLimiterBuilder::storage_from_env) over settings from anywhere. `RL_LOG_SALT` is
+    /// looked up there, too, unless [`log_salt`](RateLimiterBuilder::log_salt) has been called.
     pub fn storage_from(
         mut self,
         lookup: impl Fn(&str) -> Option<String>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use balde_core::{Command, Limit, Standing, Strategy, Wait};
+use balde_core::{Command, Limit, Snapshot, Strategy, Wait};
 
 use crate::error::BadKey;
 use crate::failure::StoreFailure;
@@ -83,8 +83,8 @@ impl Decision {
         now_us: u64,
     ) -> Self {
         let full = match limit.strategy() {
-            Strategy::FixedWindow => Standing::of_window(limit, 0, 0, now_us),
-            _ => Standing::of_bucket(limit, 0, now_us),
+            Strategy::FixedWindow => Snapshot::of_window(limit, 0, 0, now_us),
+            _ => Snapshot::of_bucket(limit, 0, now_us),
         };
         Self {
             inner: limit.decide(full, command),
@@ -131,20 +131,20 @@ impl Decision {
 
     /// The same, had it only looked: nothing moved, and the bucket stands as it was before.
     #[cfg(feature = "redis")]
-    pub(crate) fn as_look(&self, standing_before: &balde_core::Decision) -> Self {
-        let before = standing_before.owed_before();
-        let at_us = match standing_before.limit().strategy() {
+    pub(crate) fn as_look(&self, first: &balde_core::Decision) -> Self {
+        let before = first.owed_before();
+        let at_us = match first.limit().strategy() {
             Strategy::FixedWindow if before == 0 => 0,
-            _ => standing_before.at_us(),
+            _ => first.at_us(),
         };
         let look = balde_core::Decision::from_parts(
-            standing_before.limit(),
+            first.limit(),
             Command::Peek,
             true,
             before,
             before,
             at_us,
-            standing_before.now_us(),
+            first.now_us(),
         );
         Self {
             inner: look.unwrap_or(self.inner),
@@ -264,9 +264,9 @@ fn refusal(limit: &Limit, now_us: u64) -> balde_core::Decision {
     let empty = match limit.strategy() {
         // A window of nothing left that ends now.
         Strategy::FixedWindow => {
-            Standing::of_window(limit, limit.capacity(), now_us.saturating_add(1), now_us)
+            Snapshot::of_window(limit, limit.capacity(), now_us.saturating_add(1), now_us)
         }
-        _ => Standing::of_bucket(limit, limit.capacity_units(), now_us),
+        _ => Snapshot::of_bucket(limit, limit.capacity_units(), now_us),
     };
     limit.decide(empty, Command::Take { n: u64::MAX })
 }

@@ -143,9 +143,9 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoLimit => {
-                f.write_str("a limiter needs a limit: call Builder::limit, as in .limit(\"10/s\")")
-            }
+            Self::NoLimit => f.write_str(
+                "a limiter needs a limit: call RateLimiterBuilder::limit, as in .limit(\"10/s\")",
+            ),
             Self::Text(error) => write!(f, "the limit cannot be read: {error}"),
             Self::Limit(error) => write!(f, "the limit cannot be kept: {error}"),
             Self::KeysMax { keys_max } => write!(

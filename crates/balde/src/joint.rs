@@ -15,17 +15,17 @@ use crate::store::memory::{Part, run_all};
 use crate::telemetry::JointWatch;
 
 /// The most questions that one decision may hang on.
-pub const ASKS_MAX: usize = 64;
+pub const TOKEN_REQUESTS_MAX: usize = 64;
 
 /// One question of several: some tokens from one limiter, for one key.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct TokenRequest<'a> {
     pub(crate) limiter: &'a RateLimiter,
     pub(crate) key: &'a [u8],
     pub(crate) n: u64,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> TokenRequest<'a> {
     pub(crate) fn new(limiter: &'a RateLimiter, key: &'a [u8], n: u64) -> Self {
         Self { limiter, key, n }
     }
@@ -37,13 +37,13 @@ impl<'a> Ask<'a> {
 
 /// The answer to several questions at once.
 #[derive(Clone, Debug)]
-pub struct Joint {
+pub struct MultiDecision {
     parts: Vec<Decision>,
     refusal: Option<(usize, String)>,
 }
 
-impl Joint {
-    fn of(asks: &[Ask<'_>], mut parts: Vec<Decision>) -> Self {
+impl MultiDecision {
+    fn of(asks: &[TokenRequest<'_>], mut parts: Vec<Decision>) -> Self {
         add_up_repeats(asks, &mut parts);
         Self {
             refusal: refusal(asks, &parts),
@@ -97,7 +97,7 @@ impl Joint {
 /// let per_user = RateLimiter::builder().name("per-user").limit("100/min").build()?;
 /// let overall = RateLimiter::builder().name("overall").limit("2/s").build()?;
 ///
-/// let asks = [per_user.ask("alice"), overall.ask_n("everyone", 2)];
+/// let asks = [per_user.request("alice"), overall.request_n("everyone", 2)];
 /// assert!(check_all(&asks).await.is_allowed());
 ///
 /// let refused = check_all(&asks).await;
@@ -113,9 +113,9 @@ impl Joint {
 ///
 /// # Panics
 ///
-/// With more than [`ASKS_MAX`] questions: their number is written in the program, not sent by a
+/// With more than [`TOKEN_REQUESTS_MAX`] questions: their number is written in the program, not sent by a
 /// caller.
-pub async fn check_all(asks: &[Ask<'_>]) -> Joint {
+pub async fn check_all(asks: &[TokenRequest<'_>]) -> MultiDecision {
     assert_number(asks);
     let watched = JointWatch::begin(asks);
     let decisions = match parts_in_memory(asks) {
@@ -125,7 +125,7 @@ pub async fn check_all(asks: &[Ask<'_>]) -> Joint {
         #[cfg(not(feature = "redis"))]
         None => Vec::new(),
     };
-    let joint = Joint::of(asks, decisions);
+    let joint = MultiDecision::of(asks, decisions);
     watched.end(asks, &joint);
     joint
 }
@@ -135,7 +135,7 @@ pub async fn check_all(asks: &[Ask<'_>]) -> Joint {
 /// # Panics
 ///
 /// As [`check_all`] does.
-pub fn check_all_blocking(asks: &[Ask<'_>]) -> Joint {
+pub fn check_all_blocking(asks: &[TokenRequest<'_>]) -> MultiDecision {
     assert_number(asks);
     let watched = JointWatch::begin(asks);
     let decisions = match parts_in_memory(asks) {
@@ -145,21 +145,21 @@ pub fn check_all_blocking(asks: &[Ask<'_>]) -> Joint {
         #[cfg(not(feature = "redis"))]
         None => Vec::new(),
     };
-    let joint = Joint::of(asks, decisions);
+    let joint = MultiDecision::of(asks, decisions);
     watched.end(asks, &joint);
     joint
 }
 
-fn assert_number(asks: &[Ask<'_>]) {
+fn assert_number(asks: &[TokenRequest<'_>]) {
     assert!(
-        asks.len() <= ASKS_MAX,
-        "{} questions in one decision; at most {ASKS_MAX} are possible",
+        asks.len() <= TOKEN_REQUESTS_MAX,
+        "{} questions in one decision; at most {TOKEN_REQUESTS_MAX} are possible",
         asks.len()
     );
 }
 
 /// The questions, if all of them are about buckets in memory.
-fn parts_in_memory<'a>(asks: &[Ask<'a>]) -> Option<Vec<Part<'a>>> {
+fn parts_in_memory<'a>(asks: &[TokenRequest<'a>]) -> Option<Vec<Part<'a>>> {
     asks.iter()
         .map(|ask| match ask.limiter.place() {
             Place::Memory(table, _) => Some(Part {
@@ -192,12 +192,12 @@ fn without_touching(part: &Part<'_>) -> Decision {
 }
 
 /// A bucket that is asked more than once has to give the sum, so the sum is what to wait for.
-fn add_up_repeats(asks: &[Ask<'_>], decisions: &mut [Decision]) {
+fn add_up_repeats(asks: &[TokenRequest<'_>], decisions: &mut [Decision]) {
     for index in 0..decisions.len() {
         if !decisions[index].is_refused_by_bucket() {
             continue;
         }
-        let is_same = |ask: &&Ask<'_>| ask.is_same_bucket(&asks[index]);
+        let is_same = |ask: &&TokenRequest<'_>| ask.is_same_bucket(&asks[index]);
         if asks.iter().filter(is_same).count() < 2 {
             continue;
         }
@@ -208,12 +208,12 @@ fn add_up_repeats(asks: &[Ask<'_>], decisions: &mut [Decision]) {
         let found = decisions[first].core();
         let together = found
             .limit()
-            .decide(found.standing_before(), Command::Take { n });
+            .decide(found.snapshot_before(), Command::Take { n });
         decisions[index] = Decision::of(together);
     }
 }
 
-fn refusal(asks: &[Ask<'_>], decisions: &[Decision]) -> Option<(usize, String)> {
+fn refusal(asks: &[TokenRequest<'_>], decisions: &[Decision]) -> Option<(usize, String)> {
     let patience = |decision: &Decision| match decision.wait() {
         Wait::None => None,
         Wait::Us(us) => Some(us),
@@ -245,11 +245,11 @@ mod tests {
     fn a_bucket_asked_twice_has_to_give_the_sum() {
         let clock = ManualClock::new();
         let limiter = limiter("10/s", &clock);
-        let never = check_all_blocking(&[limiter.ask_n("a", 6), limiter.ask_n("a", 6)]);
+        let never = check_all_blocking(&[limiter.request_n("a", 6), limiter.request_n("a", 6)]);
         assert_eq!(never.reason(), Reason::OverCapacity);
 
         limiter.blocking().set_level("b", 3).unwrap();
-        let asks = [limiter.ask_n("b", 5), limiter.ask_n("b", 4)];
+        let asks = [limiter.request_n("b", 5), limiter.request_n("b", 4)];
         let wait = check_all_blocking(&asks).retry_after().unwrap();
         assert_eq!(wait, Duration::from_millis(600));
         clock.advance(wait.saturating_sub(Duration::from_micros(1)));

@@ -5,11 +5,11 @@
 //! | Name | What it is |
 //! |--|--|
 //! | [`RateLimiter`] | one limit over many keys; clones share their buckets |
-//! | [`Builder`] | how to make one |
+//! | [`RateLimiterBuilder`] | how to make one |
 //! | [`Limit`] | the numbers, written as `"10/s burst 20"` or built from integers |
 //! | [`Decision`] | the answer, with its [`Reason`] |
 //! | [`Blocking`] | the same questions without `await` |
-//! | [`check_all`], [`Ask`], [`Joint`] | several buckets, all or nothing |
+//! | [`check_all`], [`TokenRequest`], [`MultiDecision`] | several buckets, all or nothing |
 //! | [`Hold`], [`settled`] | tokens taken for work whose price is known only afterwards |
 //! | [`Clock`], [`ManualClock`] | real time, cheap time, and time for tests |
 //! | [`MemoryStats`] | what the memory store holds and has let go |
@@ -50,13 +50,13 @@ pub mod throttle;
 
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use blocking::Blocking;
-pub use builder::{Builder, KEYS_MAX_DEFAULT};
+pub use builder::{KEYS_MAX_DEFAULT, RateLimiterBuilder};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};
 pub use error::{BadKey, BuildError, Error, KEY_BYTES_MAX};
 pub use failure::{OnFailure, Share, StoreFailure};
 pub use hold::{Hold, SETTLE_WITHIN, SETTLING_MAX, settled};
-pub use joint::{ASKS_MAX, Ask, Joint, check_all, check_all_blocking};
+pub use joint::{MultiDecision, TOKEN_REQUESTS_MAX, TokenRequest, check_all, check_all_blocking};
 #[cfg(feature = "redis")]
 pub use lease::{LeaseStats, Leases};
 pub use limiter::RateLimiter;

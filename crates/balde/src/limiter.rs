@@ -8,11 +8,11 @@ use std::sync::Arc;
 use balde_core::{Command, Limit};
 
 use crate::blocking::Blocking;
-use crate::builder::Builder;
+use crate::builder::RateLimiterBuilder;
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::{BuildError, Error};
-use crate::joint::Ask;
+use crate::joint::TokenRequest;
 #[cfg(feature = "redis")]
 use crate::lease::LeaseStats;
 use crate::once::{Once, OpId};
@@ -72,8 +72,8 @@ impl RateLimiter {
     }
 
     /// For everything that [`new`](RateLimiter::new) leaves at its default.
-    pub fn builder() -> Builder {
-        Builder::new()
+    pub fn builder() -> RateLimiterBuilder {
+        RateLimiterBuilder::new()
     }
 
     pub(crate) fn new_in(name: String, clock: Clock, place: Place, watch: Watch) -> Self {
@@ -131,7 +131,7 @@ impl RateLimiter {
 
     /// [`charge`](RateLimiter::charge) that happens once, however often it is asked for under this id:
     /// later askers get the first one's answer, whatever they ask to be charged. It is remembered
-    /// for [`Builder::once_ttl`].
+    /// for [`RateLimiterBuilder::once_ttl`].
     #[inline]
     pub async fn charge_once(
         &self,
@@ -145,7 +145,7 @@ impl RateLimiter {
 
     /// [`credit`](RateLimiter::credit) that happens once, however often it is asked for under this id:
     /// later askers get the first one's answer, whatever they ask to be credited. It is remembered
-    /// for [`Builder::once_ttl`].
+    /// for [`RateLimiterBuilder::once_ttl`].
     #[inline]
     pub async fn credit_once(
         &self,
@@ -165,13 +165,17 @@ impl RateLimiter {
     }
 
     /// One of several questions for [`check_all`](crate::check_all): one token for `key`.
-    pub fn ask<'a>(&'a self, key: &'a (impl AsRef<[u8]> + ?Sized)) -> Ask<'a> {
-        self.ask_n(key, 1)
+    pub fn request<'a>(&'a self, key: &'a (impl AsRef<[u8]> + ?Sized)) -> TokenRequest<'a> {
+        self.request_n(key, 1)
     }
 
     /// One of several questions for [`check_all`](crate::check_all): `n` tokens for `key`.
-    pub fn ask_n<'a>(&'a self, key: &'a (impl AsRef<[u8]> + ?Sized), n: u64) -> Ask<'a> {
-        Ask::new(self, key.as_ref(), n)
+    pub fn request_n<'a>(
+        &'a self,
+        key: &'a (impl AsRef<[u8]> + ?Sized),
+        n: u64,
+    ) -> TokenRequest<'a> {
+        TokenRequest::new(self, key.as_ref(), n)
     }
 
     /// Puts another limit under all buckets. Each keeps what it is below full, in tokens, within what

@@ -11,7 +11,7 @@ use tracing::Instrument;
 use crate::decision::Decision;
 use crate::error::BadKey;
 use crate::failure::StoreFailure;
-use crate::joint::Ask;
+use crate::joint::TokenRequest;
 use crate::limiter::{Place, RateLimiter};
 use crate::remote;
 use crate::store::memory::{Part, run_all};
@@ -49,7 +49,7 @@ impl Question {
     }
 }
 
-pub(crate) async fn decide(asks: &[Ask<'_>]) -> Vec<Decision> {
+pub(crate) async fn decide(asks: &[TokenRequest<'_>]) -> Vec<Decision> {
     let questions = owned(asks);
     if Handle::try_current().is_ok() {
         return Box::pin(decide_owned(questions)).await;
@@ -66,7 +66,7 @@ pub(crate) async fn decide(asks: &[Ask<'_>]) -> Vec<Decision> {
     }
 }
 
-pub(crate) fn decide_blocking(asks: &[Ask<'_>]) -> Vec<Decision> {
+pub(crate) fn decide_blocking(asks: &[TokenRequest<'_>]) -> Vec<Decision> {
     let Some(store) = slowest_store(asks) else {
         return Vec::new();
     };
@@ -74,7 +74,7 @@ pub(crate) fn decide_blocking(asks: &[Ask<'_>]) -> Vec<Decision> {
         .unwrap_or_else(|| all_failed(&owned(asks), StoreFailure::Timeout))
 }
 
-fn owned(asks: &[Ask<'_>]) -> Vec<Question> {
+fn owned(asks: &[TokenRequest<'_>]) -> Vec<Question> {
     asks.iter()
         .map(|ask| Question {
             limiter: ask.limiter.clone(),
@@ -84,7 +84,7 @@ fn owned(asks: &[Ask<'_>]) -> Vec<Question> {
         .collect()
 }
 
-fn slowest_store<'a>(asks: &[Ask<'a>]) -> Option<&'a RedisStore> {
+fn slowest_store<'a>(asks: &[TokenRequest<'a>]) -> Option<&'a RedisStore> {
     asks.iter()
         .filter_map(|ask| ask.limiter.shared().map(Shared::store))
         .max_by_key(|store| store.timeout())

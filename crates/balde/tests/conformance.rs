@@ -209,9 +209,9 @@ async fn several_buckets_all_give_or_none_does() {
         let user = world.at("100/min");
         let overall = world.at("2/s burst 5");
         let asks = [
-            user.ask("alice"),
-            overall.ask_n("all", 2),
-            overall.ask_n("all", 2),
+            user.request("alice"),
+            overall.request_n("all", 2),
+            overall.request_n("all", 2),
         ];
         let granted = check_all(&asks).await;
         assert!(granted.is_allowed());
@@ -239,7 +239,7 @@ async fn several_buckets_all_give_or_none_does() {
         world.wait(Duration::from_micros(1));
         assert!(check_all(&asks).await.is_allowed());
 
-        let bad = [user.ask("alice"), overall.ask("")];
+        let bad = [user.request("alice"), overall.request("")];
         let refused = check_all(&bad).await;
         assert!(matches!(refused.reason(), Reason::BadKey(_)));
         assert_eq!(user.peek("alice").await.unwrap().level(), 99);

@@ -62,7 +62,7 @@ impl Example {
     }
 
     fn status(&self, head: &str) -> u16 {
-        status(&self.ask(head, b""))
+        status(&self.request(head, b""))
     }
 }
 
@@ -85,7 +85,7 @@ const GET: &str = "GET / HTTP/1.1";
 fn axum_in_memory_lets_five_pass_and_tells_the_sixth_when_to_return() {
     let example = Example::start("axum_memory", &[]);
     // A busy machine may be in time for a token that has just landed: so as many as it takes.
-    let answers: Vec<String> = (0..50).map(|_| example.ask(GET, b"")).collect();
+    let answers: Vec<String> = (0..50).map(|_| example.request(GET, b"")).collect();
     let passed = answers.iter().filter(|answer| status(answer) == 200);
     assert!(passed.count() >= 5);
     let refused = answers.iter().find(|answer| status(answer) == 429);
@@ -118,7 +118,7 @@ fn tenants_have_a_limit_each_and_one_together() {
     let example = Example::start("axum_tenants", &[]);
     let of = |tenant: &str| {
         let head = format!("{GET}\r\nauthorization: Bearer {tenant}-token");
-        example.ask(&head, b"")
+        example.request(&head, b"")
     };
     let statuses = |tenant: &str| [(); 4].map(|()| status(&of(tenant)));
     assert_eq!(statuses("red"), [200, 200, 200, 429]);
@@ -133,10 +133,10 @@ fn tenants_have_a_limit_each_and_one_together() {
 fn cost_follows_size_and_outcome() {
     let example = Example::start("axum_cost", &[]);
     let post = "POST / HTTP/1.1";
-    let first = example.ask(post, &vec![0; 30_000]);
+    let first = example.request(post, &vec![0; 30_000]);
     assert_eq!(status(&first), 201);
     assert!(first.contains("x-ratelimit-remaining: 70\r\n"), "{first}");
-    let second = example.ask(post, &vec![0; 90_000]);
+    let second = example.request(post, &vec![0; 90_000]);
     assert_eq!(status(&second), 429);
     assert!(second.contains("retry-after: "), "{second}");
     assert_eq!(example.status("GET /nothing HTTP/1.1"), 404);

@@ -49,7 +49,7 @@ fn keys_of_every_shape_are_refused_by_name_or_told_apart() {
 #[test]
 fn a_bad_key_counts_nothing_anywhere() {
     let limiter = RateLimiter::new("5/day").unwrap();
-    let joint = balde::check_all_blocking(&[limiter.ask("alice"), limiter.ask("")]);
+    let joint = balde::check_all_blocking(&[limiter.request("alice"), limiter.request("")]);
     assert!(!joint.is_allowed());
     assert_eq!(joint.refused_index(), Some(1));
     assert_eq!(joint.reason(), Reason::BadKey(BadKey::Empty));

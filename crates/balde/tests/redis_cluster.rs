@@ -49,7 +49,7 @@ async fn keys_of_one_slot_are_one_call_and_of_several_are_given_back() {
 
     // The same key: one slot, whatever the limiter is called.
     let calls = store.stats().calls_total;
-    let together = [user.ask("alice"), route.ask_n("alice", 2)];
+    let together = [user.request("alice"), route.request_n("alice", 2)];
     assert!(check_all(&together).await.is_allowed());
     assert_eq!(store.stats().calls_total, calls + 1);
     let refused = check_all(&together).await;
@@ -58,7 +58,7 @@ async fn keys_of_one_slot_are_one_call_and_of_several_are_given_back() {
     assert_eq!(store.stats().calls_total, calls + 2);
 
     // Different keys: asked in order, and given back.
-    let apart = [user.ask_n("bob", 4), route.ask_n("everyone", 2)];
+    let apart = [user.request_n("bob", 4), route.request_n("everyone", 2)];
     let calls = store.stats().calls_total;
     assert!(check_all(&apart).await.is_allowed());
     assert_eq!(store.stats().calls_total, calls + 2);
@@ -69,7 +69,7 @@ async fn keys_of_one_slot_are_one_call_and_of_several_are_given_back() {
     assert_eq!(route.peek("everyone").await.unwrap().level(), 1);
 
     // What refuses first leaves the rest untouched, but says how it stands.
-    let other_way = [route.ask_n("everyone", 2), user.ask_n("bob", 4)];
+    let other_way = [route.request_n("everyone", 2), user.request_n("bob", 4)];
     let refused = check_all(&other_way).await;
     assert_eq!(refused.refused_index(), Some(0));
     assert_eq!(refused.parts()[1].level(), 6);
@@ -86,7 +86,11 @@ async fn keys_of_one_slot_are_one_call_and_of_several_are_given_back() {
     };
     let (one, two) = (tagged("one"), tagged("two"));
     let calls = store.stats().calls_total;
-    assert!(check_all(&[one.ask("x"), two.ask("y")]).await.is_allowed());
+    assert!(
+        check_all(&[one.request("x"), two.request("y")])
+            .await
+            .is_allowed()
+    );
     assert_eq!(store.stats().calls_total, calls + 1);
     assert_eq!(store.stats().fallbacks_total, 0);
 }

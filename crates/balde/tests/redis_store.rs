@@ -332,7 +332,7 @@ fn a_program_without_a_runtime_decides_too() {
     for _ in 0..2 {
         assert_eq!(blocking.credit_once("alice", 5, &id).unwrap().level(), 5);
     }
-    let asks = [limiter.ask_n("alice", 3), limiter.ask("bob")];
+    let asks = [limiter.request_n("alice", 3), limiter.request("bob")];
     assert!(check_all_blocking(&asks).is_allowed());
     assert_eq!(blocking.peek("alice").unwrap().level(), 2);
 
@@ -393,8 +393,8 @@ async fn buckets_in_memory_and_in_redis_give_together_or_not_at_all() {
     let own = RateLimiter::builder().name("own").limit("2/min").build();
     let own = own.unwrap();
     for asks in [
-        [shared.ask("alice"), own.ask("alice")],
-        [own.ask("bob"), shared.ask("bob")],
+        [shared.request("alice"), own.request("alice")],
+        [own.request("bob"), shared.request("bob")],
     ] {
         assert!(check_all(&asks).await.is_allowed());
         assert!(check_all(&asks).await.is_allowed());
@@ -406,7 +406,7 @@ async fn buckets_in_memory_and_in_redis_give_together_or_not_at_all() {
     }
 
     // The other way round: memory gives, and gets it back.
-    let asks = [own.ask("carol"), shared.ask_n("carol", 21)];
+    let asks = [own.request("carol"), shared.request_n("carol", 21)];
     let refused = check_all(&asks).await;
     assert_eq!(refused.reason(), Reason::OverCapacity);
     assert_eq!(refused.parts()[0].level(), 2);

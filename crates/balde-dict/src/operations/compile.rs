@@ -1,7 +1,7 @@
 //! The rules of a profile, sorted by operation once, so that requests need not look at all of them.
 
-use balde_core::policy::{Part, Rule};
-use balde_core::profile::{Problem, Profile};
+use balde_policy::policy::{Part, Rule};
+use balde_policy::profile::{Problem, Profile};
 
 use super::call::DRAWS_MAX;
 use super::table::{Candidate, Details, Shapes};

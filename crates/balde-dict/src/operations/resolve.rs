@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use balde_core::policy::{Part, Request, percent_decoded, query_pairs};
+use balde_policy::policy::{Part, Request, percent_decoded, query_pairs};
 
 use super::call::{BucketKey, Call, Draw, Draws};
 use super::route::Route;

@@ -1,8 +1,8 @@
 //! Operations and policies together.
 
 use balde_core::Limit;
-use balde_core::policy::{ByVariant, Policy, Rule, Shape};
-use balde_core::profile::{Problem, Profile, ProfileError};
+use balde_policy::policy::{ByVariant, Policy, Rule, Shape};
+use balde_policy::profile::{Problem, Profile, ProfileError};
 
 use super::call::Draw;
 use super::compile;

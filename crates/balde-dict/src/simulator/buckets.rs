@@ -9,10 +9,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use balde::{Ask, BuildError, Clock, Decision, Joint, Limit, OnFailure, RateLimiter, Reason};
+use balde::{
+    BuildError, Clock, Decision, Limit, MultiDecision, OnFailure, RateLimiter, Reason, TokenRequest,
+};
 use balde::{Error as BucketError, OpId, RedisStore};
 use balde_core::Command;
-use balde_core::policy::Policy;
+use balde_policy::policy::Policy;
 use parking_lot::RwLock;
 
 use super::runtime::Runtime;
@@ -276,17 +278,17 @@ impl Buckets {
         self.table.policy(draw.policy()).admission() > 0
     }
 
-    fn asks<'a>(&'a self, category: Category, draws: &'a [Draw]) -> Vec<Ask<'a>> {
+    fn asks<'a>(&'a self, category: Category, draws: &'a [Draw]) -> Vec<TokenRequest<'a>> {
         let asked = draws.iter().filter(|draw| self.is_asked(draw));
         let ask = |draw: &'a Draw| {
             let limiter = self.limiter(draw.policy(), category, draw.payer_kind())?;
             let admission = self.table.policy(draw.policy()).admission();
-            Some(limiter.ask_n(draw.key(), admission))
+            Some(limiter.request_n(draw.key(), admission))
         };
         asked.filter_map(ask).collect()
     }
 
-    fn told(&self, draws: &[Draw], joint: &Joint) -> Admission {
+    fn told(&self, draws: &[Draw], joint: &MultiDecision) -> Admission {
         let Some(index) = joint.refused_index() else {
             return Admission::Admitted;
         };

@@ -29,7 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use balde::{Clock, ManualClock};
-use balde_core::policy::VariantRule;
+use balde_policy::policy::VariantRule;
 use parking_lot::Mutex;
 
 pub use body::BODY_BYTES_MAX;

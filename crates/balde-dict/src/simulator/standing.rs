@@ -1,7 +1,7 @@
 //! Buckets outside of any request: how they stand, and what somebody sets them to.
 
 use balde::{Decision, Error as BucketError, RateLimiter};
-use balde_core::policy::Part;
+use balde_policy::policy::Part;
 
 use super::buckets::{Buckets, By};
 use crate::PayerKind;

@@ -5,8 +5,8 @@ mod paths;
 mod roles;
 mod rows;
 
-use balde_core::policy::Request;
 use balde_dict::{Category, Incoming, Operation, Table, profiles};
+use balde_policy::policy::Request;
 
 pub(crate) const ISPB: &str = "12345678";
 pub(crate) const PERSON: &str = "11122233300";

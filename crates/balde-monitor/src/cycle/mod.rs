@@ -89,7 +89,9 @@ impl Cycle {
     pub async fn get(&self, participant: &str) -> Result<Poll, GetError> {
         let source = self.parts.sources.get(participant);
         let source = source.ok_or(GetError::Nobody)?;
-        let poll = source.ask(participant, || self.parts.time.now_us()).await;
+        let poll = source
+            .request(participant, || self.parts.time.now_us())
+            .await;
         poll.map_err(GetError::Source)
     }
 

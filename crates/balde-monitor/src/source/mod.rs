@@ -35,7 +35,7 @@ impl Source {
                 poll_of(participant, &states, now_us()).map_err(SourceError::Strange)
             }
             Self::Gateway(gateway) => {
-                let states = gateway.ask(participant).await?;
+                let states = gateway.request(participant).await?;
                 states
                     .poll(participant, now_us())
                     .map_err(SourceError::Strange)

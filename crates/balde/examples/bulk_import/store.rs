@@ -64,7 +64,7 @@ impl Store {
         }
         let key = partition.to_string();
         let n = records.len() as u64;
-        let asks = [self.each.ask_n(&key, n), self.all.ask_n("all", n)];
+        let asks = [self.each.request_n(&key, n), self.all.request_n("all", n)];
         let taken = balde::check_all_blocking(&asks);
         if !taken.is_allowed() {
             let retry_after = taken.retry_after().unwrap_or(Duration::from_secs(1));

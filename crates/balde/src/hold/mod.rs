@@ -3,7 +3,7 @@
 mod later;
 
 use crate::decision::Decision;
-use crate::joint::{Ask, Joint, check_all, check_all_blocking};
+use crate::joint::{MultiDecision, TokenRequest, check_all, check_all_blocking};
 use crate::limiter::RateLimiter;
 use later::Difference;
 
@@ -21,7 +21,7 @@ pub use later::{SETTLE_WITHIN, SETTLING_MAX, settled};
 /// use balde::{Hold, RateLimiter};
 ///
 /// let limiter = RateLimiter::new("2/min burst 100")?;
-/// let hold = Hold::take(&[limiter.ask("alice")]).await.expect("a new bucket is full");
+/// let hold = Hold::take(&[limiter.request("alice")]).await.expect("a new bucket is full");
 ///
 /// // The look-up found nothing, and that costs twenty.
 /// hold.settle(20).await;
@@ -49,16 +49,16 @@ struct Held {
 
 impl Hold {
     /// Takes from all buckets or from none, as [`check_all`] does.
-    pub async fn take(asks: &[Ask<'_>]) -> Result<Self, Joint> {
+    pub async fn take(asks: &[TokenRequest<'_>]) -> Result<Self, MultiDecision> {
         Self::of(asks, check_all(asks).await)
     }
 
     /// [`take`](Hold::take) for callers who have no `await`.
-    pub fn take_blocking(asks: &[Ask<'_>]) -> Result<Self, Joint> {
+    pub fn take_blocking(asks: &[TokenRequest<'_>]) -> Result<Self, MultiDecision> {
         Self::of(asks, check_all_blocking(asks))
     }
 
-    fn of(asks: &[Ask<'_>], joint: Joint) -> Result<Self, Joint> {
+    fn of(asks: &[TokenRequest<'_>], joint: MultiDecision) -> Result<Self, MultiDecision> {
         if !joint.is_allowed() {
             return Err(joint);
         }
@@ -195,12 +195,12 @@ mod tests {
     #[test]
     fn a_dropped_hold_keeps_what_was_taken_unless_told_otherwise() {
         let limiter = limiter();
-        drop(Hold::take_blocking(&[limiter.ask_n("k", 3)]).unwrap());
+        drop(Hold::take_blocking(&[limiter.request_n("k", 3)]).unwrap());
         assert_eq!(level(&limiter), 97);
-        let hold = Hold::take_blocking(&[limiter.ask_n("k", 3)]).unwrap();
+        let hold = Hold::take_blocking(&[limiter.request_n("k", 3)]).unwrap();
         drop(hold.if_dropped(|_, _| 0));
         assert_eq!(level(&limiter), 97);
-        let hold = Hold::take_blocking(&[limiter.ask("k")]).unwrap();
+        let hold = Hold::take_blocking(&[limiter.request("k")]).unwrap();
         drop(hold.if_dropped(|_, taken| taken + 19));
         assert_eq!(level(&limiter), 77);
     }
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_settled_hold_is_not_settled_again_by_its_drop() {
         let limiter = limiter();
-        let hold = Hold::take_blocking(&[limiter.ask("k")]).unwrap();
+        let hold = Hold::take_blocking(&[limiter.request("k")]).unwrap();
         // Dropped before it is polled: it counts all the same, and once.
         drop(hold.if_dropped(|_, _| 50).settle(20));
         assert_eq!(level(&limiter), 80);
@@ -218,9 +218,9 @@ mod tests {
     fn a_price_may_lead_into_debt() {
         let limiter = limiter();
         limiter.blocking().set_level("k", 5).unwrap();
-        let hold = Hold::take_blocking(&[limiter.ask("k")]).unwrap();
+        let hold = Hold::take_blocking(&[limiter.request("k")]).unwrap();
         drop(hold.settle(20));
         assert_eq!(level(&limiter), -15);
-        assert!(Hold::take_blocking(&[limiter.ask("k")]).is_err());
+        assert!(Hold::take_blocking(&[limiter.request("k")]).is_err());
     }
 }

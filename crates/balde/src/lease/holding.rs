@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use balde_core::{Command, Decision, Limit, Standing, State, Strategy};
+use balde_core::{Command, Decision, Limit, Snapshot, State, Strategy};
 
 use super::flight::Flight;
 
@@ -178,14 +178,14 @@ impl Seen {
         let limit: &Limit = self.decision.limit();
         let there_us = self.now_there_us(now_us);
         let state = State::new(self.decision.owed(), self.decision.at_us());
-        let owed = limit.standing(Some(state), there_us).owed();
+        let owed = limit.snapshot(Some(state), there_us).owed();
         let held = tokens.min(limit.capacity()) * limit.token_units();
         let owed = owed.min(limit.capacity_units()).saturating_sub(held);
         let standing = match limit.strategy() {
             Strategy::FixedWindow => {
-                Standing::of_window(limit, owed, self.decision.at_us(), there_us)
+                Snapshot::of_window(limit, owed, self.decision.at_us(), there_us)
             }
-            _ => Standing::of_bucket(limit, owed, there_us),
+            _ => Snapshot::of_bucket(limit, owed, there_us),
         };
         limit.decide(standing, Command::Take { n })
     }
@@ -193,7 +193,7 @@ impl Seen {
     /// The decision on `n` more than are held: as the bucket stood when it was asked.
     fn refuse(&self, n: u64) -> Decision {
         let limit = self.decision.limit();
-        let standing = limit.standing(self.decision.state(), self.decision.now_us());
+        let standing = limit.snapshot(self.decision.state(), self.decision.now_us());
         limit.decide(standing, Command::Take { n })
     }
 
@@ -254,7 +254,7 @@ mod tests {
                         assert!(wait_us > 0);
                         return false;
                     }
-                    Said::Nothing => self.ask(n),
+                    Said::Nothing => self.request(n),
                 }
             }
             false

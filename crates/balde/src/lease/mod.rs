@@ -42,7 +42,7 @@ const SHARDS: usize = 16;
 /// every check asks the store.
 const KEYS_MAX_DEFAULT: usize = 10_000;
 
-/// How leases are taken. See [`Builder::leases`](crate::Builder::leases).
+/// How leases are taken. See [`RateLimiterBuilder::leases`](crate::RateLimiterBuilder::leases).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leases {
     share: Share,
@@ -154,7 +154,7 @@ impl Lessee {
         let is_low = holding.is_low(now_us);
         let decision = self.said(&said)?;
         if is_low && decision.is_allowed() {
-            self.ask(limiter, holdings, key, 0, now_us);
+            self.request(limiter, holdings, key, 0, now_us);
         }
         Some(decision)
     }
@@ -185,7 +185,7 @@ impl Lessee {
                 }
                 match &holding.flight {
                     Some(flight) => Arc::clone(flight),
-                    None => self.ask(limiter, holdings, key, n, now_us),
+                    None => self.request(limiter, holdings, key, n, now_us),
                 }
             };
             match timeout_at(deadline, flight.landed()).await {

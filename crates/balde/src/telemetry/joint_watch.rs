@@ -11,7 +11,7 @@ use tracing::Span;
 use super::Mode;
 use super::span::JointSpan;
 use crate::clock::Stopwatch;
-use crate::joint::{Ask, Joint};
+use crate::joint::{MultiDecision, TokenRequest};
 use crate::log;
 
 pub(crate) struct JointWatch {
@@ -22,7 +22,7 @@ pub(crate) struct JointWatch {
 }
 
 impl JointWatch {
-    pub(crate) fn begin(asks: &[Ask<'_>]) -> Self {
+    pub(crate) fn begin(asks: &[TokenRequest<'_>]) -> Self {
         let timed = slowest(asks).and_then(|ask| ask.limiter.watch().begin());
         Self {
             span: JointSpan::new(asks),
@@ -36,7 +36,7 @@ impl JointWatch {
         self.span.whole.clone()
     }
 
-    pub(crate) fn end(self, asks: &[Ask<'_>], joint: &Joint) {
+    pub(crate) fn end(self, asks: &[TokenRequest<'_>], joint: &MultiDecision) {
         let took = self.stopwatch.map(Stopwatch::elapsed);
         for (ask, decision) in asks.iter().zip(joint.parts()) {
             let watch = ask.limiter.watch();
@@ -62,7 +62,7 @@ impl JointWatch {
 }
 
 /// The question whose place the time belongs to: one in Redis, if there is one.
-fn slowest<'a, 'k>(asks: &'a [Ask<'k>]) -> Option<&'a Ask<'k>> {
-    let is_remote = |ask: &&Ask<'_>| ask.limiter.watch().mode() != Mode::Memory;
+fn slowest<'a, 'k>(asks: &'a [TokenRequest<'k>]) -> Option<&'a TokenRequest<'k>> {
+    let is_remote = |ask: &&TokenRequest<'_>| ask.limiter.watch().mode() != Mode::Memory;
     asks.iter().find(is_remote).or(asks.first())
 }

@@ -1,7 +1,7 @@
 //! What a limiter tells the outside: metrics, lines in a log, spans.
 //!
 //! Nothing here changes a decision, and no key, address, password or salt gets out: keys appear as
-//! SHA-256 under a salt ([`Builder::log_salt`](crate::Builder::log_salt)), in logs and spans only.
+//! SHA-256 under a salt ([`RateLimiterBuilder::log_salt`](crate::RateLimiterBuilder::log_salt)), in logs and spans only.
 //!
 //! | Name | Feature | What it is |
 //! |--|--|--|

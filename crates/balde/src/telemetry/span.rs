@@ -7,7 +7,7 @@ use tracing::{Level, Span};
 use crate::decision::Decision;
 #[cfg(feature = "redis")]
 use crate::failure::StoreFailure;
-use crate::joint::{Ask, Joint};
+use crate::joint::{MultiDecision, TokenRequest};
 use crate::limiter::RateLimiter;
 
 /// Whether anybody listens at the level of spans, to whatever.
@@ -99,7 +99,7 @@ pub(crate) struct JointSpan {
 }
 
 impl JointSpan {
-    pub(crate) fn new(asks: &[Ask<'_>]) -> Self {
+    pub(crate) fn new(asks: &[TokenRequest<'_>]) -> Self {
         if !is_on() {
             return Self {
                 whole: Span::none(),
@@ -118,14 +118,14 @@ impl JointSpan {
             decision = Empty,
             refused_by = Empty,
         );
-        let part = |ask: &Ask<'_>| whole.in_scope(|| check(ask.limiter, ask.key));
+        let part = |ask: &TokenRequest<'_>| whole.in_scope(|| check(ask.limiter, ask.key));
         Self {
             parts: asks.iter().map(part).collect(),
             whole,
         }
     }
 
-    pub(crate) fn answer(&self, joint: &Joint) {
+    pub(crate) fn answer(&self, joint: &MultiDecision) {
         for (span, decision) in self.parts.iter().zip(joint.parts()) {
             answer(span, decision);
         }

@@ -23,7 +23,7 @@ impl Bucket {
     /// burst; more would be for ever.
     #[inline]
     pub(super) fn wait_us(&self, n: u64, now_us: u64) -> Option<u64> {
-        match self.ask(Command::Take { n }, now_us).wait() {
+        match self.request(Command::Take { n }, now_us).wait() {
             Wait::None => None,
             Wait::Us(us) => Some(us.max(1)),
             Wait::Never => Some(u64::MAX),
@@ -33,24 +33,24 @@ impl Bucket {
     /// Takes `n` tokens, or none.
     #[inline]
     pub(super) fn take(&mut self, n: u64, now_us: u64) -> bool {
-        let decision = self.ask(Command::Take { n }, now_us);
+        let decision = self.request(Command::Take { n }, now_us);
         self.state = decision.state();
         decision.is_allowed()
     }
 
     /// Debits what has been given away already.
     pub(super) fn charge(&mut self, n: u64, now_us: u64) {
-        self.state = self.ask(Command::Charge { n }, now_us).state();
+        self.state = self.request(Command::Charge { n }, now_us).state();
     }
 
     /// Gives tokens back, never above the burst.
     pub(super) fn credit(&mut self, n: u64, now_us: u64) {
-        self.state = self.ask(Command::Credit { n }, now_us).state();
+        self.state = self.request(Command::Credit { n }, now_us).state();
     }
 
     /// Whole tokens in the bucket.
     pub(super) fn level(&self, now_us: u64) -> u64 {
-        self.ask(Command::Peek, now_us).remaining()
+        self.request(Command::Peek, now_us).remaining()
     }
 
     /// Another pace: what the bucket is below full stays, and nothing is minted.

@@ -110,12 +110,12 @@ impl Feed {
         };
         let key = format!("partition {}", order.name);
         let asked = order.n;
-        let first = self.ask(&limiter, &key, asked).await;
+        let first = self.request(&limiter, &key, asked).await;
         let (there, wait) = match first {
             Ok(()) => return Ok(asked),
             Err(refused) => refused,
         };
-        if (1..asked).contains(&there) && self.ask(&limiter, &key, there).await.is_ok() {
+        if (1..asked).contains(&there) && self.request(&limiter, &key, there).await.is_ok() {
             return Ok(there);
         }
         Err(wait.clamp(SLEEP_MIN, SLEEP_MAX))
@@ -123,7 +123,10 @@ impl Feed {
 
     /// Takes `n` from both buckets; or says what is there, and when `n` could be.
     async fn ask(&self, limiter: &RateLimiter, key: &str, n: u64) -> Result<(), (u64, Duration)> {
-        let asks = [limiter.ask_n(key, n), self.global.ask_n("global", n)];
+        let asks = [
+            limiter.request_n(key, n),
+            self.global.request_n("global", n),
+        ];
         let joint = check_all(&asks).await;
         if joint.is_allowed() {
             return Ok(());

@@ -124,7 +124,7 @@ fn several_limits_are_a_list_and_the_oldest_fields_speak_of_the_one_that_matters
     let tenant = limiter("per-tenant", "3/min", &clock);
     let all = limiter("everyone", "1000/s", &clock);
     let limiters = [&user, &tenant, &all];
-    let ask = || check_all_blocking(&[user.ask("a"), tenant.ask("t"), all.ask("*")]);
+    let ask = || check_all_blocking(&[user.request("a"), tenant.request("t"), all.request("*")]);
     let write = |decisions: &[Decision]| {
         let limits = limiters.map(|one| (one.name(), one.limit()));
         let mut headers = HeaderMap::new();
@@ -163,7 +163,11 @@ fn several_limits_are_a_list_and_the_oldest_fields_speak_of_the_one_that_matters
 
     // Where two refuse, the one that refuses longer.
     user.blocking().check_n("a", 7);
-    let joint = check_all_blocking(&[user.ask_n("a", 2), tenant.ask("t"), all.ask("*")]);
+    let joint = check_all_blocking(&[
+        user.request_n("a", 2),
+        tenant.request("t"),
+        all.request("*"),
+    ]);
     let headers = write(joint.parts());
     assert_eq!(text(&headers, "x-ratelimit-limit"), Some("3"));
     assert_eq!(text(&headers, "retry-after"), Some("20"));

@@ -31,7 +31,7 @@ enum Peer {
 }
 
 #[derive(Clone, Debug)]
-struct Ask {
+struct TokenRequest {
     pause_us: u64,
     peer: Peer,
     has_key: bool,
@@ -55,7 +55,7 @@ const OWN: [&str; 12] = [
     "x-e",
 ];
 
-fn any_ask() -> impl Strategy<Value = Ask> {
+fn any_ask() -> impl Strategy<Value = TokenRequest> {
     let peer = prop_oneof![
         4 => (0..3_u8).prop_map(Peer::Axum),
         2 => (0..3_u8).prop_map(Peer::Told),
@@ -73,13 +73,15 @@ fn any_ask() -> impl Strategy<Value = Ask> {
         own,
         rarely,
     )
-        .prop_map(|(pause_us, peer, has_key, own, changes_limit)| Ask {
-            pause_us,
-            peer,
-            has_key,
-            own,
-            changes_limit,
-        })
+        .prop_map(
+            |(pause_us, peer, has_key, own, changes_limit)| TokenRequest {
+                pause_us,
+                peer,
+                has_key,
+                own,
+                changes_limit,
+            },
+        )
 }
 
 fn any_limit() -> impl Strategy<Value = Limit> {
@@ -118,7 +120,7 @@ fn any_options() -> impl Strategy<Value = HeaderOptions> {
     })
 }
 
-fn request(ask: &Ask) -> Request<Body> {
+fn request(ask: &TokenRequest) -> Request<Body> {
     let mut request = Request::new(Body::empty());
     let extensions = request.extensions_mut();
     let v4 = |host: u8| Ipv4Addr::new(203, 0, 113, host * 50);
@@ -151,7 +153,7 @@ type Seen = (StatusCode, Vec<(String, Vec<u8>)>, Vec<u8>);
 /// The fields of the next answer.
 type Own = Arc<Mutex<Vec<(usize, u8)>>>;
 
-fn service(layer: &RateLimitLayer, own: &Own) -> impl FnMut(&Ask) -> Seen + use<> {
+fn service(layer: &RateLimitLayer, own: &Own) -> impl FnMut(&TokenRequest) -> Seen + use<> {
     let own = Arc::clone(own);
     let mut service = layer.layer(service_fn(move |_: Request<Body>| {
         let mut response = Response::new(Body::from("done"));

@@ -97,7 +97,7 @@ async fn of_several_buckets_each_counts_its_own_part() {
     let metrics = Metrics::new();
     let per_user = limiter("per-user", "100/h", &metrics);
     let overall = limiter("overall", "2/h", &metrics);
-    let asks = [per_user.ask("a"), overall.ask("everyone")];
+    let asks = [per_user.request("a"), overall.request("everyone")];
     assert!(check_all(&asks).await.is_allowed());
     assert!(check_all_blocking(&asks).is_allowed());
     for _ in 0..3 {
@@ -168,7 +168,7 @@ async fn an_outage_shows_in_errors_fallbacks_and_the_breaker() {
     }
     let [_, _, early] = decisions(&metrics, "open");
     shut.check("a").await;
-    let asks = [open.ask("a"), shut.ask("a")];
+    let asks = [open.request("a"), shut.request("a")];
     assert!(check_all(&asks).await.is_allowed());
     open.charge("a", 1).await.unwrap();
     let text = metrics.encode();

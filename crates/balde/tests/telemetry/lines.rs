@@ -118,7 +118,7 @@ fn a_storm_of_refusals_is_one_line_at_once_and_then_one_a_second_with_a_count() 
         assert_eq!(written.of("denied").len(), 1);
         clock.advance(Duration::from_millis(1));
         // However it is asked.
-        let joint = check_all_blocking(&[limiter.ask("a")]);
+        let joint = check_all_blocking(&[limiter.request("a")]);
         assert!(!joint.is_allowed());
         storm(10);
     });
@@ -138,7 +138,7 @@ fn a_bad_key_is_a_warning_without_a_hash_whoever_asks() {
         let clock = ManualClock::new();
         limiter("1/s", &clock).blocking().check("");
         let other = limiter("1/s", &clock);
-        let joint = check_all_blocking(&[other.ask("fine"), other.ask("")]);
+        let joint = check_all_blocking(&[other.request("fine"), other.request("")]);
         assert!(!joint.is_allowed());
     });
     let lines = written.of("bad_key");

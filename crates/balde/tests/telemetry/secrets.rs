@@ -112,7 +112,7 @@ async fn in_memory(said: &mut Said, metrics: &Metrics) {
         said.debug(&limiter.peek(key).await);
         said.debug(&limiter.charge_once(key, 1, &id).await);
         said.debug(&limiter.blocking().credit(key, 1));
-        let ask = limiter.ask(key);
+        let ask = limiter.request(key);
         said.debug(&check_all(&[ask]).await);
     }
     let long = API_KEY.repeat(1_000);
@@ -180,7 +180,7 @@ async fn in_redis(said: &mut Said, metrics: &Metrics, server: &mut RedisServer) 
         for key in [API_KEY, ADDRESS, ""] {
             said.debug(&limiter.check(key).await);
             said.debug(&leased.check(key).await);
-            said.debug(&check_all(&[limiter.ask(key), leased.ask(key)]).await);
+            said.debug(&check_all(&[limiter.request(key), leased.request(key)]).await);
             said.debug(&limiter.charge(key, 1).await);
         }
     }
@@ -201,7 +201,7 @@ async fn in_redis(said: &mut Said, metrics: &Metrics, server: &mut RedisServer) 
         said.debug(&limiter.check(ADDRESS).await);
         said.debug(&leased.check(API_KEY).await);
         said.debug(&limiter.peek(API_KEY).await);
-        said.debug(&check_all(&[limiter.ask(ADDRESS), leased.ask(API_KEY)]).await);
+        said.debug(&check_all(&[limiter.request(ADDRESS), leased.request(API_KEY)]).await);
     }
     said.debug(&(&limiter, &leased, &store));
 }

@@ -98,7 +98,7 @@ async fn several_buckets_are_one_span_with_their_own_below_it() {
         builder.build().unwrap()
     };
     let (per_user, overall) = (build("per-user", "9/h"), build("overall", "1/h window"));
-    let asks = [per_user.ask("a"), overall.ask("everyone")];
+    let asks = [per_user.request("a"), overall.request("everyone")];
     assert!(check_all(&asks).await.is_allowed());
     assert!(!check_all(&asks).await.is_allowed());
     drop(guard);

@@ -125,7 +125,7 @@ impl Activities {
         ctx: ActivityContext,
         participant: String,
     ) -> Result<Answer, ActivityError> {
-        alive(&ctx, self.ask(&participant)).await
+        alive(&ctx, self.request(&participant)).await
     }
 
     /// Step two.

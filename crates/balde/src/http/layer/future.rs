@@ -61,7 +61,7 @@ impl Deciding {
     pub(super) fn new(rules: Arc<Rules>, questions: Questions) -> Self {
         let asking = Arc::clone(&rules);
         let answer = Box::pin(async move {
-            let decisions = questions.ask(&asking).await;
+            let decisions = questions.request(&asking).await;
             (questions, decisions)
         });
         Self { rules, answer }

@@ -22,7 +22,7 @@ use self::rules::Rules;
 use super::headers::HeaderOptions;
 use super::identity::Identity;
 use super::problem::ProblemFormat;
-use crate::joint::ASKS_MAX;
+use crate::joint::TOKEN_REQUESTS_MAX;
 use crate::log::Storm;
 
 pub use self::asked::Asked;
@@ -92,12 +92,12 @@ impl RateLimitLayer {
     ///
     /// # Panics
     ///
-    /// With more than [`ASKS_MAX`] limits: their number is written in the program.
+    /// With more than [`TOKEN_REQUESTS_MAX`] limits: their number is written in the program.
     pub fn and(mut self, rule: impl Into<Rule>) -> Self {
         self.rules.list.push(rule.into());
         assert!(
-            self.rules.list.len() <= ASKS_MAX,
-            "a layer has at most {ASKS_MAX} limits"
+            self.rules.list.len() <= TOKEN_REQUESTS_MAX,
+            "a layer has at most {TOKEN_REQUESTS_MAX} limits"
         );
         self
     }

@@ -4,7 +4,7 @@ use ::http::{Extensions, HeaderMap};
 
 use crate::decision::Decision;
 use crate::http::identity::{ClientKey, NoKey};
-use crate::joint::{Ask, Joint, check_all, check_all_blocking};
+use crate::joint::{MultiDecision, TokenRequest, check_all, check_all_blocking};
 use crate::limiter::RateLimiter;
 
 use super::asked::Asked;
@@ -180,8 +180,12 @@ fn question(
     }))
 }
 
-fn asks<'a>(rules: &'a Rules, questions: &'a [Question]) -> Vec<Ask<'a>> {
-    let ask = |question: &'a Question| question.limiter(rules).ask_n(question.key(), question.n);
+fn asks<'a>(rules: &'a Rules, questions: &'a [Question]) -> Vec<TokenRequest<'a>> {
+    let ask = |question: &'a Question| {
+        question
+            .limiter(rules)
+            .request_n(question.key(), question.n)
+    };
     questions.iter().map(ask).collect()
 }
 
@@ -189,7 +193,7 @@ fn asks<'a>(rules: &'a Rules, questions: &'a [Question]) -> Vec<Ask<'a>> {
 pub(super) enum Decisions {
     None,
     One(Decision),
-    Many(Joint),
+    Many(MultiDecision),
 }
 
 impl Decisions {

@@ -57,7 +57,7 @@ where
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let rules = &self.rules;
         if let Some(whose) = rules.plain {
-            match plain::ask(rules, whose, request.headers(), request.extensions()) {
+            match plain::request(rules, whose, request.headers(), request.extensions()) {
                 Plainly::Admitted(None) => {
                     return ResponseFuture::passing(self.inner.call(request));
                 }

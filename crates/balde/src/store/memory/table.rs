@@ -149,7 +149,7 @@ impl Table {
             return Attempt::Disturbed;
         }
         let packing = Packing::new(Limit::from_words(words));
-        let standing = packing.standing(found.word(), now_us);
+        let standing = packing.snapshot(found.word(), now_us);
         let decision = packing.limit.decide(standing, command);
         if found.settle(&packing, &decision) {
             Attempt::Done(decision)
@@ -168,7 +168,7 @@ impl Table {
         if let Some(at) = locked.position(key) {
             loop {
                 let found = locked.found(at);
-                let standing = packing.standing(found.word(), now_us);
+                let standing = packing.snapshot(found.word(), now_us);
                 let decision = packing.limit.decide(standing, command);
                 if found.settle(&packing, &decision) {
                     return decision;

@@ -7,7 +7,7 @@
 //! distance from now, which is right as long as no word is left behind for longer than
 //! [`Packing::span_us`]; the table sees to that.
 
-use balde_core::{Decision, Limit, Standing, State, Strategy};
+use balde_core::{Decision, Limit, Snapshot, State, Strategy};
 
 /// Units a word may lie behind the clock before it must be looked after: a quarter of the signed
 /// range, which leaves the rest for what a bucket can owe and for a sweep that comes late.
@@ -57,15 +57,15 @@ impl Packing {
         clippy::inline_always,
         reason = "the packing stays in registers where nobody is called"
     )]
-    pub(super) fn standing(&self, word: u64, now_us: u64) -> Standing {
+    pub(super) fn snapshot(&self, word: u64, now_us: u64) -> Snapshot {
         let ahead = self.ahead(word, now_us);
         if self.limit.strategy() == Strategy::FixedWindow {
             let state = self.window(ahead, now_us);
-            return Standing::of_window(&self.limit, state.owed(), state.at_us(), now_us);
+            return Snapshot::of_window(&self.limit, state.owed(), state.at_us(), now_us);
         }
         let owed = ahead.max(0).unsigned_abs();
         if owed <= self.limit.owed_max() {
-            Standing::of_bucket(&self.limit, owed, now_us)
+            Snapshot::of_bucket(&self.limit, owed, now_us)
         } else {
             self.standing_later(owed, now_us)
         }
@@ -77,9 +77,9 @@ impl Packing {
     ///
     /// By value, so that nobody needs the packing in memory who does not come here.
     #[cold]
-    fn standing_later(self, owed: u64, now_us: u64) -> Standing {
+    fn standing_later(self, owed: u64, now_us: u64) -> Snapshot {
         let state = self.state_later(owed, now_us);
-        Standing::of_bucket_at(&self.limit, state.owed(), state.at_us(), now_us)
+        Snapshot::of_bucket_at(&self.limit, state.owed(), state.at_us(), now_us)
     }
 
     fn state_later(&self, owed: u64, now_us: u64) -> State {

@@ -119,7 +119,7 @@ impl RedisStore {
             let asking = self.ask_or_undo(call, deadline);
             asking.instrument(span.clone()).await
         } else {
-            let asking = self.ask(call, deadline);
+            let asking = self.request(call, deadline);
             asking.instrument(span.clone()).await
         };
         span::answered(&span, answer.as_ref().err());
@@ -147,7 +147,7 @@ impl RedisStore {
             header: Header::default(),
         };
         let deadline = Instant::now() + self.timeout();
-        self.ask(&call, deadline).await.map(drop)
+        self.request(&call, deadline).await.map(drop)
     }
 
     /// The script's answer, whatever the breaker says.
@@ -214,7 +214,7 @@ impl RedisStore {
                 ErrorKind::Server(ServerErrorKind::Moved) if redirects_left > 0 => {
                     redirects_left -= 1;
                 }
-                ErrorKind::Server(ServerErrorKind::Ask) if redirects_left > 0 => {
+                ErrorKind::Server(ServerErrorKind::TokenRequest) if redirects_left > 0 => {
                     redirects_left -= 1;
                     asking = node_of(&error);
                 }

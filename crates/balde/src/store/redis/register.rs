@@ -34,7 +34,7 @@ impl Registers {
     }
 
     pub(crate) async fn read(&self, keys: &[&str]) -> Result<Held, StoreFailure> {
-        self.ask(keys, None).await
+        self.request(keys, None).await
     }
 
     /// Puts `new` in the place of `old`, unless something else is there.
@@ -45,7 +45,7 @@ impl Registers {
         new: &[u8],
         lasts: Duration,
     ) -> Result<Held, StoreFailure> {
-        self.ask(&[key], Some((old, new, lasts))).await
+        self.request(&[key], Some((old, new, lasts))).await
     }
 
     async fn ask(

@@ -62,7 +62,7 @@ impl GiveBack {
     pub(crate) async fn run(self) {
         for _ in 0..ATTEMPTS_MAX {
             let deadline = Instant::now() + self.store.timeout();
-            match self.store.ask(&self.call, deadline).await {
+            match self.store.request(&self.call, deadline).await {
                 Err(failure) if failure.is_transient() => sleep(AGAIN_AFTER).await,
                 _ => return,
             }

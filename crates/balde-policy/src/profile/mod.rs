@@ -1,16 +1,11 @@
 //! A published set of policies, as data.
 
 mod draw;
-#[cfg(feature = "profile")]
 mod parse;
 mod problem;
 mod setting;
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
 pub use draw::{Draw, DrawError};
-#[cfg(feature = "profile")]
 pub use parse::{PROFILE_BYTES_MAX, WORD_BYTES_MAX};
 pub use problem::{PROBLEMS_MAX, Place, Problem, ProfileError};
 pub use setting::{Setting, SettingValue};
@@ -26,9 +21,8 @@ pub const POLICIES_MAX: usize = 256;
 /// docs/profiles.md.
 ///
 /// ```
-/// # #[cfg(feature = "profile")] {
-/// use balde_core::policy::Request;
-/// use balde_core::profile::Profile;
+/// use balde_policy::policy::Request;
+/// use balde_policy::profile::Profile;
 ///
 /// let profile = Profile::parse(r#"
 /// profile = "shop"
@@ -40,8 +34,7 @@ pub const POLICIES_MAX: usize = 256;
 /// "#)?;
 /// let draws = profile.draws(&Request::new("POST", "/orders", ""), &|_| None)?;
 /// assert_eq!(draws[0].policy().name(), "orders");
-/// # }
-/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {

@@ -1,7 +1,6 @@
 //! How the parts of a bucket's key are put together.
 
-use alloc::vec::Vec;
-use core::fmt;
+use std::fmt;
 
 use super::Part;
 
@@ -52,4 +51,4 @@ impl fmt::Display for KeyError {
     }
 }
 
-impl core::error::Error for KeyError {}
+impl std::error::Error for KeyError {}

@@ -1,8 +1,5 @@
 //! Questions that a profile leaves to whoever runs it, with an answer.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
 use super::Place;
 
 /// A named answer to an open question.
@@ -36,7 +33,6 @@ impl Setting {
         }
     }
 
-    #[cfg(feature = "profile")]
     pub(super) fn at(self, place: Place) -> Self {
         Self {
             place: Some(place),
@@ -44,7 +40,6 @@ impl Setting {
         }
     }
 
-    #[cfg(feature = "profile")]
     pub(super) fn overridden(self, value: SettingValue) -> Self {
         Self {
             value,

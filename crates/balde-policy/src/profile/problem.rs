@@ -1,10 +1,7 @@
 //! What is wrong with a profile, all of it, and where.
 
-use alloc::format;
-use alloc::string::String;
-use alloc::vec::Vec;
-use core::fmt;
-use core::ops::Range;
+use std::fmt;
+use std::ops::Range;
 
 /// The most problems that are told at once.
 pub const PROBLEMS_MAX: usize = 100;
@@ -142,4 +139,4 @@ impl fmt::Display for ProfileError {
     }
 }
 
-impl core::error::Error for ProfileError {}
+impl std::error::Error for ProfileError {}

@@ -7,10 +7,6 @@ mod reader;
 mod settings;
 mod words;
 
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::vec::Vec;
-
 use toml::de::DeTable;
 
 use super::{Profile, ProfileError};
@@ -26,7 +22,7 @@ impl Profile {
     /// Reads a profile, or tells everything that is wrong with it.
     ///
     /// ```
-    /// use balde_core::profile::Profile;
+    /// use balde_policy::profile::Profile;
     ///
     /// let error = Profile::parse("profile = 'x'\n[[policy]]\nname = 'a'\nlimit = '10/fortnight'\ncots = 1\n")
     ///     .unwrap_err();

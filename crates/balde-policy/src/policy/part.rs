@@ -1,10 +1,7 @@
 //! Whose requests share a bucket.
 
-use alloc::borrow::Cow;
-use alloc::boxed::Box;
-use alloc::vec;
-use alloc::vec::Vec;
-use core::fmt;
+use std::borrow::Cow;
+use std::fmt;
 
 use super::{KeyError, Request, Rule, write_key_part};
 

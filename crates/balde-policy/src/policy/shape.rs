@@ -4,9 +4,7 @@
 //! row, each with a count. Reading stops at the first character that does not fit, so no text makes
 //! it slow.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-use core::fmt;
+use std::fmt;
 
 /// The longest shape, and the most that a count may say.
 const SHAPE_BYTES_MAX: usize = 256;
@@ -20,12 +18,12 @@ const COUNT_MAX: u16 = 1_024;
 /// bounds the whole, in bytes.
 ///
 /// ```
-/// use balde_core::policy::Shape;
+/// use balde_policy::policy::Shape;
 ///
 /// let phone = Shape::new(r"\+[1-9][0-9]{1,14}")?;
 /// assert!(phone.matches("+5511987654321"));
 /// assert!(!phone.matches("5511987654321"));
-/// # Ok::<(), balde_core::policy::ShapeError>(())
+/// # Ok::<(), balde_policy::policy::ShapeError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -162,7 +160,7 @@ const fn is_inner(byte: u8) -> bool {
     byte & 0b1100_0000 == 0b1000_0000
 }
 
-type Rest<'t> = core::iter::Peekable<core::str::Chars<'t>>;
+type Rest<'t> = std::iter::Peekable<std::str::Chars<'t>>;
 
 fn class_of(c: char) -> Result<Class, ShapeError> {
     if !c.is_ascii() {
@@ -285,7 +283,7 @@ impl fmt::Display for ShapeError {
     }
 }
 
-impl core::error::Error for ShapeError {}
+impl std::error::Error for ShapeError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,15 +1,13 @@
 //! The policies themselves, with the defaults they share.
 
-use alloc::format;
-use alloc::vec::Vec;
-use core::ops::Range;
+use std::ops::Range;
 
 use super::amount::{self, Manner};
 use super::matching;
 use super::reader::{Fields, Reader, Value, entries};
-use crate::Limit;
 use crate::policy::{ByVariant, Credit, FailurePolicy, Part, Policy, Rule, Scope};
 use crate::profile::{POLICIES_MAX, Profile};
+use balde_core::Limit;
 
 /// The most events that a policy gives tokens back for.
 const CREDITS_MAX: usize = 16;

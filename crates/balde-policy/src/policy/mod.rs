@@ -9,9 +9,7 @@ mod shape;
 mod template;
 mod variant;
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-use core::fmt;
+use std::fmt;
 
 pub use key::{KeyError, write_key_part};
 pub use part::{Part, Scope};
@@ -22,7 +20,7 @@ pub use shape::{NamedShape, Shape, ShapeError};
 pub use template::{Template, TemplateError};
 pub use variant::{ByVariant, Credit, VariantRule, VariantSource};
 
-use crate::{Command, Limit};
+use balde_core::{Command, Limit};
 
 /// The level that a bucket needs for a request to be admitted, unless a policy says otherwise.
 pub const ADMISSION_DEFAULT: u64 = 1;
@@ -30,7 +28,7 @@ pub const ADMISSION_DEFAULT: u64 = 1;
 /// A limit with a name, a scope, a match rule and a price list.
 ///
 /// ```
-/// use balde_core::policy::{Part, Policy, PriceList, Scope};
+/// use balde_policy::policy::{Part, Policy, PriceList, Scope};
 /// use balde_core::Command;
 ///
 /// let prices = PriceList::new(0).with_status(200, 1).with_status(404, 20);

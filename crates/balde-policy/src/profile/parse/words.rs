@@ -1,9 +1,6 @@
 //! The words that policies use: shapes, scopes, variants.
 
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::vec::Vec;
-use core::ops::Range;
+use std::ops::Range;
 
 use super::reader::{Fields, Reader, Value, entries, is_word};
 use crate::policy::{NamedShape, Part, Scope, Shape, VariantRule, VariantSource};

@@ -1,9 +1,7 @@
 //! What a policy sees of a request: text as it was received, decoded only to look at it.
 
-use alloc::borrow::Cow;
-use alloc::string::String;
-use alloc::vec::Vec;
-use core::fmt;
+use std::borrow::Cow;
+use std::fmt;
 
 /// The most query parameters that are looked at.
 const QUERY_PAIRS_MAX: usize = 256;

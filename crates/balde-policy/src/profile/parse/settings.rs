@@ -1,9 +1,5 @@
 //! The table `[settings]`, and answers from outside that take the place of the file's.
 
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::vec::Vec;
-
 use super::reader::{Reader, Value, entries, is_word};
 use crate::profile::{Setting, SettingValue};
 

@@ -1,12 +1,10 @@
 //! From a request to the buckets it draws on.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-use core::fmt;
+use std::fmt;
 
 use super::Profile;
-use crate::Limit;
 use crate::policy::{KeyError, Policy, Request};
+use balde_core::Limit;
 
 /// One bucket that a request draws on.
 #[derive(Clone, Debug)]
@@ -118,9 +116,9 @@ impl fmt::Display for DrawError {
     }
 }
 
-impl core::error::Error for DrawError {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+impl std::error::Error for DrawError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.key_error()
-            .map(|error| error as &(dyn core::error::Error + 'static))
+            .map(|error| error as &(dyn std::error::Error + 'static))
     }
 }

@@ -1,9 +1,5 @@
 //! Match rules: `"GET /orders/{id}"`, or a table with `on` and conditions.
 
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::vec::Vec;
-
 use super::reader::{Fields, Reader, Value, entries, is_reference};
 use super::words;
 use crate::policy::{Condition, FlagRule, Flags, NamedShape, Part, Rule, Template};

@@ -1,22 +1,20 @@
 //! Which requests a policy counts.
 
-use alloc::borrow::Cow;
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-use core::fmt;
+use std::borrow::Cow;
+use std::fmt;
 
 use super::{NamedShape, Part, Request, Template, percent_decoded};
 
 /// Which requests a policy counts: those that fit everything that is said here.
 ///
 /// ```
-/// use balde_core::policy::{Condition, Request, Rule, Template};
+/// use balde_policy::policy::{Condition, Request, Rule, Template};
 ///
 /// let rule = Rule::new(["GET"], Template::new("/search/")?)
 ///     .with_query("cursor", Condition::Absent);
 /// assert!(rule.matches(&Request::new("GET", "/search/", "q=shoes")));
 /// assert!(!rule.matches(&Request::new("GET", "/search/", "q=shoes&cursor=9")));
-/// # Ok::<(), balde_core::policy::TemplateError>(())
+/// # Ok::<(), balde_policy::policy::TemplateError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {

@@ -1,8 +1,5 @@
 //! Numbers that depend on who is counted: a participant's category, a person or a company.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
 use super::{NamedShape, Part, Request, Rule};
 
 /// One value for all, or one for each value of a variant.

@@ -1,8 +1,8 @@
 //! Profiles as texts: the documented one, and everything that can be wrong with one.
 
-use balde_core::policy::{FailurePolicy, Request};
-use balde_core::profile::{PROBLEMS_MAX, PROFILE_BYTES_MAX, Profile};
 use balde_core::{Command, Strategy};
+use balde_policy::policy::{FailurePolicy, Request};
+use balde_policy::profile::{PROBLEMS_MAX, PROFILE_BYTES_MAX, Profile};
 use proptest::prelude::*;
 
 /// The example in docs/profiles.md.

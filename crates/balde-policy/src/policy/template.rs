@@ -1,8 +1,6 @@
 //! Paths with holes: `/entries/{Key}/statistics`.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-use core::fmt;
+use std::fmt;
 
 /// The most segments of a template.
 const SEGMENTS_MAX: usize = 32;
@@ -11,13 +9,13 @@ const SEGMENTS_MAX: usize = 32;
 /// everything that is left. A slash at the end counts.
 ///
 /// ```
-/// use balde_core::policy::Template;
+/// use balde_policy::policy::Template;
 ///
 /// let template = Template::new("/entries/{Key}/statistics")?;
 /// assert!(template.matches("/entries/%2B5511987654321/statistics"));
 /// assert!(!template.matches("/entries//statistics"));
 /// assert_eq!(template.segment("/entries/a%40b/statistics", "Key"), Some("a%40b"));
-/// # Ok::<(), balde_core::policy::TemplateError>(())
+/// # Ok::<(), balde_policy::policy::TemplateError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
@@ -165,4 +163,4 @@ impl fmt::Display for TemplateError {
     }
 }
 
-impl core::error::Error for TemplateError {}
+impl std::error::Error for TemplateError {}

@@ -1,12 +1,7 @@
 //! TOML values with their places, and the problems found on the way.
 
-use alloc::borrow::ToOwned;
-use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
-use alloc::format;
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
-use core::ops::Range;
+use std::collections::BTreeSet;
+use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};

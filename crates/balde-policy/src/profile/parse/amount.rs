@@ -1,13 +1,8 @@
 //! Limits, prices and credits, for all or by variant.
 
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::String;
-use alloc::vec::Vec;
-
 use super::reader::{Reader, Value, entries};
 use crate::policy::{ByVariant, COST_MAX, PriceList, VariantRule};
-use crate::{Limit, Strategy};
+use balde_core::{Limit, Strategy};
 
 /// How the limits of a policy refill and start where their text does not say.
 #[derive(Clone, Copy, Default)]
