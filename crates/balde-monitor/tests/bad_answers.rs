@@ -99,7 +99,7 @@ async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stal
             "strange",
             "listed twice",
         ),
-        (Answer::Truncated, "truncated", "ends before its end"),
+        (Answer::Truncated, "truncated", "is incomplete"),
         (Answer::Nothing, "unreachable", "cannot be reached"),
         (Answer::Silence, "timeout", "in time"),
     ] {
