@@ -12,7 +12,7 @@
 
 #[cfg(feature = "throttle")]
 #[expect(dead_code, reason = "nothing is shown while it runs")]
-#[path = "../report/mod.rs"]
+#[path = "../../../balde-bench/src/lib.rs"]
 mod report;
 #[cfg(feature = "throttle")]
 mod run;
