@@ -14,8 +14,8 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use balde::RateLimiter;
-use balde_bench as report;
 use balde::telemetry::{Metrics, Otlp, OtlpGuard, json_logs_to};
+use balde_bench as report;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
