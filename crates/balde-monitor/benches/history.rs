@@ -4,7 +4,7 @@
 //! `cargo bench -p balde-monitor --bench history` makes the year, measures, and puts the results
 //! into docs/benchmarks.md.
 
-#[path = "../../balde/benches/report/mod.rs"]
+#[path = "../../balde-bench/src/lib.rs"]
 mod report;
 
 #[path = "../tests/support/postgres.rs"]
