@@ -1,7 +1,7 @@
 //! What is told and what is not: laws of the alert machine over random levels.
 
 use balde_monitor::alert::{Alarm, Event, Kind, Rule, Silence, step};
-use balde_monitor::analyse::{Assessment, Confidence, Settings};
+use balde_monitor::analyse::{AnalysisSettings, Assessment, Confidence};
 use balde_monitor::sample::{BucketId, Sample, Terms};
 use balde_monitor::severity::{Severity, Thresholds};
 use proptest::prelude::*;
@@ -64,7 +64,7 @@ fn lively() -> Rule {
 }
 
 fn see(history: &[Sample]) -> Assessment<'_> {
-    Assessment::of(history, Thresholds::default(), &Settings::default()).unwrap()
+    Assessment::of(history, Thresholds::default(), &AnalysisSettings::default()).unwrap()
 }
 
 fn run(walk: &[(u64, i64)], rule: &Rule, silences: &[Silence]) -> (Vec<Alarm>, Vec<Vec<Event>>) {
