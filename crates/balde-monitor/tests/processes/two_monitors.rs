@@ -56,7 +56,7 @@ async fn one_of_two_polls_and_the_other_takes_over_within_an_interval() {
         sides.push(Side { dict, child });
     }
     let asked =
-        |sides: &[Side]| -> Vec<u64> { sides.iter().map(|side| side.dict.asked()).collect() };
+        |sides: &[Side]| -> Vec<u64> { sides.iter().map(|side| side.dict.requests()).collect() };
     until("somebody polls", || {
         asked(&sides).iter().any(|asked| *asked >= 3)
     })

@@ -1,23 +1,16 @@
 //! The rules and the dashboard are about metrics that there are, promtool and a real Prometheus
 //! agree, and the rules fire from a live monitor.
 
-#[path = "support/fake_dict.rs"]
-#[expect(dead_code, reason = "it answers well here")]
-mod fake_dict;
-#[path = "../../balde/tests/support/prometheus.rs"]
-#[expect(dead_code, reason = "only the rules matter here")]
-mod prometheus;
-
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::fake_dict::{Answer, FakeDict};
+use crate::prometheus::{Prometheus, promtool_complaints};
 use balde::ManualClock;
 use balde_monitor::{Config, Monitor, TimeSource};
-use fake_dict::{Answer, FakeDict};
-use prometheus::{Prometheus, promtool_complaints};
 use tokio::net::TcpListener;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -117,7 +110,7 @@ async fn rules_fire_from_a_live_monitor_and_are_over_with_the_reason_for_them() 
     until("less bad", &|| firing() == [critical.clone()].into()).await;
     dict.answer(buckets(50));
     until("it is over", &|| firing().is_empty()).await;
-    dict.answer(Answer::Nothing);
+    dict.answer(Answer::Close);
     let stale = ("BaldeMonitorStale".to_owned(), String::new());
     until("stale", &|| firing() == [stale.clone()].into()).await;
 }

@@ -1,18 +1,14 @@
-//! What the monitor shows: every path, what garbage gets, and who may write.
-
-#[path = "support/fake_dict.rs"]
-#[expect(dead_code, reason = "it answers well here")]
-mod fake_dict;
+//! The HTTP server: every path, the errors of invalid requests, and who may write.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fake_dict::{Answer, FakeDict};
 use balde::ManualClock;
 use balde_monitor::http::{App, WriteAccess, serve};
 use balde_monitor::{Config, Monitor, TimeSource};
-use fake_dict::{Answer, FakeDict};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -27,7 +23,7 @@ fn buckets(level: i64) -> Answer {
     ])
 }
 
-struct World {
+struct TestMonitor {
     clock: ManualClock,
     dict: FakeDict,
     monitor: Monitor,
@@ -36,7 +32,7 @@ struct World {
     _folder: tempfile::TempDir,
 }
 
-impl World {
+impl TestMonitor {
     async fn new(write_access: WriteAccess) -> Self {
         let clock = ManualClock::at_us(START_US);
         let dict = FakeDict::start(buckets(36_000)).await;
@@ -103,12 +99,12 @@ async fn monitor(dict: &FakeDict, folder: &Path, clock: &ManualClock) -> Monitor
 }
 
 #[tokio::test]
-async fn states_history_alerts_and_incidents_tell_one_story() {
-    let world = World::new(WriteAccess::Anyone).await;
+async fn states_history_alerts_incidents_and_metrics_agree() {
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
     for level in [36_000, 20_000, 8_000, 0] {
-        world.cycle(level).await;
+        monitor.cycle(level).await;
     }
-    let states = world.json("/api/v1/states").await;
+    let states = monitor.json("/api/v1/states").await;
     assert_eq!(states["note"], "a note");
     let participant = &states["participants"][0];
     assert_eq!(participant["participant"], PARTICIPANT);
@@ -124,7 +120,7 @@ async fn states_history_alerts_and_incidents_tell_one_story() {
     assert_eq!(burn["window_us"], 60_000_000);
     assert_eq!(burn["expected_milli_per_minute"], 9_200_000);
 
-    let series = world
+    let series = monitor
         .json(&format!(
             "/api/v1/history?participant={PARTICIPANT}&policy=ENTRIES_WRITE"
         ))
@@ -136,14 +132,14 @@ async fn states_history_alerts_and_incidents_tell_one_story() {
         .map(|point| point["level"].as_i64().unwrap())
         .collect();
     assert_eq!(levels, [36_000, 20_000, 8_000, 0]);
-    let alerts = world.json("/api/v1/alerts?severity=exhausted").await;
+    let alerts = monitor.json("/api/v1/alerts?severity=exhausted").await;
     assert_eq!(alerts[0]["kind"]["type"], "raised");
     assert_eq!(alerts[0]["kind"]["to"], "EXHAUSTED");
-    let incidents = world.json("/api/v1/incidents").await;
+    let incidents = monitor.json("/api/v1/incidents").await;
     assert_eq!(incidents[0]["severity"], "EXHAUSTED");
     assert_eq!(incidents[0]["closed_us"], Value::Null);
 
-    let (_, metrics) = world.get("/metrics").await;
+    let (_, metrics) = monitor.get("/metrics").await;
     let labels = format!("{{participant=\"{PARTICIPANT}\",policy=\"ENTRIES_WRITE\"}}");
     for line in [
         format!("dict_rate_limit_available_tokens{labels} 0"),
@@ -152,17 +148,17 @@ async fn states_history_alerts_and_incidents_tell_one_story() {
         format!("dict_rate_limit_severity{labels} 3"),
     ] {
         assert!(
-            metrics.lines().any(|told| told == line),
+            metrics.lines().any(|actual| actual == line),
             "{line}\n{metrics}"
         );
     }
 
-    // After too long without an answer nothing is claimed any more.
-    world.clock.advance(20 * MINUTE);
+    // Stale buckets are left out of the metrics.
+    monitor.clock.advance(20 * MINUTE);
     tokio::time::sleep(Duration::from_millis(600)).await;
-    let states = world.json("/api/v1/states").await;
+    let states = monitor.json("/api/v1/states").await;
     assert_eq!(states["participants"][0]["is_stale"], true);
-    let (_, metrics) = world.get("/metrics").await;
+    let (_, metrics) = monitor.get("/metrics").await;
     assert!(!metrics.contains("dict_rate_limit_available_tokens{"));
     assert!(metrics.contains(&format!(
         "balde_monitor_stale{{participant=\"{PARTICIPANT}\"}} 1"
@@ -170,16 +166,16 @@ async fn states_history_alerts_and_incidents_tell_one_story() {
 }
 
 #[tokio::test]
-async fn the_page_is_plain_and_runs_nothing_but_its_own() {
-    let world = World::new(WriteAccess::Anyone).await;
-    world.cycle(36_000).await;
+async fn the_page_has_a_content_policy_and_escapes_names() {
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    monitor.cycle(36_000).await;
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
         ("/page.js", "text/javascript; charset=utf-8"),
         ("/page.css", "text/css; charset=utf-8"),
     ] {
-        let url = format!("http://{}{path}", world.address);
-        let answer = world.http.get(url).send().await.unwrap();
+        let url = format!("http://{}{path}", monitor.address);
+        let answer = monitor.http.get(url).send().await.unwrap();
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.headers()["content-type"], kind);
         let policy = answer.headers()["content-security-policy"]
@@ -187,17 +183,17 @@ async fn the_page_is_plain_and_runs_nothing_but_its_own() {
             .unwrap();
         assert!(policy.starts_with("default-src 'self'"));
     }
-    let (_, script) = world.get("/page.js").await;
+    let (_, script) = monitor.get("/page.js").await;
     assert!(!script.contains("innerHTML"));
-    // A name from the other side stays a name.
-    let states = world.json("/api/v1/states").await;
+    // A policy name that looks like HTML is data.
+    let states = monitor.json("/api/v1/states").await;
     let bucket = &states["participants"][0]["buckets"][0];
     assert_eq!(bucket["policy"], "<img src=x onerror=alert(1)>");
 }
 
 #[tokio::test]
-async fn garbage_gets_a_reason() {
-    let world = World::new(WriteAccess::Anyone).await;
+async fn invalid_requests_get_a_reason() {
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
     for (path, status, expected) in [
         ("/nope", 404, "/api/v1/"),
         ("/api/v1/history", 400, "participant"),
@@ -220,20 +216,20 @@ async fn garbage_gets_a_reason() {
         ("/api/v1/alerts?severity=BAD", 400, "NORMAL, WARNING"),
         ("/api/v1/alerts?who=1", 400, "who"),
     ] {
-        let (told, body) = world.get(path).await;
-        assert_eq!(told, status, "{path}: {body}");
+        let (actual, body) = monitor.get(path).await;
+        assert_eq!(actual, status, "{path}: {body}");
         assert!(body.contains(expected), "{path}: {body}");
     }
-    let nothing = world.json("/api/v1/history?participant=1&policy=A").await;
+    let nothing = monitor.json("/api/v1/history?participant=1&policy=A").await;
     assert_eq!(nothing["points"], json!([]));
 }
 
 #[tokio::test]
-async fn silences_are_made_listed_and_ended() {
-    let world = World::new(WriteAccess::Anyone).await;
+async fn silences_are_created_listed_and_ended() {
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
     let body =
         json!({"id": "works", "up_to": "CRITICAL", "minutes": 60, "policy": "ENTRIES_WRITE"});
-    assert_eq!(world.post(&body, None).await.0, 201);
+    assert_eq!(monitor.post(&body, None).await.0, 201);
     for (body, expected) in [
         (json!({"up_to": "CRITICAL"}), "until_us or minutes"),
         (json!({"up_to": "LOUD", "minutes": 1}), "NORMAL, WARNING"),
@@ -245,40 +241,46 @@ async fn silences_are_made_listed_and_ended() {
         ),
         (json!({"up_to": "WARNING", "minutes": 1, "oops": 1}), "oops"),
     ] {
-        let (status, told) = world.post(&body, None).await;
-        assert_eq!(status, 400, "{told}");
-        let detail = told["detail"].as_str().unwrap();
+        let (status, problem) = monitor.post(&body, None).await;
+        assert_eq!(status, 400, "{problem}");
+        let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains(expected), "{detail}");
     }
-    world.cycle(36_000).await;
-    world.cycle(1_000).await;
-    let alerts = world.json("/api/v1/alerts?severity=CRITICAL").await;
+    monitor.cycle(36_000).await;
+    monitor.cycle(1_000).await;
+    let alerts = monitor.json("/api/v1/alerts?severity=CRITICAL").await;
     assert_eq!(alerts[0]["silenced_by"], "works");
-    assert_eq!(world.json("/api/v1/silences").await[0]["id"], "works");
-    let url = format!("http://{}/api/v1/silences/works", world.address);
-    assert_eq!(world.http.delete(&url).send().await.unwrap().status(), 204);
-    assert_eq!(world.http.delete(&url).send().await.unwrap().status(), 404);
-    assert_eq!(world.json("/api/v1/silences").await, json!([]));
+    assert_eq!(monitor.json("/api/v1/silences").await[0]["id"], "works");
+    let url = format!("http://{}/api/v1/silences/works", monitor.address);
+    assert_eq!(
+        monitor.http.delete(&url).send().await.unwrap().status(),
+        204
+    );
+    assert_eq!(
+        monitor.http.delete(&url).send().await.unwrap().status(),
+        404
+    );
+    assert_eq!(monitor.json("/api/v1/silences").await, json!([]));
 }
 
 #[tokio::test]
-async fn who_may_not_write_may_read() {
+async fn clients_without_write_access_may_read() {
     let body = json!({"up_to": "CRITICAL", "minutes": 60});
-    let world = World::new(WriteAccess::Token("a long secret".to_owned())).await;
+    let monitor = TestMonitor::new(WriteAccess::Token("a long secret".to_owned())).await;
     for token in [
         None,
         Some(""),
         Some("a long secreT"),
         Some("a long secret too"),
     ] {
-        assert_eq!(world.post(&body, token).await.0, 403, "{token:?}");
+        assert_eq!(monitor.post(&body, token).await.0, 403, "{token:?}");
     }
-    assert_eq!(world.post(&body, Some("a long secret")).await.0, 201);
-    let world = World::new(WriteAccess::Denied).await;
-    assert_eq!(world.post(&body, Some("a long secret")).await.0, 403);
-    assert_eq!(world.json("/api/v1/silences").await, json!([]));
+    assert_eq!(monitor.post(&body, Some("a long secret")).await.0, 201);
+    let monitor = TestMonitor::new(WriteAccess::Denied).await;
+    assert_eq!(monitor.post(&body, Some("a long secret")).await.0, 403);
+    assert_eq!(monitor.json("/api/v1/silences").await, json!([]));
     assert_eq!(
-        world.get("/readyz").await,
-        (200, "ok, standing by\n".to_owned())
+        monitor.get("/readyz").await,
+        (200, "ok, standby\n".to_owned())
     );
 }

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 const SECOND_US: u64 = 1_000_000;
 const MINUTE_US: u64 = 60 * SECOND_US;
 
-fn pace(peaks: PeakDetection) -> PollSchedule {
+fn schedule(peaks: PeakDetection) -> PollSchedule {
     PollSchedule::new("*/5 * * * *".parse().unwrap(), peaks)
 }
 
@@ -44,7 +44,7 @@ fn next_after(peaks: PeakDetection, policy: &str, levels: &[(i64, u64)]) -> u64 
         .map(|&(level, at_us)| sample("1", policy, level, at_us))
         .collect();
     let now_us = history.last().unwrap().taken_us();
-    pace(peaks).next_us(now_us, &[see(&history)]) - now_us
+    schedule(peaks).next_us(now_us, &[see(&history)]) - now_us
 }
 
 #[test]
@@ -161,8 +161,12 @@ fn a_planner_without_a_budget_of_its_own_is_refused() {
 #[test]
 fn over_a_shared_budget_all_in_need_are_asked_about_equally_often() {
     let limit: Limit = "6/min burst 20".parse().unwrap();
-    let mut planner =
-        Planner::new(pace(PeakDetection::Disabled), PollBudget::Shared(limit), 2).unwrap();
+    let mut planner = Planner::new(
+        schedule(PeakDetection::Disabled),
+        PollBudget::Shared(limit),
+        2,
+    )
+    .unwrap();
     let names = ["1", "2", "3", "4", "5"];
     for name in names {
         planner.add(name, 0, None).unwrap();
@@ -194,9 +198,13 @@ fn over_a_shared_budget_all_in_need_are_asked_about_equally_often() {
 #[test]
 fn asked_for_by_name_those_in_need_get_equally_many_turns_of_a_shared_budget() {
     let limit: Limit = "6/min burst 20".parse().unwrap();
-    let mut planner =
-        Planner::new(pace(PeakDetection::Disabled), PollBudget::Shared(limit), 2).unwrap();
-    assert_eq!(planner.take("1", 0), NextAction::Idle);
+    let mut planner = Planner::new(
+        schedule(PeakDetection::Disabled),
+        PollBudget::Shared(limit),
+        2,
+    )
+    .unwrap();
+    assert_eq!(planner.next_for("1", 0), NextAction::Idle);
     // Each asks for itself, and again when it was told to; some are always the first to ask.
     let names = ["1", "2", "3", "4", "5"];
     let mut wake_us = [0; 5];
@@ -210,7 +218,7 @@ fn asked_for_by_name_those_in_need_get_equally_many_turns_of_a_shared_budget() {
             if wake_us[index] > tick_us {
                 continue;
             }
-            wake_us[index] = match planner.take(name, tick_us) {
+            wake_us[index] = match planner.next_for(name, tick_us) {
                 NextAction::Idle => unreachable!(),
                 NextAction::Wait { until_us } => {
                     assert!(until_us > tick_us);
@@ -304,7 +312,7 @@ proptest! {
         let mut now_us = 0;
         for (index, wait_ms, outcome) in calls {
             now_us += wait_ms * 1_000;
-            match planner.take(names[index], now_us) {
+            match planner.next_for(names[index], now_us) {
                 NextAction::Idle => unreachable!(),
                 NextAction::Wait { until_us } => prop_assert!(until_us > now_us),
                 NextAction::Poll { participant } => {

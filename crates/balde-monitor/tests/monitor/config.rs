@@ -8,7 +8,7 @@ use balde_monitor::sample::BucketId;
 use balde_monitor::severity::{Severity, Thresholds};
 use balde_monitor::{Config, Time};
 
-const REFERENCE: &str = include_str!("../../../docs/monitor.toml");
+const REFERENCE: &str = include_str!("../../../../docs/monitor.toml");
 
 fn variables(name: &str) -> Option<String> {
     let value = match name {

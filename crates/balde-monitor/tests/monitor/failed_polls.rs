@@ -1,20 +1,16 @@
-//! DICT does everything but answer: each time there is a clear reason, no sample is made up, and
-//! stale data is told in time.
-
-#[expect(dead_code, reason = "nobody watches the questions here")]
-#[path = "support/fake_dict.rs"]
-mod fake_dict;
+//! Failed polls: each kind has its label and its reason, no sample is stored, and stale data raises
+//! an alert in time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fake_dict::{Answer, FakeDict};
 use balde::ManualClock;
 use balde_monitor::alert::{Event, Kind};
 use balde_monitor::history::EventFilter;
 use balde_monitor::schedule::{PollPlan, embedded};
 use balde_monitor::severity::Severity;
 use balde_monitor::{Config, Monitor, TimeSource};
-use fake_dict::{Answer, FakeDict};
 
 const PARTICIPANT: &str = "12345678";
 const MINUTE: Duration = Duration::from_secs(60);
@@ -30,14 +26,14 @@ fn buckets(level: i64) -> Answer {
     ])
 }
 
-struct World {
+struct TestMonitor {
     clock: ManualClock,
     dict: FakeDict,
     monitor: Monitor,
     _folder: tempfile::TempDir,
 }
 
-impl World {
+impl TestMonitor {
     async fn new(speed: u32) -> Self {
         let clock = ManualClock::at_us(START_US);
         let dict = FakeDict::start(buckets(36_000)).await;
@@ -68,7 +64,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stale_in_time() {
+async fn every_kind_of_failure_has_its_label_stores_no_sample_and_becomes_stale_in_time() {
     for (answer, label, expected) in [
         (
             Answer::Status(403, None, FORBIDDEN),
@@ -83,11 +79,11 @@ async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stal
         (Answer::Status(429, Some(60), ""), "rate_limited", "429"),
         (Answer::Status(500, None, "oops"), "status", "status 500"),
         (
-            Answer::Garbage("<html>Welcome to the hotel</html>"),
+            Answer::Body("<html>Welcome to the hotel</html>"),
             "invalid_response",
             "cannot be read",
         ),
-        (Answer::Garbage(""), "invalid_response", "cannot be read"),
+        (Answer::Body(""), "invalid_response", "cannot be read"),
         (
             Answer::Buckets(vec![("ENTRIES_WRITE", 1, u64::MAX, 3)]),
             "invalid_response",
@@ -100,15 +96,15 @@ async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stal
             "listed twice",
         ),
         (Answer::Truncated, "truncated", "ends before its end"),
-        (Answer::Nothing, "unreachable", "cannot be reached"),
-        (Answer::Silence, "timeout", "in time"),
+        (Answer::Close, "unreachable", "cannot be reached"),
+        (Answer::Hang, "timeout", "in time"),
     ] {
-        let world = World::new(1).await;
-        assert_eq!(world.cycle().await, []);
+        let test = TestMonitor::new(1).await;
+        assert_eq!(test.cycle().await, []);
         let case = format!("{answer:?}");
-        world.dict.answer(answer);
-        world.clock.advance(MINUTE);
-        let cycle = world.monitor.cycle();
+        test.dict.answer(answer);
+        test.clock.advance(MINUTE);
+        let cycle = test.monitor.cycle();
         let error = cycle.fetch(PARTICIPANT).await.expect_err(&case);
         assert!(error.to_string().contains(expected), "{case}: {error}");
         let balde_monitor::cycle::FetchError::Source(source) = &error else {
@@ -120,12 +116,12 @@ async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stal
         }
 
         // Ten minutes are not too long yet; eleven are.
-        world.clock.advance(9 * MINUTE);
+        test.clock.advance(9 * MINUTE);
         assert_eq!(cycle.check_timers(PARTICIPANT).await.unwrap(), [], "{case}");
-        world.clock.advance(MINUTE + Duration::from_secs(1));
-        let told = cycle.check_timers(PARTICIPANT).await.unwrap();
-        let [stale] = &told[..] else {
-            panic!("{case}: {told:?}");
+        test.clock.advance(MINUTE + Duration::from_secs(1));
+        let events = cycle.check_timers(PARTICIPANT).await.unwrap();
+        let [stale] = &events[..] else {
+            panic!("{case}: {events:?}");
         };
         assert_eq!(stale.severity, Severity::Critical);
         assert!(
@@ -136,38 +132,38 @@ async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stal
         assert_eq!(states.len(), 2, "{case}");
         assert!(states.iter().all(|sample| sample.taken_us() == START_US));
 
-        // And it is over with the first good answer.
-        world.dict.answer(buckets(36_000));
-        world.clock.advance(MINUTE);
-        let told = world.cycle().await;
-        let [fresh] = &told[..] else {
-            panic!("{case}: {told:?}");
+        // The first successful poll resolves it.
+        test.dict.answer(buckets(36_000));
+        test.clock.advance(MINUTE);
+        let events = test.cycle().await;
+        let [fresh] = &events[..] else {
+            panic!("{case}: {events:?}");
         };
         assert!(matches!(fresh.kind, Kind::Fresh { .. }), "{case}");
         assert_eq!(fresh.episode, stale.episode);
     }
 }
 
-/// The same with the loop that runs it all: an hour of nothing but failures costs DICT no more
-/// requests than its bucket gives, Retry-After is kept, and the loop goes on afterwards.
+/// With the scheduling loop: an hour of failures costs DICT no more requests than its bucket allows,
+/// Retry-After is honoured, and polling goes on afterwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_hour_of_failures_stays_within_the_budget_and_ends_with_the_first_answer() {
+async fn an_hour_of_failures_stays_within_the_budget_and_polling_recovers() {
     const SPEED: u32 = 1_000;
-    let world = World::new(SPEED).await;
-    world.dict.answer(Answer::Status(503, Some(600), ""));
-    let cycle = world.monitor.cycle().clone();
-    let status = Arc::clone(world.monitor.status());
-    let parts = cycle.components().history.clone();
+    let test = TestMonitor::new(SPEED).await;
+    test.dict.answer(Answer::Status(503, Some(600), ""));
+    let cycle = test.monitor.cycle().clone();
+    let status = Arc::clone(test.monitor.status());
+    let history = cycle.components().history.clone();
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let running = tokio::spawn(embedded::run(
         cycle,
         PollPlan::default(),
         Arc::clone(&status),
         async move {
-            let _told_or_gone = ended.await;
+            let _sent_or_dropped = ended.await;
         },
     ));
-    let mover = world.clock.clone();
+    let mover = test.clock.clone();
     let moving = tokio::spawn(async move {
         loop {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -175,50 +171,51 @@ async fn an_hour_of_failures_stays_within_the_budget_and_ends_with_the_first_ans
         }
     });
     let until_us = START_US + 3_600_000_000;
-    while world.clock.now_us() < until_us {
+    while test.clock.now_us() < until_us {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let asked = world.dict.asked();
+    let requests = test.dict.requests();
     assert!(
-        (2..=16).contains(&asked),
-        "{asked}: twice at most every ten minutes, as it was told"
+        (2..=16).contains(&requests),
+        "{requests}: at most two attempts every ten minutes, as Retry-After says"
     );
-    assert_eq!(parts.states().await.unwrap(), [], "nothing is made up");
-    let told = parts.events(&EventFilter::default(), 10).await.unwrap();
+    assert_eq!(history.states().await.unwrap(), [], "no sample is stored");
+    let events = history.events(&EventFilter::default(), 10).await.unwrap();
     assert!(
-        told.iter()
+        events
+            .iter()
             .any(|event| matches!(event.kind, Kind::Stale { .. })),
-        "{told:?}"
+        "{events:?}"
     );
     assert!(status.participants()[PARTICIPANT].failures["unavailable"] >= 2);
 
-    world.dict.answer(buckets(36_000));
+    test.dict.answer(buckets(36_000));
     let start = std::time::Instant::now();
-    while parts.states().await.unwrap().is_empty() {
+    while history.states().await.unwrap().is_empty() {
         assert!(
             start.elapsed() < Duration::from_secs(60),
             "it never recovered"
         );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(status.participants()[PARTICIPANT].trouble, None);
+    assert_eq!(status.participants()[PARTICIPANT].last_error, None);
     moving.abort();
     end.send(()).unwrap();
     running.await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn another_category_capacity_or_list_of_policies_is_told() {
-    let world = World::new(1).await;
-    assert_eq!(world.cycle().await, []);
-    world.clock.advance(MINUTE);
-    world.dict.category('H');
-    world.dict.answer(Answer::Buckets(vec![
+async fn a_changed_category_capacity_or_list_of_policies_is_an_event() {
+    let test = TestMonitor::new(1).await;
+    assert_eq!(test.cycle().await, []);
+    test.clock.advance(MINUTE);
+    test.dict.category('H');
+    test.dict.answer(Answer::Buckets(vec![
         ("ENTRIES_WRITE", 1_200, 1_200, 800),
         ("KEYS_CHECK", 70, 70, 70),
     ]));
-    let told = world.cycle().await;
-    let labels: Vec<String> = told.iter().map(|event| event.kind.label()).collect();
+    let events = test.cycle().await;
+    let labels: Vec<String> = events.iter().map(|event| event.kind.label()).collect();
     assert_eq!(
         labels,
         [
@@ -229,6 +226,6 @@ async fn another_category_capacity_or_list_of_policies_is_told() {
             "changed-policy-added-KEYS_CHECK",
         ]
     );
-    world.clock.advance(MINUTE);
-    assert_eq!(world.cycle().await, [], "once");
+    test.clock.advance(MINUTE);
+    assert_eq!(test.cycle().await, [], "once");
 }

@@ -1,6 +1,7 @@
-//! Cron lines against a model that walks minute by minute, and what is said about bad ones.
+//! Cron expressions against a model that walks minute by minute, and the errors of invalid ones.
 
 use balde_monitor::schedule::Cron;
+use jiff::Timestamp;
 use proptest::prelude::*;
 
 const MINUTE_US: u64 = 60_000_000;
@@ -214,8 +215,13 @@ proptest! {
 
 fn next(line: &str, after: &str) -> String {
     let cron: Cron = line.parse().unwrap();
-    let next = cron.next_after(after.parse().unwrap());
-    next.map_or("never".to_owned(), |next| next.to_string())
+    let after: Timestamp = after.parse().unwrap();
+    let after_us = u64::try_from(after.as_microsecond()).unwrap();
+    let next = cron.next_after_us(after_us).map(|us| {
+        let us = i64::try_from(us).unwrap();
+        Timestamp::from_microsecond(us).unwrap().to_string()
+    });
+    next.unwrap_or("never".to_owned())
 }
 
 #[test]
@@ -253,7 +259,7 @@ fn errors_say_which_field_and_why() {
     for (line, expected) in [
         (
             "",
-            "0 fields; a line has five: minute, hour, day of month, month, day of week",
+            "0 fields; a cron expression has five: minute, hour, day of month, month, day of week",
         ),
         ("* * * *", "4 fields"),
         ("* * * * * *", "6 fields"),
