@@ -37,7 +37,7 @@ fn the_reference_is_sound_and_says_what_the_defaults_are() {
     .unwrap();
     assert_eq!(reference.http.listen, bare.http.listen);
     assert_eq!(reference.history, bare.history);
-    assert_eq!(reference.plan.pace, bare.plan.pace);
+    assert_eq!(reference.plan.schedule, bare.plan.schedule);
     assert_eq!(reference.plan.budget, bare.plan.budget);
     assert_eq!(reference.plan.reserve, bare.plan.reserve);
     assert_eq!(reference.plan.retention, bare.plan.retention);
