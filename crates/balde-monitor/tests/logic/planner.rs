@@ -284,7 +284,7 @@ proptest! {
                                 sample(&participant, "KEYS_CHECK", level, now_us),
                                 sample(&participant, POLICIES_LIST, decision.level(), now_us),
                             ];
-                            let seen = [see(&history[..1]), see(&history[1..])];
+                            let seen = [assess(&history[..1]), assess(&history[1..])];
                             planner.polled(&participant, now_us, &seen);
                         }
                     }
