@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The type of a key, which follows from its shape.
+/// The type of a key, which follows from its pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyType {
     /// A person's tax number.
@@ -21,7 +21,7 @@ impl KeyType {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Cpf, Self::Cnpj, Self::Phone, Self::Email, Self::Evp];
 
-    /// As DICT writes it, which is also the name of its shape in a profile.
+    /// As DICT writes it, which is also the name of its pattern in a profile.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Cpf => "CPF",
