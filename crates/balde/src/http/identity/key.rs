@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::address::network_of;
 use super::chain::{ELEMENT_BYTES_MAX, FORWARDED_BYTES_MAX, HOPS_MAX};
 use crate::error::KEY_BYTES_MAX;
-use crate::store::memory::ShortKey;
+use crate::key::ShortKey;
 
 /// Room for any address and any hash, with what is put before it.
 const INLINE_BYTES: usize = 72;
