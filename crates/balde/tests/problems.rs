@@ -1,6 +1,6 @@
 //! Bodies of refusals, as programs read them.
 
-use balde::http::{NoKey, Problem, ProblemFormat};
+use balde::http::{IdentityError, Problem, ProblemFormat};
 use balde::{Decision, RateLimiter};
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn a_refusal_names_the_policies_and_when_to_come_back() {
     let (hourly, daily) = (refused("1/h", 1), refused("2/day", 1));
     let passed = RateLimiter::new("5/s").unwrap().blocking().check("alice");
     let parts = [("hourly", &hourly), ("burst", &passed), ("da\"ily", &daily)];
-    let problem = Problem::of_decision(&parts);
+    let problem = Problem::from_decisions(&parts);
     assert_eq!(problem.status(), 429);
     assert_eq!(
         parsed(&problem),
@@ -37,7 +37,7 @@ fn a_refusal_names_the_policies_and_when_to_come_back() {
 
 #[test]
 fn what_can_never_pass_says_so() {
-    let problem = Problem::of_decision(&[("small", &refused("5/s", 6))]);
+    let problem = Problem::from_decisions(&[("small", &refused("5/s", 6))]);
     let body = parsed(&problem);
     assert_eq!(problem.status(), 429);
     assert_eq!(body.get("retry-after"), None);
@@ -50,8 +50,8 @@ fn what_can_never_pass_says_so() {
 #[test]
 fn nobody_in_particular_is_forbidden_and_no_server_error() {
     let limiter = RateLimiter::new("5/s").unwrap();
-    let bad_key = Problem::of_decision(&[("small", &limiter.blocking().check(""))]);
-    for problem in [bad_key, Problem::of_no_key(NoKey::NoPeer)] {
+    let bad_key = Problem::from_decisions(&[("small", &limiter.blocking().check(""))]);
+    for problem in [bad_key, Problem::of_no_key(IdentityError::UnknownPeer)] {
         assert_eq!(problem.status(), 403);
         assert_eq!(
             parsed(&problem),
@@ -67,7 +67,7 @@ fn nobody_in_particular_is_forbidden_and_no_server_error() {
 
 #[test]
 fn the_same_in_xml_is_escaped() {
-    let problem = Problem::of_decision(&[("a<b>&\u{1}\"c\"", &refused("1/s", 1))])
+    let problem = Problem::from_decisions(&[("a<b>&\u{1}\"c\"", &refused("1/s", 1))])
         .with_type("https://example.com/?a=1&b=2")
         .with_title("Später")
         .with_detail("]]>");
@@ -112,7 +112,7 @@ fn a_store_that_is_away_is_the_servers_fault() {
     };
 
     let denied = check(OnFailure::Deny);
-    let problem = Problem::of_decision(&[("shared", &denied)]);
+    let problem = Problem::from_decisions(&[("shared", &denied)]);
     assert_eq!(problem.status(), 503);
     let body = parsed(&problem);
     assert_eq!(body["violated-policies"], json!(["shared"]));

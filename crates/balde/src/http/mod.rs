@@ -4,8 +4,8 @@ pub mod headers;
 pub mod identity;
 pub mod problem;
 
-pub use headers::{HeaderOptions, HeaderWriter, Reset};
-pub use identity::{ApiKey, ClientKey, Forwarded, Identity, NoKey, PeerAddr, UserId};
+pub use headers::{HeaderOptions, HeaderWriter, ResetFormat};
+pub use identity::{ApiKey, ClientKey, ForwardedHeader, Identity, IdentityError, PeerAddr, UserId};
 pub use problem::{Problem, ProblemFormat};
 
 #[cfg(feature = "tower")]
@@ -13,6 +13,6 @@ mod layer;
 
 #[cfg(feature = "tower")]
 pub use layer::{
-    Asked, Cause, Outcome, RateLimit, RateLimitLayer, Refusal, ResponseBody, ResponseFuture, Rule,
-    WithoutKey,
+    RequestParts, RefusalCause, Outcome, RateLimit, RateLimitLayer, Refusal, ResponseBody, ResponseFuture, LimitRule,
+    OnMissingKey,
 };

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use ::http::{HeaderValue, StatusCode};
 
 use super::headers::retry_after_s;
-use super::identity::NoKey;
+use super::identity::IdentityError;
 use crate::decision::{Decision, Reason};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -51,7 +51,7 @@ impl ProblemFormat {
 /// let limiter = limiter.blocking();
 /// assert!(limiter.check("alice").is_allowed());
 ///
-/// let problem = Problem::of_decision(&[("per-user", &limiter.check("alice"))]);
+/// let problem = Problem::from_decisions(&[("per-user", &limiter.check("alice"))]);
 /// assert_eq!(problem.status(), 429);
 /// assert!(problem.to_json().contains(r#""violated-policies":["per-user"]"#));
 /// # Ok::<(), balde::BuildError>(())
@@ -70,7 +70,7 @@ impl Problem {
     /// Why these decisions, each with its limit's name, refuse: 429 where a limit was reached, 403
     /// where the key was bad, 503 where a store could not be asked and
     /// [`OnFailure::Deny`](crate::OnFailure::Deny) holds.
-    pub fn of_decision(parts: &[(&str, &Decision)]) -> Self {
+    pub fn from_decisions(parts: &[(&str, &Decision)]) -> Self {
         let refused = || parts.iter().filter(|(_, part)| !part.is_allowed());
         let policies = || refused().map(|(name, _)| (*name).to_owned()).collect();
         let is = |wanted: fn(Reason) -> bool| refused().any(|(_, part)| wanted(part.reason()));
@@ -94,7 +94,7 @@ impl Problem {
     }
 
     /// Why a request without a usable key is refused.
-    pub fn of_no_key(_why: NoKey) -> Self {
+    pub fn of_no_key(_why: IdentityError) -> Self {
         // Why it is so concerns the operator, who finds it in the log.
         Self::forbidden()
     }

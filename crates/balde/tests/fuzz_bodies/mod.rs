@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use balde::http::headers::{DURATION_MAX, LIMITS_MAX, read};
-use balde::http::{Forwarded, HeaderOptions, Identity, PeerAddr, Problem};
+use balde::http::{ForwardedHeader, HeaderOptions, Identity, PeerAddr, Problem};
 use balde::{KEY_BYTES_MAX, Options, RateLimiter, Reason};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 
@@ -35,14 +35,14 @@ fn identity(data: &[u8]) {
         }
     }
     for forwarded in [
-        Forwarded::XForwardedFor,
-        Forwarded::Rfc7239,
-        Forwarded::Ignored,
+        ForwardedHeader::XForwardedFor,
+        ForwardedHeader::Rfc7239,
+        ForwardedHeader::Ignored,
     ] {
         let identity = Identity::new()
-            .trust(["10.0.0.0/8", "fd00::/8"])
+            .trusted_proxies(["10.0.0.0/8", "fd00::/8"])
             .expect("networks")
-            .forwarded(forwarded);
+            .forwarded_header(forwarded);
         let told = identity
             .clone()
             .api_key_header(names[2].clone())
@@ -71,7 +71,7 @@ fn identity(data: &[u8]) {
             &names[1],
             HeaderValue::from_static("for=198.51.100.4, for=10.2.2.2"),
         );
-        if forwarded != Forwarded::Ignored {
+        if forwarded != ForwardedHeader::Ignored {
             let key = identity
                 .key(&added, &proxy)
                 .expect("the proxy named somebody");
@@ -101,7 +101,7 @@ fn keys(data: &[u8]) {
         sfv::Parser::new(headers["ratelimit-policy"].as_bytes())
             .parse::<sfv::List>()
             .expect("what is written can be read");
-        let problem = Problem::of_decision(&parts);
+        let problem = Problem::from_decisions(&parts);
         serde_json::from_str::<serde_json::Value>(&problem.to_json()).expect("JSON");
         assert!(
             problem

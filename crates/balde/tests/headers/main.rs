@@ -5,7 +5,7 @@ mod reading;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use balde::http::{HeaderOptions, Reset};
+use balde::http::{HeaderOptions, ResetFormat};
 use balde::{Clock, Decision, ManualClock, RateLimiter, check_all_blocking};
 use http::HeaderMap;
 use sfv::{BareItem, List, ListEntry, Parser};
@@ -105,7 +105,7 @@ fn a_time_of_day_is_never_too_early() {
     let limiter = limiter("w", "1/min window", &clock);
     let decision = limiter.blocking().check("alice");
     let mut headers = HeaderMap::new();
-    let options = HeaderOptions::default().reset(Reset::UnixTime);
+    let options = HeaderOptions::default().reset(ResetFormat::UnixTime);
     // Half a second into NOW_S, so the window ends half a second into the last one.
     options.write(
         &mut headers,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use balde::http::headers::{HeaderOptions, INTEGER_MAX, Reset, read};
+use balde::http::headers::{HeaderOptions, INTEGER_MAX, ResetFormat, read};
 use balde::{Clock, Limit, ManualClock, RateLimiter};
 use http::HeaderMap;
 use proptest::prelude::*;
@@ -57,7 +57,7 @@ proptest! {
         let limiter = limiter.build().unwrap();
         let mut options = HeaderOptions::default();
         if is_unix {
-            options = options.reset(Reset::UnixTime);
+            options = options.reset(ResetFormat::UnixTime);
         }
         if !has.0 {
             options = options.without_x_fields();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use balde::http::headers::{ReportedLimit, read};
+use balde::http::headers::{LimitStatus, read};
 use http::HeaderMap;
 
 use super::now;
@@ -64,7 +64,7 @@ fn clients_read_what_others_write() {
         now(),
     );
     let limit =
-        |name: &str, quota, window: Option<u64>, remaining, reset: Option<u64>| ReportedLimit {
+        |name: &str, quota, window: Option<u64>, remaining, reset: Option<u64>| LimitStatus {
             name: Some(name.to_owned()),
             quota,
             window: window.map(Duration::from_secs),
@@ -111,6 +111,6 @@ fn what_is_read_is_bounded() {
     headers.insert("x-ratelimit-limit", "1".repeat(1 << 20).parse().unwrap());
     assert_eq!(
         read(&headers, now()),
-        balde::http::headers::Reported::default()
+        balde::http::headers::RateLimitStatus::default()
     );
 }

@@ -1,11 +1,11 @@
 //! What trusted proxies write down.
 
-use balde::http::{Forwarded, Identity, NoKey};
+use balde::http::{ForwardedHeader, Identity, IdentityError};
 
 use super::{F, XFF, assert_keys, from, identity, map, text};
 
 /// What a trusted proxy says in one header, line by line.
-fn assert_told(identity: &Identity, header: &str, table: &[(&str, Result<&str, NoKey>)]) {
+fn assert_told(identity: &Identity, header: &str, table: &[(&str, Result<&str, IdentityError>)]) {
     for (value, expected) in table {
         let lines: Vec<_> = value.split('\n').map(|line| (header, line)).collect();
         let found = text(identity.key(&map(&lines), &from("10.0.0.1")));
@@ -13,7 +13,7 @@ fn assert_told(identity: &Identity, header: &str, table: &[(&str, Result<&str, N
     }
 }
 
-const CLIENT: Result<&str, NoKey> = Ok("ip:203.0.113.7");
+const CLIENT: Result<&str, IdentityError> = Ok("ip:203.0.113.7");
 
 #[test]
 fn behind_trusted_proxies_it_is_the_right_most_stranger() {
@@ -79,26 +79,26 @@ fn where_a_proxy_names_nobody_it_is_never_the_next_address_to_the_left() {
         &identity(),
         XFF,
         &[
-            ("6.6.6.6, unknown", Err(NoKey::Hidden)),
-            ("6.6.6.6, UNKNOWN, 10.0.0.2", Err(NoKey::Hidden)),
-            ("6.6.6.6, _hidden", Err(NoKey::Hidden)),
-            ("6.6.6.6, 0.0.0.0", Err(NoKey::Hidden)),
-            ("6.6.6.6, ::", Err(NoKey::Hidden)),
-            ("6.6.6.6\nunknown", Err(NoKey::Hidden)),
-            ("6.6.6.6, ", Err(NoKey::Malformed)),
-            ("6.6.6.6,,10.0.0.2", Err(NoKey::Malformed)),
-            ("", Err(NoKey::Malformed)),
-            ("6.6.6.6, example.com", Err(NoKey::Malformed)),
-            ("6.6.6.6, 203.0.113.7:99999", Err(NoKey::Malformed)),
-            ("6.6.6.6, 203.0.113.7:", Err(NoKey::Malformed)),
-            ("6.6.6.6, 203.0.113.7:+80", Err(NoKey::Malformed)),
-            ("6.6.6.6, 203.0.113.007", Err(NoKey::Malformed)),
-            ("6.6.6.6, 256.1.1.1", Err(NoKey::Malformed)),
-            ("6.6.6.6, [203.0.113.7]", Err(NoKey::Malformed)),
-            ("6.6.6.6, [2001:db8::1", Err(NoKey::Malformed)),
-            ("6.6.6.6, [2001:db8::1]x", Err(NoKey::Malformed)),
-            ("6.6.6.6, fe80::1%eth0", Err(NoKey::Malformed)),
-            ("6.6.6.6, \u{fc}", Err(NoKey::Malformed)),
+            ("6.6.6.6, unknown", Err(IdentityError::Hidden)),
+            ("6.6.6.6, UNKNOWN, 10.0.0.2", Err(IdentityError::Hidden)),
+            ("6.6.6.6, _hidden", Err(IdentityError::Hidden)),
+            ("6.6.6.6, 0.0.0.0", Err(IdentityError::Hidden)),
+            ("6.6.6.6, ::", Err(IdentityError::Hidden)),
+            ("6.6.6.6\nunknown", Err(IdentityError::Hidden)),
+            ("6.6.6.6, ", Err(IdentityError::Malformed)),
+            ("6.6.6.6,,10.0.0.2", Err(IdentityError::Malformed)),
+            ("", Err(IdentityError::Malformed)),
+            ("6.6.6.6, example.com", Err(IdentityError::Malformed)),
+            ("6.6.6.6, 203.0.113.7:99999", Err(IdentityError::Malformed)),
+            ("6.6.6.6, 203.0.113.7:", Err(IdentityError::Malformed)),
+            ("6.6.6.6, 203.0.113.7:+80", Err(IdentityError::Malformed)),
+            ("6.6.6.6, 203.0.113.007", Err(IdentityError::Malformed)),
+            ("6.6.6.6, 256.1.1.1", Err(IdentityError::Malformed)),
+            ("6.6.6.6, [203.0.113.7]", Err(IdentityError::Malformed)),
+            ("6.6.6.6, [2001:db8::1", Err(IdentityError::Malformed)),
+            ("6.6.6.6, [2001:db8::1]x", Err(IdentityError::Malformed)),
+            ("6.6.6.6, fe80::1%eth0", Err(IdentityError::Malformed)),
+            ("6.6.6.6, \u{fc}", Err(IdentityError::Malformed)),
         ],
     );
 }
@@ -112,23 +112,23 @@ fn long_chains_are_followed_only_so_far() {
         XFF,
         &[
             (&hops(31), CLIENT),
-            (&hops(32), Err(NoKey::ChainTooLong)),
+            (&hops(32), Err(IdentityError::ChainTooLong)),
             (
                 &format!("{}203.0.113.7", "7.7.7.7, ".repeat(100_000)),
                 CLIENT,
             ),
             (&format!("{endless}, 203.0.113.7"), CLIENT),
-            (&endless, Err(NoKey::ChainTooLong)),
+            (&endless, Err(IdentityError::ChainTooLong)),
         ],
     );
     let wide = format!("for=203.0.113.7;by={endless}");
-    let standard = identity().forwarded(Forwarded::Rfc7239);
-    assert_told(&standard, F, &[(&wide, Err(NoKey::ChainTooLong))]);
+    let standard = identity().forwarded_header(ForwardedHeader::Rfc7239);
+    assert_told(&standard, F, &[(&wide, Err(IdentityError::ChainTooLong))]);
 }
 
 #[test]
 fn the_standard_header_says_the_same_in_its_own_words() {
-    let standard = identity().forwarded(Forwarded::Rfc7239);
+    let standard = identity().forwarded_header(ForwardedHeader::Rfc7239);
     let network = Ok("ip:2001:db8:cafe::/64");
     assert_told(
         &standard,
@@ -149,19 +149,25 @@ fn the_standard_header_says_the_same_in_its_own_words() {
             ("for=\"\nfor=203.0.113.7", CLIENT),
             ("for=\"[2001:db8:cafe::17]:4711\"", network),
             ("for=\"[2001:db8:cafe::17]\"", network),
-            ("for=6.6.6.6, for=unknown", Err(NoKey::Hidden)),
-            ("for=6.6.6.6, for=\"_hidden\"", Err(NoKey::Hidden)),
-            ("for=6.6.6.6, proto=http", Err(NoKey::Hidden)),
-            ("for=6.6.6.6, for=", Err(NoKey::Malformed)),
-            ("for=6.6.6.6, for=\"\"", Err(NoKey::Malformed)),
-            ("for=6.6.6.6;for=7.7.7.7", Err(NoKey::Malformed)),
-            ("for=6.6.6.6,, for=10.0.0.2", Err(NoKey::Malformed)),
-            ("for=6.6.6.6, 203.0.113.7", Err(NoKey::Malformed)),
-            ("", Err(NoKey::Malformed)),
+            ("for=6.6.6.6, for=unknown", Err(IdentityError::Hidden)),
+            ("for=6.6.6.6, for=\"_hidden\"", Err(IdentityError::Hidden)),
+            ("for=6.6.6.6, proto=http", Err(IdentityError::Hidden)),
+            ("for=6.6.6.6, for=", Err(IdentityError::Malformed)),
+            ("for=6.6.6.6, for=\"\"", Err(IdentityError::Malformed)),
+            ("for=6.6.6.6;for=7.7.7.7", Err(IdentityError::Malformed)),
+            ("for=6.6.6.6,, for=10.0.0.2", Err(IdentityError::Malformed)),
+            ("for=6.6.6.6, 203.0.113.7", Err(IdentityError::Malformed)),
+            ("", Err(IdentityError::Malformed)),
             // A quote that a client left open swallows nothing.
-            ("for=\"6.6.6.6, for=203.0.113.7", Err(NoKey::Malformed)),
-            ("for=\"x, for=\"[2001:db8::1]\"", Err(NoKey::Malformed)),
-            ("for=\"x\\", Err(NoKey::Malformed)),
+            (
+                "for=\"6.6.6.6, for=203.0.113.7",
+                Err(IdentityError::Malformed),
+            ),
+            (
+                "for=\"x, for=\"[2001:db8::1]\"",
+                Err(IdentityError::Malformed),
+            ),
+            ("for=\"x\\", Err(IdentityError::Malformed)),
         ],
     );
     assert_keys(

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use balde::KEY_BYTES_MAX;
 use balde::http::identity::KeyKind;
-use balde::http::{ApiKey, ClientKey, Identity, NoKey, PeerAddr, UserId};
+use balde::http::{ApiKey, ClientKey, Identity, IdentityError, PeerAddr, UserId};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 
 const PROXIES: [&str; 3] = ["10.0.0.0/8", "192.168.7.7", "fd00::/8"];
@@ -15,7 +15,7 @@ const PROXIES: [&str; 3] = ["10.0.0.0/8", "192.168.7.7", "fd00::/8"];
 type Lines<'a> = &'a [(&'a str, &'a str)];
 
 fn identity() -> Identity {
-    Identity::new().trust(PROXIES).unwrap()
+    Identity::new().trusted_proxies(PROXIES).unwrap()
 }
 
 fn map(lines: Lines<'_>) -> HeaderMap {
@@ -38,11 +38,11 @@ fn from(peer: &str) -> Extensions {
     extensions
 }
 
-fn text(key: Result<ClientKey, NoKey>) -> Result<String, NoKey> {
+fn text(key: Result<ClientKey, IdentityError>) -> Result<String, IdentityError> {
     key.map(|key| String::from_utf8_lossy(key.as_ref()).into_owned())
 }
 
-fn assert_keys(identity: &Identity, table: &[(&str, Lines<'_>, Result<&str, NoKey>)]) {
+fn assert_keys(identity: &Identity, table: &[(&str, Lines<'_>, Result<&str, IdentityError>)]) {
     for (peer, lines, expected) in table {
         let found = text(identity.key(&map(lines), &from(peer)));
         assert_eq!(found.as_deref(), expected.as_deref(), "{peer} {lines:?}");
@@ -74,9 +74,9 @@ fn a_stranger_is_its_own_address_whatever_it_writes() {
             ("2001:db8:1:2:ffff::1", &[], Ok("ip:2001:db8:1:2::/64")),
             ("2001:db8:1:3::1", &[], Ok("ip:2001:db8:1:3::/64")),
             ("::1", &[], Ok("ip:::/64")),
-            ("", &[], Err(NoKey::NoPeer)),
-            ("", &[(XFF, "203.0.113.7")], Err(NoKey::NoPeer)),
-            ("0.0.0.0", &[], Err(NoKey::Hidden)),
+            ("", &[], Err(IdentityError::UnknownPeer)),
+            ("", &[(XFF, "203.0.113.7")], Err(IdentityError::UnknownPeer)),
+            ("0.0.0.0", &[], Err(IdentityError::Hidden)),
         ],
     );
 }
@@ -110,12 +110,12 @@ fn api_keys_go_before_user_ids_and_these_before_addresses() {
             (
                 "10.0.0.1",
                 &[("X-Api-Key", "a"), ("X-Api-Key", "b")],
-                Err(NoKey::Repeated),
+                Err(IdentityError::DuplicateHeader),
             ),
             (
                 "10.0.0.1",
                 &[("X-User-Id", "a"), ("X-User-Id", "a")],
-                Err(NoKey::Repeated),
+                Err(IdentityError::DuplicateHeader),
             ),
         ],
     );
@@ -164,12 +164,12 @@ fn names_that_are_too_long_are_refused_and_long_ones_are_whole() {
     let bytes = KEY_BYTES_MAX + 1;
     assert_eq!(
         with("x".repeat(KEY_BYTES_MAX - 4)),
-        Err(NoKey::TooLong { bytes })
+        Err(IdentityError::TooLong { bytes })
     );
     let mut extensions = from("203.0.113.7");
     extensions.insert(ApiKey("k".repeat(1 << 20)));
     let too_long = identity.key(&none, &extensions);
-    assert_eq!(too_long, Err(NoKey::TooLong { bytes: 1 << 20 }));
+    assert_eq!(too_long, Err(IdentityError::TooLong { bytes: 1 << 20 }));
 }
 
 #[test]
@@ -204,7 +204,10 @@ fn the_peer_is_where_the_server_put_it() {
     let identity = Identity::new().peer_from(|found| found.get::<Mine>().map(|mine| mine.0));
     let mut extensions = from("192.0.2.1");
     let none = HeaderMap::new();
-    assert_eq!(identity.key(&none, &extensions), Err(NoKey::NoPeer));
+    assert_eq!(
+        identity.key(&none, &extensions),
+        Err(IdentityError::UnknownPeer)
+    );
     extensions.insert(Mine("::ffff:203.0.113.7".parse().unwrap()));
     let key = text(identity.key(&none, &extensions));
     assert_eq!(key.as_deref(), Ok("ip:203.0.113.7"));

@@ -45,9 +45,9 @@ proptest! {
         let mut octets = octets;
         octets[0] = 0x20;
         let peer = IpAddr::from(octets).to_string();
-        for forwarded in [Forwarded::XForwardedFor, Forwarded::Rfc7239, Forwarded::Ignored] {
+        for forwarded in [ForwardedHeader::XForwardedFor, ForwardedHeader::Rfc7239, ForwardedHeader::Ignored] {
             let identity = identity()
-                .forwarded(forwarded)
+                .forwarded_header(forwarded)
                 .api_key_header(HeaderName::from_static("x-api-key"))
                 .user_id_header(HeaderName::from_static("x-user-id"));
             let bare = identity.key(&HeaderMap::new(), &from(&peer));

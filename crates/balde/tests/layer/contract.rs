@@ -3,11 +3,11 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::{Router, routing::get};
-use balde::http::headers::{HeaderOptions, Reset};
-use balde::http::{RateLimitLayer, Rule};
+use balde::http::headers::{HeaderOptions, ResetFormat};
+use balde::http::{LimitRule, RateLimitLayer};
 use http::StatusCode;
 
-use crate::world::{Answer, Client, Server, World};
+use crate::fixture::{Answer, Client, Server, TestStore};
 
 const BURST: u64 = 5;
 
@@ -38,12 +38,12 @@ fn app() -> Router {
 
 #[tokio::test]
 async fn a_strict_client_finds_every_field_right_until_it_is_refused() {
-    for world in World::all() {
+    for store in TestStore::all() {
         for case in &CASES {
-            let limiter = world.limiter("per-caller", case.limit).await;
+            let limiter = store.limiter("per-caller", case.limit).await;
             let server = Server::start(app(), RateLimitLayer::new(limiter)).await;
             let client = Client::new();
-            let context = format!("{} {}", world.name(), case.limit);
+            let context = format!("{} {}", store.name(), case.limit);
 
             for left in (0..BURST).rev() {
                 let answer = client.get(&server, "/").await;
@@ -71,14 +71,14 @@ async fn a_strict_client_finds_every_field_right_until_it_is_refused() {
 // With Redis this takes the seconds that it promises: they are what is shown here.
 #[tokio::test]
 async fn a_client_that_waits_exactly_as_long_as_it_was_told_is_let_in() {
-    for world in World::all() {
+    for store in TestStore::all() {
         for limit in [
             "1/s burst 3",
             "3/2s window",
             "2/2s stepwise",
             "10/11s burst 2",
         ] {
-            let limiter = world.limiter("per-caller", limit).await;
+            let limiter = store.limiter("per-caller", limit).await;
             let server = Server::start(app(), RateLimitLayer::new(limiter)).await;
             let client = Client::new();
             let mut answers = 0;
@@ -92,9 +92,9 @@ async fn a_client_that_waits_exactly_as_long_as_it_was_told_is_let_in() {
             };
             let retry_after = refused.integer("retry-after");
             assert!((1..=2).contains(&retry_after), "{limit}: {retry_after}");
-            world.wait(Duration::from_secs(retry_after)).await;
+            store.wait(Duration::from_secs(retry_after)).await;
             let again = client.get(&server, "/").await;
-            assert_eq!(again.status, StatusCode::OK, "{} {limit}", world.name());
+            assert_eq!(again.status, StatusCode::OK, "{} {limit}", store.name());
         }
     }
 }
@@ -114,9 +114,9 @@ fn assert_fields(answer: &Answer, case: &Case, left: u64, context: &str) {
 
 #[tokio::test]
 async fn several_limits_are_a_list_and_the_one_that_refuses_is_named() {
-    for world in World::all() {
-        let layer = RateLimitLayer::new(world.limiter("per-caller", "10/min").await)
-            .and(Rule::shared(world.limiter("overall", "2/min").await));
+    for store in TestStore::all() {
+        let layer = RateLimitLayer::new(store.limiter("per-caller", "10/min").await)
+            .and(LimitRule::global(store.limiter("overall", "2/min").await));
         let server = Server::start(app(), layer).await;
         let client = Client::new();
 
@@ -126,7 +126,7 @@ async fn several_limits_are_a_list_and_the_one_that_refuses_is_named() {
             .into_iter()
             .map(|(n, _)| n)
             .collect();
-        assert_eq!(names, ["per-caller", "overall"], "{}", world.name());
+        assert_eq!(names, ["per-caller", "overall"], "{}", store.name());
         assert_eq!(first.parameter("ratelimit-policy", "overall", "q"), 2);
         // The fields for one limit speak of the tighter one.
         assert_eq!(first.integer("x-ratelimit-limit"), 2);
@@ -144,9 +144,9 @@ async fn several_limits_are_a_list_and_the_one_that_refuses_is_named() {
 
 #[tokio::test]
 async fn reset_can_be_a_time_of_day() {
-    for world in World::all() {
-        let layer = RateLimitLayer::new(world.limiter("per-caller", "1/min").await)
-            .headers(HeaderOptions::default().reset(Reset::UnixTime));
+    for store in TestStore::all() {
+        let layer = RateLimitLayer::new(store.limiter("per-caller", "1/min").await)
+            .headers(HeaderOptions::default().reset(ResetFormat::UnixTime));
         let server = Server::start(app(), layer).await;
         let client = Client::new();
         client.get(&server, "/").await;
@@ -154,6 +154,6 @@ async fn reset_can_be_a_time_of_day() {
         let reset = client.get(&server, "/").await.integer("x-ratelimit-reset");
         let ahead = reset - now.as_secs();
         // A minute, and as long as the machine took over the request.
-        assert!((55..=120).contains(&ahead), "{}: {ahead}", world.name());
+        assert!((55..=120).contains(&ahead), "{}: {ahead}", store.name());
     }
 }

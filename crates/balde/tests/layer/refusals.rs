@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::body::Body;
 use axum::{Router, routing::get};
 use balde::http::identity::PeerAddr;
-use balde::http::{Cause, ProblemFormat, RateLimitLayer, Rule, WithoutKey};
+use balde::http::{LimitRule, OnMissingKey, ProblemFormat, RateLimitLayer, RefusalCause};
 use balde::{OnFailure, RateLimiter, RedisStore};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tower::{Layer, ServiceExt};
 
-use crate::world::{Client, Server, World};
+use crate::fixture::{Client, Server, TestStore};
 
 fn app() -> Router {
     Router::new()
@@ -44,14 +44,14 @@ async fn a_caller_without_a_key_is_refused_and_counts_nothing() {
     }
     assert_eq!(limiter.memory_stats().keys, 0);
 
-    let passing = layer.clone().without_key(WithoutKey::Allow);
+    let passing = layer.clone().on_missing_key(OnMissingKey::Allow);
     for _ in 0..5 {
         let (status, _) = ask(&passing, Request::new(Body::empty())).await;
         assert_eq!(status, StatusCode::OK);
     }
     assert_eq!(limiter.memory_stats().keys, 0);
 
-    let sharing = layer.without_key(WithoutKey::Share);
+    let sharing = layer.on_missing_key(OnMissingKey::Share);
     let mut statuses = Vec::new();
     for _ in 0..3 {
         statuses.push(ask(&sharing, Request::new(Body::empty())).await.0.as_u16());
@@ -62,8 +62,8 @@ async fn a_caller_without_a_key_is_refused_and_counts_nothing() {
 #[tokio::test]
 async fn a_key_that_cannot_be_used_is_not_an_error_of_the_server() {
     let limiter = RateLimiter::new("2/min").unwrap();
-    let rule = Rule::by(limiter, |asked| {
-        let path = asked.uri().path();
+    let rule = LimitRule::per_key(limiter, |request| {
+        let path = request.uri().path();
         (path != "/none").then(|| "x".repeat(100_000))
     });
     let layer = RateLimitLayer::new(rule);
@@ -75,9 +75,10 @@ async fn a_key_that_cannot_be_used_is_not_an_error_of_the_server() {
 
 #[tokio::test]
 async fn what_is_exempt_is_neither_counted_nor_told() {
-    for world in World::all() {
-        let limiter = world.limiter("per-caller", "1/h").await;
-        let layer = RateLimitLayer::new(limiter).exempt(|asked| asked.uri().path() == "/healthz");
+    for store in TestStore::all() {
+        let limiter = store.limiter("per-caller", "1/h").await;
+        let layer =
+            RateLimitLayer::new(limiter).exempt(|request| request.uri().path() == "/healthz");
         let server = Server::start(app(), layer).await;
         let client = Client::new();
         client.get(&server, "/").await;
@@ -94,7 +95,8 @@ async fn what_is_exempt_is_neither_counted_nor_told() {
 async fn a_limit_may_be_for_some_requests_only_and_the_fields_speak_of_those_that_applied() {
     let reads = RateLimiter::builder().name("all").limit("10/h").build();
     let writes = RateLimiter::builder().name("writes").limit("1/h").build();
-    let writes = Rule::per_caller(writes.unwrap()).only_if(|asked| asked.method() == "POST");
+    let writes =
+        LimitRule::per_caller(writes.unwrap()).only_if(|request| request.method() == "POST");
     let layer = RateLimitLayer::new(reads.unwrap()).and(writes);
     let service = layer.layer(app());
     let read = service.clone().oneshot(request()).await.unwrap();
@@ -114,8 +116,11 @@ async fn a_limit_may_be_for_some_requests_only_and_the_fields_speak_of_those_tha
 #[tokio::test]
 async fn a_hook_may_price_a_request_by_its_size() {
     let limiter = RateLimiter::new("100/h").unwrap();
-    let rule = Rule::per_caller(limiter.clone())
-        .cost(|asked| asked.body_bytes().map_or(10, |bytes| bytes.div_ceil(1024)));
+    let rule = LimitRule::per_caller(limiter.clone()).cost(|request| {
+        request
+            .body_bytes()
+            .map_or(10, |bytes| bytes.div_ceil(1024))
+    });
     let layer = RateLimitLayer::new(rule);
     let body = |kib: usize| {
         let mut request = request();
@@ -145,7 +150,7 @@ async fn refusals_are_problems_in_json_or_xml_or_whatever_the_service_makes_of_t
         limiter
     };
     let empty = |form| {
-        let rule = Rule::shared(limiter()).cost(|_| 1);
+        let rule = LimitRule::global(limiter()).cost(|_| 1);
         RateLimitLayer::new(rule).problem_format(form)
     };
     for (form, content_type) in [
@@ -161,7 +166,7 @@ async fn refusals_are_problems_in_json_or_xml_or_whatever_the_service_makes_of_t
     }
 
     let teapot = empty(ProblemFormat::Json).on_refusal(|refusal| {
-        assert_eq!(refusal.cause(), Cause::Limit);
+        assert_eq!(refusal.cause(), RefusalCause::Limit);
         assert_eq!(refusal.policy(), "per-caller");
         let mut response = Response::new("come back later");
         *response.status_mut() = StatusCode::IM_A_TEAPOT;
@@ -210,7 +215,7 @@ async fn a_limiter_that_cannot_decide_answers_503_or_lets_pass_as_it_was_told() 
 
     let told = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&told);
-    let rule = Rule::per_caller(limiter(OnFailure::Allow)).price(move |_, taken| {
+    let rule = LimitRule::per_caller(limiter(OnFailure::Allow)).price(move |_, taken| {
         count.fetch_add(1, Ordering::Relaxed);
         taken + 19
     });

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use axum::body::Body;
 use balde::RateLimiter;
 use balde::http::identity::{Identity, PeerAddr};
-use balde::http::{RateLimitLayer, Rule};
+use balde::http::{LimitRule, RateLimitLayer};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
@@ -68,7 +68,7 @@ async fn tonic_is_limited_and_its_clients_see_resource_exhausted() {
         let info = extensions.get::<TcpConnectInfo>()?;
         info.remote_addr().map(|address| address.ip())
     });
-    let layer = RateLimitLayer::new(Rule::per_caller(limiter)).identity(identity);
+    let layer = RateLimitLayer::new(LimitRule::per_caller(limiter)).identity(identity);
     let (_reporter, health) = tonic_health::server::health_reporter();
     let incoming = tonic::transport::server::TcpIncoming::bind((Ipv4Addr::LOCALHOST, 0).into());
     let incoming = incoming.unwrap();

@@ -10,15 +10,15 @@
 //! `RateLimit-Policy` and `RateLimit` follow draft-ietf-httpapi-ratelimit-headers-11 and are lists
 //! of RFC 9651. Nothing here reads a clock.
 
-mod field;
-mod numbers;
-mod prepared;
+mod encode;
+mod values;
+mod template;
 mod read;
 mod write;
 
-pub use field::{INTEGER_MAX, NAME_BYTES_MAX};
+pub use encode::{INTEGER_MAX, NAME_BYTES_MAX};
 #[cfg(feature = "tower")]
-pub(crate) use numbers::Numbers;
-pub use read::{DURATION_MAX, FIELD_BYTES_MAX, LIMITS_MAX, Reported, ReportedLimit, read};
+pub(crate) use values::FieldValues;
+pub use read::{DURATION_MAX, FIELD_BYTES_MAX, LIMITS_MAX, RateLimitStatus, LimitStatus, read};
 pub(crate) use write::retry_after_s;
-pub use write::{HeaderOptions, HeaderWriter, Reset};
+pub use write::{HeaderOptions, HeaderWriter, ResetFormat};

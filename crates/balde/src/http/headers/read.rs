@@ -25,16 +25,16 @@ const UNIX_TIME_MS: u64 = 1_000_000_000_000;
 
 /// What a server said about its limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reported {
+pub struct RateLimitStatus {
     /// How long to wait before asking again. It takes precedence over everything below.
     pub retry_after: Option<Duration>,
     /// Every limit that was told of, in order; the one of `X-RateLimit-*` is last and has no name.
-    pub limits: Vec<ReportedLimit>,
+    pub limits: Vec<LimitStatus>,
 }
 
 /// One limit, as far as it was told of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReportedLimit {
+pub struct LimitStatus {
     /// What it is called.
     pub name: Option<String>,
     /// The tokens in a full bucket or window.
@@ -70,7 +70,7 @@ pub struct ReportedLimit {
 /// assert_eq!((reported.limits[0].quota, reported.limits[0].remaining), (Some(20), Some(0)));
 /// # Ok::<(), http::header::InvalidHeaderValue>(())
 /// ```
-pub fn read(headers: &HeaderMap, now: SystemTime) -> Reported {
+pub fn read(headers: &HeaderMap, now: SystemTime) -> RateLimitStatus {
     let mut limits = Vec::new();
     for item in items(headers, "ratelimit-policy") {
         if let Some(limit) = named(&mut limits, &item) {
@@ -85,7 +85,7 @@ pub fn read(headers: &HeaderMap, now: SystemTime) -> Reported {
         }
     }
     limits.extend(x_fields(headers, now));
-    Reported {
+    RateLimitStatus {
         retry_after: retry_after(headers, now),
         limits,
     }
@@ -107,16 +107,16 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
         .max()
 }
 
-fn x_fields(headers: &HeaderMap, now: SystemTime) -> Option<ReportedLimit> {
+fn x_fields(headers: &HeaderMap, now: SystemTime) -> Option<LimitStatus> {
     let field = |name: &str| headers.get(name).and_then(short_text).and_then(leading);
-    let limit = ReportedLimit {
+    let limit = LimitStatus {
         name: None,
         quota: field("x-ratelimit-limit"),
         window: None,
         remaining: field("x-ratelimit-remaining"),
         reset: field("x-ratelimit-reset").map(|reset| until(reset, now)),
     };
-    (limit != ReportedLimit::default()).then_some(limit)
+    (limit != LimitStatus::default()).then_some(limit)
 }
 
 /// A time by its magnitude.
@@ -178,7 +178,7 @@ fn items(headers: &HeaderMap, name: &str) -> Vec<Item> {
 
 /// The limit that the item names: the one that is there already, or a new one. Drafts before the
 /// current one wrote names without quotes.
-fn named<'a>(limits: &'a mut Vec<ReportedLimit>, item: &Item) -> Option<&'a mut ReportedLimit> {
+fn named<'a>(limits: &'a mut Vec<LimitStatus>, item: &Item) -> Option<&'a mut LimitStatus> {
     let name = match &item.bare_item {
         BareItem::String(name) => name.as_str(),
         BareItem::Token(name) => name.as_str(),
@@ -191,9 +191,9 @@ fn named<'a>(limits: &'a mut Vec<ReportedLimit>, item: &Item) -> Option<&'a mut 
         return None;
     }
     let index = known.unwrap_or_else(|| {
-        limits.push(ReportedLimit {
+        limits.push(LimitStatus {
             name: Some(name.to_owned()),
-            ..ReportedLimit::default()
+            ..LimitStatus::default()
         });
         limits.len() - 1
     });

@@ -6,20 +6,20 @@ use ::http::header::RETRY_AFTER;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use balde_core::{Limit, Wait};
 
-use super::field::{Text, integer, micros, push_integer, quoted, seconds_up};
-use super::numbers::{Numbers, effective_us, reset_us};
-use super::prepared::Prepared;
+use super::encode::{FieldBuffer, integer, micros, push_integer, quoted_string, seconds_up};
+use super::values::{FieldValues, effective_us, reset_us};
+use super::template::HeaderTemplate;
 use crate::decision::Decision;
 
 pub(super) const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 pub(super) const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 pub(super) const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-pub(super) const STANDING: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(super) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// How `X-RateLimit-Reset` tells a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reset {
+pub enum ResetFormat {
     /// Seconds from now.
     #[default]
     Seconds,
@@ -49,7 +49,7 @@ pub enum Reset {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderOptions {
-    reset: Reset,
+    reset: ResetFormat,
     has_x: bool,
     has_ietf: bool,
 }
@@ -57,7 +57,7 @@ pub struct HeaderOptions {
 impl Default for HeaderOptions {
     fn default() -> Self {
         Self {
-            reset: Reset::Seconds,
+            reset: ResetFormat::Seconds,
             has_x: true,
             has_ietf: true,
         }
@@ -65,8 +65,8 @@ impl Default for HeaderOptions {
 }
 
 impl HeaderOptions {
-    /// How `X-RateLimit-Reset` tells a time; [`Reset::Seconds`] unless told otherwise.
-    pub const fn reset(mut self, reset: Reset) -> Self {
+    /// How `X-RateLimit-Reset` tells a time; [`ResetFormat::Seconds`] unless told otherwise.
+    pub const fn reset(mut self, reset: ResetFormat) -> Self {
         self.reset = reset;
         self
     }
@@ -119,15 +119,15 @@ impl HeaderOptions {
 #[derive(Clone, Debug)]
 pub struct HeaderWriter {
     options: HeaderOptions,
-    limits: Vec<Ready>,
+    limits: Vec<PreparedLimit>,
     policy: HeaderValue,
     /// Where there is one limit, and something to tell.
-    prepared: Option<Prepared>,
+    prepared: Option<HeaderTemplate>,
 }
 
 /// What of a limit does not change.
 #[derive(Clone, Debug)]
-struct Ready {
+struct PreparedLimit {
     /// As a structured field's string, quotes included.
     name: Vec<u8>,
     limit: Limit,
@@ -136,9 +136,9 @@ struct Ready {
 
 impl HeaderWriter {
     fn new<'a>(options: HeaderOptions, limits: impl IntoIterator<Item = (&'a str, Limit)>) -> Self {
-        let mut ready: Vec<Ready> = Vec::new();
+        let mut ready: Vec<PreparedLimit> = Vec::new();
         for (name, limit) in limits {
-            ready.push(Ready {
+            ready.push(PreparedLimit {
                 name: unique(name, &ready),
                 limit,
                 capacity: integer(limit.capacity()),
@@ -156,7 +156,7 @@ impl HeaderWriter {
     /// Makes ready what pays only for one who writes often.
     fn prepared(self) -> Self {
         let prepared = match &*self.limits {
-            [only] if !self.options.are_none() => Some(Prepared::new(
+            [only] if !self.options.are_none() => Some(HeaderTemplate::new(
                 self.options,
                 &only.name,
                 &only.capacity,
@@ -171,19 +171,19 @@ impl HeaderWriter {
     /// there already are replaced. [`HeaderOptions::write`] tells what is left out.
     pub fn write(&self, headers: &mut HeaderMap, decisions: &[Decision], now: SystemTime) {
         if let [only] = decisions
-            && let Some(numbers) = self.numbers(only)
+            && let Some(values) = self.values(only)
         {
-            self.write_numbers(headers, &numbers, now);
+            self.write_values(headers, &values, now);
         } else {
             self.write_each(headers, decisions, now);
         }
     }
 
-    /// What [`write_numbers`](HeaderWriter::write_numbers) needs of the decision by the only limit;
+    /// What [`write_values`](HeaderWriter::write_values) needs of the decision by the only limit;
     /// nothing where there is more to say than that: of a refusal, of several limits, of a limit
     /// that was changed meanwhile, or where nobody knows how the caller stands.
     #[inline]
-    pub(crate) fn numbers(&self, decision: &Decision) -> Option<Numbers> {
+    pub(crate) fn values(&self, decision: &Decision) -> Option<FieldValues> {
         let [only] = &*self.limits else {
             return None;
         };
@@ -191,19 +191,19 @@ impl HeaderWriter {
             && decision.is_allowed()
             && decision.has_standing()
             && only.limit == *decision.limit();
-        is_usual.then(|| Numbers::of(*decision))
+        is_usual.then(|| FieldValues::of(*decision))
     }
 
-    /// What [`write`](HeaderWriter::write) does, of a decision that [`numbers`](HeaderWriter::numbers)
-    /// has put into numbers.
-    pub(crate) fn write_numbers(
+    /// What [`write`](HeaderWriter::write) does, of a decision that [`values`](HeaderWriter::values)
+    /// has put into values.
+    pub(crate) fn write_values(
         &self,
         headers: &mut HeaderMap,
-        numbers: &Numbers,
+        values: &FieldValues,
         now: SystemTime,
     ) {
         if let Some(prepared) = &self.prepared {
-            prepared.write(headers, numbers, self.reset_s(numbers.reset_us, now));
+            prepared.write(headers, values, self.reset_s(values.reset_us, now));
         }
     }
 
@@ -225,7 +225,7 @@ impl HeaderWriter {
     }
 
     fn write_x(&self, headers: &mut HeaderMap, decisions: &[Decision], now: SystemTime) {
-        let Some(index) = spokesman(decisions) else {
+        let Some(index) = most_restrictive(decisions) else {
             return;
         };
         let decision = &decisions[index];
@@ -243,8 +243,8 @@ impl HeaderWriter {
 
     fn reset_s(&self, reset_us: u64, now: SystemTime) -> u64 {
         match self.options.reset {
-            Reset::Seconds => seconds_up(reset_us),
-            Reset::UnixTime => {
+            ResetFormat::Seconds => seconds_up(reset_us),
+            ResetFormat::UnixTime => {
                 let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
                 seconds_up(micros(since).saturating_add(reset_us))
             }
@@ -254,7 +254,7 @@ impl HeaderWriter {
     /// Whether what is written depends on the time of day.
     #[cfg(feature = "tower")]
     pub(crate) fn needs_time(&self) -> bool {
-        self.options.has_x && self.options.reset == Reset::UnixTime
+        self.options.has_x && self.options.reset == ResetFormat::UnixTime
     }
 
     fn write_ietf(&self, headers: &mut HeaderMap, decisions: &[Decision]) {
@@ -266,8 +266,8 @@ impl HeaderWriter {
         } else {
             self.policy.clone()
         };
-        headers.insert(POLICY, policy);
-        let mut text = Text::new();
+        headers.insert(RATE_LIMIT_POLICY, policy);
+        let mut text = FieldBuffer::new();
         for (ready, part) in parts().filter(|(_, part)| part.has_standing()) {
             begin_member(&mut text, &ready.name);
             text.push(b";r=");
@@ -276,9 +276,9 @@ impl HeaderWriter {
             push_integer(&mut text, seconds_up(effective_us(part)));
         }
         if text.as_bytes().is_empty() {
-            headers.remove(STANDING);
+            headers.remove(RATE_LIMIT);
         } else {
-            headers.insert(STANDING, value(text.as_bytes()));
+            headers.insert(RATE_LIMIT, value(text.as_bytes()));
         }
     }
 }
@@ -300,7 +300,7 @@ pub(crate) fn retry_after_s(decisions: &[Decision]) -> Option<u64> {
 
 /// The one that `X-RateLimit-*` speaks of: what refuses longest, else what has least left. Nobody,
 /// where that is something nobody knows.
-fn spokesman(decisions: &[Decision]) -> Option<usize> {
+fn most_restrictive(decisions: &[Decision]) -> Option<usize> {
     let all = || decisions.iter().enumerate();
     let refused = all().filter(|(_, part)| !part.is_allowed());
     let (index, part) = match refused.max_by_key(|(_, part)| longest(part.wait())) {
@@ -321,7 +321,7 @@ fn longest(wait: Wait) -> u64 {
 }
 
 fn policy<'a>(limits: impl Iterator<Item = (&'a [u8], &'a Limit)>) -> HeaderValue {
-    let mut text = Text::new();
+    let mut text = FieldBuffer::new();
     for (name, limit) in limits {
         begin_member(&mut text, name);
         text.push(b";q=");
@@ -332,7 +332,7 @@ fn policy<'a>(limits: impl Iterator<Item = (&'a [u8], &'a Limit)>) -> HeaderValu
     value(text.as_bytes())
 }
 
-fn begin_member(text: &mut Text, name: &[u8]) {
+fn begin_member(text: &mut FieldBuffer, name: &[u8]) {
     if !text.as_bytes().is_empty() {
         text.push(b", ");
     }
@@ -340,16 +340,16 @@ fn begin_member(text: &mut Text, name: &[u8]) {
 }
 
 /// The field may not say one name twice, so the second `default` is `default-2`.
-fn unique(name: &str, taken: &[Ready]) -> Vec<u8> {
+fn unique(name: &str, taken: &[PreparedLimit]) -> Vec<u8> {
     let is_taken = |text: &[u8]| taken.iter().any(|one| one.name == text);
-    let text = quoted(name);
+    let text = quoted_string(name);
     if !is_taken(&text) {
         return text;
     }
     let stem = &text[..text.len() - 1];
     // One of so many is free.
-    let mut numbers = 2..taken.len() as u64 + 3;
-    let numbered = numbers.find_map(|number| {
+    let mut values = 2..taken.len() as u64 + 3;
+    let numbered = values.find_map(|number| {
         let text = [stem, format!("-{number}\"").as_bytes()].concat();
         (!is_taken(&text)).then_some(text)
     });
@@ -357,6 +357,6 @@ fn unique(name: &str, taken: &[Ready]) -> Vec<u8> {
 }
 
 pub(super) fn value(text: &[u8]) -> HeaderValue {
-    // Names are quoted into printable ASCII, and the rest is digits and punctuation.
+    // Names are quoted_string into printable ASCII, and the rest is digits and punctuation.
     HeaderValue::from_bytes(text).unwrap_or(HeaderValue::from_static(""))
 }

@@ -10,16 +10,16 @@ pub const TRUSTED_MAX: usize = 1_024;
 
 /// The networks whose hosts are trusted proxies.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Trusted(Vec<IpNet>);
+pub(super) struct TrustedProxies(Vec<IpNet>);
 
-impl Trusted {
-    pub(super) fn add(&mut self, text: &str) -> Result<(), BadProxy> {
+impl TrustedProxies {
+    pub(super) fn add(&mut self, text: &str) -> Result<(), TrustedProxyError> {
         let network = network(text.trim())?;
         if self.0.contains(&network) {
             return Ok(());
         }
         if self.0.len() == TRUSTED_MAX {
-            return Err(BadProxy::TooMany);
+            return Err(TrustedProxyError::TooMany);
         }
         self.0.push(network);
         Ok(())
@@ -30,7 +30,7 @@ impl Trusted {
         self.0.is_empty()
     }
 
-    /// Whether a host, as [`plain`] gives it, is a trusted proxy.
+    /// Whether a host, as [`canonical`] gives it, is a trusted proxy.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&address))
     }
@@ -38,7 +38,7 @@ impl Trusted {
 
 /// An IPv4 address in IPv6 clothes is the IPv4 address: a dual-stack socket shows it so, and a host
 /// must not have two buckets.
-pub(super) fn plain(address: IpAddr) -> IpAddr {
+pub(super) fn canonical(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
@@ -50,12 +50,12 @@ pub(super) fn network_of(address: Ipv6Addr, bits: u8) -> Ipv6Addr {
     Ipv6Addr::from_bits(address.to_bits() & mask)
 }
 
-fn network(text: &str) -> Result<IpNet, BadProxy> {
-    let bad = || BadProxy::Unreadable {
+fn network(text: &str) -> Result<IpNet, TrustedProxyError> {
+    let bad = || TrustedProxyError::Invalid {
         text: text.chars().take(64).collect(),
     };
     let network: IpNet = match text.parse::<IpAddr>() {
-        Ok(address) => IpNet::from(plain(address)),
+        Ok(address) => IpNet::from(canonical(address)),
         Err(_) => text.parse().map_err(|_| bad())?,
     };
     let network = match network {
@@ -68,7 +68,7 @@ fn network(text: &str) -> Result<IpNet, BadProxy> {
         _ => network,
     };
     if network.prefix_len() == 0 {
-        return Err(BadProxy::Everybody);
+        return Err(TrustedProxyError::AnyAddress);
     }
     Ok(network.trunc())
 }
@@ -76,27 +76,27 @@ fn network(text: &str) -> Result<IpNet, BadProxy> {
 /// Why a network of trusted proxies was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum BadProxy {
+pub enum TrustedProxyError {
     /// It is no address and no network.
-    Unreadable {
+    Invalid {
         /// What was given, cut short.
         text: String,
     },
     /// It has everybody in it, so every client could name its own address.
-    Everybody,
+    AnyAddress,
     /// There are more than [`TRUSTED_MAX`].
     TooMany,
 }
 
-impl fmt::Display for BadProxy {
+impl fmt::Display for TrustedProxyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable { text } => write!(
+            Self::Invalid { text } => write!(
                 f,
                 "`{}` is no address and no network; write 10.1.2.3, 10.0.0.0/8 or 2001:db8::/32",
                 text.escape_debug()
             ),
-            Self::Everybody => f.write_str(
+            Self::AnyAddress => f.write_str(
                 "this trusts everybody, so every client could name its own address; \
                  list the proxies' networks",
             ),
@@ -105,14 +105,14 @@ impl fmt::Display for BadProxy {
     }
 }
 
-impl std::error::Error for BadProxy {}
+impl std::error::Error for TrustedProxyError {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn trusted(networks: &[&str]) -> Trusted {
-        let mut trusted = Trusted::default();
+    fn trusted(networks: &[&str]) -> TrustedProxies {
+        let mut trusted = TrustedProxies::default();
         for network in networks {
             trusted.add(network).unwrap();
         }
@@ -134,7 +134,7 @@ mod tests {
             ("2001:db8::/32", "2001:db9::1", false),
             (" fd00::/8 ", "fd12::1", true),
         ] {
-            let host = plain(host.parse().unwrap());
+            let host = canonical(host.parse().unwrap());
             assert_eq!(
                 trusted(&[network]).contains(host),
                 is_in,
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_is_no_network_or_everybody_is_refused() {
-        let mut none = Trusted::default();
+        let mut none = TrustedProxies::default();
         for text in [
             "",
             "10.0.0.0/33",
@@ -154,24 +154,24 @@ mod tests {
             "fe80::1%eth0",
         ] {
             assert!(
-                matches!(none.add(text), Err(BadProxy::Unreadable { .. })),
+                matches!(none.add(text), Err(TrustedProxyError::Invalid { .. })),
                 "{text}"
             );
         }
         for text in ["0.0.0.0/0", "::/0", "::ffff:0.0.0.0/96"] {
-            assert_eq!(none.add(text), Err(BadProxy::Everybody), "{text}");
+            assert_eq!(none.add(text), Err(TrustedProxyError::AnyAddress), "{text}");
         }
     }
 
     #[test]
     fn there_are_only_so_many_networks() {
-        let mut many = Trusted::default();
+        let mut many = TrustedProxies::default();
         for number in 0..TRUSTED_MAX {
             many.add(&format!("10.{}.{}.0/24", number / 256, number % 256))
                 .unwrap();
         }
         assert_eq!(many.add("10.0.0.0/24"), Ok(()), "known already");
-        assert_eq!(many.add("192.0.2.0/24"), Err(BadProxy::TooMany));
+        assert_eq!(many.add("192.0.2.0/24"), Err(TrustedProxyError::TooMany));
     }
 
     #[test]

@@ -9,9 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ::http::HeaderMap;
 use ::http::header::FORWARDED;
 
-use super::Forwarded;
-use super::address::{Trusted, plain};
-use super::key::NoKey;
+use super::ForwardedHeader;
+use super::address::{TrustedProxies, canonical};
+use super::key::IdentityError;
 
 /// The most proxies between a client and this service.
 pub const HOPS_MAX: usize = 32;
@@ -26,17 +26,17 @@ pub const FORWARDED_BYTES_MAX: usize = 8_192;
 pub(super) fn client(
     peer: IpAddr,
     headers: &HeaderMap,
-    forwarded: Forwarded,
-    trusted: &Trusted,
-) -> Result<IpAddr, NoKey> {
-    let mut walk = Walk {
+    forwarded: ForwardedHeader,
+    trusted: &TrustedProxies,
+) -> Result<IpAddr, IdentityError> {
+    let mut walk = ChainWalk {
         trusted,
         last: peer,
         hops: 0,
     };
     match forwarded {
-        Forwarded::Ignored => {}
-        Forwarded::XForwardedFor => {
+        ForwardedHeader::Ignored => {}
+        ForwardedHeader::XForwardedFor => {
             // Lines of one header are one list, in order.
             for line in headers.get_all("x-forwarded-for").iter().rev() {
                 if walk.x_forwarded_for(line.as_bytes())? {
@@ -44,7 +44,7 @@ pub(super) fn client(
                 }
             }
         }
-        Forwarded::Rfc7239 => {
+        ForwardedHeader::Rfc7239 => {
             for line in headers.get_all(FORWARDED).iter().rev() {
                 if walk.rfc7239(line.as_bytes())? {
                     break;
@@ -55,30 +55,30 @@ pub(super) fn client(
     Ok(walk.last)
 }
 
-struct Walk<'a> {
-    trusted: &'a Trusted,
+struct ChainWalk<'a> {
+    trusted: &'a TrustedProxies,
     last: IpAddr,
     hops: usize,
 }
 
-impl Walk<'_> {
+impl ChainWalk<'_> {
     /// One step to the left; whether the walk ends there.
-    fn step(&mut self, node: &[u8]) -> Result<bool, NoKey> {
+    fn step(&mut self, node: &[u8]) -> Result<bool, IdentityError> {
         self.hops += 1;
         if self.hops > HOPS_MAX {
-            return Err(NoKey::ChainTooLong);
+            return Err(IdentityError::ChainTooLong);
         }
-        self.last = plain(address(node)?);
+        self.last = canonical(address(node)?);
         Ok(!self.trusted.contains(self.last))
     }
 
-    fn x_forwarded_for(&mut self, mut line: &[u8]) -> Result<bool, NoKey> {
+    fn x_forwarded_for(&mut self, mut line: &[u8]) -> Result<bool, IdentityError> {
         loop {
             // A megabyte that somebody sent is not searched for a comma.
             let tail = &line[line.len().saturating_sub(ELEMENT_BYTES_MAX)..];
             let comma = tail.iter().rposition(|byte| *byte == b',');
             if comma.is_none() && tail.len() < line.len() {
-                return Err(NoKey::ChainTooLong);
+                return Err(IdentityError::ChainTooLong);
             }
             let element = &tail[comma.map_or(0, |comma| comma + 1)..];
             if self.step(element.trim_ascii())? {
@@ -91,15 +91,15 @@ impl Walk<'_> {
         }
     }
 
-    fn rfc7239(&mut self, line: &[u8]) -> Result<bool, NoKey> {
+    fn rfc7239(&mut self, line: &[u8]) -> Result<bool, IdentityError> {
         if line.len() > FORWARDED_BYTES_MAX {
-            return Err(NoKey::ChainTooLong);
+            return Err(IdentityError::ChainTooLong);
         }
         // The whole line must be right: a quote that a client left open could otherwise swallow
         // what a proxy wrote after it.
-        let nodes = elements(line).ok_or(NoKey::Malformed)?;
+        let nodes = elements(line).ok_or(IdentityError::Malformed)?;
         for node in nodes.iter().rev() {
-            let node = node.as_deref().ok_or(NoKey::Hidden)?;
+            let node = node.as_deref().ok_or(IdentityError::Hidden)?;
             if self.step(node)? {
                 return Ok(true);
             }
@@ -203,29 +203,29 @@ impl Reader<'_> {
 }
 
 /// The address that a proxy names: bare, in brackets, with or without a port.
-fn address(node: &[u8]) -> Result<IpAddr, NoKey> {
-    let text = str::from_utf8(node).map_err(|_| NoKey::Malformed)?;
+fn address(node: &[u8]) -> Result<IpAddr, IdentityError> {
+    let text = str::from_utf8(node).map_err(|_| IdentityError::Malformed)?;
     if text.eq_ignore_ascii_case("unknown") || text.starts_with('_') {
-        return Err(NoKey::Hidden);
+        return Err(IdentityError::Hidden);
     }
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address);
     }
     // RFC 7239 lets a proxy hide the port, too.
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-        let (host, port) = rest.split_once(']').ok_or(NoKey::Malformed)?;
-        let host = host.parse::<Ipv6Addr>().map_err(|_| NoKey::Malformed)?;
+        let (host, port) = rest.split_once(']').ok_or(IdentityError::Malformed)?;
+        let host = host.parse::<Ipv6Addr>().map_err(|_| IdentityError::Malformed)?;
         (IpAddr::V6(host), port)
     } else {
         let colon = text.find(':').unwrap_or(text.len());
         let (host, port) = text.split_at(colon);
-        let host = host.parse::<Ipv4Addr>().map_err(|_| NoKey::Malformed)?;
+        let host = host.parse::<Ipv4Addr>().map_err(|_| IdentityError::Malformed)?;
         (IpAddr::V4(host), port)
     };
     match port.strip_prefix(':') {
         None if port.is_empty() => Ok(host),
         Some(port) if is_port(port) => Ok(host),
-        _ => Err(NoKey::Malformed),
+        _ => Err(IdentityError::Malformed),
     }
 }
 

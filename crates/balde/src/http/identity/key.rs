@@ -53,9 +53,9 @@ struct Inline {
 }
 
 impl ClientKey {
-    pub(super) fn of_api_key(key: &[u8]) -> Result<Self, NoKey> {
+    pub(super) fn of_api_key(key: &[u8]) -> Result<Self, IdentityError> {
         if key.len() > KEY_BYTES_MAX {
-            return Err(NoKey::TooLong { bytes: key.len() });
+            return Err(IdentityError::TooLong { bytes: key.len() });
         }
         let mut text = Inline::new();
         let mut fits = text.push(b"key:");
@@ -66,11 +66,11 @@ impl ClientKey {
         Ok(Self::inline(KeyKind::ApiKey, text))
     }
 
-    pub(super) fn of_user_id(id: &[u8]) -> Result<Self, NoKey> {
+    pub(super) fn of_user_id(id: &[u8]) -> Result<Self, IdentityError> {
         const PREFIX: &[u8] = b"user:";
         let bytes = id.len() + PREFIX.len();
         if bytes > KEY_BYTES_MAX {
-            return Err(NoKey::TooLong { bytes });
+            return Err(IdentityError::TooLong { bytes });
         }
         let mut text = Inline::new();
         if text.push(PREFIX) && text.push(id) {
@@ -82,22 +82,22 @@ impl ClientKey {
         })
     }
 
-    pub(super) fn of_address(address: IpAddr, ipv6_prefix: u8) -> Result<Self, NoKey> {
+    pub(super) fn of_address(address: IpAddr, ipv6_prefix: u8) -> Result<Self, IdentityError> {
         let address = match address {
             IpAddr::V4(address) => return Self::of_v4(address),
             IpAddr::V6(address) => address,
         };
         if address.is_unspecified() {
-            return Err(NoKey::Hidden);
+            return Err(IdentityError::Hidden);
         }
         let network = network_of(address, ipv6_prefix);
         let mut text = Inline::new();
-        write!(text, "ip:{network}/{ipv6_prefix}").map_err(|_| NoKey::Malformed)?;
+        write!(text, "ip:{network}/{ipv6_prefix}").map_err(|_| IdentityError::Malformed)?;
         Ok(Self::inline(KeyKind::Address, text))
     }
 
-    fn of_v4(address: Ipv4Addr) -> Result<Self, NoKey> {
-        let short = v4(address).ok_or(NoKey::Hidden)?;
+    fn of_v4(address: Ipv4Addr) -> Result<Self, IdentityError> {
+        let short = v4(address).ok_or(IdentityError::Hidden)?;
         Ok(Self::of_short_address(short))
     }
 
@@ -243,9 +243,9 @@ fn hex(digit: u8) -> u8 {
 /// Why a request has no usable key. None of them repeats what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum NoKey {
+pub enum IdentityError {
     /// Nobody knows the peer: no extension of the request has its address.
-    NoPeer,
+    UnknownPeer,
     /// A proxy names the next address as unknown, hides it, or names none in particular.
     Hidden,
     /// A proxy's list of addresses cannot be read where it matters.
@@ -253,7 +253,7 @@ pub enum NoKey {
     /// The list of addresses is too long where it matters.
     ChainTooLong,
     /// The header for the API key or the user's id is there more than once.
-    Repeated,
+    DuplicateHeader,
     /// The API key or user's id is too long.
     TooLong {
         /// Its length.
@@ -261,10 +261,10 @@ pub enum NoKey {
     },
 }
 
-impl fmt::Display for NoKey {
+impl fmt::Display for IdentityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoPeer => f.write_str(
+            Self::UnknownPeer => f.write_str(
                 "the peer's address is not known; put a PeerAddr into the request's extensions",
             ),
             Self::Hidden => f.write_str("a proxy does not say whom it speaks for"),
@@ -275,7 +275,7 @@ impl fmt::Display for NoKey {
                  of more than {ELEMENT_BYTES_MAX} bytes, or a Forwarded line of more than \
                  {FORWARDED_BYTES_MAX}"
             ),
-            Self::Repeated => {
+            Self::DuplicateHeader => {
                 f.write_str("the header that names the caller is there more than once")
             }
             Self::TooLong { bytes } => write!(
@@ -286,7 +286,7 @@ impl fmt::Display for NoKey {
     }
 }
 
-impl std::error::Error for NoKey {}
+impl std::error::Error for IdentityError {}
 
 #[cfg(test)]
 mod tests {
@@ -300,7 +300,7 @@ mod tests {
                 let address = Ipv4Addr::new(a, b, c, d);
                 match ClientKey::of_address(address.into(), 64) {
                     Ok(key) => assert_eq!(key.as_ref(), format!("ip:{address}").as_bytes()),
-                    Err(why) => assert_eq!((address.is_unspecified(), why), (true, NoKey::Hidden)),
+                    Err(why) => assert_eq!((address.is_unspecified(), why), (true, IdentityError::Hidden)),
                 }
             }
         }

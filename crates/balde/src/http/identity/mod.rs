@@ -27,18 +27,18 @@ use std::sync::Arc;
 
 use ::http::{Extensions, HeaderMap, HeaderName};
 
-use self::address::Trusted;
+use self::address::TrustedProxies;
 use self::peer::PeerFn;
 use crate::key::ShortKey;
 
-pub use address::{BadProxy, TRUSTED_MAX};
+pub use address::{TrustedProxyError, TRUSTED_MAX};
 pub use chain::{ELEMENT_BYTES_MAX, FORWARDED_BYTES_MAX, HOPS_MAX};
-pub use key::{ClientKey, KeyKind, NoKey};
+pub use key::{ClientKey, KeyKind, IdentityError};
 pub use peer::{ApiKey, PeerAddr, UserId};
 
 /// Which header names the addresses that a request came through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Forwarded {
+pub enum ForwardedHeader {
     /// `X-Forwarded-For`, as most proxies write it.
     #[default]
     XForwardedFor,
@@ -54,7 +54,7 @@ pub enum Forwarded {
 /// use balde::http::{Identity, PeerAddr};
 /// use http::{Extensions, HeaderMap};
 ///
-/// let identity = Identity::new().trust(["10.0.0.0/8"])?;
+/// let identity = Identity::new().trusted_proxies(["10.0.0.0/8"])?;
 ///
 /// let mut extensions = Extensions::new();
 /// extensions.insert(PeerAddr("10.1.2.3:4711".parse()?));
@@ -68,8 +68,8 @@ pub enum Forwarded {
 /// ```
 #[derive(Clone)]
 pub struct Identity {
-    trusted: Trusted,
-    forwarded: Forwarded,
+    trusted: TrustedProxies,
+    forwarded: ForwardedHeader,
     api_key_header: Option<HeaderName>,
     user_id_header: Option<HeaderName>,
     ipv6_prefix: u8,
@@ -86,8 +86,8 @@ impl Identity {
     /// Trusts no proxy, so the address is always the peer's.
     pub fn new() -> Self {
         Self {
-            trusted: Trusted::default(),
-            forwarded: Forwarded::default(),
+            trusted: TrustedProxies::default(),
+            forwarded: ForwardedHeader::default(),
             api_key_header: None,
             user_id_header: None,
             ipv6_prefix: 64,
@@ -101,10 +101,10 @@ impl Identity {
     /// A proxy that is trusted must add the address of whoever speaks to it to the header, and must
     /// not pass on a header named by [`api_key_header`](Identity::api_key_header) or
     /// [`user_id_header`](Identity::user_id_header) as a client sent it.
-    pub fn trust<N: AsRef<str>>(
+    pub fn trusted_proxies<N: AsRef<str>>(
         mut self,
         networks: impl IntoIterator<Item = N>,
-    ) -> Result<Self, BadProxy> {
+    ) -> Result<Self, TrustedProxyError> {
         for network in networks {
             self.trusted.add(network.as_ref())?;
         }
@@ -112,7 +112,7 @@ impl Identity {
     }
 
     /// Which header the trusted proxies write; `X-Forwarded-For` unless told otherwise.
-    pub fn forwarded(mut self, forwarded: Forwarded) -> Self {
+    pub fn forwarded_header(mut self, forwarded: ForwardedHeader) -> Self {
         self.forwarded = forwarded;
         self
     }
@@ -158,10 +158,10 @@ impl Identity {
 
     /// The key of whoever sent this request, or why there is none.
     #[inline]
-    pub fn key(&self, headers: &HeaderMap, extensions: &Extensions) -> Result<ClientKey, NoKey> {
+    pub fn key(&self, headers: &HeaderMap, extensions: &Extensions) -> Result<ClientKey, IdentityError> {
         match self.short_key(extensions) {
             Some(key) => Ok(ClientKey::of_short_address(key)),
-            None => self.key_at_length(headers, extensions),
+            None => self.key_general(headers, extensions),
         }
     }
 
@@ -183,11 +183,11 @@ impl Identity {
         }
     }
 
-    fn key_at_length(
+    fn key_general(
         &self,
         headers: &HeaderMap,
         extensions: &Extensions,
-    ) -> Result<ClientKey, NoKey> {
+    ) -> Result<ClientKey, IdentityError> {
         let peer = peer::address(self.peer.as_deref(), extensions);
         let is_proxy = peer.is_some_and(|peer| self.trusted.contains(peer));
         // What only a trusted proxy may say.
@@ -207,7 +207,7 @@ impl Identity {
         if let Some(id) = said(&self.user_id_header)? {
             return ClientKey::of_user_id(id);
         }
-        let peer = peer.ok_or(NoKey::NoPeer)?;
+        let peer = peer.ok_or(IdentityError::UnknownPeer)?;
         let address = if is_proxy {
             chain::client(peer, headers, self.forwarded, &self.trusted)?
         } else {
@@ -230,13 +230,13 @@ impl fmt::Debug for Identity {
 }
 
 /// The value of a header that must be there once: of two, one may be the client's.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, NoKey> {
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, IdentityError> {
     let mut lines = headers.get_all(name).iter();
     let Some(line) = lines.next() else {
         return Ok(None);
     };
     if lines.next().is_some() {
-        return Err(NoKey::Repeated);
+        return Err(IdentityError::DuplicateHeader);
     }
     let text = line.as_bytes().trim_ascii();
     Ok((!text.is_empty()).then_some(text))

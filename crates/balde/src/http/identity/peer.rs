@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ::http::Extensions;
 
-use super::address::plain;
+use super::address::canonical;
 
 pub(super) type PeerFn = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
 
@@ -27,7 +27,7 @@ pub(super) fn address(peer: Option<&PeerFn>, extensions: &Extensions) -> Option<
         Some(peer) => peer(extensions),
         None => usual(extensions).map(SocketAddr::ip),
     };
-    found.map(plain)
+    found.map(canonical)
 }
 
 /// Where servers put it, unless somebody says otherwise.

@@ -13,12 +13,12 @@ use tower_service::Service;
 
 use super::body::ResponseBody;
 use super::in_flight::{self, InFlight};
-use super::outcome::Outcome;
-use super::question::{Decisions, Questions};
-use super::rules::Rules;
+use crate::http::outcome::Outcome;
+use super::bucket_request::{Decisions, BucketRequests};
+use super::config::LayerConfig;
 use super::service;
 use crate::decision::Decision;
-use crate::http::headers::Numbers;
+use crate::http::headers::FieldValues;
 
 pin_project! {
     /// The answer of a service behind a [`RateLimitLayer`](super::RateLimitLayer).
@@ -34,12 +34,12 @@ pin_project! {
 pin_project! {
     #[project = StageProjected]
     enum Stage<S, F, A, R> {
-        // The store is asked.
+        // The store is request.
         Deciding { deciding: Box<(Deciding, S, Option<Request<A>>)> },
         // The service works, and nothing is left to do.
-        Passing { #[pin] call: F },
+        Forwarding { #[pin] call: F },
         // The service works, and the caller is to be told how the only limit stands.
-        Telling { rules: Arc<Rules>, numbers: Numbers, #[pin] call: F },
+        AddingHeaders { config: Arc<LayerConfig>, values: FieldValues, #[pin] call: F },
         // The service works, and whatever there may be is to be done then.
         Calling { in_flight: Option<Box<InFlight>>, #[pin] call: F },
         // The answer is there, and its price is not booked yet.
@@ -53,18 +53,18 @@ type Settled = Pin<Box<dyn Future<Output = Vec<Decision>> + Send>>;
 
 /// A decision that has to wait for a store.
 pub(super) struct Deciding {
-    rules: Arc<Rules>,
-    answer: Pin<Box<dyn Future<Output = (Questions, Decisions)> + Send>>,
+    config: Arc<LayerConfig>,
+    answer: Pin<Box<dyn Future<Output = (BucketRequests, Decisions)> + Send>>,
 }
 
 impl Deciding {
-    pub(super) fn new(rules: Arc<Rules>, questions: Questions) -> Self {
-        let asking = Arc::clone(&rules);
+    pub(super) fn new(config: Arc<LayerConfig>, requests: BucketRequests) -> Self {
+        let asking = Arc::clone(&config);
         let answer = Box::pin(async move {
-            let decisions = questions.request(&asking).await;
-            (questions, decisions)
+            let decisions = requests.decide(&asking).await;
+            (requests, decisions)
         });
-        Self { rules, answer }
+        Self { config, answer }
     }
 }
 
@@ -83,15 +83,15 @@ where
     }
 
     #[inline]
-    pub(super) fn passing(call: S::Future) -> Self {
-        Self::at(Stage::Passing { call })
+    pub(super) fn forwarding(call: S::Future) -> Self {
+        Self::at(Stage::Forwarding { call })
     }
 
     #[inline]
-    pub(super) fn telling(call: S::Future, rules: Arc<Rules>, numbers: Numbers) -> Self {
-        Self::at(Stage::Telling {
-            rules,
-            numbers,
+    pub(super) fn adding_headers(call: S::Future, config: Arc<LayerConfig>, values: FieldValues) -> Self {
+        Self::at(Stage::AddingHeaders {
+            config,
+            values,
             call,
         })
     }
@@ -119,11 +119,11 @@ where
             let next = match stage.as_mut().project() {
                 StageProjected::Deciding { deciding } => {
                     let (deciding, service, request) = &mut **deciding;
-                    let (questions, decisions) = ready!(deciding.answer.as_mut().poll(cx));
+                    let (requests, decisions) = ready!(deciding.answer.as_mut().poll(cx));
                     let request = request.take().expect(ONCE);
-                    match service::admit(&deciding.rules, questions, decisions, &request) {
+                    match service::admit(&deciding.config, requests, decisions, &request) {
                         Ok(mut in_flight) => Stage::Calling {
-                            call: in_flight::watch(&mut in_flight, || service.call(request)),
+                            call: in_flight::mark_panic(&mut in_flight, || service.call(request)),
                             in_flight,
                         },
                         Err(response) => Stage::Refused {
@@ -131,21 +131,21 @@ where
                         },
                     }
                 }
-                StageProjected::Passing { call } => {
+                StageProjected::Forwarding { call } => {
                     let response = ready!(call.poll(cx))?;
                     return Poll::Ready(Ok(response.map(ResponseBody::of_service)));
                 }
-                StageProjected::Telling {
-                    rules,
-                    numbers,
+                StageProjected::AddingHeaders {
+                    config,
+                    values,
                     call,
                 } => {
                     let mut response = ready!(call.poll(cx))?;
-                    in_flight::write_numbers(rules, numbers, response.headers_mut());
+                    in_flight::write_values(config, values, response.headers_mut());
                     return Poll::Ready(Ok(response.map(ResponseBody::of_service)));
                 }
                 StageProjected::Calling { in_flight, call } => {
-                    let answer = ready!(in_flight::watch(in_flight, || call.poll(cx)));
+                    let answer = ready!(in_flight::mark_panic(in_flight, || call.poll(cx)));
                     let outcome = match &answer {
                         Ok(response) => Outcome::Answered {
                             status: response.status(),

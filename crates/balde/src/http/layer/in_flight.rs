@@ -5,19 +5,19 @@ use std::time::SystemTime;
 
 use ::http::HeaderMap;
 
-use super::outcome::Outcome;
-use super::question::{Decisions, Questions};
-use super::rules::Rules;
+use crate::http::outcome::Outcome;
+use super::bucket_request::{Decisions, BucketRequests};
+use super::config::LayerConfig;
 use crate::clock;
 use crate::decision::Decision;
 use crate::hold::Hold;
-use crate::http::headers::Numbers;
+use crate::http::headers::FieldValues;
 
 /// A request that was let in. It is settled once, by its outcome; dropping it settles it as
 /// abandoned, or as panicked where that is why.
 pub(super) struct InFlight {
-    rules: Arc<Rules>,
-    questions: Questions,
+    config: Arc<LayerConfig>,
+    requests: BucketRequests,
     decisions: Decisions,
     /// Only where some rule has a price, and until it is settled.
     hold: Option<Hold>,
@@ -27,23 +27,23 @@ pub(super) struct InFlight {
 impl InFlight {
     /// Nothing, where there will be nothing to settle and nothing to tell.
     pub(super) fn new(
-        rules: &Arc<Rules>,
-        questions: Questions,
+        config: &Arc<LayerConfig>,
+        requests: BucketRequests,
         decisions: Decisions,
     ) -> Option<Box<Self>> {
-        if !rules.is_priced && rules.headers.are_none() {
+        if !config.is_priced && config.headers.are_none() {
             return None;
         }
-        let hold = rules.is_priced.then(|| {
-            let taken = questions.as_slice().iter().zip(decisions.as_slice());
-            Hold::of_taken(taken.map(|(question, decision)| {
-                let limiter = question.limiter(rules);
-                (limiter, question.key(), question.n, decision)
+        let hold = config.is_priced.then(|| {
+            let taken = requests.as_slice().iter().zip(decisions.as_slice());
+            Hold::of_taken(taken.map(|(request, decision)| {
+                let limiter = request.limiter(config);
+                (limiter, request.key(), request.n, decision)
             }))
         });
         Some(Box::new(Self {
-            rules: Arc::clone(rules),
-            questions,
+            config: Arc::clone(config),
+            requests,
             decisions,
             hold,
             has_panicked: false,
@@ -57,9 +57,9 @@ impl InFlight {
         outcome: &Outcome<'_>,
     ) -> Option<impl Future<Output = Vec<Decision>> + Send + use<>> {
         let hold = self.hold.take()?;
-        let taken = hold.taken().zip(self.questions.as_slice());
+        let taken = hold.taken().zip(self.requests.as_slice());
         let costs: Vec<u64> = taken
-            .map(|(taken, question)| self.rules.list[question.rule].priced(outcome, taken))
+            .map(|(taken, request)| self.config.rules[request.rule].priced(outcome, taken))
             .collect();
         Some(hold.settle_at(&costs))
     }
@@ -67,7 +67,7 @@ impl InFlight {
     /// Writes how the caller stands.
     pub(super) fn write_headers(&self, headers: &mut HeaderMap, settled: Option<&[Decision]>) {
         let decisions = settled.unwrap_or_else(|| self.decisions.as_slice());
-        write_headers(&self.rules, &self.questions, decisions, headers);
+        write_headers(&self.config, &self.requests, decisions, headers);
     }
 }
 
@@ -83,7 +83,7 @@ impl Drop for InFlight {
 }
 
 /// Marks a request as panicked if `work` unwinds: by the time it is dropped, nobody can tell.
-pub(super) fn watch<T>(in_flight: &mut Option<Box<InFlight>>, work: impl FnOnce() -> T) -> T {
+pub(super) fn mark_panic<T>(in_flight: &mut Option<Box<InFlight>>, work: impl FnOnce() -> T) -> T {
     struct Watch<'a>(&'a mut Option<Box<InFlight>>);
     impl Drop for Watch<'_> {
         fn drop(&mut self) {
@@ -99,34 +99,34 @@ pub(super) fn watch<T>(in_flight: &mut Option<Box<InFlight>>, work: impl FnOnce(
 }
 
 pub(super) fn write_headers(
-    rules: &Rules,
-    questions: &Questions,
+    config: &LayerConfig,
+    requests: &BucketRequests,
     decisions: &[Decision],
     headers: &mut HeaderMap,
 ) {
     if decisions.is_empty()
-        || rules.headers.are_none() && decisions.iter().all(Decision::is_allowed)
+        || config.headers.are_none() && decisions.iter().all(Decision::is_allowed)
     {
         return;
     }
-    let now = time_to_tell(rules);
-    if decisions.len() == rules.list.len() {
-        rules.writer.write(headers, decisions, now);
+    let now = time_to_tell(config);
+    if decisions.len() == config.rules.len() {
+        config.writer.write(headers, decisions, now);
         return;
     }
-    let parts = questions.named(rules, decisions);
-    rules.headers.write(headers, &parts, now);
+    let parts = requests.named(config, decisions);
+    config.headers.write(headers, &parts, now);
 }
 
-/// The same, of the only limit and in numbers.
-pub(super) fn write_numbers(rules: &Rules, numbers: &Numbers, headers: &mut HeaderMap) {
-    rules
+/// The same, of the only limit and in values.
+pub(super) fn write_values(config: &LayerConfig, values: &FieldValues, headers: &mut HeaderMap) {
+    config
         .writer
-        .write_numbers(headers, numbers, time_to_tell(rules));
+        .write_values(headers, values, time_to_tell(config));
 }
 
-fn time_to_tell(rules: &Rules) -> SystemTime {
-    if rules.writer.needs_time() {
+fn time_to_tell(config: &LayerConfig) -> SystemTime {
+    if config.writer.needs_time() {
         clock::time_of_day()
     } else {
         SystemTime::UNIX_EPOCH

@@ -1,15 +1,15 @@
 //! The layer that limits a service.
 
-mod asked;
+mod request_parts;
 mod body;
 mod future;
 mod in_flight;
 mod outcome;
-mod plain;
-mod question;
+mod fast_path;
+mod bucket_request;
 mod refusal;
-mod rule;
-mod rules;
+mod limit_rule;
+mod config;
 mod service;
 
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use ::http::Response;
 use bytes::Bytes;
 use tower_layer::Layer;
 
-use self::rules::Rules;
+use self::config::LayerConfig;
 use super::headers::HeaderOptions;
 use super::identity::Identity;
 use super::problem::ProblemFormat;
 use crate::joint::TOKEN_REQUESTS_MAX;
 use crate::log::Storm;
 
-pub use self::asked::Asked;
+pub use self::request_parts::RequestParts;
 pub use self::body::ResponseBody;
 pub use self::future::ResponseFuture;
 pub use self::outcome::Outcome;
-pub use self::refusal::{Cause, Refusal};
-pub use self::rule::Rule;
-pub use self::rules::WithoutKey;
+pub use self::refusal::{RefusalCause, Refusal};
+pub use self::limit_rule::LimitRule;
+pub use self::config::OnMissingKey;
 pub use self::service::RateLimit;
 
 /// Limits any HTTP service made of tower's parts: axum, plain hyper, tonic.
@@ -44,7 +44,7 @@ pub use self::service::RateLimit;
 /// ```
 /// use axum::{Router, routing::get};
 /// use balde::RateLimiter;
-/// use balde::http::{RateLimitLayer, Rule};
+/// use balde::http::{RateLimitLayer, LimitRule};
 ///
 /// let per_caller = RateLimiter::builder().name("per-caller").limit("10/s burst 20").build()?;
 /// let overall = RateLimiter::builder().name("overall").limit("1000/s").build()?;
@@ -53,8 +53,8 @@ pub use self::service::RateLimit;
 ///     .route("/", get(|| async { "hello" }))
 ///     .layer(
 ///         RateLimitLayer::new(per_caller)
-///             .and(Rule::shared(overall))
-///             .exempt(|asked| asked.uri().path() == "/healthz"),
+///             .and(LimitRule::global(overall))
+///             .exempt(|request| request.uri().path() == "/healthz"),
 ///     );
 /// # drop(app);
 /// # Ok::<(), balde::BuildError>(())
@@ -65,27 +65,27 @@ pub use self::service::RateLimit;
 /// [`PeerAddr`](super::identity::PeerAddr) that somebody puts into the request.
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
-    rules: Rules,
+    config: LayerConfig,
 }
 
 impl RateLimitLayer {
     /// A layer with one limit. A [`RateLimiter`](crate::RateLimiter) alone counts by caller.
-    pub fn new(rule: impl Into<Rule>) -> Self {
+    pub fn new(rule: impl Into<LimitRule>) -> Self {
         let headers = HeaderOptions::default();
-        let none = Rules {
-            list: Vec::new(),
+        let none = LayerConfig {
+            rules: Vec::new(),
             identity: Identity::default(),
             writer: headers.writer([]),
             is_priced: false,
-            plain: None,
+            fast_path: None,
             headers,
-            without_key: WithoutKey::default(),
+            on_missing_key: OnMissingKey::default(),
             format: ProblemFormat::default(),
             exempt: None,
             on_refusal: None,
             keyless: Arc::new(Storm::default()),
         };
-        Self { rules: none }.and(rule)
+        Self { config: none }.and(rule)
     }
 
     /// One limit more. A request needs the tokens of all of them, or takes none.
@@ -93,10 +93,10 @@ impl RateLimitLayer {
     /// # Panics
     ///
     /// With more than [`TOKEN_REQUESTS_MAX`] limits: their number is written in the program.
-    pub fn and(mut self, rule: impl Into<Rule>) -> Self {
-        self.rules.list.push(rule.into());
+    pub fn and(mut self, rule: impl Into<LimitRule>) -> Self {
+        self.config.rules.push(rule.into());
         assert!(
-            self.rules.list.len() <= TOKEN_REQUESTS_MAX,
+            self.config.rules.len() <= TOKEN_REQUESTS_MAX,
             "a layer has at most {TOKEN_REQUESTS_MAX} limits"
         );
         self
@@ -104,31 +104,31 @@ impl RateLimitLayer {
 
     /// How callers are told apart.
     pub fn identity(mut self, identity: Identity) -> Self {
-        self.rules.identity = identity;
+        self.config.identity = identity;
         self
     }
 
     /// What becomes of requests without a usable key; refused, unless told otherwise.
-    pub fn without_key(mut self, without_key: WithoutKey) -> Self {
-        self.rules.without_key = without_key;
+    pub fn on_missing_key(mut self, on_missing_key: OnMissingKey) -> Self {
+        self.config.on_missing_key = on_missing_key;
         self
     }
 
     /// Which requests are not limited at all.
-    pub fn exempt(mut self, exempt: impl Fn(&Asked<'_>) -> bool + Send + Sync + 'static) -> Self {
-        self.rules.exempt = Some(Arc::new(exempt));
+    pub fn exempt(mut self, exempt: impl Fn(&RequestParts<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.config.exempt = Some(Arc::new(exempt));
         self
     }
 
     /// Which header fields answers carry.
     pub fn headers(mut self, headers: HeaderOptions) -> Self {
-        self.rules.headers = headers;
+        self.config.headers = headers;
         self
     }
 
     /// How the bodies of refusals are written; as JSON, unless told otherwise.
     pub fn problem_format(mut self, format: ProblemFormat) -> Self {
-        self.rules.format = format;
+        self.config.format = format;
         self
     }
 
@@ -139,7 +139,7 @@ impl RateLimitLayer {
         answer: impl Fn(&Refusal<'_>) -> Response<T> + Send + Sync + 'static,
     ) -> Self {
         let answer = move |refusal: &Refusal<'_>| answer(refusal).map(Into::into);
-        self.rules.on_refusal = Some(Arc::new(answer));
+        self.config.on_refusal = Some(Arc::new(answer));
         self
     }
 }
@@ -148,8 +148,8 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
-        let mut rules = self.rules.clone();
-        rules.make_ready();
-        RateLimit::new(inner, Arc::new(rules))
+        let mut config = self.config.clone();
+        config.prepare();
+        RateLimit::new(inner, Arc::new(config))
     }
 }

@@ -6,13 +6,13 @@ use ::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
 
 use crate::decision::{Decision, Reason};
-use crate::http::identity::NoKey;
+use crate::http::identity::IdentityError;
 use crate::http::problem::{Problem, ProblemFormat};
 
 /// Why a request was refused, for [`on_refusal`](super::RateLimitLayer::on_refusal).
 #[derive(Clone, Debug)]
 pub struct Refusal<'a> {
-    cause: Cause,
+    cause: RefusalCause,
     policy: &'a str,
     retry_after: Option<Duration>,
     problem: Problem,
@@ -22,14 +22,14 @@ pub struct Refusal<'a> {
 /// What refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Cause {
-    /// A limit was reached, or more was asked for than it can ever give: 429.
+pub enum RefusalCause {
+    /// A limit was reached, or more was request for than it can ever give: 429.
     Limit,
     /// The limiter could not ask its store, and its failure policy is to refuse: 503.
     Unavailable,
     /// The request has no usable key, for the reason that the identity gave; or the rule's own
     /// function gave none, or a bad one: 403.
-    NoKey(Option<NoKey>),
+    IdentityError(Option<IdentityError>),
 }
 
 impl<'a> Refusal<'a> {
@@ -42,33 +42,33 @@ impl<'a> Refusal<'a> {
         let (policy, decision) = parts[refused];
         Self {
             cause: match decision.reason() {
-                Reason::StoreUnavailable(_) => Cause::Unavailable,
-                Reason::BadKey(_) => Cause::NoKey(None),
-                Reason::Granted | Reason::OverLimit | Reason::OverCapacity => Cause::Limit,
+                Reason::StoreUnavailable(_) => RefusalCause::Unavailable,
+                Reason::BadKey(_) => RefusalCause::IdentityError(None),
+                Reason::Granted | Reason::OverLimit | Reason::OverCapacity => RefusalCause::Limit,
             },
             policy,
             retry_after: decision.retry_after(),
-            problem: Problem::of_decision(parts),
+            problem: Problem::from_decisions(parts),
             request_headers,
         }
     }
 
     pub(super) fn of_keyless(
         policy: &'a str,
-        why: Option<NoKey>,
+        why: Option<IdentityError>,
         request_headers: &'a HeaderMap,
     ) -> Self {
         Self {
-            cause: Cause::NoKey(why),
+            cause: RefusalCause::IdentityError(why),
             policy,
             retry_after: None,
-            problem: Problem::of_no_key(why.unwrap_or(NoKey::NoPeer)),
+            problem: Problem::of_no_key(why.unwrap_or(IdentityError::UnknownPeer)),
             request_headers,
         }
     }
 
     /// What refused it.
-    pub const fn cause(&self) -> Cause {
+    pub const fn cause(&self) -> RefusalCause {
         self.cause
     }
 

@@ -10,31 +10,31 @@ use bytes::Bytes;
 use http_body::Body;
 use tower_service::Service;
 
-use super::asked::Asked;
+use super::request_parts::RequestParts;
 use super::body::ResponseBody;
 use super::future::{Deciding, ResponseFuture};
 use super::in_flight::{self, InFlight};
-use super::plain::{self, Plainly};
-use super::question::{Decisions, Keyless, Questions};
+use super::fast_path::{self, FastPath};
+use super::bucket_request::{Decisions, MissingKey, BucketRequests};
 use super::refusal::Refusal;
-use super::rules::Rules;
-use crate::http::identity::NoKey;
+use super::config::LayerConfig;
+use crate::http::identity::IdentityError;
 
 /// A service behind a [`RateLimitLayer`](super::RateLimitLayer).
 #[derive(Clone, Debug)]
 pub struct RateLimit<S> {
     inner: S,
-    rules: Arc<Rules>,
+    config: Arc<LayerConfig>,
     /// Whether no decision has to wait.
-    is_here: bool,
+    is_in_memory: bool,
 }
 
 impl<S> RateLimit<S> {
-    pub(super) fn new(inner: S, rules: Arc<Rules>) -> Self {
+    pub(super) fn new(inner: S, config: Arc<LayerConfig>) -> Self {
         Self {
             inner,
-            is_here: rules.are_here(),
-            rules,
+            is_in_memory: config.is_all_in_memory(),
+            config,
         }
     }
 }
@@ -55,69 +55,69 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let rules = &self.rules;
-        if let Some(whose) = rules.plain {
-            match plain::request(rules, whose, request.headers(), request.extensions()) {
-                Plainly::Admitted(None) => {
-                    return ResponseFuture::passing(self.inner.call(request));
+        let config = &self.config;
+        if let Some(source) = config.fast_path {
+            match fast_path::decide(config, source, request.headers(), request.extensions()) {
+                FastPath::Admitted(None) => {
+                    return ResponseFuture::forwarding(self.inner.call(request));
                 }
-                Plainly::Admitted(Some(numbers)) => {
-                    let rules = Arc::clone(rules);
-                    return ResponseFuture::telling(self.inner.call(request), rules, numbers);
+                FastPath::Admitted(Some(values)) => {
+                    let config = Arc::clone(config);
+                    return ResponseFuture::adding_headers(self.inner.call(request), config, values);
                 }
-                Plainly::Decided(decided) => {
-                    let (questions, decisions) = *decided;
-                    return self.answer_decided(questions, decisions, request);
+                FastPath::Decided(decided) => {
+                    let (requests, decisions) = *decided;
+                    return self.answer_decided(requests, decisions, request);
                 }
-                Plainly::Keyless => {}
+                FastPath::NoKey => {}
             }
         }
-        self.call_at_length(request)
+        self.call_general(request)
     }
 }
 
 impl<S> RateLimit<S> {
-    /// Whatever the rules may be.
-    fn call_at_length<A, B>(&mut self, request: Request<A>) -> ResponseFuture<S, A>
+    /// Whatever the config may be.
+    fn call_general<A, B>(&mut self, request: Request<A>) -> ResponseFuture<S, A>
     where
         S: Service<Request<A>, Response = Response<B>> + Clone,
         A: Body,
     {
-        let asked = Asked::of(&request);
-        let rules = &self.rules;
-        if rules.exempt.as_ref().is_some_and(|exempt| exempt(&asked)) {
-            return ResponseFuture::passing(self.inner.call(request));
+        let request = RequestParts::of(&request);
+        let config = &self.config;
+        if config.exempt.as_ref().is_some_and(|exempt| exempt(&request)) {
+            return ResponseFuture::forwarding(self.inner.call(request));
         }
-        let questions = match Questions::of(rules, &asked) {
-            Ok(Questions::None) => return ResponseFuture::passing(self.inner.call(request)),
-            Ok(questions) => questions,
+        let requests = match BucketRequests::of(config, &request) {
+            Ok(BucketRequests::None) => return ResponseFuture::forwarding(self.inner.call(request)),
+            Ok(requests) => requests,
             Err(keyless) => {
-                return ResponseFuture::refused(refuse_keyless(rules, keyless, &request));
+                return ResponseFuture::refused(refuse_keyless(config, keyless, &request));
             }
         };
-        if self.is_here {
-            let decisions = questions.ask_now(rules);
-            return self.answer_decided(questions, decisions, request);
+        if self.is_in_memory {
+            let decisions = requests.decide_now(config);
+            return self.answer_decided(requests, decisions, request);
         }
         // The one that is ready is the one to be called; its clone must become ready first.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
-        let rules = Arc::clone(rules);
-        ResponseFuture::deciding(Deciding::new(rules, questions), ready, request)
+        let config = Arc::clone(config);
+        ResponseFuture::deciding(Deciding::new(config, requests), ready, request)
     }
 
     fn answer_decided<A, B>(
         &mut self,
-        questions: Questions,
+        requests: BucketRequests,
         decisions: Decisions,
         request: Request<A>,
     ) -> ResponseFuture<S, A>
     where
         S: Service<Request<A>, Response = Response<B>>,
     {
-        match admit(&self.rules, questions, decisions, &request) {
+        match admit(&self.config, requests, decisions, &request) {
             Ok(mut in_flight) => {
-                let call = in_flight::watch(&mut in_flight, || self.inner.call(request));
+                let call = in_flight::mark_panic(&mut in_flight, || self.inner.call(request));
                 ResponseFuture::calling(call, in_flight)
             }
             Err(answer) => ResponseFuture::refused(*answer),
@@ -127,25 +127,25 @@ impl<S> RateLimit<S> {
 
 /// Lets the request in, with what is left to do for it, or answers it.
 pub(super) fn admit<A>(
-    rules: &Arc<Rules>,
-    questions: Questions,
+    config: &Arc<LayerConfig>,
+    requests: BucketRequests,
     decisions: Decisions,
     request: &Request<A>,
 ) -> Result<Option<Box<InFlight>>, Box<Response<Bytes>>> {
     let Some(refused) = decisions.refused() else {
-        return Ok(InFlight::new(rules, questions, decisions));
+        return Ok(InFlight::new(config, requests, decisions));
     };
-    let parts = questions.named(rules, decisions.as_slice());
+    let parts = requests.named(config, decisions.as_slice());
     let refusal = Refusal::of_decisions(&parts, refused, request.headers());
-    let mut answer = answer(rules, &refusal);
+    let mut answer = answer(config, &refusal);
     let headers = answer.headers_mut();
-    in_flight::write_headers(rules, &questions, decisions.as_slice(), headers);
+    in_flight::write_headers(config, &requests, decisions.as_slice(), headers);
     Err(Box::new(answer))
 }
 
-fn refuse_keyless<A>(rules: &Rules, keyless: Keyless, request: &Request<A>) -> Response<Bytes> {
-    let limiter = &rules.list[keyless.rule].limiter;
-    if let Some(held_back) = rules.keyless.passes(limiter.now_us()) {
+fn refuse_keyless<A>(config: &LayerConfig, keyless: MissingKey, request: &Request<A>) -> Response<Bytes> {
+    let limiter = &config.rules[keyless.rule].limiter;
+    if let Some(held_back) = config.keyless.passes(limiter.now_us()) {
         tracing::warn!(
             event_type = "no_key",
             decision = "deny",
@@ -156,17 +156,17 @@ fn refuse_keyless<A>(rules: &Rules, keyless: Keyless, request: &Request<A>) -> R
         );
     }
     let refusal = Refusal::of_keyless(limiter.name(), keyless.why, request.headers());
-    answer(rules, &refusal)
+    answer(config, &refusal)
 }
 
-fn answer(rules: &Rules, refusal: &Refusal<'_>) -> Response<Bytes> {
-    match &rules.on_refusal {
+fn answer(config: &LayerConfig, refusal: &Refusal<'_>) -> Response<Bytes> {
+    match &config.on_refusal {
         Some(on_refusal) => on_refusal(refusal),
-        None => refusal.answer(rules.format),
+        None => refusal.answer(config.format),
     }
 }
 
-struct Why(Option<NoKey>);
+struct Why(Option<IdentityError>);
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

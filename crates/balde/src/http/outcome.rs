@@ -2,7 +2,7 @@
 
 use ::http::{HeaderMap, StatusCode};
 
-/// How an admitted request ended, for [`Rule::price`](super::Rule::price). Every admitted request
+/// How an admitted request ended, for [`LimitRule::price`](super::LimitRule::price). Every admitted request
 /// ends in one of these, once.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]

@@ -1,27 +1,27 @@
-//! One limit of a layer: whose bucket, how many tokens, at what price.
+//! One limit of a layer: source bucket, how many tokens, at what price.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::asked::Asked;
-use super::outcome::Outcome;
+use super::request_parts::RequestParts;
+use crate::http::outcome::Outcome;
 use crate::limiter::RateLimiter;
 
-type Key = Arc<dyn Fn(&Asked<'_>) -> Option<Vec<u8>> + Send + Sync>;
-type Cost = Arc<dyn Fn(&Asked<'_>) -> u64 + Send + Sync>;
-type Applies = Arc<dyn Fn(&Asked<'_>) -> bool + Send + Sync>;
+type Key = Arc<dyn Fn(&RequestParts<'_>) -> Option<Vec<u8>> + Send + Sync>;
+type Cost = Arc<dyn Fn(&RequestParts<'_>) -> u64 + Send + Sync>;
+type Applies = Arc<dyn Fn(&RequestParts<'_>) -> bool + Send + Sync>;
 type Price = Arc<dyn Fn(&Outcome<'_>, u64) -> u64 + Send + Sync>;
 
-/// One limit of a [`RateLimitLayer`](super::RateLimitLayer): whose bucket it draws on, how many
+/// One limit of a [`RateLimitLayer`](super::RateLimitLayer): source bucket it draws on, how many
 /// tokens a request takes, and what it costs in the end.
 ///
 /// ```
 /// use balde::RateLimiter;
-/// use balde::http::{Outcome, Rule};
+/// use balde::http::{Outcome, LimitRule};
 ///
 /// // One token to be let in; an answer of 404 costs twenty, one of 5xx nothing.
-/// let per_caller = Rule::per_caller(RateLimiter::new("2/min burst 100")?)
+/// let per_caller = LimitRule::per_caller(RateLimiter::new("2/min burst 100")?)
 ///     .price(|outcome, taken| match outcome.status().map(|status| status.as_u16()) {
 ///         Some(404) => 20,
 ///         Some(500..) => 0,
@@ -31,68 +31,68 @@ type Price = Arc<dyn Fn(&Outcome<'_>, u64) -> u64 + Send + Sync>;
 /// # Ok::<(), balde::BuildError>(())
 /// ```
 #[derive(Clone)]
-pub struct Rule {
+pub struct LimitRule {
     pub(super) limiter: RateLimiter,
-    pub(super) whose: Whose,
+    pub(super) source: KeySource,
     pub(super) cost: Option<Cost>,
     pub(super) applies: Option<Applies>,
     pub(super) price: Option<Price>,
 }
 
-/// Whose bucket.
+/// KeySource bucket.
 #[derive(Clone)]
-pub(super) enum Whose {
-    Usual(Usual),
+pub(super) enum KeySource {
+    Scope(KeyScope),
     By(Key),
 }
 
-/// Whose bucket, where that needs nothing but who is asking.
+/// KeySource bucket, where that needs nothing but who is asking.
 #[derive(Clone, Copy)]
-pub(super) enum Usual {
+pub(super) enum KeyScope {
     Caller,
     Everyone,
 }
 
-impl Rule {
+impl LimitRule {
     /// A bucket for each caller, as the layer's [`Identity`](crate::http::identity::Identity) tells
     /// them apart.
     pub fn per_caller(limiter: RateLimiter) -> Self {
-        Self::new(limiter, Whose::Usual(Usual::Caller))
+        Self::new(limiter, KeySource::Scope(KeyScope::Caller))
     }
 
     /// One bucket for all requests together.
-    pub fn shared(limiter: RateLimiter) -> Self {
-        Self::new(limiter, Whose::Usual(Usual::Everyone))
+    pub fn global(limiter: RateLimiter) -> Self {
+        Self::new(limiter, KeySource::Scope(KeyScope::Global))
     }
 
     /// A bucket for each key that `key` makes of a request; without one, the layer's
-    /// [`WithoutKey`](super::WithoutKey) decides.
+    /// [`OnMissingKey`](super::OnMissingKey) decides.
     ///
     /// ```
     /// use balde::RateLimiter;
-    /// use balde::http::Rule;
+    /// use balde::http::LimitRule;
     ///
     /// #[derive(Clone)]
     /// struct Tenant(String); // put into the request by whoever authenticated it
     ///
-    /// let per_tenant = Rule::by(RateLimiter::new("100/s")?, |asked| {
-    ///     asked.extensions().get::<Tenant>().map(|tenant| tenant.0.clone())
+    /// let per_tenant = LimitRule::per_key(RateLimiter::new("100/s")?, |request| {
+    ///     request.extensions().get::<Tenant>().map(|tenant| tenant.0.clone())
     /// });
     /// # drop(per_tenant);
     /// # Ok::<(), balde::BuildError>(())
     /// ```
-    pub fn by<K: Into<Vec<u8>>>(
+    pub fn per_key<K: Into<Vec<u8>>>(
         limiter: RateLimiter,
-        key: impl Fn(&Asked<'_>) -> Option<K> + Send + Sync + 'static,
+        key: impl Fn(&RequestParts<'_>) -> Option<K> + Send + Sync + 'static,
     ) -> Self {
-        let key = move |asked: &Asked<'_>| key(asked).map(Into::into);
-        Self::new(limiter, Whose::By(Arc::new(key)))
+        let key = move |request: &RequestParts<'_>| key(request).map(Into::into);
+        Self::new(limiter, KeySource::Custom(Arc::new(key)))
     }
 
-    fn new(limiter: RateLimiter, whose: Whose) -> Self {
+    fn new(limiter: RateLimiter, source: KeySource) -> Self {
         Self {
             limiter,
-            whose,
+            source,
             cost: None,
             applies: None,
             price: None,
@@ -101,13 +101,13 @@ impl Rule {
 
     /// How many tokens a request takes to be let in; one, unless told otherwise. A request that
     /// asks for more than the bucket can ever hold is always refused.
-    pub fn cost(mut self, cost: impl Fn(&Asked<'_>) -> u64 + Send + Sync + 'static) -> Self {
+    pub fn cost(mut self, cost: impl Fn(&RequestParts<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.cost = Some(Arc::new(cost));
         self
     }
 
     /// Which requests this limit is for; all, unless told otherwise.
-    pub fn only_if(mut self, applies: impl Fn(&Asked<'_>) -> bool + Send + Sync + 'static) -> Self {
+    pub fn only_if(mut self, applies: impl Fn(&RequestParts<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.applies = Some(Arc::new(applies));
         self
     }
@@ -124,7 +124,7 @@ impl Rule {
     }
 }
 
-impl Rule {
+impl LimitRule {
     pub(super) fn priced(&self, outcome: &Outcome<'_>, taken: u64) -> u64 {
         let Some(price) = &self.price else {
             return taken;
@@ -134,15 +134,15 @@ impl Rule {
     }
 }
 
-impl From<RateLimiter> for Rule {
+impl From<RateLimiter> for LimitRule {
     fn from(limiter: RateLimiter) -> Self {
         Self::per_caller(limiter)
     }
 }
 
-impl fmt::Debug for Rule {
+impl fmt::Debug for LimitRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rule")
+        f.debug_struct("LimitRule")
             .field("limiter", &self.limiter)
             .finish_non_exhaustive()
     }

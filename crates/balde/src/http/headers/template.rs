@@ -2,7 +2,7 @@
 //!
 //! Putting a field into a header map means hashing its name letter by letter, and five of them
 //! cost more than the decision they tell of. So a map with all of them is made when the limit is
-//! known, and each answer gets a copy of it with the numbers filled in; what the answer has of its
+//! known, and each answer gets a copy of it with the values filled in; what the answer has of its
 //! own, mostly little and under names that hash at once, is put into that copy.
 
 use std::mem;
@@ -10,23 +10,23 @@ use std::mem;
 use ::http::header::Entry;
 use ::http::{HeaderMap, HeaderValue};
 
-use super::field::{Text, integer, push_integer, seconds_up};
-use super::numbers::Numbers;
-use super::write::{HeaderOptions, POLICY, STANDING, X_LIMIT, X_REMAINING, X_RESET, value};
+use super::encode::{FieldBuffer, integer, push_integer, seconds_up};
+use super::values::FieldValues;
+use super::write::{HeaderOptions, RATE_LIMIT_POLICY, RATE_LIMIT, X_LIMIT, X_REMAINING, X_RESET, value};
 
 /// With more fields of its own than this an answer keeps its map, and ours are put into that.
 const OWN_FIELDS_MAX: usize = 8;
 
 #[derive(Clone, Debug)]
-pub(super) struct Prepared {
+pub(super) struct HeaderTemplate {
     options: HeaderOptions,
-    /// The fields in the order in which [`fill`](Prepared::fill) goes through them.
+    /// The fields in the order in which [`fill`](HeaderTemplate::fill) goes through them.
     template: HeaderMap,
     /// `RateLimit` up to the number that remains.
-    standing: Text,
+    standing: FieldBuffer,
 }
 
-impl Prepared {
+impl HeaderTemplate {
     /// `name` is a structured field's string, quotes included.
     pub(super) fn new(
         options: HeaderOptions,
@@ -43,10 +43,10 @@ impl Prepared {
             template.insert(X_RESET, to_come.clone());
         }
         if options.has_ietf() {
-            template.insert(POLICY, policy.clone());
-            template.insert(STANDING, to_come);
+            template.insert(RATE_LIMIT_POLICY, policy.clone());
+            template.insert(RATE_LIMIT, to_come);
         }
-        let mut standing = Text::new();
+        let mut standing = FieldBuffer::new();
         standing.push(name);
         standing.push(b";r=");
         Self {
@@ -57,8 +57,8 @@ impl Prepared {
     }
 
     /// Fields that are there already are replaced. `reset_s` is how `X-RateLimit-Reset` tells it.
-    pub(super) fn write(&self, headers: &mut HeaderMap, numbers: &Numbers, reset_s: u64) {
-        let ours = self.fill(numbers, reset_s);
+    pub(super) fn write(&self, headers: &mut HeaderMap, values: &FieldValues, reset_s: u64) {
+        let ours = self.fill(values, reset_s);
         if headers.is_empty() {
             *headers = ours;
             return;
@@ -79,7 +79,7 @@ impl Prepared {
         }
     }
 
-    fn fill(&self, numbers: &Numbers, reset_s: u64) -> HeaderMap {
+    fn fill(&self, values: &FieldValues, reset_s: u64) -> HeaderMap {
         let mut filled = self.template.clone();
         let mut values = filled.values_mut();
         let mut put = |skipped: usize, value| {
@@ -88,14 +88,14 @@ impl Prepared {
             }
         };
         if self.options.has_x() {
-            put(1, integer(numbers.remaining));
+            put(1, integer(values.remaining));
             put(0, integer(reset_s));
         }
         if self.options.has_ietf() {
             let mut text = self.standing.clone();
-            push_integer(&mut text, numbers.remaining);
+            push_integer(&mut text, values.remaining);
             text.push(b";t=");
-            push_integer(&mut text, seconds_up(numbers.effective_us));
+            push_integer(&mut text, seconds_up(values.effective_us));
             put(1, value(text.as_bytes()));
         }
         filled

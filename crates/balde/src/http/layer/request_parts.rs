@@ -6,7 +6,7 @@ use http_body::Body;
 /// A request as the hooks of a [`RateLimitLayer`](super::RateLimitLayer) see it: everything but its
 /// body, of which only the size is known.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct RequestParts<'a> {
     method: &'a Method,
     uri: &'a Uri,
     headers: &'a HeaderMap,
@@ -14,7 +14,7 @@ pub struct Asked<'a> {
     body_bytes: Option<u64>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestParts<'a> {
     pub(super) fn of<B: Body>(request: &'a Request<B>) -> Self {
         Self {
             method: request.method(),
@@ -30,7 +30,7 @@ impl<'a> Asked<'a> {
         self.method
     }
 
-    /// What is asked for.
+    /// What is request for.
     pub const fn uri(&self) -> &'a Uri {
         self.uri
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use balde::http::headers::{HeaderOptions, Reset};
-use balde::http::{ApiKey, Identity, PeerAddr, RateLimitLayer, Rule, WithoutKey};
+use balde::http::headers::{HeaderOptions, ResetFormat};
+use balde::http::{ApiKey, Identity, LimitRule, OnMissingKey, PeerAddr, RateLimitLayer};
 use balde::{Clock, Limit, ManualClock, RateLimiter};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -31,7 +31,7 @@ enum Peer {
 }
 
 #[derive(Clone, Debug)]
-struct TokenRequest {
+struct Call {
     pause_us: u64,
     peer: Peer,
     has_key: bool,
@@ -55,7 +55,7 @@ const OWN: [&str; 12] = [
     "x-e",
 ];
 
-fn any_ask() -> impl Strategy<Value = TokenRequest> {
+fn any_call() -> impl Strategy<Value = Call> {
     let peer = prop_oneof![
         4 => (0..3_u8).prop_map(Peer::Axum),
         2 => (0..3_u8).prop_map(Peer::Told),
@@ -73,15 +73,13 @@ fn any_ask() -> impl Strategy<Value = TokenRequest> {
         own,
         rarely,
     )
-        .prop_map(
-            |(pause_us, peer, has_key, own, changes_limit)| TokenRequest {
-                pause_us,
-                peer,
-                has_key,
-                own,
-                changes_limit,
-            },
-        )
+        .prop_map(|(pause_us, peer, has_key, own, changes_limit)| Call {
+            pause_us,
+            peer,
+            has_key,
+            own,
+            changes_limit,
+        })
 }
 
 fn any_limit() -> impl Strategy<Value = Limit> {
@@ -102,9 +100,9 @@ fn any_options() -> impl Strategy<Value = HeaderOptions> {
         let options = HeaderOptions::default();
         // A time of day would be another one for each of the two.
         let reset = if is_unix && !has_x {
-            Reset::UnixTime
+            ResetFormat::UnixTime
         } else {
-            Reset::Seconds
+            ResetFormat::Seconds
         };
         let options = options.reset(reset);
         let options = if has_x {
@@ -120,12 +118,12 @@ fn any_options() -> impl Strategy<Value = HeaderOptions> {
     })
 }
 
-fn request(ask: &TokenRequest) -> Request<Body> {
+fn request(call: &Call) -> Request<Body> {
     let mut request = Request::new(Body::empty());
     let extensions = request.extensions_mut();
     let v4 = |host: u8| Ipv4Addr::new(203, 0, 113, host * 50);
     let address = |ip: IpAddr| SocketAddr::new(ip, 4711);
-    match ask.peer {
+    match call.peer {
         Peer::Axum(host) => drop(extensions.insert(ConnectInfo(address(v4(host).into())))),
         Peer::Told(host) => drop(extensions.insert(PeerAddr(address(v4(host).into())))),
         Peer::Mapped(host) => {
@@ -141,7 +139,7 @@ fn request(ask: &TokenRequest) -> Request<Body> {
         }
         Peer::Absent => {}
     }
-    if ask.has_key {
+    if call.has_key {
         extensions.insert(ApiKey("a key".to_owned()));
     }
     request
@@ -153,7 +151,7 @@ type Seen = (StatusCode, Vec<(String, Vec<u8>)>, Vec<u8>);
 /// The fields of the next answer.
 type Own = Arc<Mutex<Vec<(usize, u8)>>>;
 
-fn service(layer: &RateLimitLayer, own: &Own) -> impl FnMut(&TokenRequest) -> Seen + use<> {
+fn service(layer: &RateLimitLayer, own: &Own) -> impl FnMut(&Call) -> Seen + use<> {
     let own = Arc::clone(own);
     let mut service = layer.layer(service_fn(move |_: Request<Body>| {
         let mut response = Response::new(Body::from("done"));
@@ -164,8 +162,8 @@ fn service(layer: &RateLimitLayer, own: &Own) -> impl FnMut(&TokenRequest) -> Se
         }
         ready(Ok::<_, Infallible>(response))
     }));
-    move |ask| {
-        let response = now(service.call(request(ask))).unwrap();
+    move |call| {
+        let response = now(service.call(request(call))).unwrap();
         let (parts, body) = response.into_parts();
         let body = now(body.collect()).unwrap().to_bytes().to_vec();
         (parts.status, listed(&parts.headers), body)
@@ -200,10 +198,10 @@ proptest! {
         options in any_options(),
         trusts in any::<bool>(),
         is_shared in any::<bool>(),
-        without_key in prop_oneof![
-            Just(WithoutKey::Deny), Just(WithoutKey::Allow), Just(WithoutKey::Share)
+        on_missing_key in prop_oneof![
+            Just(OnMissingKey::Deny), Just(OnMissingKey::Allow), Just(OnMissingKey::Share)
         ],
-        asks in prop::collection::vec(any_ask(), 1..40),
+        calls in prop::collection::vec(any_call(), 1..40),
     ) {
         let clock = ManualClock::at_us(1_700_000_000_000_000);
         let limiter = || {
@@ -213,32 +211,32 @@ proptest! {
         let limiters = [limiter(), limiter()];
         let layer = |limiter: &RateLimiter| {
             let rule = if is_shared {
-                Rule::shared(limiter.clone())
+                LimitRule::global(limiter.clone())
             } else {
-                Rule::per_caller(limiter.clone())
+                LimitRule::per_caller(limiter.clone())
             };
             let identity = Identity::new();
             let identity = if trusts {
-                identity.trust(["203.0.113.50"]).unwrap()
+                identity.trusted_proxies(["203.0.113.50"]).unwrap()
             } else {
                 identity
             };
             let layer = RateLimitLayer::new(rule).headers(options).identity(identity);
-            layer.without_key(without_key)
+            layer.on_missing_key(on_missing_key)
         };
         // A hook that changes nothing, and all that a short way could leave out is asked.
         let own = Own::default();
         let mut short = service(&layer(&limiters[0]), &own);
         let mut long = service(&layer(&limiters[1]).exempt(|_| false), &own);
-        for ask in &asks {
-            clock.advance(Duration::from_micros(ask.pause_us));
-            if ask.changes_limit {
+        for call in &calls {
+            clock.advance(Duration::from_micros(call.pause_us));
+            if call.changes_limit {
                 for limiter in &limiters {
                     limiter.set_limit(other_limit).unwrap();
                 }
             }
-            own.lock().unwrap().clone_from(&ask.own);
-            prop_assert_eq!(short(ask), long(ask), "{:?}", ask);
+            own.lock().unwrap().clone_from(&call.own);
+            prop_assert_eq!(short(call), long(call), "{:?}", call);
         }
         for key in ["ip:203.0.113.0", "ip:203.0.113.50", "ip:203.0.113.100", "*", "-"] {
             let levels = limiters.each_ref().map(|one| one.blocking().peek(key).unwrap().level());

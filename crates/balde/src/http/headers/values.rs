@@ -1,4 +1,4 @@
-//! What the fields say of one limit, as numbers.
+//! What the fields say of one limit, as values.
 
 use balde_core::{Command, Strategy, Wait};
 
@@ -6,7 +6,7 @@ use crate::decision::Decision;
 
 /// What the fields say of one limit. Small enough to be carried along until the answer is there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct FieldValues {
     pub(super) remaining: u64,
     /// For `X-RateLimit-Reset`.
     pub(super) reset_us: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Numbers {
     pub(super) effective_us: u64,
 }
 
-impl Numbers {
+impl FieldValues {
     /// By value, so that nobody needs the decision in memory who does not come here.
     pub(super) fn of(decision: Decision) -> Self {
         Self {

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::{Router, routing::get};
 use balde::RateLimiter;
 use balde::http::identity::PeerAddr;
-use balde::http::{Outcome, RateLimitLayer, Rule};
+use balde::http::{LimitRule, Outcome, RateLimitLayer};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::world::{Client, Server, World};
+use crate::fixture::{Client, Server, TestStore};
 
 const LIMIT: &str = "1/h burst 100 debt 100";
 
@@ -36,7 +36,7 @@ fn price(outcome: &Outcome<'_>, taken: u64) -> u64 {
 /// One bucket for all, at that price, and word of each settlement.
 fn layer(limiter: &RateLimiter) -> (RateLimitLayer, mpsc::UnboundedReceiver<&'static str>) {
     let (tell, told) = mpsc::unbounded_channel();
-    let rule = Rule::shared(limiter.clone()).price(move |outcome, taken| {
+    let rule = LimitRule::global(limiter.clone()).price(move |outcome, taken| {
         let word = match outcome {
             Outcome::Answered { .. } => "answered",
             Outcome::Failed => "failed",
@@ -69,14 +69,14 @@ async fn panics() -> &'static str {
 
 #[tokio::test]
 async fn answers_cost_what_their_status_says_and_the_fields_tell_the_settled_level() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", LIMIT).await;
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", LIMIT).await;
         let (layer, _told) = layer(&limiter);
         let server = Server::start(app(), layer).await;
         let client = Client::new();
         for (path, remaining) in [("/", 99), ("/nothing", 79), ("/broken", 79), ("/", 78)] {
             let answer = client.get(&server, path).await;
-            let context = format!("{} {path}", world.name());
+            let context = format!("{} {path}", store.name());
             assert_eq!(
                 answer.integer("x-ratelimit-remaining"),
                 remaining,
@@ -91,8 +91,8 @@ async fn answers_cost_what_their_status_says_and_the_fields_tell_the_settled_lev
 
 #[tokio::test]
 async fn a_price_leads_into_debt_and_is_waited_off() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", "1/h burst 10 debt 100").await;
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", "1/h burst 10 debt 100").await;
         limiter.set_level("*", 5).await.unwrap();
         let (layer, _told) = layer(&limiter);
         let server = Server::start(app(), layer).await;
@@ -100,7 +100,7 @@ async fn a_price_leads_into_debt_and_is_waited_off() {
         let missing = client.get(&server, "/nothing").await;
         assert_eq!(missing.status, StatusCode::NOT_FOUND);
         assert_eq!(missing.integer("x-ratelimit-remaining"), 0);
-        assert_eq!(level(&limiter).await, -15, "{}", world.name());
+        assert_eq!(level(&limiter).await, -15, "{}", store.name());
         let refused = client.get(&server, "/").await;
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
         let hours = refused.integer("retry-after").div_ceil(3600);
@@ -110,8 +110,8 @@ async fn a_price_leads_into_debt_and_is_waited_off() {
 
 #[tokio::test]
 async fn a_client_that_hangs_up_is_settled_as_abandoned() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", LIMIT).await;
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", LIMIT).await;
         let (layer, mut told) = layer(&limiter);
         let (enter, mut entered) = mpsc::unbounded_channel();
         let never = get(async move || {
@@ -126,15 +126,15 @@ async fn a_client_that_hangs_up_is_settled_as_abandoned() {
             .unwrap();
         entered.recv().await.unwrap();
         drop(stream);
-        assert_eq!(told.recv().await, Some("abandoned"), "{}", world.name());
-        assert_eq!(level(&limiter).await, 97, "{}", world.name());
+        assert_eq!(told.recv().await, Some("abandoned"), "{}", store.name());
+        assert_eq!(level(&limiter).await, 97, "{}", store.name());
     }
 }
 
 #[tokio::test]
 async fn a_service_that_panics_is_settled_as_panicked() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", LIMIT).await;
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", LIMIT).await;
         let (layer, mut told) = layer(&limiter);
         let server = Server::start(app(), layer).await;
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -142,8 +142,8 @@ async fn a_service_that_panics_is_settled_as_panicked() {
             .write_all(b"GET /panic HTTP/1.1\r\nhost: here\r\n\r\n")
             .await
             .unwrap();
-        assert_eq!(told.recv().await, Some("panicked"), "{}", world.name());
-        assert_eq!(level(&limiter).await, 95, "{}", world.name());
+        assert_eq!(told.recv().await, Some("panicked"), "{}", store.name());
+        assert_eq!(level(&limiter).await, 95, "{}", store.name());
         // The next one is served as if nothing had been.
         let answer = Client::new().get(&server, "/").await;
         assert_eq!(answer.status, StatusCode::OK);
@@ -152,14 +152,14 @@ async fn a_service_that_panics_is_settled_as_panicked() {
 
 #[tokio::test]
 async fn a_service_that_panics_before_it_has_a_future_is_settled_as_panicked() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", LIMIT).await;
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", LIMIT).await;
         let (layer, mut told) = layer(&limiter);
         let service = layer.layer(service_fn(rude));
         let task = tokio::spawn(service.oneshot(request()));
         assert!(task.await.unwrap_err().is_panic());
-        assert_eq!(told.recv().await, Some("panicked"), "{}", world.name());
-        assert_eq!(level(&limiter).await, 95, "{}", world.name());
+        assert_eq!(told.recv().await, Some("panicked"), "{}", store.name());
+        assert_eq!(level(&limiter).await, 95, "{}", store.name());
     }
 }
 
@@ -169,8 +169,8 @@ fn rude(_: Request<Body>) -> std::future::Ready<Result<Response<Full<Bytes>>, In
 
 #[tokio::test]
 async fn a_service_that_never_answers_is_settled_when_a_timeout_gives_up() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", LIMIT).await;
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", LIMIT).await;
         let (layer, mut told) = layer(&limiter);
         let service = layer.layer(service_fn(|_: Request<Body>| {
             pending::<Result<Response<Full<Bytes>>, Infallible>>()
@@ -178,31 +178,31 @@ async fn a_service_that_never_answers_is_settled_when_a_timeout_gives_up() {
         let patience = Duration::from_millis(200);
         let answer = tokio::time::timeout(patience, service.oneshot(request())).await;
         assert!(answer.is_err(), "nobody answered");
-        assert_eq!(told.recv().await, Some("abandoned"), "{}", world.name());
-        assert_eq!(level(&limiter).await, 97, "{}", world.name());
+        assert_eq!(told.recv().await, Some("abandoned"), "{}", store.name());
+        assert_eq!(level(&limiter).await, 97, "{}", store.name());
     }
 }
 
 #[tokio::test]
 async fn a_service_that_fails_is_settled_as_failed_and_its_error_is_passed_on() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", LIMIT).await;
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", LIMIT).await;
         let (layer, mut told) = layer(&limiter);
         let service = layer.layer(service_fn(|_: Request<Body>| async {
             Err::<Response<Full<Bytes>>, _>("no upstream")
         }));
         let error = service.oneshot(request()).await.unwrap_err();
         assert_eq!(error, "no upstream");
-        assert_eq!(told.recv().await, Some("failed"), "{}", world.name());
-        assert_eq!(level(&limiter).await, 100, "{}", world.name());
+        assert_eq!(told.recv().await, Some("failed"), "{}", store.name());
+        assert_eq!(level(&limiter).await, 100, "{}", store.name());
     }
 }
 
 #[test]
 fn requests_under_way_are_settled_when_the_runtime_is_shut_down() {
     let asking = tokio::runtime::Runtime::new().unwrap();
-    for world in World::all() {
-        let limiter = asking.block_on(world.limiter("priced", LIMIT));
+    for store in TestStore::all() {
+        let limiter = asking.block_on(store.limiter("priced", LIMIT));
         let (layer, mut told) = layer(&limiter);
         let serving = tokio::runtime::Runtime::new().unwrap();
         let (enter, mut entered) = mpsc::unbounded_channel();
@@ -213,16 +213,16 @@ fn requests_under_way_are_settled_when_the_runtime_is_shut_down() {
         serving.spawn(service.oneshot(request()));
         entered.blocking_recv().unwrap();
         drop(serving);
-        assert_eq!(told.blocking_recv(), Some("abandoned"), "{}", world.name());
+        assert_eq!(told.blocking_recv(), Some("abandoned"), "{}", store.name());
         let level = asking.block_on(level(&limiter));
-        assert_eq!(level, 97, "{}", world.name());
+        assert_eq!(level, 97, "{}", store.name());
     }
 }
 
 #[tokio::test]
 async fn every_ending_settles_once() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", "1/h burst 10000").await;
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", "1/h burst 10000").await;
         let (layer, mut told) = layer(&limiter);
         let server = Server::start(app(), layer).await;
         let client = Client::new();
@@ -237,8 +237,8 @@ async fn every_ending_settles_once() {
         while let Some(word) = told.recv().await {
             words.push(word);
         }
-        assert_eq!(words, ["answered"; 60], "{}", world.name());
-        assert_eq!(level(&limiter).await, 10_000 - 20 - 400, "{}", world.name());
+        assert_eq!(words, ["answered"; 60], "{}", store.name());
+        assert_eq!(level(&limiter).await, 10_000 - 20 - 400, "{}", store.name());
     }
 }
 

@@ -1,10 +1,10 @@
-//! Names and numbers as structured fields carry them.
+//! Names and values as structured fields carry them.
 
 use std::time::Duration;
 
 use ::http::HeaderValue;
 
-/// The largest integer of a structured field. Larger numbers are written as this one.
+/// The largest integer of a structured field. Larger values are written as this one.
 pub const INTEGER_MAX: u64 = 999_999_999_999_999;
 
 /// The most bytes of a limit's name that a field carries. What is longer is cut off.
@@ -14,7 +14,7 @@ const MICROS: u64 = 1_000_000;
 
 /// `name` as a structured field's string, quotes included. Such strings are printable ASCII, so any
 /// other byte is written as `%` and two digits.
-pub(super) fn quoted(name: &str) -> Vec<u8> {
+pub(super) fn quoted_string(name: &str) -> Vec<u8> {
     let mut text = Vec::with_capacity(name.len() + 2);
     text.push(b'"');
     for &byte in name.as_bytes() {
@@ -34,7 +34,7 @@ pub(super) fn quoted(name: &str) -> Vec<u8> {
 
 /// A field in the making. One that speaks of one limit fits without an allocation.
 #[derive(Clone, Debug)]
-pub(super) struct Text {
+pub(super) struct FieldBuffer {
     inline: [u8; INLINE_BYTES],
     length: usize,
     /// Everything, once it does not fit any longer.
@@ -43,7 +43,7 @@ pub(super) struct Text {
 
 const INLINE_BYTES: usize = 128;
 
-impl Text {
+impl FieldBuffer {
     pub(super) const fn new() -> Self {
         Self {
             inline: [0; INLINE_BYTES],
@@ -76,7 +76,7 @@ impl Text {
 }
 
 /// Adds `number`, or the largest that a field can carry.
-pub(super) fn push_integer(text: &mut Text, number: u64) {
+pub(super) fn push_integer(text: &mut FieldBuffer, number: u64) {
     if let Some(digits) = small_text(number) {
         text.push(digits.as_bytes());
         return;
@@ -120,7 +120,7 @@ fn small_text(number: u64) -> Option<&'static str> {
 const SMALL_COUNT: usize = 4_000;
 const SMALL_DIGITS: usize = 4;
 
-/// The numbers below four thousand, one after another, with leading zeros.
+/// The values below four thousand, one after another, with leading zeros.
 static SMALL: &str = {
     static BYTES: [u8; SMALL_COUNT * SMALL_DIGITS] = small();
     match str::from_utf8(&BYTES) {
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_field_that_outgrows_its_room_is_whole() {
-        let (mut text, mut whole) = (Text::new(), Vec::new());
+        let (mut text, mut whole) = (FieldBuffer::new(), Vec::new());
         for length in 0..40 {
             let more = vec![b'a' + u8::try_from(length % 26).unwrap(); length];
             text.push(&more);
@@ -201,7 +201,7 @@ mod tests {
             (INTEGER_MAX + 1, "999999999999999"),
             (u64::MAX, "999999999999999"),
         ] {
-            let mut text = Text::new();
+            let mut text = FieldBuffer::new();
             push_integer(&mut text, number);
             assert_eq!(text.as_bytes(), expected.as_bytes(), "{number}");
         }
@@ -217,10 +217,10 @@ mod tests {
             ("a\r\nSet-Cookie: x", r#""a%0D%0ASet-Cookie: x""#),
             ("\u{7f}", r#""%7F""#),
         ] {
-            assert_eq!(quoted(name), expected.as_bytes(), "{name:?}");
+            assert_eq!(quoted_string(name), expected.as_bytes(), "{name:?}");
         }
         for long in ["x".repeat(1_000), "\"".repeat(1_000), "é".repeat(1_000)] {
-            let text = quoted(&long);
+            let text = quoted_string(&long);
             assert!(text.len() <= NAME_BYTES_MAX + 2);
             assert!(sfv::Parser::new(&text).parse::<sfv::Item>().is_ok());
         }

@@ -20,19 +20,19 @@ use tokio::task::JoinHandle;
 use crate::redis_server::RedisServer;
 
 /// Where the buckets are, and how time passes there.
-pub(crate) enum World {
+pub(crate) enum TestStore {
     Memory(ManualClock),
     Redis(RedisServer),
 }
 
-impl World {
+impl TestStore {
     /// Both stores; only memory, and loudly so, where there is no redis-server.
     pub(crate) fn all() -> Vec<Self> {
-        let mut worlds = vec![Self::Memory(ManualClock::new())];
+        let mut stores = vec![Self::Memory(ManualClock::new())];
         if let Some(server) = RedisServer::start() {
-            worlds.push(Self::Redis(server));
+            stores.push(Self::Redis(server));
         }
-        worlds
+        stores
     }
 
     pub(crate) fn name(&self) -> &'static str {
