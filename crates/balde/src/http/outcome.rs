@@ -1,32 +1,65 @@
-//! How a request ended.
+//! How an admitted request ended.
 
-use ::http::{HeaderMap, StatusCode};
+use std::sync::LazyLock;
 
-/// How an admitted request ended, for [`LimitRule::price`](super::LimitRule::price). Every admitted request
-/// ends in one of these, once.
+use ::http::{HeaderMap, Response, StatusCode};
+
+/// How an admitted request ended. Settlement charges or refunds tokens by it, exactly once per
+/// request.
+///
+/// ```
+/// use balde::http::Outcome;
+/// use http::StatusCode;
+///
+/// let outcome = Outcome::from_status(StatusCode::NOT_FOUND);
+/// assert_eq!(outcome.status(), Some(StatusCode::NOT_FOUND));
+/// assert_eq!(Outcome::Abandoned.status(), None);
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Outcome<'a> {
-    /// The service answered.
+    /// The service returned a response.
     #[non_exhaustive]
     Answered {
-        /// The answer's status.
+        /// The status of the response.
         status: StatusCode,
-        /// The answer's header fields; gRPC tells its own status there when it has nothing else to
-        /// say.
+        /// The header fields of the response. A gRPC service that fails without sending a message
+        /// puts `grpc-status` here.
         headers: &'a HeaderMap,
     },
-    /// The service failed without an answer.
+    /// The service returned an error instead of a response.
     Failed,
     /// The service panicked.
     Panicked,
-    /// Nobody waited for the answer any longer: the client is gone, a timeout gave up, or the
-    /// server was shut down.
+    /// The request was dropped before the service answered: the client disconnected, a timeout
+    /// expired, or the server shut down.
     Abandoned,
 }
 
+impl<'a> Outcome<'a> {
+    /// The outcome of a request that was answered with this response.
+    pub fn from_response<B>(response: &'a Response<B>) -> Self {
+        Self::Answered {
+            status: response.status(),
+            headers: response.headers(),
+        }
+    }
+}
+
+impl Outcome<'static> {
+    /// The outcome of a request that was answered with this status, where no header fields are
+    /// known.
+    pub fn from_status(status: StatusCode) -> Self {
+        static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+        Self::Answered {
+            status,
+            headers: &NO_HEADERS,
+        }
+    }
+}
+
 impl Outcome<'_> {
-    /// The status, where the service answered.
+    /// The status of the response, or `None` if there was no response.
     pub const fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Answered { status, .. } => Some(*status),

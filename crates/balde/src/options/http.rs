@@ -79,7 +79,10 @@ fn header(
 
 fn headers(mut section: Section<'_>, faults: &mut Faults<'_>) -> HeaderOptions {
     let mut headers = HeaderOptions::default();
-    let words = [("seconds", ResetFormat::Seconds), ("unix", ResetFormat::UnixTime)];
+    let words = [
+        ("seconds", ResetFormat::Seconds),
+        ("unix", ResetFormat::UnixTime),
+    ];
     if let Some(reset) = section.word("reset", &words, faults) {
         headers = headers.reset(reset.value);
     }

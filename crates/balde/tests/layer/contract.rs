@@ -1,4 +1,4 @@
-//! 200 and 429 as a strict client reads them, for both stores and both strategies.
+//! 200 and 429 responses parsed strictly, for both stores and all strategies.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use crate::fixture::{Answer, Client, Server, TestStore};
 
 const BURST: u64 = 5;
 
-/// What a bucket and a window of this size say. So slow that no test is in time for a new token.
+/// A limit and its expected window. It refills so slowly that no token arrives during a test.
 struct Case {
     limit: &'static str,
     window_s: i64,
@@ -68,9 +68,9 @@ async fn a_strict_client_finds_every_field_right_until_it_is_refused() {
     }
 }
 
-// With Redis this takes the seconds that it promises: they are what is shown here.
+// With Redis this waits in real time, for the seconds that Retry-After promises.
 #[tokio::test]
-async fn a_client_that_waits_exactly_as_long_as_it_was_told_is_let_in() {
+async fn a_client_that_waits_exactly_retry_after_is_admitted() {
     for store in TestStore::all() {
         for limit in [
             "1/s burst 3",
@@ -128,7 +128,7 @@ async fn several_limits_are_a_list_and_the_one_that_refuses_is_named() {
             .collect();
         assert_eq!(names, ["per-caller", "overall"], "{}", store.name());
         assert_eq!(first.parameter("ratelimit-policy", "overall", "q"), 2);
-        // The fields for one limit speak of the tighter one.
+        // X-RateLimit-* reports the more restrictive limit.
         assert_eq!(first.integer("x-ratelimit-limit"), 2);
         assert_eq!(first.integer("x-ratelimit-remaining"), 1);
 
@@ -137,7 +137,7 @@ async fn several_limits_are_a_list_and_the_one_that_refuses_is_named() {
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
         let body: serde_json::Value = serde_json::from_slice(&refused.body).unwrap();
         assert!(body.to_string().contains("overall"), "{body}");
-        // All or nothing: the refused request took nothing of the other bucket.
+        // All or nothing: the refused request took nothing from the other bucket.
         assert_eq!(refused.parameter("ratelimit", "per-caller", "r"), 8);
     }
 }
@@ -153,7 +153,7 @@ async fn reset_can_be_a_time_of_day() {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let reset = client.get(&server, "/").await.integer("x-ratelimit-reset");
         let ahead = reset - now.as_secs();
-        // A minute, and as long as the machine took over the request.
+        // A minute, plus the time that the requests took.
         assert!((55..=120).contains(&ahead), "{}: {ahead}", store.name());
     }
 }

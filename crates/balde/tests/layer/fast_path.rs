@@ -1,5 +1,5 @@
-//! The short way of the layer and the long one are one way: whatever limit, callers, answers and
-//! header options there are, the same requests at the same times get the same answers.
+//! The fast path and the general path of the layer give the same responses to the same requests at the
+//! same times, for all limits, callers, responses and header options.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -22,8 +22,8 @@ use tower::{Layer, Service, service_fn};
 #[derive(Clone, Copy, Debug)]
 enum Peer {
     Axum(u8),
-    Told(u8),
-    /// An address that is the same host as one of the others.
+    Extension(u8),
+    /// The IPv4-mapped address of one of the hosts above.
     Mapped(u8),
     V6(u8),
     Unspecified,
@@ -35,7 +35,7 @@ struct Call {
     pause_us: u64,
     peer: Peer,
     has_key: bool,
-    /// Fields of the service's answer; some have our names, some come twice.
+    /// Header fields of the service's response; some have our names, some are repeated.
     own: Vec<(usize, u8)>,
     changes_limit: bool,
 }
@@ -58,7 +58,7 @@ const OWN: [&str; 12] = [
 fn any_call() -> impl Strategy<Value = Call> {
     let peer = prop_oneof![
         4 => (0..3_u8).prop_map(Peer::Axum),
-        2 => (0..3_u8).prop_map(Peer::Told),
+        2 => (0..3_u8).prop_map(Peer::Extension),
         1 => (0..3_u8).prop_map(Peer::Mapped),
         1 => (0..3_u8).prop_map(Peer::V6),
         1 => Just(Peer::Unspecified),
@@ -98,7 +98,7 @@ fn any_limit() -> impl Strategy<Value = Limit> {
 fn any_options() -> impl Strategy<Value = HeaderOptions> {
     (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(has_x, has_ietf, is_unix)| {
         let options = HeaderOptions::default();
-        // A time of day would be another one for each of the two.
+        // The two paths would read the time of day at different moments.
         let reset = if is_unix && !has_x {
             ResetFormat::UnixTime
         } else {
@@ -125,7 +125,7 @@ fn request(call: &Call) -> Request<Body> {
     let address = |ip: IpAddr| SocketAddr::new(ip, 4711);
     match call.peer {
         Peer::Axum(host) => drop(extensions.insert(ConnectInfo(address(v4(host).into())))),
-        Peer::Told(host) => drop(extensions.insert(PeerAddr(address(v4(host).into())))),
+        Peer::Extension(host) => drop(extensions.insert(PeerAddr(address(v4(host).into())))),
         Peer::Mapped(host) => {
             let mapped = v4(host).to_ipv6_mapped();
             extensions.insert(PeerAddr(address(mapped.into())));
@@ -145,10 +145,10 @@ fn request(call: &Call) -> Request<Body> {
     request
 }
 
-/// Everything that a client sees, fields in the order of their names.
+/// A whole response, with its fields sorted by name.
 type Seen = (StatusCode, Vec<(String, Vec<u8>)>, Vec<u8>);
 
-/// The fields of the next answer.
+/// The header fields of the next response.
 type Own = Arc<Mutex<Vec<(usize, u8)>>>;
 
 fn service(layer: &RateLimitLayer, own: &Own) -> impl FnMut(&Call) -> Seen + use<> {
@@ -184,7 +184,7 @@ fn now<F: Future>(future: F) -> F::Output {
     let mut context = Context::from_waker(Waker::noop());
     match pin!(future).as_mut().poll(&mut context) {
         Poll::Ready(output) => output,
-        Poll::Pending => panic!("in memory there is nobody to wait for"),
+        Poll::Pending => panic!("nothing in memory has to wait"),
     }
 }
 
@@ -192,7 +192,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn the_short_way_answers_as_the_long_one_does(
+    fn the_fast_path_responds_as_the_general_path_does(
         limit in any_limit(),
         other_limit in any_limit(),
         options in any_options(),
@@ -224,10 +224,10 @@ proptest! {
             let layer = RateLimitLayer::new(rule).headers(options).identity(identity);
             layer.on_missing_key(on_missing_key)
         };
-        // A hook that changes nothing, and all that a short way could leave out is asked.
+        // A hook that changes nothing, but switches the fast path off.
         let own = Own::default();
-        let mut short = service(&layer(&limiters[0]), &own);
-        let mut long = service(&layer(&limiters[1]).exempt(|_| false), &own);
+        let mut fast = service(&layer(&limiters[0]), &own);
+        let mut general = service(&layer(&limiters[1]).exempt(|_| false), &own);
         for call in &calls {
             clock.advance(Duration::from_micros(call.pause_us));
             if call.changes_limit {
@@ -236,7 +236,7 @@ proptest! {
                 }
             }
             own.lock().unwrap().clone_from(&call.own);
-            prop_assert_eq!(short(call), long(call), "{:?}", call);
+            prop_assert_eq!(fast(call), general(call), "{:?}", call);
         }
         for key in ["ip:203.0.113.0", "ip:203.0.113.50", "ip:203.0.113.100", "*", "-"] {
             let levels = limiters.each_ref().map(|one| one.blocking().peek(key).unwrap().level());

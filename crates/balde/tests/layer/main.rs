@@ -1,4 +1,5 @@
-//! The layer before real services: what clients read, and what buckets hold however a request ends.
+//! The layer around real services: what clients receive, and what buckets contain however a request
+//! ends.
 
 mod contract;
 mod fast_path;
@@ -8,5 +9,5 @@ mod refusals;
 mod services;
 
 #[path = "../support/redis_server.rs"]
-#[expect(dead_code, reason = "other tests do more to their servers")]
+#[expect(dead_code, reason = "other tests use more of it")]
 mod redis_server;

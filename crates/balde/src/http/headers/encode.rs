@@ -1,19 +1,19 @@
-//! Names and values as structured fields carry them.
+//! Encoding names and numbers as structured fields (RFC 9651).
 
 use std::time::Duration;
 
 use ::http::HeaderValue;
 
-/// The largest integer of a structured field. Larger values are written as this one.
-pub const INTEGER_MAX: u64 = 999_999_999_999_999;
+/// The largest integer that a structured field can hold. Larger numbers are written as this one.
+const INTEGER_MAX: u64 = 999_999_999_999_999;
 
-/// The most bytes of a limit's name that a field carries. What is longer is cut off.
-pub const NAME_BYTES_MAX: usize = 64;
+/// The maximum length of a name in a field, in bytes. Longer names are truncated.
+const NAME_BYTES_MAX: usize = 64;
 
 const MICROS: u64 = 1_000_000;
 
-/// `name` as a structured field's string, quotes included. Such strings are printable ASCII, so any
-/// other byte is written as `%` and two digits.
+/// Encodes `name` as a structured field string, quotes included. Such strings hold printable ASCII
+/// only, so any other byte is written as `%` and two hexadecimal digits.
 pub(super) fn quoted_string(name: &str) -> Vec<u8> {
     let mut text = Vec::with_capacity(name.len() + 2);
     text.push(b'"');
@@ -32,13 +32,13 @@ pub(super) fn quoted_string(name: &str) -> Vec<u8> {
     text
 }
 
-/// A field in the making. One that speaks of one limit fits without an allocation.
+/// A buffer for the value of a field. The value for a single limit fits without an allocation.
 #[derive(Clone, Debug)]
 pub(super) struct FieldBuffer {
     inline: [u8; INLINE_BYTES],
     length: usize,
-    /// Everything, once it does not fit any longer.
-    spilt: Vec<u8>,
+    /// The whole value, once it no longer fits `inline`.
+    heap: Vec<u8>,
 }
 
 const INLINE_BYTES: usize = 128;
@@ -48,34 +48,34 @@ impl FieldBuffer {
         Self {
             inline: [0; INLINE_BYTES],
             length: 0,
-            spilt: Vec::new(),
+            heap: Vec::new(),
         }
     }
 
     #[inline]
     pub(super) fn push(&mut self, more: &[u8]) {
         let end = self.length + more.len();
-        if let (true, Some(room)) = (self.spilt.is_empty(), self.inline.get_mut(self.length..end)) {
+        if let (true, Some(room)) = (self.heap.is_empty(), self.inline.get_mut(self.length..end)) {
             room.copy_from_slice(more);
         } else {
-            if self.spilt.is_empty() {
-                self.spilt.extend_from_slice(&self.inline[..self.length]);
+            if self.heap.is_empty() {
+                self.heap.extend_from_slice(&self.inline[..self.length]);
             }
-            self.spilt.extend_from_slice(more);
+            self.heap.extend_from_slice(more);
         }
         self.length = end;
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
-        if self.spilt.is_empty() {
+        if self.heap.is_empty() {
             &self.inline[..self.length]
         } else {
-            &self.spilt
+            &self.heap
         }
     }
 }
 
-/// Adds `number`, or the largest that a field can carry.
+/// Appends `number`, capped at [`INTEGER_MAX`].
 pub(super) fn push_integer(text: &mut FieldBuffer, number: u64) {
     if let Some(digits) = small_text(number) {
         text.push(digits.as_bytes());
@@ -95,7 +95,8 @@ pub(super) fn push_integer(text: &mut FieldBuffer, number: u64) {
     text.push(&digits[at..]);
 }
 
-/// `number` as a value of its own. Small ones, which most are, cost no allocation.
+/// Encodes `number`, capped at [`INTEGER_MAX`], as a whole header value. Small numbers, which most
+/// are, take no allocation.
 pub(super) fn integer(number: u64) -> HeaderValue {
     match small_text(number) {
         Some(digits) => HeaderValue::from_static(digits),
@@ -120,7 +121,7 @@ fn small_text(number: u64) -> Option<&'static str> {
 const SMALL_COUNT: usize = 4_000;
 const SMALL_DIGITS: usize = 4;
 
-/// The values below four thousand, one after another, with leading zeros.
+/// The numbers below four thousand, one after another, with leading zeros.
 static SMALL: &str = {
     static BYTES: [u8; SMALL_COUNT * SMALL_DIGITS] = small();
     match str::from_utf8(&BYTES) {
@@ -133,7 +134,7 @@ const fn small() -> [u8; SMALL_COUNT * SMALL_DIGITS] {
     let mut all = [b'0'; SMALL_COUNT * SMALL_DIGITS];
     let mut at = SMALL_DIGITS;
     while at < all.len() {
-        // One more than the number before it: nines become zeros, and the digit before them rises.
+        // Adds one to the previous number: trailing nines become zeros and carry.
         let mut digit = SMALL_DIGITS;
         let mut carry = 1;
         while digit > 0 {
@@ -147,14 +148,19 @@ const fn small() -> [u8; SMALL_COUNT * SMALL_DIGITS] {
     all
 }
 
-/// Whole seconds, rounded up.
+/// Converts microseconds to whole seconds, rounded up.
 pub(super) fn seconds_up(us: u64) -> u64 {
     us.div_ceil(MICROS)
 }
 
-/// The same of a duration. All that a decision speaks of fits.
+/// The duration in microseconds. All durations of a decision fit.
 pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn header_value(text: &[u8]) -> HeaderValue {
+    // Names are encoded as printable ASCII and the rest is digits and punctuation, so this is valid.
+    HeaderValue::from_bytes(text).unwrap_or(HeaderValue::from_static(""))
 }
 
 fn hex(digit: u8) -> u8 {

@@ -1,70 +1,74 @@
-//! From a request to the buckets it draws on, and their answer.
+//! The buckets that a request takes tokens from, and the decisions on them.
 
 use ::http::{Extensions, HeaderMap};
 
+use super::config::{LayerConfig, OnMissingKey};
+use super::limit_rule::{KeyScope, KeySource, LimitRule};
+use super::request_parts::RequestParts;
 use crate::decision::Decision;
 use crate::http::identity::{ClientKey, IdentityError};
 use crate::joint::{MultiDecision, TokenRequest, check_all, check_all_blocking};
 use crate::limiter::RateLimiter;
 
-use super::request_parts::RequestParts;
-use super::limit_rule::{LimitRule, KeyScope, KeySource};
-use super::config::{LayerConfig, OnMissingKey};
+/// The key of the bucket of a global limit.
+const GLOBAL_KEY: &[u8] = b"*";
 
-/// The key of a bucket that everybody shares.
-const EVERYONE: &[u8] = b"*";
+/// The key of the bucket that all requests without a key share.
+const MISSING_KEY: &[u8] = b"-";
 
-/// The key of a bucket that all callers without a key share.
-const NOBODY: &[u8] = b"-";
-
-/// What a request has to ask: mostly one bucket, so that is kept without a list.
+/// All buckets that a request takes tokens from. Most requests need one, which takes no allocation.
 pub(super) enum BucketRequests {
     None,
     One(BucketRequest),
     Many(Vec<BucketRequest>),
 }
 
+/// One bucket that a request takes tokens from.
 pub(super) struct BucketRequest {
-    /// The rule's place in the layer.
+    /// The index of the rule in the layer.
     pub(super) rule: usize,
     pub(super) n: u64,
-    key: Key,
+    key: BucketKey,
 }
 
 /// The key of a bucket.
-pub(super) enum Key {
+pub(super) enum BucketKey {
     Fixed(&'static [u8]),
     Client(ClientKey),
-    Own(Vec<u8>),
+    Custom(Vec<u8>),
 }
 
-/// Why there is no request to ask: a key is missing.
+/// A request is refused because it has no key for a rule.
 #[derive(Clone, Copy)]
 pub(super) struct MissingKey {
     pub(super) rule: usize,
-    /// What the identity said; nothing, where a closure gave no key.
-    pub(super) why: Option<IdentityError>,
+    /// The error from the identity, or `None` if a rule's own closure returned no key.
+    pub(super) error: Option<IdentityError>,
 }
 
 impl BucketRequests {
     #[inline]
-    pub(super) fn of(config: &LayerConfig, request: &RequestParts<'_>) -> Result<Self, MissingKey> {
+    pub(super) fn new(
+        config: &LayerConfig,
+        request: &RequestParts<'_>,
+    ) -> Result<Self, MissingKey> {
         if let [rule] = &*config.rules {
-            return Ok(request(config, 0, rule, request)?.map_or(Self::None, Self::One));
+            let bucket = BucketRequest::new(config, 0, rule, request)?;
+            return Ok(bucket.map_or(Self::None, Self::One));
         }
-        let mut many = Vec::with_capacity(config.rules.len());
+        let mut buckets = Vec::with_capacity(config.rules.len());
         for (index, rule) in config.rules.iter().enumerate() {
-            many.extend(request(config, index, rule, request)?);
+            buckets.extend(BucketRequest::new(config, index, rule, request)?);
         }
-        Ok(if many.is_empty() {
+        Ok(if buckets.is_empty() {
             Self::None
         } else {
-            Self::Many(many)
+            Self::Many(buckets)
         })
     }
 
-    /// For `n` tokens of the bucket of this key, to the only rule of a layer.
-    pub(super) fn only(n: u64, key: Key) -> Self {
+    /// `n` tokens from the bucket with this key, under the only rule of a layer.
+    pub(super) fn single(n: u64, key: BucketKey) -> Self {
         Self::One(BucketRequest { rule: 0, n, key })
     }
 
@@ -72,75 +76,83 @@ impl BucketRequests {
     pub(super) fn as_slice(&self) -> &[BucketRequest] {
         match self {
             Self::None => &[],
-            Self::One(request) => std::slice::from_ref(request),
-            Self::Many(requests) => requests,
+            Self::One(bucket) => std::slice::from_ref(bucket),
+            Self::Many(buckets) => buckets,
         }
     }
 
-    /// Each decision with the name of the limiter that made it.
+    /// Pairs each decision with the name of its limiter.
     pub(super) fn named<'a>(
         &self,
         config: &'a LayerConfig,
         decisions: &'a [Decision],
     ) -> Vec<(&'a str, &'a Decision)> {
-        let names = self.as_slice().iter();
-        let names = names.map(|request| request.limiter(config).name());
+        let buckets = self.as_slice().iter();
+        let names = buckets.map(|bucket| bucket.limiter(config).name());
         names.zip(decisions).collect()
     }
 
-    /// Without waiting: all buckets are in this process.
+    /// Takes the tokens without waiting, for buckets that are all in memory.
     #[inline]
     pub(super) fn decide_now(&self, config: &LayerConfig) -> Decisions {
         match self {
             Self::None => Decisions::None,
-            Self::One(request) => {
-                let limiter = request.limiter(config).blocking();
-                Decisions::One(limiter.check_n(request.key(), request.n))
+            Self::One(bucket) => {
+                let limiter = bucket.limiter(config).blocking();
+                Decisions::One(limiter.check_n(bucket.key(), bucket.n))
             }
-            Self::Many(requests) => Decisions::Many(check_all_blocking(&asks(config, requests))),
+            Self::Many(buckets) => {
+                Decisions::Many(check_all_blocking(&token_requests(config, buckets)))
+            }
         }
     }
 
+    /// Takes the tokens, from all buckets or from none.
     pub(super) async fn decide(&self, config: &LayerConfig) -> Decisions {
         match self {
             Self::None => Decisions::None,
-            Self::One(request) => {
-                let limiter = request.limiter(config);
-                Decisions::One(limiter.check_n(request.key(), request.n).await)
+            Self::One(bucket) => {
+                let limiter = bucket.limiter(config);
+                Decisions::One(limiter.check_n(bucket.key(), bucket.n).await)
             }
-            Self::Many(requests) => Decisions::Many(check_all(&asks(config, requests)).await),
-        }
-    }
-}
-
-impl KeyScope {
-    /// The key of the bucket that a request draws on.
-    #[inline]
-    pub(super) fn key(
-        self,
-        config: &LayerConfig,
-        headers: &HeaderMap,
-        extensions: &Extensions,
-    ) -> Result<Key, IdentityError> {
-        match self {
-            Self::Caller => config.identity.key(headers, extensions).map(Key::Client),
-            Self::Everyone => Ok(Key::Fixed(EVERYONE)),
-        }
-    }
-}
-
-impl Key {
-    #[inline]
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        match self {
-            Self::Fixed(key) => key,
-            Self::Client(key) => key.as_ref(),
-            Self::Own(key) => key,
+            Self::Many(buckets) => {
+                Decisions::Many(check_all(&token_requests(config, buckets)).await)
+            }
         }
     }
 }
 
 impl BucketRequest {
+    /// Returns `None` if the rule does not apply to this request.
+    #[inline]
+    fn new(
+        config: &LayerConfig,
+        index: usize,
+        rule: &LimitRule,
+        request: &RequestParts<'_>,
+    ) -> Result<Option<Self>, MissingKey> {
+        if rule.filter.as_ref().is_some_and(|filter| !filter(request)) {
+            return Ok(None);
+        }
+        let key = match &rule.key_source {
+            KeySource::Scope(scope) => scope
+                .key(config, request.headers(), request.extensions())
+                .map_err(Some),
+            KeySource::Custom(key) => key(request).map(BucketKey::Custom).ok_or(None),
+        };
+        let key = match (key, config.on_missing_key) {
+            (Ok(key), _) => key,
+            (Err(error), OnMissingKey::Deny) => return Err(MissingKey { rule: index, error }),
+            (Err(_), OnMissingKey::Allow) => return Ok(None),
+            (Err(_), OnMissingKey::Share) => BucketKey::Fixed(MISSING_KEY),
+        };
+        Ok(Some(Self {
+            rule: index,
+            n: rule.cost.as_ref().map_or(1, |cost| cost(request)),
+            key,
+        }))
+    }
+
     pub(super) fn limiter<'r>(&self, config: &'r LayerConfig) -> &'r RateLimiter {
         &config.rules[self.rule].limiter
     }
@@ -151,45 +163,46 @@ impl BucketRequest {
     }
 }
 
-#[inline]
-fn request(
-    config: &LayerConfig,
-    index: usize,
-    rule: &LimitRule,
-    request: &RequestParts<'_>,
-) -> Result<Option<BucketRequest>, MissingKey> {
-    if rule.applies.as_ref().is_some_and(|applies| !applies(request)) {
-        return Ok(None);
+impl KeyScope {
+    /// The key of the bucket that a request takes from.
+    #[inline]
+    pub(super) fn key(
+        self,
+        config: &LayerConfig,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<BucketKey, IdentityError> {
+        match self {
+            Self::Caller => {
+                let key = config.identity.key(headers, extensions);
+                key.map(BucketKey::Client)
+            }
+            Self::Global => Ok(BucketKey::Fixed(GLOBAL_KEY)),
+        }
     }
-    let found = match &rule.source {
-        KeySource::Scope(usual) => usual
-            .key(config, request.headers(), request.extensions())
-            .map_err(Some),
-        KeySource::Custom(key) => key(request).map(Key::Own).ok_or(None),
-    };
-    let key = match (found, config.on_missing_key) {
-        (Ok(key), _) => key,
-        (Err(why), OnMissingKey::Deny) => return Err(MissingKey { rule: index, why }),
-        (Err(_), OnMissingKey::Allow) => return Ok(None),
-        (Err(_), OnMissingKey::Share) => Key::Fixed(NOBODY),
-    };
-    Ok(Some(BucketRequest {
-        rule: index,
-        n: rule.cost.as_ref().map_or(1, |cost| cost(request)),
-        key,
-    }))
 }
 
-fn asks<'a>(config: &'a LayerConfig, requests: &'a [BucketRequest]) -> Vec<TokenRequest<'a>> {
-    let ask = |request: &'a BucketRequest| {
-        request
-            .limiter(config)
-            .request_n(request.key(), request.n)
-    };
-    requests.iter().map(ask).collect()
+impl BucketKey {
+    #[inline]
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Fixed(key) => key,
+            Self::Client(key) => key.as_ref(),
+            Self::Custom(key) => key,
+        }
+    }
 }
 
-/// The answers, in the order of the requests.
+fn token_requests<'a>(
+    config: &'a LayerConfig,
+    buckets: &'a [BucketRequest],
+) -> Vec<TokenRequest<'a>> {
+    let token_request =
+        |bucket: &'a BucketRequest| bucket.limiter(config).request_n(bucket.key(), bucket.n);
+    buckets.iter().map(token_request).collect()
+}
+
+/// The decisions, in the order of the buckets.
 pub(super) enum Decisions {
     None,
     One(Decision),
@@ -202,17 +215,17 @@ impl Decisions {
         match self {
             Self::None => &[],
             Self::One(decision) => std::slice::from_ref(decision),
-            Self::Many(joint) => joint.parts(),
+            Self::Many(multi) => multi.parts(),
         }
     }
 
-    /// Which request was refused, where one was.
+    /// The index of the bucket that refused; if several did, of the one with the longest wait.
     #[inline]
-    pub(super) fn refused(&self) -> Option<usize> {
+    pub(super) fn refused_index(&self) -> Option<usize> {
         match self {
             Self::None => None,
             Self::One(decision) => (!decision.is_allowed()).then_some(0),
-            Self::Many(joint) => joint.refused_index(),
+            Self::Many(multi) => multi.refused_index(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a layer does, as its services share it.
+//! The configuration of a layer, shared by all services that it wraps.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,29 +6,28 @@ use std::sync::Arc;
 use ::http::Response;
 use bytes::Bytes;
 
-use super::request_parts::RequestParts;
-use super::fast_path;
+use super::limit_rule::{KeyScope, KeySource, LimitRule};
 use super::refusal::Refusal;
-use super::limit_rule::{LimitRule, KeyScope};
-use crate::http::headers::{HeaderOptions, HeaderWriter};
+use super::request_parts::RequestParts;
+use crate::http::headers::{HeaderOptions, PreparedWriter};
 use crate::http::identity::Identity;
 use crate::http::problem::ProblemFormat;
 use crate::limiter::Place;
 use crate::log::Storm;
 
-pub(super) type Exempt = Arc<dyn Fn(&RequestParts<'_>) -> bool + Send + Sync>;
-pub(super) type OnRefusal = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
+pub(super) type ExemptFn = Arc<dyn Fn(&RequestParts<'_>) -> bool + Send + Sync>;
+pub(super) type OnRefusalFn = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
 
-/// What becomes of a request that has no usable key: no address of the peer, or one that a trusted
-/// proxy did not tell. No bucket is touched for it unless it says so here.
+/// What a limit does with a request that has no usable key, for example because the peer's address
+/// is unknown or a proxy's header is malformed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMissingKey {
-    /// It is refused.
+    /// Refuses the request with 403. No bucket is touched.
     #[default]
     Deny,
-    /// The limit is passed over.
+    /// Does not apply the limit. No bucket is touched.
     Allow,
-    /// All such requests share one bucket.
+    /// Takes from one bucket that all requests without a key share.
     Share,
 }
 
@@ -37,35 +36,54 @@ pub(super) struct LayerConfig {
     pub(super) rules: Vec<LimitRule>,
     pub(super) identity: Identity,
     pub(super) headers: HeaderOptions,
-    /// The same, made ready for all config together.
-    pub(super) writer: HeaderWriter,
-    /// Whether some rule has a price.
+    /// `headers`, prepared for all rules.
+    pub(super) writer: PreparedWriter,
+    /// Whether any rule has a price, so that admitted requests have to be settled.
     pub(super) is_priced: bool,
-    /// KeySource bucket is request, where the short way knows all that is to be request.
+    /// The scope of the only rule, if the fast path can decide all requests.
     pub(super) fast_path: Option<KeyScope>,
     pub(super) on_missing_key: OnMissingKey,
     pub(super) format: ProblemFormat,
-    pub(super) exempt: Option<Exempt>,
-    pub(super) on_refusal: Option<OnRefusal>,
-    /// Requests without a key, for the log: shared by all services that came of one layer.
-    pub(super) keyless: Arc<Storm>,
+    pub(super) exempt: Option<ExemptFn>,
+    pub(super) on_refusal: Option<OnRefusalFn>,
+    /// Throttles log lines about requests without a key, across all services of one layer.
+    pub(super) missing_key_log: Arc<Storm>,
 }
 
 impl LayerConfig {
-    /// Whether no decision has to wait.
-    pub(super) fn is_all_in_memory(&self) -> bool {
-        let is_in_memory = |rule: &LimitRule| matches!(rule.limiter.place(), Place::Memory(..));
-        self.rules.iter().all(is_in_memory)
+    /// Returns true if all buckets are in memory, so that decisions never wait.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.rules.iter().all(|rule| is_in_memory(rule))
     }
 
-    /// Works out what is the same for every request.
+    /// Computes what is the same for all requests.
     pub(super) fn prepare(&mut self) {
         let limits = self.rules.iter();
         let limits = limits.map(|rule| (rule.limiter.name(), rule.limiter.limit()));
         self.writer = self.headers.writer(limits);
         self.is_priced = self.rules.iter().any(|rule| rule.price.is_some());
-        self.fast_path = fast_path::scope(self);
+        self.fast_path = self.fast_path_scope();
     }
+
+    fn fast_path_scope(&self) -> Option<KeyScope> {
+        let [
+            rule @ LimitRule {
+                key_source: KeySource::Scope(scope),
+                cost: None,
+                filter: None,
+                price: None,
+                ..
+            },
+        ] = &*self.rules
+        else {
+            return None;
+        };
+        (is_in_memory(rule) && self.exempt.is_none()).then_some(*scope)
+    }
+}
+
+fn is_in_memory(rule: &LimitRule) -> bool {
+    matches!(rule.limiter.place(), Place::Memory(..))
 }
 
 impl fmt::Debug for LayerConfig {

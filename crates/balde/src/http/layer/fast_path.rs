@@ -1,80 +1,65 @@
-//! The common case, made short: one limit in memory, for each caller or for everybody, and no hook.
+//! The fast path: one limit in memory, per caller or global, without any closure.
 //!
-//! It decides what the long way through [`BucketRequests`] and [`InFlight`](super::in_flight::InFlight)
-//! would decide, and leaves to it whatever needs more than letting a request in and telling how its
-//! caller stands. A test holds the two ways together: `tests/layer/plain.rs`.
+//! It gives the same decisions as the general path through [`BucketRequests`] and
+//! [`InFlight`](super::in_flight::InFlight), and hands over to that path whatever needs more than
+//! forwarding the request and adding header fields. `tests/layer/fast_path.rs` property-tests that
+//! both paths give the same responses.
 
 use ::http::{Extensions, HeaderMap};
 
-use super::bucket_request::{Decisions, Key, BucketRequests};
-use super::limit_rule::{LimitRule, KeyScope, KeySource};
+use super::bucket_request::{BucketKey, BucketRequests, Decisions};
 use super::config::LayerConfig;
+use super::limit_rule::KeyScope;
 use crate::decision::Decision;
 use crate::http::headers::FieldValues;
 use crate::http::identity::ClientKey;
-use crate::limiter::Place;
 
-/// What became of a request.
+/// What the fast path decided.
 pub(super) enum FastPath {
-    /// It is let in, and its caller is told this, if anything.
+    /// The request is admitted; its response gets these header fields, if any.
     Admitted(Option<FieldValues>),
-    /// It is decided, and there is more to say than values.
+    /// The decision is made, but the response needs the general path.
     Decided(Box<(BucketRequests, Decisions)>),
-    /// Nobody was request: there is no key.
+    /// There is no key, so no decision was made.
     NoKey,
 }
 
-/// KeySource bucket [`ask`] asks, where it knows all that is to be request.
-pub(super) fn scope(config: &LayerConfig) -> Option<KeyScope> {
-    let [
-        LimitRule {
-            limiter,
-            source: KeySource::Scope(usual),
-            cost: None,
-            applies: None,
-            price: None,
-        },
-    ] = &*config.rules
-    else {
-        return None;
-    };
-    let is_in_memory = matches!(limiter.place(), Place::Memory(..));
-    (is_in_memory && config.exempt.is_none()).then_some(*usual)
-}
-
-/// Asks the only limit for one token.
+/// Takes one token from the bucket of the only rule.
 ///
-/// Not generic, so that all of it is compiled and optimised together, in this crate.
-pub(super) fn ask(
+/// This function is not generic, so that all of it is compiled and optimised in this crate.
+pub(super) fn decide(
     config: &LayerConfig,
-    source: KeyScope,
+    scope: KeyScope,
     headers: &HeaderMap,
     extensions: &Extensions,
 ) -> FastPath {
     let limiter = &config.rules[0].limiter;
-    if let KeyScope::Caller = source
+    if let KeyScope::Caller = scope
         && let Some(key) = config.identity.short_key(extensions)
     {
         return limiter.take_one_short(&key, |decision| {
-            told(config, decision).unwrap_or_else(|| {
-                decided(*decision, Key::Client(ClientKey::of_short_address(key)))
+            admitted(config, decision).unwrap_or_else(|| {
+                decided(
+                    *decision,
+                    BucketKey::Client(ClientKey::from_short_address(key)),
+                )
             })
         });
     }
-    let Ok(key) = source.key(config, headers, extensions) else {
+    let Ok(key) = scope.key(config, headers, extensions) else {
         return FastPath::NoKey;
     };
     let decision = limiter.blocking().check(key.as_bytes());
-    told(config, &decision).unwrap_or_else(|| decided(decision, key))
+    admitted(config, &decision).unwrap_or_else(|| decided(decision, key))
 }
 
-/// Lets a request in, where values are all that there is to say.
+/// Returns `None` if the response needs the general path.
 #[inline]
-fn told(config: &LayerConfig, decision: &Decision) -> Option<FastPath> {
+fn admitted(config: &LayerConfig, decision: &Decision) -> Option<FastPath> {
     if !decision.is_allowed() {
         return None;
     }
-    if config.headers.are_none() {
+    if config.headers.is_empty() {
         return Some(FastPath::Admitted(None));
     }
     let values = config.writer.values(decision)?;
@@ -83,7 +68,7 @@ fn told(config: &LayerConfig, decision: &Decision) -> Option<FastPath> {
 
 #[cold]
 #[inline(never)]
-fn decided(decision: Decision, key: Key) -> FastPath {
-    let decided = (BucketRequests::only(1, key), Decisions::One(decision));
+fn decided(decision: Decision, key: BucketKey) -> FastPath {
+    let decided = (BucketRequests::single(1, key), Decisions::One(decision));
     FastPath::Decided(Box::new(decided))
 }

@@ -1,4 +1,4 @@
-//! One limit of a layer: source bucket, how many tokens, at what price.
+//! One limit of a layer: its limiter, the key of its bucket, the cost of a request and its price.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,19 +8,19 @@ use super::request_parts::RequestParts;
 use crate::http::outcome::Outcome;
 use crate::limiter::RateLimiter;
 
-type Key = Arc<dyn Fn(&RequestParts<'_>) -> Option<Vec<u8>> + Send + Sync>;
-type Cost = Arc<dyn Fn(&RequestParts<'_>) -> u64 + Send + Sync>;
-type Applies = Arc<dyn Fn(&RequestParts<'_>) -> bool + Send + Sync>;
-type Price = Arc<dyn Fn(&Outcome<'_>, u64) -> u64 + Send + Sync>;
+type KeyFn = Arc<dyn Fn(&RequestParts<'_>) -> Option<Vec<u8>> + Send + Sync>;
+type CostFn = Arc<dyn Fn(&RequestParts<'_>) -> u64 + Send + Sync>;
+type FilterFn = Arc<dyn Fn(&RequestParts<'_>) -> bool + Send + Sync>;
+type PriceFn = Arc<dyn Fn(&Outcome<'_>, u64) -> u64 + Send + Sync>;
 
-/// One limit of a [`RateLimitLayer`](super::RateLimitLayer): source bucket it draws on, how many
-/// tokens a request takes, and what it costs in the end.
+/// One limit of a [`RateLimitLayer`](super::RateLimitLayer): the limiter, the bucket that a request
+/// takes from, how many tokens it takes, and what it costs once its outcome is known.
 ///
 /// ```
 /// use balde::RateLimiter;
-/// use balde::http::{Outcome, LimitRule};
+/// use balde::http::LimitRule;
 ///
-/// // One token to be let in; an answer of 404 costs twenty, one of 5xx nothing.
+/// // A request takes one token. A 404 costs twenty tokens in total, a 5xx costs nothing.
 /// let per_caller = LimitRule::per_caller(RateLimiter::new("2/min burst 100")?)
 ///     .price(|outcome, taken| match outcome.status().map(|status| status.as_u16()) {
 ///         Some(404) => 20,
@@ -33,47 +33,47 @@ type Price = Arc<dyn Fn(&Outcome<'_>, u64) -> u64 + Send + Sync>;
 #[derive(Clone)]
 pub struct LimitRule {
     pub(super) limiter: RateLimiter,
-    pub(super) source: KeySource,
-    pub(super) cost: Option<Cost>,
-    pub(super) applies: Option<Applies>,
-    pub(super) price: Option<Price>,
+    pub(super) key_source: KeySource,
+    pub(super) cost: Option<CostFn>,
+    pub(super) filter: Option<FilterFn>,
+    pub(super) price: Option<PriceFn>,
 }
 
-/// KeySource bucket.
+/// Where the key of a rule's bucket comes from.
 #[derive(Clone)]
 pub(super) enum KeySource {
     Scope(KeyScope),
-    By(Key),
+    Custom(KeyFn),
 }
 
-/// KeySource bucket, where that needs nothing but who is asking.
+/// Which requests share a bucket, for rules that need no closure to find the key.
 #[derive(Clone, Copy)]
 pub(super) enum KeyScope {
     Caller,
-    Everyone,
+    Global,
 }
 
 impl LimitRule {
-    /// A bucket for each caller, as the layer's [`Identity`](crate::http::identity::Identity) tells
-    /// them apart.
+    /// Limits each caller separately. The layer's
+    /// [`Identity`](crate::http::identity::Identity) finds out who the caller is.
     pub fn per_caller(limiter: RateLimiter) -> Self {
         Self::new(limiter, KeySource::Scope(KeyScope::Caller))
     }
 
-    /// One bucket for all requests together.
+    /// Limits all requests together: they share one bucket.
     pub fn global(limiter: RateLimiter) -> Self {
         Self::new(limiter, KeySource::Scope(KeyScope::Global))
     }
 
-    /// A bucket for each key that `key` makes of a request; without one, the layer's
-    /// [`OnMissingKey`](super::OnMissingKey) decides.
+    /// Limits each key separately; `key` derives it from the request. If `key` returns `None`, the
+    /// layer's [`OnMissingKey`](super::OnMissingKey) decides.
     ///
     /// ```
     /// use balde::RateLimiter;
     /// use balde::http::LimitRule;
     ///
     /// #[derive(Clone)]
-    /// struct Tenant(String); // put into the request by whoever authenticated it
+    /// struct Tenant(String); // inserted by the authentication layer
     ///
     /// let per_tenant = LimitRule::per_key(RateLimiter::new("100/s")?, |request| {
     ///     request.extensions().get::<Tenant>().map(|tenant| tenant.0.clone())
@@ -89,32 +89,36 @@ impl LimitRule {
         Self::new(limiter, KeySource::Custom(Arc::new(key)))
     }
 
-    fn new(limiter: RateLimiter, source: KeySource) -> Self {
+    fn new(limiter: RateLimiter, key_source: KeySource) -> Self {
         Self {
             limiter,
-            source,
+            key_source,
             cost: None,
-            applies: None,
+            filter: None,
             price: None,
         }
     }
 
-    /// How many tokens a request takes to be let in; one, unless told otherwise. A request that
-    /// asks for more than the bucket can ever hold is always refused.
+    /// Sets how many tokens a request takes before it is forwarded. The default is 1. A request that
+    /// needs more tokens than the bucket's capacity is always refused.
     pub fn cost(mut self, cost: impl Fn(&RequestParts<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.cost = Some(Arc::new(cost));
         self
     }
 
-    /// Which requests this limit is for; all, unless told otherwise.
-    pub fn only_if(mut self, applies: impl Fn(&RequestParts<'_>) -> bool + Send + Sync + 'static) -> Self {
-        self.applies = Some(Arc::new(applies));
+    /// Applies this limit only to requests for which `filter` returns true. By default it applies to
+    /// all requests.
+    pub fn only_if(
+        mut self,
+        filter: impl Fn(&RequestParts<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.filter = Some(Arc::new(filter));
         self
     }
 
-    /// What an admitted request costs in all, by how it ended and what it took. What it costs more
-    /// is charged, into debt if need be; what it costs less is given back. Without a price it
-    /// costs what it took.
+    /// Sets what an admitted request costs in total. `price` receives the outcome and the number of
+    /// tokens that were taken at admission. The difference is charged, into debt if necessary, or
+    /// refunded. By default a request costs what it took.
     pub fn price(
         mut self,
         price: impl Fn(&Outcome<'_>, u64) -> u64 + Send + Sync + 'static,
@@ -125,11 +129,12 @@ impl LimitRule {
 }
 
 impl LimitRule {
-    pub(super) fn priced(&self, outcome: &Outcome<'_>, taken: u64) -> u64 {
+    /// What a request with this outcome costs in total.
+    pub(super) fn price_of(&self, outcome: &Outcome<'_>, taken: u64) -> u64 {
         let Some(price) = &self.price else {
             return taken;
         };
-        // A price that panics while a request unwinds would take the process down.
+        // A panic here while the request is already unwinding would abort the process.
         catch_unwind(AssertUnwindSafe(|| price(outcome, taken))).unwrap_or(taken)
     }
 }
