@@ -1,6 +1,6 @@
 //! DICT's published limits, as profiles that are part of this crate.
 
-use balde_policy::profile::{Profile, ProfileError};
+use balde_policy::{Profile, ProfileError};
 
 /// The name of the default profile.
 pub const DEFAULT: &str = "dict-2.12.1";

@@ -1,4 +1,4 @@
-#![doc = include_str!("../../../README.md")]
+#![doc = include_str!("../README.md")]
 //!
 //! # The names
 //!
@@ -31,6 +31,8 @@ mod hold;
 #[cfg(feature = "http")]
 pub mod http;
 mod joint;
+#[cfg(feature = "http")]
+mod key;
 #[cfg(feature = "redis")]
 mod lease;
 mod limiter;

@@ -1,6 +1,6 @@
 //! Handlers of entries, keys and statistics.
 
-use balde_policy::policy::percent_decoded;
+use balde_policy::percent_decoded;
 
 use super::{RequestContext, invalid, problem};
 use crate::simulator::Simulator;
