@@ -69,7 +69,7 @@ say "examples"
 cargo run -q -p balde --example plain
 cargo run -q -p balde --example tokio_server -- --self-test
 cargo run -q -p balde --all-features --example metrics_server -- --self-test
-cargo run -q -p balde --all-features --example bulk_import -- --virtual
+cargo run -q -p balde-throttle --example bulk_import -- --virtual
 
 say "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
