@@ -18,7 +18,7 @@ type Write = dyn Fn(&mut MetricsWriter<'_>) + Send + Sync;
 /// value, and a number. Every name may be written once on a page.
 pub struct MetricsWriter<'a> {
     encoder: DescriptorEncoder<'a>,
-    unit: &'a Unit,
+    unit: Unit,
     result: fmt::Result,
 }
 
@@ -62,7 +62,7 @@ impl MetricsWriter<'_> {
         help: &str,
         lines: impl IntoIterator<Item = (L, DurationHistogram<'h>)>,
     ) {
-        let unit = self.unit;
+        let unit = self.unit.clone();
         let write = |encoder: &mut DescriptorEncoder<'_>| {
             let name = unit.name(name);
             let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Histogram)?;
@@ -139,7 +139,7 @@ impl Collector for Source {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut writer = MetricsWriter {
             encoder,
-            unit: &self.unit,
+            unit: self.unit.clone(),
             result: Ok(()),
         };
         (self.write)(&mut writer);
