@@ -1,5 +1,5 @@
-//! Waiting for tokens. The future can be dropped at any point: it then gives its place, and whatever
-//! was put aside for it, to others.
+//! The future that waits for tokens. It can be dropped at any point: its waiter then leaves the queue,
+//! and its tokens go back to the buckets.
 
 use std::borrow::Borrow;
 use std::future::Future;
@@ -7,90 +7,89 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::error::Refused;
-use crate::inner::{Entered, Given, Request, Shared, Want};
-use crate::scheduler::waiters::Place;
+use crate::error::Refusal;
+use crate::inner::{Entry, Grant, Inner, Request, RequestKind};
+use crate::scheduler::waiters::WaiterId;
 
-pub(crate) struct Acquire<'a, S: Borrow<Arc<Shared>>> {
-    shared: S,
+/// Resolves to a grant, or to `None` if the tokens were prefetched.
+pub(crate) struct Acquire<'a, I: Borrow<Arc<Inner>>> {
+    inner: I,
     request: Request<'a>,
-    at: At,
+    stage: Stage,
 }
 
 #[derive(Clone, Copy)]
-enum At {
-    Door,
-    Line { index: u32, place: Place },
+enum Stage {
+    New,
+    Queued { index: u32, id: WaiterId },
     Done,
 }
 
-impl<'a, S: Borrow<Arc<Shared>>> Acquire<'a, S> {
-    pub(crate) fn new(shared: S, request: Request<'a>) -> Self {
+impl<'a, I: Borrow<Arc<Inner>>> Acquire<'a, I> {
+    pub(crate) fn new(inner: I, request: Request<'a>) -> Self {
         Self {
-            shared,
+            inner,
             request,
-            at: At::Door,
+            stage: Stage::New,
         }
     }
 }
 
-impl<S: Borrow<Arc<Shared>> + Unpin> Future for Acquire<'_, S> {
-    type Output = Result<Option<Given>, Refused>;
+impl<I: Borrow<Arc<Inner>> + Unpin> Future for Acquire<'_, I> {
+    type Output = Result<Option<Grant>, Refusal>;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let At::Door = this.at
-            && this.request.want == Want::Tokens
+        if let Stage::New = this.stage
+            && this.request.kind == RequestKind::Tokens
             && this
-                .shared
+                .inner
                 .borrow()
-                .take_ahead(this.request.whom, this.request.n)
+                .take_prefetched(this.request.partition, this.request.n)
         {
-            this.at = At::Done;
+            this.stage = Stage::Done;
             return Poll::Ready(Ok(None));
         }
-        this.poll_slowly(context)
+        this.poll_locked(context)
     }
 }
 
-impl<S: Borrow<Arc<Shared>>> Acquire<'_, S> {
+impl<I: Borrow<Arc<Inner>>> Acquire<'_, I> {
     #[inline(never)]
-    fn poll_slowly(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Given>, Refused>> {
-        let shared = self.shared.borrow();
-        if let At::Door = self.at {
-            match shared.enter(self.request, context.waker()) {
-                Entered::Granted(given) => {
-                    self.at = At::Done;
-                    return Poll::Ready(Ok(Some(given)));
+    fn poll_locked(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Grant>, Refusal>> {
+        let inner = self.inner.borrow();
+        if let Stage::New = self.stage {
+            match inner.enter(self.request, context.waker()) {
+                Entry::Granted(grant) => {
+                    self.stage = Stage::Done;
+                    return Poll::Ready(Ok(Some(grant)));
                 }
-                Entered::Refused(refused) => {
-                    self.at = At::Done;
-                    return Poll::Ready(Err(refused));
+                Entry::Refused(refusal) => {
+                    self.stage = Stage::Done;
+                    return Poll::Ready(Err(refusal));
                 }
-                Entered::Waits { index, place } => self.at = At::Line { index, place },
+                Entry::Queued { index, id } => self.stage = Stage::Queued { index, id },
             }
         }
-        let At::Line { index, place } = self.at else {
-            // As good an answer as any to somebody who asks a second time.
+        let Stage::Queued { index, id } = self.stage else {
+            // Polled after completion.
             return Poll::Pending;
         };
-        match shared.look(place, self.request.want, context.waker()) {
+        match inner.poll_waiter(id, self.request.kind, context.waker()) {
             None => Poll::Pending,
-            Some(fate) => {
-                self.at = At::Done;
-                Poll::Ready(fate.map(|epoch| Some(Given { index, epoch })))
+            Some(result) => {
+                self.stage = Stage::Done;
+                Poll::Ready(result.map(|epoch| Some(Grant { index, epoch })))
             }
         }
     }
 }
 
-impl<S: Borrow<Arc<Shared>>> Drop for Acquire<'_, S> {
+impl<I: Borrow<Arc<Inner>>> Drop for Acquire<'_, I> {
     fn drop(&mut self) {
-        if let At::Line { place, .. } = self.at {
-            self.shared
-                .borrow()
-                .step(|core, now_us| core.cancel(place, now_us));
+        if let Stage::Queued { id, .. } = self.stage {
+            self.inner.borrow().cancel(id);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! One bucket: the core's arithmetic, and the limit it goes by now.
+//! One token bucket: a limit, and its state by the arithmetic of `balde-core`.
 
 use balde_core::{Command, Decision, Limit, State, Wait};
 
-/// Buckets start empty, so that the first second brings no more than the rate.
+/// A bucket that starts empty, so that its first second grants no more than the rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     limit: Limit,
@@ -19,11 +19,11 @@ impl Bucket {
         self.limit.capacity()
     }
 
-    /// How long until `n` tokens are there; nothing if they are. Callers ask for no more than the
-    /// burst; more would be for ever.
+    /// How long until the bucket has `n` tokens, or `None` if it has them. `u64::MAX` for more than the
+    /// burst.
     #[inline]
     pub(crate) fn wait_us(&self, n: u64, now_us: u64) -> Option<u64> {
-        match self.apply(Command::Take { n }, now_us).wait() {
+        match self.decide(Command::Take { n }, now_us).wait() {
             Wait::None => None,
             Wait::Us(us) => Some(us.max(1)),
             Wait::Never => Some(u64::MAX),
@@ -33,34 +33,34 @@ impl Bucket {
     /// Takes `n` tokens, or none.
     #[inline]
     pub(crate) fn take(&mut self, n: u64, now_us: u64) -> bool {
-        let decision = self.apply(Command::Take { n }, now_us);
+        let decision = self.decide(Command::Take { n }, now_us);
         self.state = decision.state();
         decision.is_allowed()
     }
 
-    /// Debits what has been given away already.
+    /// Debits tokens that were granted earlier, into debt if need be.
     pub(crate) fn charge(&mut self, n: u64, now_us: u64) {
-        self.state = self.apply(Command::Charge { n }, now_us).state();
+        self.state = self.decide(Command::Charge { n }, now_us).state();
     }
 
     /// Gives tokens back, never above the burst.
     pub(crate) fn credit(&mut self, n: u64, now_us: u64) {
-        self.state = self.apply(Command::Credit { n }, now_us).state();
+        self.state = self.decide(Command::Credit { n }, now_us).state();
     }
 
     /// Whole tokens in the bucket.
     pub(crate) fn level(&self, now_us: u64) -> u64 {
-        self.apply(Command::Peek, now_us).remaining()
+        self.decide(Command::Peek, now_us).remaining()
     }
 
-    /// Another pace: what the bucket is below full stays, and nothing is minted.
+    /// Changes the limit. The bucket keeps its deficit, and no tokens are added.
     pub(crate) fn change(&mut self, limit: Limit, now_us: u64) {
         self.state = self.limit.change_to(&limit, self.state, now_us);
         self.limit = limit;
     }
 
     #[inline]
-    fn apply(&self, command: Command, now_us: u64) -> Decision {
+    fn decide(&self, command: Command, now_us: u64) -> Decision {
         self.limit.apply(self.state, command, now_us)
     }
 }

@@ -1,59 +1,71 @@
-//! Why a throttler says no, and why one cannot be built.
+//! Why tokens are refused, and why a throttler cannot be built.
 
-use std::fmt;
 use std::time::Duration;
 
-use crate::rate::RATE_MAX;
-use balde::StoreFailure;
+use thiserror::Error;
 
-/// Why no tokens were given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use crate::name::PARTITION_BYTES_MAX;
+use crate::rate::RATE_MAX;
+
+/// Why a request for tokens was refused.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refused {
-    /// There are too few tokens now. Only [`try_acquire`](crate::Throttler::try_acquire) says so:
-    /// everybody else waits.
+pub enum Refusal {
+    /// There are too few tokens now. Only [`try_acquire`](crate::Throttler::try_acquire) returns this;
+    /// the other methods wait.
+    #[error("too few tokens now{}", when(*retry_after))]
     NotNow {
-        /// When the same request could pass, if nobody else took anything. Nothing where that
-        /// depends on others: the request would have to queue behind them.
+        /// When the same request could pass if no other request takes tokens. `None` if that depends
+        /// on requests that are already waiting.
         retry_after: Option<Duration>,
     },
-    /// The partition's circuit is open: the other side is not asked until then.
+    /// The partition's circuit is open: requests are refused until it half-opens.
+    #[error("the partition's circuit is open; retry in {retry_after:?}")]
     CircuitOpen {
-        /// When it will be asked again.
+        /// The time until the circuit half-opens.
         retry_after: Duration,
     },
-    /// The time that the caller gave has run out. Nothing was taken.
+    /// The tokens were not available within the caller's time limit. Nothing was taken.
+    #[error("the tokens were not available before the deadline")]
     Deadline,
-    /// More tokens than the burst, and [`Oversize::Refuse`](crate::Oversize::Refuse) was chosen.
+    /// More tokens than the burst, with [`Oversize::Refuse`](crate::Oversize::Refuse).
+    #[error(
+        "{n} tokens are more than the burst of {burst}; request fewer at a time, or build the \
+         throttler with Oversize::Slices"
+    )]
     TooLarge {
-        /// What was asked for.
+        /// The tokens that were requested.
         n: u64,
-        /// The most that can be had at once at the present rates.
+        /// The most that can be taken at once at the current rates.
         burst: u64,
     },
-    /// As many are waiting as there may be.
+    /// `waiters_max` requests are waiting already.
+    #[error(
+        "{waiters_max} requests are waiting already; start fewer at a time, or raise waiters_max"
+    )]
     TooManyWaiters {
-        /// How many.
+        /// The configured maximum.
         waiters_max: usize,
     },
-    /// As many partitions are in use as there may be, and none of them is idle.
+    /// `partitions_max` partitions exist, and none of them is idle.
+    #[error("{partitions_max} partitions are in use; raise partitions_max, or use fewer names")]
     TooManyPartitions {
-        /// How many.
+        /// The configured maximum.
         partitions_max: usize,
     },
-    /// The partition's name is empty or longer than
-    /// [`PARTITION_BYTES_MAX`](crate::PARTITION_BYTES_MAX).
+    /// The partition's name is empty or longer than 128 bytes.
+    #[error("a partition's name must have 1 to {PARTITION_BYTES_MAX} bytes")]
     BadPartition,
-    /// The shared store could not be asked, and its failure policy is to refuse.
-    Store(StoreFailure),
-    /// The throttler was dropped or closed.
+    /// The throttler was closed or dropped.
+    #[error("the throttler is closed")]
     Closed,
-    /// Waiting needs a tokio runtime with its timer enabled, and there is none here.
+    /// Waiting needs a tokio runtime with its timer enabled, and there is none on this thread.
+    #[error("waiting for tokens needs a tokio runtime with time enabled; there is none here")]
     NoRuntime,
 }
 
-impl Refused {
-    /// When it is worth trying again, where that is known.
+impl Refusal {
+    /// When to try again, where that is known.
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::NotNow { retry_after } => *retry_after,
@@ -62,7 +74,7 @@ impl Refused {
         }
     }
 
-    /// One word for logs and metrics.
+    /// The reason as one word, for logs and metrics.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::NotNow { .. } => "not_now",
@@ -72,155 +84,78 @@ impl Refused {
             Self::TooManyWaiters { .. } => "too_many_waiters",
             Self::TooManyPartitions { .. } => "too_many_partitions",
             Self::BadPartition => "bad_partition",
-            Self::Store(_) => "store",
             Self::Closed => "closed",
             Self::NoRuntime => "no_runtime",
         }
     }
 }
 
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotNow {
-                retry_after: Some(wait),
-            } => write!(f, "too few tokens now; there may be enough in {wait:?}"),
-            Self::NotNow { retry_after: None } => {
-                f.write_str("too few tokens now, and others are waiting for the next ones")
-            }
-            Self::CircuitOpen { retry_after } => write!(
-                f,
-                "the partition's circuit is open; it is tried again in {retry_after:?}"
-            ),
-            Self::Deadline => f.write_str("the tokens did not come before the deadline"),
-            Self::TooLarge { n, burst } => write!(
-                f,
-                "{n} tokens are more than the burst of {burst}; ask for fewer at a time, or build \
-                 the throttler with Oversize::Slices"
-            ),
-            Self::TooManyWaiters { waiters_max } => write!(
-                f,
-                "{waiters_max} are waiting already; wait for some of them before asking for more, \
-                 or raise waiters_max"
-            ),
-            Self::TooManyPartitions { partitions_max } => write!(
-                f,
-                "{partitions_max} partitions are in use; raise partitions_max, or use fewer names"
-            ),
-            Self::BadPartition => write!(
-                f,
-                "a partition's name has 1 to {} bytes",
-                crate::PARTITION_BYTES_MAX
-            ),
-            Self::Store(failure) => failure.fmt(f),
-            Self::Closed => f.write_str("the throttler is closed"),
-            Self::NoRuntime => {
-                f.write_str("waiting needs a tokio runtime with time enabled; there is none here")
-            }
-        }
+fn when(retry_after: Option<Duration>) -> String {
+    match retry_after {
+        Some(wait) => format!("; there may be enough in {wait:?}"),
+        None => ", and other requests are waiting for the next ones".to_owned(),
     }
 }
 
-impl std::error::Error for Refused {}
-
-/// What became of [`run`](crate::Throttler::run) when it did not end well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why [`Throttler::run`](crate::Throttler::run) returned no result.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum RunError<E> {
-    /// It was not begun.
-    Refused(Refused),
-    /// It was begun and failed.
-    Failed(E),
-}
-
-impl<E: fmt::Display> fmt::Display for RunError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(refused) => refused.fmt(f),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<E: std::error::Error + 'static> std::error::Error for RunError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Refused(refused) => Some(refused),
-            Self::Failed(error) => Some(error),
-        }
-    }
-}
-
-impl<E> From<Refused> for RunError<E> {
-    fn from(refused: Refused) -> Self {
-        Self::Refused(refused)
-    }
+    /// The work was not started, because no tokens were granted.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// The work was started and failed.
+    #[error("{0}")]
+    Failed(#[source] E),
 }
 
 /// Why a throttler cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// The global rate, or that of partitions, was not given.
+    /// The global rate or the rate of partitions is missing.
+    #[error("{which}: a throttler needs this rate; set it on the builder")]
     NoRate {
-        /// Which one.
+        /// The builder's method.
         which: &'static str,
     },
-    /// A rate of nothing, or of more than [`RATE_MAX`].
+    /// A rate of zero tokens, or of more than 1,000,000,000.
+    #[error("{which}: a rate of {tokens} tokens; it must be between 1 and {RATE_MAX}")]
     Rate {
-        /// Which one.
+        /// The builder's method.
         which: &'static str,
-        /// What was asked for.
+        /// The tokens that were given.
         tokens: u64,
     },
-    /// A share that is nothing or more than all; or a ratio that would change nothing.
+    /// A share that is zero or more than the whole, or a ratio that would change nothing.
+    #[error("{which}: {advice}")]
     Share {
-        /// Which one.
+        /// The setting.
         which: &'static str,
-        /// What it has to be.
+        /// What it must be.
         advice: &'static str,
     },
     /// A duration that is zero or too long.
+    #[error("{which}: {interval:?}; it must be between 1 ms and a day")]
     Interval {
-        /// Which one.
+        /// The setting.
         which: &'static str,
-        /// What was asked for.
+        /// The duration that was given.
         interval: Duration,
     },
     /// A number that is zero or too large.
+    #[error("{which}: {number}; it must be between 1 and {max}")]
     Number {
-        /// Which one.
+        /// The setting.
         which: &'static str,
-        /// What was asked for.
+        /// The number that was given.
         number: usize,
-        /// The most there may be.
+        /// The largest number that is allowed.
         max: usize,
     },
-    /// A partition with a rate of its own whose name cannot be used.
+    /// The name of a partition with its own rate is empty or longer than 128 bytes.
+    #[error("partition: a partition's name must have 1 to {PARTITION_BYTES_MAX} bytes")]
     PartitionName,
-    /// The shared buckets cannot be set up.
-    Shared(balde::BuildError),
+    /// The buckets in Redis cannot be set up.
+    #[error("the shared buckets cannot be set up: {0}")]
+    Store(#[source] balde::BuildError),
 }
-
-impl fmt::Display for SettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoRate { which } => write!(f, "{which}: a throttler needs this rate"),
-            Self::Rate { which, tokens } => write!(
-                f,
-                "{which}: a rate of {tokens} tokens; it must be between 1 and {RATE_MAX}"
-            ),
-            Self::Share { which, advice } => write!(f, "{which}: {advice}"),
-            Self::Interval { which, interval } => write!(
-                f,
-                "{which}: {interval:?}; it must be between 1 ms and a day"
-            ),
-            Self::Number { which, number, max } => {
-                write!(f, "{which}: {number}; it must be between 1 and {max}")
-            }
-            Self::PartitionName => Refused::BadPartition.fmt(f),
-            Self::Shared(error) => write!(f, "the shared buckets: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for SettingsError {}

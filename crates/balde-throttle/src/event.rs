@@ -1,90 +1,92 @@
-//! What is logged about partitions. Their names are the program's own, so they are written as they
-//! are; a name that comes from a stranger does not belong into a throttler.
+//! Log events of partitions.
+//!
+//! Partition names are written in clear, so a program must not use names that strangers chose.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::rate::Pace;
 
-/// Something that happened to a partition, to be told when the lock has been let go.
+/// A change of a partition, logged after the lock has been released.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct Event {
     pub(crate) partition: Arc<str>,
-    pub(crate) what: What,
+    pub(crate) kind: EventKind,
     pub(crate) before: Pace,
     pub(crate) after: Pace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum EventKind {
     Degraded,
     Raised,
     Restored,
-    Opened { for_: Duration },
-    HalfOpened,
-    Reset,
+    CircuitOpened { open_for: Duration },
+    CircuitHalfOpened,
+    CircuitClosed,
 }
 
-macro_rules! tell {
-    ($level:ident, $throttler:expr, $note:expr, $event:literal, $($message:tt)+) => {
+macro_rules! log {
+    ($level:ident, $throttler:expr, $event:expr, $event_type:literal, $($message:tt)+) => {
         tracing::$level!(
-            event_type = $event,
+            target: "balde",
+            event_type = $event_type,
             policy = $throttler,
-            partition = &*$note.partition,
-            old_rate = $note.before.rate().tokens(),
-            new_rate = $note.after.rate().tokens(),
-            old_burst = $note.before.burst(),
-            new_burst = $note.after.burst(),
+            partition = &*$event.partition,
+            old_rate = $event.before.rate().tokens(),
+            new_rate = $event.after.rate().tokens(),
+            old_burst = $event.before.burst(),
+            new_burst = $event.after.burst(),
             $($message)+
         )
     };
 }
 
-impl Note {
+impl Event {
     pub(crate) fn log(&self, throttler: &str) {
         let (old, new) = (self.before, self.after);
-        match self.what {
-            What::Degraded => tell!(
+        match self.kind {
+            EventKind::Degraded => log!(
                 warn,
                 throttler,
                 self,
                 "throttle_degraded",
-                "degraded from {old} to {new}"
+                "errors lowered the partition's rate from {old} to {new}"
             ),
-            What::Opened { for_ } => tell!(
+            EventKind::CircuitOpened { open_for } => log!(
                 error,
                 throttler,
                 self,
                 "throttle_circuit_opened",
-                "the circuit is open for {for_:?}"
+                "the partition's circuit has opened; requests are refused for {open_for:?}"
             ),
-            What::Reset => tell!(
+            EventKind::CircuitClosed => log!(
                 info,
                 throttler,
                 self,
-                "throttle_circuit_reset",
-                "the circuit is closed again, at {new}"
+                "throttle_circuit_closed",
+                "the partition's circuit has closed, at {new}"
             ),
-            What::Restored => tell!(
+            EventKind::Restored => log!(
                 info,
                 throttler,
                 self,
                 "throttle_restored",
-                "back at the original {new}"
+                "the partition is back at its configured rate, {new}"
             ),
-            What::Raised => tell!(
+            EventKind::Raised => log!(
                 debug,
                 throttler,
                 self,
                 "throttle_raised",
-                "raised from {old} to {new}"
+                "the partition's rate was raised from {old} to {new}"
             ),
-            What::HalfOpened => tell!(
+            EventKind::CircuitHalfOpened => log!(
                 debug,
                 throttler,
                 self,
                 "throttle_circuit_half_opened",
-                "a few probes at {new}"
+                "the partition's circuit is half open; probes pass at {new}"
             ),
         }
     }

@@ -1,5 +1,5 @@
-//! The throttler around an HTTP client, as a tower layer: every request waits for its tokens, and every
-//! answer is read for what the other side says about its limits.
+//! A tower layer for HTTP clients: each request waits for its tokens, and each response is read for what
+//! the server says about its limits.
 
 use std::fmt;
 use std::future::Future;
@@ -10,28 +10,29 @@ use std::time::{Duration, SystemTime};
 
 use ::http::header::HOST;
 use ::http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use balde::http::headers::{Reported, read};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::error::RunError;
-use crate::inner::Whom;
-use crate::signal::{Outcome, Report};
+use crate::inner::PartitionRef;
+use crate::name::PARTITION_BYTES_MAX;
+use crate::outcome::{Outcome, Report};
 use crate::throttler::{Throttler, permit};
-use balde::http::headers::{Reported, read};
 
-/// The partition of requests that name no host.
+/// The partition of requests without a host.
 const NO_HOST: &str = "no host";
 
 type PartitionOf = Arc<dyn Fn(&Method, &Uri, &HeaderMap) -> String + Send + Sync>;
 type OutcomeOf = Arc<dyn Fn(StatusCode) -> Outcome + Send + Sync>;
 
-/// Puts a [`Throttler`] around a client: hyper's, or any other that takes an [`http::Request`] and
-/// returns an [`http::Response`].
+/// A tower layer that throttles a client: hyper's, or any other service that takes an [`http::Request`]
+/// and returns an [`http::Response`].
 ///
-/// Requests of one host are one partition, unless told otherwise. What is read from an answer, best
-/// first: `Retry-After`, then `RateLimit` and `X-RateLimit-*`, then the status. 429 and 503 push back,
-/// 408 and 504 are timeouts, other 5xx are errors; everything else is a success. A request that is
-/// dropped half way counts for nothing.
+/// By default each host is a partition, and each request takes one token. From a response the layer
+/// reads `Retry-After`, `RateLimit` and `X-RateLimit-*`, and the status: 429 and 503 are
+/// [`Outcome::Pushback`], 408 and 504 [`Outcome::Timeout`], other 5xx [`Outcome::Error`], all others
+/// [`Outcome::Success`]. A request that is cancelled is [`Outcome::Unknown`].
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,7 +43,7 @@ type OutcomeOf = Arc<dyn Fn(StatusCode) -> Outcome + Send + Sync>;
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 ///
 /// let throttler = Throttler::new(1_000, 100)?;
-/// // Somebody who is busy.
+/// // A server that is overloaded.
 /// let client = service_fn(async |_: Request<()>| {
 ///     let busy = Response::builder().status(503).header("retry-after", "2");
 ///     Ok::<_, Infallible>(busy.body(()).expect("a response"))
@@ -67,7 +68,7 @@ pub struct ThrottleLayer {
 }
 
 impl ThrottleLayer {
-    /// One token for each request, one partition for each host.
+    /// A layer with one token per request and one partition per host.
     pub fn new(throttler: &Throttler) -> Self {
         Self {
             throttler: throttler.clone(),
@@ -78,7 +79,7 @@ impl ThrottleLayer {
         }
     }
 
-    /// Which partition a request belongs to.
+    /// Sets how the name of a request's partition is derived. The host by default.
     pub fn partition(
         mut self,
         partition: impl Fn(&Method, &Uri, &HeaderMap) -> String + Send + Sync + 'static,
@@ -87,7 +88,7 @@ impl ThrottleLayer {
         self
     }
 
-    /// What a status says, where it is not what the layer takes it for.
+    /// Sets which outcome a status is.
     pub fn outcome(
         mut self,
         outcome: impl Fn(StatusCode) -> Outcome + Send + Sync + 'static,
@@ -96,14 +97,14 @@ impl ThrottleLayer {
         self
     }
 
-    /// How many tokens a request takes.
+    /// Sets how many tokens a request takes. One by default.
     pub fn tokens(mut self, tokens: u64) -> Self {
         self.tokens = tokens;
         self
     }
 
-    /// How long a request may wait for its tokens before it fails with
-    /// [`Refused::Deadline`](crate::Refused::Deadline).
+    /// Sets how long a request may wait for its tokens before it fails with
+    /// [`Refusal::Deadline`](crate::Refusal::Deadline). Without a limit by default.
     pub fn within(mut self, within: Duration) -> Self {
         self.within = Some(within);
         self
@@ -130,7 +131,7 @@ impl<S> Layer<S> for ThrottleLayer {
     }
 }
 
-/// What [`ThrottleLayer`] makes of a client.
+/// The service that [`ThrottleLayer`] wraps around a client.
 #[derive(Clone, Debug)]
 pub struct ThrottleService<S> {
     inner: S,
@@ -154,18 +155,19 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that is ready goes along; the copy will have to get ready.
-        let copy = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, copy);
+        // `poll_ready` was called on this instance, so it handles the request. The clone replaces it.
+        let clone = self.inner.clone();
+        let mut service = std::mem::replace(&mut self.inner, clone);
         let layer = self.layer.clone();
         Box::pin(async move {
             let name = (layer.partition)(request.method(), request.uri(), request.headers());
-            let shared = layer.throttler.shared();
-            let permit = permit(shared, Whom::Name(&name), layer.tokens, layer.within).await?;
-            let result = inner.call(request).await;
+            let inner = layer.throttler.inner();
+            let partition = PartitionRef::Name(&name);
+            let permit = permit(inner, partition, layer.tokens, layer.within).await?;
+            let result = service.call(request).await;
             permit.report(match &result {
                 Ok(response) => {
-                    let now_us = shared.clock.now_us();
+                    let now_us = inner.clock.now_us();
                     let now = SystemTime::UNIX_EPOCH + Duration::from_micros(now_us);
                     let outcome = (layer.outcome)(response.status());
                     report(outcome, &read(response.headers(), now))
@@ -177,8 +179,8 @@ where
     }
 }
 
-/// How a request ended, with what the answer says about limits. Of several limits the one with the
-/// least left counts.
+/// The report for a response: its outcome, and what it says about limits. Of several limits, the one
+/// with the least remaining is used.
 fn report(outcome: Outcome, reported: &Reported) -> Report {
     let mut report = Report::from(outcome);
     if let Some(wait) = reported.retry_after
@@ -186,12 +188,12 @@ fn report(outcome: Outcome, reported: &Reported) -> Report {
     {
         report = report.retry_after(wait);
     }
-    let told = reported
+    let quotas = reported
         .limits
         .iter()
         .filter_map(|limit| limit.remaining.zip(limit.reset));
-    // Of two with as little left, the one that takes longer.
-    let least = told.min_by_key(|(remaining, reset)| (*remaining, std::cmp::Reverse(*reset)));
+    // Of two with as little remaining, the one that resets later.
+    let least = quotas.min_by_key(|(remaining, reset)| (*remaining, std::cmp::Reverse(*reset)));
     match least {
         Some((remaining, reset)) => report.remaining(remaining, reset),
         None => report,
@@ -211,6 +213,6 @@ fn host(_method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
     let in_header = || headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = uri.host().or_else(in_header).unwrap_or(NO_HOST);
     let mut host = host.to_ascii_lowercase();
-    host.truncate(crate::PARTITION_BYTES_MAX);
+    host.truncate(PARTITION_BYTES_MAX);
     host
 }

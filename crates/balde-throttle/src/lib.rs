@@ -1,71 +1,80 @@
-//! Outbound work as fast as the other side allows, and not faster.
+//! Sends outbound requests at the pace that a server allows.
 //!
-//! A [`Throttler`] has a global rate and a rate for each partition. Requests wait for both, in order;
-//! errors degrade a partition's rate, successes raise it again, and at the floor its circuit opens.
-//! One partition's trouble never slows another.
+//! A [`Throttler`] has a global rate and a rate for each partition. Requests wait for tokens from both,
+//! first come, first served. Errors lower a partition's rate, successes raise it again, and at a floor
+//! its circuit breaker opens. One partition's errors never slow another.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! use balde_throttle::Throttler;
+//!
+//! // 12,000 records a second in all, 2,000 in each partition.
+//! let throttler = Throttler::new(12_000, 2_000)?;
+//! let batch = [1, 2, 3];
+//! let written = throttler
+//!     .run("orders", 3, async { Ok::<_, std::io::Error>(batch.len()) })
+//!     .await?;
+//! assert_eq!(written, 3);
+//! # Ok(()) }) }
+//! ```
 //!
 //! | Name | What it is |
 //! |--|--|
-//! | [`Throttler`], [`ThrottlerBuilder`] | the throttler, and how to make one |
-//! | [`Partition`] | a handle for one partition |
-//! | [`Rate`], [`Pace`] | tokens in a second, and the burst that goes with them |
-//! | [`Degradation`], [`Circuit`] | what errors do, and whether calls pass |
-//! | [`Outcome`], [`Report`], [`Permit`] | how a request ended, and who has to tell |
-//! | [`Refused`], [`RunError`] | why there are no tokens |
-//! | [`Oversize`] | more than the burst: in slices, or refused |
-//! | [`PartitionStats`] | a partition as it is now |
-//! | `ThrottleLayer` (feature `tower`) | the same around a client |
-//! | `ThrottleMetrics` (feature `prometheus`) | the same as numbers |
+//! | [`Throttler`], [`ThrottlerBuilder`] | the throttler, and its settings |
+//! | [`Partition`], [`PartitionStats`] | a handle for one partition; its state at one moment |
+//! | [`Rate`], [`Pace`] | tokens per second, minute or hour; a rate with its burst |
+//! | [`Degradation`], [`Circuit`] | how errors change a rate; the state of a circuit breaker |
+//! | [`Outcome`], [`Report`], [`Permit`] | how a request ended, and how that is reported |
+//! | [`Refusal`], [`RunError`] | why tokens were refused; why work has no result |
+//! | [`Oversize`] | requests above the burst: in slices, or refused |
+//! | [`SettingsError`] | why a throttler cannot be built |
+//! | `ThrottleLayer`, `ThrottleService` (feature `tower`) | a layer for HTTP clients |
+//! | `ThrottleMetrics` (feature `prometheus`) | metrics of throttlers |
 //!
-//! | File | Holds |
-//! |--|--|
-//! | `rate`, `settings`, `builder`, `error` | what can be asked for, and what can be wrong with it |
-//! | `bucket` | one bucket, by the core's arithmetic |
-//! | `health` | a partition's rate and circuit: a pure machine |
-//! | `signal` | what the other side says about its limits |
-//! | `waiters`, `core`, `tokens`, `settle`, `reporting`, `part` | who gets tokens when: pure, with time as an argument |
-//! | `ahead` | tokens that can be had without the lock |
-//! | `shared`, `acquire`, `permit`, `throttler` | the lock, the timer, the futures and the handles |
-//! | `note`, `metrics` | what is told |
-//! | `layer` | the tower layer for clients |
-//! | `feed`, `common_health` | the buckets and the health that processes share |
+//! With the feature `redis`, several processes share rates and the health of partitions.
 
 mod acquire;
 mod bucket;
 mod error;
 mod event;
 mod health;
+mod hints;
 mod inner;
 #[cfg(feature = "tower")]
 mod layer;
 #[cfg(feature = "prometheus")]
 mod metrics;
+mod micros;
+mod name;
+mod outcome;
 mod permit;
 mod rate;
 #[cfg(feature = "redis")]
 mod remote;
 mod scheduler;
 mod settings;
-mod signal;
 mod throttler;
 
-pub use error::{Refused, RunError, SettingsError};
-pub use health::{Circuit, Degradation, PROBES_MAX};
+pub use error::{Refusal, RunError, SettingsError};
+pub use health::{Circuit, Degradation};
 #[cfg(feature = "tower")]
 pub use layer::{ThrottleLayer, ThrottleService};
 #[cfg(feature = "prometheus")]
-pub use metrics::{LABELS_MAX, ThrottleMetrics};
+pub use metrics::ThrottleMetrics;
+pub use outcome::{Outcome, Report};
 pub use permit::Permit;
-pub use rate::{Pace, RATE_MAX, Rate};
+pub use rate::{Pace, Rate};
 pub use scheduler::partition::PartitionStats;
-pub use settings::{
-    Oversize, PARTITION_BYTES_MAX, PARTITIONS_MAX_DEFAULT, PAUSE_MAX_DEFAULT, WAITERS_MAX_DEFAULT,
-};
-pub use signal::{Outcome, Report};
-pub use throttler::builder::ThrottlerBuilder;
-pub use throttler::{Partition, Throttler};
+pub use settings::Oversize;
+pub use throttler::{Partition, Throttler, ThrottlerBuilder};
 
-/// The examples on the page about throttling are run, too.
+/// Runs the examples of the page about throttling.
 #[cfg(all(doctest, feature = "tower"))]
 #[doc = include_str!("../../../docs/throttle.md")]
 struct Page;
+
+/// Runs the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -4,24 +4,25 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use balde::telemetry::{DurationHistogram, Metrics, MetricsWriter};
 use parking_lot::Mutex;
 
-use balde::telemetry::{DurationHistogram, Metrics, MetricsWriter};
-
 use crate::health::Circuit;
-use crate::inner::Shared;
-use crate::scheduler::partition::{PartitionStats, Tally, WAIT_BOUNDS_US};
+use crate::inner::Inner;
+use crate::scheduler::partition::{PartitionCounters, PartitionStats, WAIT_BOUNDS_US};
 use crate::throttler::Throttler;
 
-/// Partitions of a throttler that have labels of their own. What is known of the others is added up
-/// under `other`.
-pub const LABELS_MAX: usize = 100;
+/// The most partitions of a throttler that have lines of their own. The others are added up as `other`.
+const LABELS_MAX: usize = 100;
 
-/// Throttlers that can be exposed.
+/// The most throttlers.
 const THROTTLERS_MAX: usize = 64;
 
-/// Exposes throttlers in the registry of a [`Metrics`]. One is enough for all throttlers of a
-/// process; it keeps none of them alive.
+/// Adds the metrics of throttlers to the page of a [`Metrics`]. One is enough for all throttlers of a
+/// process. It does not keep them alive.
+///
+/// Labels are the names of the throttler and of the partition. The first 100 partitions of a throttler,
+/// by name, have lines of their own; the others are added up under the name `other`.
 ///
 /// ```
 /// use balde::telemetry::Metrics;
@@ -39,10 +40,10 @@ const THROTTLERS_MAX: usize = 64;
 pub struct ThrottleMetrics(Arc<Throttlers>);
 
 #[derive(Default)]
-struct Throttlers(Mutex<Vec<Weak<Shared>>>);
+struct Throttlers(Mutex<Vec<Weak<Inner>>>);
 
 impl ThrottleMetrics {
-    /// Nothing yet, on the page of `metrics`.
+    /// Adds a source without throttlers to the page of `metrics`.
     pub fn new(metrics: &Metrics) -> Self {
         let throttlers = Arc::new(Throttlers::default());
         let source = Arc::clone(&throttlers);
@@ -50,12 +51,12 @@ impl ThrottleMetrics {
         Self(throttlers)
     }
 
-    /// Exposes a throttler for as long as it lives. At most 64 are.
+    /// Adds a throttler, for as long as it lives. At most 64 can be added; more are ignored.
     pub fn add(&self, throttler: &Throttler) {
         let mut throttlers = self.0.0.lock();
         throttlers.retain(|one| one.strong_count() > 0);
         if throttlers.len() < THROTTLERS_MAX {
-            throttlers.push(Arc::downgrade(throttler.shared()));
+            throttlers.push(Arc::downgrade(throttler.inner()));
         }
     }
 }
@@ -66,7 +67,7 @@ impl fmt::Debug for ThrottleMetrics {
     }
 }
 
-/// One line of each metric.
+/// One line of each metric: a partition, or the sum of several.
 struct Row {
     throttler: String,
     partition: String,
@@ -74,7 +75,7 @@ struct Row {
     burst: u64,
     waiters: u64,
     open: u64,
-    tally: Tally,
+    counters: PartitionCounters,
 }
 
 type Column = (&'static str, &'static str, fn(&Row) -> u64);
@@ -82,12 +83,12 @@ type Column = (&'static str, &'static str, fn(&Row) -> u64);
 const GAUGES: [Column; 4] = [
     (
         "throttle_rate",
-        "Tokens that come in a period of the partition's rate, now.",
+        "Tokens per period at the current rate.",
         |row| row.rate,
     ),
     (
         "throttle_burst",
-        "The most tokens that can be had at once, now.",
+        "The most tokens that can be taken at once at the current rate.",
         |row| row.burst,
     ),
     (
@@ -103,16 +104,16 @@ const GAUGES: [Column; 4] = [
 ];
 
 const COUNTERS: [Column; 3] = [
-    ("throttle_granted_tokens", "Tokens given.", |row| {
-        row.tally.granted
+    ("throttle_granted_tokens", "Tokens granted.", |row| {
+        row.counters.granted
     }),
     ("throttle_refused", "Requests refused.", |row| {
-        row.tally.refused
+        row.counters.refused
     }),
     (
         "throttle_failures",
-        "Requests that failed, in the sense of what counts as an error.",
-        |row| row.tally.failures,
+        "Reported outcomes that counted as errors.",
+        |row| row.counters.failures,
     ),
 ];
 
@@ -122,7 +123,7 @@ impl Throttlers {
         let rows: Vec<Row> = throttlers
             .iter()
             .filter_map(Weak::upgrade)
-            .flat_map(|shared| rows_of(&shared))
+            .flat_map(|inner| rows_of(&inner))
             .collect();
         for (name, help, value) in GAUGES {
             writer.gauge(name, help, rows.iter().map(|row| (labels(row), value(row))));
@@ -134,8 +135,8 @@ impl Throttlers {
         let waits = rows.iter().map(|row| {
             let histogram = DurationHistogram {
                 bounds: &bounds,
-                counts: &row.tally.waits,
-                sum: Duration::from_micros(row.tally.waited_us),
+                counts: &row.counters.waits,
+                sum: Duration::from_micros(row.counters.waited_us),
             };
             (labels(row), histogram)
         });
@@ -148,25 +149,25 @@ fn labels(row: &Row) -> [(&str, &str); 2] {
     [("throttler", &row.throttler), ("partition", &row.partition)]
 }
 
-/// The partitions in the order of their names; those beyond the bound as one.
-fn rows_of(shared: &Arc<Shared>) -> Vec<Row> {
-    let stats = shared.step(|core, now_us| {
-        core.recall_all(now_us);
-        // One that is closed may live on in its last waiters.
-        if core.is_closed {
+/// The partitions by name; those above the maximum as one.
+fn rows_of(inner: &Arc<Inner>) -> Vec<Row> {
+    let stats = inner.update(|scheduler, now_us| {
+        scheduler.reclaim_all(now_us);
+        // A closed throttler can outlive its handles until its last waiter is polled.
+        if scheduler.is_closed {
             Vec::new()
         } else {
-            core.stats()
+            scheduler.stats()
         }
     });
-    let throttler = &shared.settings.name;
+    let throttler = &inner.settings.name;
     let mut rows: Vec<Row> = stats
         .iter()
         .take(LABELS_MAX)
-        .map(|part| row(throttler, part))
+        .map(|partition| row(throttler, partition))
         .collect();
     let others = stats.iter().skip(LABELS_MAX);
-    let others = others.map(|part| row(throttler, part));
+    let others = others.map(|partition| row(throttler, partition));
     rows.extend(others.reduce(|sum, one| plus(sum, &one)).map(|sum| Row {
         partition: "other".to_owned(),
         ..sum
@@ -180,19 +181,19 @@ fn plus(sum: Row, one: &Row) -> Row {
         burst: sum.burst + one.burst,
         waiters: sum.waiters + one.waiters,
         open: sum.open + one.open,
-        tally: sum.tally.plus(&one.tally),
+        counters: sum.counters.plus(&one.counters),
         ..sum
     }
 }
 
-fn row(throttler: &str, part: &PartitionStats) -> Row {
+fn row(throttler: &str, partition: &PartitionStats) -> Row {
     Row {
         throttler: throttler.to_owned(),
-        partition: part.name().to_owned(),
-        rate: part.pace().rate().tokens(),
-        burst: part.pace().burst(),
-        waiters: part.waiters() as u64,
-        open: u64::from(part.circuit() != Circuit::Closed),
-        tally: part.tally,
+        partition: partition.name().to_owned(),
+        rate: partition.pace().rate().tokens(),
+        burst: partition.pace().burst(),
+        waiters: partition.waiters() as u64,
+        open: u64::from(partition.circuit() != Circuit::Closed),
+        counters: partition.counters,
     }
 }

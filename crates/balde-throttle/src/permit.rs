@@ -1,43 +1,43 @@
-//! A request that was let through, until its end is known.
+//! The permit for one request, until its outcome is reported.
 
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
 
-use crate::inner::{Given, Shared};
-use crate::signal::{Outcome, Report};
+use crate::inner::{Grant, Inner};
+use crate::outcome::{Outcome, Report};
 
-/// The right to make one request, and the duty to say how it ended: exactly once.
+/// The right to make one request, to be ended by [`report`](Permit::report) with its outcome.
 ///
-/// A permit that is dropped counts as [`Outcome::Unknown`], or as [`Outcome::Error`] while the thread
-/// panics.
-#[must_use = "a permit that is dropped reports that nobody knows how its request ended"]
+/// A permit that is dropped reports [`Outcome::Unknown`], or [`Outcome::Error`] if the thread is
+/// panicking.
+#[must_use = "a permit that is dropped reports an unknown outcome"]
 pub struct Permit {
-    shared: Arc<Shared>,
-    given: Given,
+    inner: Arc<Inner>,
+    grant: Grant,
     n: u64,
     is_reported: bool,
 }
 
 impl Permit {
-    pub(crate) fn new(shared: &Arc<Shared>, given: Given, n: u64) -> Self {
+    pub(crate) fn new(inner: &Arc<Inner>, grant: Grant, n: u64) -> Self {
         Self {
-            shared: Arc::clone(shared),
-            given,
+            inner: Arc::clone(inner),
+            grant,
             n,
             is_reported: false,
         }
     }
 
-    /// How it ended.
+    /// Reports how the request ended.
     pub fn report(mut self, report: impl Into<Report>) {
         self.end(&report.into());
     }
 
     fn end(&mut self, report: &Report) {
         self.is_reported = true;
-        let Given { index, epoch } = self.given;
-        self.shared.report(index, Some((epoch, self.n)), report);
+        let Grant { index, epoch } = self.grant;
+        self.inner.report(index, Some((epoch, self.n)), report);
     }
 }
 

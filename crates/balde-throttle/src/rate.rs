@@ -1,16 +1,15 @@
-//! Rates, and the burst that always goes with one.
+//! Rates, and the burst that belongs to each.
 
 use std::fmt;
 use std::time::Duration;
 
-use balde_core::Limit;
+use balde::{Limit, Share};
 
-use balde::Share;
+/// The most tokens that a rate can add in its period.
+pub(crate) const RATE_MAX: u64 = 1_000_000_000;
 
-/// The most tokens that a rate may bring in its period.
-pub const RATE_MAX: u64 = 1_000_000_000;
-
-/// So many tokens in a second, a minute or an hour. A bare number is tokens in a second.
+/// Tokens per second, minute or hour. A bare number converts to tokens per second. A throttler accepts
+/// 1 to 1,000,000,000 tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     tokens: u64,
@@ -18,7 +17,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `tokens` in each second.
+    /// `tokens` per second.
     pub const fn per_second(tokens: u64) -> Self {
         Self {
             tokens,
@@ -26,7 +25,7 @@ impl Rate {
         }
     }
 
-    /// `tokens` in each minute.
+    /// `tokens` per minute.
     pub const fn per_minute(tokens: u64) -> Self {
         Self {
             tokens,
@@ -34,7 +33,7 @@ impl Rate {
         }
     }
 
-    /// `tokens` in each hour.
+    /// `tokens` per hour.
     pub const fn per_hour(tokens: u64) -> Self {
         Self {
             tokens,
@@ -42,12 +41,12 @@ impl Rate {
         }
     }
 
-    /// How many tokens come in a period.
+    /// The tokens that are added in one period.
     pub const fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// The period.
+    /// The period: a second, a minute or an hour.
     pub const fn period(&self) -> Duration {
         Duration::from_secs(self.period_s as u64)
     }
@@ -79,7 +78,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A rate and its burst: one value, so that neither can change without the other.
+/// A rate and its burst, as one value: the burst is always a share of the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     rate: Rate,
@@ -87,7 +86,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// `rate` with a burst that is `share` of what it brings in a second: rounded down, at least one.
+    /// `rate` with a burst that is `share` of the tokens of one second: rounded down, at least one.
     pub(crate) fn new(rate: Rate, share: Share) -> Self {
         let burst = share
             .of_tokens(rate.tokens)
@@ -104,12 +103,12 @@ impl Pace {
         self.rate
     }
 
-    /// The most tokens that can be had at once.
+    /// The burst: the most tokens that can be taken at once.
     pub const fn burst(&self) -> u64 {
         self.limit.capacity()
     }
 
-    /// The limit that a bucket goes by at this pace. It starts empty.
+    /// The limit of a bucket with this rate and burst. Its buckets start empty.
     pub const fn limit(&self) -> &Limit {
         &self.limit
     }
@@ -140,7 +139,7 @@ mod tests {
             assert_eq!(pace.burst(), burst, "{tokens}");
             assert_eq!(pace.limit().refill_tokens(), tokens);
         }
-        // A share of what comes in a second, whatever the period.
+        // A share of the tokens of one second, whatever the period.
         assert_eq!(Pace::new(Rate::per_minute(1_200), tenth).burst(), 2);
     }
 

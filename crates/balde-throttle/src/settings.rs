@@ -1,50 +1,48 @@
-//! What a throttler is told when it is built, checked.
+//! The settings of a throttler, and their validation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::SettingsError;
-use crate::health::{Degradation, INTERVAL_MAX};
-use crate::rate::{Pace, Rate};
-use crate::signal::Outcome;
 use balde::Share;
 
-/// The longest name of a partition, in bytes.
-pub const PARTITION_BYTES_MAX: usize = 128;
+use crate::error::SettingsError;
+use crate::health::{Degradation, INTERVAL_MAX};
+use crate::name::is_partition_name;
+use crate::outcome::Outcome;
+use crate::rate::{Pace, Rate};
 
-/// Partitions unless told otherwise, and the most there can be.
-pub const PARTITIONS_MAX_DEFAULT: usize = 1_024;
+pub(crate) const PARTITIONS_MAX_DEFAULT: usize = 1_024;
 const PARTITIONS_MAX_MAX: usize = 1_000_000;
 
-/// Waiters unless told otherwise, and the most there can be.
-pub const WAITERS_MAX_DEFAULT: usize = 131_072;
+pub(crate) const WAITERS_MAX_DEFAULT: usize = 131_072;
 const WAITERS_MAX_MAX: usize = 16_000_000;
 
-/// The longest that the other side can make a partition pause, unless told otherwise.
-pub const PAUSE_MAX_DEFAULT: Duration = Duration::from_secs(600);
+pub(crate) const PAUSE_MAX_DEFAULT: Duration = Duration::from_secs(600);
 
 /// What to do with a request for more tokens than the burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Oversize {
-    /// Collect it in slices of at most the burst, and give it when it is complete.
+    /// Take it in slices of at most the burst, and grant it when it is complete.
     #[default]
     Slices,
-    /// Refuse it with [`Refused::TooLarge`](crate::Refused::TooLarge). As errors degrade a rate, its
-    /// burst shrinks, too: a request that used to fit may then be refused.
+    /// Refuse it with [`Refusal::TooLarge`](crate::Refusal::TooLarge). A degraded rate has a smaller
+    /// burst, so a request that used to fit may then be refused.
     Refuse,
 }
 
-pub(crate) type Counts = Arc<dyn Fn(Outcome) -> bool + Send + Sync>;
+pub(crate) type CountsAsError = Arc<dyn Fn(Outcome) -> bool + Send + Sync>;
 
 pub(crate) struct Settings {
     pub(crate) name: String,
-    pub(crate) global: Rate,
-    pub(crate) partition: Rate,
-    pub(crate) own_rates: HashMap<Box<str>, Rate>,
-    pub(crate) share: Share,
+    pub(crate) global_rate: Rate,
+    pub(crate) partition_rate: Rate,
+    /// Rates of single partitions, by name.
+    pub(crate) partition_rates: HashMap<Box<str>, Rate>,
+    pub(crate) burst_share: Share,
     pub(crate) degradation: Degradation,
-    pub(crate) counts: Counts,
+    pub(crate) counts_as_error: CountsAsError,
     pub(crate) oversize: Oversize,
     pub(crate) partitions_max: usize,
     pub(crate) waiters_max: usize,
@@ -53,21 +51,29 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
-        let own = self.own_rates.values().map(|rate| ("partition", rate));
-        let rates = [("rate", &self.global), ("partition_rate", &self.partition)];
-        for (which, rate) in rates.into_iter().chain(own) {
+        let named = self.partition_rates.values();
+        let named = named.map(|rate| ("partition", rate));
+        let rates = [
+            ("rate", &self.global_rate),
+            ("partition_rate", &self.partition_rate),
+        ];
+        for (which, rate) in rates.into_iter().chain(named) {
             if !rate.is_valid() {
                 let tokens = rate.tokens();
                 return Err(SettingsError::Rate { which, tokens });
             }
         }
-        if !self.own_rates.keys().all(|name| is_name(name)) {
+        if !self
+            .partition_rates
+            .keys()
+            .all(|name| is_partition_name(name))
+        {
             return Err(SettingsError::PartitionName);
         }
-        if !self.share.is_valid() {
+        if !self.burst_share.is_valid() {
             return Err(SettingsError::Share {
                 which: "burst",
-                advice: "1 to 100 percent",
+                advice: "it must be 1 to 100 percent",
             });
         }
         for (which, number, max) in [
@@ -88,14 +94,11 @@ impl Settings {
     }
 
     pub(crate) fn pace(&self, rate: Rate) -> Pace {
-        Pace::new(rate, self.share)
+        Pace::new(rate, self.burst_share)
     }
 
-    pub(crate) fn rate_of(&self, name: &str) -> Rate {
-        self.own_rates.get(name).copied().unwrap_or(self.partition)
+    pub(crate) fn rate_of(&self, partition: &str) -> Rate {
+        let named = self.partition_rates.get(partition);
+        named.copied().unwrap_or(self.partition_rate)
     }
-}
-
-pub(crate) fn is_name(name: &str) -> bool {
-    (1..=PARTITION_BYTES_MAX).contains(&name.len())
 }

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use balde::{OnFailure, RedisStore, Share};
-use balde_throttle::{Circuit, Degradation, Outcome, Refused, Throttler};
+use balde_throttle::{Circuit, Degradation, Outcome, Refusal, Throttler};
 use redis_server::RedisServer;
 use wall_clock::{micros, now_us};
 
@@ -124,7 +124,7 @@ async fn work(throttler: Throttler, task: usize, end: Instant) -> u64 {
         let partition = PARTITIONS[task % PARTITIONS.len()];
         match throttler.acquire_within(partition, n, left).await {
             Ok(()) => granted += n,
-            Err(Refused::Deadline) => break,
+            Err(Refusal::Deadline) => break,
             Err(refused) => panic!("{refused}"),
         }
     }
@@ -173,7 +173,7 @@ async fn an_error_here_degrades_there_and_a_circuit_opens_for_all() {
     }
     until("the circuit is open there, too", || {
         let refused = there.try_acquire("store", 1);
-        matches!(refused, Err(Refused::CircuitOpen { .. }))
+        matches!(refused, Err(Refusal::CircuitOpen { .. }))
     })
     .await;
 
@@ -213,7 +213,7 @@ async fn while_redis_is_away_the_callers_choice_decides() {
     let short = Duration::from_millis(300);
     assert_eq!(
         denies.acquire_within("store", 50, short).await,
-        Err(Refused::Deadline),
+        Err(Refusal::Deadline),
         "it waits for the store"
     );
     let long = Duration::from_secs(10);

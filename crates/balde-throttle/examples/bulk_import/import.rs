@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use balde::Clock;
-use balde_throttle::{Degradation, Outcome, Refused, Report, RunError, Throttler};
+use balde_throttle::{Degradation, Outcome, Refusal, Report, RunError, Throttler};
 use tokio::time::Instant;
 
-use super::store::{PARTITIONS, Refusal, Store};
+use super::store::{PARTITIONS, Store, WriteError};
 
 pub(crate) const RECORDS_DEFAULT: u64 = 5_000_000;
 
-/// Records in a batch: below the burst of a partition at its floor times two, so that batches go in a
-/// few slices at worst.
+/// Records in a batch: less than twice the burst of a partition at its floor, so that a batch is taken in
+/// a few slices at worst.
 const BATCH: u64 = 50;
 const WRITERS: usize = 3;
 
-/// A bit below what the store allows: it counts what arrives, and does not wait.
+/// A little below what the store allows, because the store counts what arrives and does not wait.
 const RATE: u64 = 20_000;
 const PARTITION_RATE: u64 = 1_000;
 
@@ -105,7 +105,7 @@ impl Import {
         (!records.is_empty()).then_some(records)
     }
 
-    /// Whether the batch was written; if not, it is to be tried again.
+    /// Returns true if the batch was written. Otherwise it must be retried.
     async fn write(&self, partition: usize, batch: &[u64]) -> bool {
         let this = &self.0;
         let work = this.store.write(partition, batch);
@@ -114,15 +114,17 @@ impl Import {
         let outcome = this.throttler.run_with(name, n, work, report).await;
         match outcome {
             Ok(()) => return true,
-            Err(RunError::Failed(Refusal::Down)) => this.failures.fetch_add(1, Ordering::Relaxed),
-            Err(RunError::Failed(Refusal::TooMuch { .. })) => {
+            Err(RunError::Failed(WriteError::Down)) => {
+                this.failures.fetch_add(1, Ordering::Relaxed)
+            }
+            Err(RunError::Failed(WriteError::OverLimit { .. })) => {
                 this.pushbacks.fetch_add(1, Ordering::Relaxed)
             }
-            Err(RunError::Refused(Refused::CircuitOpen { retry_after })) => {
+            Err(RunError::Refused(Refusal::CircuitOpen { retry_after })) => {
                 tokio::time::sleep(retry_after).await;
                 this.refusals.fetch_add(1, Ordering::Relaxed)
             }
-            Err(RunError::Refused(refused)) => panic!("{refused}"),
+            Err(RunError::Refused(refusal)) => panic!("{refusal}"),
         };
         false
     }
@@ -139,8 +141,8 @@ impl Import {
         self.0.written.load(Ordering::Relaxed)
     }
 
-    /// How many records of a partition arrived, and their sum.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the test asks"))]
+    /// How many records of a partition were written, and their sum.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the test reads it"))]
     pub(crate) fn stored(&self, partition: usize) -> (u64, u64) {
         let stored = self.0.store.partition(partition);
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -148,11 +150,11 @@ impl Import {
     }
 }
 
-fn report(result: &Result<(), Refusal>) -> Report {
+fn report(result: &Result<(), WriteError>) -> Report {
     match result {
         Ok(()) => Outcome::Success.into(),
-        Err(Refusal::Down) => Outcome::Error.into(),
-        Err(Refusal::TooMuch { retry_after }) => {
+        Err(WriteError::Down) => Outcome::Error.into(),
+        Err(WriteError::OverLimit { retry_after }) => {
             Report::from(Outcome::Pushback).retry_after(*retry_after)
         }
     }
@@ -175,8 +177,8 @@ impl fmt::Display for Summary {
         writeln!(f, "records    {}", self.records)?;
         writeln!(f, "time       {:.1?}", self.took)?;
         writeln!(f, "mean rate  {}/s", self.records * 1_000 / took_ms)?;
-        writeln!(f, "failed     {} batches, tried again", self.failures)?;
-        writeln!(f, "too much   {} batches, tried again", self.pushbacks)?;
+        writeln!(f, "failed     {} batches, retried", self.failures)?;
+        writeln!(f, "over limit {} batches, retried", self.pushbacks)?;
         write!(f, "refused    {} times by an open circuit", self.refusals)
     }
 }

@@ -1,13 +1,13 @@
-//! A bulk import: records from a generator into the partitions of a store that has limits of its own
-//! and bad minutes.
+//! A bulk import: generated records, written to the partitions of a store that has its own limits and
+//! outages.
 //!
 //! ```sh
 //! cargo run --release -p balde-throttle --example bulk_import -- --records 200000
 //! cargo run --release -p balde-throttle --example bulk_import -- --virtual
 //! ```
 //!
-//! `--records N` says how many (five million unless told otherwise, which take about five minutes);
-//! `--virtual` lets tokio's clock run as fast as the work allows, so that five million take seconds.
+//! `--records N` sets how many: five million by default, which take about five minutes. `--virtual` runs
+//! in tokio's paused time, so that five million take seconds.
 
 mod import;
 mod progress;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
                 Some(number) => records = number,
                 None => return usage("--records needs a number"),
             },
-            (other, _) => return usage(&format!("{other} means nothing here")),
+            (other, _) => return usage(&format!("unknown argument {other}")),
         }
     }
     let runtime = tokio::runtime::Builder::new_current_thread()

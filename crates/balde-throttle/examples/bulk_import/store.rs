@@ -1,4 +1,4 @@
-//! A store that is not ours: forty partitions, a limit for each and one for all, and bad minutes.
+//! The store that the import writes to: forty partitions, a limit for each and one for all, and outages.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 pub(crate) const PARTITIONS: usize = 40;
 
-/// What it takes for one batch.
+/// How long it takes to write one batch.
 const LATENCY: Duration = Duration::from_millis(8);
 
 /// Which partitions fail when, in seconds from the start.
-const BAD_TIMES: [(usize, Range<u64>); 4] = [(3, 20..80), (17, 60..120), (29, 5..9), (30, 5..9)];
+const OUTAGES: [(usize, Range<u64>); 4] = [(3, 20..80), (17, 60..120), (29, 5..9), (30, 5..9)];
 
 pub(crate) struct Store {
     start: Instant,
@@ -22,17 +22,17 @@ pub(crate) struct Store {
     partitions: Vec<Stored>,
 }
 
-/// What arrived in a partition: enough to tell whether every record did, once.
+/// What was written to a partition: enough to check that every record was, once.
 #[derive(Default)]
 pub(crate) struct Stored {
     pub(crate) records: AtomicU64,
     pub(crate) sum: AtomicU64,
 }
 
-/// What the store says instead of taking a batch.
+/// Why the store did not write a batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Refusal {
-    TooMuch { retry_after: Duration },
+pub(crate) enum WriteError {
+    OverLimit { retry_after: Duration },
     Down,
 }
 
@@ -54,21 +54,22 @@ impl Store {
         &self.partitions[partition]
     }
 
-    /// Takes a batch, or nothing of it.
-    pub(crate) async fn write(&self, partition: usize, records: &[u64]) -> Result<(), Refusal> {
+    /// Writes a batch, or none of it.
+    pub(crate) async fn write(&self, partition: usize, records: &[u64]) -> Result<(), WriteError> {
         tokio::time::sleep(LATENCY).await;
         let now_s = self.start.elapsed().as_secs();
-        let is_bad = |(bad, when): &(usize, Range<u64>)| *bad == partition && when.contains(&now_s);
-        if BAD_TIMES.iter().any(is_bad) {
-            return Err(Refusal::Down);
+        let is_down =
+            |(down, when): &(usize, Range<u64>)| *down == partition && when.contains(&now_s);
+        if OUTAGES.iter().any(is_down) {
+            return Err(WriteError::Down);
         }
         let key = partition.to_string();
         let n = records.len() as u64;
-        let asks = [self.each.request_n(&key, n), self.all.request_n("all", n)];
-        let taken = balde::check_all_blocking(&asks);
+        let requests = [self.each.request_n(&key, n), self.all.request_n("all", n)];
+        let taken = balde::check_all_blocking(&requests);
         if !taken.is_allowed() {
             let retry_after = taken.retry_after().unwrap_or(Duration::from_secs(1));
-            return Err(Refusal::TooMuch { retry_after });
+            return Err(WriteError::OverLimit { retry_after });
         }
         let stored = &self.partitions[partition];
         stored.records.fetch_add(n, Ordering::Relaxed);

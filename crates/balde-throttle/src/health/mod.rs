@@ -1,4 +1,5 @@
-//! How well a partition does: degraded by errors, raised by successes, cut off at the floor.
+//! The health of a partition: errors degrade its rate, successes raise it, and at the floor its
+//! circuit opens.
 //!
 //! ```text
 //!            error: rate × ratio                 reset interval over
@@ -8,24 +9,26 @@
 //!     └──────────────────── all probes succeed: at the floor ────────────┘
 //! ```
 //!
-//! Pure: time is an argument, in microseconds. Rates are whole tokens in their period. A degraded
-//! rate is the rate times the ratio, rounded down, and never below the floor; so 2000 becomes 1800,
-//! 1620, 1458, 1312.
+//! Pure: time is an argument, in microseconds. Rates are whole tokens per period. A degraded rate is
+//! the rate times the ratio, rounded down, and never below the floor: 2000 becomes 1800, 1620, 1458,
+//! 1312.
 
 use std::time::Duration;
 
-use crate::error::SettingsError;
 use balde::Share;
 
-/// The most probes.
-pub const PROBES_MAX: u32 = 1_000;
+use crate::error::SettingsError;
+use crate::micros::whole_us;
+
+/// The most probes that can be set.
+const PROBES_MAX: u32 = 1_000;
 
 /// The longest interval that can be set.
 pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// What errors and successes do to a partition's rate.
+/// How errors lower a partition's rate, when its circuit opens, and how it recovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "settings do nothing until they are given to a builder"]
+#[must_use = "settings do nothing until they are passed to a builder"]
 pub struct Degradation {
     pub(crate) ratio: Share,
     pub(crate) floor: Share,
@@ -37,8 +40,9 @@ pub struct Degradation {
 }
 
 impl Degradation {
-    /// An error leaves 90 %, down to a floor of 10 % of the original; steps of 10 % of the original
-    /// after 30 quiet seconds each; the circuit stays open for 30 s and closes after 3 probes.
+    /// The defaults: an error leaves 90 % of the rate; the circuit opens at 10 % of the configured
+    /// rate, stays open for 30 s and closes after 3 successful probes; then each 30 s without an error
+    /// add 10 % of the configured rate.
     pub const fn new() -> Self {
         Self {
             ratio: Share::percent(90),
@@ -51,22 +55,23 @@ impl Degradation {
         }
     }
 
-    /// What an error leaves of the rate: less than all of it.
+    /// The share of the current rate that remains after an error: less than 100 %.
     pub const fn ratio(self, ratio: Share) -> Self {
         Self { ratio, ..self }
     }
 
-    /// The part of the original rate at which the circuit opens.
+    /// The share of the configured rate at which the circuit opens.
     pub const fn floor(self, floor: Share) -> Self {
         Self { floor, ..self }
     }
 
-    /// The part of the original rate that a step of recovery adds.
+    /// The share of the configured rate that one step of recovery adds.
     pub const fn step(self, step: Share) -> Self {
         Self { step, ..self }
     }
 
-    /// How long there must have been no error, and no other step, before a success adds a step.
+    /// How long a partition must be without an error, and without another step, before a success adds
+    /// a step.
     pub const fn recovery(self, interval: Duration) -> Self {
         Self {
             recovery: interval,
@@ -82,15 +87,14 @@ impl Degradation {
         }
     }
 
-    /// How many probes have to succeed before the circuit closes. No more than that many are let
-    /// through until they have answered.
+    /// How many probes must succeed before a half-open circuit closes. At most so many requests pass
+    /// until their outcomes have been reported. Between 1 and 1,000.
     pub const fn probes(self, probes: u32) -> Self {
         Self { probes, ..self }
     }
 
-    /// Errors within this time of one that has degraded the rate do not degrade it again: one
-    /// bad moment then costs one step, however many requests were under way. None unless told
-    /// otherwise: every error counts.
+    /// The time after a degrading error in which further errors do not degrade the rate again. With it,
+    /// many requests that fail together cost one step. Zero by default: every error degrades.
     pub const fn spacing(self, spacing: Duration) -> Self {
         Self { spacing, ..self }
     }
@@ -108,10 +112,10 @@ impl Degradation {
             "ratio",
             self.ratio,
             ratio_is_less,
-            "an error must leave less than the whole rate",
+            "an error must leave less than 100 percent of the rate",
         )?;
-        share("floor", self.floor, true, "1 to 100 percent")?;
-        share("step", self.step, true, "1 to 100 percent")?;
+        share("floor", self.floor, true, "it must be 1 to 100 percent")?;
+        share("step", self.step, true, "it must be 1 to 100 percent")?;
         for (which, interval) in [("recovery", self.recovery), ("reset", self.reset)] {
             if !(Duration::from_millis(1)..=INTERVAL_MAX).contains(&interval) {
                 return Err(SettingsError::Interval { which, interval });
@@ -133,8 +137,8 @@ impl Degradation {
         Ok(())
     }
 
-    fn floor_of(&self, original: u64) -> u64 {
-        self.floor.of_tokens(original)
+    fn floor_of(&self, configured: u64) -> u64 {
+        self.floor.of_tokens(configured)
     }
 }
 
@@ -144,14 +148,14 @@ impl Default for Degradation {
     }
 }
 
-/// Whether a partition's calls are let through.
+/// The state of a partition's circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circuit {
-    /// Calls pass at the current rate.
+    /// Requests pass at the current rate.
     Closed,
-    /// Calls are refused.
+    /// Requests are refused.
     Open,
-    /// A few calls pass, to see.
+    /// A few requests pass as probes; their outcomes decide whether the circuit closes.
     HalfOpen,
 }
 
@@ -166,51 +170,51 @@ enum State {
 struct Probes {
     issued: u32,
     passed: u32,
-    /// When the last of them was let through.
+    /// When the last of them was admitted.
     issued_at_us: u64,
 }
 
 /// One partition's health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Health {
-    original: u64,
+    configured: u64,
     current: u64,
     state: State,
-    /// The last error, step or reset: from here on it has been quiet.
+    /// The last error, step of recovery, opening or closing.
     quiet_from_us: u64,
     degraded_at_us: Option<u64>,
-    /// Counts openings and half-openings. What was let through in an earlier epoch says nothing
-    /// about this one.
+    /// Counts openings and half-openings. Outcomes of requests that were admitted in an earlier epoch
+    /// are ignored.
     epoch: u32,
 }
 
-/// What an event changed, to be told and applied.
+/// What an event changed, to be applied and logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// The tokens before and after.
+    /// The rate before and after.
     pub(crate) rate: Option<(u64, u64)>,
     pub(crate) circuit: Option<Circuit>,
 }
 
-/// Whether a request may go on to the buckets.
+/// Whether a request may take tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     Yes,
-    /// When the circuit half-opens.
+    /// The circuit is open, and half-opens then.
     Refused {
         until_us: u64,
     },
-    /// All probes are out: by then they are taken for lost, unless they answer earlier.
+    /// All probes are in flight. By then those without an outcome are treated as lost.
     Wait {
         until_us: u64,
     },
 }
 
 impl Health {
-    pub(crate) const fn new(original: u64) -> Self {
+    pub(crate) const fn new(configured: u64) -> Self {
         Self {
-            original,
-            current: original,
+            configured,
+            current: configured,
             state: State::Closed,
             quiet_from_us: 0,
             degraded_at_us: None,
@@ -234,23 +238,23 @@ impl Health {
         }
     }
 
-    /// Closed, and at the original rate.
-    pub(crate) fn is_sound(&self) -> bool {
-        self.current == self.original && self.state == State::Closed
+    /// Returns true if the circuit is closed and the rate is the configured one.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.current == self.configured && self.state == State::Closed
     }
 
-    /// Whether a success would have something to raise or close.
-    pub(crate) fn heeds_success(&self, how: &Degradation, now_us: u64) -> bool {
+    /// Returns true if a success would raise the rate or count as a probe.
+    pub(crate) fn can_recover(&self, degradation: &Degradation, now_us: u64) -> bool {
         match self.state {
-            State::Closed => self.current < self.original && self.is_quiet(how, now_us),
+            State::Closed => self.current < self.configured && self.is_quiet(degradation, now_us),
             State::Open { .. } => false,
             State::HalfOpen(_) => true,
         }
     }
 
-    /// Moves an open circuit on when its time is over, and says whether a request may pass. A probe
-    /// counts only when [`admitted`](Health::admitted) says so.
-    pub(crate) fn admit(&mut self, how: &Degradation, now_us: u64) -> (Admission, Change) {
+    /// Half-opens the circuit when its time is over, and returns whether a request may pass. A probe
+    /// is counted by [`record_admitted`](Health::record_admitted) only.
+    pub(crate) fn admit(&mut self, degradation: &Degradation, now_us: u64) -> (Admission, Change) {
         let mut change = Change::default();
         if let State::Open { until_us } = self.state {
             if now_us < until_us {
@@ -261,9 +265,11 @@ impl Health {
             change.circuit = Some(Circuit::HalfOpen);
         }
         if let State::HalfOpen(probes) = &mut self.state
-            && probes.issued >= how.probes
+            && probes.issued >= degradation.probes
         {
-            let until_us = probes.issued_at_us.saturating_add(whole_us(how.reset));
+            let until_us = probes
+                .issued_at_us
+                .saturating_add(whole_us(degradation.reset));
             if now_us < until_us {
                 return (Admission::Wait { until_us }, change);
             }
@@ -272,16 +278,16 @@ impl Health {
         (Admission::Yes, change)
     }
 
-    /// A request has been let through.
-    pub(crate) fn admitted(&mut self, now_us: u64) {
+    /// Records that a request was admitted.
+    pub(crate) fn record_admitted(&mut self, now_us: u64) {
         if let State::HalfOpen(probes) = &mut self.state {
             probes.issued += 1;
             probes.issued_at_us = now_us;
         }
     }
 
-    /// A request that was let through will never answer.
-    pub(crate) fn abandoned(&mut self, epoch: Option<u32>) {
+    /// Records that an admitted request will have no outcome.
+    pub(crate) fn record_abandoned(&mut self, epoch: Option<u32>) {
         if let State::HalfOpen(probes) = &mut self.state
             && epoch.is_none_or(|epoch| epoch == self.epoch)
             && probes.issued > probes.passed
@@ -290,36 +296,47 @@ impl Health {
         }
     }
 
-    /// A request of this epoch (of any, where nobody kept count) failed.
-    pub(crate) fn error(&mut self, how: &Degradation, epoch: Option<u32>, now_us: u64) -> Change {
+    /// Records that a request failed. Without an epoch it counts for the current one.
+    pub(crate) fn record_error(
+        &mut self,
+        degradation: &Degradation,
+        epoch: Option<u32>,
+        now_us: u64,
+    ) -> Change {
         if epoch.is_some_and(|epoch| epoch != self.epoch) {
             return Change::default();
         }
         match self.state {
             State::Open { .. } => Change::default(),
-            State::HalfOpen(_) => self.open(how, None, now_us),
+            State::HalfOpen(_) => self.open(degradation, None, now_us),
             State::Closed => {
                 self.quiet_from_us = self.quiet_from_us.max(now_us);
-                let is_same_moment = self
-                    .degraded_at_us
-                    .is_some_and(|at_us| now_us < at_us.saturating_add(whole_us(how.spacing)));
-                if is_same_moment {
+                let is_within_spacing = self.degraded_at_us.is_some_and(|at_us| {
+                    now_us < at_us.saturating_add(whole_us(degradation.spacing))
+                });
+                if is_within_spacing {
                     return Change::default();
                 }
                 self.degraded_at_us = Some(now_us);
-                self.degrade(how, now_us)
+                self.degrade(degradation, now_us)
             }
         }
     }
 
-    /// A request of this epoch (of any, where nobody kept count) succeeded.
-    pub(crate) fn success(&mut self, how: &Degradation, epoch: Option<u32>, now_us: u64) -> Change {
-        if epoch.is_some_and(|epoch| epoch != self.epoch) || !self.heeds_success(how, now_us) {
+    /// Records that a request succeeded. Without an epoch it counts for the current one.
+    pub(crate) fn record_success(
+        &mut self,
+        degradation: &Degradation,
+        epoch: Option<u32>,
+        now_us: u64,
+    ) -> Change {
+        if epoch.is_some_and(|epoch| epoch != self.epoch) || !self.can_recover(degradation, now_us)
+        {
             return Change::default();
         }
         if let State::HalfOpen(probes) = &mut self.state {
             probes.passed += 1;
-            if probes.passed < how.probes {
+            if probes.passed < degradation.probes {
                 return Change::default();
             }
             self.state = State::Closed;
@@ -330,8 +347,8 @@ impl Health {
             };
         }
         let before = self.current;
-        let step = how.step.of_tokens(self.original);
-        self.current = before.saturating_add(step).min(self.original);
+        let step = degradation.step.of_tokens(self.configured);
+        self.current = before.saturating_add(step).min(self.configured);
         self.quiet_from_us = self.quiet_from_us.max(now_us);
         Change {
             rate: Some((before, self.current)),
@@ -339,7 +356,7 @@ impl Health {
         }
     }
 
-    /// When an open circuit will be tried again.
+    /// When an open circuit half-opens.
     pub(crate) const fn open_until_us(&self) -> Option<u64> {
         match self.state {
             State::Open { until_us } => Some(until_us),
@@ -347,20 +364,20 @@ impl Health {
         }
     }
 
-    /// The same with all its moments moved, for a clock that shows another time.
+    /// This health with all its times shifted, to convert between the clocks of two machines.
     #[cfg(feature = "redis")]
-    pub(crate) fn moved(mut self, by_us: i64) -> Self {
-        let moved = |us: u64| us.saturating_add_signed(by_us);
-        self.quiet_from_us = moved(self.quiet_from_us);
-        self.degraded_at_us = self.degraded_at_us.map(moved);
+    pub(crate) fn shifted(mut self, by_us: i64) -> Self {
+        let shifted = |us: u64| us.saturating_add_signed(by_us);
+        self.quiet_from_us = shifted(self.quiet_from_us);
+        self.degraded_at_us = self.degraded_at_us.map(shifted);
         if let State::Open { until_us } = &mut self.state {
-            *until_us = moved(*until_us);
+            *until_us = shifted(*until_us);
         }
         self
     }
 
-    /// What others are told. Probes are each process's own: to others a circuit that is half open is
-    /// one that was open until just now.
+    /// The numbers that are shared with other processes. Each process has its own probes, so a
+    /// half-open circuit is shared as one that was open until now.
     #[cfg(feature = "redis")]
     pub(crate) fn to_words(self, now_us: u64) -> [u64; 4] {
         let until_us = match self.state {
@@ -372,13 +389,13 @@ impl Health {
         [self.current, until_us, self.quiet_from_us, degraded_at_us]
     }
 
-    /// What others told, under a limit of this process's own.
+    /// The health that another process has shared, within this process's configured rate.
     #[cfg(feature = "redis")]
-    pub(crate) fn from_words(words: [u64; 4], original: u64, how: &Degradation) -> Self {
+    pub(crate) fn from_words(words: [u64; 4], configured: u64, degradation: &Degradation) -> Self {
         let [current, until_us, quiet_from_us, degraded_at_us] = words;
         Self {
-            original,
-            current: current.clamp(how.floor_of(original), original),
+            configured,
+            current: current.clamp(degradation.floor_of(configured), configured),
             state: match until_us {
                 0 => State::Closed,
                 until_us => State::Open { until_us },
@@ -389,51 +406,55 @@ impl Health {
         }
     }
 
-    /// This health after what others told, which goes on where it was. Probes of a circuit that is
-    /// half open here go on as long as nobody has opened it again.
+    /// Replaces this health by the one that processes share, and returns what changes. If the circuit
+    /// is half open here, its probes go on unless another process has opened it again.
     #[cfg(feature = "redis")]
-    pub(crate) fn learn(&self, told: Self, now_us: u64) -> (Self, Change) {
+    pub(crate) fn merge(&self, shared: Self, now_us: u64) -> (Self, Change) {
         let is_probing = matches!(self.state, State::HalfOpen(_))
-            && told
+            && shared
                 .open_until_us()
                 .is_some_and(|until_us| until_us <= now_us);
-        let state = if is_probing { self.state } else { told.state };
-        let mut learnt = Self {
+        let state = if is_probing { self.state } else { shared.state };
+        let mut merged = Self {
             state,
             epoch: self.epoch,
-            ..told
+            ..shared
         };
-        let is_moved = self.circuit() != learnt.circuit();
-        if is_moved {
-            learnt.epoch = self.epoch.wrapping_add(1);
+        let is_circuit_changed = self.circuit() != merged.circuit();
+        if is_circuit_changed {
+            merged.epoch = self.epoch.wrapping_add(1);
         }
-        let is_other = self.current != learnt.current;
+        let is_rate_changed = self.current != merged.current;
         let change = Change {
-            rate: is_other.then_some((self.current, learnt.current)),
-            circuit: is_moved.then(|| learnt.circuit()),
+            rate: is_rate_changed.then_some((self.current, merged.current)),
+            circuit: is_circuit_changed.then(|| merged.circuit()),
         };
-        (learnt, change)
+        (merged, change)
     }
 
-    /// One probe is enough from here on: the others have been counted elsewhere.
+    /// Lets the next success close a half-open circuit: the other probes were counted by the process
+    /// that sent them.
     #[cfg(feature = "redis")]
-    pub(crate) fn has_probed(&mut self, how: &Degradation) {
+    pub(crate) fn count_remote_probes(&mut self, degradation: &Degradation) {
         if let State::HalfOpen(probes) = &mut self.state {
-            probes.passed = how.probes.saturating_sub(1);
+            probes.passed = degradation.probes.saturating_sub(1);
         }
     }
 
-    fn is_quiet(&self, how: &Degradation, now_us: u64) -> bool {
-        now_us >= self.quiet_from_us.saturating_add(whole_us(how.recovery))
+    fn is_quiet(&self, degradation: &Degradation, now_us: u64) -> bool {
+        now_us
+            >= self
+                .quiet_from_us
+                .saturating_add(whole_us(degradation.recovery))
     }
 
-    fn degrade(&mut self, how: &Degradation, now_us: u64) -> Change {
+    fn degrade(&mut self, degradation: &Degradation, now_us: u64) -> Change {
         let before = self.current;
-        let floor = how.floor_of(self.original);
-        self.current = how.ratio.of_tokens(before).max(floor).min(before);
+        let floor = degradation.floor_of(self.configured);
+        self.current = degradation.ratio.of_tokens(before).max(floor).min(before);
         let rate = (self.current < before).then_some((before, self.current));
         if self.current <= floor {
-            return self.open(how, rate, now_us);
+            return self.open(degradation, rate, now_us);
         }
         Change {
             rate,
@@ -441,9 +462,9 @@ impl Health {
         }
     }
 
-    fn open(&mut self, how: &Degradation, rate: Option<(u64, u64)>, now_us: u64) -> Change {
+    fn open(&mut self, degradation: &Degradation, rate: Option<(u64, u64)>, now_us: u64) -> Change {
         self.state = State::Open {
-            until_us: now_us.saturating_add(whole_us(how.reset)),
+            until_us: now_us.saturating_add(whole_us(degradation.reset)),
         };
         self.epoch = self.epoch.wrapping_add(1);
         self.quiet_from_us = self.quiet_from_us.max(now_us);
@@ -452,11 +473,6 @@ impl Health {
             circuit: Some(Circuit::Open),
         }
     }
-}
-
-/// Whole microseconds, as far as 64 bits reach.
-pub(crate) fn whole_us(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The life of a partition in trouble, told and at random.
+//! A partition's health through errors and recovery, in fixed sequences and in random ones.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const SECOND: u64 = 1_000_000;
 
-fn how() -> Degradation {
+fn degradation() -> Degradation {
     Degradation::new()
         .recovery(Duration::from_secs(10))
         .reset(Duration::from_secs(5))
@@ -14,11 +14,11 @@ fn how() -> Degradation {
 
 #[test]
 fn errors_leave_nine_tenths_rounded_down_until_the_floor_opens_the_circuit() {
-    let how = how();
+    let degradation = degradation();
     let mut health = Health::new(2_000);
     let mut rates = Vec::new();
     let opened = loop {
-        let change = health.error(&how, None, 0);
+        let change = health.record_error(&degradation, None, 0);
         rates.push(health.current());
         if change.circuit.is_some() {
             break change;
@@ -27,7 +27,7 @@ fn errors_leave_nine_tenths_rounded_down_until_the_floor_opens_the_circuit() {
     assert_eq!(rates[..5], [1_800, 1_620, 1_458, 1_312, 1_180]);
     assert_eq!(opened.rate, Some((216, 200)), "{rates:?}");
     assert_eq!(opened.circuit, Some(Circuit::Open));
-    let (admission, _) = health.admit(&how, 4_999_999);
+    let (admission, _) = health.admit(&degradation, 4_999_999);
     assert_eq!(
         admission,
         Admission::Refused {
@@ -38,86 +38,99 @@ fn errors_leave_nine_tenths_rounded_down_until_the_floor_opens_the_circuit() {
 
 #[test]
 fn it_half_opens_with_a_few_probes_closes_at_the_floor_and_climbs_a_step_per_interval() {
-    let how = how();
+    let degradation = degradation();
     let mut health = Health::new(1_000);
     while health.circuit() == Circuit::Closed {
-        health.error(&how, None, 0);
+        health.record_error(&degradation, None, 0);
     }
-    let (admission, change) = health.admit(&how, 5 * SECOND);
+    let (admission, change) = health.admit(&degradation, 5 * SECOND);
     assert_eq!(admission, Admission::Yes);
     assert_eq!(change.circuit, Some(Circuit::HalfOpen));
     let epoch = health.epoch();
     for _ in 0..3 {
-        assert_eq!(health.admit(&how, 5 * SECOND).0, Admission::Yes);
-        health.admitted(5 * SECOND);
+        assert_eq!(health.admit(&degradation, 5 * SECOND).0, Admission::Yes);
+        health.record_admitted(5 * SECOND);
     }
     let until_us = 10 * SECOND;
     assert_eq!(
-        health.admit(&how, 5 * SECOND).0,
+        health.admit(&degradation, 5 * SECOND).0,
         Admission::Wait { until_us }
     );
 
-    // What was sent before the circuit opened says nothing.
-    assert_eq!(health.error(&how, Some(0), 6 * SECOND), Change::default());
-    assert_eq!(health.success(&how, Some(epoch), 6 * SECOND).circuit, None);
-    assert_eq!(health.success(&how, Some(epoch), 6 * SECOND).circuit, None);
-    let closed = health.success(&how, Some(epoch), 6 * SECOND);
+    // Outcomes of requests from before the circuit opened are ignored.
+    assert_eq!(
+        health.record_error(&degradation, Some(0), 6 * SECOND),
+        Change::default()
+    );
+    assert_eq!(
+        health
+            .record_success(&degradation, Some(epoch), 6 * SECOND)
+            .circuit,
+        None
+    );
+    assert_eq!(
+        health
+            .record_success(&degradation, Some(epoch), 6 * SECOND)
+            .circuit,
+        None
+    );
+    let closed = health.record_success(&degradation, Some(epoch), 6 * SECOND);
     assert_eq!(closed.circuit, Some(Circuit::Closed));
     assert_eq!(health.current(), 100);
 
     let mut now_us = 6 * SECOND;
     for expected in (2..=10).map(|tenth| tenth * 100) {
-        let early = health.success(&how, Some(epoch), now_us + 10 * SECOND - 1);
+        let early = health.record_success(&degradation, Some(epoch), now_us + 10 * SECOND - 1);
         assert_eq!(early, Change::default());
         now_us += 10 * SECOND;
-        let raised = health.success(&how, Some(epoch), now_us);
+        let raised = health.record_success(&degradation, Some(epoch), now_us);
         assert_eq!(raised.rate, Some((expected - 100, expected)));
-        let again = health.success(&how, Some(epoch), now_us);
+        let again = health.record_success(&degradation, Some(epoch), now_us);
         assert_eq!(again, Change::default(), "one step to an interval");
     }
-    assert!(health.is_sound());
+    assert!(health.is_healthy());
 }
 
 #[test]
 fn a_probe_that_fails_opens_again_and_one_that_never_answers_is_replaced() {
-    let how = how().probes(1);
+    let degradation = degradation().probes(1);
     let mut health = Health::new(1);
     assert_eq!(
-        health.error(&how, None, 0).circuit,
+        health.record_error(&degradation, None, 0).circuit,
         Some(Circuit::Open),
         "a rate of one is its own floor"
     );
-    assert_eq!(health.admit(&how, 5 * SECOND).0, Admission::Yes);
-    health.admitted(5 * SECOND);
+    assert_eq!(health.admit(&degradation, 5 * SECOND).0, Admission::Yes);
+    health.record_admitted(5 * SECOND);
     assert!(matches!(
-        health.admit(&how, 9 * SECOND).0,
+        health.admit(&degradation, 9 * SECOND).0,
         Admission::Wait { .. }
     ));
-    assert_eq!(health.admit(&how, 10 * SECOND).0, Admission::Yes);
-    health.admitted(10 * SECOND);
-    health.abandoned(Some(health.epoch()));
-    assert_eq!(health.admit(&how, 10 * SECOND).0, Admission::Yes);
-    health.admitted(10 * SECOND);
-    let change = health.error(&how, Some(health.epoch()), 11 * SECOND);
+    assert_eq!(health.admit(&degradation, 10 * SECOND).0, Admission::Yes);
+    health.record_admitted(10 * SECOND);
+    health.record_abandoned(Some(health.epoch()));
+    assert_eq!(health.admit(&degradation, 10 * SECOND).0, Admission::Yes);
+    health.record_admitted(10 * SECOND);
+    let change = health.record_error(&degradation, Some(health.epoch()), 11 * SECOND);
     assert_eq!(change.circuit, Some(Circuit::Open));
     assert_eq!(health.open_until_us(), Some(16 * SECOND));
 }
 
 #[test]
-fn errors_of_one_moment_count_once_where_that_was_asked_for() {
-    let how = how().spacing(Duration::from_secs(1));
+fn errors_within_the_spacing_count_once() {
+    let degradation = degradation().spacing(Duration::from_secs(1));
     let mut health = Health::new(1_000);
     for _ in 0..50 {
-        health.error(&how, None, 7);
+        health.record_error(&degradation, None, 7);
     }
     assert_eq!(health.current(), 900);
-    health.error(&how, None, 7 + SECOND);
+    health.record_error(&degradation, None, 7 + SECOND);
     assert_eq!(health.current(), 810);
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_by_name() {
-    for (how, which) in [
+fn invalid_settings_are_refused_by_name() {
+    for (degradation, which) in [
         (Degradation::new().ratio(Share::percent(100)), "ratio"),
         (Degradation::new().ratio(Share::percent(0)), "ratio"),
         (Degradation::new().floor(Share::percent(101)), "floor"),
@@ -127,7 +140,7 @@ fn settings_that_make_no_sense_are_refused_by_name() {
         (Degradation::new().spacing(Duration::MAX), "spacing"),
         (Degradation::new().probes(0), "probes"),
     ] {
-        let error = how.check().expect_err(which).to_string();
+        let error = degradation.check().expect_err(which).to_string();
         assert!(error.starts_with(which), "{error}");
     }
     assert_eq!(Degradation::new().check(), Ok(()));
@@ -153,14 +166,14 @@ fn events() -> impl Strategy<Value = Vec<(Event, u64)>> {
 
 proptest! {
     #[test]
-    fn whatever_happens_the_rate_stays_between_floor_and_original(
-        original in 1_u64..5_000,
+    fn in_every_sequence_the_rate_stays_between_floor_and_configured(
+        configured in 1_u64..5_000,
         percent in 1_u32..100,
         events in events(),
     ) {
-        let how = how().ratio(Share::percent(percent));
-        let mut health = Health::new(original);
-        let floor = how.floor_of(original);
+        let degradation = degradation().ratio(Share::percent(percent));
+        let mut health = Health::new(configured);
+        let floor = degradation.floor_of(configured);
         let (mut now_us, mut last_raise_us, mut last_error_us) = (0, None::<u64>, None::<u64>);
         let mut out: u32 = 0;
         for (event, after_us) in events {
@@ -171,11 +184,11 @@ proptest! {
             };
             let change = match event {
                 Event::Error { is_stale } => {
-                    let change = health.error(&how, epoch(is_stale), now_us);
+                    let change = health.record_error(&degradation, epoch(is_stale), now_us);
                     if is_stale {
                         prop_assert_eq!(health, before);
                     } else if before.circuit() == Circuit::Closed {
-                        let expected = how.ratio.of_tokens(before.current()).max(floor);
+                        let expected = degradation.ratio.of_tokens(before.current()).max(floor);
                         prop_assert_eq!(health.current(), expected.min(before.current()));
                         last_error_us = Some(now_us);
                         prop_assert_eq!(health.current() <= floor, health.circuit() == Circuit::Open);
@@ -185,12 +198,12 @@ proptest! {
                     change
                 }
                 Event::Success { is_stale } => {
-                    let change = health.success(&how, epoch(is_stale), now_us);
+                    let change = health.record_success(&degradation, epoch(is_stale), now_us);
                     if is_stale {
                         prop_assert_eq!(health, before);
                     }
                     if let Some((from, to)) = change.rate {
-                        prop_assert!(to > from && to - from <= how.step.of_tokens(original));
+                        prop_assert!(to > from && to - from <= degradation.step.of_tokens(configured));
                         for quiet in [last_raise_us, last_error_us].into_iter().flatten() {
                             prop_assert!(now_us >= quiet + 10 * SECOND);
                         }
@@ -199,28 +212,28 @@ proptest! {
                     change
                 }
                 Event::Admit => {
-                    let (admission, change) = health.admit(&how, now_us);
+                    let (admission, change) = health.admit(&degradation, now_us);
                     match admission {
-                        Admission::Yes => health.admitted(now_us),
+                        Admission::Yes => health.record_admitted(now_us),
                         Admission::Refused { until_us } | Admission::Wait { until_us } => {
                             prop_assert!(until_us > now_us);
                         }
                     }
                     if let State::HalfOpen(probes) = health.state {
-                        prop_assert!(probes.issued <= how.probes.max(probes.passed + 1));
+                        prop_assert!(probes.issued <= degradation.probes.max(probes.passed + 1));
                         out = probes.issued;
                     }
                     change
                 }
                 Event::Abandon => {
-                    health.abandoned(None);
+                    health.record_abandoned(None);
                     Change::default()
                 }
             };
-            prop_assert!((floor..=original).contains(&health.current()));
-            // What is told is what happened.
-            let told = change.rate.map_or(before.current(), |(_, to)| to);
-            prop_assert_eq!(told, health.current());
+            prop_assert!((floor..=configured).contains(&health.current()));
+            // The change that is returned is the one that happened.
+            let returned = change.rate.map_or(before.current(), |(_, to)| to);
+            prop_assert_eq!(returned, health.current());
             prop_assert_eq!(change.circuit.is_some(), before.circuit() != health.circuit());
             if health.circuit() != Circuit::Closed {
                 prop_assert_eq!(health.current(), floor);

@@ -1,20 +1,22 @@
-//! Who gets tokens when: two levels of buckets and a line for each partition. Pure, with time as an
-//! argument; the shell around it holds the lock, wakes and sleeps.
+//! Which request gets tokens when: a global bucket, and a bucket and a queue for each partition. Pure,
+//! with time as an argument; [`Inner`](crate::inner::Inner) holds the lock and the timer around it.
 //!
-//! **Order.** Within a partition, first come first served: the first in line waits for all it asked
-//! for, and nobody behind it is served before. Across partitions, the first of each line whose own
-//! bucket would give competes for the global bucket, and the partition that has had the fewest
-//! tokens goes first. It keeps that turn until the global bucket has enough, so a large request is
-//! not starved by small ones; and a partition that waits for itself (its bucket, a pause, its
-//! circuit) competes for nothing, so it slows nobody.
+//! **Order.** Within a partition, first come, first served: the first waiter gets all its tokens before
+//! any waiter behind it gets one. Between partitions, the first waiters whose own bucket has their
+//! tokens compete for the global bucket, and the partition that has had the fewest tokens goes first.
+//! It keeps that turn until the global bucket has enough, so small requests do not starve a large one.
+//! A partition that waits for its own bucket, a pause or its circuit does not compete, so it delays no
+//! other.
 //!
-//! **Nothing is lost.** Tokens are taken from both buckets in one step, for somebody who has a place.
-//! Whoever leaves before it has been told gives back what was put aside for it.
+//! **No token is lost.** Tokens are taken from both buckets in one step, for a waiter that exists. A
+//! waiter that is cancelled before it has seen its grant gives its tokens back.
 
 pub(crate) mod partition;
 pub(crate) mod prefetch;
 mod reports;
 pub(crate) mod serve;
+#[cfg(test)]
+mod tests;
 mod tokens;
 pub(crate) mod waiters;
 
@@ -22,228 +24,237 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
+use self::partition::{PartitionState, PartitionStats};
+use self::prefetch::Prefetch;
+use self::waiters::{WaiterId, WaiterState, Waiters};
 use crate::bucket::Bucket;
-use crate::error::Refused;
-use crate::event::Note;
+use crate::error::Refusal;
+use crate::event::Event;
+use crate::name::is_partition_name;
 use crate::rate::{Pace, Rate};
-use crate::scheduler::partition::{Part, PartitionStats};
-use crate::scheduler::prefetch::Counters;
-use crate::scheduler::waiters::{Fate, Place, Waiters};
-use crate::settings::{Settings, is_name};
+use crate::settings::Settings;
 
-/// How many partitions are looked at for one that can be forgotten.
-const FORGET_LOOKS_MAX: usize = 256;
+/// How many partitions are examined to find an idle one that can be removed.
+const EXAMINED_MAX: usize = 256;
 
-/// Where the tokens are.
+/// Where the buckets are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum TokenSource {
     /// In this process.
-    Here,
-    /// In a shared store, from where somebody brings them.
-    Elsewhere,
+    Local,
+    /// In a shared store, from which a task fetches tokens.
+    Remote,
 }
 
-pub(crate) struct Core {
+pub(crate) struct Scheduler {
     pub(crate) settings: Arc<Settings>,
-    pub(crate) source: Source,
+    pub(crate) source: TokenSource,
     pub(crate) global: Bucket,
     pub(crate) global_pace: Pace,
-    pub(crate) parts: Vec<Option<Part>>,
-    free_parts: Vec<u32>,
+    pub(crate) partitions: Vec<Option<PartitionState>>,
+    free_partitions: Vec<u32>,
     pub(crate) by_name: HashMap<Arc<str>, u32>,
-    hand: usize,
+    /// The partition that was examined last for removal.
+    sweep_at: usize,
     pub(crate) waiters: Waiters,
-    /// How many stand in lines.
+    /// How many waiters are in queues.
     pub(crate) waiting: usize,
     pub(crate) ready: BTreeSet<(u64, u32)>,
     pub(crate) timed: BTreeSet<(u64, u32)>,
-    pub(crate) deadlines: BTreeSet<(u64, Place)>,
-    pub(crate) flushed: Vec<u32>,
-    /// Partitions whose lines need tokens from elsewhere.
-    pub(crate) hungry: Vec<u32>,
+    pub(crate) deadlines: BTreeSet<(u64, WaiterId)>,
+    pub(crate) flushing: Vec<u32>,
+    /// Partitions whose queues need tokens from the shared store.
+    pub(crate) needs_tokens: Vec<u32>,
     /// The turn that was served last.
     pub(crate) turn: u64,
-    /// When the global bucket has enough for whoever is first.
+    /// When the global bucket has enough for the partition whose turn it is.
     pub(crate) blocked_until_us: Option<u64>,
-    pub(crate) notes: VecDeque<Note>,
-    /// Partitions to which something happened here that is of interest elsewhere.
-    pub(crate) news: Vec<Arc<str>>,
-    pub(crate) ahead: Counters,
+    /// Events that have not been logged yet.
+    pub(crate) events: VecDeque<Event>,
+    /// Partitions with health events to publish to other processes.
+    pub(crate) to_publish: Vec<Arc<str>>,
+    pub(crate) prefetch: Prefetch,
     pub(crate) is_closed: bool,
 }
 
-/// What processes tell each other about a partition.
+/// An outcome that other processes apply to a partition that they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum HealthEvent {
     Error,
     Success,
 }
 
-/// The answer to somebody who would rather not wait.
+/// The answer to a request before it has joined a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Granted { epoch: u32 },
-    Refused(Refused),
+    Refused(Refusal),
     MustWait { retry_us: Option<u64> },
 }
 
-/// What the first in a line waits for.
+/// What the first waiter of a queue waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Its own bucket would give so much; now for the global one.
-    Global { slice: u64 },
-    /// Nothing before then.
+    /// The global bucket: its own bucket has these tokens.
+    GlobalTokens { slice: u64 },
+    /// Time: nothing changes before `due_us`.
     Time { due_us: u64 },
-    /// Somebody to bring tokens.
-    Feeding,
-    /// It is refused, and with it everybody behind it where the circuit is open.
-    Refusal(Refused),
+    /// Tokens from the shared store.
+    RemoteTokens,
+    /// Nothing: it is refused.
+    Refusal(Refusal),
 }
 
-impl Core {
+impl Scheduler {
     pub(crate) fn new(
         settings: Arc<Settings>,
-        source: Source,
-        ahead: Counters,
+        source: TokenSource,
+        prefetch: Prefetch,
         now_us: u64,
     ) -> Self {
-        let global_pace = settings.pace(settings.global);
+        let global_pace = settings.pace(settings.global_rate);
         Self {
             global: Bucket::new(*global_pace.limit(), now_us),
             global_pace,
             settings,
             source,
-            parts: Vec::new(),
-            free_parts: Vec::new(),
+            partitions: Vec::new(),
+            free_partitions: Vec::new(),
             by_name: HashMap::new(),
-            hand: 0,
+            sweep_at: 0,
             waiters: Waiters::default(),
             waiting: 0,
             ready: BTreeSet::new(),
             timed: BTreeSet::new(),
             deadlines: BTreeSet::new(),
-            flushed: Vec::new(),
-            hungry: Vec::new(),
+            flushing: Vec::new(),
+            needs_tokens: Vec::new(),
             turn: 0,
             blocked_until_us: None,
-            notes: VecDeque::new(),
-            news: Vec::new(),
-            ahead,
+            events: VecDeque::new(),
+            to_publish: Vec::new(),
+            prefetch,
             is_closed: false,
         }
     }
 
-    pub(crate) fn part(&self, index: u32) -> &Part {
-        self.parts[index as usize]
+    pub(crate) fn partition(&self, index: u32) -> &PartitionState {
+        self.partitions[index as usize]
             .as_ref()
-            .expect("a partition in use is not forgotten")
+            .expect("a partition in use is not removed")
     }
 
-    pub(crate) fn part_mut(&mut self, index: u32) -> &mut Part {
-        self.parts[index as usize]
+    pub(crate) fn partition_mut(&mut self, index: u32) -> &mut PartitionState {
+        self.partitions[index as usize]
             .as_mut()
-            .expect("a partition in use is not forgotten")
+            .expect("a partition in use is not removed")
     }
 
-    /// The partition of this name, new if need be.
-    pub(crate) fn find(&mut self, name: &str, now_us: u64) -> Result<u32, Refused> {
+    /// Finds the partition of this name, or creates it.
+    pub(crate) fn find(&mut self, name: &str, now_us: u64) -> Result<u32, Refusal> {
         if self.is_closed {
-            return Err(Refused::Closed);
+            return Err(Refusal::Closed);
         }
         if let Some(index) = self.by_name.get(name) {
             return Ok(*index);
         }
-        if !is_name(name) {
-            return Err(Refused::BadPartition);
+        if !is_partition_name(name) {
+            return Err(Refusal::BadPartition);
         }
-        if self.by_name.len() >= self.settings.partitions_max && !self.forget_one(now_us) {
-            return Err(Refused::TooManyPartitions {
+        if self.by_name.len() >= self.settings.partitions_max && !self.remove_idle(now_us) {
+            return Err(Refusal::TooManyPartitions {
                 partitions_max: self.settings.partitions_max,
             });
         }
         let name: Arc<str> = name.into();
-        let part = Part::new(Arc::clone(&name), &self.settings, self.turn, now_us);
-        let index = self.free_parts.pop().unwrap_or_else(|| {
-            self.parts.push(None);
-            u32::try_from(self.parts.len() - 1).expect("partitions_max is below 2^32")
+        let partition = PartitionState::new(Arc::clone(&name), &self.settings, self.turn, now_us);
+        let index = self.free_partitions.pop().unwrap_or_else(|| {
+            self.partitions.push(None);
+            u32::try_from(self.partitions.len() - 1).expect("partitions_max is below 2^32")
         });
-        self.parts[index as usize] = Some(part);
-        self.ahead.named(index, &name);
+        self.partitions[index as usize] = Some(partition);
+        self.prefetch.add(index, &name);
         self.by_name.insert(name, index);
         Ok(index)
     }
 
-    /// Tokens at once, or why not. Nobody who waits is overtaken: whoever calls this has settled.
+    /// Grants tokens at once, or returns why not. The caller has served those who wait before, so no
+    /// waiter is overtaken.
     pub(crate) fn begin(&mut self, index: u32, n: u64, now_us: u64) -> Verdict {
         if self.is_closed {
-            return Verdict::Refused(Refused::Closed);
+            return Verdict::Refused(Refusal::Closed);
         }
-        self.recall(index, now_us);
-        self.part_mut(index).used_at_us = now_us;
-        if !self.part(index).line.is_empty() || !self.ready.is_empty() {
+        self.reclaim(index, now_us);
+        self.partition_mut(index).used_at_us = now_us;
+        if !self.partition(index).queue.is_empty() || !self.ready.is_empty() {
             return match self.refusal(index, n, now_us) {
-                Some(refused) => self.refuse_at_once(index, refused),
+                Some(refusal) => self.refuse_at_once(index, refusal),
                 None => Verdict::MustWait { retry_us: None },
             };
         }
         let verdict = match self.need(index, n, now_us) {
-            Need::Refusal(refused) => return self.refuse_at_once(index, refused),
+            Need::Refusal(refusal) => return self.refuse_at_once(index, refusal),
             Need::Time { due_us } => Verdict::MustWait {
                 retry_us: Some(due_us.saturating_sub(now_us)),
             },
-            Need::Feeding => Verdict::MustWait { retry_us: None },
-            Need::Global { slice } if slice < n => Verdict::MustWait { retry_us: None },
-            Need::Global { .. } => {
+            Need::RemoteTokens => Verdict::MustWait { retry_us: None },
+            Need::GlobalTokens { slice } if slice < n => Verdict::MustWait { retry_us: None },
+            Need::GlobalTokens { .. } => {
                 if let Some(us) = self.global_wait_us(n, now_us) {
                     Verdict::MustWait { retry_us: Some(us) }
                 } else {
                     self.take(index, n, now_us);
-                    self.granted(index, n, None, now_us)
+                    let epoch = self.record_grant(index, n, None, now_us);
+                    Verdict::Granted { epoch }
                 }
             }
         };
         if matches!(verdict, Verdict::Granted { .. }) {
-            self.lend(index, now_us);
+            self.fill_slot(index, now_us);
         }
         verdict
     }
 
-    /// A place in the line.
+    /// Adds a waiter at the end of a partition's queue.
     pub(crate) fn join(
         &mut self,
         index: u32,
         n: u64,
         deadline_us: Option<u64>,
         now_us: u64,
-    ) -> Result<Place, Refused> {
+    ) -> Result<WaiterId, Refusal> {
         let waiters_max = self.settings.waiters_max;
         if self.waiters.len() >= waiters_max {
-            self.part_mut(index).tally.refused += 1;
-            return Err(Refused::TooManyWaiters { waiters_max });
+            self.partition_mut(index).counters.refused += 1;
+            return Err(Refusal::TooManyWaiters { waiters_max });
         }
-        self.recall_all(now_us);
-        let part = self.parts[index as usize]
+        self.reclaim_all(now_us);
+        let partition = self.partitions[index as usize]
             .as_mut()
-            .expect("a partition in use is not forgotten");
-        let place = self
+            .expect("a partition in use is not removed");
+        let id = self
             .waiters
-            .join(&mut part.line, index, n, now_us, deadline_us);
-        part.places += 1;
+            .join(&mut partition.queue, index, n, now_us, deadline_us);
+        partition.waiter_slots += 1;
         self.waiting += 1;
         if let Some(deadline_us) = deadline_us {
-            self.deadlines.insert((deadline_us, place));
+            self.deadlines.insert((deadline_us, id));
         }
-        if self.part(index).line.len() == 1 {
-            self.place(index, now_us);
+        if self.partition(index).queue.len() == 1 {
+            self.reschedule(index, now_us);
         }
-        Ok(place)
+        Ok(id)
     }
 
-    /// What has become of a waiter. Its place is free once it is told that it need not wait.
-    pub(crate) fn look(&mut self, place: Place, waker: &Waker) -> Option<Result<u32, Refused>> {
-        let waiter = self.waiters.get_mut(place);
-        let fate = match waiter.fate {
-            Fate::Waiting => {
+    /// Returns the result of a waiter and frees its slot, or stores `waker` if it still waits.
+    pub(crate) fn poll_waiter(
+        &mut self,
+        id: WaiterId,
+        waker: &Waker,
+    ) -> Option<Result<u32, Refusal>> {
+        let waiter = self.waiters.get_mut(id);
+        let result = match waiter.state {
+            WaiterState::Waiting => {
                 if !waiter
                     .waker
                     .as_ref()
@@ -253,154 +264,155 @@ impl Core {
                 }
                 return None;
             }
-            Fate::Granted { epoch } => Ok(epoch),
-            Fate::Refused(refused) => Err(refused),
+            WaiterState::Granted { epoch } => Ok(epoch),
+            WaiterState::Refused(refusal) => Err(refusal),
         };
-        self.free(place);
-        Some(fate)
+        self.free(id);
+        Some(result)
     }
 
-    /// A waiter has gone away. What was put aside for it, or given without its knowing, goes back;
-    /// the next in line is looked at.
-    pub(crate) fn cancel(&mut self, place: Place, now_us: u64) {
-        let waiter = self.waiters.get(place);
-        let (index, fate, taken) = (waiter.part, waiter.fate, waiter.taken);
-        if fate == Fate::Waiting {
-            self.leave(place, now_us);
+    /// Removes a waiter whose future was dropped. Its tokens, also those of a grant that it has not
+    /// seen, go back to the buckets.
+    pub(crate) fn cancel(&mut self, id: WaiterId, now_us: u64) {
+        let waiter = self.waiters.get(id);
+        let (index, state, taken) = (waiter.partition, waiter.state, waiter.taken);
+        if state == WaiterState::Waiting {
+            self.leave(id, now_us);
         }
-        self.free(place);
-        if let Fate::Granted { epoch } = fate {
-            let part = self.part_mut(index);
-            part.tally.granted -= taken;
-            part.health.abandoned(Some(epoch));
+        self.free(id);
+        if let WaiterState::Granted { epoch } = state {
+            let partition = self.partition_mut(index);
+            partition.counters.granted -= taken;
+            partition.health.record_abandoned(Some(epoch));
         }
-        if !matches!(fate, Fate::Refused(_)) {
+        if !matches!(state, WaiterState::Refused(_)) {
             self.give_back(index, taken, now_us);
         }
-        self.place(index, now_us);
+        self.reschedule(index, now_us);
     }
 
-    /// Another global rate, with its burst.
+    /// Changes the global rate, and its burst with it.
     pub(crate) fn set_rate(&mut self, rate: Rate, now_us: u64) {
-        self.recall_all(now_us);
+        self.reclaim_all(now_us);
         self.global_pace = self.settings.pace(rate);
         self.global.change(*self.global_pace.limit(), now_us);
         // Slices depend on both bursts.
         for index in self.by_name.values().copied().collect::<Vec<_>>() {
-            self.place(index, now_us);
+            self.reschedule(index, now_us);
         }
     }
 
-    /// Nobody is served any more. The waiters are told with the next settling.
+    /// Closes the throttler. The next [`serve_due`](Self::serve_due) refuses all waiters.
     pub(crate) fn close(&mut self, now_us: u64) {
-        self.recall_all(now_us);
+        self.reclaim_all(now_us);
         self.is_closed = true;
         for index in self.by_name.values().copied().collect::<Vec<_>>() {
             self.flush(index);
         }
     }
 
-    /// The most that `index` can have at once.
+    /// The most tokens that partition `index` can take at once.
     pub(crate) fn burst_of(&self, index: u32) -> u64 {
-        self.part(index).bucket.burst().min(self.global.burst())
+        self.partition(index)
+            .bucket
+            .burst()
+            .min(self.global.burst())
     }
 
     pub(crate) fn level(&self, index: u32, now_us: u64) -> u64 {
         match self.source {
-            Source::Here => self.part(index).bucket.level(now_us),
-            Source::Elsewhere => 0,
+            TokenSource::Local => self.partition(index).bucket.level(now_us),
+            TokenSource::Remote => 0,
         }
     }
 
     pub(crate) fn stats(&self) -> Vec<PartitionStats> {
-        let mut all: Vec<_> = self.parts.iter().flatten().map(Part::stats).collect();
+        let partitions = self.partitions.iter().flatten();
+        let mut all: Vec<_> = partitions.map(PartitionState::stats).collect();
         all.sort_by(|one, other| one.name().cmp(other.name()));
         all
     }
 
-    /// Why `n` tokens will not be given, whoever waits in front.
-    fn refusal(&mut self, index: u32, n: u64, now_us: u64) -> Option<Refused> {
+    /// Why `n` tokens will not be granted, regardless of the queue.
+    fn refusal(&mut self, index: u32, n: u64, now_us: u64) -> Option<Refusal> {
         match self.need(index, n, now_us) {
-            Need::Refusal(refused) => Some(refused),
+            Need::Refusal(refusal) => Some(refusal),
             _ => None,
         }
     }
 
-    fn refuse_at_once(&mut self, index: u32, refused: Refused) -> Verdict {
-        self.part_mut(index).tally.refused += 1;
-        Verdict::Refused(refused)
+    fn refuse_at_once(&mut self, index: u32, refusal: Refusal) -> Verdict {
+        self.partition_mut(index).counters.refused += 1;
+        Verdict::Refused(refusal)
     }
 
-    fn free(&mut self, place: Place) {
-        if let Some(waiter) = self.waiters.free(place) {
-            self.part_mut(waiter.part).places -= 1;
+    fn free(&mut self, id: WaiterId) {
+        if let Some(waiter) = self.waiters.free(id) {
+            self.partition_mut(waiter.partition).waiter_slots -= 1;
         }
     }
 
-    /// Whether there is nobody to serve and nothing to tell.
+    /// Returns true if there is no waiter to serve, no event to log and nothing to publish.
     #[inline]
-    pub(crate) fn is_calm(&self) -> bool {
-        self.waiting == 0 && self.notes.is_empty() && self.news.is_empty()
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting == 0 && self.events.is_empty() && self.to_publish.is_empty()
     }
 
-    /// Refuses everybody in the line, with the next settling.
+    /// Marks a queue whose waiters the next [`serve_due`](Self::serve_due) refuses.
     pub(crate) fn flush(&mut self, index: u32) {
-        let part = self.part_mut(index);
-        if !part.is_flushed && !part.line.is_empty() {
-            part.is_flushed = true;
-            self.flushed.push(index);
+        let partition = self.partition_mut(index);
+        if !partition.is_flushing && !partition.queue.is_empty() {
+            partition.is_flushing = true;
+            self.flushing.push(index);
         }
     }
 
-    pub(crate) fn leave(&mut self, place: Place, now_us: u64) {
-        let waiter = self.waiters.get(place);
-        let (index, deadline_us) = (waiter.part, waiter.deadline_us);
+    fn leave(&mut self, id: WaiterId, now_us: u64) {
+        let waiter = self.waiters.get(id);
+        let (index, deadline_us) = (waiter.partition, waiter.deadline_us);
         if let Some(deadline_us) = deadline_us {
-            self.deadlines.remove(&(deadline_us, place));
+            self.deadlines.remove(&(deadline_us, id));
         }
-        let part = self.parts[index as usize]
+        let partition = self.partitions[index as usize]
             .as_mut()
-            .expect("a partition in use is not forgotten");
-        self.waiters.leave(&mut part.line, place);
-        part.used_at_us = now_us;
+            .expect("a partition in use is not removed");
+        self.waiters.leave(&mut partition.queue, id);
+        partition.used_at_us = now_us;
         self.waiting -= 1;
     }
 
-    /// Refuses one waiter; what was put aside for it goes back.
-    pub(crate) fn refuse(&mut self, place: Place, refused: Refused, now_us: u64) -> Option<Waker> {
-        self.leave(place, now_us);
-        let waiter = self.waiters.get_mut(place);
-        waiter.fate = Fate::Refused(refused);
-        let (index, taken) = (waiter.part, std::mem::take(&mut waiter.taken));
+    /// Refuses one waiter. The tokens it has taken so far go back to the buckets.
+    fn refuse(&mut self, id: WaiterId, refusal: Refusal, now_us: u64) -> Option<Waker> {
+        self.leave(id, now_us);
+        let waiter = self.waiters.get_mut(id);
+        waiter.state = WaiterState::Refused(refusal);
+        let (index, taken) = (waiter.partition, std::mem::take(&mut waiter.taken));
         let waker = waiter.waker.take();
-        self.part_mut(index).tally.refused += 1;
+        self.partition_mut(index).counters.refused += 1;
         self.give_back(index, taken, now_us);
         waker
     }
 
-    fn forget_one(&mut self, now_us: u64) -> bool {
-        for _ in 0..FORGET_LOOKS_MAX.min(self.parts.len()) {
-            self.hand = (self.hand + 1) % self.parts.len();
-            let index = u32::try_from(self.hand).unwrap_or(0);
-            let is_idle = |part: &Part| part.is_idle(now_us);
-            if self.parts[self.hand].as_ref().is_some_and(is_idle) {
-                self.forget(index, now_us);
+    fn remove_idle(&mut self, now_us: u64) -> bool {
+        for _ in 0..EXAMINED_MAX.min(self.partitions.len()) {
+            self.sweep_at = (self.sweep_at + 1) % self.partitions.len();
+            let index = u32::try_from(self.sweep_at).unwrap_or(0);
+            let is_idle = |partition: &PartitionState| partition.is_idle(now_us);
+            if self.partitions[self.sweep_at].as_ref().is_some_and(is_idle) {
+                self.remove(index, now_us);
                 return true;
             }
         }
         false
     }
 
-    fn forget(&mut self, index: u32, now_us: u64) {
-        self.recall(index, now_us);
-        self.unplace(index);
-        if let Some(part) = self.parts[index as usize].take() {
-            self.ahead.unnamed(index, &part.name);
-            self.by_name.remove(&part.name);
-            self.free_parts.push(index);
+    fn remove(&mut self, index: u32, now_us: u64) {
+        self.reclaim(index, now_us);
+        self.unschedule(index);
+        if let Some(partition) = self.partitions[index as usize].take() {
+            self.prefetch.remove(index, &partition.name);
+            self.by_name.remove(&partition.name);
+            self.free_partitions.push(index);
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,17 +1,16 @@
-//! One partition: its bucket, its line, its health, and what is known of it.
+//! The state of one partition: its bucket, its queue, its health and its counters.
 
 use std::sync::Arc;
 
 use crate::bucket::Bucket;
 use crate::health::{Circuit, Health};
+use crate::hints::ServerHints;
 use crate::rate::{Pace, Rate};
-use crate::scheduler::Event;
-use crate::scheduler::waiters::Line;
+use crate::scheduler::HealthEvent;
+use crate::scheduler::waiters::Queue;
 use crate::settings::Settings;
-use crate::signal::Brake;
 
-/// Upper ends of the buckets in which waits are counted, in microseconds. Longer ones are in one
-/// more.
+/// The upper bounds of the histogram of waits, in microseconds. A last bucket counts longer waits.
 pub(crate) const WAIT_BOUNDS_US: [u64; 12] = [
     0,
     1_000,
@@ -27,46 +26,49 @@ pub(crate) const WAIT_BOUNDS_US: [u64; 12] = [
     600_000_000,
 ];
 
-/// Where a partition stands while somebody waits in its line.
+/// Which of the scheduler's sets a partition is in while requests wait in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spot {
-    /// Nobody waits, or something other than time has to happen first.
-    Nowhere,
-    /// Its bucket would give; the global one decides, lowest turn first.
+pub(crate) enum QueuePosition {
+    /// In none: no request waits, or it waits for something other than time.
+    Unscheduled,
+    /// Its own bucket has the tokens. It competes for the global bucket, lowest turn first.
     Ready { turn: u64 },
-    /// Nothing will change before then.
+    /// It is looked at again at `due_us`.
     Timed { due_us: u64 },
 }
 
-pub(crate) struct Part {
+pub(crate) struct PartitionState {
     pub(crate) name: Arc<str>,
     pub(crate) rate: Rate,
     pub(crate) pace: Pace,
     pub(crate) bucket: Bucket,
-    pub(crate) line: Line,
-    pub(crate) spot: Spot,
-    /// Tokens it has had from the global bucket, in the sense of who is next.
+    pub(crate) queue: Queue,
+    pub(crate) position: QueuePosition,
+    /// Tokens that it has had from the global bucket, for a fair order between partitions.
     pub(crate) turn: u64,
     pub(crate) health: Health,
-    pub(crate) brake: Brake,
-    /// Tokens of requests that were let through and have not been reported yet.
-    pub(crate) under_way: u64,
+    pub(crate) hints: ServerHints,
+    /// Tokens of permits whose outcome has not been reported yet.
+    pub(crate) in_flight: u64,
     pub(crate) permits: usize,
     pub(crate) handles: usize,
-    /// Places of its waiters, also of those who do not know yet that they were served.
-    pub(crate) places: usize,
-    /// Tokens taken from the shared store for its line.
-    pub(crate) purse: u64,
-    pub(crate) is_fed: bool,
-    pub(crate) is_flushed: bool,
-    /// Events that others have not been told of yet, and whether somebody is at it.
-    pub(crate) untold: Vec<Event>,
-    pub(crate) is_telling: bool,
+    /// Slots of its waiters, including those that were served and not polled since.
+    pub(crate) waiter_slots: usize,
+    /// Tokens that were taken from the shared store for its queue.
+    pub(crate) prefetched: u64,
+    /// True while a task takes tokens from the shared store for its queue.
+    pub(crate) is_fetching: bool,
+    /// True while its queue is being refused.
+    pub(crate) is_flushing: bool,
+    /// Health events that have not been published to other processes.
+    pub(crate) unpublished: Vec<HealthEvent>,
+    /// True while a task publishes its health events.
+    pub(crate) is_publishing: bool,
     pub(crate) used_at_us: u64,
-    pub(crate) tally: Tally,
+    pub(crate) counters: PartitionCounters,
 }
 
-impl Part {
+impl PartitionState {
     pub(crate) fn new(name: Arc<str>, settings: &Settings, turn: u64, now_us: u64) -> Self {
         let rate = settings.rate_of(&name);
         let pace = settings.pace(rate);
@@ -75,52 +77,52 @@ impl Part {
             rate,
             pace,
             bucket: Bucket::new(*pace.limit(), now_us),
-            line: Line::default(),
-            spot: Spot::Nowhere,
+            queue: Queue::default(),
+            position: QueuePosition::Unscheduled,
             turn,
             health: Health::new(rate.tokens()),
-            brake: Brake::default(),
-            under_way: 0,
+            hints: ServerHints::default(),
+            in_flight: 0,
             permits: 0,
             handles: 0,
-            places: 0,
-            purse: 0,
-            is_fed: false,
-            is_flushed: false,
-            untold: Vec::new(),
-            is_telling: false,
+            waiter_slots: 0,
+            prefetched: 0,
+            is_fetching: false,
+            is_flushing: false,
+            unpublished: Vec::new(),
+            is_publishing: false,
             used_at_us: now_us,
-            tally: Tally::default(),
+            counters: PartitionCounters::default(),
         }
     }
 
-    /// Whether it can be forgotten. A partition that comes back starts with an empty bucket, so
-    /// forgetting never mints; and what has been learnt of the other side is never forgotten.
+    /// Returns true if the partition can be removed. A new partition starts with an empty bucket, so
+    /// removing one never adds tokens. A degraded partition is kept.
     pub(crate) fn is_idle(&self, now_us: u64) -> bool {
         self.handles == 0
             && self.permits == 0
-            && self.places == 0
-            && !self.is_fed
-            && !self.is_telling
-            && self.health.is_sound()
-            && (self.brake.is_off() || !self.brake.is_paused(now_us))
+            && self.waiter_slots == 0
+            && !self.is_fetching
+            && !self.is_publishing
+            && self.health.is_healthy()
+            && (self.hints.is_empty() || !self.hints.is_paused(now_us))
     }
 
     pub(crate) fn stats(&self) -> PartitionStats {
         PartitionStats {
             name: self.name.to_string(),
-            original: self.rate,
+            configured_rate: self.rate,
             pace: self.pace,
             circuit: self.health.circuit(),
-            waiters: self.line.len(),
-            tally: self.tally,
+            waiters: self.queue.len(),
+            counters: self.counters,
         }
     }
 }
 
-/// What a partition has been through.
+/// What a partition has counted since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct PartitionCounters {
     pub(crate) granted: u64,
     pub(crate) refused: u64,
     pub(crate) failures: u64,
@@ -128,14 +130,18 @@ pub(crate) struct Tally {
     pub(crate) waited_us: u64,
 }
 
-impl Tally {
-    pub(crate) fn waited(&mut self, us: u64) {
-        let slot = WAIT_BOUNDS_US.partition_point(|bound| *bound < us);
-        self.waits[slot] += 1;
+impl PartitionCounters {
+    pub(crate) fn record_wait(&mut self, us: u64) {
+        let bucket = WAIT_BOUNDS_US.partition_point(|bound| *bound < us);
+        self.waits[bucket] += 1;
         self.waited_us = self.waited_us.saturating_add(us);
     }
 
-    /// Both together.
+    /// Records requests that did not wait.
+    pub(crate) fn record_immediate(&mut self, requests: u64) {
+        self.waits[0] += requests;
+    }
+
     #[cfg(feature = "prometheus")]
     pub(crate) fn plus(&self, other: &Self) -> Self {
         let mut waits = self.waits;
@@ -150,67 +156,62 @@ impl Tally {
             waited_us: self.waited_us.saturating_add(other.waited_us),
         }
     }
-
-    /// The same for some that did not wait at all.
-    pub(crate) fn passed_at_once(&mut self, requests: u64) {
-        self.waits[0] += requests;
-    }
 }
 
-/// A partition as it is now.
+/// The rate, circuit, queue length and counters of a partition at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionStats {
     name: String,
-    original: Rate,
+    configured_rate: Rate,
     pace: Pace,
     circuit: Circuit,
     waiters: usize,
-    pub(crate) tally: Tally,
+    pub(crate) counters: PartitionCounters,
 }
 
 impl PartitionStats {
-    /// What it is called.
+    /// The partition's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The rate it has while all is well.
-    pub const fn original(&self) -> Rate {
-        self.original
+    /// The rate that was configured, which it has while it is healthy.
+    pub const fn configured_rate(&self) -> Rate {
+        self.configured_rate
     }
 
-    /// The rate and burst it has now.
+    /// The current rate and burst.
     pub const fn pace(&self) -> Pace {
         self.pace
     }
 
-    /// Whether its rate is below the original, or its circuit not closed.
+    /// Returns true if its rate is below the configured one, or its circuit is not closed.
     pub fn is_degraded(&self) -> bool {
-        self.pace.rate() != self.original || self.circuit != Circuit::Closed
+        self.pace.rate() != self.configured_rate || self.circuit != Circuit::Closed
     }
 
-    /// Whether its calls are let through.
+    /// The state of its circuit breaker.
     pub const fn circuit(&self) -> Circuit {
         self.circuit
     }
 
-    /// How many wait in its line.
+    /// How many requests wait in its queue.
     pub const fn waiters(&self) -> usize {
         self.waiters
     }
 
-    /// Tokens given so far.
+    /// Tokens granted since the partition was created.
     pub const fn granted(&self) -> u64 {
-        self.tally.granted
+        self.counters.granted
     }
 
-    /// Requests refused so far.
+    /// Requests refused since the partition was created.
     pub const fn refused(&self) -> u64 {
-        self.tally.refused
+        self.counters.refused
     }
 
-    /// Requests so far that failed, in the sense of what counts as an error.
+    /// Reported outcomes that counted as errors since the partition was created.
     pub const fn failures(&self) -> u64 {
-        self.tally.failures
+        self.counters.failures
     }
 }

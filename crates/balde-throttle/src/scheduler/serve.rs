@@ -1,21 +1,21 @@
-//! Serving those who wait, as far as time allows.
+//! Serving the waiters whose time has come.
 
 use std::task::Waker;
 
-use crate::error::Refused;
-use crate::scheduler::partition::Spot;
-use crate::scheduler::waiters::{Fate, Place};
-use crate::scheduler::{Core, Need, Source, Verdict};
+use crate::error::Refusal;
+use crate::scheduler::partition::QueuePosition;
+use crate::scheduler::waiters::{WaiterId, WaiterState};
+use crate::scheduler::{Need, Scheduler, TokenSource};
 
-/// How many are woken before the lock is let go. A crowd is then served in several goes, and
-/// nobody who comes by waits for all of it.
+/// How many waiters are woken before the lock is released. Many waiters are then served in several
+/// steps, and other callers need not wait for all of them.
 const WAKES_MAX: usize = 32;
 
-/// Those to wake when the lock has been let go.
+/// The wakers to call once the lock has been released.
 #[derive(Debug, Default)]
-pub(crate) struct Wakes(Vec<Waker>);
+pub(crate) struct WakeList(Vec<Waker>);
 
-impl Wakes {
+impl WakeList {
     pub(crate) fn push(&mut self, waker: Option<Waker>) {
         self.0.extend(waker);
     }
@@ -35,58 +35,58 @@ impl Wakes {
     }
 }
 
-/// Whether there is more to settle at the same moment.
+/// Whether more waiters can be served at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settled {
-    All,
-    /// Wake those, and settle again.
-    Part,
+pub(crate) enum Progress {
+    Done,
+    /// The wake list is full: wake it, and serve again.
+    More,
 }
 
-impl Core {
-    /// Serves and refuses everybody whose time has come.
-    pub(crate) fn settle(&mut self, now_us: u64, wakes: &mut Wakes) -> Settled {
+impl Scheduler {
+    /// Serves and refuses all waiters whose time has come.
+    pub(crate) fn serve_due(&mut self, now_us: u64, wake_list: &mut WakeList) -> Progress {
         self.blocked_until_us = None;
-        while let Some(&(due_us, place)) = self.deadlines.first() {
+        while let Some(&(due_us, id)) = self.deadlines.first() {
             if due_us > now_us {
                 break;
             }
-            if wakes.is_full() {
-                return Settled::Part;
+            if wake_list.is_full() {
+                return Progress::More;
             }
-            let index = self.waiters.get(place).part;
-            wakes.push(self.refuse(place, Refused::Deadline, now_us));
-            self.place(index, now_us);
+            let index = self.waiters.get(id).partition;
+            wake_list.push(self.refuse(id, Refusal::Deadline, now_us));
+            self.reschedule(index, now_us);
         }
-        while let Some(index) = self.flushed.last().copied() {
-            if wakes.is_full() {
-                return Settled::Part;
+        while let Some(index) = self.flushing.last().copied() {
+            if wake_list.is_full() {
+                return Progress::More;
             }
-            self.flush_one(index, now_us, wakes);
+            self.flush_one(index, now_us, wake_list);
         }
         while let Some(&(due_us, index)) = self.timed.first() {
             if due_us > now_us {
                 break;
             }
-            self.place(index, now_us);
+            self.reschedule(index, now_us);
         }
         while let Some(&(turn, index)) = self.ready.first() {
-            if wakes.is_full() {
-                return Settled::Part;
+            if wake_list.is_full() {
+                return Progress::More;
             }
-            if let Some(blocked_us) = self.serve(index, turn, now_us, wakes) {
+            if let Some(blocked_us) = self.serve(index, turn, now_us, wake_list) {
                 self.blocked_until_us = Some(now_us.saturating_add(blocked_us));
                 break;
             }
         }
-        if self.flushed.is_empty() {
-            Settled::All
+        if self.flushing.is_empty() {
+            Progress::Done
         } else {
-            Settled::Part
+            Progress::More
         }
     }
 
-    /// When there will be something to settle again, if nothing else happens.
+    /// The next moment at which a waiter can be served or refused, if nothing else happens before.
     pub(crate) fn next_due_us(&self) -> Option<u64> {
         let timed = self.timed.first().map(|(due_us, _)| *due_us);
         let deadline = self.deadlines.first().map(|(due_us, _)| *due_us);
@@ -96,67 +96,72 @@ impl Core {
             .min()
     }
 
-    /// Finds out what the first in the line of `index` waits for, and remembers it.
-    pub(crate) fn place(&mut self, index: u32, now_us: u64) {
-        self.unplace(index);
-        let Some(first) = self.part(index).line.first() else {
+    /// Determines what the first waiter of partition `index` waits for, and puts the partition into the
+    /// set that matches.
+    pub(crate) fn reschedule(&mut self, index: u32, now_us: u64) {
+        self.unschedule(index);
+        let Some(first) = self.partition(index).queue.first() else {
             return;
         };
-        if self.part(index).is_flushed {
+        if self.partition(index).is_flushing {
             return;
         }
-        let waiter = self.waiters.get(first);
-        let left = waiter.n - waiter.taken;
-        let spot = match self.need(index, left, now_us) {
-            Need::Global { .. } => {
-                let turn = self.part(index).turn.max(self.turn);
-                self.part_mut(index).turn = turn;
+        let missing = self.waiters.get(first).missing();
+        let position = match self.need(index, missing, now_us) {
+            Need::GlobalTokens { .. } => {
+                let turn = self.partition(index).turn.max(self.turn);
+                self.partition_mut(index).turn = turn;
                 self.ready.insert((turn, index));
-                Spot::Ready { turn }
+                QueuePosition::Ready { turn }
             }
             Need::Time { due_us } => {
                 self.timed.insert((due_us, index));
-                Spot::Timed { due_us }
+                QueuePosition::Timed { due_us }
             }
-            Need::Feeding => {
-                if !self.part(index).is_fed {
-                    self.part_mut(index).is_fed = true;
-                    self.hungry.push(index);
+            Need::RemoteTokens => {
+                if !self.partition(index).is_fetching {
+                    self.partition_mut(index).is_fetching = true;
+                    self.needs_tokens.push(index);
                 }
-                Spot::Nowhere
+                QueuePosition::Unscheduled
             }
             Need::Refusal(_) => {
-                // The first is refused now; whoever is behind it is looked at after that.
+                // The first is refused now; those behind it are looked at after that.
                 self.flush(index);
-                Spot::Nowhere
+                QueuePosition::Unscheduled
             }
         };
-        self.part_mut(index).spot = spot;
+        self.partition_mut(index).position = position;
     }
 
-    pub(crate) fn unplace(&mut self, index: u32) {
-        let spot = std::mem::replace(&mut self.part_mut(index).spot, Spot::Nowhere);
-        match spot {
-            Spot::Nowhere => {}
-            Spot::Ready { turn } => {
+    pub(crate) fn unschedule(&mut self, index: u32) {
+        let position = &mut self.partition_mut(index).position;
+        match std::mem::replace(position, QueuePosition::Unscheduled) {
+            QueuePosition::Unscheduled => {}
+            QueuePosition::Ready { turn } => {
                 self.ready.remove(&(turn, index));
             }
-            Spot::Timed { due_us } => {
+            QueuePosition::Timed { due_us } => {
                 self.timed.remove(&(due_us, index));
             }
         }
     }
 
-    /// One slice for whoever is first, or how long until the global bucket has it.
-    fn serve(&mut self, index: u32, turn: u64, now_us: u64, wakes: &mut Wakes) -> Option<u64> {
-        let Some(first) = self.part(index).line.first() else {
-            self.unplace(index);
+    /// Gives one slice to the first waiter, or returns how long until the global bucket has it.
+    fn serve(
+        &mut self,
+        index: u32,
+        turn: u64,
+        now_us: u64,
+        wake_list: &mut WakeList,
+    ) -> Option<u64> {
+        let Some(first) = self.partition(index).queue.first() else {
+            self.unschedule(index);
             return None;
         };
-        let waiter = self.waiters.get(first);
-        let left = waiter.n - waiter.taken;
-        let Need::Global { slice } = self.need(index, left, now_us) else {
-            self.place(index, now_us);
+        let missing = self.waiters.get(first).missing();
+        let Need::GlobalTokens { slice } = self.need(index, missing, now_us) else {
+            self.reschedule(index, now_us);
             return None;
         };
         if let Some(us) = self.global_wait_us(slice, now_us) {
@@ -164,47 +169,43 @@ impl Core {
         }
         self.take(index, slice, now_us);
         self.turn = turn;
-        if self.source == Source::Here {
-            self.part_mut(index).turn = turn.saturating_add(slice);
+        if self.source == TokenSource::Local {
+            self.partition_mut(index).turn = turn.saturating_add(slice);
         }
         self.waiters.get_mut(first).taken += slice;
-        if slice == left {
-            wakes.push(self.grant(first, now_us));
+        if slice == missing {
+            wake_list.push(self.grant(first, now_us));
         }
-        self.place(index, now_us);
+        self.reschedule(index, now_us);
         None
     }
 
-    fn grant(&mut self, place: Place, now_us: u64) -> Option<Waker> {
-        self.leave(place, now_us);
-        let waiter = self.waiters.get(place);
-        let (index, n, since_us) = (waiter.part, waiter.n, waiter.since_us);
-        if let Verdict::Granted { epoch } = self.granted(index, n, Some(since_us), now_us) {
-            self.waiters.get_mut(place).fate = Fate::Granted { epoch };
-        }
-        self.waiters.get_mut(place).waker.take()
+    fn grant(&mut self, id: WaiterId, now_us: u64) -> Option<Waker> {
+        self.leave(id, now_us);
+        let waiter = self.waiters.get(id);
+        let (index, n, since_us) = (waiter.partition, waiter.n, waiter.since_us);
+        let epoch = self.record_grant(index, n, Some(since_us), now_us);
+        let waiter = self.waiters.get_mut(id);
+        waiter.state = WaiterState::Granted { epoch };
+        waiter.waker.take()
     }
 
-    /// Refuses the first in a line that is being flushed.
-    fn flush_one(&mut self, index: u32, now_us: u64, wakes: &mut Wakes) {
-        let first = self.part(index).line.first();
-        let refused = first.and_then(|first| {
+    /// Refuses the first waiter of a queue that is being flushed, or ends the flush.
+    fn flush_one(&mut self, index: u32, now_us: u64, wake_list: &mut WakeList) {
+        let first = self.partition(index).queue.first();
+        let refusal = first.and_then(|first| {
             if self.is_closed {
-                return Some(Refused::Closed);
+                return Some(Refusal::Closed);
             }
-            let waiter = self.waiters.get(first);
-            let left = waiter.n - waiter.taken;
-            match self.need(index, left, now_us) {
-                Need::Refusal(refused) => Some(refused),
-                _ => None,
-            }
+            let missing = self.waiters.get(first).missing();
+            self.refusal(index, missing, now_us)
         });
-        if let (Some(first), Some(refused)) = (first, refused) {
-            wakes.push(self.refuse(first, refused, now_us));
+        if let (Some(first), Some(refusal)) = (first, refusal) {
+            wake_list.push(self.refuse(first, refusal, now_us));
         } else {
-            self.flushed.pop();
-            self.part_mut(index).is_flushed = false;
-            self.place(index, now_us);
+            self.flushing.pop();
+            self.partition_mut(index).is_flushing = false;
+            self.reschedule(index, now_us);
         }
     }
 }

@@ -1,62 +1,68 @@
-//! Those who wait: a slab of places, linked into a line for each partition. Joining, leaving from
-//! anywhere and being served take the same short time, however many there are.
+//! The waiting requests: a slab of waiters, linked into one queue per partition. Joining, leaving from
+//! any position and being served take constant time.
 
 use std::task::Waker;
 
-use crate::error::Refused;
+use crate::error::Refusal;
 
-/// No place.
-const NOBODY: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;
 
-/// Somebody's place in a line.
+/// A waiter's slot in the slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place(u32);
+pub(crate) struct WaiterId(u32);
 
-/// What has become of a waiter. Only its own future frees its place, so a place is never another's
-/// while somebody still looks at it.
+/// What has become of a waiter. Only its own future frees its slot, so a slot is never reused while a
+/// future still refers to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum WaiterState {
     Waiting,
-    /// It has its tokens; they were given in this epoch of its partition.
+    /// It has its tokens, granted in this epoch of its partition.
     Granted {
         epoch: u32,
     },
-    Refused(Refused),
+    Refused(Refusal),
 }
 
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    pub(crate) part: u32,
-    /// What it asked for, and how much of that has been put aside for it.
+    pub(crate) partition: u32,
+    /// The tokens that it requested, and how many of them it has already.
     pub(crate) n: u64,
     pub(crate) taken: u64,
     pub(crate) since_us: u64,
     pub(crate) deadline_us: Option<u64>,
-    pub(crate) fate: Fate,
+    pub(crate) state: WaiterState,
     pub(crate) waker: Option<Waker>,
-    before: u32,
-    behind: u32,
+    previous: u32,
+    next: u32,
 }
 
-/// A line of waiters, first come first served.
+impl Waiter {
+    /// The tokens that it still lacks.
+    pub(crate) const fn missing(&self) -> u64 {
+        self.n - self.taken
+    }
+}
+
+/// A first-in, first-out queue of waiters.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Line {
+pub(crate) struct Queue {
     first: u32,
     last: u32,
     len: usize,
 }
 
-impl Default for Line {
+impl Default for Queue {
     fn default() -> Self {
         Self {
-            first: NOBODY,
-            last: NOBODY,
+            first: NONE,
+            last: NONE,
             len: 0,
         }
     }
 }
 
-impl Line {
+impl Queue {
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -65,8 +71,8 @@ impl Line {
         self.len == 0
     }
 
-    pub(crate) fn first(&self) -> Option<Place> {
-        (self.first != NOBODY).then_some(Place(self.first))
+    pub(crate) fn first(&self) -> Option<WaiterId> {
+        (self.first != NONE).then_some(WaiterId(self.first))
     }
 }
 
@@ -77,30 +83,30 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// How many places are in use, by those who wait and by those who do not know yet that they
-    /// need not wait any longer.
+    /// How many slots are in use, including those of waiters that were served and whose future has
+    /// not been polled since.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
     pub(crate) fn join(
         &mut self,
-        line: &mut Line,
-        part: u32,
+        queue: &mut Queue,
+        partition: u32,
         n: u64,
         since_us: u64,
         deadline_us: Option<u64>,
-    ) -> Place {
+    ) -> WaiterId {
         let waiter = Waiter {
-            part,
+            partition,
             n,
             taken: 0,
             since_us,
             deadline_us,
-            fate: Fate::Waiting,
+            state: WaiterState::Waiting,
             waker: None,
-            before: line.last,
-            behind: NOBODY,
+            previous: queue.last,
+            next: NONE,
         };
         let slot = if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = Some(waiter);
@@ -109,70 +115,71 @@ impl Waiters {
             self.slots.push(Some(waiter));
             u32::try_from(self.slots.len() - 1).expect("waiters_max is below 2^32")
         };
-        match line.last {
-            NOBODY => line.first = slot,
-            last => self.get_mut(Place(last)).behind = slot,
+        match queue.last {
+            NONE => queue.first = slot,
+            last => self.get_mut(WaiterId(last)).next = slot,
         }
-        line.last = slot;
-        line.len += 1;
-        Place(slot)
+        queue.last = slot;
+        queue.len += 1;
+        WaiterId(slot)
     }
 
-    /// Takes a waiter out of its line. It keeps its place in the slab until its future frees it.
-    pub(crate) fn leave(&mut self, line: &mut Line, place: Place) {
-        let (before, behind) = {
-            let waiter = self.get_mut(place);
-            let links = (waiter.before, waiter.behind);
-            (waiter.before, waiter.behind) = (NOBODY, NOBODY);
+    /// Takes a waiter out of its queue. It keeps its slot until its future frees it.
+    pub(crate) fn leave(&mut self, queue: &mut Queue, id: WaiterId) {
+        let (previous, next) = {
+            let waiter = self.get_mut(id);
+            let links = (waiter.previous, waiter.next);
+            (waiter.previous, waiter.next) = (NONE, NONE);
             links
         };
-        match before {
-            NOBODY => line.first = behind,
-            slot => self.get_mut(Place(slot)).behind = behind,
+        match previous {
+            NONE => queue.first = next,
+            slot => self.get_mut(WaiterId(slot)).next = next,
         }
-        match behind {
-            NOBODY => line.last = before,
-            slot => self.get_mut(Place(slot)).before = before,
+        match next {
+            NONE => queue.last = previous,
+            slot => self.get_mut(WaiterId(slot)).previous = previous,
         }
-        line.len -= 1;
+        queue.len -= 1;
     }
 
-    pub(crate) fn get(&self, place: Place) -> &Waiter {
-        self.slots[place.0 as usize]
+    pub(crate) fn get(&self, id: WaiterId) -> &Waiter {
+        self.slots[id.0 as usize]
             .as_ref()
-            .expect("a place is freed by its own waiter, once")
+            .expect("a slot is freed by its own waiter, once")
     }
 
-    pub(crate) fn get_mut(&mut self, place: Place) -> &mut Waiter {
-        self.slots[place.0 as usize]
+    pub(crate) fn get_mut(&mut self, id: WaiterId) -> &mut Waiter {
+        self.slots[id.0 as usize]
             .as_mut()
-            .expect("a place is freed by its own waiter, once")
+            .expect("a slot is freed by its own waiter, once")
     }
 
-    /// What the first few in a line need together, but no more than `most` unless the first alone does.
+    /// The tokens that the first waiters of a queue lack together: at most `most`, unless the first one
+    /// alone lacks more.
     #[cfg(feature = "redis")]
-    pub(crate) fn needed(&self, line: &Line, most: u64) -> u64 {
-        const LOOKS_MAX: usize = 64;
-        let (mut sum, mut at) = (0_u64, line.first);
-        for _ in 0..LOOKS_MAX {
-            if at == NOBODY {
+    pub(crate) fn missing(&self, queue: &Queue, most: u64) -> u64 {
+        const WAITERS_COUNTED_MAX: usize = 64;
+        let (mut sum, mut slot) = (0_u64, queue.first);
+        for _ in 0..WAITERS_COUNTED_MAX {
+            if slot == NONE {
                 break;
             }
-            let waiter = self.get(Place(at));
-            let with_it = sum.saturating_add(waiter.n - waiter.taken);
+            let waiter = self.get(WaiterId(slot));
+            let with_it = sum.saturating_add(waiter.missing());
             if sum > 0 && with_it > most {
                 break;
             }
             sum = with_it;
-            at = waiter.behind;
+            slot = waiter.next;
         }
         sum
     }
 
-    /// Frees a place. Memory that a crowd has left behind is given back when all are gone.
-    pub(crate) fn free(&mut self, place: Place) -> Option<Waiter> {
-        let waiter = self.slots[place.0 as usize].take();
-        self.free.push(place.0);
+    /// Frees a slot. When all are free, the memory of a large slab is released.
+    pub(crate) fn free(&mut self, id: WaiterId) -> Option<Waiter> {
+        let waiter = self.slots[id.0 as usize].take();
+        self.free.push(id.0);
         if self.free.len() == self.slots.len() && self.slots.capacity() > 1_024 {
             self.slots = Vec::new();
             self.free = Vec::new();
@@ -180,7 +187,7 @@ impl Waiters {
         waiter
     }
 
-    /// Everybody's wakers, for when nobody serves them any more.
+    /// Takes the wakers of all waiters, to wake them when the task that served them has ended.
     pub(crate) fn wakers(&mut self) -> Vec<Waker> {
         let waiters = self.slots.iter_mut().flatten();
         waiters.filter_map(|waiter| waiter.waker.take()).collect()

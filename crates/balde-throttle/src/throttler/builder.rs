@@ -1,28 +1,29 @@
-//! How a throttler is made.
+//! The builder of a throttler.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use balde::{Clock, Share};
+#[cfg(feature = "redis")]
+use balde::{OnFailure, RedisStore};
+
+use super::Throttler;
 use crate::error::SettingsError;
 use crate::health::Degradation;
-use crate::inner::Shared;
+use crate::inner::Inner;
+use crate::outcome::Outcome;
 use crate::rate::Rate;
-use crate::scheduler::Source;
+#[cfg(feature = "redis")]
+use crate::remote::Remote;
+use crate::scheduler::TokenSource;
 use crate::settings::{
-    Counts, Oversize, PARTITIONS_MAX_DEFAULT, PAUSE_MAX_DEFAULT, Settings, WAITERS_MAX_DEFAULT,
+    CountsAsError, Oversize, PARTITIONS_MAX_DEFAULT, PAUSE_MAX_DEFAULT, Settings,
+    WAITERS_MAX_DEFAULT,
 };
-use crate::signal::Outcome;
-use crate::throttler::Throttler;
-use balde::Clock;
-#[cfg(feature = "redis")]
-use balde::OnFailure;
-#[cfg(feature = "redis")]
-use balde::RedisStore;
-use balde::Share;
 
-/// Collects what a [`Throttler`] needs. Only the two rates have no default.
+/// Builds a [`Throttler`]. Only the two rates have no default.
 ///
 /// ```
 /// use balde::Share;
@@ -41,15 +42,15 @@ use balde::Share;
 /// assert_eq!(throttler.pace().to_string(), "12000/s burst 600");
 /// # Ok::<(), balde_throttle::SettingsError>(())
 /// ```
-#[must_use = "a builder does nothing until it is built"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct ThrottlerBuilder {
     name: String,
-    global: Option<Rate>,
-    partition: Option<Rate>,
-    own_rates: HashMap<Box<str>, Rate>,
-    share: Share,
+    global_rate: Option<Rate>,
+    partition_rate: Option<Rate>,
+    partition_rates: HashMap<Box<str>, Rate>,
+    burst_share: Share,
     degradation: Degradation,
-    counts: Counts,
+    counts_as_error: CountsAsError,
     oversize: Oversize,
     partitions_max: usize,
     waiters_max: usize,
@@ -60,15 +61,15 @@ pub struct ThrottlerBuilder {
 }
 
 impl ThrottlerBuilder {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             name: "throttle".to_owned(),
-            global: None,
-            partition: None,
-            own_rates: HashMap::new(),
-            share: Share::percent(10),
+            global_rate: None,
+            partition_rate: None,
+            partition_rates: HashMap::new(),
+            burst_share: Share::percent(10),
             degradation: Degradation::new(),
-            counts: Arc::new(Outcome::is_failure),
+            counts_as_error: Arc::new(Outcome::is_failure),
             oversize: Oversize::default(),
             partitions_max: PARTITIONS_MAX_DEFAULT,
             waiters_max: WAITERS_MAX_DEFAULT,
@@ -79,108 +80,108 @@ impl ThrottlerBuilder {
         }
     }
 
-    /// What the throttler is called in logs, metrics and the shared store.
+    /// The throttler's name in logs, metrics and the shared store. `throttle` by default.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The rate over all partitions. A bare number is tokens in a second.
+    /// The rate over all partitions together. A bare number is tokens per second.
     pub fn rate(mut self, rate: impl Into<Rate>) -> Self {
-        self.global = Some(rate.into());
+        self.global_rate = Some(rate.into());
         self
     }
 
     /// The rate of each partition.
     pub fn partition_rate(mut self, rate: impl Into<Rate>) -> Self {
-        self.partition = Some(rate.into());
+        self.partition_rate = Some(rate.into());
         self
     }
 
-    /// One partition with a rate of its own.
+    /// Another rate for the partition of this name.
     pub fn partition(mut self, name: impl Into<Box<str>>, rate: impl Into<Rate>) -> Self {
-        self.own_rates.insert(name.into(), rate.into());
+        self.partition_rates.insert(name.into(), rate.into());
         self
     }
 
-    /// The burst, as a share of what a rate brings in a second; a tenth unless told otherwise. It is
-    /// rounded down, at least one, and changes with the rate at every step.
+    /// The burst, as a share of the tokens of one second: rounded down, at least one. A tenth by
+    /// default. When a rate changes, its burst changes with it.
     pub fn burst(mut self, share: Share) -> Self {
-        self.share = share;
+        self.burst_share = share;
         self
     }
 
-    /// What errors and successes do to a partition's rate.
+    /// How errors and successes change a partition's rate.
     pub fn degradation(mut self, degradation: Degradation) -> Self {
         self.degradation = degradation;
         self
     }
 
-    /// What counts as an error; [`Outcome::is_failure`] unless told otherwise.
+    /// Which outcomes count as errors. [`Outcome::is_failure`] by default.
     pub fn counts_as_error(
         mut self,
-        counts: impl Fn(Outcome) -> bool + Send + Sync + 'static,
+        counts_as_error: impl Fn(Outcome) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.counts = Arc::new(counts);
+        self.counts_as_error = Arc::new(counts_as_error);
         self
     }
 
-    /// What to do with requests for more than the burst.
+    /// What to do with requests for more tokens than the burst. [`Oversize::Slices`] by default.
     pub fn oversize(mut self, oversize: Oversize) -> Self {
         self.oversize = oversize;
         self
     }
 
-    /// The most partitions to keep, 1,024 unless told otherwise. A new one takes the place of one
-    /// that is idle and well; where there is none such, it is refused.
+    /// The most partitions, 1,024 by default. A new one replaces one that is idle and healthy; if there
+    /// is none, it is refused with [`Refusal::TooManyPartitions`](crate::Refusal::TooManyPartitions).
     pub fn partitions_max(mut self, partitions_max: usize) -> Self {
         self.partitions_max = partitions_max;
         self
     }
 
-    /// The most that may wait, 131,072 unless told otherwise.
+    /// The most requests that may wait, 131,072 by default. More are refused with
+    /// [`Refusal::TooManyWaiters`](crate::Refusal::TooManyWaiters).
     pub fn waiters_max(mut self, waiters_max: usize) -> Self {
         self.waiters_max = waiters_max;
         self
     }
 
-    /// The longest that the other side can make a partition pause (`Retry-After`, or nothing left
-    /// until a reset): ten minutes unless told otherwise.
+    /// The longest pause that a server can impose on a partition, by `Retry-After` or by an exhausted
+    /// quota. Ten minutes by default.
     pub fn pause_max(mut self, pause_max: Duration) -> Self {
         self.pause_max = pause_max;
         self
     }
 
-    /// The clock; [`Clock::precise`] unless told otherwise. Tests that let tokio's time stand still
-    /// use [`Clock::tokio`].
+    /// The clock, [`Clock::precise`] by default. Tests with tokio's paused time use [`Clock::tokio`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Keeps the buckets in Redis, so that all processes with a throttler of this name share the
-    /// global rate and those of the partitions, and learn from each other which are degraded.
+    /// Keeps the buckets in Redis: all processes that have a throttler of this name share the global
+    /// rate, the rates of partitions and their health.
     ///
-    /// What happens while Redis is away has to be chosen: with [`OnFailure::Deny`] everybody waits
-    /// until it is back, with [`OnFailure::Allow`] nobody is held up, and with [`OnFailure::Local`]
-    /// buckets of this process decide, with a share of the rates.
+    /// `on_failure` applies while Redis is unavailable. With [`OnFailure::Deny`] all requests wait until
+    /// Redis is back; with [`OnFailure::Allow`] all pass; with [`OnFailure::Local`] this process uses
+    /// its own buckets, with a share of the rates.
     #[cfg(feature = "redis")]
     pub fn redis(mut self, store: &RedisStore, on_failure: OnFailure) -> Self {
         self.store = Some((store.clone(), on_failure));
         self
     }
 
-    /// The throttler, or what is wrong.
+    /// Builds the throttler, or returns the first setting that is wrong.
     pub fn build(self) -> Result<Throttler, SettingsError> {
         let no_rate = |which| SettingsError::NoRate { which };
         let settings = Settings {
             name: self.name,
-            global: self.global.ok_or(no_rate("rate"))?,
-            partition: self.partition.ok_or(no_rate("partition_rate"))?,
-            own_rates: self.own_rates,
-            share: self.share,
+            global_rate: self.global_rate.ok_or(no_rate("rate"))?,
+            partition_rate: self.partition_rate.ok_or(no_rate("partition_rate"))?,
+            partition_rates: self.partition_rates,
+            burst_share: self.burst_share,
             degradation: self.degradation,
-            counts: self.counts,
+            counts_as_error: self.counts_as_error,
             oversize: self.oversize,
             partitions_max: self.partitions_max,
             waiters_max: self.waiters_max,
@@ -190,10 +191,14 @@ impl ThrottlerBuilder {
         let clock = self.clock.unwrap_or_default();
         #[cfg(feature = "redis")]
         if let Some((store, on_failure)) = self.store {
-            return crate::remote::tokens::build(settings, clock, store, on_failure);
+            let remote =
+                Remote::new(&settings, &clock, store, on_failure).map_err(SettingsError::Store)?;
+            return Ok(Throttler::from_inner(Inner::with_remote(
+                settings, clock, remote,
+            )));
         }
-        let shared = Shared::new(settings, clock, Source::Here);
-        Ok(Throttler::of(Arc::new(shared)))
+        let inner = Inner::new(settings, clock, TokenSource::Local);
+        Ok(Throttler::from_inner(Arc::new(inner)))
     }
 }
 
@@ -201,8 +206,8 @@ impl fmt::Debug for ThrottlerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ThrottlerBuilder")
             .field("name", &self.name)
-            .field("rate", &self.global)
-            .field("partition_rate", &self.partition)
+            .field("rate", &self.global_rate)
+            .field("partition_rate", &self.partition_rate)
             .finish_non_exhaustive()
     }
 }

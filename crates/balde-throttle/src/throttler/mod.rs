@@ -1,35 +1,37 @@
-//! The throttler and its partitions, as callers see them.
+//! The throttler, and handles for its partitions.
 
-pub(crate) mod builder;
+mod builder;
+mod partition;
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use builder::ThrottlerBuilder;
+pub use partition::Partition;
+
 use crate::acquire::Acquire;
-use crate::error::{Refused, RunError, SettingsError};
-use crate::inner::{Request, Shared, Want, Whom};
+use crate::error::{Refusal, RunError, SettingsError};
+use crate::inner::{Inner, PartitionRef, Request, RequestKind};
+use crate::outcome::{Outcome, Report};
 use crate::permit::Permit;
 use crate::rate::{Pace, Rate};
 use crate::scheduler::partition::PartitionStats;
-use crate::scheduler::prefetch::Owner;
-use crate::signal::{Outcome, Report};
-use crate::throttler::builder::ThrottlerBuilder;
 
-/// Gives tokens to requests that go out, at a rate for all and a rate for each partition. Clones
-/// share everything. When the last one is dropped, whoever still waits is told [`Refused::Closed`].
+/// Grants tokens to outbound requests, at a global rate and at a rate for each partition. Clones share
+/// all state. When the last one is dropped, requests that wait are refused with [`Refusal::Closed`].
 ///
-/// Partitions are what the other side counts apart: a host, a table, a tenant. They come into being
-/// when they are first named and are forgotten when they are idle and well. Their names are the
-/// program's own and appear in logs and metrics.
+/// A partition is what the server counts separately: a host, a table, a tenant. It is created when its
+/// name is first used, and removed when it is idle and healthy and another needs its place. Partition
+/// names appear in logs and metrics, so they must come from the program and not from strangers.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use balde_throttle::Throttler;
 ///
-/// // 12,000 records a second in all, 2,000 in each partition, bursts of a tenth of that.
+/// // 12,000 records a second in all, 2,000 in each partition; the burst is a tenth of that.
 /// let throttler = Throttler::new(12_000, 2_000)?;
 /// throttler.acquire("orders", 5).await?;
 /// let written = throttler
@@ -39,21 +41,21 @@ use crate::throttler::builder::ThrottlerBuilder;
 /// # Ok(()) }) }
 /// ```
 #[derive(Clone)]
-pub struct Throttler(Arc<Owned>);
+pub struct Throttler(Arc<CloseOnDrop>);
 
-/// Closes the throttler when the last of its handles goes. Waiters and partitions hold the inner
+/// Closes the throttler when its last clone is dropped. Waiters and partition handles hold the inner
 /// part only.
-struct Owned(Arc<Shared>);
+struct CloseOnDrop(Arc<Inner>);
 
-impl Drop for Owned {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
 impl Throttler {
-    /// A throttler with a global rate, a rate for each partition, and everything else left at its
-    /// default. Bare numbers are tokens in a second.
+    /// Creates a throttler with a global rate, a rate for each partition, and the defaults for all other
+    /// settings. Bare numbers are tokens per second.
     pub fn new(
         rate: impl Into<Rate>,
         partition_rate: impl Into<Rate>,
@@ -64,53 +66,55 @@ impl Throttler {
             .build()
     }
 
-    /// For everything that [`new`](Throttler::new) leaves at its default.
+    /// Returns a builder for all settings.
     pub fn builder() -> ThrottlerBuilder {
         ThrottlerBuilder::new()
     }
 
-    pub(crate) fn of(shared: Arc<Shared>) -> Self {
-        Self(Arc::new(Owned(shared)))
+    fn from_inner(inner: Arc<Inner>) -> Self {
+        Self(Arc::new(CloseOnDrop(inner)))
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.0.0
     }
 
-    /// Waits until both buckets give `n` tokens. Whoever comes first to a partition is served first.
-    /// The future can be dropped at any point.
+    /// Waits until both buckets have `n` tokens, and takes them. Requests to one partition are served in
+    /// the order in which they came. The future can be dropped at any point: tokens it has taken go
+    /// back.
     #[inline]
-    pub async fn acquire(&self, partition: &str, n: u64) -> Result<(), Refused> {
-        let request = request(Whom::Name(partition), n, None);
-        Acquire::new(self.shared(), request).await.map(drop)
+    pub async fn acquire(&self, partition: &str, n: u64) -> Result<(), Refusal> {
+        let request = request(PartitionRef::Name(partition), n, None);
+        Acquire::new(self.inner(), request).await.map(drop)
     }
 
-    /// [`acquire`](Throttler::acquire) that ends with [`Refused::Deadline`] when the tokens have not
-    /// come within so long.
+    /// [`acquire`](Throttler::acquire) with a time limit: returns [`Refusal::Deadline`] if the tokens
+    /// are not available within that time.
     pub async fn acquire_within(
         &self,
         partition: &str,
         n: u64,
         within: Duration,
-    ) -> Result<(), Refused> {
-        let request = request(Whom::Name(partition), n, Some(within));
-        Acquire::new(self.shared(), request).await.map(drop)
+    ) -> Result<(), Refusal> {
+        let request = request(PartitionRef::Name(partition), n, Some(within));
+        Acquire::new(self.inner(), request).await.map(drop)
     }
 
-    /// Takes `n` tokens if both buckets have them and nobody waits for them. A request for more than
-    /// the burst is always refused here: it could only be served in slices, over time.
+    /// Takes `n` tokens if both buckets have them and no other request waits for them. Does not wait. A
+    /// request for more than the burst is always refused, because it could only be served in slices.
     #[inline]
-    pub fn try_acquire(&self, partition: &str, n: u64) -> Result<(), Refused> {
-        try_acquire(self.shared(), Whom::Name(partition), n)
+    pub fn try_acquire(&self, partition: &str, n: u64) -> Result<(), Refusal> {
+        try_acquire(self.inner(), PartitionRef::Name(partition), n)
     }
 
-    /// [`acquire`](Throttler::acquire) for a request whose end will be reported.
-    pub async fn permit(&self, partition: &str, n: u64) -> Result<Permit, Refused> {
-        permit(self.shared(), Whom::Name(partition), n, None).await
+    /// [`acquire`](Throttler::acquire) for a request whose outcome will be reported.
+    pub async fn permit(&self, partition: &str, n: u64) -> Result<Permit, Refusal> {
+        permit(self.inner(), PartitionRef::Name(partition), n, None).await
     }
 
-    /// Waits for `n` tokens, then runs `work` and reports how it ended, exactly once: an `Err`, or a
-    /// panic, is an error; a `work` that is dropped half way is unknown and counts for nothing.
+    /// Waits for `n` tokens, runs `work`, and reports its outcome once. `Ok` is a success; `Err` and a
+    /// panic are errors; if the future is dropped while `work` runs, the outcome is unknown and counts
+    /// for nothing.
     pub async fn run<T, E>(
         &self,
         partition: &str,
@@ -120,7 +124,7 @@ impl Throttler {
         self.run_with(partition, n, work, outcome_of).await
     }
 
-    /// [`run`](Throttler::run) for those who know better what an outcome means.
+    /// [`run`](Throttler::run) with a function that turns the result into the outcome.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -151,34 +155,25 @@ impl Throttler {
         result.map_err(RunError::Failed)
     }
 
-    /// Tells how a request to `partition` ended, for tokens that were had by
+    /// Reports how a request to `partition` ended whose tokens came from
     /// [`acquire`](Throttler::acquire).
     pub fn report(&self, partition: &str, report: impl Into<Report>) {
-        let shared = self.shared();
+        let inner = self.inner();
         let report = report.into();
-        let found = shared.step(|core, now_us| core.find(partition, now_us));
-        // A partition that cannot be has nothing to be told.
+        let found = inner.update(|scheduler, now_us| scheduler.find(partition, now_us));
+        // Where there can be no such partition, there is nothing to update.
         if let Ok(index) = found {
-            shared.report(index, None, &report);
+            inner.report(index, None, &report);
         }
     }
 
-    /// A handle for a partition, for those who ask often: it saves looking up the name.
-    pub fn partition(&self, name: &str) -> Result<Partition, Refused> {
-        let shared = self.shared();
-        let owner = shared.step(|core, now_us| {
-            let index = core.find(name, now_us)?;
-            core.part_mut(index).handles += 1;
-            Ok(core.ahead.owner(index))
-        })?;
-        Ok(Partition {
-            shared: Arc::clone(shared),
-            owner,
-        })
+    /// Returns a handle for a partition. It saves the lookup of the name.
+    pub fn partition(&self, name: &str) -> Result<Partition, Refusal> {
+        Partition::open(self.inner(), name)
     }
 
-    /// Another global rate. The burst changes with it, what the bucket is below full stays, and
-    /// nothing is minted.
+    /// Changes the global rate, and its burst with it. The bucket keeps its deficit, and no tokens are
+    /// added.
     pub fn set_rate(&self, rate: impl Into<Rate>) -> Result<(), SettingsError> {
         let rate = rate.into();
         if !rate.is_valid() {
@@ -187,178 +182,75 @@ impl Throttler {
                 tokens: rate.tokens(),
             });
         }
-        self.shared().set_rate(rate);
+        self.inner().set_rate(rate);
         Ok(())
     }
 
     /// The global rate and burst.
     pub fn pace(&self) -> Pace {
-        self.shared().read(|core| core.global_pace)
+        self.inner().read(|scheduler| scheduler.global_pace)
     }
 
-    /// All partitions as they are now, by name.
+    /// The state of all partitions, sorted by name.
     pub fn stats(&self) -> Vec<PartitionStats> {
-        self.shared().step(|core, now_us| {
-            core.recall_all(now_us);
-            core.stats()
+        self.inner().update(|scheduler, now_us| {
+            scheduler.reclaim_all(now_us);
+            scheduler.stats()
         })
     }
 
-    /// How many wait, over all partitions.
+    /// How many requests wait, in all partitions together.
     pub fn waiters(&self) -> usize {
-        self.shared().read(|core| core.waiting)
+        self.inner().read(|scheduler| scheduler.waiting)
     }
 
-    /// Ends it for everybody: whoever waits or asks is told [`Refused::Closed`].
+    /// Closes the throttler: waiting and new requests are refused with [`Refusal::Closed`].
     pub fn close(&self) {
-        self.shared().close();
+        self.inner().close();
     }
 }
 
 impl fmt::Debug for Throttler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Throttler")
-            .field("name", &self.shared().settings.name)
+            .field("name", &self.inner().settings.name)
             .field("pace", &format_args!("{}", self.pace()))
             .field("waiters", &self.waiters())
             .finish_non_exhaustive()
     }
 }
 
-/// One partition of a throttler. It does not keep the throttler open: when the last [`Throttler`] is
-/// dropped, whoever waits here is told [`Refused::Closed`].
-pub struct Partition {
-    shared: Arc<Shared>,
-    owner: Owner,
-}
-
-impl Partition {
-    /// [`Throttler::acquire`] in this partition.
-    #[inline]
-    pub async fn acquire(&self, n: u64) -> Result<(), Refused> {
-        let request = request(Whom::Owner(self.owner), n, None);
-        Acquire::new(&self.shared, request).await.map(drop)
-    }
-
-    /// [`Throttler::acquire_within`] in this partition.
-    pub async fn acquire_within(&self, n: u64, within: Duration) -> Result<(), Refused> {
-        let request = request(Whom::Owner(self.owner), n, Some(within));
-        Acquire::new(&self.shared, request).await.map(drop)
-    }
-
-    /// [`Throttler::try_acquire`] in this partition.
-    #[inline]
-    pub fn try_acquire(&self, n: u64) -> Result<(), Refused> {
-        try_acquire(&self.shared, Whom::Owner(self.owner), n)
-    }
-
-    /// [`Throttler::permit`] in this partition.
-    pub async fn permit(&self, n: u64) -> Result<Permit, Refused> {
-        permit(&self.shared, Whom::Owner(self.owner), n, None).await
-    }
-
-    /// [`Throttler::run`] in this partition.
-    pub async fn run<T, E>(
-        &self,
-        n: u64,
-        work: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, RunError<E>> {
-        let permit = self.permit(n).await?;
-        let result = work.await;
-        permit.report(outcome_of(&result));
-        result.map_err(RunError::Failed)
-    }
-
-    /// [`Throttler::report`] for this partition.
-    pub fn report(&self, report: impl Into<Report>) {
-        self.shared.report(self.owner.index, None, &report.into());
-    }
-
-    /// What is known of it now.
-    pub fn stats(&self) -> PartitionStats {
-        let index = self.owner.index;
-        self.shared.step(|core, now_us| {
-            core.recall(index, now_us);
-            core.part(index).stats()
-        })
-    }
-
-    /// The rate and burst it has now.
-    pub fn pace(&self) -> Pace {
-        self.shared.read(|core| core.part(self.owner.index).pace)
-    }
-
-    /// Whole tokens in its bucket now. Nothing, where the bucket is in a shared store.
-    pub fn level(&self) -> u64 {
-        let index = self.owner.index;
-        self.shared.step(|core, now_us| {
-            core.recall(index, now_us);
-            core.level(index, now_us)
-        })
-    }
-}
-
-impl Clone for Partition {
-    fn clone(&self) -> Self {
-        let index = self.owner.index;
-        self.shared
-            .step(|core, _| core.part_mut(index).handles += 1);
-        Self {
-            shared: Arc::clone(&self.shared),
-            owner: self.owner,
-        }
-    }
-}
-
-impl Drop for Partition {
-    fn drop(&mut self) {
-        let index = self.owner.index;
-        self.shared
-            .step(|core, _| core.part_mut(index).handles -= 1);
-    }
-}
-
-impl fmt::Debug for Partition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stats = self.stats();
-        f.debug_struct("Partition")
-            .field("name", &stats.name())
-            .field("pace", &format_args!("{}", stats.pace()))
-            .finish_non_exhaustive()
-    }
-}
-
 #[inline]
-fn request(whom: Whom<'_>, n: u64, within: Option<Duration>) -> Request<'_> {
+fn request(partition: PartitionRef<'_>, n: u64, within: Option<Duration>) -> Request<'_> {
     Request {
-        whom,
+        partition,
         n,
-        want: Want::Tokens,
+        kind: RequestKind::Tokens,
         within,
     }
 }
 
 #[inline]
-fn try_acquire(shared: &Arc<Shared>, whom: Whom<'_>, n: u64) -> Result<(), Refused> {
-    if shared.take_ahead(whom, n) {
+fn try_acquire(inner: &Arc<Inner>, partition: PartitionRef<'_>, n: u64) -> Result<(), Refusal> {
+    if inner.take_prefetched(partition, n) {
         return Ok(());
     }
-    shared.try_enter(request(whom, n, None)).map(drop)
+    inner.try_enter(request(partition, n, None)).map(drop)
 }
 
 pub(crate) async fn permit(
-    shared: &Arc<Shared>,
-    whom: Whom<'_>,
+    inner: &Arc<Inner>,
+    partition: PartitionRef<'_>,
     n: u64,
     within: Option<Duration>,
-) -> Result<Permit, Refused> {
+) -> Result<Permit, Refusal> {
     let request = Request {
-        want: Want::Permit,
-        ..request(whom, n, within)
+        kind: RequestKind::Permit,
+        ..request(partition, n, within)
     };
-    let given = Acquire::new(shared, request).await?;
-    let given = given.expect("a permit never comes from the door");
-    Ok(Permit::new(shared, given, n))
+    let grant = Acquire::new(inner, request).await?;
+    let grant = grant.expect("permits do not use prefetched tokens");
+    Ok(Permit::new(inner, grant, n))
 }
 
 fn outcome_of<T, E>(result: &Result<T, E>) -> Report {

@@ -7,14 +7,15 @@ use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
 use balde::telemetry::Metrics;
-use balde_throttle::{
-    LABELS_MAX, Outcome, Refused, RunError, ThrottleLayer, ThrottleMetrics, Throttler,
-};
+use balde_throttle::{Outcome, Refusal, RunError, ThrottleLayer, ThrottleMetrics, Throttler};
 use http::Request;
 use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tower::{Layer, Service, ServiceExt, service_fn};
+
+/// The most partitions that have lines of their own.
+const LABELS_MAX: usize = 100;
 
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -67,7 +68,7 @@ async fn hypers_client_obeys_what_the_server_says() {
         let ready = client.ready().await.unwrap();
         ready.call(request(addr, path)).await.map(|r| r.status())
     };
-    let deadline = |outcome| matches!(outcome, Err(RunError::Refused(Refused::Deadline)));
+    let deadline = |outcome| matches!(outcome, Err(RunError::Refused(Refusal::Deadline)));
 
     assert_eq!(ask("/busy").await.unwrap(), 429);
     assert!(deadline(ask("/busy").await), "it asked for a pause");
@@ -111,7 +112,7 @@ async fn reqwest_obeys_it_too_through_a_service() {
     assert_eq!(pace(&throttler, "127.0.0.1"), "9000/s burst 900", "by host");
     assert_eq!(ask("/busy").await.unwrap().status(), 429);
     let paused = ask("/plenty").await;
-    assert!(matches!(paused, Err(RunError::Refused(Refused::Deadline))));
+    assert!(matches!(paused, Err(RunError::Refused(Refusal::Deadline))));
 
     // Nobody listens there.
     let nowhere = SocketAddr::from(([127, 0, 0, 2], 1));

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use balde::{Clock, ManualClock};
-use balde_throttle::{Oversize, PartitionStats, Refused, Throttler};
+use balde_throttle::{Oversize, PartitionStats, Refusal, Throttler};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -101,7 +101,7 @@ async fn one_more_than_may_wait_is_refused_by_name() {
     }
     assert_eq!(
         throttler.acquire("store", 1).await,
-        Err(Refused::TooManyWaiters { waiters_max: 3 })
+        Err(Refusal::TooManyWaiters { waiters_max: 3 })
     );
     waiting.pop();
     assert_eq!(throttler.waiters(), 2);
@@ -127,10 +127,10 @@ async fn dropping_the_throttler_wakes_everybody_with_an_error() {
     let late = throttler.partition("store 1").unwrap();
     drop(throttler);
     for waiter in crowd {
-        assert_eq!(waiter.await.unwrap(), Err(Refused::Closed));
+        assert_eq!(waiter.await.unwrap(), Err(Refusal::Closed));
     }
-    assert_eq!(late.try_acquire(1), Err(Refused::Closed));
-    assert_eq!(late.acquire(1).await, Err(Refused::Closed));
+    assert_eq!(late.try_acquire(1), Err(Refusal::Closed));
+    assert_eq!(late.acquire(1).await, Err(Refusal::Closed));
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +171,7 @@ async fn more_than_the_burst_comes_in_slices_or_is_refused_by_name() {
     assert!((2_500..=2_502).contains(&took.as_millis()), "{took:?}");
     assert_eq!(
         slices.try_acquire("store", 11),
-        Err(Refused::TooLarge { n: 11, burst: 10 }),
+        Err(Refusal::TooLarge { n: 11, burst: 10 }),
         "it could only be had over time"
     );
 
@@ -181,7 +181,7 @@ async fn more_than_the_burst_comes_in_slices_or_is_refused_by_name() {
         .oversize(Oversize::Refuse)
         .build()
         .unwrap();
-    let refused = Refused::TooLarge { n: 11, burst: 10 };
+    let refused = Refusal::TooLarge { n: 11, burst: 10 };
     assert_eq!(refuses.acquire("store", 11).await, Err(refused));
     assert_eq!(refuses.acquire("store", 10).await, Ok(()));
     assert!(refused.to_string().contains("more than the burst of 10"));
@@ -189,7 +189,7 @@ async fn more_than_the_burst_comes_in_slices_or_is_refused_by_name() {
     let waits = refuses.acquire("store", 10);
     let degrades = async { refuses.report("store", balde_throttle::Outcome::Error) };
     let (waited, ()) = tokio::join!(waits, degrades);
-    assert_eq!(waited, Err(Refused::TooLarge { n: 10, burst: 9 }));
+    assert_eq!(waited, Err(Refusal::TooLarge { n: 10, burst: 9 }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,7 +200,7 @@ async fn a_deadline_ends_the_wait_and_takes_nothing() {
         throttler.acquire("store", 10),
         throttler.acquire_within("store", 10, Duration::from_millis(150)),
     );
-    assert_eq!((first, late), (Ok(()), Err(Refused::Deadline)));
+    assert_eq!((first, late), (Ok(()), Err(Refusal::Deadline)));
     let took = start.elapsed().as_millis();
     assert!((150..=152).contains(&took), "{took} ms");
     // The five tokens that had come meanwhile are there for the next.
@@ -414,7 +414,7 @@ fn when_the_runtime_that_kept_the_time_ends_another_goes_on() {
 fn waiting_without_a_runtime_is_refused_by_name() {
     let throttler = Throttler::new(10, 10).unwrap();
     let mut acquire = Box::pin(throttler.acquire("store", 1));
-    assert_eq!(poll(&mut acquire), Poll::Ready(Err(Refused::NoRuntime)));
+    assert_eq!(poll(&mut acquire), Poll::Ready(Err(Refusal::NoRuntime)));
     assert_eq!(throttler.waiters(), 0);
 }
 
@@ -441,15 +441,15 @@ fn partitions_are_bounded_and_one_in_trouble_is_not_forgotten() {
     let other = throttler.partition("other").unwrap();
     assert_eq!(
         throttler.try_acquire("one more", 1),
-        Err(Refused::TooManyPartitions { partitions_max: 3 })
+        Err(Refusal::TooManyPartitions { partitions_max: 3 })
     );
     drop((held, other));
     clock.advance(Duration::from_secs(1));
     assert!(matches!(
         throttler.try_acquire("one more", 1),
-        Err(Refused::NotNow { .. })
+        Err(Refusal::NotNow { .. })
     ));
-    assert_eq!(throttler.try_acquire("", 1), Err(Refused::BadPartition));
+    assert_eq!(throttler.try_acquire("", 1), Err(Refusal::BadPartition));
 }
 
 fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {

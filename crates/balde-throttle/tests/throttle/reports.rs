@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use balde_throttle::{Degradation, Refused, RunError, Throttler};
+use balde_throttle::{Degradation, Refusal, RunError, Throttler};
 
 use super::builder;
 
@@ -73,7 +73,7 @@ async fn a_probe_that_is_given_up_makes_room_for_another() {
     let retry_after = Duration::from_secs(60);
     assert_eq!(
         refused,
-        Err(RunError::Refused(Refused::CircuitOpen { retry_after }))
+        Err(RunError::Refused(Refusal::CircuitOpen { retry_after }))
     );
     tokio::time::advance(Duration::from_secs(60)).await;
     let never = throttler.run("store", 1, std::future::pending::<Result<(), ()>>());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use balde_throttle::{Circuit, Degradation, Outcome, Refused, Report, RunError, Throttler};
+use balde_throttle::{Circuit, Degradation, Outcome, Refusal, Report, RunError, Throttler};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -77,7 +77,7 @@ async fn import(throttler: Throttler, store: &'static str, written: Arc<AtomicU6
                 written.fetch_add(BATCH, Ordering::Relaxed);
             }
             Err(RunError::Failed(_)) => {}
-            Err(RunError::Refused(Refused::CircuitOpen { retry_after })) => {
+            Err(RunError::Refused(Refusal::CircuitOpen { retry_after })) => {
                 tokio::time::sleep(retry_after).await;
             }
             Err(RunError::Refused(refused)) => panic!("{refused}"),
@@ -147,7 +147,7 @@ async fn others_keep_their_rate_while_the_failing_one_degrades_opens_and_recover
     order.dedup();
     let degraded = ("WARN", "throttle_degraded");
     let opened = ("ERROR", "throttle_circuit_opened");
-    let reset = ("INFO", "throttle_circuit_reset");
+    let reset = ("INFO", "throttle_circuit_closed");
     let restored = ("INFO", "throttle_restored");
     assert_eq!(order, [degraded, opened, reset, restored]);
     let degradations = told.iter().filter(|one| **one == degraded).count();
@@ -189,7 +189,7 @@ async fn an_open_circuit_refuses_at_once_with_the_time_to_retry_and_those_who_wa
     let retry_after = Duration::from_secs(7);
     for waiter in crowd {
         let refused = waiter.await.unwrap();
-        assert_eq!(refused, Err(Refused::CircuitOpen { retry_after }));
+        assert_eq!(refused, Err(Refusal::CircuitOpen { retry_after }));
     }
     assert_eq!(start.elapsed(), Duration::ZERO);
     tokio::time::advance(Duration::from_secs(3)).await;
