@@ -41,12 +41,12 @@ impl SourceError {
     pub fn label(&self) -> &'static str {
         match self {
             Self::Dict(error) => match error {
-                ClientError::OwnLimit { .. } => "own_limit",
+                ClientError::LocalLimit { .. } => "own_limit",
                 ClientError::RateLimited { .. } => "rate_limited",
                 ClientError::Forbidden(_) => "forbidden",
                 ClientError::Unavailable { .. } => "unavailable",
                 ClientError::Status { .. } => "status",
-                ClientError::Garbage(_) => "garbage",
+                ClientError::InvalidResponse(_) => "garbage",
                 ClientError::Signature(_) => "signature",
                 ClientError::Truncated => "truncated",
                 ClientError::TooLong => "too_long",
