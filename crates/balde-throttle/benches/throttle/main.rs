@@ -10,9 +10,6 @@
 //!
 //! `--quick` makes it short, for trying things out, and then writes no report.
 
-#[expect(dead_code, reason = "nothing is shown while it runs")]
-#[path = "../../../balde/benches/report/mod.rs"]
-mod report;
 mod run;
 
 fn main() {
