@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use ::http::header::HOST;
 use ::http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use balde::http::headers::{Reported, read};
+use balde::http::headers::{RateLimitStatus, read};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -181,7 +181,7 @@ where
 
 /// The report for a response: its outcome, and what it says about limits. Of several limits, the one
 /// with the least remaining is used.
-fn report(outcome: Outcome, reported: &Reported) -> Report {
+fn report(outcome: Outcome, reported: &RateLimitStatus) -> Report {
     let mut report = Report::from(outcome);
     if let Some(wait) = reported.retry_after
         && outcome != Outcome::Success
