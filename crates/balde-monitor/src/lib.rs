@@ -22,19 +22,19 @@
 //! answers, which is what lets a monitor that crashed carry on without losing or doubling an alert.
 //!
 //! ```
-//! use balde_monitor::alert::{self, Alarm, Kind, Rule};
+//! use balde_monitor::alert::{self, AlertState, EventKind, AlertRule};
 //! use balde_monitor::analyse::{Assessment, Settings};
-//! use balde_monitor::sample::{BucketId, Sample, Terms};
+//! use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
 //! use balde_monitor::severity::Severity;
 //!
 //! const MINUTE_US: u64 = 60_000_000;
 //! let bucket = BucketId::new("12345678", "CLAIMS_LIST_WITHOUT_ROLE")?;
-//! let terms = Terms::per_seconds(50, 10, 60)?;
+//! let limit = ReportedLimit::per_seconds(50, 10, 60)?;
 //! let history = [
-//!     Sample::new(bucket.clone(), terms, 50, 0)?,
-//!     Sample::new(bucket.clone(), terms, 20, MINUTE_US)?,
+//!     Sample::new(bucket.clone(), limit, 50, 0)?,
+//!     Sample::new(bucket.clone(), limit, 20, MINUTE_US)?,
 //! ];
-//! let rule = Rule::default();
+//! let rule = AlertRule::default();
 //! let seen = Assessment::of(&history, rule.thresholds(), &Settings::default()).unwrap();
 //!
 //! // Thirty went in a minute, or forty with what came back meanwhile.
@@ -46,9 +46,9 @@
 //!
 //! // Still 40 % left, and yet somebody is told.
 //! assert_eq!(seen.severity(), Severity::Normal);
-//! let alarm = Alarm::new(bucket, 0);
-//! let (_alarm, events) = alert::step(&alarm, Some(&seen), MINUTE_US, &rule, &[]);
-//! assert!(matches!(events[0].kind, Kind::Predicted { .. }));
+//! let alert = AlertState::new(bucket, 0);
+//! let (_alarm, events) = alert::evaluate(&alert, Some(&seen), MINUTE_US, &rule, &[]);
+//! assert!(matches!(events[0].kind, EventKind::Predicted { .. }));
 //! # Ok::<(), balde_monitor::sample::SampleError>(())
 //! ```
 #![deny(clippy::float_arithmetic)]

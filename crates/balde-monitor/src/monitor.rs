@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::config::{Config, ScheduleConfig};
 use crate::cycle::{Cycle, Parts, Roster};
-use crate::delivery::{Couriers, DeliveryError, DeliverySettings};
+use crate::delivery::{Dispatcher, DeliveryError, DeliverySettings};
 use crate::history::{History, HistoryError};
 use crate::http::{self, App, Writers};
 use crate::schedule::PlannerError;
@@ -81,17 +81,17 @@ impl Monitor {
         tell_of_strangers(history.clone(), expected, time.now_us()).await?;
         tell_of_false_alarms(config, &time);
         let settings = DeliverySettings::default();
-        let couriers = Couriers::new(&history, time.clock().clone(), &settings, sinks);
-        let couriers = couriers.map_err(BuildError::Delivery)?;
+        let dispatcher = Dispatcher::new(&history, time.clock().clone(), &settings, sinks);
+        let dispatcher = dispatcher.map_err(BuildError::Delivery)?;
         let cycle = Cycle::new(Parts {
             history,
             sources,
             rules: config.rules.clone(),
-            watch: config.watch,
+            staleness: config.staleness,
             reading: config.reading.clone(),
             routes: config.routes.clone(),
             roster,
-            couriers,
+            dispatcher,
             time,
         });
         Ok(Self {
@@ -202,23 +202,23 @@ async fn tell_of_strangers(
     expected: BTreeSet<String>,
     now_us: u64,
 ) -> Result<(), BuildError> {
-    let states = history.states().await.map_err(BuildError::History)?;
+    let states = history.latest_samples().await.map_err(BuildError::History)?;
     let known: BTreeSet<String> = states
         .iter()
         .map(|one| one.bucket().participant().to_owned())
         .collect();
     for participant in known.difference(&expected).cloned().collect::<Vec<_>>() {
-        let machines = history.machines(&participant, now_us).await;
-        let machines = machines.map_err(BuildError::History)?;
-        let open = machines.alarms.iter();
+        let state = history.participant_state(&participant, now_us).await;
+        let state = state.map_err(BuildError::History)?;
+        let open = state.alerts.iter();
         let open = open
-            .filter(|alarm| alarm.severity > Severity::Normal)
+            .filter(|alert| alert.severity > Severity::Normal)
             .count();
-        if open > 0 || machines.watch.stale.is_some() {
+        if open > 0 || state.staleness.stale.is_some() {
             tracing::warn!(
                 event_type = "participant_missing",
                 participant,
-                open_alerts = open + usize::from(machines.watch.stale.is_some()),
+                open_alerts = open + usize::from(state.staleness.stale.is_some()),
                 "alerts are open about a participant that is not in the file; nobody will resolve \
                  them unless it is brought back"
             );
@@ -236,11 +236,11 @@ fn tell_of_false_alarms(config: &Config, time: &Time) {
         longest_us = longest_us.max(next_us.saturating_sub(from_us));
         from_us = next_us;
     }
-    if longest_us > config.watch.stale_after_us {
+    if longest_us > config.staleness.stale_after_us {
         tracing::warn!(
             event_type = "stale_too_soon",
             longest_s = longest_us / 1_000_000,
-            stale_after_s = config.watch.stale_after_us / 1_000_000,
+            stale_after_s = config.staleness.stale_after_us / 1_000_000,
             "the calendar leaves longer times between polls than stale_after_s allows; raise it, or \
              there will be alerts about good answers"
         );
@@ -262,7 +262,7 @@ async fn deliver(cycle: &Cycle, status: &Status, ended: impl Future<Output = ()>
                 () = &mut ended => is_over = true,
             }
         };
-        cycle.parts().couriers.run(until).await;
+        cycle.parts().dispatcher.run(until).await;
         if is_over {
             return;
         }

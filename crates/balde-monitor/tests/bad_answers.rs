@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use balde::ManualClock;
-use balde_monitor::alert::{Event, Kind};
+use balde_monitor::alert::{Event, EventKind};
 use balde_monitor::history::EventFilter;
 use balde_monitor::schedule::embedded::{self, Plan};
 use balde_monitor::severity::Severity;
@@ -129,10 +129,10 @@ async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stal
         };
         assert_eq!(stale.severity, Severity::Critical);
         assert!(
-            matches!(stale.kind, Kind::Stale { newest_us } if newest_us == START_US),
+            matches!(stale.kind, EventKind::Stale { newest_us } if newest_us == START_US),
             "{case}: {stale:?}"
         );
-        let states = cycle.parts().history.states().await.unwrap();
+        let states = cycle.parts().history.latest_samples().await.unwrap();
         assert_eq!(states.len(), 2, "{case}");
         assert!(states.iter().all(|sample| sample.taken_us() == START_US));
 
@@ -143,7 +143,7 @@ async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stal
         let [fresh] = &told[..] else {
             panic!("{case}: {told:?}");
         };
-        assert!(matches!(fresh.kind, Kind::Fresh { .. }), "{case}");
+        assert!(matches!(fresh.kind, EventKind::Fresh { .. }), "{case}");
         assert_eq!(fresh.episode, stale.episode);
     }
 }
@@ -187,7 +187,7 @@ async fn an_hour_of_failures_stays_within_the_budget_and_ends_with_the_first_ans
     let told = parts.events(&EventFilter::default(), 10).await.unwrap();
     assert!(
         told.iter()
-            .any(|event| matches!(event.kind, Kind::Stale { .. })),
+            .any(|event| matches!(event.kind, EventKind::Stale { .. })),
         "{told:?}"
     );
     assert!(status.participants()[PARTICIPANT].failures["unavailable"] >= 2);

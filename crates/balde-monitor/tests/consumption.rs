@@ -2,7 +2,7 @@
 
 use balde_core::{Command, Limit, State};
 use balde_monitor::analyse::{Assessment, Burn, Confidence, Consumption, Credits, Settings};
-use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
 use balde_monitor::severity::Thresholds;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Story {
     fn tell(&self, error_us: u64) -> Vec<Seen> {
         let limit = &self.limit;
         let bucket = BucketId::new("12345678", "ANY").unwrap();
-        let terms = Terms::new(limit.capacity(), limit.refill_tokens(), limit.period_us()).unwrap();
+        let limit = ReportedLimit::new(limit.capacity(), limit.refill_tokens(), limit.period_us()).unwrap();
         let mut state: Option<State> = None;
         let mut now_us = self.start_us;
         let mut left_units = 0_i128;
@@ -87,7 +87,7 @@ impl Story {
                     let stated_us = now_us + late_us.min(error_us);
                     let newest_us = seen.last().map_or(0, |(sample, _)| sample.taken_us());
                     let stated_us = stated_us.max(newest_us);
-                    let sample = Sample::new(bucket.clone(), terms, level, stated_us).unwrap();
+                    let sample = Sample::new(bucket.clone(), limit, level, stated_us).unwrap();
                     seen.push((sample, left_units));
                 }
             }
@@ -187,8 +187,8 @@ proptest! {
 
 fn sample(level: i64, at_s: u64) -> Sample {
     let bucket = BucketId::new("12345678", "ENTRIES_WRITE").unwrap();
-    let terms = Terms::per_seconds(36_000, 1_200, 60).unwrap();
-    Sample::new(bucket, terms, level, at_s * 1_000_000).unwrap()
+    let limit = ReportedLimit::per_seconds(36_000, 1_200, 60).unwrap();
+    Sample::new(bucket, limit, level, at_s * 1_000_000).unwrap()
 }
 
 fn assess(history: &[Sample]) -> Assessment<'_> {
@@ -238,9 +238,9 @@ fn a_gap_is_a_gap_and_no_rate_bridges_it() {
 
 #[test]
 fn a_change_of_terms_and_a_clock_that_went_back_break_the_history() {
-    let terms = Terms::per_seconds(36_000, 600, 60).unwrap();
+    let limit = ReportedLimit::per_seconds(36_000, 600, 60).unwrap();
     let bucket = BucketId::new("12345678", "ENTRIES_WRITE").unwrap();
-    let other = Sample::new(bucket, terms, 20_000, 60_000_000).unwrap();
+    let other = Sample::new(bucket, limit, 20_000, 60_000_000).unwrap();
     assert_eq!(assess(&[sample(30_000, 0), other]).burns(), []);
     assert_eq!(
         assess(&[sample(30_000, 120), sample(20_000, 60)]).burns(),

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use balde_core::{Command, Limit, State};
-use balde_monitor::alert::{Alarm, Event, Kind, Rule, step};
+use balde_monitor::alert::{AlertState, Event, EventKind, AlertRule, evaluate};
 use balde_monitor::analyse::{Assessment, Settings};
-use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
 use balde_monitor::schedule::{Budget, Next, POLICIES_LIST, Pace, Peaks, Planner};
 use balde_monitor::severity::Severity;
 
@@ -43,9 +43,9 @@ impl Dict {
         let sample = |(policy, (limit, state)): (&&str, &(Limit, Option<State>))| {
             let level = limit.apply(*state, Command::Peek, now_us).level();
             let bucket = BucketId::new(PARTICIPANT, *policy).unwrap();
-            let terms =
-                Terms::new(limit.capacity(), limit.refill_tokens(), limit.period_us()).unwrap();
-            Sample::new(bucket, terms, level, now_us).unwrap()
+            let limit =
+                ReportedLimit::new(limit.capacity(), limit.refill_tokens(), limit.period_us()).unwrap();
+            Sample::new(bucket, limit, level, now_us).unwrap()
         };
         self.buckets.iter().map(sample).collect()
     }
@@ -55,7 +55,7 @@ impl Dict {
 struct Monitor {
     planner: Planner,
     history: BTreeMap<String, Vec<Sample>>,
-    alarms: BTreeMap<String, Alarm>,
+    alerts: BTreeMap<String, AlertState>,
     polls_us: Vec<u64>,
     told: Vec<Event>,
 }
@@ -67,7 +67,7 @@ impl Monitor {
         Self {
             planner,
             history: BTreeMap::new(),
-            alarms: BTreeMap::new(),
+            alerts: BTreeMap::new(),
             polls_us: Vec::new(),
             told: Vec::new(),
         }
@@ -86,16 +86,16 @@ impl Monitor {
             let policy = sample.bucket().policy().to_owned();
             self.history.entry(policy).or_default().push(sample);
         }
-        let rule = Rule::default();
+        let rule = AlertRule::default();
         let mut seen = Vec::new();
         for (policy, history) in &self.history {
             let assessment = Assessment::of(history, rule.thresholds(), &Settings::default());
             let assessment = assessment.unwrap();
             let bucket = assessment.sample().bucket().clone();
-            let alarm = self.alarms.entry(policy.clone());
-            let alarm = alarm.or_insert_with(|| Alarm::new(bucket, now_us));
-            let (next, events) = step(alarm, Some(&assessment), now_us, &rule, &[]);
-            *alarm = next;
+            let alert = self.alerts.entry(policy.clone());
+            let alert = alert.or_insert_with(|| AlertState::new(bucket, now_us));
+            let (next, events) = evaluate(alert, Some(&assessment), now_us, &rule, &[]);
+            *alert = next;
             self.told.extend(events);
             seen.push(assessment);
         }
@@ -103,8 +103,8 @@ impl Monitor {
     }
 }
 
-/// What came of one telling of the story.
-struct Outcome {
+/// What came of one transition of the story.
+struct ForecastResult {
     empty_us: u64,
     alerted_us: Option<u64>,
     polls_us: Vec<u64>,
@@ -113,7 +113,7 @@ struct Outcome {
 
 /// Forty minutes with normal use, and a peak of about one token a second that begins at `peak_us`
 /// and ends with the first refusal.
-fn tell(policies: &[(&'static str, &str)], mode: &str, pace: Pace, peak_us: u64) -> Outcome {
+fn tell(policies: &[(&'static str, &str)], mode: &str, pace: Pace, peak_us: u64) -> ForecastResult {
     let mut dict = Dict::new(policies, mode);
     let mut monitor = Monitor::new(pace);
     let mut empty_us = None;
@@ -129,10 +129,10 @@ fn tell(policies: &[(&'static str, &str)], mode: &str, pace: Pace, peak_us: u64)
         monitor.turn(&mut dict, now_us);
     }
     let mut about_it = monitor.told.iter().filter(|event| {
-        let is_alert = matches!(event.kind, Kind::Raised { .. } | Kind::Predicted { .. });
+        let is_alert = matches!(event.kind, EventKind::Raised { .. } | EventKind::Predicted { .. });
         is_alert && event.policy.as_deref() == Some(SMALL) && event.at_us >= peak_us
     });
-    Outcome {
+    ForecastResult {
         empty_us: empty_us.expect("the peak empties the bucket"),
         alerted_us: about_it.next().map(|event| event.at_us),
         polls_us: monitor.polls_us,
@@ -181,11 +181,11 @@ fn a_peak_that_empties_a_small_bucket_is_told_before_or_within_one_poll() {
                     .told
                     .iter()
                     .fold(0_i32, |open, event| match event.kind {
-                        Kind::Raised {
+                        EventKind::Raised {
                             from: Severity::Normal,
                             ..
                         } => open + 1,
-                        Kind::Resolved { .. } => open - 1,
+                        EventKind::Resolved { .. } => open - 1,
                         _ => open,
                     });
                 assert_eq!(open, 0, "{case}: all is resolved in the end");
@@ -224,7 +224,7 @@ fn a_slow_leak_is_predicted_in_time_however_the_bucket_refills() {
         let predicted: Vec<&Event> = monitor
             .told
             .iter()
-            .filter(|event| matches!(event.kind, Kind::Predicted { .. }))
+            .filter(|event| matches!(event.kind, EventKind::Predicted { .. }))
             .collect();
         let [predicted] = predicted[..] else {
             panic!("one prediction{mode}: {predicted:?}");

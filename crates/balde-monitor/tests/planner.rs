@@ -2,7 +2,7 @@
 
 use balde_core::{Command, Limit, State};
 use balde_monitor::analyse::{Assessment, Settings};
-use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
 use balde_monitor::schedule::{Budget, Next, PACE_MIN_US, POLICIES_LIST, Pace, Peaks, Planner};
 use balde_monitor::severity::Thresholds;
 use proptest::prelude::*;
@@ -20,10 +20,10 @@ fn sample(participant: &str, policy: &str, level: i64, at_us: u64) -> Sample {
         "KEYS_CHECK" => (70, 70),
         _ => (36_000, 1_200),
     };
-    let terms = Terms::per_seconds(capacity, refill, 60).unwrap();
+    let limit = ReportedLimit::per_seconds(capacity, refill, 60).unwrap();
     Sample::new(
         BucketId::new(participant, policy).unwrap(),
-        terms,
+        limit,
         level,
         at_us,
     )

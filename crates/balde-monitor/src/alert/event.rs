@@ -20,7 +20,7 @@ pub struct Event {
     /// When it was noticed.
     pub at_us: u64,
     /// What happened.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// Whom it concerns: what [`Routes`](crate::alert::Routes) go by. The end of an alert goes
     /// where the alert went.
     pub severity: Severity,
@@ -36,7 +36,7 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Kind {
+pub enum EventKind {
     /// It got worse.
     Raised {
         /// What it was.
@@ -56,7 +56,7 @@ pub enum Kind {
         /// What it was.
         from: Severity,
         /// Why it is over.
-        why: Why,
+        reason: ResolveReason,
     },
     /// It still is as it was, or became so in a silence that is over.
     Reminder {
@@ -73,7 +73,7 @@ pub enum Kind {
     /// A prediction is over.
     ForecastOver {
         /// How it ended.
-        outcome: Outcome,
+        result: ForecastResult,
     },
     /// Nothing was heard about the participant for too long.
     Stale {
@@ -94,7 +94,7 @@ pub enum Kind {
     Changed(Change),
 }
 
-impl Kind {
+impl EventKind {
     /// The name in keys and messages.
     pub fn label(&self) -> String {
         match self {
@@ -115,7 +115,7 @@ impl Kind {
 /// Why an alert is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum ResolveReason {
     /// The bucket filled up again.
     Recovered,
     /// The policy is no longer listed.
@@ -125,7 +125,7 @@ pub enum Why {
 /// What became of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum ForecastResult {
     /// The bucket is empty.
     CameTrue,
     /// It is no longer about to be, or no longer there.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::alert::alarm::Telling;
-use crate::alert::{Kind, Outcome, Rule};
+use crate::alert::machine::Transition;
+use crate::alert::{EventKind, ForecastResult, AlertRule};
 use crate::analyse::Assessment;
 use crate::severity::Severity;
 
@@ -24,10 +24,10 @@ pub struct Forecast {
 }
 
 /// Opens and closes predictions by what is seen.
-pub(crate) fn judge(telling: &mut Telling<'_>, seen: &Assessment<'_>, rule: &Rule) {
-    if telling.alarm.severity == Severity::Exhausted {
+pub(crate) fn judge(transition: &mut Transition<'_>, seen: &Assessment<'_>, rule: &AlertRule) {
+    if transition.state.severity == Severity::Exhausted {
         // It happened, or had happened before anybody could say so.
-        end(telling, Outcome::CameTrue, rule);
+        end(transition, ForecastResult::CameTrue, rule);
         return;
     }
     let taken_us = seen.sample().taken_us();
@@ -39,49 +39,49 @@ pub(crate) fn judge(telling: &mut Telling<'_>, seen: &Assessment<'_>, rule: &Rul
         .and_then(|outlook| Some((outlook.expected_us()?, outlook.confidence())))
         .filter(|_| within_us > 0);
 
-    match (telling.alarm.forecast, expected_us) {
+    match (transition.state.forecast, expected_us) {
         (None, Some((us, confidence))) if us <= within_us => {
             let severity = rule.predicted_as();
-            let silence = telling.silence(severity);
-            let episode = telling.alarm.sequence;
-            telling.alarm.forecast = Some(Forecast {
+            let silence = transition.silence(severity);
+            let episode = transition.state.sequence;
+            transition.state.forecast = Some(Forecast {
                 episode,
                 since_us: taken_us,
                 is_told: silence.is_none(),
                 clearing_since_us: None,
             });
-            let kind = Kind::Predicted {
+            let kind = EventKind::Predicted {
                 empty_at_us: taken_us.saturating_add(us),
                 confidence,
             };
-            telling.tell(kind, severity, silence, "forecast", episode);
+            transition.emit(kind, severity, silence, "forecast", episode);
         }
         // As with levels, what was told needs a margin to be over: twice the time.
         (Some(open), Some((us, confidence))) if us <= within_us.saturating_mul(2) => {
             let severity = rule.predicted_as();
             // Made under a silence that is over, and still so.
-            let is_news = !open.is_told && telling.silence(severity).is_none();
-            telling.alarm.forecast = Some(Forecast {
+            let is_news = !open.is_told && transition.silence(severity).is_none();
+            transition.state.forecast = Some(Forecast {
                 clearing_since_us: None,
                 is_told: open.is_told || is_news,
                 ..open
             });
             if is_news {
-                let kind = Kind::Predicted {
+                let kind = EventKind::Predicted {
                     empty_at_us: taken_us.saturating_add(us),
                     confidence,
                 };
-                telling.tell(kind, severity, None, "forecast", open.episode);
+                transition.emit(kind, severity, None, "forecast", open.episode);
             }
         }
         (Some(open), _) => {
             let since_us = open.clearing_since_us.unwrap_or(taken_us).min(taken_us);
-            telling.alarm.forecast = Some(Forecast {
+            transition.state.forecast = Some(Forecast {
                 clearing_since_us: Some(since_us),
                 ..open
             });
-            if taken_us - since_us >= rule.calm_us() {
-                end(telling, Outcome::Averted, rule);
+            if taken_us - since_us >= rule.resolve_after_us() {
+                end(transition, ForecastResult::Averted, rule);
             }
         }
         (None, _) => {}
@@ -89,8 +89,8 @@ pub(crate) fn judge(telling: &mut Telling<'_>, seen: &Assessment<'_>, rule: &Rul
 }
 
 /// Closes the open prediction, if there is one.
-pub(crate) fn end(telling: &mut Telling<'_>, outcome: Outcome, rule: &Rule) {
-    let Some(open) = telling.alarm.forecast.take() else {
+pub(crate) fn end(transition: &mut Transition<'_>, result: ForecastResult, rule: &AlertRule) {
+    let Some(open) = transition.state.forecast.take() else {
         return;
     };
     let severity = rule.predicted_as();
@@ -99,8 +99,8 @@ pub(crate) fn end(telling: &mut Telling<'_>, outcome: Outcome, rule: &Rule) {
     } else {
         // Nobody heard of it, so nobody hears of its end either, also after the silence.
         let over = || Some(SILENCE_OVER.to_owned());
-        telling.silence(severity).or_else(over)
+        transition.silence(severity).or_else(over)
     };
-    let kind = Kind::ForecastOver { outcome };
-    telling.tell(kind, severity, silence, "forecast", open.episode);
+    let kind = EventKind::ForecastOver { result };
+    transition.emit(kind, severity, silence, "forecast", open.episode);
 }

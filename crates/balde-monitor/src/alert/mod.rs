@@ -6,18 +6,18 @@
 //! lost both, and the same step gives the same events with the same keys, or kept both, and the
 //! same observation gives no event again.
 
-mod alarm;
+mod machine;
 mod event;
 mod forecast;
 mod route;
 mod rule;
 mod silence;
-mod watch;
+mod staleness;
 
-pub use alarm::{Alarm, Clearing, step, vanish};
-pub use event::{Event, Kind, Outcome, Why};
+pub use machine::{AlertState, Clearing, evaluate, resolve_vanished};
+pub use event::{Event, EventKind, ForecastResult, ResolveReason};
 pub use forecast::Forecast;
 pub use route::{Routes, SinkClass};
-pub use rule::{Rule, Rulebook, WatchRule};
+pub use rule::{AlertRule, AlertRules, StalenessRule};
 pub use silence::{SILENCE_MAX_US, Silence, SilenceError};
-pub use watch::{Staleness, Watch, step_watch};
+pub use staleness::{Staleness, StalenessCheck, check_staleness};

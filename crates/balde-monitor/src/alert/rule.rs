@@ -10,16 +10,16 @@ const MINUTE_US: u64 = 60_000_000;
 
 /// How one bucket is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct AlertRule {
     thresholds: Thresholds,
-    calm_us: u64,
+    resolve_after_us: u64,
     predict_within_us: u64,
     predict_confidence: Confidence,
     predicted_as: Severity,
     remind_us: [Option<u64>; 4],
 }
 
-impl Rule {
+impl AlertRule {
     /// The thresholds.
     pub const fn thresholds(&self) -> Thresholds {
         self.thresholds
@@ -27,8 +27,8 @@ impl Rule {
 
     /// How long it must have been better before that is told. A bucket that refills in large steps
     /// is full for a moment of every period, however hard it is pressed.
-    pub const fn calm_us(&self) -> u64 {
-        self.calm_us
+    pub const fn resolve_after_us(&self) -> u64 {
+        self.resolve_after_us
     }
 
     /// A bucket expected to be empty within this is told; zero tells none.
@@ -57,8 +57,8 @@ impl Rule {
     }
 
     /// The same with another calm.
-    pub fn with_calm_us(self, calm_us: u64) -> Self {
-        Self { calm_us, ..self }
+    pub fn with_resolve_after_us(self, resolve_after_us: u64) -> Self {
+        Self { resolve_after_us, ..self }
     }
 
     /// The same with other predictions.
@@ -79,13 +79,13 @@ impl Rule {
     }
 }
 
-impl Default for Rule {
+impl Default for AlertRule {
     /// The default thresholds; two calm minutes; predictions of the next ten minutes, at least of
     /// medium confidence, like a WARNING; reminders every 4 hours, 1 hour, 15 minutes.
     fn default() -> Self {
         Self {
             thresholds: Thresholds::default(),
-            calm_us: 2 * MINUTE_US,
+            resolve_after_us: 2 * MINUTE_US,
             predict_within_us: 10 * MINUTE_US,
             predict_confidence: Confidence::Medium,
             predicted_as: Severity::Warning,
@@ -101,15 +101,15 @@ impl Default for Rule {
 
 /// Which rule holds for which bucket: the bucket's own, else the policy's, else the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rulebook {
-    default: Rule,
-    by_policy: BTreeMap<String, Rule>,
-    by_bucket: BTreeMap<BucketId, Rule>,
+pub struct AlertRules {
+    default: AlertRule,
+    by_policy: BTreeMap<String, AlertRule>,
+    by_bucket: BTreeMap<BucketId, AlertRule>,
 }
 
-impl Rulebook {
+impl AlertRules {
     /// One rule for all.
-    pub fn new(default: Rule) -> Self {
+    pub fn new(default: AlertRule) -> Self {
         Self {
             default,
             ..Self::default()
@@ -117,19 +117,19 @@ impl Rulebook {
     }
 
     /// The same with a rule of its own for a policy, of whichever participant.
-    pub fn with_policy(mut self, policy: impl Into<String>, rule: Rule) -> Self {
+    pub fn with_policy(mut self, policy: impl Into<String>, rule: AlertRule) -> Self {
         self.by_policy.insert(policy.into(), rule);
         self
     }
 
     /// The same with a rule of its own for one bucket.
-    pub fn with_bucket(mut self, bucket: BucketId, rule: Rule) -> Self {
+    pub fn with_bucket(mut self, bucket: BucketId, rule: AlertRule) -> Self {
         self.by_bucket.insert(bucket, rule);
         self
     }
 
     /// The rule for a bucket.
-    pub fn rule(&self, bucket: &BucketId) -> &Rule {
+    pub fn rule(&self, bucket: &BucketId) -> &AlertRule {
         let of_policy = || self.by_policy.get(bucket.policy());
         let own = self.by_bucket.get(bucket).or_else(of_policy);
         own.unwrap_or(&self.default)
@@ -138,7 +138,7 @@ impl Rulebook {
 
 /// How the data about a participant is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WatchRule {
+pub struct StalenessRule {
     /// Nothing new for longer than this is an alert.
     pub stale_after_us: u64,
     /// Like this severity.
@@ -149,7 +149,7 @@ pub struct WatchRule {
     pub changed_as: Severity,
 }
 
-impl Default for WatchRule {
+impl Default for StalenessRule {
     /// Stale after eleven minutes, which is two polls of five minutes missed, like CRITICAL and
     /// again every hour; changes like WARNING.
     fn default() -> Self {

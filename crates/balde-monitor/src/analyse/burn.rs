@@ -66,7 +66,7 @@ impl Burn {
 /// bucket's, the newest last.
 ///
 /// A horizon reaches back as far as the samples do without a gap: more than
-/// [`gap_us`](Settings::gap_us) between two, other terms, or a clock that went back. Polls that
+/// [`gap_us`](Settings::gap_us) between two, other limit, or a clock that went back. Polls that
 /// come a little late must not empty a horizon of their own length, so each reaches a tenth
 /// further. A horizon with fewer than two samples says nothing.
 pub(crate) fn burns(history: &[Sample], settings: &Settings) -> Vec<Burn> {
@@ -93,12 +93,12 @@ pub(crate) fn burns(history: &[Sample], settings: &Settings) -> Vec<Burn> {
 
 /// Of the samples from the oldest of a horizon to the newest.
 fn burn(horizon_us: u64, consumption: Consumption, run: &[Sample], newest: &Sample) -> Burn {
-    let terms = newest.terms();
-    let even = i128::from(consumption.span_us) * i128::from(terms.refill_tokens())
-        / i128::from(terms.period_us());
+    let limit = newest.limit();
+    let even = i128::from(consumption.span_us) * i128::from(limit.refill_tokens())
+        / i128::from(limit.period_us());
     let fall = i128::from(run[0].level()) - i128::from(newest.level());
     let is_full = |sample: &Sample| {
-        u64::try_from(sample.level()).is_ok_and(|level| level >= terms.capacity())
+        u64::try_from(sample.level()).is_ok_and(|level| level >= limit.capacity())
     };
     Burn {
         horizon_us,
@@ -121,7 +121,7 @@ pub(crate) fn newest(history: &[Sample], settings: &Settings) -> Option<Burn> {
 fn unbroken<'a>(history: &'a [Sample], settings: &Settings) -> &'a [Sample] {
     let joins = |pair: &[Sample]| {
         pair[0].bucket() == pair[1].bucket()
-            && pair[0].terms() == pair[1].terms()
+            && pair[0].limit() == pair[1].limit()
             && pair[0]
                 .us_until(&pair[1])
                 .is_some_and(|us| us <= settings.gap_us())

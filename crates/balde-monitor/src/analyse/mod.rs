@@ -59,7 +59,7 @@ impl<'a> Assessment<'a> {
     /// How bad the level is by itself, whatever it was before.
     pub fn severity(&self) -> Severity {
         self.thresholds
-            .severity(self.sample.level(), self.sample.terms())
+            .severity(self.sample.level(), self.sample.limit())
     }
 
     /// The share of capacity in use, in hundredths of a percent; above 10,000 in debt.
@@ -69,7 +69,7 @@ impl<'a> Assessment<'a> {
 
     /// The share of capacity left, in hundredths of a percent, rounded down; negative in debt.
     pub fn left_bp(&self) -> i64 {
-        let capacity = i128::from(self.sample.terms().capacity().max(1));
+        let capacity = i128::from(self.sample.limit().capacity().max(1));
         let left = i128::from(self.sample.level()) * i128::from(WHOLE_BP);
         consumption::saturated(left.div_euclid(capacity))
     }
@@ -81,7 +81,7 @@ impl<'a> Assessment<'a> {
 
     /// How long until a severity holds; nothing for NORMAL, and for what will not be.
     pub fn to(&self, severity: Severity) -> Option<Outlook> {
-        let tokens = self.thresholds.tokens(severity, self.sample.terms())?;
+        let tokens = self.thresholds.tokens(severity, self.sample.limit())?;
         Outlook::on(tokens, self.sample, self.trend.as_ref())
     }
 
@@ -112,12 +112,12 @@ impl<'a> Assessment<'a> {
 
     /// How long an empty bucket takes to be full: (capacity / refill) × period.
     pub fn recovery_us(&self) -> Option<u64> {
-        let terms = self.sample.terms();
-        if terms.refill_tokens() == 0 {
+        let limit = self.sample.limit();
+        if limit.refill_tokens() == 0 {
             return None;
         }
-        let us = u128::from(terms.capacity()) * u128::from(terms.period_us());
-        let us = us.div_ceil(u128::from(terms.refill_tokens()));
+        let us = u128::from(limit.capacity()) * u128::from(limit.period_us());
+        let us = us.div_ceil(u128::from(limit.refill_tokens()));
         Some(u64::try_from(us).unwrap_or(u64::MAX))
     }
 }

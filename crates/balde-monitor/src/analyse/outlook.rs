@@ -60,7 +60,7 @@ impl Outlook {
         }
         let trend = trend?;
         let distance = i128::from(newest.level()) - i128::from(tokens);
-        let after = |rate: Rate| rate.falls_us(distance, newest.terms());
+        let after = |rate: Rate| rate.falls_us(distance, newest.limit());
         let latest_us = after(trend.at_least);
         Some(Self {
             earliest_us: after(trend.at_most)?,
@@ -88,8 +88,8 @@ impl FullAfter {
     /// For a bucket as sampled; nothing when it never refills. The last refill that it needs may
     /// come at any moment of its period, which covers continuous and stepwise refill alike.
     pub(crate) fn of(sample: &Sample) -> Option<Self> {
-        let terms = sample.terms();
-        let missing = i128::from(terms.capacity()) - i128::from(sample.level());
+        let limit = sample.limit();
+        let missing = i128::from(limit.capacity()) - i128::from(sample.level());
         let Ok(missing) = u64::try_from(missing.max(0)) else {
             return None;
         };
@@ -99,13 +99,13 @@ impl FullAfter {
                 at_most_us: 0,
             });
         }
-        if terms.refill_tokens() == 0 {
+        if limit.refill_tokens() == 0 {
             return None;
         }
-        let refills = missing.div_ceil(terms.refill_tokens());
+        let refills = missing.div_ceil(limit.refill_tokens());
         Some(Self {
-            at_least_us: (refills - 1).saturating_mul(terms.period_us()),
-            at_most_us: refills.saturating_mul(terms.period_us()),
+            at_least_us: (refills - 1).saturating_mul(limit.period_us()),
+            at_most_us: refills.saturating_mul(limit.period_us()),
         })
     }
 }
@@ -113,10 +113,10 @@ impl FullAfter {
 /// How long until a bucket is full if consumption goes on at the present rate; nothing when it
 /// never will be.
 pub(crate) fn full_at_rate_us(newest: &Sample, trend: Option<&Trend>) -> Option<u64> {
-    let terms = newest.terms();
-    let missing = i128::from(terms.capacity()) - i128::from(newest.level());
+    let limit = newest.limit();
+    let missing = i128::from(limit.capacity()) - i128::from(newest.level());
     if missing <= 0 {
         return Some(0);
     }
-    trend?.expected.rises_us(missing, terms)
+    trend?.expected.rises_us(missing, limit)
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::analyse::burn::Burn;
-use crate::sample::Terms;
+use crate::sample::ReportedLimit;
 
 /// Tokens in a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,27 +15,27 @@ pub(crate) struct Rate {
 impl Rate {
     /// How long until `distance` tokens are gone from a bucket that is used at this rate and
     /// refills meanwhile; nothing when they never are.
-    pub(crate) fn falls_us(self, distance: i128, terms: Terms) -> Option<u64> {
-        self.time_us(distance, self.net(terms), terms)
+    pub(crate) fn falls_us(self, distance: i128, limit: ReportedLimit) -> Option<u64> {
+        self.time_us(distance, self.net(limit), limit)
     }
 
     /// How long until `distance` tokens have come back in spite of this rate; nothing when they
     /// never do.
-    pub(crate) fn rises_us(self, distance: i128, terms: Terms) -> Option<u64> {
-        self.time_us(distance, -self.net(terms), terms)
+    pub(crate) fn rises_us(self, distance: i128, limit: ReportedLimit) -> Option<u64> {
+        self.time_us(distance, -self.net(limit), limit)
     }
 
     /// Consumption less refill, in tokens × period over the span.
-    fn net(self, terms: Terms) -> i128 {
-        i128::from(self.tokens) * i128::from(terms.period_us())
-            - i128::from(terms.refill_tokens()) * i128::from(self.span_us)
+    fn net(self, limit: ReportedLimit) -> i128 {
+        i128::from(self.tokens) * i128::from(limit.period_us())
+            - i128::from(limit.refill_tokens()) * i128::from(self.span_us)
     }
 
-    fn time_us(self, distance: i128, net: i128, terms: Terms) -> Option<u64> {
+    fn time_us(self, distance: i128, net: i128, limit: ReportedLimit) -> Option<u64> {
         if net <= 0 {
             return None;
         }
-        let scale = i128::from(self.span_us).saturating_mul(i128::from(terms.period_us()));
+        let scale = i128::from(self.span_us).saturating_mul(i128::from(limit.period_us()));
         let us = distance.saturating_mul(scale) / net;
         Some(u64::try_from(us).unwrap_or(u64::MAX))
     }

@@ -6,8 +6,8 @@
 //! |--|--|--|
 //! | [`Cycle::get`] | one call that lists all buckets | the source's own attempts; then the planner waits, Retry-After included |
 //! | [`Cycle::store`] | the samples, once | again while the database is away, five times; then kept in memory for the next cycle |
-//! | [`Cycle::analyse`] | machines forward, state and letters committed together | again from the start when overtaken or away; nothing is half done |
-//! | [`Cycle::announce`], [`Cycle::publish`] | the couriers are told; or one attempt at every letter that is due, for those who have no couriers running | left to the couriers, who never give up |
+//! | [`Cycle::analyse`] | machines forward, state and messages committed together | again from the start when overtaken or away; nothing is half done |
+//! | [`Cycle::announce`], [`Cycle::publish`] | the dispatcher are told; or one attempt at every message that is due, for those who have no dispatcher running | left to the dispatcher, who never give up |
 
 mod judge;
 mod pending;
@@ -19,10 +19,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::alert::{Alarm, Event, Routes, Rulebook, Silence, Watch, WatchRule};
+use crate::alert::{AlertState, Event, Routes, AlertRules, Silence, StalenessCheck, StalenessRule};
 use crate::analyse::Assessment;
-use crate::delivery::{Couriers, Round};
-use crate::history::{History, HistoryError, Step};
+use crate::delivery::{Dispatcher, DeliverySummary};
+use crate::history::{History, HistoryError, StateUpdate};
 use crate::sample::{Poll, Sample};
 use crate::source::{Source, SourceError};
 use crate::time::Time;
@@ -49,9 +49,9 @@ pub struct Parts {
     /// Whom to ask about each participant.
     pub sources: BTreeMap<String, Source>,
     /// How buckets are watched.
-    pub rules: Rulebook,
+    pub rules: AlertRules,
     /// How the data itself is watched.
-    pub watch: WatchRule,
+    pub staleness: StalenessRule,
     /// How samples are read.
     pub reading: Reading,
     /// Which severity goes where.
@@ -59,7 +59,7 @@ pub struct Parts {
     /// Which sinks there are.
     pub roster: Roster,
     /// Who delivers.
-    pub couriers: Couriers,
+    pub dispatcher: Dispatcher,
     /// What time it is.
     pub time: Time,
 }
@@ -114,19 +114,19 @@ impl Cycle {
         retried(|| self.remind_once(participant)).await
     }
 
-    /// Step four: tries to deliver what is due. What fails is tried again by the couriers.
-    pub async fn publish(&self) -> Result<Round, HistoryError> {
+    /// Step four: tries to deliver what is due. What fails is tried again by the dispatcher.
+    pub async fn publish(&self) -> Result<DeliverySummary, HistoryError> {
         let now_us = self.parts.time.now_us();
         self.parts
-            .couriers
+            .dispatcher
             .deliver_once(now_us, PUBLISH_WITHIN)
             .await
     }
 
-    /// Tells the couriers that there is something to deliver, if there is.
+    /// Tells the dispatcher that there is something to deliver, if there is.
     pub fn announce(&self, events: &[Event]) {
         if !events.is_empty() {
-            self.parts.couriers.wake();
+            self.parts.dispatcher.wake();
         }
     }
 
@@ -149,7 +149,7 @@ impl Cycle {
         now_us: u64,
     ) -> Result<Vec<Vec<Sample>>, HistoryError> {
         let since_us = until_us.saturating_sub(self.parts.reading.look_back_us());
-        let mut samples = self.parts.history.recent(participant, since_us).await?;
+        let mut samples = self.parts.history.recent_samples(participant, since_us).await?;
         judge::forget_the_future(&mut samples, now_us);
         Ok(samples)
     }
@@ -157,27 +157,27 @@ impl Cycle {
     async fn analyse_once(&self, participant: &str) -> Result<Findings, HistoryError> {
         let Parts { history, .. } = self.parts();
         let now_us = self.parts.time.now_us();
-        let machines = history.machines(participant, now_us).await?;
+        let state = history.participant_state(participant, now_us).await?;
         let silences = history.silences(now_us).await?;
-        let known_us = machines.watch.newest_us.unwrap_or(now_us).min(now_us);
+        let known_us = state.staleness.newest_us.unwrap_or(now_us).min(now_us);
         let samples = self.samples(participant, known_us, now_us).await?;
-        let mut alarms = machines.alarms;
-        let new = judge::new_alarms(&alarms, &samples, now_us);
+        let mut alerts = state.alerts;
+        let new = judge::new_alert_states(&alerts, &samples, now_us);
         if !new.is_empty() {
             // Before the first step, so that its epoch is the same whenever that is repeated.
-            alarms.extend(history.add_alarms(&new).await?);
+            alerts.extend(history.add_alert_states(&new).await?);
         }
-        let before = match machines.watch.newest_us {
+        let before = match state.staleness.newest_us {
             Some(us) => history.poll_at(participant, us).await?,
             None => None,
         };
         let seen = Seen {
             samples: &samples,
-            alarms: &alarms,
+            alerts: &alerts,
             before,
         };
         let events = self
-            .judge(&machines.watch, machines.version, seen, &silences, now_us)
+            .judge(&state.staleness, state.version, seen, &silences, now_us)
             .await?;
         Ok(Findings { samples, events })
     }
@@ -185,21 +185,21 @@ impl Cycle {
     async fn remind_once(&self, participant: &str) -> Result<Vec<Event>, HistoryError> {
         let Parts { history, .. } = self.parts();
         let now_us = self.parts.time.now_us();
-        let machines = history.machines(participant, now_us).await?;
+        let state = history.participant_state(participant, now_us).await?;
         let silences = history.silences(now_us).await?;
         let seen = Seen {
             samples: &[],
-            alarms: &machines.alarms,
+            alerts: &state.alerts,
             before: None,
         };
-        self.judge(&machines.watch, machines.version, seen, &silences, now_us)
+        self.judge(&state.staleness, state.version, seen, &silences, now_us)
             .await
     }
 
     /// Judges what was seen and commits it, if there is anything to commit.
     async fn judge(
         &self,
-        watch: &Watch,
+        staleness: &StalenessCheck,
         version: u64,
         seen: Seen<'_>,
         silences: &[Silence],
@@ -207,22 +207,22 @@ impl Cycle {
     ) -> Result<Vec<Event>, HistoryError> {
         let bench = judge::Bench {
             rules: &self.parts.rules,
-            watch: &self.parts.watch,
+            staleness: &self.parts.staleness,
             reading: &self.parts.reading,
             silences,
             now_us,
         };
-        let verdict = bench.judge(watch, seen.alarms, seen.samples, seen.before);
-        if verdict.watch != *watch || !verdict.alarms.is_empty() {
-            let told = verdict.events.iter().cloned();
-            let told = told.map(|event| self.parts.roster.told(&self.parts.routes, event));
-            let step = Step {
+        let verdict = bench.judge(staleness, seen.alerts, seen.samples, seen.before);
+        if verdict.staleness != *staleness || !verdict.alerts.is_empty() {
+            let events = verdict.events.iter().cloned();
+            let events = events.map(|event| self.parts.roster.route(&self.parts.routes, event));
+            let update = StateUpdate {
                 version,
-                watch: verdict.watch,
-                alarms: verdict.alarms,
-                told: told.collect(),
+                staleness: verdict.staleness,
+                alerts: verdict.alerts,
+                events: events.collect(),
             };
-            self.parts.history.commit(&step).await?;
+            self.parts.history.commit(&update).await?;
         }
         Ok(verdict.events)
     }
@@ -231,7 +231,7 @@ impl Cycle {
 /// What a judgement is about.
 struct Seen<'a> {
     samples: &'a [Vec<Sample>],
-    alarms: &'a [Alarm],
+    alerts: &'a [AlertState],
     before: Option<Poll>,
 }
 
@@ -255,7 +255,7 @@ impl Findings {
     }
 
     /// All buckets that the newest answer lists, as they look now.
-    pub fn assessments(&self, rules: &Rulebook, reading: &Reading) -> Vec<Assessment<'_>> {
+    pub fn assessments(&self, rules: &AlertRules, reading: &Reading) -> Vec<Assessment<'_>> {
         judge::assessments(&self.samples, rules, reading)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::alert::{Event, Routes, SinkClass};
-use crate::history::Told;
+use crate::history::RoutedEvent;
 
 /// The names of sinks by what they serve as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Roster {
 
     /// Where an event goes. A sink that serves as several classes gets it once, as the last of
     /// them, which is the more urgent.
-    pub(crate) fn told(&self, routes: &Routes, event: Event) -> Told {
+    pub(crate) fn route(&self, routes: &Routes, event: Event) -> RoutedEvent {
         let classes: Vec<SinkClass> = routes.sinks(&event).into_iter().collect();
         let mut sinks: BTreeMap<&str, SinkClass> = BTreeMap::new();
         for class in &classes {
@@ -34,7 +34,7 @@ impl Roster {
             }
         }
         let sinks = sinks.into_iter();
-        Told {
+        RoutedEvent {
             sinks: sinks
                 .map(|(sink, class)| (sink.to_owned(), class))
                 .collect(),

@@ -243,7 +243,7 @@ impl From<Option<&str>> for Value {
 }
 
 fn unsigned(value: i64) -> Result<u64, HistoryError> {
-    u64::try_from(value).map_err(|_| HistoryError::Strange {
+    u64::try_from(value).map_err(|_| HistoryError::Corrupt {
         why: format!("{value} where nothing is negative"),
     })
 }
@@ -285,7 +285,7 @@ pub(super) async fn answered<T>(
 ) -> Result<T, HistoryError> {
     match tokio::time::timeout(ANSWER_MAX, answer).await {
         Ok(answer) => answer.map_err(HistoryError::from_sql),
-        Err(_) => Err(HistoryError::Away {
+        Err(_) => Err(HistoryError::Unavailable {
             why: format!("no answer within {} s", ANSWER_MAX.as_secs()),
         }),
     }

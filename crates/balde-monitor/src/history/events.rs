@@ -4,8 +4,8 @@ use sqlx::AssertSqlSafe;
 
 use super::History;
 use super::database::{Row, Value, values};
-use super::machines::from_json;
-use super::records::{Count, EventFilter, HistoryError};
+use super::states::from_json;
+use super::records::{AlertCount, EventFilter, HistoryError};
 use crate::alert::Event;
 use crate::severity::Severity;
 
@@ -49,20 +49,20 @@ impl History {
 
     /// How many alerts were raised, predicted, or told because nothing was heard, since the
     /// history began: also those whose events are deleted by now.
-    pub async fn counts(&self) -> Result<Vec<Count>, HistoryError> {
+    pub async fn alert_counts(&self) -> Result<Vec<AlertCount>, HistoryError> {
         let sql = "SELECT participant, policy, severity, alerts FROM alert_count";
         let rows = self.database.fetch(sql, values![]).await?;
         let count = |row: &Row| {
-            Ok(Count {
+            Ok(AlertCount {
                 participant: row.text(0)?,
                 policy: Some(row.text(1)?).filter(|policy| !policy.is_empty()),
                 severity: severity(row.int(2)?)?,
                 alerts: row.count(3)?,
             })
         };
-        let mut counts = rows.iter().map(count).collect::<Result<Vec<Count>, _>>()?;
+        let mut counts = rows.iter().map(count).collect::<Result<Vec<AlertCount>, _>>()?;
         counts.sort_by(|one, other| {
-            let key = |count: &Count| (count.participant.clone(), count.policy.clone());
+            let key = |count: &AlertCount| (count.participant.clone(), count.policy.clone());
             (key(one), one.severity).cmp(&(key(other), other.severity))
         });
         Ok(counts)
@@ -73,7 +73,7 @@ impl History {
 pub(super) fn severity(number: i64) -> Result<Severity, HistoryError> {
     let mut all = Severity::ALL.into_iter();
     let found = all.find(|severity| *severity as i64 == number);
-    found.ok_or_else(|| HistoryError::Strange {
+    found.ok_or_else(|| HistoryError::Corrupt {
         why: format!("{number} is no severity"),
     })
 }

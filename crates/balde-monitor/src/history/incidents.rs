@@ -3,9 +3,9 @@
 use super::History;
 use super::database::{Row, Tx, values};
 use super::events::severity;
-use super::machines::from_json;
-use super::records::{HistoryError, Incident, Told};
-use crate::alert::{Kind, SinkClass};
+use super::states::from_json;
+use super::records::{HistoryError, Incident, RoutedEvent};
+use crate::alert::{EventKind, SinkClass};
 
 /// The most incidents that are given back at once.
 pub const INCIDENTS_MAX: usize = 1_000;
@@ -44,15 +44,15 @@ impl History {
 }
 
 /// Opens, extends or closes the incident of an event's episode.
-pub(super) async fn record(tx: &mut Tx, event_id: i64, told: &Told) -> Result<(), HistoryError> {
+pub(super) async fn record(tx: &mut Tx, event_id: i64, told: &RoutedEvent) -> Result<(), HistoryError> {
     let event = &told.event;
     let worst = event.severity as i64;
     let is_end = matches!(
         event.kind,
-        Kind::Resolved { .. } | Kind::Fresh { .. } | Kind::ForecastOver { .. }
+        EventKind::Resolved { .. } | EventKind::Fresh { .. } | EventKind::ForecastOver { .. }
     );
     // A change is a moment: there is no end of it to wait for.
-    let is_moment = matches!(event.kind, Kind::Changed(_));
+    let is_moment = matches!(event.kind, EventKind::Changed(_));
     let closed_us = (is_end || is_moment).then_some(event.at_us);
     let sql = "UPDATE incident SET closed_us = coalesce(closed_us, $3),
              severity = CASE WHEN severity < $2 THEN $2 ELSE severity END

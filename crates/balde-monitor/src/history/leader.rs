@@ -41,7 +41,7 @@ impl History {
             Database::Sqlite(_) => Holding::File,
             Database::Postgres(server) => {
                 let mut connection = server.connect().await?;
-                let sql = "SELECT pg_try_advisory_lock($1 + 'machine'::regclass::oid::bigint)";
+                let sql = "SELECT pg_try_advisory_lock($1 + 'participant_state'::regclass::oid::bigint)";
                 let row = sqlx::query(sql).bind(LOCK).fetch_one(&mut connection);
                 let is_leader: bool = answered(row)
                     .await?

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use balde_monitor::history::{History, Resolution};
-//! use balde_monitor::sample::{BucketId, Poll, Sample, Terms};
+//! use balde_monitor::sample::{BucketId, Poll, Sample, ReportedLimit};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,8 +16,8 @@
 //! let history = History::open(file.to_str().unwrap()).await?;
 //!
 //! let bucket = BucketId::new("12345678", "ENTRIES_WRITE")?;
-//! let terms = Terms::per_seconds(36_000, 1_200, 60)?;
-//! let sample = Sample::new(bucket.clone(), terms, 35_000, 1_000_000)?;
+//! let limit = ReportedLimit::per_seconds(36_000, 1_200, 60)?;
+//! let sample = Sample::new(bucket.clone(), limit, 35_000, 1_000_000)?;
 //! let poll = Poll::new(vec![sample])?;
 //! assert!(history.store(&poll).await?);
 //! // The same answer again is no news.
@@ -36,7 +36,7 @@ mod database;
 mod events;
 mod incidents;
 mod leader;
-mod machines;
+mod states;
 mod migrations;
 mod month;
 mod outbox;
@@ -49,7 +49,7 @@ mod series;
 mod silences;
 mod sqlite;
 mod store;
-mod upkeep;
+mod maintenance;
 
 use std::fmt;
 use std::sync::Arc;
@@ -60,10 +60,10 @@ use self::database::{Database, values};
 pub use events::EVENTS_MAX;
 pub use incidents::{INCIDENTS_MAX, TIMELINE_MAX};
 pub use leader::Leadership;
-pub use outbox::{ERROR_MAX, LETTERS_MAX};
+pub use outbox::{ERROR_MAX, MESSAGES_MAX};
 pub use records::{
-    Backlog, Count, EventFilter, Gap, HistoryError, Incident, Letter, Machines, Point, Resolution,
-    Retention, Series, Step, Told, Upkeep,
+    Backlog, AlertCount, EventFilter, Gap, HistoryError, Incident, OutboxMessage, ParticipantState, Point, Resolution,
+    Retention, Series, StateUpdate, RoutedEvent, Maintenance,
 };
 pub use series::{GAP_US, POINTS_MAX};
 pub use silences::SILENCES_MAX;
@@ -80,7 +80,7 @@ impl History {
     /// `postgres://user:password@host/database` for a server.
     ///
     /// A file has one owner, whoever opened it first; for anybody else it is
-    /// [`Owned`](HistoryError::Owned) until that handle is closed or its process ends.
+    /// [`Owned`](HistoryError::InUse) until that handle is closed or its process ends.
     pub async fn open(address: &str) -> Result<Self, HistoryError> {
         let database = match Address::parse(address)? {
             Address::File(path) => {
@@ -112,7 +112,7 @@ impl History {
 /// A refusal that says which file it is about.
 fn with_place(place: &str, error: HistoryError) -> HistoryError {
     match error {
-        HistoryError::Refused { why } if !why.contains(place) => HistoryError::Refused {
+        HistoryError::Rejected { why } if !why.contains(place) => HistoryError::Rejected {
             why: format!("{place}: {why}; mend the file or its permissions, or name another"),
         },
         error => error,

@@ -2,16 +2,16 @@
 
 use super::History;
 use super::database::{Row, Tx, values};
-use super::machines::{from_json, json};
-use super::records::{Backlog, HistoryError, Letter, Told};
+use super::states::{from_json, json};
+use super::records::{Backlog, HistoryError, OutboxMessage, RoutedEvent};
 
 /// The longest error that is kept, in characters.
 pub const ERROR_MAX: usize = 500;
 
-/// The most letters that are offered at once.
-pub const LETTERS_MAX: usize = 1_000;
+/// The most messages that are offered at once.
+pub const MESSAGES_MAX: usize = 1_000;
 
-/// That no letter of the same episode, to the same sink, waits before it.
+/// That no message of the same episode, to the same sink, waits before it.
 macro_rules! first_of_its_episode {
     () => {
         "o.sink = $1 AND o.delivered_us IS NULL AND NOT EXISTS (
@@ -20,18 +20,18 @@ macro_rules! first_of_its_episode {
     };
 }
 
-/// The longest that a letter may be put off.
+/// The longest that a message may be put off.
 const PUT_OFF_MAX_US: u64 = 2 * 3_600_000_000;
 
 impl History {
     /// Letters that a sink has to deliver now, the oldest first. Of an episode only the oldest that
     /// is not delivered is ever among them, so that no resolution overtakes its alert.
-    pub async fn due(
+    pub async fn due_messages(
         &self,
         sink: &str,
         now_us: u64,
         max: usize,
-    ) -> Result<Vec<Letter>, HistoryError> {
+    ) -> Result<Vec<OutboxMessage>, HistoryError> {
         let sql = concat!(
             "SELECT o.id, o.sink, o.class, e.body, o.attempts
              FROM outbox o JOIN event e ON e.id = o.event_id WHERE ",
@@ -40,9 +40,9 @@ impl History {
         );
         // Nothing is put off for so long: it was by a clock that has been put back since.
         let absurd_us = now_us.saturating_add(PUT_OFF_MAX_US);
-        let values = values![sink, now_us, max.min(LETTERS_MAX), absurd_us];
+        let values = values![sink, now_us, max.min(MESSAGES_MAX), absurd_us];
         let rows = self.database.fetch(sql, values).await?;
-        rows.iter().map(letter).collect()
+        rows.iter().map(message).collect()
     }
 
     /// When a sink has something to deliver next, if nothing else is told before; a moment long
@@ -56,21 +56,21 @@ impl History {
         rows.first().map_or(Ok(None), |row| row.count_if_any(0))
     }
 
-    /// A letter has arrived.
-    pub async fn delivered(&self, letter: i64, now_us: u64) -> Result<(), HistoryError> {
+    /// A message has arrived.
+    pub async fn mark_delivered(&self, message: i64, now_us: u64) -> Result<(), HistoryError> {
         let mut tx = self.database.begin().await?;
         let sql = "UPDATE outbox SET delivered_us = $2, attempts = attempts + 1
              WHERE id = $1 AND delivered_us IS NULL";
-        if tx.execute(sql, values![letter, now_us]).await? > 0 {
-            remember(&mut tx, letter, None).await?;
+        if tx.execute(sql, values![message, now_us]).await? > 0 {
+            remember(&mut tx, message, None).await?;
         }
         tx.commit().await
     }
 
-    /// A letter did not arrive, and is to be tried again later.
-    pub async fn postponed(
+    /// A message did not arrive, and is to be tried again later.
+    pub async fn mark_failed(
         &self,
-        letter: i64,
+        message: i64,
         next_us: u64,
         error: &str,
     ) -> Result<(), HistoryError> {
@@ -82,9 +82,9 @@ impl History {
         let mut tx = self.database.begin().await?;
         let sql = "UPDATE outbox SET due_us = $2, last_error = $3, attempts = attempts + 1
              WHERE id = $1 AND delivered_us IS NULL";
-        let values = values![letter, next_us, error.as_str()];
+        let values = values![message, next_us, error.as_str()];
         if tx.execute(sql, values).await? > 0 {
-            remember(&mut tx, letter, Some(&error)).await?;
+            remember(&mut tx, message, Some(&error)).await?;
         }
         tx.commit().await
     }
@@ -109,8 +109,8 @@ impl History {
     }
 }
 
-/// A letter to each sink that has to deliver an event.
-pub(super) async fn send(tx: &mut Tx, event_id: i64, told: &Told) -> Result<(), HistoryError> {
+/// A message to each sink that has to deliver an event.
+pub(super) async fn send(tx: &mut Tx, event_id: i64, told: &RoutedEvent) -> Result<(), HistoryError> {
     let rows = told.sinks.iter().map(|(sink, class)| {
         let (class, episode) = (json(class)?, told.event.episode.as_str());
         Ok(values![
@@ -126,15 +126,15 @@ pub(super) async fn send(tx: &mut Tx, event_id: i64, told: &Told) -> Result<(), 
     tx.insert(into, rows, "").await.map(drop)
 }
 
-/// How the last attempt of a letter's sink ended.
-async fn remember(tx: &mut Tx, letter: i64, error: Option<&str>) -> Result<(), HistoryError> {
+/// How the last attempt of a message's sink ended.
+async fn remember(tx: &mut Tx, message: i64, error: Option<&str>) -> Result<(), HistoryError> {
     let sql = "INSERT INTO sink (name, last_error) SELECT sink, $2 FROM outbox WHERE id = $1
          ON CONFLICT (name) DO UPDATE SET last_error = excluded.last_error";
-    tx.execute(sql, values![letter, error]).await.map(drop)
+    tx.execute(sql, values![message, error]).await.map(drop)
 }
 
-fn letter(row: &Row) -> Result<Letter, HistoryError> {
-    Ok(Letter {
+fn message(row: &Row) -> Result<OutboxMessage, HistoryError> {
+    Ok(OutboxMessage {
         id: row.int(0)?,
         sink: row.text(1)?,
         class: from_json("the class of a sink", &row.text(2)?)?,

@@ -44,7 +44,7 @@ impl Server {
         match tokio::time::timeout(MIGRATE_MAX, migrator.run(&mut connection)).await {
             Ok(migrated) => migrated.map_err(HistoryError::from_migration)?,
             Err(_) => {
-                return Err(HistoryError::Away {
+                return Err(HistoryError::Unavailable {
                     why: "its tables are being changed by somebody else for too long".to_owned(),
                 });
             }
@@ -86,7 +86,7 @@ impl Server {
 async fn connect(options: &PgConnectOptions) -> Result<PgConnection, HistoryError> {
     match tokio::time::timeout(CONNECT_MAX, options.connect()).await {
         Ok(connection) => connection.map_err(HistoryError::from_sql),
-        Err(_) => Err(HistoryError::Away {
+        Err(_) => Err(HistoryError::Unavailable {
             why: format!("no connection within {} s", CONNECT_MAX.as_secs()),
         }),
     }

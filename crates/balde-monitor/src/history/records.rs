@@ -4,37 +4,37 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::alert::{Alarm, Event, SinkClass, Watch};
+use crate::alert::{AlertState, Event, SinkClass, StalenessCheck};
 use crate::severity::Severity;
 
 /// The state machines of one participant, as they were committed last.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machines {
+pub struct ParticipantState {
     /// Counts the commits: whoever commits names the version that was read, and loses to whoever
     /// committed in between.
     pub version: u64,
     /// The watch over the participant's data.
-    pub watch: Watch,
-    /// The alarms, by policy in ascending order.
-    pub alarms: Vec<Alarm>,
+    pub staleness: StalenessCheck,
+    /// The alerts, by policy in ascending order.
+    pub alerts: Vec<AlertState>,
 }
 
 /// What one analysis found, to be committed as a whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct StateUpdate {
     /// The version of the machines that the analysis began with.
     pub version: u64,
     /// The watch afterwards.
-    pub watch: Watch,
-    /// The alarms afterwards.
-    pub alarms: Vec<Alarm>,
+    pub staleness: StalenessCheck,
+    /// The alerts afterwards.
+    pub alerts: Vec<AlertState>,
     /// What to tell, and whom.
-    pub told: Vec<Told>,
+    pub events: Vec<RoutedEvent>,
 }
 
 /// An event and where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct RoutedEvent {
     /// What to tell.
     pub event: Event,
     /// The classes of sinks that it was routed to.
@@ -45,7 +45,7 @@ pub struct Told {
 
 /// An event on its way to one sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
+pub struct OutboxMessage {
     /// Its number in the outbox; later is higher.
     pub id: i64,
     /// The sink that has to deliver it.
@@ -156,7 +156,7 @@ pub struct Incident {
 
 /// How often something was told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Count {
+pub struct AlertCount {
     /// About which bucket; only the participant for what concerns it as a whole.
     pub participant: String,
     /// Which policy.
@@ -189,7 +189,7 @@ impl Default for Retention {
 
 /// What one round of upkeep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Upkeep {
+pub struct Maintenance {
     /// Rows deleted for their age.
     pub deleted: u64,
     /// Samples thinned out.
@@ -197,7 +197,7 @@ pub struct Upkeep {
     /// Partitions made ahead of time.
     pub partitions: u32,
     /// Whether there is more to do: a round is short, so that it never stands in the way.
-    pub is_more: bool,
+    pub has_more: bool,
 }
 
 /// Why the database did not do it.
@@ -210,24 +210,24 @@ pub enum HistoryError {
         why: String,
     },
     /// The database cannot be reached or was lost; it may be back.
-    Away {
+    Unavailable {
         /// What is known about it.
         why: String,
     },
     /// The database is there and refuses.
-    Refused {
+    Rejected {
         /// What it says.
         why: String,
     },
     /// Somebody else committed in between: what was worked out is out of date.
-    Overtaken,
+    Conflict,
     /// Another process owns the file.
-    Owned {
+    InUse {
         /// Which file.
         path: String,
     },
     /// What is in the database cannot be read as what it should be.
-    Strange {
+    Corrupt {
         /// What, and where.
         why: String,
     },
@@ -236,7 +236,7 @@ pub enum HistoryError {
 impl HistoryError {
     /// Whether it can pass by itself.
     pub const fn is_transient(&self) -> bool {
-        matches!(self, Self::Away { .. } | Self::Overtaken)
+        matches!(self, Self::Unavailable { .. } | Self::Conflict)
     }
 }
 
@@ -244,14 +244,14 @@ impl fmt::Display for HistoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address { why } => write!(f, "the history's address is no use: {why}"),
-            Self::Away { why } => write!(f, "the history's database is away: {why}"),
-            Self::Refused { why } => write!(f, "the history's database refuses: {why}"),
-            Self::Overtaken => f.write_str("another monitor committed in between"),
-            Self::Owned { path } => write!(
+            Self::Unavailable { why } => write!(f, "the history's database is away: {why}"),
+            Self::Rejected { why } => write!(f, "the history's database refuses: {why}"),
+            Self::Conflict => f.write_str("another monitor committed in between"),
+            Self::InUse { path } => write!(
                 f,
                 "{path} is in use by another monitor; stop that one, or name another file"
             ),
-            Self::Strange { why } => {
+            Self::Corrupt { why } => {
                 write!(f, "the history's database holds something strange: {why}")
             }
         }

@@ -1,4 +1,4 @@
-//! What went wrong in a database, in the terms of history.
+//! What went wrong in a database, in the limit of history.
 
 use sqlx::Error;
 use sqlx::error::DatabaseError;
@@ -10,10 +10,10 @@ impl HistoryError {
     pub(super) fn from_sql(error: Error) -> Self {
         match error {
             Error::Database(said) => from_said(&*said),
-            Error::PoolTimedOut => Self::Away {
+            Error::PoolTimedOut => Self::Unavailable {
                 why: "no connection within the time".to_owned(),
             },
-            Error::PoolClosed => Self::Refused {
+            Error::PoolClosed => Self::Rejected {
                 why: "it was closed".to_owned(),
             },
             Error::Configuration(why) => Self::Address {
@@ -25,14 +25,14 @@ impl HistoryError {
             | Error::ColumnNotFound(_)
             | Error::ColumnIndexOutOfBounds { .. }
             | Error::TypeNotFound { .. }
-            | Error::RowNotFound) => Self::Strange {
+            | Error::RowNotFound) => Self::Corrupt {
                 why: error.to_string(),
             },
-            error @ (Error::Encode(_) | Error::InvalidArgument(_)) => Self::Refused {
+            error @ (Error::Encode(_) | Error::InvalidArgument(_)) => Self::Rejected {
                 why: error.to_string(),
             },
             // A broken connection, in whichever words.
-            error => Self::Away {
+            error => Self::Unavailable {
                 why: error.to_string(),
             },
         }
@@ -42,24 +42,24 @@ impl HistoryError {
         match error {
             MigrateError::Execute(error) => Self::from_sql(error),
             MigrateError::ExecuteMigration(error, number) => match Self::from_sql(error) {
-                Self::Refused { why } => Self::Refused {
+                Self::Rejected { why } => Self::Rejected {
                     why: format!("migration {number}: {why}"),
                 },
                 other => other,
             },
-            MigrateError::VersionMissing(number) => Self::Refused {
+            MigrateError::VersionMissing(number) => Self::Rejected {
                 why: format!(
                     "it was made by a newer version of balde (its migration {number} is unknown \
                      here); run that version, or another database"
                 ),
             },
-            MigrateError::VersionMismatch(number) => Self::Strange {
+            MigrateError::VersionMismatch(number) => Self::Corrupt {
                 why: format!(
                     "migration {number} was applied in another form than this version of balde \
                      has; run the version that made it, or another database"
                 ),
             },
-            error => Self::Refused {
+            error => Self::Rejected {
                 why: error.to_string(),
             },
         }
@@ -70,9 +70,9 @@ fn from_said(said: &dyn DatabaseError) -> HistoryError {
     let code = said.code().unwrap_or_default().into_owned();
     let why = said.message().to_owned();
     if may_pass(&code) {
-        HistoryError::Away { why }
+        HistoryError::Unavailable { why }
     } else {
-        HistoryError::Refused { why }
+        HistoryError::Rejected { why }
     }
 }
 

@@ -4,7 +4,7 @@ use super::History;
 use super::database::{Database, Row, values};
 use super::records::HistoryError;
 use crate::analyse::LOOK_BACK_MAX;
-use crate::sample::{BucketId, Poll, Sample, Terms};
+use crate::sample::{BucketId, Poll, Sample, ReportedLimit};
 
 /// What [`sample`] reads, of `bucket` as b and `sample` or `newest` as s.
 macro_rules! columns {
@@ -40,7 +40,7 @@ const RECENT_POSTGRES: &str = concat!(
 impl History {
     /// A participant's samples since a moment, the oldest first and those of one policy together:
     /// of each at most the [`LOOK_BACK_MAX`] newest. A policy without any is not among them.
-    pub async fn recent(
+    pub async fn recent_samples(
         &self,
         participant: &str,
         since_us: u64,
@@ -94,7 +94,7 @@ impl History {
     }
 
     /// The newest sample of every bucket that its participant's newest answer lists, by bucket.
-    pub async fn states(&self) -> Result<Vec<Sample>, HistoryError> {
+    pub async fn latest_samples(&self) -> Result<Vec<Sample>, HistoryError> {
         let sql = concat!(
             "SELECT ",
             columns!(),
@@ -123,8 +123,8 @@ fn samples(rows: &[Row]) -> Result<Vec<Sample>, HistoryError> {
 
 fn sample(row: &Row) -> Result<Sample, HistoryError> {
     let bucket = BucketId::new(row.text(0)?, row.text(1)?).map_err(strange)?;
-    let terms = Terms::new(row.count(4)?, row.count(5)?, row.count(6)?).map_err(strange)?;
-    let sample = Sample::new(bucket, terms, row.int(3)?, row.count(2)?).map_err(strange)?;
+    let limit = ReportedLimit::new(row.count(4)?, row.count(5)?, row.count(6)?).map_err(strange)?;
+    let sample = Sample::new(bucket, limit, row.int(3)?, row.count(2)?).map_err(strange)?;
     let sample = match row.text_if_any(7)? {
         Some(category) => sample.with_category(category).map_err(strange)?,
         None => sample,
@@ -136,7 +136,7 @@ fn sample(row: &Row) -> Result<Sample, HistoryError> {
 }
 
 fn strange(error: impl std::fmt::Display) -> HistoryError {
-    HistoryError::Strange {
+    HistoryError::Corrupt {
         why: format!("a sample: {error}"),
     }
 }

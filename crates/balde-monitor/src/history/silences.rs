@@ -2,7 +2,7 @@
 
 use super::History;
 use super::database::values;
-use super::machines::{from_json, json};
+use super::states::{from_json, json};
 use super::records::HistoryError;
 use crate::alert::Silence;
 
@@ -11,7 +11,7 @@ pub const SILENCES_MAX: usize = 1_000;
 
 impl History {
     /// Keeps a silence; one with the same id is replaced.
-    pub async fn silence(&self, silence: &Silence) -> Result<(), HistoryError> {
+    pub async fn add_silence(&self, silence: &Silence) -> Result<(), HistoryError> {
         let mut tx = self.database.begin().await?;
         let sql = "SELECT count(*) FROM silence
              WHERE until_us > $1 AND ended_us IS NULL AND id <> $2";
@@ -20,7 +20,7 @@ impl History {
             .await?;
         let others = rows.first().map_or(Ok(0), |row| row.count(0))?;
         if others >= SILENCES_MAX as u64 {
-            return Err(HistoryError::Refused {
+            return Err(HistoryError::Rejected {
                 why: format!("there are {SILENCES_MAX} silences already; end some first"),
             });
         }

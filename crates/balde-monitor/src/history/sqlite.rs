@@ -37,7 +37,7 @@ impl Pools {
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             // In full: a commit that a power cut takes back would be an alert that was delivered
-            // and is raised again, or a letter that is lost. There is a commit every few seconds
+            // and is raised again, or a message that is lost. There is a commit every few seconds
             // at most, so that what it costs does not matter.
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(BUSY_MAX)
@@ -109,7 +109,7 @@ fn own(path: &Path) -> Result<File, HistoryError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let beside = PathBuf::from(name);
-    let refused = |error: std::io::Error| HistoryError::Refused {
+    let refused = |error: std::io::Error| HistoryError::Rejected {
         why: format!("{}: {error}", beside.display()),
     };
     let file = File::options()
@@ -120,7 +120,7 @@ fn own(path: &Path) -> Result<File, HistoryError> {
     let file = file.map_err(refused)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(HistoryError::Owned {
+        Err(TryLockError::WouldBlock) => Err(HistoryError::InUse {
             path: path.display().to_string(),
         }),
         Err(TryLockError::Error(error)) => Err(refused(error)),

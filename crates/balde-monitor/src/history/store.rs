@@ -115,15 +115,15 @@ async fn known_buckets(
 }
 
 fn row(bucket_id: i64, place: usize, sample: &Sample) -> Vec<Value> {
-    let terms = sample.terms();
+    let limit = sample.limit();
     values![
         bucket_id,
         sample.taken_us(),
         place,
         sample.level(),
-        terms.capacity(),
-        terms.refill_tokens(),
-        terms.period_us(),
+        limit.capacity(),
+        limit.refill_tokens(),
+        limit.period_us(),
         sample.category(),
         sample.answered_us(),
     ]
@@ -139,7 +139,7 @@ fn roll_up_row(bucket_id: i64, width: Width, sample: &Sample) -> Vec<Value> {
         level,
         level,
         level,
-        sample.terms().capacity(),
+        sample.limit().capacity(),
         taken_us,
         taken_us,
     ]

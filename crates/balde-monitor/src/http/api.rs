@@ -232,7 +232,7 @@ pub(super) async fn silence(
     if let Some(policy) = new.policy {
         silence = silence.of_policy(policy);
     }
-    parts.history.silence(&silence).await?;
+    parts.history.add_silence(&silence).await?;
     Ok((StatusCode::CREATED, Json(silence)).into_response())
 }
 

@@ -11,8 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::view::{BucketView, View};
-use crate::delivery::Couriers;
-use crate::history::{Backlog, Count};
+use crate::delivery::Dispatcher;
+use crate::history::{Backlog, AlertCount};
 use crate::status::Standing;
 
 type Ratio = Gauge<f64, AtomicU64>;
@@ -49,10 +49,10 @@ struct OfSink {
 /// All that the page tells.
 pub(super) struct Sheet<'a> {
     pub(super) view: &'a View,
-    pub(super) counts: &'a [Count],
+    pub(super) counts: &'a [AlertCount],
     pub(super) standings: &'a BTreeMap<String, Standing>,
     pub(super) backlog: &'a [Backlog],
-    pub(super) couriers: &'a Couriers,
+    pub(super) dispatcher: &'a Dispatcher,
     pub(super) is_leader: bool,
 }
 
@@ -106,7 +106,7 @@ impl Sheet<'_> {
         registry.register("dict_rate_limit_capacity", help, capacity);
         let help = "The share of capacity in use, in percent; above 100 in debt";
         registry.register("dict_rate_limit_utilization_pct", help, utilisation);
-        let help = "The state of the alarm: 0 NORMAL, 1 WARNING, 2 CRITICAL, 3 EXHAUSTED";
+        let help = "The state of the alert: 0 NORMAL, 1 WARNING, 2 CRITICAL, 3 EXHAUSTED";
         registry.register("dict_rate_limit_severity", help, severity);
         let name = "dict_rate_limit_burn_tokens_per_second";
         registry.register(name, "Tokens consumed over the shortest horizon", burn);
@@ -184,16 +184,16 @@ impl Sheet<'_> {
         let failed = Family::<OfSink, Counter>::default();
         let refused = Family::<OfSink, Counter>::default();
         let waiting = Family::<OfSink, Gauge>::default();
-        for (sink, tally) in self.couriers.tallies() {
+        for (sink, counters) in self.dispatcher.counters() {
             let labels = of(sink);
-            delivered.get_or_create(&labels).inc_by(tally.delivered());
-            failed.get_or_create(&labels).inc_by(tally.failed());
-            refused.get_or_create(&labels).inc_by(tally.refused());
+            delivered.get_or_create(&labels).inc_by(counters.delivered());
+            failed.get_or_create(&labels).inc_by(counters.failed());
+            refused.get_or_create(&labels).inc_by(counters.rejected());
             waiting.get_or_create(&labels).set(0);
         }
         for backlog in self.backlog {
-            let letters = i64::try_from(backlog.waiting).unwrap_or(i64::MAX);
-            waiting.get_or_create(&of(&backlog.sink)).set(letters);
+            let messages = i64::try_from(backlog.waiting).unwrap_or(i64::MAX);
+            waiting.get_or_create(&of(&backlog.sink)).set(messages);
         }
         let help = "Alerts delivered since the start";
         registry.register("balde_monitor_deliveries", help, delivered);

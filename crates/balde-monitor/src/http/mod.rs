@@ -151,10 +151,10 @@ async fn metrics_page(State(app): State<App>) -> Result<Response, api::ApiError>
     let parts = app.0.cycle.parts();
     let sheet = metrics::Sheet {
         view: &*app.view().await?,
-        counts: &parts.history.counts().await?,
+        counts: &parts.history.alert_counts().await?,
         standings: &app.0.status.participants(),
         backlog: &parts.history.backlog().await?,
-        couriers: &parts.couriers,
+        dispatcher: &parts.dispatcher,
         is_leader: app.0.status.is_leader(),
     };
     let kind = HeaderValue::from_static(METRICS_CONTENT_TYPE);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::alert::Alarm;
+use crate::alert::AlertState;
 use crate::analyse::{Assessment, Confidence, Freshness, Outlook};
 use crate::cycle::Cycle;
 use crate::history::HistoryError;
@@ -49,7 +49,7 @@ pub struct BucketView {
     pub left_bp: i64,
     /// The share in use, in hundredths of a percent.
     pub utilisation_bp: i64,
-    /// The state of its alarm.
+    /// The state of its alert.
     pub severity: Severity,
     /// Since when.
     pub since_us: u64,
@@ -124,18 +124,18 @@ async fn participant_view(
 ) -> Result<ParticipantView, HistoryError> {
     let parts = cycle.parts();
     let now_us = parts.time.now_us();
-    let machines = parts.history.machines(participant, now_us).await?;
+    let state = parts.history.participant_state(participant, now_us).await?;
     let findings = cycle.look(participant).await?;
     let seen = findings.assessments(&parts.rules, &parts.reading);
-    let newest_us = machines.watch.newest_us;
-    let known_us = newest_us.unwrap_or(machines.watch.epoch_us);
-    let freshness = Freshness::of(known_us, now_us, parts.watch.stale_after_us);
+    let newest_us = state.staleness.newest_us;
+    let known_us = newest_us.unwrap_or(state.staleness.epoch_us);
+    let freshness = Freshness::of(known_us, now_us, parts.staleness.stale_after_us);
     let bucket = |seen: &Assessment<'_>| {
-        let alarm = machines
-            .alarms
+        let alert = state
+            .alerts
             .iter()
-            .find(|alarm| alarm.bucket == *seen.sample().bucket());
-        BucketView::of(seen, alarm)
+            .find(|alert| alert.bucket == *seen.sample().bucket());
+        BucketView::of(seen, alert)
     };
     Ok(ParticipantView {
         participant: participant.to_owned(),
@@ -149,9 +149,9 @@ async fn participant_view(
 }
 
 impl BucketView {
-    fn of(seen: &Assessment<'_>, alarm: Option<&Alarm>) -> Self {
+    fn of(seen: &Assessment<'_>, alert: Option<&AlertState>) -> Self {
         let sample = seen.sample();
-        let terms = sample.terms();
+        let limit = sample.limit();
         let burns = seen.burns().iter().map(|burn| BurnView {
             horizon_us: burn.horizon_us(),
             span_us: burn.span_us(),
@@ -165,14 +165,14 @@ impl BucketView {
         Self {
             policy: sample.bucket().policy().to_owned(),
             level: sample.level(),
-            capacity: terms.capacity(),
-            refill_tokens: terms.refill_tokens(),
-            period_us: terms.period_us(),
+            capacity: limit.capacity(),
+            refill_tokens: limit.refill_tokens(),
+            period_us: limit.period_us(),
             left_bp: seen.left_bp(),
             utilisation_bp: seen.utilisation_bp(),
-            severity: alarm.map_or(seen.severity(), |alarm| alarm.severity),
-            since_us: alarm.map_or(sample.taken_us(), |alarm| alarm.since_us),
-            is_predicted: alarm.is_some_and(|alarm| alarm.forecast.is_some()),
+            severity: alert.map_or(seen.severity(), |alert| alert.severity),
+            since_us: alert.map_or(sample.taken_us(), |alert| alert.since_us),
+            is_predicted: alert.is_some_and(|alert| alert.forecast.is_some()),
             burns: burns.collect(),
             to_warning: seen.to_warning().map(OutlookView::of),
             to_critical: seen.to_critical().map(OutlookView::of),

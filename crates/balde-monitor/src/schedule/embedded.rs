@@ -46,7 +46,7 @@ impl Plan {
     pub(super) async fn planner(&self, cycle: &Cycle) -> Result<Planner, PlannerError> {
         let parts = cycle.parts();
         let mut planner = Planner::new(self.pace.clone(), self.budget, self.reserve)?;
-        let known = parts.history.states().await.unwrap_or_default();
+        let known = parts.history.latest_samples().await.unwrap_or_default();
         for participant in parts.sources.keys() {
             let own = known.iter().find(|sample| {
                 sample.bucket().participant() == participant

@@ -27,7 +27,7 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// Upkeep at once, reminders after a while.
+    /// Maintenance at once, reminders after a while.
     pub(super) fn from(now_us: u64) -> Self {
         Self {
             remind_us: now_us.saturating_add(REMIND_US),
@@ -118,7 +118,7 @@ pub(super) async fn keep_up(cycle: Cycle, retention: Retention) {
         match cycle.parts().history.maintain(now_us, &retention).await {
             Ok(upkeep) => {
                 tracing::debug!(?upkeep, "upkeep");
-                if !upkeep.is_more {
+                if !upkeep.has_more {
                     return;
                 }
             }

@@ -99,16 +99,16 @@ impl Default for Pace {
 /// so for ever. Where a single step of the refill would lift it above WARNING nothing is certain,
 /// and the time that an even refill takes is the best there is.
 fn blind_us(seen: &Assessment<'_>) -> Option<u64> {
-    let terms = seen.sample().terms();
-    let tokens = seen.thresholds().tokens(Severity::Warning, terms)?;
+    let limit = seen.sample().limit();
+    let tokens = seen.thresholds().tokens(Severity::Warning, limit)?;
     let tokens = u64::try_from(tokens).ok()?;
-    if terms.refill_tokens() == 0 || terms.capacity() == 0 {
+    if limit.refill_tokens() == 0 || limit.capacity() == 0 {
         return None;
     }
-    let steps = tokens / terms.refill_tokens();
+    let steps = tokens / limit.refill_tokens();
     if steps > 0 {
-        return Some(steps.saturating_mul(terms.period_us()));
+        return Some(steps.saturating_mul(limit.period_us()));
     }
-    let even = u128::from(tokens) * u128::from(terms.period_us());
-    u64::try_from(even / u128::from(terms.refill_tokens())).ok()
+    let even = u128::from(tokens) * u128::from(limit.period_us());
+    u64::try_from(even / u128::from(limit.refill_tokens())).ok()
 }

@@ -3,7 +3,7 @@
 mod answers;
 mod bodies;
 mod database;
-mod letters;
+mod messages;
 mod log;
 #[path = "../support/postgres.rs"]
 #[expect(dead_code, reason = "the tests of history need more of it")]

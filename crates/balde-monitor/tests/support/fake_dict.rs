@@ -35,7 +35,7 @@ struct Inner {
     category: char,
     asked: u64,
     /// Is told of every question before it is answered.
-    watch: Option<Box<dyn FnMut(u64) -> Option<Answer> + Send>>,
+    staleness: Option<Box<dyn FnMut(u64) -> Option<Answer> + Send>>,
 }
 
 impl FakeDict {
@@ -46,7 +46,7 @@ impl FakeDict {
             answer,
             category: 'A',
             asked: 0,
-            watch: None,
+            staleness: None,
         }));
         let served = Arc::clone(&inner);
         tokio::spawn(async move {

@@ -12,7 +12,7 @@
 //!
 //! Only the monitor that [leads](crate::history::History::lead) its database takes tasks. That costs
 //! nothing, because the steps are short and DICT allows few; and it keeps the budget in one place
-//! and every alert with one courier. Staleness and reminders do not wait for the server either: a
+//! and every alert with one dispatcher. Staleness and reminders do not wait for the server either: a
 //! monitor whose Temporal is away says that its data is stale.
 //!
 //! # Rules

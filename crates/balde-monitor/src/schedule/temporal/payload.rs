@@ -68,7 +68,7 @@ impl Look {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Published {
     pub(super) delivered: u64,
-    /// Left to the couriers.
+    /// Left to the dispatcher.
     pub(super) failed: u64,
 }
 

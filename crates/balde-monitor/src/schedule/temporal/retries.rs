@@ -70,7 +70,7 @@ pub(super) const ANALYSE: Rule = Rule {
     never_again: &[],
 };
 
-/// Few: whatever does not arrive now is carried by the couriers, who never give up.
+/// Few: whatever does not arrive now is carried by the dispatcher, who never give up.
 pub(super) const PUBLISH: Rule = Rule {
     attempt: Duration::from_secs(45),
     together: None,

@@ -105,7 +105,7 @@ async fn turn(ctx: &WorkflowContext<MonitorRateLimits>, participant: &str) -> Lo
     if found.alerts > 0 {
         ctx.state_mut(|run| run.served.alerts += found.alerts);
         let publish = ctx.execute_activity(Activities::publish, (), PUBLISH.options());
-        // What did not arrive is the couriers' to carry.
+        // What did not arrive is the dispatcher' to carry.
         let _either_way = publish.await;
     }
     found.look

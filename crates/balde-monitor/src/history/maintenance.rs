@@ -5,7 +5,7 @@ use super::database::{Database, values};
 use super::month::{Month, months_before_us};
 use super::partitions;
 use super::postgres::Server;
-use super::records::{HistoryError, Retention, Upkeep};
+use super::records::{HistoryError, Retention, Maintenance};
 
 /// Rows that one statement deletes.
 const CHUNK_ROWS: usize = 2_000;
@@ -45,15 +45,15 @@ const DELETE_SAMPLES: &str = "DELETE FROM sample WHERE (bucket_id, taken_us) IN 
      WHERE s.bucket_id = b.id AND s.taken_us < $1 LIMIT $2)";
 
 impl History {
-    /// A short round of upkeep; call again while there [is more](Upkeep::is_more). What is older
-    /// than the retention's months is deleted, except letters that are not delivered and incidents
+    /// A short round of upkeep; call again while there [is more](Upkeep::has_more). What is older
+    /// than the retention's months is deleted, except messages that are not delivered and incidents
     /// that are open. `PostgreSQL` gets its partitions for the present month and the next three, and
     /// drops those that are wholly too old, so that it keeps samples for up to a month longer.
     pub async fn maintain(
         &self,
         now_us: u64,
         retention: &Retention,
-    ) -> Result<Upkeep, HistoryError> {
+    ) -> Result<Maintenance, HistoryError> {
         let before_us = months_before_us(now_us, retention.months.max(1));
         let mut upkeep = Upkeep::default();
         match &self.database {
@@ -77,11 +77,11 @@ impl History {
         &self,
         sql: &'static str,
         before_us: u64,
-        upkeep: &mut Upkeep,
+        upkeep: &mut Maintenance,
     ) -> Result<(), HistoryError> {
         loop {
             if upkeep.deleted >= ROUND_ROWS_MAX {
-                upkeep.is_more = true;
+                upkeep.has_more = true;
                 return Ok(());
             }
             // Each for itself, so that whoever wants to write in between can.
@@ -96,13 +96,13 @@ impl History {
         }
     }
 
-    async fn thin(&self, before_us: u64, upkeep: &mut Upkeep) -> Result<(), HistoryError> {
+    async fn thin(&self, before_us: u64, upkeep: &mut Maintenance) -> Result<(), HistoryError> {
         let sql = "SELECT id, thinned_us FROM bucket WHERE thinned_us < $1
              ORDER BY thinned_us, id LIMIT $2";
         let values = values![before_us, ROUND_STRETCHES_MAX];
         for row in self.database.fetch(sql, values).await? {
             if upkeep.deleted + upkeep.thinned >= ROUND_ROWS_MAX {
-                upkeep.is_more = true;
+                upkeep.has_more = true;
                 return Ok(());
             }
             upkeep.thinned += self
@@ -111,7 +111,7 @@ impl History {
         }
         let sql = "SELECT id FROM bucket WHERE thinned_us < $1 LIMIT 1";
         let left = self.database.fetch(sql, values![before_us]).await?;
-        upkeep.is_more |= !left.is_empty();
+        upkeep.has_more |= !left.is_empty();
         Ok(())
     }
 
@@ -157,7 +157,7 @@ async fn partition(
     server: &Server,
     now_us: u64,
     before_us: u64,
-    upkeep: &mut Upkeep,
+    upkeep: &mut Maintenance,
 ) -> Result<(), HistoryError> {
     let mut month = Month::of(now_us);
     for _ in 0..=MONTHS_AHEAD {
@@ -168,7 +168,7 @@ async fn partition(
     if let Some(samples) = partitions::drop_oldest(server, before_us).await? {
         upkeep.deleted += samples;
         // There may be another one, for the next round.
-        upkeep.is_more = true;
+        upkeep.has_more = true;
     }
     Ok(())
 }

@@ -1,19 +1,19 @@
-//! The watch over the data itself: is there any, and what did the other side change.
+//! The state over the data itself: is there any, and what did the other side change.
 
 use serde::{Deserialize, Serialize};
 
 use crate::alert::event::{episode, key};
 use crate::alert::silence::covering;
-use crate::alert::{Event, Kind, Silence, WatchRule};
+use crate::alert::{Event, EventKind, Silence, StalenessRule};
 use crate::analyse::{Change, Freshness};
 use crate::severity::Severity;
 
 /// What is known about the data of one participant, to be kept between steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Watch {
+pub struct StalenessCheck {
     /// Whose data.
     pub participant: String,
-    /// When this watch began: part of every key, and what a first answer is awaited from.
+    /// When this state began: part of every key, and what a first answer is awaited from.
     pub epoch_us: u64,
     /// How many events it has given: the next one's number.
     pub sequence: u64,
@@ -34,7 +34,7 @@ pub struct Staleness {
     pub told_us: u64,
 }
 
-impl Watch {
+impl StalenessCheck {
     /// A participant about whom nothing was heard yet. Keep it before its first step.
     pub fn new(participant: impl Into<String>, now_us: u64) -> Self {
         Self {
@@ -50,60 +50,60 @@ impl Watch {
 /// One step: the state afterwards, and what to tell. `polled_us` is the moment of a new answer, if
 /// there is one, and `changes` what is different in it. An answer that was seen already tells
 /// nothing again.
-pub fn step_watch(
-    watch: &Watch,
+pub fn check_staleness(
+    state: &StalenessCheck,
     polled_us: Option<u64>,
     changes: &[Change],
     now_us: u64,
-    rule: &WatchRule,
+    rule: &StalenessRule,
     silences: &[Silence],
-) -> (Watch, Vec<Event>) {
-    let mut telling = Telling {
-        watch: watch.clone(),
+) -> (StalenessCheck, Vec<Event>) {
+    let mut transition = Transition {
+        state: state.clone(),
         events: Vec::new(),
         now_us,
         silences,
     };
-    let known_us = watch.newest_us.unwrap_or(watch.epoch_us);
+    let known_us = state.newest_us.unwrap_or(state.epoch_us);
     // After a step back of the clock an older moment is the newer answer.
     let is_news = |us: &u64| {
-        watch
+        state
             .newest_us
             .is_none_or(|newest| *us > newest || newest > now_us)
     };
     if let Some(us) = polled_us.filter(is_news) {
-        telling.watch.newest_us = Some(us);
+        transition.state.newest_us = Some(us);
         for change in changes {
-            let group = telling.watch.sequence;
-            let silence = telling.silence(rule.changed_as);
-            let kind = Kind::Changed(change.clone());
-            telling.tell(kind, rule.changed_as, silence, "change", group);
+            let group = transition.state.sequence;
+            let silence = transition.silence(rule.changed_as);
+            let kind = EventKind::Changed(change.clone());
+            transition.emit(kind, rule.changed_as, silence, "change", group);
         }
     }
-    let newest_us = telling.watch.newest_us.unwrap_or(watch.epoch_us);
+    let newest_us = transition.state.newest_us.unwrap_or(state.epoch_us);
     match (
         Freshness::of(newest_us, now_us, rule.stale_after_us),
-        telling.watch.stale,
+        transition.state.stale,
     ) {
         (Freshness::Fresh, None) => {}
         (Freshness::Fresh, Some(open)) => {
-            telling.watch.stale = None;
-            let silence = telling.silence(rule.stale_as).filter(|_| !open.is_told);
-            let kind = Kind::Fresh {
+            transition.state.stale = None;
+            let silence = transition.silence(rule.stale_as).filter(|_| !open.is_told);
+            let kind = EventKind::Fresh {
                 newest_us: known_us,
             };
-            telling.tell(kind, rule.stale_as, silence, "stale", open.episode);
+            transition.emit(kind, rule.stale_as, silence, "stale", open.episode);
         }
         (Freshness::Stale { .. }, None) => {
-            let silence = telling.silence(rule.stale_as);
-            let group = telling.watch.sequence;
-            telling.watch.stale = Some(Staleness {
+            let silence = transition.silence(rule.stale_as);
+            let group = transition.state.sequence;
+            transition.state.stale = Some(Staleness {
                 episode: group,
                 is_told: silence.is_none(),
                 told_us: now_us,
             });
-            telling.tell(
-                Kind::Stale { newest_us },
+            transition.emit(
+                EventKind::Stale { newest_us },
                 rule.stale_as,
                 silence,
                 "stale",
@@ -115,46 +115,46 @@ pub fn step_watch(
             let is_due = rule
                 .stale_remind_us
                 .is_some_and(|us| waited_us >= us.max(1));
-            if (is_due || !open.is_told) && telling.silence(rule.stale_as).is_none() {
-                telling.watch.stale = Some(Staleness {
+            if (is_due || !open.is_told) && transition.silence(rule.stale_as).is_none() {
+                transition.state.stale = Some(Staleness {
                     is_told: true,
                     told_us: now_us,
                     ..open
                 });
-                let kind = Kind::StillStale { newest_us };
-                telling.tell(kind, rule.stale_as, None, "stale", open.episode);
+                let kind = EventKind::StillStale { newest_us };
+                transition.emit(kind, rule.stale_as, None, "stale", open.episode);
             }
         }
     }
-    (telling.watch, telling.events)
+    (transition.state, transition.events)
 }
 
-struct Telling<'a> {
-    watch: Watch,
+struct Transition<'a> {
+    state: StalenessCheck,
     events: Vec<Event>,
     now_us: u64,
     silences: &'a [Silence],
 }
 
-impl Telling<'_> {
+impl Transition<'_> {
     fn silence(&self, severity: Severity) -> Option<String> {
-        let participant = &self.watch.participant;
+        let participant = &self.state.participant;
         covering(self.silences, participant, None, severity, self.now_us).map(str::to_owned)
     }
 
-    fn tell(
+    fn emit(
         &mut self,
-        kind: Kind,
+        kind: EventKind,
         severity: Severity,
         silenced_by: Option<String>,
         group: &str,
         group_sequence: u64,
     ) {
-        let watch = &mut self.watch;
-        let subject = &watch.participant;
+        let state = &mut self.state;
+        let subject = &state.participant;
         self.events.push(Event {
-            key: key(subject, watch.epoch_us, watch.sequence, &kind.label()),
-            episode: episode(subject, watch.epoch_us, group_sequence, group),
+            key: key(subject, state.epoch_us, state.sequence, &kind.label()),
+            episode: episode(subject, state.epoch_us, group_sequence, group),
             participant: subject.clone(),
             policy: None,
             at_us: self.now_us,
@@ -164,6 +164,6 @@ impl Telling<'_> {
             capacity: None,
             silenced_by,
         });
-        watch.sequence += 1;
+        state.sequence += 1;
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::alert::event::{episode, key};
 use crate::alert::silence::covering;
-use crate::alert::{Event, Forecast, Kind, Outcome, Rule, Silence, Why, forecast};
+use crate::alert::{Event, Forecast, EventKind, ForecastResult, AlertRule, Silence, ResolveReason, forecast};
 use crate::analyse::Assessment;
 use crate::sample::BucketId;
 use crate::severity::Severity;
@@ -12,10 +12,10 @@ use crate::severity::Severity;
 /// What is known about one bucket's alert, to be kept between steps. Plain fields, for whichever
 /// table keeps them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Alarm {
+pub struct AlertState {
     /// Whose bucket, under which policy.
     pub bucket: BucketId,
-    /// When this alarm was made: part of every key, so that a database that was lost and begun
+    /// When this state was made: part of every key, so that a database that was lost and begun
     /// anew gives new ones.
     pub epoch_us: u64,
     /// How many events it has given: the next one's number.
@@ -53,9 +53,9 @@ pub struct Clearing {
     pub worst: Severity,
 }
 
-impl Alarm {
+impl AlertState {
     /// A bucket about which nothing was told yet. Keep it before its first step: events that are
-    /// worked out again have the same keys only if they start from the same alarm.
+    /// worked out again have the same keys only if they start from the same state.
     pub fn new(bucket: BucketId, now_us: u64) -> Self {
         Self {
             bucket,
@@ -86,52 +86,52 @@ impl Alarm {
 
 /// One step: the state afterwards, and what to tell.
 ///
-/// `seen` is the newest assessment of the alarm's bucket, if there is one; of another bucket, or
+/// `seen` is the newest assessment of the state's bucket, if there is one; of another bucket, or
 /// one seen already, it says nothing. Without news only reminders come. It got worse: told at
 /// once. It got better: told when it has been better than the band above the threshold for the
 /// rule's calm.
-pub fn step(
-    alarm: &Alarm,
+pub fn evaluate(
+    state: &AlertState,
     seen: Option<&Assessment<'_>>,
     now_us: u64,
-    rule: &Rule,
+    rule: &AlertRule,
     silences: &[Silence],
-) -> (Alarm, Vec<Event>) {
-    let mut telling = Telling::new(alarm, now_us, silences);
-    if let Some(seen) = seen.filter(|seen| alarm.is_news(seen, now_us)) {
+) -> (AlertState, Vec<Event>) {
+    let mut transition = Transition::new(state, now_us, silences);
+    if let Some(seen) = seen.filter(|seen| state.is_news(seen, now_us)) {
         let sample = seen.sample();
-        telling.alarm.sampled_us = Some(sample.taken_us());
-        telling.alarm.level = Some(sample.level());
-        telling.alarm.capacity = Some(sample.terms().capacity());
-        judge_level(&mut telling, seen, rule);
-        forecast::judge(&mut telling, seen, rule);
+        transition.state.sampled_us = Some(sample.taken_us());
+        transition.state.level = Some(sample.level());
+        transition.state.capacity = Some(sample.limit().capacity());
+        judge_level(&mut transition, seen, rule);
+        forecast::judge(&mut transition, seen, rule);
     }
-    remind(&mut telling, rule);
-    (telling.alarm, telling.events)
+    remind(&mut transition, rule);
+    (transition.state, transition.events)
 }
 
 /// The policy is no longer listed: what was open about it is over.
-pub fn vanish(alarm: &Alarm, now_us: u64, rule: &Rule) -> (Alarm, Vec<Event>) {
-    let mut telling = Telling::new(alarm, now_us, &[]);
-    forecast::end(&mut telling, Outcome::Averted, rule);
-    if telling.alarm.severity > Severity::Normal {
-        telling.better(Severity::Normal, Why::Vanished, now_us);
+pub fn resolve_vanished(state: &AlertState, now_us: u64, rule: &AlertRule) -> (AlertState, Vec<Event>) {
+    let mut transition = Transition::new(state, now_us, &[]);
+    forecast::end(&mut transition, ForecastResult::Averted, rule);
+    if transition.state.severity > Severity::Normal {
+        transition.better(Severity::Normal, ResolveReason::Vanished, now_us);
     }
-    telling.alarm.clearing = None;
-    (telling.alarm, telling.events)
+    transition.state.clearing = None;
+    (transition.state, transition.events)
 }
 
-fn judge_level(telling: &mut Telling<'_>, seen: &Assessment<'_>, rule: &Rule) {
-    let (level, terms) = (seen.sample().level(), seen.sample().terms());
+fn judge_level(transition: &mut Transition<'_>, seen: &Assessment<'_>, rule: &AlertRule) {
+    let (level, limit) = (seen.sample().level(), seen.sample().limit());
     let taken_us = seen.sample().taken_us();
-    let is = rule.thresholds().severity(level, terms);
-    let still = rule.thresholds().severity_with_band(level, terms);
-    let was = telling.alarm.severity;
+    let is = rule.thresholds().severity(level, limit);
+    let still = rule.thresholds().severity_with_hysteresis(level, limit);
+    let was = transition.state.severity;
     if is > was {
-        telling.alarm.clearing = None;
-        telling.worse(is, taken_us);
+        transition.state.clearing = None;
+        transition.worse(is, taken_us);
     } else if still < was {
-        let clearing = telling.alarm.clearing.map_or(
+        let clearing = transition.state.clearing.map_or(
             Clearing {
                 since_us: taken_us,
                 worst: still,
@@ -142,46 +142,46 @@ fn judge_level(telling: &mut Telling<'_>, seen: &Assessment<'_>, rule: &Rule) {
                 worst: begun.worst.max(still),
             },
         );
-        telling.alarm.clearing = Some(clearing);
-        if taken_us - clearing.since_us >= rule.calm_us() {
-            telling.alarm.clearing = None;
-            telling.better(clearing.worst, Why::Recovered, taken_us);
+        transition.state.clearing = Some(clearing);
+        if taken_us - clearing.since_us >= rule.resolve_after_us() {
+            transition.state.clearing = None;
+            transition.better(clearing.worst, ResolveReason::Recovered, taken_us);
         }
     } else {
-        telling.alarm.clearing = None;
+        transition.state.clearing = None;
     }
 }
 
 /// Tells an open alert again when its time has come, or when the silence that covered it is over.
-fn remind(telling: &mut Telling<'_>, rule: &Rule) {
-    let alarm = &telling.alarm;
-    let severity = alarm.severity;
-    if severity == Severity::Normal || telling.silence(severity).is_some() {
+fn remind(transition: &mut Transition<'_>, rule: &AlertRule) {
+    let state = &transition.state;
+    let severity = state.severity;
+    if severity == Severity::Normal || transition.silence(severity).is_some() {
         return;
     }
-    let waited_us = telling.now_us.saturating_sub(alarm.told_us);
+    let waited_us = transition.now_us.saturating_sub(state.told_us);
     let is_due = rule.remind_us(severity).is_some_and(|us| waited_us >= us);
-    if is_due || alarm.told < severity {
-        let since_us = alarm.since_us;
-        telling.alarm.told = alarm.told.max(severity);
-        telling.alarm.told_us = telling.now_us;
-        let group = telling.alarm.episode;
-        telling.tell(Kind::Reminder { since_us }, severity, None, "level", group);
+    if is_due || state.told < severity {
+        let since_us = state.since_us;
+        transition.state.told = state.told.max(severity);
+        transition.state.told_us = transition.now_us;
+        let group = transition.state.episode;
+        transition.emit(EventKind::Reminder { since_us }, severity, None, "level", group);
     }
 }
 
 /// A step being taken: the state so far and what it tells.
-pub(crate) struct Telling<'a> {
-    pub(crate) alarm: Alarm,
+pub(crate) struct Transition<'a> {
+    pub(crate) state: AlertState,
     pub(crate) events: Vec<Event>,
     pub(crate) now_us: u64,
     silences: &'a [Silence],
 }
 
-impl<'a> Telling<'a> {
-    fn new(alarm: &Alarm, now_us: u64, silences: &'a [Silence]) -> Self {
+impl<'a> Transition<'a> {
+    fn new(state: &AlertState, now_us: u64, silences: &'a [Silence]) -> Self {
         Self {
-            alarm: alarm.clone(),
+            state: state.clone(),
             events: Vec::new(),
             now_us,
             silences,
@@ -189,48 +189,48 @@ impl<'a> Telling<'a> {
     }
 
     fn worse(&mut self, to: Severity, at_us: u64) {
-        let from = self.alarm.severity;
+        let from = self.state.severity;
         if from == Severity::Normal {
-            self.alarm.episode = self.alarm.sequence;
-            self.alarm.peak = Severity::Normal;
-            self.alarm.told = Severity::Normal;
+            self.state.episode = self.state.sequence;
+            self.state.peak = Severity::Normal;
+            self.state.told = Severity::Normal;
         }
         let silence = self.silence(to);
-        self.alarm.severity = to;
-        self.alarm.since_us = at_us;
-        self.alarm.peak = self.alarm.peak.max(to);
+        self.state.severity = to;
+        self.state.since_us = at_us;
+        self.state.peak = self.state.peak.max(to);
         if silence.is_none() {
-            self.alarm.told = self.alarm.told.max(to);
-            self.alarm.told_us = self.now_us;
+            self.state.told = self.state.told.max(to);
+            self.state.told_us = self.now_us;
         }
-        let group = self.alarm.episode;
-        self.tell(Kind::Raised { from, to }, to, silence, "level", group);
+        let group = self.state.episode;
+        self.emit(EventKind::Raised { from, to }, to, silence, "level", group);
     }
 
-    fn better(&mut self, to: Severity, why: Why, at_us: u64) {
-        let from = self.alarm.severity;
+    fn better(&mut self, to: Severity, reason: ResolveReason, at_us: u64) {
+        let from = self.state.severity;
         let (kind, concerns) = match to {
-            Severity::Normal => (Kind::Resolved { from, why }, self.alarm.peak),
-            _ => (Kind::Lowered { from, to }, from),
+            Severity::Normal => (EventKind::Resolved { from, reason }, self.state.peak),
+            _ => (EventKind::Lowered { from, to }, from),
         };
         // Whoever was told that it is bad is told that it is better, silence or not: a page that
         // nobody takes back is worse than one too many.
-        let silence = match self.alarm.told {
+        let silence = match self.state.told {
             Severity::Normal => self.silence(concerns),
             _ => None,
         };
-        self.alarm.severity = to;
-        self.alarm.since_us = at_us;
+        self.state.severity = to;
+        self.state.since_us = at_us;
         // If it gets worse again within a silence, that has to be told anew.
-        self.alarm.told = self.alarm.told.min(to);
-        self.alarm.told_us = self.now_us;
-        let group = self.alarm.episode;
-        self.tell(kind, concerns, silence, "level", group);
+        self.state.told = self.state.told.min(to);
+        self.state.told_us = self.now_us;
+        let group = self.state.episode;
+        self.emit(kind, concerns, silence, "level", group);
     }
 
     /// The silence that covers a severity of this bucket now.
     pub(crate) fn silence(&self, severity: Severity) -> Option<String> {
-        let bucket = &self.alarm.bucket;
+        let bucket = &self.state.bucket;
         let policy = Some(bucket.policy());
         covering(
             self.silences,
@@ -242,28 +242,28 @@ impl<'a> Telling<'a> {
         .map(str::to_owned)
     }
 
-    pub(crate) fn tell(
+    pub(crate) fn emit(
         &mut self,
-        kind: Kind,
+        kind: EventKind,
         severity: Severity,
         silenced_by: Option<String>,
         group: &str,
         group_sequence: u64,
     ) {
-        let alarm = &mut self.alarm;
-        let subject = format!("{}/{}", alarm.bucket.participant(), alarm.bucket.policy());
+        let state = &mut self.state;
+        let subject = format!("{}/{}", state.bucket.participant(), state.bucket.policy());
         self.events.push(Event {
-            key: key(&subject, alarm.epoch_us, alarm.sequence, &kind.label()),
-            episode: episode(&subject, alarm.epoch_us, group_sequence, group),
-            participant: alarm.bucket.participant().to_owned(),
-            policy: Some(alarm.bucket.policy().to_owned()),
+            key: key(&subject, state.epoch_us, state.sequence, &kind.label()),
+            episode: episode(&subject, state.epoch_us, group_sequence, group),
+            participant: state.bucket.participant().to_owned(),
+            policy: Some(state.bucket.policy().to_owned()),
             at_us: self.now_us,
             kind,
             severity,
-            level: alarm.level,
-            capacity: alarm.capacity,
+            level: state.level,
+            capacity: state.capacity,
             silenced_by,
         });
-        alarm.sequence += 1;
+        state.sequence += 1;
     }
 }
