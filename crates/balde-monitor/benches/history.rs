@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use balde_monitor::history::{History, Resolution, Retention};
-use balde_monitor::sample::{BucketId, Poll, Sample, ReportedLimit};
+use balde_monitor::sample::{BucketId, Poll, ReportedLimit, Sample};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
 
 use self::report::{Table, median};
@@ -270,7 +270,9 @@ enum Bare {
 impl Bare {
     async fn connect(address: &str, kind: DatabaseKind) -> Self {
         match kind {
-            DatabaseKind::Sqlite => Self::Sqlite(SqliteConnection::connect(address).await.expect("a file")),
+            DatabaseKind::Sqlite => {
+                Self::Sqlite(SqliteConnection::connect(address).await.expect("a file"))
+            }
             DatabaseKind::Postgres => {
                 Self::Postgres(PgConnection::connect(address).await.expect("a server"))
             }
@@ -294,7 +296,8 @@ impl Bare {
     }
 
     async fn newest(&mut self, rows: usize) -> f64 {
-        self.timed("SELECT * FROM latest_sample".to_owned(), rows).await
+        self.timed("SELECT * FROM latest_sample".to_owned(), rows)
+            .await
     }
 
     async fn recent_samples(&mut self, since_us: u64, rows: usize) -> f64 {

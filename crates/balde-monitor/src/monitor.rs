@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::config::{Config, ScheduleConfig};
 use crate::cycle::{Cycle, Parts, Roster};
-use crate::delivery::{Dispatcher, DeliveryError, DeliverySettings};
+use crate::delivery::{DeliveryError, DeliverySettings, Dispatcher};
 use crate::history::{History, HistoryError};
 use crate::http::{self, App, Writers};
 use crate::schedule::PlannerError;
@@ -202,7 +202,10 @@ async fn tell_of_strangers(
     expected: BTreeSet<String>,
     now_us: u64,
 ) -> Result<(), BuildError> {
-    let states = history.latest_samples().await.map_err(BuildError::History)?;
+    let states = history
+        .latest_samples()
+        .await
+        .map_err(BuildError::History)?;
     let known: BTreeSet<String> = states
         .iter()
         .map(|one| one.bucket().participant().to_owned())

@@ -393,7 +393,10 @@ mod tests {
                 ReportedLimit::per_seconds(-1, 1, 60).unwrap_err(),
                 "capacity is -1; only a level",
             ),
-            (ReportedLimit::per_seconds(1, 1, 0).unwrap_err(), "period of 0"),
+            (
+                ReportedLimit::per_seconds(1, 1, 0).unwrap_err(),
+                "period of 0",
+            ),
             (
                 ReportedLimit::per_seconds(i64::MAX, 1, 1).unwrap_err(),
                 "capacity is beyond",

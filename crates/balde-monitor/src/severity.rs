@@ -76,7 +76,11 @@ impl Thresholds {
     /// let error = Thresholds::new(9_800, 1_000, 500).unwrap_err();
     /// assert!(error.to_string().contains("would never end"));
     /// ```
-    pub fn new(warning_bp: u32, critical_bp: u32, hysteresis_bp: u32) -> Result<Self, ThresholdsError> {
+    pub fn new(
+        warning_bp: u32,
+        critical_bp: u32,
+        hysteresis_bp: u32,
+    ) -> Result<Self, ThresholdsError> {
         if critical_bp > warning_bp {
             return Err(ThresholdsError::Order {
                 warning_bp,

@@ -1,11 +1,11 @@
 //! Alerts as an on-call engineer lives them.
 
 use balde_monitor::alert::{
-    AlertState, Event, EventKind, ForecastResult, Routes, AlertRule, Silence, SinkClass, StalenessCheck, StalenessRule, ResolveReason, evaluate,
-    check_staleness, resolve_vanished,
+    AlertRule, AlertState, Event, EventKind, ForecastResult, ResolveReason, Routes, Silence,
+    SinkClass, StalenessCheck, StalenessRule, check_staleness, evaluate, resolve_vanished,
 };
 use balde_monitor::analyse::{Assessment, Change, Settings};
-use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::{Severity, Thresholds};
 
 const MINUTE_US: u64 = 60_000_000;

@@ -1,8 +1,8 @@
 //! What is told and what is not: laws of the alert machine over random levels.
 
-use balde_monitor::alert::{AlertState, Event, EventKind, AlertRule, Silence, evaluate};
+use balde_monitor::alert::{AlertRule, AlertState, Event, EventKind, Silence, evaluate};
 use balde_monitor::analyse::{Assessment, Confidence, Settings};
-use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::{Severity, Thresholds};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -43,11 +43,9 @@ fn samples(walk: &[(u64, i64)]) -> Vec<Sample> {
 
 /// Levels only: no predictions, no reminders.
 fn plain(resolve_after_us: u64) -> AlertRule {
-    let mut rule = AlertRule::default().with_resolve_after_us(resolve_after_us).with_predictions(
-        0,
-        Confidence::Low,
-        Severity::Warning,
-    );
+    let mut rule = AlertRule::default()
+        .with_resolve_after_us(resolve_after_us)
+        .with_predictions(0, Confidence::Low, Severity::Warning);
     for severity in Severity::ALL {
         rule = rule.with_reminders(severity, None);
     }
@@ -56,18 +54,21 @@ fn plain(resolve_after_us: u64) -> AlertRule {
 
 /// Everything at once, with calm and reminders so short that walks meet them.
 fn lively() -> AlertRule {
-    Severity::ALL
-        .into_iter()
-        .fold(AlertRule::default().with_resolve_after_us(90 * SECOND_US), |rule, s| {
-            rule.with_reminders(s, Some(300 * SECOND_US))
-        })
+    Severity::ALL.into_iter().fold(
+        AlertRule::default().with_resolve_after_us(90 * SECOND_US),
+        |rule, s| rule.with_reminders(s, Some(300 * SECOND_US)),
+    )
 }
 
 fn see(history: &[Sample]) -> Assessment<'_> {
     Assessment::of(history, Thresholds::default(), &Settings::default()).unwrap()
 }
 
-fn run(walk: &[(u64, i64)], rule: &AlertRule, silences: &[Silence]) -> (Vec<AlertState>, Vec<Vec<Event>>) {
+fn run(
+    walk: &[(u64, i64)],
+    rule: &AlertRule,
+    silences: &[Silence],
+) -> (Vec<AlertState>, Vec<Vec<Event>>) {
     let history = samples(walk);
     let mut alert = AlertState::new(bucket(), 0);
     let mut alerts = Vec::new();

@@ -2,7 +2,7 @@
 
 use balde_core::{Command, Limit, State};
 use balde_monitor::analyse::{Assessment, Burn, Confidence, Consumption, Credits, Settings};
-use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::Thresholds;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -68,7 +68,8 @@ impl Story {
     fn tell(&self, error_us: u64) -> Vec<Seen> {
         let limit = &self.limit;
         let bucket = BucketId::new("12345678", "ANY").unwrap();
-        let limit = ReportedLimit::new(limit.capacity(), limit.refill_tokens(), limit.period_us()).unwrap();
+        let limit =
+            ReportedLimit::new(limit.capacity(), limit.refill_tokens(), limit.period_us()).unwrap();
         let mut state: Option<State> = None;
         let mut now_us = self.start_us;
         let mut left_units = 0_i128;

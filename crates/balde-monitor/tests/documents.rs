@@ -1,8 +1,8 @@
 //! The documents' own figures.
 
-use balde_monitor::alert::{AlertState, Routes, AlertRule, AlertRules, SinkClass, evaluate};
+use balde_monitor::alert::{AlertRule, AlertRules, AlertState, Routes, SinkClass, evaluate};
 use balde_monitor::analyse::{Assessment, Settings};
-use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::{Severity, Thresholds};
 
 fn entries_write(level: i64) -> Sample {

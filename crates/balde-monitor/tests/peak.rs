@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use balde_core::{Command, Limit, State};
-use balde_monitor::alert::{AlertState, Event, EventKind, AlertRule, evaluate};
+use balde_monitor::alert::{AlertRule, AlertState, Event, EventKind, evaluate};
 use balde_monitor::analyse::{Assessment, Settings};
-use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::schedule::{Budget, Next, POLICIES_LIST, Pace, Peaks, Planner};
 use balde_monitor::severity::Severity;
 
@@ -44,7 +44,8 @@ impl Dict {
             let level = limit.apply(*state, Command::Peek, now_us).level();
             let bucket = BucketId::new(PARTICIPANT, *policy).unwrap();
             let limit =
-                ReportedLimit::new(limit.capacity(), limit.refill_tokens(), limit.period_us()).unwrap();
+                ReportedLimit::new(limit.capacity(), limit.refill_tokens(), limit.period_us())
+                    .unwrap();
             Sample::new(bucket, limit, level, now_us).unwrap()
         };
         self.buckets.iter().map(sample).collect()
@@ -129,7 +130,10 @@ fn tell(policies: &[(&'static str, &str)], mode: &str, pace: Pace, peak_us: u64)
         monitor.turn(&mut dict, now_us);
     }
     let mut about_it = monitor.told.iter().filter(|event| {
-        let is_alert = matches!(event.kind, EventKind::Raised { .. } | EventKind::Predicted { .. });
+        let is_alert = matches!(
+            event.kind,
+            EventKind::Raised { .. } | EventKind::Predicted { .. }
+        );
         is_alert && event.policy.as_deref() == Some(SMALL) && event.at_us >= peak_us
     });
     ForecastResult {

@@ -2,7 +2,7 @@
 
 use balde_core::{Command, Limit, State};
 use balde_monitor::analyse::{Assessment, Settings};
-use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::schedule::{Budget, Next, PACE_MIN_US, POLICIES_LIST, Pace, Peaks, Planner};
 use balde_monitor::severity::Thresholds;
 use proptest::prelude::*;

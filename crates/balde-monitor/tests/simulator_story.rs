@@ -117,7 +117,10 @@ async fn tell(peak_s: u64, whole_s: u64) {
     );
     let about_it = |event: &&Event| event.policy.as_deref() == Some(SMALL);
     let alerted = story.told.iter().filter(about_it).find(|event| {
-        matches!(event.kind, EventKind::Raised { .. } | EventKind::Predicted { .. }) && event.at_us >= peak_us
+        matches!(
+            event.kind,
+            EventKind::Raised { .. } | EventKind::Predicted { .. }
+        ) && event.at_us >= peak_us
     });
     let alerted_us = alerted.expect("somebody is told").at_us;
     let next_poll_us = story.polls_us.iter().find(|us| **us >= empty_us).unwrap();

@@ -1,41 +1,42 @@
-//! The state over the data itself: is there any, and what did the other side change.
+//! The state machine of one participant's data: whether it is up to date, and what changed in it.
 
 use serde::{Deserialize, Serialize};
 
-use crate::alert::event::{episode, key};
-use crate::alert::silence::covering;
-use crate::alert::{Event, EventKind, Silence, StalenessRule};
+use super::event::{Event, EventKind, episode, key};
+use super::rule::StalenessRule;
+use super::silence::{Silence, covering};
 use crate::analyse::{Change, Freshness};
 use crate::severity::Severity;
 
-/// What is known about the data of one participant, to be kept between steps.
+/// The state of one participant's data, stored between checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StalenessCheck {
-    /// Whose data.
+    /// The participant.
     pub participant: String,
-    /// When this state began: part of every key, and what a first answer is awaited from.
+    /// When this state was created. It is part of every event key, and staleness is measured from it
+    /// until the first poll.
     pub epoch_us: u64,
-    /// How many events it has given: the next one's number.
+    /// The sequence number of the next event.
     pub sequence: u64,
-    /// The newest answer; nothing before the first.
+    /// The time of the newest poll; `None` before the first.
     pub newest_us: Option<u64>,
-    /// The staleness that is open.
+    /// The open alert about stale data.
     pub stale: Option<Staleness>,
 }
 
-/// Data that is too old.
+/// An open alert about stale data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Staleness {
-    /// The number of the event that told it.
+    /// The sequence number of the event that opened it.
     pub episode: u64,
-    /// Whether somebody was told, or a silence covered it.
-    pub is_told: bool,
-    /// When it was told last.
-    pub told_us: u64,
+    /// Whether it was sent; false if a silence covered it.
+    pub is_notified: bool,
+    /// When it was last sent.
+    pub notified_us: u64,
 }
 
 impl StalenessCheck {
-    /// A participant about whom nothing was heard yet. Keep it before its first step.
+    /// The initial state of a participant. Store it before its first check.
     pub fn new(participant: impl Into<String>, now_us: u64) -> Self {
         Self {
             participant: participant.into(),
@@ -47,9 +48,10 @@ impl StalenessCheck {
     }
 }
 
-/// One step: the state afterwards, and what to tell. `polled_us` is the moment of a new answer, if
-/// there is one, and `changes` what is different in it. An answer that was seen already tells
-/// nothing again.
+/// Checks whether a participant's data is stale: returns the state afterwards and the events to send.
+///
+/// `polled_us` is the time of a new poll, if there is one, and `changes` are its differences to the
+/// previous poll. A poll that was checked before is ignored.
 pub fn check_staleness(
     state: &StalenessCheck,
     polled_us: Option<u64>,
@@ -65,64 +67,59 @@ pub fn check_staleness(
         silences,
     };
     let known_us = state.newest_us.unwrap_or(state.epoch_us);
-    // After a step back of the clock an older moment is the newer answer.
-    let is_news = |us: &u64| {
+    // If the clock was set back to before the newest poll, older times are new.
+    let is_new = |us: &u64| {
         state
             .newest_us
             .is_none_or(|newest| *us > newest || newest > now_us)
     };
-    if let Some(us) = polled_us.filter(is_news) {
+    if let Some(us) = polled_us.filter(is_new) {
         transition.state.newest_us = Some(us);
+        let severity = rule.changed_severity;
         for change in changes {
             let group = transition.state.sequence;
-            let silence = transition.silence(rule.changed_as);
+            let silence = transition.silence(severity);
             let kind = EventKind::Changed(change.clone());
-            transition.emit(kind, rule.changed_as, silence, "change", group);
+            transition.emit(kind, severity, silence, "change", group);
         }
     }
     let newest_us = transition.state.newest_us.unwrap_or(state.epoch_us);
-    match (
-        Freshness::of(newest_us, now_us, rule.stale_after_us),
-        transition.state.stale,
-    ) {
+    let severity = rule.stale_severity;
+    let freshness = Freshness::of(newest_us, now_us, rule.stale_after_us);
+    match (freshness, transition.state.stale) {
         (Freshness::Fresh, None) => {}
         (Freshness::Fresh, Some(open)) => {
             transition.state.stale = None;
-            let silence = transition.silence(rule.stale_as).filter(|_| !open.is_told);
+            let silence = transition.silence(severity).filter(|_| !open.is_notified);
             let kind = EventKind::Fresh {
                 newest_us: known_us,
             };
-            transition.emit(kind, rule.stale_as, silence, "stale", open.episode);
+            transition.emit(kind, severity, silence, "stale", open.episode);
         }
         (Freshness::Stale { .. }, None) => {
-            let silence = transition.silence(rule.stale_as);
+            let silence = transition.silence(severity);
             let group = transition.state.sequence;
             transition.state.stale = Some(Staleness {
                 episode: group,
-                is_told: silence.is_none(),
-                told_us: now_us,
+                is_notified: silence.is_none(),
+                notified_us: now_us,
             });
-            transition.emit(
-                EventKind::Stale { newest_us },
-                rule.stale_as,
-                silence,
-                "stale",
-                group,
-            );
+            let kind = EventKind::Stale { newest_us };
+            transition.emit(kind, severity, silence, "stale", group);
         }
         (Freshness::Stale { .. }, Some(open)) => {
-            let waited_us = now_us.saturating_sub(open.told_us);
+            let waited_us = now_us.saturating_sub(open.notified_us);
             let is_due = rule
-                .stale_remind_us
+                .remind_every_us
                 .is_some_and(|us| waited_us >= us.max(1));
-            if (is_due || !open.is_told) && transition.silence(rule.stale_as).is_none() {
+            if (is_due || !open.is_notified) && transition.silence(severity).is_none() {
                 transition.state.stale = Some(Staleness {
-                    is_told: true,
-                    told_us: now_us,
+                    is_notified: true,
+                    notified_us: now_us,
                     ..open
                 });
                 let kind = EventKind::StillStale { newest_us };
-                transition.emit(kind, rule.stale_as, None, "stale", open.episode);
+                transition.emit(kind, severity, None, "stale", open.episode);
             }
         }
     }

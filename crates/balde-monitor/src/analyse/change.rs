@@ -91,7 +91,8 @@ pub fn changes(before: &Poll, after: &Poll) -> Vec<Change> {
                 to: is.capacity(),
             });
         }
-        let refill = |limit: crate::sample::ReportedLimit| (limit.refill_tokens(), limit.period_us());
+        let refill =
+            |limit: crate::sample::ReportedLimit| (limit.refill_tokens(), limit.period_us());
         if refill(was) != refill(is) {
             changes.push(Change::Refill {
                 policy,

@@ -2,7 +2,7 @@
 
 use balde::options::{Faults, Section};
 
-use crate::alert::{Routes, AlertRule, AlertRules, SinkClass, StalenessRule};
+use crate::alert::{AlertRule, AlertRules, Routes, SinkClass, StalenessRule};
 use crate::analyse::{Confidence, Settings};
 use crate::cycle::Reading;
 use crate::severity::{Severity, Thresholds};
@@ -39,10 +39,10 @@ pub(super) fn check(section: Option<Section<'_>>, faults: &mut Faults<'_>) -> Al
         alerts.staleness.stale_after_us = us;
     }
     if let Some(severity) = section.word("stale_as", &SEVERITIES, faults) {
-        alerts.staleness.stale_as = severity.value;
+        alerts.staleness.stale_severity = severity.value;
     }
     if let Some(severity) = section.word("changed_as", &SEVERITIES, faults) {
-        alerts.staleness.changed_as = severity.value;
+        alerts.staleness.changed_severity = severity.value;
     }
     if section.any("credited").is_some() {
         let names = section.texts("credited", faults);
@@ -122,7 +122,7 @@ fn rule(section: &mut Section<'_>, common: Numbers, faults: &mut Faults<'_>) -> 
     numbers.rule = rule.with_predictions(
         within_us.unwrap_or(rule.predict_within_us()),
         confidence.map_or(rule.predict_confidence(), |word| word.value),
-        severity.map_or(rule.predicted_as(), |word| word.value),
+        severity.map_or(rule.predicted_severity(), |word| word.value),
     );
     for (key, severity) in [
         ("remind_warning_s", Severity::Warning),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use balde::options::{Faults, OptionsError, Section, check_document, text_of};
 
-use crate::alert::{Routes, AlertRules, StalenessRule};
+use crate::alert::{AlertRules, Routes, StalenessRule};
 use crate::cycle::Reading;
 use crate::schedule::embedded::Plan;
 

@@ -10,8 +10,8 @@ use super::alerts::class;
 use crate::alert::SinkClass;
 use crate::delivery::{SINK_NAME_MAX, SINKS_MAX};
 use crate::sink::{
-    HttpSettings, IncidentWebhook, LogSink, PAGER_DUTY_URL, PagerDuty, Secret, Sink, SinkError, Slack,
-    Webhook,
+    HttpSettings, IncidentWebhook, LogSink, PAGER_DUTY_URL, PagerDuty, Secret, Sink, SinkError,
+    Slack, Webhook,
 };
 #[cfg(feature = "pulsar")]
 use crate::sink::{PulsarSettings, PulsarTopic};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::alert::{self, AlertState, Event, AlertRules, Silence, StalenessCheck, StalenessRule};
+use crate::alert::{self, AlertRules, AlertState, Event, Silence, StalenessCheck, StalenessRule};
 use crate::analyse::{Assessment, changes};
 use crate::cycle::Reading;
 use crate::sample::{Poll, Sample};
@@ -155,7 +155,11 @@ pub(super) fn forget_the_future(samples: &mut Vec<Vec<Sample>>, now_us: u64) {
 }
 
 /// Alarms for buckets that have none yet.
-pub(super) fn new_alert_states(alerts: &[AlertState], samples: &[Vec<Sample>], now_us: u64) -> Vec<AlertState> {
+pub(super) fn new_alert_states(
+    alerts: &[AlertState],
+    samples: &[Vec<Sample>],
+    now_us: u64,
+) -> Vec<AlertState> {
     samples
         .iter()
         .filter_map(|own| own.first())

@@ -19,9 +19,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::alert::{AlertState, Event, Routes, AlertRules, Silence, StalenessCheck, StalenessRule};
+use crate::alert::{AlertRules, AlertState, Event, Routes, Silence, StalenessCheck, StalenessRule};
 use crate::analyse::Assessment;
-use crate::delivery::{Dispatcher, DeliverySummary};
+use crate::delivery::{DeliverySummary, Dispatcher};
 use crate::history::{History, HistoryError, StateUpdate};
 use crate::sample::{Poll, Sample};
 use crate::source::{Source, SourceError};
@@ -149,7 +149,11 @@ impl Cycle {
         now_us: u64,
     ) -> Result<Vec<Vec<Sample>>, HistoryError> {
         let since_us = until_us.saturating_sub(self.parts.reading.look_back_us());
-        let mut samples = self.parts.history.recent_samples(participant, since_us).await?;
+        let mut samples = self
+            .parts
+            .history
+            .recent_samples(participant, since_us)
+            .await?;
         judge::forget_the_future(&mut samples, now_us);
         Ok(samples)
     }

@@ -39,7 +39,10 @@ impl DeliveryLog {
     ) {
         self.is_away.store(true, Ordering::Relaxed);
         let retry_after_ms = next_us.saturating_sub(now_us).div_ceil(1_000);
-        let (key, attempts) = (message.event.key.as_str(), message.attempts.saturating_add(1));
+        let (key, attempts) = (
+            message.event.key.as_str(),
+            message.attempts.saturating_add(1),
+        );
         if failure.is_transient() {
             if let Some(held_back) = self.failures.held_back(now_us) {
                 tracing::warn!(

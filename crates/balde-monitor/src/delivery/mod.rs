@@ -5,15 +5,15 @@
 //! What did not is tried again, later and later, for as long as it takes: nothing is given up. A
 //! crash between arriving and marking makes a message arrive twice, with the same key.
 
-mod worker;
 mod backoff;
+mod counters;
 mod log;
 mod settings;
-mod counters;
+mod worker;
 
 pub use backoff::Backoff;
-pub use settings::{CONCURRENT_MAX, DeliveryError, DeliverySettings, SINK_NAME_MAX, SINKS_MAX};
 pub use counters::Counters;
+pub use settings::{CONCURRENT_MAX, DeliveryError, DeliverySettings, SINK_NAME_MAX, SINKS_MAX};
 
 use std::future::Future;
 use std::sync::Arc;
@@ -113,7 +113,11 @@ impl Dispatcher {
 
     /// One pass over all sinks side by side, as of `now_us`: everything that is due is tried once,
     /// within `within`. For those who keep time themselves, such as a cycle's last step.
-    pub async fn deliver_once(&self, now_us: u64, within: Duration) -> Result<DeliverySummary, HistoryError> {
+    pub async fn deliver_once(
+        &self,
+        now_us: u64,
+        within: Duration,
+    ) -> Result<DeliverySummary, HistoryError> {
         let mut passes = JoinSet::new();
         for worker in &self.dispatcher {
             let pass = Arc::clone(worker).pass(now_us);

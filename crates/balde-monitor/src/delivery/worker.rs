@@ -14,9 +14,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::delivery::backoff::WHOLE_PER_MILLE;
 use crate::delivery::log::DeliveryLog;
-use crate::delivery::{DeliverySettings, DeliverySummary, Counters};
+use crate::delivery::{Counters, DeliverySettings, DeliverySummary};
 use crate::history::{History, HistoryError, OutboxMessage};
-use crate::sink::{SendError, RETRY_AFTER_MAX, Sink};
+use crate::sink::{RETRY_AFTER_MAX, SendError, Sink};
 
 /// The longest that a worker sleeps: a message that nobody announced is found by then.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -126,7 +126,10 @@ impl SinkWorker {
     }
 
     /// Tries everything that is due at `now_us`, once.
-    pub(super) async fn pass(self: Arc<Self>, now_us: u64) -> Result<DeliverySummary, HistoryError> {
+    pub(super) async fn pass(
+        self: Arc<Self>,
+        now_us: u64,
+    ) -> Result<DeliverySummary, HistoryError> {
         let now = Now::At(now_us);
         let mut flights = JoinSet::new();
         let mut round = DeliverySummary::default();
@@ -165,7 +168,10 @@ impl SinkWorker {
         let claiming = self.claim_lock.lock().await;
         // Those on their way are still due, and come first.
         let known = self.on_their_way.lock().len();
-        let due = self.history.due_messages(&self.name, now_us, known + room).await?;
+        let due = self
+            .history
+            .due_messages(&self.name, now_us, known + room)
+            .await?;
         let mut sent = 0;
         for message in due {
             if sent == room {

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::view::{BucketView, View};
 use crate::delivery::Dispatcher;
-use crate::history::{Backlog, AlertCount};
+use crate::history::{AlertCount, Backlog};
 use crate::status::Standing;
 
 type Ratio = Gauge<f64, AtomicU64>;
@@ -186,7 +186,9 @@ impl Sheet<'_> {
         let waiting = Family::<OfSink, Gauge>::default();
         for (sink, counters) in self.dispatcher.counters() {
             let labels = of(sink);
-            delivered.get_or_create(&labels).inc_by(counters.delivered());
+            delivered
+                .get_or_create(&labels)
+                .inc_by(counters.delivered());
             failed.get_or_create(&labels).inc_by(counters.failed());
             refused.get_or_create(&labels).inc_by(counters.rejected());
             waiting.get_or_create(&labels).set(0);

@@ -86,7 +86,9 @@ impl fmt::Display for SendError {
                 write!(f, "the receiver answered with status {status}: {answer}")?;
             }
             SendErrorKind::Timeout => f.write_str("the receiver did not answer in time")?,
-            SendErrorKind::Unreachable { why } => write!(f, "the receiver cannot be reached: {why}")?,
+            SendErrorKind::Unreachable { why } => {
+                write!(f, "the receiver cannot be reached: {why}")?
+            }
             SendErrorKind::Rejected { why } => write!(f, "the receiver refuses: {why}")?,
         }
         match self.retry_after {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::alert::Event;
-use crate::sink::text::{title, rfc3339, description};
+use crate::sink::text::{description, rfc3339, title};
 
 /// The event with all its fields, its moment as text, and what a person would be told.
 #[derive(Serialize)]

@@ -9,7 +9,7 @@ use reqwest::{Certificate, Response, Url};
 
 use crate::client::{choose_ring, innermost};
 use crate::sink::error::ANSWER_CHARS_MAX;
-use crate::sink::{SendError, SendErrorKind, Secret, SinkError};
+use crate::sink::{Secret, SendError, SendErrorKind, SinkError};
 
 /// How long a receiver may take to answer, unless told otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);

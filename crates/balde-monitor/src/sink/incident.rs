@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::alert::{Event, EventKind};
 use crate::history::OutboxMessage;
+use crate::sink::text::{current_severity, description, rfc3339, title};
 use crate::sink::webhook::SignedPost;
-use crate::sink::text::{title, current_severity, rfc3339, description};
-use crate::sink::{SendError, HttpSettings, Secret, SinkError, event_json};
+use crate::sink::{HttpSettings, Secret, SendError, SinkError, event_json};
 
 /// Posts incidents as JSON, signed as [`Webhook`](crate::sink::Webhook) does.
 #[derive(Debug)]
@@ -22,7 +22,11 @@ impl IncidentWebhook {
         SignedPost::new(&url.into(), secret.into(), settings).map(Self)
     }
 
-    pub(crate) async fn deliver(&self, message: &OutboxMessage, now_us: u64) -> Result<(), SendError> {
+    pub(crate) async fn deliver(
+        &self,
+        message: &OutboxMessage,
+        now_us: u64,
+    ) -> Result<(), SendError> {
         let body = incident_body(&message.event);
         self.0.post(&message.event.key, &body, now_us).await
     }
@@ -35,9 +39,10 @@ impl IncidentWebhook {
 /// episode may be any. Whatever is not `closed` opens an incident that is not open yet.
 pub fn incident_body(event: &Event) -> Value {
     let (action, status) = match &event.kind {
-        EventKind::Raised { .. } | EventKind::Predicted { .. } | EventKind::Stale { .. } | EventKind::Changed(_) => {
-            ("opened", "open")
-        }
+        EventKind::Raised { .. }
+        | EventKind::Predicted { .. }
+        | EventKind::Stale { .. }
+        | EventKind::Changed(_) => ("opened", "open"),
         EventKind::Resolved { .. } | EventKind::ForecastOver { .. } | EventKind::Fresh { .. } => {
             ("closed", "closed")
         }

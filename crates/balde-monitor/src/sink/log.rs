@@ -2,7 +2,7 @@
 
 use crate::history::OutboxMessage;
 use crate::severity::Severity;
-use crate::sink::text::{current_severity, rfc3339, description};
+use crate::sink::text::{current_severity, description, rfc3339};
 
 /// Writes events to the program's log.
 ///

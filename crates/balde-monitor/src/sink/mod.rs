@@ -6,8 +6,8 @@
 //!
 //! Secrets (the address of an incoming webhook holds one) are in no message, log line or `Debug`.
 
-mod event_json;
 mod error;
+mod event_json;
 mod http;
 mod incident;
 mod log;
@@ -17,11 +17,11 @@ mod pulsar;
 mod secret;
 mod signature;
 mod slack;
-mod webhook;
 mod text;
+mod webhook;
 
+pub use error::{ANSWER_CHARS_MAX, RETRY_AFTER_MAX, SendError, SendErrorKind};
 pub use event_json::event_json;
-pub use error::{ANSWER_CHARS_MAX, SendError, RETRY_AFTER_MAX, SendErrorKind};
 pub use http::{ANSWER_BYTES_MAX, HttpSettings, TIMEOUT_DEFAULT, TIMEOUT_MAX};
 pub use incident::{IncidentWebhook, incident_body};
 pub use log::LogSink;
@@ -31,8 +31,8 @@ pub use pulsar::{PulsarSettings, PulsarTopic};
 pub use secret::Secret;
 pub use signature::{SIGNATURE_HEADER, TIMESTAMP_HEADER, sign};
 pub use slack::{Slack, slack_body};
+pub use text::{current_severity, description, format_time, title};
 pub use webhook::Webhook;
-pub use text::{title, format_time, current_severity, description};
 
 use std::fmt;
 

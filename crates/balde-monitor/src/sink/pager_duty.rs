@@ -8,8 +8,8 @@ use crate::alert::{Event, EventKind, SinkClass};
 use crate::history::OutboxMessage;
 use crate::severity::Severity;
 use crate::sink::http::Receiver;
-use crate::sink::text::{title, current_severity, rfc3339, description};
-use crate::sink::{SendError, HttpSettings, Secret, SinkError};
+use crate::sink::text::{current_severity, description, rfc3339, title};
+use crate::sink::{HttpSettings, Secret, SendError, SinkError};
 
 /// Where `PagerDuty` takes events. Accounts in Europe have an address of their own.
 pub const PAGER_DUTY_URL: &str = "https://events.pagerduty.com/v2/enqueue";
@@ -65,7 +65,11 @@ impl PagerDuty {
         })
     }
 
-    pub(crate) async fn deliver(&self, message: &OutboxMessage, now_us: u64) -> Result<(), SendError> {
+    pub(crate) async fn deliver(
+        &self,
+        message: &OutboxMessage,
+        now_us: u64,
+    ) -> Result<(), SendError> {
         let body = pager_duty_body(&message.event, message.class, &self.routing_key);
         let body = body.to_string().into_bytes();
         let key = &message.event.key;
@@ -77,7 +81,9 @@ impl PagerDuty {
 /// alert from beginning to end.
 pub fn pager_duty_body(event: &Event, class: SinkClass, routing_key: &Secret) -> Value {
     let action = match &event.kind {
-        EventKind::Resolved { .. } | EventKind::ForecastOver { .. } | EventKind::Fresh { .. } => "resolve",
+        EventKind::Resolved { .. } | EventKind::ForecastOver { .. } | EventKind::Fresh { .. } => {
+            "resolve"
+        }
         _ => "trigger",
     };
     let source = match &event.policy {
@@ -126,7 +132,9 @@ fn severity(event: &Event, class: SinkClass) -> &'static str {
 fn class_of(event: &Event) -> &'static str {
     match &event.kind {
         EventKind::Predicted { .. } | EventKind::ForecastOver { .. } => "bucket will be empty",
-        EventKind::Stale { .. } | EventKind::StillStale { .. } | EventKind::Fresh { .. } => "no data",
+        EventKind::Stale { .. } | EventKind::StillStale { .. } | EventKind::Fresh { .. } => {
+            "no data"
+        }
         EventKind::Changed(_) => "change of limits",
         _ => "bucket level",
     }
@@ -146,8 +154,12 @@ fn details(event: &Event) -> Value {
     });
     match &event.kind {
         EventKind::Reminder { since_us } => details["since"] = rfc3339(*since_us).into(),
-        EventKind::Predicted { empty_at_us, .. } => details["empty_at"] = rfc3339(*empty_at_us).into(),
-        EventKind::Stale { newest_us } | EventKind::StillStale { newest_us } | EventKind::Fresh { newest_us } => {
+        EventKind::Predicted { empty_at_us, .. } => {
+            details["empty_at"] = rfc3339(*empty_at_us).into()
+        }
+        EventKind::Stale { newest_us }
+        | EventKind::StillStale { newest_us }
+        | EventKind::Fresh { newest_us } => {
             details["no_data_since"] = rfc3339(*newest_us).into();
         }
         _ => {}
@@ -279,14 +291,24 @@ mod tests {
                 "trigger",
                 "warning",
             ),
-            (participant_event(EventKind::Stale { newest_us }), Page, "trigger", "error"),
+            (
+                participant_event(EventKind::Stale { newest_us }),
+                Page,
+                "trigger",
+                "error",
+            ),
             (
                 participant_event(EventKind::StillStale { newest_us }),
                 Page,
                 "trigger",
                 "error",
             ),
-            (participant_event(EventKind::Fresh { newest_us }), Page, "resolve", "info"),
+            (
+                participant_event(EventKind::Fresh { newest_us }),
+                Page,
+                "resolve",
+                "info",
+            ),
         ] {
             let body = body(&event, class);
             let label = event.kind.label();

@@ -18,7 +18,7 @@ use crate::client::choose_ring;
 use crate::history::OutboxMessage;
 use crate::sink::error::ANSWER_CHARS_MAX;
 use crate::sink::http::{TIMEOUT_DEFAULT, certificates, checked_timeout};
-use crate::sink::{SendError, SendErrorKind, Secret, SinkError, event_json};
+use crate::sink::{Secret, SendError, SendErrorKind, SinkError, event_json};
 
 /// The longest name of a topic, in bytes.
 const TOPIC_BYTES_MAX: usize = 512;

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use crate::alert::{Event, EventKind};
 use crate::history::OutboxMessage;
 use crate::sink::http::Receiver;
-use crate::sink::text::{title, format_time, description, tokens};
-use crate::sink::{SendError, HttpSettings, Secret, SinkError};
+use crate::sink::text::{description, format_time, title, tokens};
+use crate::sink::{HttpSettings, Secret, SendError, SinkError};
 
 // What Slack publishes as limits of a message's parts, in characters.
 const TEXT_MAX: usize = 3_000;
@@ -32,7 +32,11 @@ impl Slack {
         Receiver::new(&url.into(), settings, &[]).map(Self)
     }
 
-    pub(crate) async fn deliver(&self, message: &OutboxMessage, now_us: u64) -> Result<(), SendError> {
+    pub(crate) async fn deliver(
+        &self,
+        message: &OutboxMessage,
+        now_us: u64,
+    ) -> Result<(), SendError> {
         let body = slack_body(&message.event).to_string().into_bytes();
         self.0.post(&message.event.key, &[], body, now_us).await
     }
@@ -80,7 +84,9 @@ fn fields(event: &Event) -> Vec<(&'static str, String)> {
         EventKind::Stale { newest_us } | EventKind::StillStale { newest_us } => {
             fields.push(("No data since", format_time(*newest_us)));
         }
-        EventKind::Predicted { empty_at_us, .. } => fields.push(("Empty at", format_time(*empty_at_us))),
+        EventKind::Predicted { empty_at_us, .. } => {
+            fields.push(("Empty at", format_time(*empty_at_us)))
+        }
         _ => {}
     }
     fields.push(("Seen at", format_time(event.at_us)));

@@ -35,7 +35,9 @@ pub fn description(event: &Event) -> String {
     let left = left(event);
     let at = format_time(event.at_us);
     match &event.kind {
-        EventKind::Raised { from, to } => format!("{subject} went from {from} to {to} at {at}. {left}"),
+        EventKind::Raised { from, to } => {
+            format!("{subject} went from {from} to {to} at {at}. {left}")
+        }
         EventKind::Lowered { from, to } => {
             format!("{subject} got better, from {from} to {to}, at {at}. {left}")
         }
@@ -100,7 +102,9 @@ pub fn description(event: &Event) -> String {
 pub fn current_severity(event: &Event) -> Severity {
     match &event.kind {
         EventKind::Raised { to, .. } | EventKind::Lowered { to, .. } => *to,
-        EventKind::Resolved { .. } | EventKind::ForecastOver { .. } | EventKind::Fresh { .. } => Severity::Normal,
+        EventKind::Resolved { .. } | EventKind::ForecastOver { .. } | EventKind::Fresh { .. } => {
+            Severity::Normal
+        }
         _ => event.severity,
     }
 }
@@ -152,12 +156,16 @@ fn about(event: &Event) -> String {
         (EventKind::Changed(change), _) => format!("{who}, {}", changed(change)),
         (
             EventKind::Resolved {
-                reason: ResolveReason::Vanished, ..
+                reason: ResolveReason::Vanished,
+                ..
             },
             _,
         ) => format!("{who} is no longer listed"),
         (EventKind::Predicted { empty_at_us, .. }, Some(tokens)) => {
-            format!("{who} at {}, {tokens} tokens left", format_time(*empty_at_us))
+            format!(
+                "{who} at {}, {tokens} tokens left",
+                format_time(*empty_at_us)
+            )
         }
         (EventKind::Predicted { empty_at_us, .. }, None) => {
             format!("{who} at {}", format_time(*empty_at_us))

@@ -3,7 +3,8 @@
 use crate::history::OutboxMessage;
 use crate::sink::http::Receiver;
 use crate::sink::{
-    SendError, HttpSettings, SIGNATURE_HEADER, Secret, SinkError, TIMESTAMP_HEADER, event_json, sign,
+    HttpSettings, SIGNATURE_HEADER, Secret, SendError, SinkError, TIMESTAMP_HEADER, event_json,
+    sign,
 };
 
 /// Posts events as JSON, signed.
@@ -30,7 +31,11 @@ impl Webhook {
         SignedPost::new(&url.into(), secret.into(), settings).map(Self)
     }
 
-    pub(crate) async fn deliver(&self, message: &OutboxMessage, now_us: u64) -> Result<(), SendError> {
+    pub(crate) async fn deliver(
+        &self,
+        message: &OutboxMessage,
+        now_us: u64,
+    ) -> Result<(), SendError> {
         let body = event_json(&message.event);
         self.0.post(&message.event.key, &body, now_us).await
     }

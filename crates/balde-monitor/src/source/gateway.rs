@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SourceError;
 use crate::client::{choose_ring, innermost};
-use crate::sample::{BucketId, Poll, Sample, SampleError, ReportedLimit};
+use crate::sample::{BucketId, Poll, ReportedLimit, Sample, SampleError};
 
 /// The longest answer that is read.
 pub const STATES_BYTES_MAX: usize = 1 << 20;

@@ -6,7 +6,7 @@ mod gateway;
 use balde_dict::client::Client;
 use balde_dict::wire::BucketStates;
 
-use crate::sample::{BucketId, Poll, Sample, SampleError, ReportedLimit};
+use crate::sample::{BucketId, Poll, ReportedLimit, Sample, SampleError};
 
 pub use error::SourceError;
 pub use gateway::{Gateway, GatewayBuildError, STATES_BYTES_MAX};
@@ -46,8 +46,11 @@ impl Source {
 
 fn poll_of(participant: &str, states: &BucketStates, taken_us: u64) -> Result<Poll, SampleError> {
     let sample = |state: &balde_dict::wire::BucketState| {
-        let limit =
-            ReportedLimit::per_seconds(state.capacity, state.refill_tokens, state.refill_period_sec)?;
+        let limit = ReportedLimit::per_seconds(
+            state.capacity,
+            state.refill_tokens,
+            state.refill_period_sec,
+        )?;
         let bucket = BucketId::new(participant, &state.name)?;
         let mut sample = Sample::new(bucket, limit, state.available_tokens, taken_us)?;
         if let Some(category) = &states.category {

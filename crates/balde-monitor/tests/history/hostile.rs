@@ -3,7 +3,7 @@
 use std::slice;
 
 use balde_monitor::alert::{Silence, SinkClass};
-use balde_monitor::history::{ERROR_MAX, EventFilter};
+use balde_monitor::history::{ERROR_CHARS_MAX, EventFilter};
 use balde_monitor::sample::{BucketId, Poll, Sample, TOKENS_MAX, ReportedLimit};
 use balde_monitor::severity::Severity;
 
@@ -75,7 +75,7 @@ pub(crate) async fn errors_are_cut_and_lose_their_nul(database: TestDatabase) {
     };
     assert_eq!(kept("bad\0 gateway").await, "bad gateway");
     let long = "ç".repeat(100_000);
-    assert_eq!(kept(&long).await, "ç".repeat(ERROR_MAX));
+    assert_eq!(kept(&long).await, "ç".repeat(ERROR_CHARS_MAX));
     for text in NASTY {
         assert_eq!(kept(text).await, text);
     }

@@ -7,7 +7,7 @@ mod alerts;
 mod fixture;
 mod hostile;
 mod incidents;
-mod messages;
+mod outbox;
 mod old_and_new;
 mod on_postgres;
 mod on_sqlite;
@@ -64,7 +64,7 @@ stories! {
         an_event_committed_twice_is_sent_once,
         events_are_found_by_what_they_are_about,
     }
-    messages {
+    outbox {
         a_resolution_never_overtakes_its_alert,
         a_dead_sink_holds_up_nobody_else,
         what_failed_is_due_when_it_was_postponed_to,
@@ -74,7 +74,7 @@ stories! {
         an_incident_opens_grows_and_closes,
         what_is_not_routed_there_opens_none,
     }
-    upkeep {
+    maintenance {
         what_is_too_old_goes_and_what_is_open_stays,
         old_samples_are_thinned_to_the_lowest,
         a_round_is_short_and_the_next_goes_on,

@@ -20,7 +20,7 @@ const NEVER_THINNED: Retention = Retention {
 /// All rounds that there are, added up.
 async fn maintain(history: &History, now_us: u64, retention: &Retention) -> Maintenance {
     const ROUNDS_MAX: usize = 500;
-    let mut sum = Upkeep::default();
+    let mut sum = Maintenance::default();
     for _ in 0..ROUNDS_MAX {
         let round = history.maintain(now_us, retention).await.unwrap();
         sum.deleted += round.deleted;
@@ -93,7 +93,7 @@ pub(crate) async fn what_is_too_old_goes_and_what_is_open_stays(database: TestDa
     // And there is nothing left to do.
     assert_eq!(
         history.maintain(now_us, &NEVER_THINNED).await.unwrap(),
-        Upkeep::default()
+        Maintenance::default()
     );
 }
 

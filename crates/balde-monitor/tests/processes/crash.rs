@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use balde_monitor::alert::{AlertState, Event, Routes, AlertRule, SinkClass, evaluate};
+use balde_monitor::alert::{AlertRule, AlertState, Event, Routes, SinkClass, evaluate};
 use balde_monitor::analyse::{Assessment, Settings};
-use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::Severity;
 
 use crate::fake_dict::{Answer, FakeDict};
@@ -93,11 +93,13 @@ fn expected(levels: &[i64]) -> Vec<Event> {
     let bucket = BucketId::new(PARTICIPANT, POLICY).unwrap();
     let limit = ReportedLimit::per_seconds(1_000, 0, 60).unwrap();
     let rule = Severity::ALL.into_iter().fold(
-        AlertRule::default().with_resolve_after_us(0).with_predictions(
-            0,
-            AlertRule::default().predict_confidence(),
-            Severity::Warning,
-        ),
+        AlertRule::default()
+            .with_resolve_after_us(0)
+            .with_predictions(
+                0,
+                AlertRule::default().predict_confidence(),
+                Severity::Warning,
+            ),
         |rule, severity| rule.with_reminders(severity, None),
     );
     let mut alert = AlertState::new(bucket.clone(), 0);

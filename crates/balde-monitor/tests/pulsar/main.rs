@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use balde::Clock;
 use balde_monitor::alert::{Event, SinkClass};
-use balde_monitor::delivery::{Dispatcher, DeliverySettings, Backoff};
+use balde_monitor::delivery::{Backoff, DeliverySettings, Dispatcher};
 use balde_monitor::history::History;
 use balde_monitor::sink::{PulsarSettings, PulsarTopic, Sink, event_json};
 use tokio::sync::oneshot;

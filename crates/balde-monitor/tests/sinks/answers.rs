@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use balde_monitor::alert::SinkClass;
 use balde_monitor::sink::{
-    ANSWER_CHARS_MAX, SendError, HttpSettings, RETRY_AFTER_MAX, SendErrorKind, Sink, Webhook,
+    ANSWER_CHARS_MAX, HttpSettings, RETRY_AFTER_MAX, SendError, SendErrorKind, Sink, Webhook,
 };
 
 use crate::messages::{TEN_US, episode, message};

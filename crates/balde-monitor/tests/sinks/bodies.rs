@@ -1,7 +1,9 @@
 //! Every body that can be, against the published formats.
 
 use balde_monitor::alert::SinkClass;
-use balde_monitor::sink::{HttpSettings, IncidentWebhook, PagerDuty, Sink, Slack, Webhook, event_json};
+use balde_monitor::sink::{
+    HttpSettings, IncidentWebhook, PagerDuty, Sink, Slack, Webhook, event_json,
+};
 use serde_json::Value;
 
 use crate::messages::{TEN_US, every_kind, message};

@@ -8,8 +8,8 @@ use sqlx::{ConnectOptions, Connection};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use crate::messages::{episode, history, keys, commit_events};
 use crate::log::Lines;
+use crate::messages::{commit_events, episode, history, keys};
 use crate::postgres::Postgres;
 use crate::receiver::{Answer, Receiver};
 use crate::stories::{dispatcher, impatient, webhook};

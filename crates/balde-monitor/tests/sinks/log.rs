@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use balde_monitor::alert::{Event, EventKind, SinkClass, ResolveReason};
+use balde_monitor::alert::{Event, EventKind, ResolveReason, SinkClass};
 use balde_monitor::severity::Severity;
 use balde_monitor::sink::{LogSink, Sink};
 use parking_lot::Mutex;

@@ -1,8 +1,8 @@
 //! Events and messages to deliver.
 
-use balde_monitor::alert::{Event, EventKind, ForecastResult, SinkClass, ResolveReason};
+use balde_monitor::alert::{Event, EventKind, ForecastResult, ResolveReason, SinkClass};
 use balde_monitor::analyse::{Change, Confidence};
-use balde_monitor::history::{History, OutboxMessage, StateUpdate, RoutedEvent};
+use balde_monitor::history::{History, OutboxMessage, RoutedEvent, StateUpdate};
 use balde_monitor::severity::Severity;
 use tempfile::TempDir;
 
@@ -159,7 +159,9 @@ pub(crate) async fn history() -> (TempDir, History) {
 /// Commits events to be delivered to each of the sinks, as an analysis would.
 pub(crate) async fn commit_events(history: &History, events: &[Event], sinks: &[&str]) {
     for event in events {
-        let state = history.participant_state(&event.participant, event.at_us).await;
+        let state = history
+            .participant_state(&event.participant, event.at_us)
+            .await;
         let state = state.expect("state");
         let update = StateUpdate {
             version: state.version,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use balde_monitor::delivery::{Dispatcher, DeliverySettings};
+use balde_monitor::delivery::{DeliverySettings, Dispatcher};
 use balde_monitor::history::History;
 
-use crate::messages::{SECOND_US, TEN_US, episode, history, keys, commit_events};
 use crate::log::Lines;
+use crate::messages::{SECOND_US, TEN_US, commit_events, episode, history, keys};
 use crate::receiver::{Answer, Receiver, Request};
 use crate::stories::{dispatcher, webhook};
 

@@ -7,8 +7,8 @@ use balde_monitor::delivery::DeliverySettings;
 use balde_monitor::sink::{HttpSettings, IncidentWebhook, PagerDuty, Sink, Slack, Webhook};
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::messages::{TEN_US, episode, history, commit_events};
 use crate::log::Lines;
+use crate::messages::{TEN_US, commit_events, episode, history};
 use crate::receiver::{Answer, Receiver};
 use crate::stories::dispatcher;
 

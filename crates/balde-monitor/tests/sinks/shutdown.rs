@@ -5,7 +5,7 @@ use std::time::Duration;
 use balde_monitor::delivery::DeliverySettings;
 use tokio::sync::oneshot;
 
-use crate::messages::{TEN_US, episode, history, keys, commit_events};
+use crate::messages::{TEN_US, commit_events, episode, history, keys};
 use crate::receiver::{Answer, Receiver};
 use crate::stories::{dispatcher, impatient, webhook};
 

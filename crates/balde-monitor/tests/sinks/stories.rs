@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use balde::Clock;
 use balde_monitor::alert::Event;
-use balde_monitor::delivery::{Dispatcher, DeliverySettings, Backoff};
+use balde_monitor::delivery::{Backoff, DeliverySettings, Dispatcher};
 use balde_monitor::history::History;
 use balde_monitor::sink::{HttpSettings, LogSink, PagerDuty, Sink, Slack, Webhook};
 
-use crate::messages::{SECOND_US, TEN_US, episode, history, keys, commit_events};
+use crate::messages::{SECOND_US, TEN_US, commit_events, episode, history, keys};
 use crate::receiver::{Answer, Receiver};
 
 /// Only there to end a test that would otherwise never end.
@@ -154,7 +154,13 @@ async fn a_sink_that_hangs_delays_no_other() {
         commit_events(&history, &later, &["hanging", "working"]).await;
         dispatcher.wake();
         working.wait_for(|requests| requests.len() == 12).await;
-        let counters = |name| dispatcher.counters().find(|(one, _)| *one == name).unwrap().1;
+        let counters = |name| {
+            dispatcher
+                .counters()
+                .find(|(one, _)| *one == name)
+                .unwrap()
+                .1
+        };
         assert_eq!(counters("hanging").delivered(), 0, "it still hangs");
         hanging.release();
         hanging.wait_for(|requests| requests.len() == 12).await;
