@@ -55,7 +55,7 @@ impl Simulator {
         self.request("GET", path, "")
     }
 
-    fn ask(&self, method: &str, path: &str, body: &str) -> String {
+    fn request(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("a connection");
         let length = body.len();
         let request = format!(

@@ -44,7 +44,7 @@ impl Example {
     }
 
     /// The whole answer, as curl -i shows it.
-    fn ask(&self, head: &str, body: &[u8]) -> String {
+    fn request(&self, head: &str, body: &[u8]) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(10)))

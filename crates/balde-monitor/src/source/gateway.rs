@@ -54,7 +54,7 @@ impl Gateway {
         Ok(Self { http, url, token })
     }
 
-    pub(super) async fn ask(&self, participant: &str) -> Result<States, SourceError> {
+    pub(super) async fn request(&self, participant: &str) -> Result<States, SourceError> {
         let mut url = self.url.clone();
         url.query_pairs_mut()
             .append_pair("participant", participant);

@@ -23,7 +23,7 @@ pub enum Source {
 impl Source {
     /// Asks once. The moment of the samples is what `now_us` says when the answer is there. An
     /// answer that is not wholly sound is none: nothing is made up for what is missing.
-    pub async fn ask(
+    pub async fn request(
         &self,
         participant: &str,
         now_us: impl Fn() -> u64,

@@ -233,7 +233,7 @@ mod tests {
             (self.limit.capacity() / 10).max(1)
         }
 
-        fn ask(&mut self, wanted: u64) {
+        fn request(&mut self, wanted: u64) {
             let n = self.holding.ask_for(wanted, self.most(), self.now_us);
             let command = Command::TakeUpTo { n };
             let decision = self.limit.apply(self.state, command, self.now_us);

@@ -234,7 +234,7 @@ impl Lessee {
 
     /// Asks the store for somebody who wants `n`. It runs by itself: a caller that goes away must
     /// not leave the others waiting.
-    fn ask(
+    fn request(
         &self,
         limiter: &RateLimiter,
         mut holdings: MutexGuard<'_, HashMap<Box<[u8]>, Holding>>,

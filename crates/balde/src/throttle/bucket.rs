@@ -60,7 +60,7 @@ impl Bucket {
     }
 
     #[inline]
-    fn ask(&self, command: Command, now_us: u64) -> Decision {
+    fn request(&self, command: Command, now_us: u64) -> Decision {
         self.limit.apply(self.state, command, now_us)
     }
 }

@@ -49,7 +49,7 @@ impl Activities {
         }
     }
 
-    async fn ask(&self, participant: &str) -> Result<Answer, ActivityError> {
+    async fn request(&self, participant: &str) -> Result<Answer, ActivityError> {
         let asked_us = self.now_us();
         {
             let mut planner = self.planner.lock();

@@ -45,7 +45,7 @@ pub(super) fn of(rules: &Rules) -> Option<Usual> {
 /// Asks the only limit for one token.
 ///
 /// Not generic, so that all of it is compiled and optimised together, in this crate.
-pub(super) fn ask(
+pub(super) fn request(
     rules: &Rules,
     whose: Usual,
     headers: &HeaderMap,

@@ -101,7 +101,7 @@ impl Questions {
         }
     }
 
-    pub(super) async fn ask(&self, rules: &Rules) -> Decisions {
+    pub(super) async fn request(&self, rules: &Rules) -> Decisions {
         match self {
             Self::None => Decisions::None,
             Self::One(question) => {

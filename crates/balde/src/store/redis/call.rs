@@ -151,7 +151,7 @@ impl RedisStore {
     }
 
     /// The script's answer, whatever the breaker says.
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &self,
         call: &Call,
         deadline: Instant,
@@ -214,7 +214,7 @@ impl RedisStore {
                 ErrorKind::Server(ServerErrorKind::Moved) if redirects_left > 0 => {
                     redirects_left -= 1;
                 }
-                ErrorKind::Server(ServerErrorKind::TokenRequest) if redirects_left > 0 => {
+                ErrorKind::Server(ServerErrorKind::Ask) if redirects_left > 0 => {
                     redirects_left -= 1;
                     asking = node_of(&error);
                 }

@@ -19,7 +19,7 @@ pub(super) fn failure_of(error: &RedisError) -> StoreFailure {
             | ServerErrorKind::MasterDown
             | ServerErrorKind::TryAgain
             | ServerErrorKind::Moved
-            | ServerErrorKind::TokenRequest,
+            | ServerErrorKind::Ask,
         ) => StoreFailure::NotReady,
         ErrorKind::Server(_) | ErrorKind::Extension => by_text(error),
         // A server that breaks off in the middle of an answer is seen as one that cannot be parsed.

@@ -48,7 +48,7 @@ impl Registers {
         self.request(&[key], Some((old, new, lasts))).await
     }
 
-    async fn ask(
+    async fn request(
         &self,
         keys: &[&str],
         change: Option<(&[u8], &[u8], Duration)>,
