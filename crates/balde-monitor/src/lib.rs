@@ -23,7 +23,7 @@
 //!
 //! ```
 //! use balde_monitor::alert::{self, AlertState, EventKind, AlertRule};
-//! use balde_monitor::analyse::{Assessment, Settings};
+//! use balde_monitor::analyse::{Assessment, AnalysisSettings};
 //! use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
 //! use balde_monitor::severity::Severity;
 //!
@@ -35,13 +35,13 @@
 //!     Sample::new(bucket.clone(), limit, 20, MINUTE_US)?,
 //! ];
 //! let rule = AlertRule::default();
-//! let seen = Assessment::of(&history, rule.thresholds(), &Settings::default()).unwrap();
+//! let seen = Assessment::of(&history, rule.thresholds(), &AnalysisSettings::default()).unwrap();
 //!
 //! // Thirty went in a minute, or forty with what came back meanwhile.
-//! let burn = &seen.burns()[0];
+//! let burn = &seen.burn_rates()[0];
 //! assert_eq!((burn.at_least(), burn.at_most()), (30, 50));
 //! assert_eq!(burn.expected(), 40);
-//! let empty = seen.to_empty().unwrap();
+//! let empty = seen.time_to_empty().unwrap();
 //! assert_eq!(empty.expected_us(), Some(40_000_000));
 //!
 //! // Still 40 % left, and yet somebody is told.
@@ -55,12 +55,12 @@
 
 pub mod alert;
 pub mod analyse;
-mod client;
 pub mod config;
 pub mod cycle;
 pub mod delivery;
 pub mod history;
 pub mod http;
+mod http_client;
 mod monitor;
 pub mod sample;
 pub mod schedule;
@@ -68,8 +68,8 @@ pub mod severity;
 pub mod sink;
 pub mod source;
 pub mod status;
-mod time;
+mod time_source;
 
 pub use config::Config;
 pub use monitor::{BuildError, Monitor, RunError};
-pub use time::Time;
+pub use time_source::TimeSource;

@@ -11,16 +11,16 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::config::{Config, ScheduleConfig};
-use crate::cycle::{Cycle, Parts, Roster};
+use crate::cycle::{Components, Cycle, SinkDirectory};
 use crate::delivery::{DeliveryError, DeliverySettings, Dispatcher};
 use crate::history::{History, HistoryError};
-use crate::http::{self, App, Writers};
+use crate::http::{self, App, WriteAccess};
 use crate::schedule::PlannerError;
-use crate::schedule::embedded::{self, Plan};
+use crate::schedule::embedded::{self, PollPlan};
 use crate::severity::Severity;
 use crate::sink::SinkError;
 use crate::status::Status;
-use crate::time::Time;
+use crate::time_source::TimeSource;
 
 /// How far ahead the calendar is looked at: a day of five minutes.
 const FIRES_LOOKED_AT: usize = 288;
@@ -34,31 +34,31 @@ type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[derive(Debug)]
 pub struct Monitor {
     cycle: Cycle,
-    plan: Plan,
+    plan: PollPlan,
     schedule: ScheduleConfig,
     status: Arc<Status>,
-    writers: Writers,
+    write_access: WriteAccess,
 }
 
 impl Monitor {
     /// Opens the history and puts everything together. Whether DICT or a sink is there does not
     /// matter yet.
-    pub async fn build(config: &Config, time: Time) -> Result<Self, BuildError> {
+    pub async fn build(config: &Config, time: TimeSource) -> Result<Self, BuildError> {
         let history = History::open(&config.history).await;
         let history = history.map_err(BuildError::History)?;
         let mut sources = BTreeMap::new();
         for participant in &config.participants {
-            let source = participant.build(time.steady());
+            let source = participant.build(time.monotonic());
             let source = source.map_err(|why| BuildError::Source {
                 participant: participant.ispb.clone(),
                 why,
             })?;
             sources.insert(participant.ispb.clone(), source);
         }
-        let mut roster = Roster::default();
+        let mut sink_directory = SinkDirectory::default();
         let mut sinks = Vec::new();
         for sink in &config.sinks {
-            roster = roster.with(&sink.name, sink.classes.iter().copied());
+            sink_directory = sink_directory.with(&sink.name, sink.classes.iter().copied());
             let built = sink.build().map_err(|error| BuildError::Sink {
                 name: sink.name.clone(),
                 error,
@@ -83,14 +83,14 @@ impl Monitor {
         let settings = DeliverySettings::default();
         let dispatcher = Dispatcher::new(&history, time.clock().clone(), &settings, sinks);
         let dispatcher = dispatcher.map_err(BuildError::Delivery)?;
-        let cycle = Cycle::new(Parts {
+        let cycle = Cycle::new(Components {
             history,
             sources,
             rules: config.rules.clone(),
             staleness: config.staleness,
-            reading: config.reading.clone(),
+            analysis: config.analysis.clone(),
             routes: config.routes.clone(),
-            roster,
+            sink_directory,
             dispatcher,
             time,
         });
@@ -99,7 +99,7 @@ impl Monitor {
             plan: config.plan.clone(),
             schedule: config.schedule.clone(),
             status: Arc::default(),
-            writers: config.http.writers(),
+            write_access: config.http.write_access(),
         })
     }
 
@@ -148,7 +148,7 @@ impl Monitor {
         let app = App::new(
             self.cycle.clone(),
             Arc::clone(&self.status),
-            self.writers.clone(),
+            self.write_access.clone(),
             note,
         );
         let pages = tokio::spawn(http::serve(listener, app, until_the_end(ended.clone())));
@@ -164,7 +164,7 @@ impl Monitor {
         let end = pages.abort_handle();
         let pages = tokio::time::timeout(PAGES_WITHIN, pages).await;
         end.abort();
-        self.cycle.parts().history.close().await;
+        self.cycle.components().history.close().await;
         scheduled?;
         match pages {
             Ok(Ok(served)) => served.map_err(RunError::Pages),
@@ -231,11 +231,11 @@ async fn tell_of_strangers(
 }
 
 /// A calendar that is slower than staleness makes alerts of good answers.
-fn tell_of_false_alarms(config: &Config, time: &Time) {
-    let mut from_us = config.plan.pace.regular_us(time.now_us());
+fn tell_of_false_alarms(config: &Config, time: &TimeSource) {
+    let mut from_us = config.plan.schedule.next_cron_us(time.now_us());
     let mut longest_us = 0;
     for _ in 0..FIRES_LOOKED_AT {
-        let next_us = config.plan.pace.regular_us(from_us);
+        let next_us = config.plan.schedule.next_cron_us(from_us);
         longest_us = longest_us.max(next_us.saturating_sub(from_us));
         from_us = next_us;
     }
@@ -255,17 +255,17 @@ async fn deliver(cycle: &Cycle, status: &Status, ended: impl Future<Output = ()>
     let mut ended = std::pin::pin!(ended);
     loop {
         tokio::select! {
-            () = status.until_leading(true) => {}
+            () = status.wait_for_leadership(true) => {}
             () = &mut ended => return,
         }
         let mut is_over = false;
         let until = async {
             tokio::select! {
-                () = status.until_leading(false) => {}
+                () = status.wait_for_leadership(false) => {}
                 () = &mut ended => is_over = true,
             }
         };
-        cycle.parts().dispatcher.run(until).await;
+        cycle.components().dispatcher.run(until).await;
         if is_over {
             return;
         }

@@ -4,7 +4,7 @@ use balde_monitor::alert::{
     AlertRule, AlertState, Event, EventKind, ForecastResult, ResolveReason, Routes, Silence,
     SinkClass, StalenessCheck, StalenessRule, check_staleness, evaluate, resolve_vanished,
 };
-use balde_monitor::analyse::{Assessment, Change, Settings};
+use balde_monitor::analyse::{AnalysisSettings, Assessment, Change};
 use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::{Severity, Thresholds};
 
@@ -32,7 +32,11 @@ impl Evening {
         let limit = ReportedLimit::per_seconds(36_000, 1_200, 60).unwrap();
         let sample = Sample::new(bucket(), limit, level, minute * MINUTE_US).unwrap();
         self.history.push(sample);
-        let seen = Assessment::of(&self.history, Thresholds::default(), &Settings::default());
+        let seen = Assessment::of(
+            &self.history,
+            Thresholds::default(),
+            &AnalysisSettings::default(),
+        );
         let now_us = minute * MINUTE_US;
         let (alert, events) = evaluate(
             &self.alert,
@@ -271,7 +275,7 @@ fn a_prediction_made_in_a_silence_is_told_when_the_silence_ends() {
 }
 
 /// A bucket was emptied at once and is left alone since. Polls fail for longer than the shortest
-/// horizon: what is seen then is a bucket that fills.
+/// window: what is seen then is a bucket that fills.
 #[test]
 fn a_pause_of_polls_makes_no_prediction_of_what_was_long_before() {
     let mut evening = Evening::new();
@@ -289,7 +293,7 @@ fn a_pause_of_polls_makes_no_prediction_of_what_was_long_before() {
         let seen = Assessment::of(
             &evening.history,
             Thresholds::default(),
-            &Settings::default(),
+            &AnalysisSettings::default(),
         );
         let (alert, events) = evaluate(&evening.alert, seen.as_ref(), at_us, &evening.rule, &[]);
         evening.alert = alert;

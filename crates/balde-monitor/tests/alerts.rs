@@ -1,7 +1,7 @@
 //! What is told and what is not: laws of the alert machine over random levels.
 
 use balde_monitor::alert::{AlertRule, AlertState, Event, EventKind, Silence, evaluate};
-use balde_monitor::analyse::{Assessment, Confidence, Settings};
+use balde_monitor::analyse::{AnalysisSettings, Assessment, Confidence};
 use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::{Severity, Thresholds};
 use proptest::prelude::*;
@@ -61,7 +61,7 @@ fn lively() -> AlertRule {
 }
 
 fn see(history: &[Sample]) -> Assessment<'_> {
-    Assessment::of(history, Thresholds::default(), &Settings::default()).unwrap()
+    Assessment::of(history, Thresholds::default(), &AnalysisSettings::default()).unwrap()
 }
 
 fn run(

@@ -11,9 +11,9 @@ use std::time::Duration;
 use balde::ManualClock;
 use balde_monitor::alert::{Event, EventKind};
 use balde_monitor::history::EventFilter;
-use balde_monitor::schedule::embedded::{self, Plan};
+use balde_monitor::schedule::embedded::{self, PollPlan};
 use balde_monitor::severity::Severity;
-use balde_monitor::{Config, Monitor, Time};
+use balde_monitor::{Config, Monitor, TimeSource};
 use fake_dict::{Answer, FakeDict};
 
 const PARTICIPANT: &str = "12345678";
@@ -48,7 +48,7 @@ impl World {
             dict.url()
         );
         let config = Config::parse(&text, "story", folder.path(), |_| None).unwrap();
-        let time = Time::moved(&clock, speed);
+        let time = TimeSource::manual(&clock, speed);
         let monitor = Monitor::build(&config, time).await.unwrap();
         Self {
             clock,
@@ -60,7 +60,7 @@ impl World {
 
     async fn cycle(&self) -> Vec<Event> {
         let cycle = self.monitor.cycle();
-        let poll = cycle.get(PARTICIPANT).await.unwrap();
+        let poll = cycle.fetch(PARTICIPANT).await.unwrap();
         cycle.store(poll).await.unwrap();
         let findings = cycle.analyse(PARTICIPANT).await.unwrap();
         findings.events().to_vec()
@@ -84,19 +84,19 @@ async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stal
         (Answer::Status(500, None, "oops"), "status", "status 500"),
         (
             Answer::Garbage("<html>Welcome to the hotel</html>"),
-            "garbage",
+            "invalid_response",
             "cannot be read",
         ),
-        (Answer::Garbage(""), "garbage", "cannot be read"),
+        (Answer::Garbage(""), "invalid_response", "cannot be read"),
         (
             Answer::Buckets(vec![("ENTRIES_WRITE", 1, u64::MAX, 3)]),
-            "garbage",
+            "invalid_response",
             "cannot be",
         ),
-        (Answer::Buckets(vec![]), "strange", "lists no policy"),
+        (Answer::Buckets(vec![]), "invalid_sample", "lists no policy"),
         (
             Answer::Buckets(vec![("A", 1, 2, 3), ("A", 1, 2, 3)]),
-            "strange",
+            "invalid_sample",
             "listed twice",
         ),
         (Answer::Truncated, "truncated", "ends before its end"),
@@ -109,9 +109,9 @@ async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stal
         world.dict.answer(answer);
         world.clock.advance(MINUTE);
         let cycle = world.monitor.cycle();
-        let error = cycle.get(PARTICIPANT).await.expect_err(&case);
+        let error = cycle.fetch(PARTICIPANT).await.expect_err(&case);
         assert!(error.to_string().contains(expected), "{case}: {error}");
-        let balde_monitor::cycle::GetError::Source(source) = &error else {
+        let balde_monitor::cycle::FetchError::Source(source) = &error else {
             panic!("{case}: {error}");
         };
         assert_eq!(source.label(), label, "{case}");
@@ -121,9 +121,9 @@ async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stal
 
         // Ten minutes are not too long yet; eleven are.
         world.clock.advance(9 * MINUTE);
-        assert_eq!(cycle.remind(PARTICIPANT).await.unwrap(), [], "{case}");
+        assert_eq!(cycle.check_timers(PARTICIPANT).await.unwrap(), [], "{case}");
         world.clock.advance(MINUTE + Duration::from_secs(1));
-        let told = cycle.remind(PARTICIPANT).await.unwrap();
+        let told = cycle.check_timers(PARTICIPANT).await.unwrap();
         let [stale] = &told[..] else {
             panic!("{case}: {told:?}");
         };
@@ -132,7 +132,7 @@ async fn every_kind_of_bad_answer_has_its_reason_leaves_no_sample_and_grows_stal
             matches!(stale.kind, EventKind::Stale { newest_us } if newest_us == START_US),
             "{case}: {stale:?}"
         );
-        let states = cycle.parts().history.latest_samples().await.unwrap();
+        let states = cycle.components().history.latest_samples().await.unwrap();
         assert_eq!(states.len(), 2, "{case}");
         assert!(states.iter().all(|sample| sample.taken_us() == START_US));
 
@@ -157,11 +157,11 @@ async fn an_hour_of_failures_stays_within_the_budget_and_ends_with_the_first_ans
     world.dict.answer(Answer::Status(503, Some(600), ""));
     let cycle = world.monitor.cycle().clone();
     let status = Arc::clone(world.monitor.status());
-    let parts = cycle.parts().history.clone();
+    let parts = cycle.components().history.clone();
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let running = tokio::spawn(embedded::run(
         cycle,
-        Plan::default(),
+        PollPlan::default(),
         Arc::clone(&status),
         async move {
             let _told_or_gone = ended.await;
@@ -225,8 +225,8 @@ async fn another_category_capacity_or_list_of_policies_is_told() {
             "changed-category-H",
             "changed-capacity-ENTRIES_WRITE-1200",
             "changed-refill-ENTRIES_WRITE-800-60000000",
-            "changed-vanished-POLICIES_LIST",
-            "changed-appeared-KEYS_CHECK",
+            "changed-policy-removed-POLICIES_LIST",
+            "changed-policy-added-KEYS_CHECK",
         ]
     );
     world.clock.advance(MINUTE);

@@ -180,7 +180,7 @@ async fn a_monitor_without_its_folder_says_so() {
     let text = "[history]\naddress = \"/nowhere/at/all/monitor.db\"\n\
                 [[participant]]\nispb = \"12345678\"\ndict = \"http://127.0.0.1/\"\n";
     let config = parsed(text).unwrap();
-    let error = balde_monitor::Monitor::build(&config, Time::real()).await;
+    let error = balde_monitor::Monitor::build(&config, TimeSource::system()).await;
     let error = error.unwrap_err().to_string();
     assert!(error.contains("/nowhere/at/all"), "{error}");
     assert_eq!(Severity::named("CRITICAL"), Some(Severity::Critical));

@@ -1,7 +1,9 @@
 //! Whatever happened to a bucket, what the samples say about it is true.
 
 use balde_core::{Command, Limit, State};
-use balde_monitor::analyse::{Assessment, Burn, Confidence, Consumption, Credits, Settings};
+use balde_monitor::analyse::{
+    AnalysisSettings, Assessment, BurnRate, Confidence, Consumption, Credits,
+};
 use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::Thresholds;
 use proptest::prelude::*;
@@ -120,19 +122,19 @@ fn check_pairs(story: &Story, credits: Credits, error_us: u64) {
 
 fn check_burns(story: &Story, credits: Credits, error_us: u64) {
     let seen = story.tell(error_us);
-    let settings = Settings::default()
-        .with_moment_error_us(error_us)
-        .with_gap_us(u64::MAX)
+    let settings = AnalysisSettings::default()
+        .with_timestamp_error_us(error_us)
+        .with_gap_max_us(u64::MAX)
         .with_credits(credits);
     let history: Vec<Sample> = seen.iter().map(|(sample, _)| sample.clone()).collect();
     for end in 1..=history.len() {
         let all = Assessment::of(&history[..end], Thresholds::default(), &settings).unwrap();
-        for burn in all.burns() {
+        for burn in all.burn_rates() {
             let first = end - burn.samples();
             let truth = seen[end - 1].1 - seen[first].1;
             story.holds((burn.at_least(), burn.at_most()), truth, "a burn");
             assert!((burn.at_least()..=burn.at_most()).contains(&burn.expected()));
-            assert!(burn.span_us() <= burn.horizon_us() + burn.horizon_us() / 10);
+            assert!(burn.span_us() <= burn.window_us() + burn.window_us() / 10);
             // Over samples in between it is known no worse than from the ends alone.
             let ends = Consumption::between(&history[first], &history[end - 1], credits, error_us);
             let ends = ends.unwrap();
@@ -193,7 +195,7 @@ fn sample(level: i64, at_s: u64) -> Sample {
 }
 
 fn assess(history: &[Sample]) -> Assessment<'_> {
-    let settings = Settings::default().with_moment_error_us(0);
+    let settings = AnalysisSettings::default().with_timestamp_error_us(0);
     Assessment::of(history, Thresholds::default(), &settings).unwrap()
 }
 
@@ -204,7 +206,7 @@ fn use_below_the_refill_rate_is_not_hidden() {
         .map(|i| sample(10_000 + 600 * i, i.unsigned_abs() * 60))
         .collect();
     let seen = assess(&history);
-    for (burn, minutes) in seen.burns().iter().zip([1, 5, 15]) {
+    for (burn, minutes) in seen.burn_rates().iter().zip([1, 5, 15]) {
         assert_eq!(
             (burn.at_least(), burn.at_most()),
             (600 * minutes, 600 * minutes)
@@ -212,11 +214,14 @@ fn use_below_the_refill_rate_is_not_hidden() {
         assert_eq!(burn.expected_milli_per_minute(), 600_000);
         assert!(!burn.is_upper_bound());
     }
-    assert_eq!(seen.to_empty(), None);
+    assert_eq!(seen.time_to_empty(), None);
     // 17,000 are missing and 600 a minute come back.
-    assert_eq!(seen.full_at_rate_us(), Some(17_000 * 60_000_000 / 600));
+    assert_eq!(
+        seen.time_to_full_at_rate_us(),
+        Some(17_000 * 60_000_000 / 600)
+    );
     // Untouched, 17,000 need fifteen refills of 1,200, the last at any moment of its minute.
-    let idle = seen.full_after().unwrap();
+    let idle = seen.time_to_full().unwrap();
     assert_eq!(
         (idle.at_least_us, idle.at_most_us),
         (14 * 60_000_000, 15 * 60_000_000)
@@ -231,10 +236,14 @@ fn a_gap_is_a_gap_and_no_rate_bridges_it() {
         sample(19_000, 3_660),
     ];
     let seen = assess(&history);
-    assert!(seen.burns().iter().all(|burn| burn.samples() == 2));
-    assert!(seen.burns().iter().all(|burn| burn.span_us() == 60_000_000));
-    assert_eq!(assess(&history[..2]).burns(), []);
-    assert_eq!(assess(&history[..2]).to_empty(), None);
+    assert!(seen.burn_rates().iter().all(|burn| burn.samples() == 2));
+    assert!(
+        seen.burn_rates()
+            .iter()
+            .all(|burn| burn.span_us() == 60_000_000)
+    );
+    assert_eq!(assess(&history[..2]).burn_rates(), []);
+    assert_eq!(assess(&history[..2]).time_to_empty(), None);
 }
 
 #[test]
@@ -242,9 +251,9 @@ fn a_change_of_terms_and_a_clock_that_went_back_break_the_history() {
     let limit = ReportedLimit::per_seconds(36_000, 600, 60).unwrap();
     let bucket = BucketId::new("12345678", "ENTRIES_WRITE").unwrap();
     let other = Sample::new(bucket, limit, 20_000, 60_000_000).unwrap();
-    assert_eq!(assess(&[sample(30_000, 0), other]).burns(), []);
+    assert_eq!(assess(&[sample(30_000, 0), other]).burn_rates(), []);
     assert_eq!(
-        assess(&[sample(30_000, 120), sample(20_000, 60)]).burns(),
+        assess(&[sample(30_000, 120), sample(20_000, 60)]).burn_rates(),
         []
     );
 }
@@ -257,23 +266,34 @@ fn a_forecast_says_when_and_how_sure_it_is() {
         .collect();
     let seen = assess(&history);
     let minutes = |us| us / 60_000_000;
-    let empty = seen.to_empty().unwrap();
+    let empty = seen.time_to_empty().unwrap();
     assert_eq!(empty.expected_us().map(minutes), Some(5));
     assert_eq!(empty.latest_us().map(minutes), Some(5));
     assert_eq!(
-        seen.to_warning().unwrap().expected_us().map(minutes),
+        seen.time_to_warning().unwrap().expected_us().map(minutes),
         Some(2)
     );
-    assert_eq!(seen.to_critical().unwrap().expected_us(), Some(228_000_000));
+    assert_eq!(
+        seen.time_to_critical().unwrap().expected_us(),
+        Some(228_000_000)
+    );
     assert_eq!(empty.confidence(), Confidence::High);
     // By two samples only, less so.
     let two = assess(&history[4..]);
-    assert_eq!(two.to_empty().unwrap().confidence(), Confidence::Medium);
+    assert_eq!(
+        two.time_to_empty().unwrap().confidence(),
+        Confidence::Medium
+    );
     // Two polls of which nobody knows whether a refill lies between them: it may be less than what
     // comes back.
     let history = [sample(30_000, 0), sample(29_000, 59)];
-    let doubtful = Assessment::of(&history, Thresholds::default(), &Settings::default()).unwrap();
-    let empty = doubtful.to_empty().unwrap();
+    let doubtful = Assessment::of(
+        &history,
+        Thresholds::default(),
+        &AnalysisSettings::default(),
+    )
+    .unwrap();
+    let empty = doubtful.time_to_empty().unwrap();
     assert_eq!(empty.confidence(), Confidence::Low);
     assert_eq!(empty.latest_us(), None);
     assert!(empty.earliest_us() < empty.expected_us().unwrap());
@@ -282,14 +302,24 @@ fn a_forecast_says_when_and_how_sure_it_is() {
 #[test]
 fn an_idle_full_bucket_runs_dry_in_no_forecast_worth_an_alert() {
     let history: Vec<Sample> = (0..=5).map(|i| sample(36_000, i * 61)).collect();
-    let seen = Assessment::of(&history, Thresholds::default(), &Settings::default()).unwrap();
-    let empty = seen.to_empty();
+    let seen = Assessment::of(
+        &history,
+        Thresholds::default(),
+        &AnalysisSettings::default(),
+    )
+    .unwrap();
+    let empty = seen.time_to_empty();
     assert!(empty.is_none_or(|empty| empty.expected_us().is_none()));
     // What is known is only how much it can have been at most.
-    assert!(seen.burns().iter().all(Burn::is_upper_bound));
+    assert!(seen.burn_rates().iter().all(BurnRate::is_upper_bound));
     let (first, rest) = history.split_first().unwrap();
     let touched = [&[sample(35_999, 0)], rest].concat();
     assert_ne!(first, &touched[0]);
-    let seen = Assessment::of(&touched, Thresholds::default(), &Settings::default()).unwrap();
-    assert!(!seen.burns().last().unwrap().is_upper_bound());
+    let seen = Assessment::of(
+        &touched,
+        Thresholds::default(),
+        &AnalysisSettings::default(),
+    )
+    .unwrap();
+    assert!(!seen.burn_rates().last().unwrap().is_upper_bound());
 }

@@ -1,7 +1,7 @@
 //! The documents' own figures.
 
 use balde_monitor::alert::{AlertRule, AlertRules, AlertState, Routes, SinkClass, evaluate};
-use balde_monitor::analyse::{Assessment, Settings};
+use balde_monitor::analyse::{AnalysisSettings, Assessment};
 use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::{Severity, Thresholds};
 
@@ -34,7 +34,12 @@ fn the_levels_of_entries_write() {
         (-36_000, 20_000, Exhausted),
     ] {
         let history = [entries_write(level)];
-        let seen = Assessment::of(&history, Thresholds::default(), &Settings::default()).unwrap();
+        let seen = Assessment::of(
+            &history,
+            Thresholds::default(),
+            &AnalysisSettings::default(),
+        )
+        .unwrap();
         assert_eq!(seen.severity(), severity, "{level}");
         assert_eq!(seen.utilisation_bp(), utilisation_bp, "{level}");
 
@@ -48,9 +53,14 @@ fn the_levels_of_entries_write() {
 #[test]
 fn an_emptied_bucket_recovers_in_thirty_minutes() {
     let history = [entries_write(0)];
-    let seen = Assessment::of(&history, Thresholds::default(), &Settings::default()).unwrap();
+    let seen = Assessment::of(
+        &history,
+        Thresholds::default(),
+        &AnalysisSettings::default(),
+    )
+    .unwrap();
     assert_eq!(seen.recovery_us(), Some(1_800 * 1_000_000));
-    assert_eq!(seen.full_after().unwrap().at_most_us, 1_800 * 1_000_000);
+    assert_eq!(seen.time_to_full().unwrap().at_most_us, 1_800 * 1_000_000);
 }
 
 #[test]
@@ -63,7 +73,12 @@ fn what_each_severity_does_is_as_the_documents_list() {
         (0, vec![Log, Event, Gauge, PageUrgent, Chat, Incident]),
     ] {
         let history = [entries_write(level)];
-        let seen = Assessment::of(&history, Thresholds::default(), &Settings::default()).unwrap();
+        let seen = Assessment::of(
+            &history,
+            Thresholds::default(),
+            &AnalysisSettings::default(),
+        )
+        .unwrap();
         let alert = AlertState::new(history[0].bucket().clone(), 0);
         let (_, events) = evaluate(&alert, Some(&seen), 60_000_000, &AlertRule::default(), &[]);
         assert_eq!(routes.sinks(&events[0]), sinks.into_iter().collect());

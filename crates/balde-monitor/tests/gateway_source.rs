@@ -8,7 +8,7 @@ use axum::extract::RawQuery;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
-use balde_monitor::source::{Gateway, Source};
+use balde_monitor::source::{GatewayClient, Source};
 use tokio::net::TcpListener;
 
 const GOOD: &str = r#"{"category": "F", "answered_us": 41, "unknown": true, "policies": [
@@ -35,7 +35,7 @@ async fn gateway(status: u16, body: &'static str) -> String {
 
 fn source(url: &str, token: &str) -> Source {
     let token = Some(token.to_owned());
-    Source::Gateway(Gateway::new(url, token, None, Duration::from_secs(10)).unwrap())
+    Source::Gateway(GatewayClient::new(url, token, None, Duration::from_secs(10)).unwrap())
 }
 
 #[tokio::test]
@@ -57,9 +57,9 @@ async fn anything_else_is_told_apart_and_makes_no_sample() {
     for (status, body, token, label) in [
         (200, GOOD, "wrong", "status"),
         (503, "", "secret", "status"),
-        (200, "{\"policies\": [", "secret", "garbage"),
-        (200, "{\"policies\": []}", "secret", "strange"),
-        (200, "<html>", "secret", "garbage"),
+        (200, "{\"policies\": [", "secret", "invalid_response"),
+        (200, "{\"policies\": []}", "secret", "invalid_sample"),
+        (200, "<html>", "secret", "invalid_response"),
     ] {
         let url = gateway(status, body).await;
         let error = source(&url, token)
@@ -76,6 +76,6 @@ async fn anything_else_is_told_apart_and_makes_no_sample() {
     let error = nobody.request("12345678", || 42).await.unwrap_err();
     assert_eq!(error.label(), "unreachable");
     let wait = Duration::from_secs(1);
-    assert!(Gateway::new("ftp://gateway/states", None, None, wait).is_err());
-    assert!(Gateway::new("http://gateway/states", None, Some(b"no PEM"), wait).is_err());
+    assert!(GatewayClient::new("ftp://gateway/states", None, None, wait).is_err());
+    assert!(GatewayClient::new("http://gateway/states", None, Some(b"no PEM"), wait).is_err());
 }

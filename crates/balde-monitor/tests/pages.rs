@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use balde::ManualClock;
-use balde_monitor::http::{App, Writers, serve};
-use balde_monitor::{Config, Monitor, Time};
+use balde_monitor::http::{App, WriteAccess, serve};
+use balde_monitor::{Config, Monitor, TimeSource};
 use fake_dict::{Answer, FakeDict};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -37,7 +37,7 @@ struct World {
 }
 
 impl World {
-    async fn new(writers: Writers) -> Self {
+    async fn new(write_access: WriteAccess) -> Self {
         let clock = ManualClock::at_us(START_US);
         let dict = FakeDict::start(buckets(36_000)).await;
         let folder = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ impl World {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let status = Arc::clone(monitor.status());
-        let app = App::new(monitor.cycle().clone(), status, writers, "a note");
+        let app = App::new(monitor.cycle().clone(), status, write_access, "a note");
         tokio::spawn(serve(listener, app, std::future::pending()));
         Self {
             clock,
@@ -61,7 +61,7 @@ impl World {
         self.clock.advance(MINUTE);
         self.dict.answer(buckets(level));
         let cycle = self.monitor.cycle();
-        let poll = cycle.get(PARTICIPANT).await.unwrap();
+        let poll = cycle.fetch(PARTICIPANT).await.unwrap();
         cycle.store(poll).await.unwrap();
         cycle.analyse(PARTICIPANT).await.unwrap();
     }
@@ -97,14 +97,14 @@ async fn monitor(dict: &FakeDict, folder: &Path, clock: &ManualClock) -> Monitor
         dict.url()
     );
     let config = Config::parse(&text, "story", folder, |_| None).unwrap();
-    Monitor::build(&config, Time::moved(clock, 1))
+    Monitor::build(&config, TimeSource::manual(clock, 1))
         .await
         .unwrap()
 }
 
 #[tokio::test]
 async fn states_history_alerts_and_incidents_tell_one_story() {
-    let world = World::new(Writers::Anybody).await;
+    let world = World::new(WriteAccess::Anyone).await;
     for level in [36_000, 20_000, 8_000, 0] {
         world.cycle(level).await;
     }
@@ -120,8 +120,8 @@ async fn states_history_alerts_and_incidents_tell_one_story() {
     assert_eq!(bucket["severity"], "EXHAUSTED");
     assert_eq!(bucket["utilisation_bp"], 10_000);
     assert_eq!(bucket["recovery_us"], 1_800_000_000_u64);
-    let burn = &bucket["burns"][0];
-    assert_eq!(burn["horizon_us"], 60_000_000);
+    let burn = &bucket["burn_rates"][0];
+    assert_eq!(burn["window_us"], 60_000_000);
     assert_eq!(burn["expected_milli_per_minute"], 9_200_000);
 
     let series = world
@@ -171,7 +171,7 @@ async fn states_history_alerts_and_incidents_tell_one_story() {
 
 #[tokio::test]
 async fn the_page_is_plain_and_runs_nothing_but_its_own() {
-    let world = World::new(Writers::Anybody).await;
+    let world = World::new(WriteAccess::Anyone).await;
     world.cycle(36_000).await;
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
@@ -197,7 +197,7 @@ async fn the_page_is_plain_and_runs_nothing_but_its_own() {
 
 #[tokio::test]
 async fn garbage_gets_a_reason() {
-    let world = World::new(Writers::Anybody).await;
+    let world = World::new(WriteAccess::Anyone).await;
     for (path, status, expected) in [
         ("/nope", 404, "/api/v1/"),
         ("/api/v1/history", 400, "participant"),
@@ -230,7 +230,7 @@ async fn garbage_gets_a_reason() {
 
 #[tokio::test]
 async fn silences_are_made_listed_and_ended() {
-    let world = World::new(Writers::Anybody).await;
+    let world = World::new(WriteAccess::Anyone).await;
     let body =
         json!({"id": "works", "up_to": "CRITICAL", "minutes": 60, "policy": "ENTRIES_WRITE"});
     assert_eq!(world.post(&body, None).await.0, 201);
@@ -264,7 +264,7 @@ async fn silences_are_made_listed_and_ended() {
 #[tokio::test]
 async fn who_may_not_write_may_read() {
     let body = json!({"up_to": "CRITICAL", "minutes": 60});
-    let world = World::new(Writers::Token("a long secret".to_owned())).await;
+    let world = World::new(WriteAccess::Token("a long secret".to_owned())).await;
     for token in [
         None,
         Some(""),
@@ -274,7 +274,7 @@ async fn who_may_not_write_may_read() {
         assert_eq!(world.post(&body, token).await.0, 403, "{token:?}");
     }
     assert_eq!(world.post(&body, Some("a long secret")).await.0, 201);
-    let world = World::new(Writers::Nobody).await;
+    let world = World::new(WriteAccess::Denied).await;
     assert_eq!(world.post(&body, Some("a long secret")).await.0, 403);
     assert_eq!(world.json("/api/v1/silences").await, json!([]));
     assert_eq!(

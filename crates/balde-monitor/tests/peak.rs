@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 
 use balde_core::{Command, Limit, State};
 use balde_monitor::alert::{AlertRule, AlertState, Event, EventKind, evaluate};
-use balde_monitor::analyse::{Assessment, Settings};
+use balde_monitor::analyse::{AnalysisSettings, Assessment};
 use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
-use balde_monitor::schedule::{Budget, Next, POLICIES_LIST, Pace, Peaks, Planner};
+use balde_monitor::schedule::{
+    NextAction, POLICIES_LIST, PeakDetection, Planner, PollBudget, PollSchedule,
+};
 use balde_monitor::severity::Severity;
 
 const PARTICIPANT: &str = "12345678";
@@ -62,8 +64,8 @@ struct Monitor {
 }
 
 impl Monitor {
-    fn new(pace: Pace) -> Self {
-        let mut planner = Planner::new(pace, Budget::default(), 2).unwrap();
+    fn new(schedule: PollSchedule) -> Self {
+        let mut planner = Planner::new(schedule, PollBudget::default(), 2).unwrap();
         planner.add(PARTICIPANT, 0, None).unwrap();
         Self {
             planner,
@@ -75,7 +77,7 @@ impl Monitor {
     }
 
     fn turn(&mut self, dict: &mut Dict, now_us: u64) {
-        let Next::Poll { participant } = self.planner.next(now_us) else {
+        let NextAction::Poll { participant } = self.planner.next(now_us) else {
             return;
         };
         assert!(
@@ -90,7 +92,8 @@ impl Monitor {
         let rule = AlertRule::default();
         let mut seen = Vec::new();
         for (policy, history) in &self.history {
-            let assessment = Assessment::of(history, rule.thresholds(), &Settings::default());
+            let assessment =
+                Assessment::of(history, rule.thresholds(), &AnalysisSettings::default());
             let assessment = assessment.unwrap();
             let bucket = assessment.sample().bucket().clone();
             let alert = self.alerts.entry(policy.clone());
@@ -114,7 +117,12 @@ struct ForecastResult {
 
 /// Forty minutes with normal use, and a peak of about one token a second that begins at `peak_us`
 /// and ends with the first refusal.
-fn tell(policies: &[(&'static str, &str)], mode: &str, pace: Pace, peak_us: u64) -> ForecastResult {
+fn tell(
+    policies: &[(&'static str, &str)],
+    mode: &str,
+    schedule: PollSchedule,
+    peak_us: u64,
+) -> Outcome {
     let mut dict = Dict::new(policies, mode);
     let mut monitor = Monitor::new(pace);
     let mut empty_us = None;
@@ -164,7 +172,7 @@ fn a_peak_that_empties_a_small_bucket_is_told_before_or_within_one_poll() {
         for mode in ["", " stepwise"] {
             for phase in 0..24 {
                 let peak_us = 400 * SECOND_US + phase * 13 * SECOND_US;
-                let story = tell(policies, mode, Pace::default(), peak_us);
+                let story = tell(policies, mode, PollSchedule::default(), peak_us);
                 let case = format!("{} policies{mode}, phase {phase}", policies.len());
                 let alerted_us = story.alerted_us.unwrap_or_else(|| panic!("{case}: missed"));
                 let mut polls = story.polls_us.iter();
@@ -202,7 +210,7 @@ fn a_peak_that_empties_a_small_bucket_is_told_before_or_within_one_poll() {
 /// proof that the test above can fail.
 #[test]
 fn polls_by_the_calendar_alone_miss_the_peak() {
-    let pace = Pace::new("*/5 * * * *".parse().unwrap(), Peaks::Missed);
+    let schedule = PollSchedule::new("*/5 * * * *".parse().unwrap(), PeakDetection::Disabled);
     let story = tell(&FEW, "", pace, 601 * SECOND_US);
     let is_late = |us: u64| us > story.empty_us + 60 * SECOND_US;
     assert!(story.alerted_us.is_none_or(is_late));
@@ -214,7 +222,7 @@ fn polls_by_the_calendar_alone_miss_the_peak() {
 fn a_slow_leak_is_predicted_in_time_however_the_bucket_refills() {
     for mode in ["", " stepwise"] {
         let mut dict = Dict::new(&FEW, mode);
-        let mut monitor = Monitor::new(Pace::default());
+        let mut monitor = Monitor::new(PollSchedule::default());
         let mut empty_us = None;
         for tick in 0..130 * 600 {
             let now_us = tick * TICK_US;

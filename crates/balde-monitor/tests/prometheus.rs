@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use balde::ManualClock;
-use balde_monitor::{Config, Monitor, Time};
+use balde_monitor::{Config, Monitor, TimeSource};
 use fake_dict::{Answer, FakeDict};
 use prometheus::{Prometheus, promtool_complaints};
 use tokio::net::TcpListener;
@@ -54,7 +54,7 @@ async fn monitor(dict: &FakeDict, folder: &Path) -> SocketAddr {
         dict.url()
     );
     let config = Config::parse(&text, "story", folder, |_| None).unwrap();
-    let time = Time::moved(&clock, SPEED);
+    let time = TimeSource::manual(&clock, SPEED);
     let monitor = Monitor::build(&config, time).await.unwrap();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -132,7 +132,9 @@ async fn promtool_finds_nothing_to_object_to() {
     let mut level = 50;
     let text = loop {
         let text = exposition(address).await;
-        if text.contains("dict_rate_limit_empty_in_seconds{") && text.contains("_alerts_total{") {
+        if text.contains("dict_rate_limit_time_to_empty_seconds{")
+            && text.contains("_alerts_total{")
+        {
             break text;
         }
         assert!(start.elapsed() < PATIENCE, "{text}");

@@ -8,9 +8,9 @@ use balde::ManualClock;
 use balde_dict::simulator::{self, Simulator};
 use balde_monitor::alert::{Event, EventKind};
 use balde_monitor::cycle::Cycle;
-use balde_monitor::schedule::embedded::Plan;
-use balde_monitor::schedule::{Next, Planner};
-use balde_monitor::{Config, Monitor, Time};
+use balde_monitor::schedule::embedded::PollPlan;
+use balde_monitor::schedule::{NextAction, Planner};
+use balde_monitor::{Config, Monitor, TimeSource};
 use tokio::net::TcpListener;
 
 const PARTICIPANT: &str = "12345678";
@@ -42,16 +42,16 @@ impl Story {
              [[participant]]\nispb = \"{PARTICIPANT}\"\ndict = \"{base}\"\n"
         );
         let config = Config::parse(&text, "story", folder.path(), |_| None).unwrap();
-        let monitor = Monitor::build(&config, Time::moved(&clock, 1))
+        let monitor = Monitor::build(&config, TimeSource::manual(&clock, 1))
             .await
             .unwrap();
-        let Plan {
-            pace,
+        let PollPlan {
+            schedule,
             budget,
             reserve,
             ..
         } = config.plan;
-        let mut planner = Planner::new(pace, budget, reserve).unwrap();
+        let mut planner = Planner::new(schedule, budget, reserve).unwrap();
         planner.add(PARTICIPANT, clock.now_us(), None).unwrap();
         Self {
             clock,
@@ -76,10 +76,10 @@ impl Story {
     /// What the monitor does at this moment, if it does anything.
     async fn turn(&mut self) {
         let now_us = self.clock.now_us();
-        let Next::Poll { participant } = self.planner.next(now_us) else {
+        let NextAction::Poll { participant } = self.planner.next(now_us) else {
             return;
         };
-        let poll = self.cycle.get(&participant).await;
+        let poll = self.cycle.fetch(&participant).await;
         let poll = poll.expect("POLICIES_LIST itself is never exhausted");
         let own = poll.sample("POLICIES_LIST").unwrap();
         assert!(own.level() >= 2, "some of the budget is left to others");
@@ -87,8 +87,8 @@ impl Story {
         self.cycle.store(poll).await.unwrap();
         let findings = self.cycle.analyse(&participant).await.unwrap();
         self.told.extend_from_slice(findings.events());
-        let parts = self.cycle.parts();
-        let seen = findings.assessments(&parts.rules, &parts.reading);
+        let parts = self.cycle.components();
+        let seen = findings.assessments(&parts.rules, &parts.analysis);
         self.planner.polled(&participant, now_us, &seen);
     }
 }
@@ -175,13 +175,13 @@ async fn the_documents_levels_of_entries_write_are_judged_by_what_is_left() {
         );
         let set = story.http.put(&sim).body(body).send().await.unwrap();
         assert!(set.status().is_success());
-        let poll = story.cycle.get(PARTICIPANT).await.unwrap();
+        let poll = story.cycle.fetch(PARTICIPANT).await.unwrap();
         let sample = poll.sample("ENTRIES_WRITE").unwrap();
         assert_eq!(sample.level(), level);
         story.cycle.store(poll).await.unwrap();
         let findings = story.cycle.analyse(PARTICIPANT).await.unwrap();
-        let parts = story.cycle.parts();
-        let seen = findings.assessments(&parts.rules, &parts.reading);
+        let parts = story.cycle.components();
+        let seen = findings.assessments(&parts.rules, &parts.analysis);
         let seen = seen
             .iter()
             .find(|seen| seen.sample().bucket().policy() == "ENTRIES_WRITE");

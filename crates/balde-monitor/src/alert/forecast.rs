@@ -23,7 +23,7 @@ pub(super) fn evaluate(
     let taken_us = assessment.sample().taken_us();
     let within_us = rule.predict_within_us();
     let confident = assessment
-        .to_empty()
+        .time_to_empty()
         .filter(|outlook| outlook.confidence() >= rule.predict_confidence());
     let expected_us = confident
         .and_then(|outlook| Some((outlook.expected_us()?, outlook.confidence())))

@@ -37,12 +37,12 @@ pub enum Change {
         to: (u64, u64),
     },
     /// A policy that was not there before.
-    Appeared {
+    PolicyAdded {
         /// Which.
         policy: String,
     },
     /// A policy that is no longer listed.
-    Vanished {
+    PolicyRemoved {
         /// Which.
         policy: String,
     },
@@ -56,8 +56,8 @@ impl Change {
             Self::Category { to, .. } => format!("category-{to}"),
             Self::Capacity { policy, to, .. } => format!("capacity-{policy}-{to}"),
             Self::Refill { policy, to, .. } => format!("refill-{policy}-{}-{}", to.0, to.1),
-            Self::Appeared { policy } => format!("appeared-{policy}"),
-            Self::Vanished { policy } => format!("vanished-{policy}"),
+            Self::PolicyAdded { policy } => format!("policy-added-{policy}"),
+            Self::PolicyRemoved { policy } => format!("policy-removed-{policy}"),
         }
     }
 }
@@ -80,7 +80,7 @@ pub fn changes(before: &Poll, after: &Poll) -> Vec<Change> {
     for (&policy, was) in &old {
         let policy = policy.to_owned();
         let Some(is) = new.get(policy.as_str()) else {
-            changes.push(Change::Vanished { policy });
+            changes.push(Change::PolicyRemoved { policy });
             continue;
         };
         let (was, is) = (was.limit(), is.limit());
@@ -102,7 +102,7 @@ pub fn changes(before: &Poll, after: &Poll) -> Vec<Change> {
         }
     }
     let appeared = new.keys().filter(|policy| !old.contains_key(*policy));
-    changes.extend(appeared.map(|&policy| Change::Appeared {
+    changes.extend(appeared.map(|&policy| Change::PolicyAdded {
         policy: policy.to_owned(),
     }));
     changes
@@ -177,10 +177,10 @@ mod tests {
             labels,
             [
                 "category-H",
-                "vanished-GONE",
+                "policy-removed-GONE",
                 "capacity-X-50",
                 "refill-X-2-60000000",
-                "appeared-NEW"
+                "policy-added-NEW"
             ]
         );
         assert_eq!(changes(&before, &before), []);

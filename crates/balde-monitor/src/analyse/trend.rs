@@ -1,8 +1,8 @@
-//! The present rate, from all horizons that agree on it.
+//! The present rate, from all windows that agree on it.
 
 use std::cmp::Ordering;
 
-use crate::analyse::burn::Burn;
+use crate::analyse::burn_rate::BurnRate;
 use crate::sample::ReportedLimit;
 
 /// Tokens in a time.
@@ -72,15 +72,15 @@ pub(crate) struct Trend {
 }
 
 impl Trend {
-    /// From burns, the shortest horizon first.
+    /// From burn_rates, the shortest window first.
     ///
-    /// A short horizon is the more present one, but one refill seen in it or not makes much of its
+    /// A short window is the more present one, but one refill seen in it or not makes much of its
     /// answer. A long one knows the rate well, if the rate was the same all along. So each longer
-    /// horizon is believed as long as its bounds meet those of all shorter ones, and the first that
+    /// window is believed as long as its bounds meet those of all shorter ones, and the first that
     /// does not meet them shows when the rate changed.
-    pub(crate) fn of<'a>(mut burns: impl Iterator<Item = &'a Burn>) -> Option<Self> {
-        let mut trend = Self::over(burns.next()?);
-        for burn in burns {
+    pub(crate) fn of<'a>(mut burn_rates: impl Iterator<Item = &'a BurnRate>) -> Option<Self> {
+        let mut trend = Self::over(burn_rates.next()?);
+        for burn in burn_rates {
             let next = Self::over(burn);
             let at_least = trend.at_least.max(next.at_least);
             let at_most = trend.at_most.min(next.at_most);
@@ -97,7 +97,7 @@ impl Trend {
         Some(trend)
     }
 
-    fn over(burn: &Burn) -> Self {
+    fn over(burn: &BurnRate) -> Self {
         let rate = |tokens| Rate {
             tokens,
             span_us: burn.span_us(),

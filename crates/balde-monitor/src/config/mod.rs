@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use balde::options::{Faults, OptionsError, Section, check_document, text_of};
 
 use crate::alert::{AlertRules, Routes, StalenessRule};
-use crate::cycle::Reading;
-use crate::schedule::embedded::Plan;
+use crate::analyse::SettingsByPolicy;
+use crate::schedule::embedded::PollPlan;
 
 pub use participants::{ParticipantConfig, SourceConfig};
 pub use plan::{HttpConfig, ScheduleConfig, TemporalConfig};
@@ -30,7 +30,7 @@ pub struct Config {
     /// The history's address.
     pub history: String,
     /// When to ask, and how long what is kept.
-    pub plan: Plan,
+    pub plan: PollPlan,
     /// Who runs the cycles.
     pub schedule: ScheduleConfig,
     /// Whom to ask about.
@@ -40,7 +40,7 @@ pub struct Config {
     /// How the data itself is watched.
     pub staleness: StalenessRule,
     /// How samples are read.
-    pub reading: Reading,
+    pub analysis: SettingsByPolicy,
     /// Which severity goes where.
     pub routes: Routes,
     /// Where alerts go.
@@ -87,7 +87,7 @@ impl Config {
                 participants,
                 rules: alerts.rules,
                 staleness: alerts.staleness,
-                reading: alerts.reading,
+                analysis: alerts.analysis,
                 routes,
                 sinks,
             }

@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::alert::{self, AlertRules, AlertState, Event, Silence, StalenessCheck, StalenessRule};
-use crate::analyse::{Assessment, changes};
-use crate::cycle::Reading;
+use crate::analyse::{Assessment, SettingsByPolicy, changes};
 use crate::sample::{Poll, Sample};
 
 /// How far ahead of the clock a sample may be: less than any step back that matters, more than two
@@ -16,10 +15,10 @@ use crate::sample::{Poll, Sample};
 const AHEAD_MAX_US: u64 = 5_000_000;
 
 /// What a judgement goes by.
-pub(super) struct Bench<'a> {
+pub(super) struct JudgeContext<'a> {
     pub(super) rules: &'a AlertRules,
     pub(super) staleness: &'a StalenessRule,
-    pub(super) reading: &'a Reading,
+    pub(super) analysis: &'a SettingsByPolicy,
     pub(super) silences: &'a [Silence],
     pub(super) now_us: u64,
 }
@@ -32,8 +31,8 @@ pub(super) struct Verdict {
     pub(super) events: Vec<Event>,
 }
 
-impl Bench<'_> {
-    /// `samples` are by policy, the oldest first; `before` is the answer that the staleness saw last.
+impl JudgeContext<'_> {
+    /// `samples` are by policy, the oldest first; `before` is the answer that the watch saw last.
     pub(super) fn judge(
         &self,
         staleness: &StalenessCheck,
@@ -69,7 +68,7 @@ impl Bench<'_> {
         newest_us: Option<u64>,
     ) -> (AlertState, Vec<Event>) {
         let rule = self.rules.rule(&alert.bucket);
-        let settings = self.reading.settings(alert.bucket.policy());
+        let settings = self.analysis.settings(alert.bucket.policy());
         let mut events = Vec::new();
         let mut now = alert.clone();
         for end in self.unjudged(alert, own) {
@@ -146,7 +145,7 @@ impl Bench<'_> {
 }
 
 /// Takes away samples that were taken by a clock that was ahead and has been put right since.
-pub(super) fn forget_the_future(samples: &mut Vec<Vec<Sample>>, now_us: u64) {
+pub(super) fn drop_future_samples(samples: &mut Vec<Vec<Sample>>, now_us: u64) {
     let latest_us = now_us.saturating_add(AHEAD_MAX_US);
     for own in samples.iter_mut() {
         own.retain(|sample| sample.taken_us() <= latest_us);
@@ -173,7 +172,7 @@ pub(super) fn new_alert_states(
 pub(super) fn assessments<'a>(
     samples: &'a [Vec<Sample>],
     rules: &AlertRules,
-    reading: &Reading,
+    analysis: &SettingsByPolicy,
 ) -> Vec<Assessment<'a>> {
     let newest_us = newest_us(samples);
     samples
@@ -182,7 +181,7 @@ pub(super) fn assessments<'a>(
         .filter_map(|own| {
             let bucket = own.last()?.bucket();
             let thresholds = rules.rule(bucket).thresholds();
-            Assessment::of(own, thresholds, reading.settings(bucket.policy()))
+            Assessment::of(own, thresholds, analysis.settings(bucket.policy()))
         })
         .collect()
 }

@@ -11,8 +11,7 @@
 
 mod judge;
 mod pending;
-mod reading;
-mod roster;
+mod sink_directory;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,17 +19,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::alert::{AlertRules, AlertState, Event, Routes, Silence, StalenessCheck, StalenessRule};
-use crate::analyse::Assessment;
+use crate::analyse::{Assessment, SettingsByPolicy};
 use crate::delivery::{DeliverySummary, Dispatcher};
 use crate::history::{History, HistoryError, StateUpdate};
 use crate::sample::{Poll, Sample};
 use crate::source::{Source, SourceError};
-use crate::time::Time;
-use pending::Pending;
+use crate::time_source::TimeSource;
+use pending::PendingPolls;
 
-pub use pending::PENDING_MAX;
-pub use reading::Reading;
-pub use roster::Roster;
+pub use pending::PENDING_POLLS_MAX;
+pub use sink_directory::SinkDirectory;
 
 /// How often a step is tried while the database is away or others commit in between.
 const ATTEMPTS: u32 = 5;
@@ -43,7 +41,7 @@ const PUBLISH_WITHIN: Duration = Duration::from_secs(30);
 
 /// All that a cycle needs to know.
 #[derive(Debug)]
-pub struct Parts {
+pub struct Components {
     /// What is remembered.
     pub history: History,
     /// Whom to ask about each participant.
@@ -53,53 +51,53 @@ pub struct Parts {
     /// How the data itself is watched.
     pub staleness: StalenessRule,
     /// How samples are read.
-    pub reading: Reading,
+    pub analysis: SettingsByPolicy,
     /// Which severity goes where.
     pub routes: Routes,
     /// Which sinks there are.
-    pub roster: Roster,
+    pub sink_directory: SinkDirectory,
     /// Who delivers.
     pub dispatcher: Dispatcher,
     /// What time it is.
-    pub time: Time,
+    pub time: TimeSource,
 }
 
 /// The four steps. Clones share everything.
 #[derive(Clone)]
 pub struct Cycle {
-    parts: Arc<Parts>,
-    pending: Arc<Pending>,
+    components: Arc<Components>,
+    pending: Arc<PendingPolls>,
 }
 
 impl Cycle {
-    /// A cycle of these parts.
-    pub fn new(parts: Parts) -> Self {
+    /// A cycle of these components.
+    pub fn new(components: Components) -> Self {
         Self {
-            parts: Arc::new(parts),
+            components: Arc::new(components),
             pending: Arc::default(),
         }
     }
 
     /// What it is made of.
-    pub fn parts(&self) -> &Parts {
-        &self.parts
+    pub fn components(&self) -> &Components {
+        &self.components
     }
 
     /// Step one: asks about a participant.
-    pub async fn get(&self, participant: &str) -> Result<Poll, GetError> {
-        let source = self.parts.sources.get(participant);
-        let source = source.ok_or(GetError::Nobody)?;
+    pub async fn fetch(&self, participant: &str) -> Result<Poll, FetchError> {
+        let source = self.components.sources.get(participant);
+        let source = source.ok_or(FetchError::UnknownParticipant)?;
         let poll = source
-            .request(participant, || self.parts.time.now_us())
+            .fetch(participant, || self.components.time.now_us())
             .await;
-        poll.map_err(GetError::Source)
+        poll.map_err(FetchError::Source)
     }
 
     /// Step two: keeps the answer. What cannot be kept now is kept in memory and comes before the
-    /// next answer, up to [`PENDING_MAX`] answers.
+    /// next answer, up to [`PENDING_POLLS_MAX`] answers.
     pub async fn store(&self, poll: Poll) -> Result<(), HistoryError> {
         self.pending.push(poll);
-        retried(|| self.pending.store(&self.parts.history)).await
+        retried(|| self.pending.store(&self.components.history)).await
     }
 
     /// Step three: brings the machines up to date with everything that was stored, and commits them
@@ -110,30 +108,30 @@ impl Cycle {
 
     /// What time alone brings: stale data, reminders, the end of silences. A step three without
     /// samples, cheap enough for every few seconds.
-    pub async fn remind(&self, participant: &str) -> Result<Vec<Event>, HistoryError> {
-        retried(|| self.remind_once(participant)).await
+    pub async fn check_timers(&self, participant: &str) -> Result<Vec<Event>, HistoryError> {
+        retried(|| self.check_timers_once(participant)).await
     }
 
     /// Step four: tries to deliver what is due. What fails is tried again by the dispatcher.
     pub async fn publish(&self) -> Result<DeliverySummary, HistoryError> {
-        let now_us = self.parts.time.now_us();
-        self.parts
+        let now_us = self.components.time.now_us();
+        self.components
             .dispatcher
             .deliver_once(now_us, PUBLISH_WITHIN)
             .await
     }
 
     /// Tells the dispatcher that there is something to deliver, if there is.
-    pub fn announce(&self, events: &[Event]) {
+    pub fn notify_dispatcher(&self, events: &[Event]) {
         if !events.is_empty() {
-            self.parts.dispatcher.wake();
+            self.components.dispatcher.wake();
         }
     }
 
     /// What an analysis would see now, without bringing anything forward.
-    pub async fn look(&self, participant: &str) -> Result<Findings, HistoryError> {
-        let now_us = self.parts.time.now_us();
-        let newest = self.parts.history.newest_poll(participant).await?;
+    pub async fn inspect(&self, participant: &str) -> Result<Findings, HistoryError> {
+        let now_us = self.components.time.now_us();
+        let newest = self.components.history.newest_poll(participant).await?;
         let newest_us = newest.map_or(now_us, |poll| poll.taken_us()).min(now_us);
         let samples = self.samples(participant, newest_us, now_us).await?;
         Ok(Findings {
@@ -148,19 +146,19 @@ impl Cycle {
         until_us: u64,
         now_us: u64,
     ) -> Result<Vec<Vec<Sample>>, HistoryError> {
-        let since_us = until_us.saturating_sub(self.parts.reading.look_back_us());
+        let since_us = until_us.saturating_sub(self.components.analysis.lookback_us());
         let mut samples = self
-            .parts
+            .components
             .history
-            .recent_samples(participant, since_us)
+            .recent(participant, since_us)
             .await?;
-        judge::forget_the_future(&mut samples, now_us);
+        judge::drop_future_samples(&mut samples, now_us);
         Ok(samples)
     }
 
     async fn analyse_once(&self, participant: &str) -> Result<Findings, HistoryError> {
-        let Parts { history, .. } = self.parts();
-        let now_us = self.parts.time.now_us();
+        let Components { history, .. } = self.components();
+        let now_us = self.components.time.now_us();
         let state = history.participant_state(participant, now_us).await?;
         let silences = history.silences(now_us).await?;
         let known_us = state.staleness.newest_us.unwrap_or(now_us).min(now_us);
@@ -175,28 +173,28 @@ impl Cycle {
             Some(us) => history.poll_at(participant, us).await?,
             None => None,
         };
-        let seen = Seen {
+        let input = JudgeInput {
             samples: &samples,
             alerts: &alerts,
             before,
         };
         let events = self
-            .judge(&state.staleness, state.version, seen, &silences, now_us)
+            .judge(&state.staleness, state.version, input, &silences, now_us)
             .await?;
         Ok(Findings { samples, events })
     }
 
-    async fn remind_once(&self, participant: &str) -> Result<Vec<Event>, HistoryError> {
-        let Parts { history, .. } = self.parts();
-        let now_us = self.parts.time.now_us();
+    async fn check_timers_once(&self, participant: &str) -> Result<Vec<Event>, HistoryError> {
+        let Components { history, .. } = self.components();
+        let now_us = self.components.time.now_us();
         let state = history.participant_state(participant, now_us).await?;
         let silences = history.silences(now_us).await?;
-        let seen = Seen {
+        let input = JudgeInput {
             samples: &[],
             alerts: &state.alerts,
             before: None,
         };
-        self.judge(&state.staleness, state.version, seen, &silences, now_us)
+        self.judge(&state.staleness, state.version, input, &silences, now_us)
             .await
     }
 
@@ -205,35 +203,39 @@ impl Cycle {
         &self,
         staleness: &StalenessCheck,
         version: u64,
-        seen: Seen<'_>,
+        input: JudgeInput<'_>,
         silences: &[Silence],
         now_us: u64,
     ) -> Result<Vec<Event>, HistoryError> {
-        let bench = judge::Bench {
-            rules: &self.parts.rules,
-            staleness: &self.parts.staleness,
-            reading: &self.parts.reading,
+        let context = judge::JudgeContext {
+            rules: &self.components.rules,
+            staleness: &self.components.staleness,
+            analysis: &self.components.analysis,
             silences,
             now_us,
         };
-        let verdict = bench.judge(staleness, seen.alerts, seen.samples, seen.before);
+        let verdict = context.judge(staleness, input.alerts, input.samples, input.before);
         if verdict.staleness != *staleness || !verdict.alerts.is_empty() {
             let events = verdict.events.iter().cloned();
-            let events = events.map(|event| self.parts.roster.route(&self.parts.routes, event));
+            let events = events.map(|event| {
+                self.components
+                    .sink_directory
+                    .route(&self.components.routes, event)
+            });
             let update = StateUpdate {
                 version,
                 staleness: verdict.staleness,
                 alerts: verdict.alerts,
                 events: events.collect(),
             };
-            self.parts.history.commit(&update).await?;
+            self.components.history.commit(&update).await?;
         }
         Ok(verdict.events)
     }
 }
 
 /// What a judgement is about.
-struct Seen<'a> {
+struct JudgeInput<'a> {
     samples: &'a [Vec<Sample>],
     alerts: &'a [AlertState],
     before: Option<Poll>,
@@ -259,40 +261,44 @@ impl Findings {
     }
 
     /// All buckets that the newest answer lists, as they look now.
-    pub fn assessments(&self, rules: &AlertRules, reading: &Reading) -> Vec<Assessment<'_>> {
+    pub fn assessments(
+        &self,
+        rules: &AlertRules,
+        analysis: &SettingsByPolicy,
+    ) -> Vec<Assessment<'_>> {
         judge::assessments(&self.samples, rules, reading)
     }
 }
 
 /// Why there is no answer about a participant.
 #[derive(Debug)]
-pub enum GetError {
+pub enum FetchError {
     /// Nobody knows about this participant.
-    Nobody,
+    UnknownParticipant,
     /// Whoever knows did not answer.
     Source(SourceError),
 }
 
-impl GetError {
+impl FetchError {
     /// A short name for counters and logs.
     pub fn label(&self) -> &'static str {
         match self {
-            Self::Nobody => "nobody",
+            Self::UnknownParticipant => "unknown_participant",
             Self::Source(error) => error.label(),
         }
     }
 }
 
-impl fmt::Display for GetError {
+impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nobody => f.write_str("no source is configured for this participant"),
+            Self::UnknownParticipant => f.write_str("no source is configured for this participant"),
             Self::Source(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for GetError {}
+impl std::error::Error for FetchError {}
 
 async fn retried<T, F: Future<Output = Result<T, HistoryError>>>(
     mut attempt: impl FnMut() -> F,

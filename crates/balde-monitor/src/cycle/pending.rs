@@ -9,23 +9,23 @@ use crate::sample::Poll;
 
 /// The most answers that wait in memory for a database that is away: some four hours of one
 /// participant at the fastest pace.
-pub const PENDING_MAX: usize = 1_024;
+pub const PENDING_POLLS_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingPolls {
     polls: Mutex<VecDeque<Poll>>,
     /// One at a time, so that they are stored in their order.
     storing: tokio::sync::Mutex<()>,
 }
 
-impl Pending {
+impl PendingPolls {
     pub(super) fn push(&self, poll: Poll) {
         let mut polls = self.polls.lock();
         // Whoever tries a step again brings the same answer again.
         if polls.contains(&poll) {
             return;
         }
-        if polls.len() >= PENDING_MAX
+        if polls.len() >= PENDING_POLLS_MAX
             && let Some(lost) = polls.pop_front()
         {
             tracing::error!(

@@ -3,7 +3,7 @@
 use super::database::{Database, Row, values};
 use super::error::HistoryError;
 use super::handle::History;
-use crate::analyse::LOOK_BACK_MAX;
+use crate::analyse::LOOKBACK_SAMPLES_MAX;
 use crate::sample::{BucketId, Poll, ReportedLimit, Sample};
 
 /// The columns that [`sample`] reads, of `bucket` as b and `sample` or `latest_sample` as s.
@@ -39,7 +39,7 @@ const RECENT_POSTGRES: &str = concat!(
 
 impl History {
     /// Returns a participant's samples since `since_us`, one list for each policy, the oldest
-    /// sample first: at most the [`LOOK_BACK_MAX`] newest of each. Policies without samples are left
+    /// sample first: at most the [`LOOKBACK_SAMPLES_MAX`] newest of each. Policies without samples are left
     /// out.
     pub async fn recent_samples(
         &self,
@@ -50,7 +50,7 @@ impl History {
             Database::Sqlite(_) => RECENT_SQLITE,
             Database::Postgres(_) => RECENT_POSTGRES,
         };
-        let values = values![participant, since_us, LOOK_BACK_MAX];
+        let values = values![participant, since_us, LOOKBACK_SAMPLES_MAX];
         let samples = samples(&self.database.fetch(sql, values).await?)?;
         let mut by_policy: Vec<Vec<Sample>> = samples
             .chunk_by(|one, next| one.bucket() == next.bucket())

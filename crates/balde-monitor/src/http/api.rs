@@ -109,12 +109,12 @@ pub(super) async fn history(
     query: Asked<HistoryQuery>,
 ) -> Result<Json<Series>, ApiError> {
     let query = asked(query)?;
-    let parts = app.0.cycle.parts();
+    let components = app.0.cycle.components();
     let bucket = BucketId::new(query.participant, query.policy);
     let bucket = bucket.map_err(|error| ApiError::bad(error.to_string()))?;
     // Up to and with what was seen just now.
     let until_us = query.until_us;
-    let until_us = until_us.unwrap_or_else(|| parts.time.now_us().saturating_add(1));
+    let until_us = until_us.unwrap_or_else(|| components.time.now_us().saturating_add(1));
     let from_us = query.from_us.unwrap_or(until_us.saturating_sub(DAY_US));
     if from_us > until_us {
         return Err(ApiError::bad("from_us is after until_us; exchange them"));
@@ -123,7 +123,9 @@ pub(super) async fn history(
     if !(1..=POINTS_MAX).contains(&points) {
         return Err(ApiError::bad(format!("points must be 1 to {POINTS_MAX}")));
     }
-    let series = parts.history.series(&bucket, from_us, until_us, points);
+    let series = components
+        .history
+        .series(&bucket, from_us, until_us, points);
     Ok(Json(series.await?))
 }
 
@@ -153,8 +155,8 @@ pub(super) async fn alerts(
         before_us: query.before_us,
     };
     let rows = query.limit.unwrap_or(100).clamp(1, ROWS_MAX);
-    let parts = app.0.cycle.parts();
-    Ok(Json(parts.history.events(&filter, rows).await?))
+    let components = app.0.cycle.components();
+    Ok(Json(components.history.events(&filter, rows).await?))
 }
 
 #[derive(Deserialize)]
@@ -169,26 +171,31 @@ pub(super) async fn incidents(
     query: Asked<LimitQuery>,
 ) -> Result<Json<Vec<Incident>>, ApiError> {
     let rows = asked(query)?.limit.unwrap_or(50).clamp(1, ROWS_MAX);
-    let parts = app.0.cycle.parts();
-    Ok(Json(parts.history.incidents(rows).await?))
+    let components = app.0.cycle.components();
+    Ok(Json(components.history.incidents(rows).await?))
 }
 
 /// How the monitor itself is doing.
 pub(super) async fn status(State(app): State<App>) -> Result<Json<serde_json::Value>, ApiError> {
-    let parts = app.0.cycle.parts();
+    let components = app.0.cycle.components();
     Ok(Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "now_us": parts.time.now_us(),
+        "now_us": components.time.now_us(),
         "is_leader": app.0.status.is_leader(),
         "participants": app.0.status.participants(),
-        "waiting": parts.history.backlog().await?,
+        "waiting": components.history.backlog().await?,
     })))
 }
 
 /// Silences that hold now or will.
 pub(super) async fn silences(State(app): State<App>) -> Result<Json<Vec<Silence>>, ApiError> {
-    let parts = app.0.cycle.parts();
-    Ok(Json(parts.history.silences(parts.time.now_us()).await?))
+    let components = app.0.cycle.components();
+    Ok(Json(
+        components
+            .history
+            .silences(components.time.now_us())
+            .await?,
+    ))
 }
 
 #[derive(Deserialize)]
@@ -212,8 +219,8 @@ pub(super) async fn silence(
 ) -> Result<Response, ApiError> {
     may_write(&app, &headers)?;
     let Json(new) = body.map_err(|error| ApiError::bad(error.body_text()))?;
-    let parts = app.0.cycle.parts();
-    let from_us = new.from_us.unwrap_or_else(|| parts.time.now_us());
+    let components = app.0.cycle.components();
+    let from_us = new.from_us.unwrap_or_else(|| components.time.now_us());
     let until_us = match (new.until_us, new.minutes) {
         (Some(us), None) => us,
         (None, Some(minutes)) => from_us.saturating_add(minutes.saturating_mul(MINUTE_US)),
@@ -232,7 +239,7 @@ pub(super) async fn silence(
     if let Some(policy) = new.policy {
         silence = silence.of_policy(policy);
     }
-    parts.history.add_silence(&silence).await?;
+    components.history.add_silence(&silence).await?;
     Ok((StatusCode::CREATED, Json(silence)).into_response())
 }
 
@@ -243,8 +250,12 @@ pub(super) async fn end_silence(
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     may_write(&app, &headers)?;
-    let parts = app.0.cycle.parts();
-    if parts.history.end_silence(&id, parts.time.now_us()).await? {
+    let components = app.0.cycle.components();
+    if components
+        .history
+        .end_silence(&id, components.time.now_us())
+        .await?
+    {
         return Ok(StatusCode::NO_CONTENT);
     }
     Err(ApiError {
@@ -254,7 +265,7 @@ pub(super) async fn end_silence(
 }
 
 fn may_write(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
-    if app.0.writers.allow(headers) {
+    if app.0.write_access.allow(headers) {
         return Ok(());
     }
     Err(ApiError {

@@ -12,51 +12,51 @@ use prometheus_client::registry::Registry;
 
 use super::view::{BucketView, View};
 use crate::delivery::Dispatcher;
-use crate::history::{AlertCount, Backlog};
-use crate::status::Standing;
+use crate::history::{Backlog, Count};
+use crate::status::PollStatus;
 
 type Ratio = Gauge<f64, AtomicU64>;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfBucket {
+struct BucketLabels {
     participant: String,
     policy: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfAlert {
+struct AlertLabels {
     participant: String,
     policy: String,
     severity: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfParticipant {
+struct ParticipantLabels {
     participant: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfPoll {
+struct PollLabels {
     participant: String,
     outcome: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfSink {
+struct SinkLabels {
     sink: String,
 }
 
 /// All that the page tells.
-pub(super) struct Sheet<'a> {
+pub(super) struct MetricsPage<'a> {
     pub(super) view: &'a View,
-    pub(super) counts: &'a [AlertCount],
-    pub(super) standings: &'a BTreeMap<String, Standing>,
+    pub(super) counts: &'a [Count],
+    pub(super) poll_statuses: &'a BTreeMap<String, PollStatus>,
     pub(super) backlog: &'a [Backlog],
     pub(super) dispatcher: &'a Dispatcher,
     pub(super) is_leader: bool,
 }
 
-impl Sheet<'_> {
+impl MetricsPage<'_> {
     /// As text.
     pub(super) fn text(&self) -> String {
         let mut registry = Registry::default();
@@ -72,16 +72,16 @@ impl Sheet<'_> {
     }
 
     fn buckets(&self, registry: &mut Registry) {
-        let tokens = Family::<OfBucket, Gauge>::default();
-        let capacity = Family::<OfBucket, Gauge>::default();
-        let utilisation = Family::<OfBucket, Ratio>::default();
-        let severity = Family::<OfBucket, Gauge>::default();
-        let burn = Family::<OfBucket, Ratio>::default();
-        let empty = Family::<OfBucket, Ratio>::default();
+        let tokens = Family::<BucketLabels, Gauge>::default();
+        let capacity = Family::<BucketLabels, Gauge>::default();
+        let utilisation = Family::<BucketLabels, Ratio>::default();
+        let severity = Family::<BucketLabels, Gauge>::default();
+        let burn = Family::<BucketLabels, Ratio>::default();
+        let empty = Family::<BucketLabels, Ratio>::default();
         // What is stale is not told: a level that nobody knows any more is none.
         for participant in self.view.participants.iter().filter(|one| !one.is_stale) {
             for bucket in &participant.buckets {
-                let labels = OfBucket {
+                let labels = BucketLabels {
                     participant: participant.participant.clone(),
                     policy: bucket.policy.clone(),
                 };
@@ -94,8 +94,8 @@ impl Sheet<'_> {
                 if let Some(rate) = per_second(bucket) {
                     burn.get_or_create(&labels).set(rate);
                 }
-                let outlook = bucket.to_empty.as_ref();
-                if let Some(us) = outlook.and_then(|outlook| outlook.expected_us) {
+                let forecast = bucket.time_to_empty.as_ref();
+                if let Some(us) = forecast.and_then(|forecast| forecast.expected_us) {
                     empty.get_or_create(&labels).set(seconds(us));
                 }
             }
@@ -109,16 +109,16 @@ impl Sheet<'_> {
         let help = "The state of the alert: 0 NORMAL, 1 WARNING, 2 CRITICAL, 3 EXHAUSTED";
         registry.register("dict_rate_limit_severity", help, severity);
         let name = "dict_rate_limit_burn_tokens_per_second";
-        registry.register(name, "Tokens consumed over the shortest horizon", burn);
-        let name = "dict_rate_limit_empty_in_seconds";
+        registry.register(name, "Tokens consumed over the shortest window", burn);
+        let name = "dict_rate_limit_time_to_empty_seconds";
         let help = "When the bucket is expected to be empty, if it is, at the present rate";
         registry.register(name, help, empty);
     }
 
     fn alerts(&self, registry: &mut Registry) {
-        let alerts = Family::<OfAlert, Counter>::default();
+        let alerts = Family::<AlertLabels, Counter>::default();
         for count in self.counts {
-            let labels = OfAlert {
+            let labels = AlertLabels {
                 participant: count.participant.clone(),
                 policy: count.policy.clone().unwrap_or_default(),
                 severity: count.severity.name(),
@@ -130,45 +130,43 @@ impl Sheet<'_> {
     }
 
     fn polls(&self, registry: &mut Registry) {
-        let polls = Family::<OfPoll, Counter>::default();
-        let took = Family::<OfParticipant, Ratio>::default();
-        for (participant, standing) in self.standings {
-            let of = |outcome: &str| OfPoll {
+        let polls = Family::<PollLabels, Counter>::default();
+        let took = Family::<ParticipantLabels, Ratio>::default();
+        for (participant, status) in self.poll_statuses {
+            let of = |outcome: &str| PollLabels {
                 participant: participant.clone(),
                 outcome: outcome.to_owned(),
             };
-            polls
-                .get_or_create(&of("answered"))
-                .inc_by(standing.answers);
-            for (label, failures) in &standing.failures {
+            polls.get_or_create(&of("success")).inc_by(status.successes);
+            for (label, failures) in &status.failures {
                 polls.get_or_create(&of(label)).inc_by(*failures);
             }
-            if let Some(us) = standing.took_us {
-                let labels = OfParticipant {
+            if let Some(us) = status.last_duration_us {
+                let labels = ParticipantLabels {
                     participant: participant.clone(),
                 };
                 took.get_or_create(&labels).set(seconds(us));
             }
         }
-        let answered = Family::<OfParticipant, Ratio>::default();
-        let stale = Family::<OfParticipant, Gauge>::default();
+        let answered = Family::<ParticipantLabels, Ratio>::default();
+        let stale = Family::<ParticipantLabels, Gauge>::default();
         for participant in &self.view.participants {
-            let labels = OfParticipant {
+            let labels = ParticipantLabels {
                 participant: participant.participant.clone(),
             };
             stale
                 .get_or_create(&labels)
                 .set(i64::from(participant.is_stale));
-            let us = participant.answered_us.unwrap_or(0);
+            let us = participant.last_success_us.unwrap_or(0);
             answered.get_or_create(&labels).set(seconds(us));
         }
         let help = "Times that the buckets were asked for, by what came of it";
         registry.register("balde_monitor_polls", help, polls);
         let help = "How long the newest answer took";
-        registry.register("balde_monitor_answer_seconds", help, took);
+        registry.register("balde_monitor_poll_duration_seconds", help, took);
         let help = "When the newest answer came; 0 before the first";
         registry.register(
-            "balde_monitor_last_answer_timestamp_seconds",
+            "balde_monitor_last_success_timestamp_seconds",
             help,
             answered,
         );
@@ -177,13 +175,13 @@ impl Sheet<'_> {
     }
 
     fn deliveries(&self, registry: &mut Registry) {
-        let of = |sink: &str| OfSink {
+        let of = |sink: &str| SinkLabels {
             sink: sink.to_owned(),
         };
-        let delivered = Family::<OfSink, Counter>::default();
-        let failed = Family::<OfSink, Counter>::default();
-        let refused = Family::<OfSink, Counter>::default();
-        let waiting = Family::<OfSink, Gauge>::default();
+        let delivered = Family::<SinkLabels, Counter>::default();
+        let failed = Family::<SinkLabels, Counter>::default();
+        let refused = Family::<SinkLabels, Counter>::default();
+        let waiting = Family::<SinkLabels, Gauge>::default();
         for (sink, counters) in self.dispatcher.counters() {
             let labels = of(sink);
             delivered
@@ -202,17 +200,20 @@ impl Sheet<'_> {
         let help = "Attempts to deliver that failed since the start";
         registry.register("balde_monitor_delivery_failures", help, failed);
         let help = "Attempts that failed because the receiver does not want the alert at all";
-        registry.register("balde_monitor_delivery_refusals", help, refused);
+        registry.register("balde_monitor_delivery_rejections", help, refused);
         let help = "Alerts that wait for delivery";
-        registry.register("balde_monitor_waiting_deliveries", help, waiting);
+        registry.register("balde_monitor_pending_deliveries", help, waiting);
     }
 }
 
-/// The rate over the shortest horizon; nothing for a bucket that was full all the time.
+/// The rate over the shortest window; nothing for a bucket that was full all the time.
 #[expect(clippy::float_arithmetic, reason = "Prometheus counts in floats")]
 #[expect(clippy::cast_precision_loss, reason = "a rate is no count")]
 fn per_second(bucket: &BucketView) -> Option<f64> {
-    let burn = bucket.burns.first().filter(|burn| !burn.is_upper_bound)?;
+    let burn = bucket
+        .burn_rates
+        .first()
+        .filter(|burn| !burn.is_upper_bound)?;
     Some(burn.expected_milli_per_minute as f64 / 60_000.0)
 }
 

@@ -1,7 +1,7 @@
 //! What the monitor shows: a plain page, a JSON API, metrics and health.
 
+mod access;
 mod api;
-mod guard;
 mod metrics;
 mod view;
 
@@ -22,8 +22,8 @@ use crate::cycle::Cycle;
 use crate::history::HistoryError;
 use crate::status::Status;
 
-pub use guard::Writers;
-pub use view::{BucketView, BurnView, OutlookView, ParticipantView, View};
+pub use access::WriteAccess;
+pub use view::{BucketView, BurnRateView, ForecastView, ParticipantView, View};
 
 /// How old a view may be that several readers share.
 const VIEW_AGE_MAX: Duration = Duration::from_millis(500);
@@ -39,23 +39,23 @@ pub struct App(Arc<Inner>);
 struct Inner {
     cycle: Cycle,
     status: Arc<Status>,
-    writers: Writers,
+    write_access: WriteAccess,
     note: String,
     view: Mutex<Option<(Instant, Arc<View>)>>,
 }
 
 impl App {
-    /// The pages of one monitor. `writers` may make and end silences; `note` stands on the page.
+    /// The pages of one monitor. `write_access` may make and end silences; `note` stands on the page.
     pub fn new(
         cycle: Cycle,
         status: Arc<Status>,
-        writers: Writers,
+        write_access: WriteAccess,
         note: impl Into<String>,
     ) -> Self {
         Self(Arc::new(Inner {
             cycle,
             status,
-            writers,
+            write_access,
             note: note.into(),
             view: Mutex::default(),
         }))
@@ -130,7 +130,7 @@ fn file(kind: &'static str, text: &'static str) -> Response {
 
 /// Alive: the loop has turns.
 async fn healthz(State(app): State<App>) -> Response {
-    if app.0.status.is_turning() {
+    if app.0.status.is_loop_running() {
         "ok\n".into_response()
     } else {
         let why = "the loop has had no turn for a minute\n";
@@ -140,7 +140,7 @@ async fn healthz(State(app): State<App>) -> Response {
 
 /// Ready: the history can be read.
 async fn readyz(State(app): State<App>) -> Response {
-    match app.0.cycle.parts().history.ping().await {
+    match app.0.cycle.components().history.ping().await {
         Ok(()) if app.0.status.is_leader() => "ok, leading\n".into_response(),
         Ok(()) => "ok, standing by\n".into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
@@ -148,16 +148,16 @@ async fn readyz(State(app): State<App>) -> Response {
 }
 
 async fn metrics_page(State(app): State<App>) -> Result<Response, api::ApiError> {
-    let parts = app.0.cycle.parts();
-    let sheet = metrics::Sheet {
+    let components = app.0.cycle.components();
+    let page = metrics::MetricsPage {
         view: &*app.view().await?,
-        counts: &parts.history.alert_counts().await?,
-        standings: &app.0.status.participants(),
-        backlog: &parts.history.backlog().await?,
-        dispatcher: &parts.dispatcher,
+        counts: &components.history.alert_counts().await?,
+        poll_statuses: &app.0.status.participants(),
+        backlog: &components.history.backlog().await?,
+        dispatcher: &components.dispatcher,
         is_leader: app.0.status.is_leader(),
     };
     let kind = HeaderValue::from_static(METRICS_CONTENT_TYPE);
     let kind = [(CONTENT_TYPE, kind)];
-    Ok((kind, sheet.text()).into_response())
+    Ok((kind, page.text()).into_response())
 }

@@ -21,15 +21,15 @@ const span = (us) => {
 
 const dry = (bucket) => {
   if (bucket.level <= 0) return "empty";
-  const outlook = bucket.to_empty;
-  if (!outlook || outlook.expected_us === null) return "–";
-  return `${span(outlook.expected_us)} (${outlook.confidence})`;
+  const forecast = bucket.time_to_empty;
+  if (!forecast || forecast.expected_us === null) return "–";
+  return `${span(forecast.expected_us)} (${forecast.confidence})`;
 };
 
 // A bucket that is full whenever it is looked at tells only the most that can have been used.
 const burn = (bucket) => {
-  if (!bucket.burns.length) return "–";
-  const [shortest] = bucket.burns;
+  if (!bucket.burn_rates.length) return "–";
+  const [shortest] = bucket.burn_rates;
   const rate = numbers.format(Math.round(shortest.expected_milli_per_minute / 1000));
   return shortest.is_upper_bound ? `≤ ${rate}` : rate;
 };
@@ -41,7 +41,7 @@ const row = (bucket) => {
   const cell = made("td", "bar");
   const trough = made("div", "trough");
   const fill = made("div", "fill");
-  const percent = Math.max(0, Math.min(100, bucket.left_bp / 100));
+  const percent = Math.max(0, Math.min(100, bucket.remaining_bp / 100));
   fill.style.width = `${percent}%`;
   trough.title = `${percent} % left`;
   trough.append(fill);
@@ -75,7 +75,7 @@ const participant = (one) => {
   const body = made("tbody");
   // The worst first, so that nobody has to scroll to see what matters.
   const rank = { EXHAUSTED: 0, CRITICAL: 1, WARNING: 2, NORMAL: 3 };
-  const order = (a, b) => rank[a.severity] - rank[b.severity] || a.left_bp - b.left_bp || a.policy.localeCompare(b.policy);
+  const order = (a, b) => rank[a.severity] - rank[b.severity] || a.remaining_bp - b.remaining_bp || a.policy.localeCompare(b.policy);
   body.append(...[...one.buckets].sort(order).map(row));
   table.append(head, body);
   part.append(table);

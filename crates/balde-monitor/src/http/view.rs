@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::alert::AlertState;
-use crate::analyse::{Assessment, Confidence, Freshness, Outlook};
+use crate::analyse::{Assessment, Confidence, Forecast, Freshness};
 use crate::cycle::Cycle;
 use crate::history::HistoryError;
 use crate::severity::Severity;
@@ -25,7 +25,7 @@ pub struct ParticipantView {
     /// The category, if it was told.
     pub category: Option<String>,
     /// When the newest answer came; nothing before the first.
-    pub answered_us: Option<u64>,
+    pub last_success_us: Option<u64>,
     /// Whether that is too long ago to be believed.
     pub is_stale: bool,
     /// The buckets, by policy in alphabetical order.
@@ -46,7 +46,7 @@ pub struct BucketView {
     /// That period.
     pub period_us: u64,
     /// The share left, in hundredths of a percent.
-    pub left_bp: i64,
+    pub remaining_bp: i64,
     /// The share in use, in hundredths of a percent.
     pub utilisation_bp: i64,
     /// The state of its alert.
@@ -55,27 +55,27 @@ pub struct BucketView {
     pub since_us: u64,
     /// Whether it is expected to be empty soon.
     pub is_predicted: bool,
-    /// Consumption over each horizon that has samples, the shortest first.
-    pub burns: Vec<BurnView>,
+    /// Consumption over each window that has samples, the shortest first.
+    pub burn_rates: Vec<BurnRateView>,
     /// When it will be at WARNING, if it goes on like this.
-    pub to_warning: Option<OutlookView>,
+    pub time_to_warning: Option<ForecastView>,
     /// When at CRITICAL.
-    pub to_critical: Option<OutlookView>,
+    pub time_to_critical: Option<ForecastView>,
     /// When empty.
-    pub to_empty: Option<OutlookView>,
+    pub time_to_empty: Option<ForecastView>,
     /// How long until it is full if nobody touches it, at least.
-    pub full_at_least_us: Option<u64>,
+    pub time_to_full_min_us: Option<u64>,
     /// And at most.
-    pub full_at_most_us: Option<u64>,
+    pub time_to_full_max_us: Option<u64>,
     /// How long an empty bucket takes to be full.
     pub recovery_us: Option<u64>,
 }
 
-/// Consumption over one horizon.
+/// Consumption over one window.
 #[derive(Clone, Debug, Serialize)]
-pub struct BurnView {
+pub struct BurnRateView {
     /// How far back was looked.
-    pub horizon_us: u64,
+    pub window_us: u64,
     /// How much of that there are samples for.
     pub span_us: u64,
     /// How many.
@@ -92,7 +92,7 @@ pub struct BurnView {
 
 /// How long until something.
 #[derive(Clone, Debug, Serialize)]
-pub struct OutlookView {
+pub struct ForecastView {
     /// At least.
     pub earliest_us: u64,
     /// In all likelihood.
@@ -106,13 +106,13 @@ pub struct OutlookView {
 impl View {
     /// Looks at the history, which any monitor on the same database can.
     pub async fn of(cycle: &Cycle) -> Result<Self, HistoryError> {
-        let parts = cycle.parts();
+        let components = cycle.components();
         let mut participants = Vec::new();
-        for participant in parts.sources.keys() {
+        for participant in components.sources.keys() {
             participants.push(participant_view(cycle, participant).await?);
         }
         Ok(Self {
-            now_us: parts.time.now_us(),
+            now_us: components.time.now_us(),
             participants,
         })
     }
@@ -122,14 +122,17 @@ async fn participant_view(
     cycle: &Cycle,
     participant: &str,
 ) -> Result<ParticipantView, HistoryError> {
-    let parts = cycle.parts();
-    let now_us = parts.time.now_us();
-    let state = parts.history.participant_state(participant, now_us).await?;
-    let findings = cycle.look(participant).await?;
-    let seen = findings.assessments(&parts.rules, &parts.reading);
+    let components = cycle.components();
+    let now_us = components.time.now_us();
+    let state = components
+        .history
+        .participant_state(participant, now_us)
+        .await?;
+    let findings = cycle.inspect(participant).await?;
+    let seen = findings.assessments(&components.rules, &components.analysis);
     let newest_us = state.staleness.newest_us;
     let known_us = newest_us.unwrap_or(state.staleness.epoch_us);
-    let freshness = Freshness::of(known_us, now_us, parts.staleness.stale_after_us);
+    let freshness = Freshness::of(known_us, now_us, components.staleness.stale_after_us);
     let bucket = |seen: &Assessment<'_>| {
         let alert = state
             .alerts
@@ -142,7 +145,7 @@ async fn participant_view(
         category: seen
             .first()
             .and_then(|seen| seen.sample().category().map(str::to_owned)),
-        answered_us: newest_us,
+        last_success_us: newest_us,
         is_stale: matches!(freshness, Freshness::Stale { .. }),
         buckets: seen.iter().map(bucket).collect(),
     })
@@ -152,8 +155,8 @@ impl BucketView {
     fn of(seen: &Assessment<'_>, alert: Option<&AlertState>) -> Self {
         let sample = seen.sample();
         let limit = sample.limit();
-        let burns = seen.burns().iter().map(|burn| BurnView {
-            horizon_us: burn.horizon_us(),
+        let burn_rates = seen.burn_rates().iter().map(|burn| BurnRateView {
+            window_us: burn.window_us(),
             span_us: burn.span_us(),
             samples: burn.samples(),
             at_least: burn.at_least(),
@@ -161,36 +164,36 @@ impl BucketView {
             expected_milli_per_minute: burn.expected_milli_per_minute(),
             is_upper_bound: burn.is_upper_bound(),
         });
-        let full = seen.full_after();
+        let full = seen.time_to_full();
         Self {
             policy: sample.bucket().policy().to_owned(),
             level: sample.level(),
             capacity: limit.capacity(),
             refill_tokens: limit.refill_tokens(),
             period_us: limit.period_us(),
-            left_bp: seen.left_bp(),
+            remaining_bp: seen.remaining_bp(),
             utilisation_bp: seen.utilisation_bp(),
             severity: alert.map_or(seen.severity(), |alert| alert.severity),
             since_us: alert.map_or(sample.taken_us(), |alert| alert.since_us),
             is_predicted: alert.is_some_and(|alert| alert.forecast.is_some()),
-            burns: burns.collect(),
-            to_warning: seen.to_warning().map(OutlookView::of),
-            to_critical: seen.to_critical().map(OutlookView::of),
-            to_empty: seen.to_empty().map(OutlookView::of),
-            full_at_least_us: full.map(|full| full.at_least_us),
-            full_at_most_us: full.map(|full| full.at_most_us),
+            burn_rates: burn_rates.collect(),
+            time_to_warning: seen.time_to_warning().map(ForecastView::of),
+            time_to_critical: seen.time_to_critical().map(ForecastView::of),
+            time_to_empty: seen.time_to_empty().map(ForecastView::of),
+            time_to_full_min_us: full.map(|full| full.at_least_us),
+            time_to_full_max_us: full.map(|full| full.at_most_us),
             recovery_us: seen.recovery_us(),
         }
     }
 }
 
-impl OutlookView {
-    fn of(outlook: Outlook) -> Self {
+impl ForecastView {
+    fn of(forecast: Forecast) -> Self {
         Self {
-            earliest_us: outlook.earliest_us(),
-            expected_us: outlook.expected_us(),
-            latest_us: outlook.latest_us(),
-            confidence: outlook.confidence(),
+            earliest_us: forecast.earliest_us(),
+            expected_us: forecast.expected_us(),
+            latest_us: forecast.latest_us(),
+            confidence: forecast.confidence(),
         }
     }
 }

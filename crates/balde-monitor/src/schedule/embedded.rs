@@ -5,54 +5,60 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use crate::cycle::{Cycle, Findings, GetError};
+use crate::cycle::{Cycle, FetchError, Findings};
 use crate::history::{HistoryError, Leadership, Retention};
-use crate::schedule::leader::{self, Ended, GRACE, Rounds};
-use crate::schedule::{Budget, Next, POLICIES_LIST, Pace, Planner, PlannerError, trouble};
+use crate::schedule::leader::{self, PeriodicTasks, SHUTDOWN_GRACE, TermEnd};
+use crate::schedule::{
+    NextAction, POLICIES_LIST, Planner, PlannerError, PollBudget, PollSchedule, failure,
+};
 use crate::status::Status;
 
-pub use crate::schedule::leader::STANDBY_US;
+pub use crate::schedule::leader::LEADER_RETRY_US;
 
 /// The most participants that are asked about at once.
 const AT_ONCE_MAX: usize = 8;
 
 /// What the loop goes by.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct PollPlan {
     /// When to ask.
-    pub pace: Pace,
+    pub schedule: PollSchedule,
     /// What asking may cost.
-    pub budget: Budget,
+    pub budget: PollBudget,
     /// Tokens of the budget that are left to others.
     pub reserve: u64,
     /// How long what is kept.
     pub retention: Retention,
 }
 
-impl Default for Plan {
+impl Default for PollPlan {
     /// Every five minutes and sooner while it matters, two tokens of the budget left to others.
     fn default() -> Self {
         Self {
-            pace: Pace::default(),
-            budget: Budget::default(),
+            schedule: PollSchedule::default(),
+            budget: PollBudget::default(),
             reserve: 2,
             retention: Retention::default(),
         }
     }
 }
 
-impl Plan {
+impl PollPlan {
     /// Everybody is due at once, as far as the budget goes by what is known of it.
     pub(super) async fn planner(&self, cycle: &Cycle) -> Result<Planner, PlannerError> {
-        let parts = cycle.parts();
-        let mut planner = Planner::new(self.pace.clone(), self.budget, self.reserve)?;
-        let known = parts.history.latest_samples().await.unwrap_or_default();
-        for participant in parts.sources.keys() {
+        let components = cycle.components();
+        let mut planner = Planner::new(self.schedule.clone(), self.budget, self.reserve)?;
+        let known = components
+            .history
+            .latest_samples()
+            .await
+            .unwrap_or_default();
+        for participant in components.sources.keys() {
             let own = known.iter().find(|sample| {
                 sample.bucket().participant() == participant
                     && sample.bucket().policy() == POLICIES_LIST
             });
-            planner.add(participant, parts.time.now_us(), own)?;
+            planner.add(participant, components.time.now_us(), own)?;
         }
         Ok(planner)
     }
@@ -61,23 +67,27 @@ impl Plan {
 /// Runs cycles until `shutdown` is there; then those under way end, and leadership with them.
 pub async fn run(
     cycle: Cycle,
-    plan: Plan,
+    plan: PollPlan,
     status: Arc<Status>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), PlannerError> {
     // What cannot be planned is told before anything is asked.
-    drop(Planner::new(plan.pace.clone(), plan.budget, plan.reserve)?);
+    drop(Planner::new(
+        plan.schedule.clone(),
+        plan.budget,
+        plan.reserve,
+    )?);
     let mut shutdown = std::pin::pin!(shutdown);
-    while let Some(leadership) = leader::until_leading(&cycle, &status, &mut shutdown).await {
-        let reign = Reign {
+    while let Some(leadership) = leader::acquire_leadership(&cycle, &status, &mut shutdown).await {
+        let term = LeaderTerm {
             cycle: &cycle,
             plan: &plan,
             status: &status,
             leadership,
         };
-        let ended = reign.run(&mut shutdown).await;
+        let ended = term.run(&mut shutdown).await;
         leader::step_down(&status, ended.as_ref().ok().copied());
-        if ended? == Ended::Shutdown {
+        if ended? == TermEnd::Shutdown {
             break;
         }
     }
@@ -85,9 +95,9 @@ pub async fn run(
 }
 
 /// The time in which this monitor is the one that polls.
-struct Reign<'a> {
+struct LeaderTerm<'a> {
     cycle: &'a Cycle,
-    plan: &'a Plan,
+    plan: &'a PollPlan,
     status: &'a Arc<Status>,
     leadership: Leadership,
 }
@@ -101,46 +111,49 @@ struct Report {
 }
 
 enum Failure {
-    Get(GetError),
+    Get(FetchError),
     History(HistoryError),
 }
 
-impl Reign<'_> {
+impl LeaderTerm<'_> {
     async fn run(
         mut self,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
-    ) -> Result<Ended, PlannerError> {
-        let time = self.cycle.parts().time.clone();
+    ) -> Result<TermEnd, PlannerError> {
+        let time = self.cycle.components().time.clone();
         let mut planner = self.plan.planner(self.cycle).await?;
         let mut at_work = JoinSet::new();
         let mut busy = BTreeSet::new();
         let mut polling = BTreeSet::new();
         // What was stored and not judged before the last end comes first.
-        for participant in self.cycle.parts().sources.keys() {
+        for participant in self.cycle.components().sources.keys() {
             busy.insert(participant.clone());
             at_work.spawn(judge(self.cycle.clone(), participant.clone()));
         }
-        let mut rounds = Rounds::from(time.now_us());
+        let mut periodic = PeriodicTasks::from(time.now_us());
         let mut upkeep = JoinSet::new();
         let ended = loop {
             let now_us = time.now_us();
-            self.status.turned();
-            rounds.heal(now_us);
-            if rounds.is_time_to_remind(now_us) {
+            self.status.record_loop_iteration();
+            periodic.adjust_to_clock(now_us);
+            if periodic.is_timer_check_due(now_us) {
                 if !self.leadership.is_held().await {
-                    break Ended::Deposed;
+                    break TermEnd::LeadershipLost;
                 }
                 self.remind(&mut busy, &mut at_work);
             }
-            let mut wake_us = rounds.remind_us();
-            if upkeep.is_empty() && rounds.is_time_for_upkeep(now_us) {
-                upkeep.spawn(leader::keep_up(self.cycle.clone(), self.plan.retention));
+            let mut wake_us = periodic.timer_check_us();
+            if upkeep.is_empty() && periodic.is_retention_due(now_us) {
+                upkeep.spawn(leader::enforce_retention(
+                    self.cycle.clone(),
+                    self.plan.retention,
+                ));
             }
             if at_work.len() < AT_ONCE_MAX {
                 match planner.next(now_us) {
-                    Next::Poll { participant } => {
+                    NextAction::Poll { participant } => {
                         if !self.leadership.is_held().await {
-                            break Ended::Deposed;
+                            break TermEnd::LeadershipLost;
                         }
                         // Asking again before an answer is there would judge them out of order.
                         if polling.insert(participant.clone()) {
@@ -149,8 +162,8 @@ impl Reign<'_> {
                         }
                         continue;
                     }
-                    Next::Wait { until_us } => wake_us = wake_us.min(until_us),
-                    Next::Nobody => {}
+                    NextAction::Wait { until_us } => wake_us = wake_us.min(until_us),
+                    NextAction::Idle => {}
                 }
             }
             tokio::select! {
@@ -161,19 +174,19 @@ impl Reign<'_> {
                     }
                 }
                 _ = upkeep.join_next(), if !upkeep.is_empty() => {}
-                () = &mut *shutdown => break Ended::Shutdown,
+                () = &mut *shutdown => break TermEnd::Shutdown,
             }
         };
         upkeep.abort_all();
         let all = async { while at_work.join_next().await.is_some() {} };
-        if tokio::time::timeout(GRACE, all).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_GRACE, all).await.is_err() {
             tracing::warn!("some cycles were cut short; what they had stored is judged later");
         }
         Ok(ended)
     }
 
     fn remind(&self, busy: &mut BTreeSet<String>, at_work: &mut JoinSet<Report>) {
-        for participant in self.cycle.parts().sources.keys() {
+        for participant in self.cycle.components().sources.keys() {
             if busy.insert(participant.clone()) {
                 at_work.spawn(remind(self.cycle.clone(), participant.clone()));
             }
@@ -201,27 +214,27 @@ impl Reign<'_> {
     }
 
     fn note(&self, report: Report, planner: &mut Planner) {
-        let now_us = self.cycle.parts().time.now_us();
+        let now_us = self.cycle.components().time.now_us();
         let participant = &report.participant;
         match report.outcome {
             Ok(Some(findings)) => {
-                let parts = self.cycle.parts();
-                let seen = findings.assessments(&parts.rules, &parts.reading);
+                let components = self.cycle.components();
+                let seen = findings.assessments(&components.rules, &components.analysis);
                 planner.polled(participant, now_us, &seen);
             }
             Ok(None) => return,
             Err(Failure::Get(error)) => {
-                trouble::not_answered(participant, &error, now_us, planner, self.status);
+                failure::record_fetch_failure(participant, &error, now_us, planner, self.status);
             }
             Err(Failure::History(error)) => {
                 if report.is_poll {
                     planner.failed(participant, now_us, None);
                 }
-                trouble::not_kept(participant, &error, self.status);
+                failure::record_history_failure(participant, &error, self.status);
             }
         }
         if let Some(us) = planner.due_us(participant) {
-            self.status.next(participant, us);
+            self.status.set_next_poll(participant, us);
         }
     }
 }
@@ -229,15 +242,15 @@ impl Reign<'_> {
 /// The four steps for one participant.
 async fn turn(cycle: Cycle, status: Arc<Status>, participant: String) -> Report {
     let outcome = async {
-        let time = &cycle.parts().time;
+        let time = &cycle.components().time;
         let asked_us = time.now_us();
-        let poll = cycle.get(&participant).await.map_err(Failure::Get)?;
+        let poll = cycle.fetch(&participant).await.map_err(Failure::Get)?;
         let now_us = time.now_us();
-        status.answered(&participant, now_us, now_us.saturating_sub(asked_us));
+        status.record_success(&participant, now_us, now_us.saturating_sub(asked_us));
         cycle.store(poll).await.map_err(Failure::History)?;
         let findings = cycle.analyse(&participant).await;
         let findings = findings.map_err(Failure::History)?;
-        cycle.announce(findings.events());
+        cycle.notify_dispatcher(findings.events());
         Ok(Some(findings))
     };
     Report {
@@ -251,7 +264,7 @@ async fn turn(cycle: Cycle, status: Arc<Status>, participant: String) -> Report 
 async fn judge(cycle: Cycle, participant: String) -> Report {
     let outcome = cycle.analyse(&participant).await;
     if let Ok(findings) = &outcome {
-        cycle.announce(findings.events());
+        cycle.notify_dispatcher(findings.events());
     }
     Report {
         outcome: outcome.map(|_| None).map_err(Failure::History),
@@ -261,9 +274,9 @@ async fn judge(cycle: Cycle, participant: String) -> Report {
 }
 
 async fn remind(cycle: Cycle, participant: String) -> Report {
-    let outcome = cycle.remind(&participant).await;
+    let outcome = cycle.check_timers(&participant).await;
     if let Ok(events) = &outcome {
-        cycle.announce(events);
+        cycle.notify_dispatcher(events);
     }
     Report {
         outcome: outcome.map(|_| None).map_err(Failure::History),

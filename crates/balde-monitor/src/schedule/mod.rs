@@ -3,15 +3,15 @@
 
 mod cron;
 pub mod embedded;
+mod failure;
 mod field;
 mod leader;
-mod pace;
 mod planner;
+mod poll_schedule;
 #[cfg(feature = "temporal")]
 pub mod temporal;
-mod trouble;
 
 pub use cron::{Cron, CronError};
 pub use field::Field;
-pub use pace::{PACE_MIN_US, POLICIES_LIST, Pace, Peaks};
-pub use planner::{Budget, Next, PARTICIPANTS_MAX, Planner, PlannerError};
+pub use planner::{NextAction, PARTICIPANTS_MAX, Planner, PlannerError, PollBudget};
+pub use poll_schedule::{POLICIES_LIST, POLL_INTERVAL_MIN_US, PeakDetection, PollSchedule};

@@ -21,7 +21,7 @@ pub enum SourceError {
         retry_after: Option<Duration>,
     },
     /// The gateway's answer is not what it should be.
-    Garbage {
+    InvalidResponse {
         /// Why.
         why: String,
     },
@@ -33,7 +33,7 @@ pub enum SourceError {
         why: String,
     },
     /// The answer can be read and cannot be true.
-    Strange(SampleError),
+    InvalidSample(SampleError),
 }
 
 impl SourceError {
@@ -46,7 +46,7 @@ impl SourceError {
                 ClientError::Forbidden(_) => "forbidden",
                 ClientError::Unavailable { .. } => "unavailable",
                 ClientError::Status { .. } => "status",
-                ClientError::Garbage(_) => "garbage",
+                ClientError::Garbage(_) => "invalid_response",
                 ClientError::Signature(_) => "signature",
                 ClientError::Truncated => "truncated",
                 ClientError::TooLong => "too_long",
@@ -55,10 +55,10 @@ impl SourceError {
                 _ => "other",
             },
             Self::Status { .. } => "status",
-            Self::Garbage { .. } => "garbage",
+            Self::InvalidResponse { .. } => "invalid_response",
             Self::Truncated => "truncated",
             Self::Unreachable { .. } => "unreachable",
-            Self::Strange(_) => "strange",
+            Self::InvalidSample(_) => "invalid_sample",
         }
     }
 
@@ -77,10 +77,12 @@ impl fmt::Display for SourceError {
         match self {
             Self::Dict(error) => error.fmt(f),
             Self::Status { status, .. } => write!(f, "the gateway answered with status {status}"),
-            Self::Garbage { why } => write!(f, "the gateway's answer cannot be read: {why}"),
+            Self::InvalidResponse { why } => {
+                write!(f, "the gateway's answer cannot be read: {why}")
+            }
             Self::Truncated => f.write_str("the gateway's answer ends before its end"),
             Self::Unreachable { why } => write!(f, "the gateway cannot be reached: {why}"),
-            Self::Strange(error) => write!(f, "the answer cannot be true: {error}"),
+            Self::InvalidSample(error) => write!(f, "the answer cannot be true: {error}"),
         }
     }
 }
@@ -89,7 +91,7 @@ impl std::error::Error for SourceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Dict(error) => Some(error),
-            Self::Strange(error) => Some(error),
+            Self::InvalidSample(error) => Some(error),
             _ => None,
         }
     }

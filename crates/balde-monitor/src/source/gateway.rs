@@ -8,7 +8,7 @@ use reqwest::{Certificate, Url};
 use serde::{Deserialize, Serialize};
 
 use super::SourceError;
-use crate::client::{choose_ring, innermost};
+use crate::http_client::{install_crypto_provider, root_cause};
 use crate::sample::{BucketId, Poll, ReportedLimit, Sample, SampleError};
 
 /// The longest answer that is read.
@@ -20,13 +20,13 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 /// Asks a gateway for the states of a participant's buckets: `GET url?participant=ISPB`, with a
 /// bearer token where one is set.
 #[derive(Clone)]
-pub struct Gateway {
+pub struct GatewayClient {
     http: reqwest::Client,
     url: Url,
     token: Option<String>,
 }
 
-impl Gateway {
+impl GatewayClient {
     /// A gateway whose state endpoint is `url`, and the token that it wants, if it wants one.
     ///
     /// `ca` are the authorities to trust, as PEM; the system's where there are none.
@@ -35,12 +35,12 @@ impl Gateway {
         token: Option<String>,
         ca: Option<&[u8]>,
         timeout: Duration,
-    ) -> Result<Self, GatewayBuildError> {
-        let url = Url::parse(url).map_err(|_| GatewayBuildError::Url)?;
+    ) -> Result<Self, GatewayClientError> {
+        let url = Url::parse(url).map_err(|_| GatewayClientError::Url)?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(GatewayBuildError::Url);
+            return Err(GatewayClientError::Url);
         }
-        choose_ring();
+        install_crypto_provider();
         let mut http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
@@ -48,13 +48,13 @@ impl Gateway {
         if let Some(ca) = ca {
             let authorities = Certificate::from_pem_bundle(ca).ok();
             let authorities = authorities.filter(|list| !list.is_empty());
-            http = http.tls_certs_only(authorities.ok_or(GatewayBuildError::Ca)?);
+            http = http.tls_certs_only(authorities.ok_or(GatewayClientError::Ca)?);
         }
-        let http = http.build().map_err(|_| GatewayBuildError::Ca)?;
+        let http = http.build().map_err(|_| GatewayClientError::Ca)?;
         Ok(Self { http, url, token })
     }
 
-    pub(super) async fn request(&self, participant: &str) -> Result<States, SourceError> {
+    pub(super) async fn fetch(&self, participant: &str) -> Result<States, SourceError> {
         let mut url = self.url.clone();
         url.query_pairs_mut()
             .append_pair("participant", participant);
@@ -77,17 +77,17 @@ impl Gateway {
         while let Some(chunk) = response.chunk().await.map_err(|error| cut_off(&error))? {
             if body.len() + chunk.len() > STATES_BYTES_MAX {
                 let why = format!("it is longer than {STATES_BYTES_MAX} bytes");
-                return Err(SourceError::Garbage { why });
+                return Err(SourceError::InvalidResponse { why });
             }
             body.extend_from_slice(&chunk);
         }
-        serde_json::from_slice(&body).map_err(|error| SourceError::Garbage {
+        serde_json::from_slice(&body).map_err(|error| SourceError::InvalidResponse {
             why: error.to_string(),
         })
     }
 }
 
-impl fmt::Debug for Gateway {
+impl fmt::Debug for GatewayClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Neither the token nor an address that may have one in it.
         f.debug_struct("Gateway").finish_non_exhaustive()
@@ -134,14 +134,14 @@ impl States {
 /// Why a gateway cannot be asked at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum GatewayBuildError {
+pub enum GatewayClientError {
     /// The URL is none, or neither http nor https.
     Url,
     /// The authorities cannot be read as PEM.
     Ca,
 }
 
-impl fmt::Display for GatewayBuildError {
+impl fmt::Display for GatewayClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Url => "the gateway's URL must be http:// or https://, with host and path",
@@ -150,7 +150,7 @@ impl fmt::Display for GatewayBuildError {
     }
 }
 
-impl std::error::Error for GatewayBuildError {}
+impl std::error::Error for GatewayClientError {}
 
 fn cut_off(error: &reqwest::Error) -> SourceError {
     if error.is_timeout() {
@@ -165,6 +165,6 @@ fn unreachable(error: &reqwest::Error) -> SourceError {
         return SourceError::Unreachable { why };
     }
     SourceError::Unreachable {
-        why: innermost(error),
+        why: root_cause(error),
     }
 }

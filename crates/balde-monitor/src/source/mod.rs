@@ -9,7 +9,7 @@ use balde_dict::wire::BucketStates;
 use crate::sample::{BucketId, Poll, ReportedLimit, Sample, SampleError};
 
 pub use error::SourceError;
-pub use gateway::{Gateway, GatewayBuildError, STATES_BYTES_MAX};
+pub use gateway::{GatewayClient, GatewayClientError, STATES_BYTES_MAX};
 
 /// Where the states of one participant's buckets come from.
 #[derive(Clone, Debug)]
@@ -17,13 +17,13 @@ pub enum Source {
     /// DICT: one listBucketStates call.
     Dict(Client),
     /// A balde gateway's state endpoint.
-    Gateway(Gateway),
+    Gateway(GatewayClient),
 }
 
 impl Source {
     /// Asks once. The moment of the samples is what `now_us` says when the answer is there. An
     /// answer that is not wholly sound is none: nothing is made up for what is missing.
-    pub async fn request(
+    pub async fn fetch(
         &self,
         participant: &str,
         now_us: impl Fn() -> u64,
@@ -32,13 +32,13 @@ impl Source {
             Self::Dict(client) => {
                 let states = client.list_bucket_states().await;
                 let states = states.map_err(SourceError::Dict)?;
-                poll_of(participant, &states, now_us()).map_err(SourceError::Strange)
+                poll_of(participant, &states, now_us()).map_err(SourceError::InvalidSample)
             }
             Self::Gateway(gateway) => {
-                let states = gateway.request(participant).await?;
+                let states = gateway.fetch(participant).await?;
                 states
                     .poll(participant, now_us())
-                    .map_err(SourceError::Strange)
+                    .map_err(SourceError::InvalidSample)
             }
         }
     }

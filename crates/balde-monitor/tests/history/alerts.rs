@@ -6,7 +6,7 @@ use balde_monitor::alert::{AlertState, SinkClass, StalenessCheck};
 use balde_monitor::history::{AlertCount, EventFilter, HistoryError, StateUpdate};
 use balde_monitor::severity::Severity;
 
-use crate::fixture::{PARTICIPANT, bucket, raised, resolved, commit_events, to_hook, routed};
+use crate::fixture::{PARTICIPANT, bucket, commit_events, raised, resolved, routed, to_hook};
 use crate::test_database::TestDatabase;
 
 pub(crate) async fn a_new_watch_is_kept_before_anybody_uses_it(database: TestDatabase) {
@@ -18,14 +18,23 @@ pub(crate) async fn a_new_watch_is_kept_before_anybody_uses_it(database: TestDat
     );
     // Whoever asks later, and elsewhere, finds the same epoch.
     let another = database.another(&history).await;
-    assert_eq!(another.participant_state(PARTICIPANT, 2_000).await.unwrap(), made);
+    assert_eq!(
+        another.participant_state(PARTICIPANT, 2_000).await.unwrap(),
+        made
+    );
 }
 
 pub(crate) async fn an_alarm_is_added_once(database: TestDatabase) {
     let history = database.open().await;
-    let early = [AlertState::new(bucket("B"), 1), AlertState::new(bucket("A"), 1)];
+    let early = [
+        AlertState::new(bucket("B"), 1),
+        AlertState::new(bucket("A"), 1),
+    ];
     assert_eq!(history.add_alert_states(&early).await.unwrap(), early);
-    let late = [AlertState::new(bucket("A"), 2), AlertState::new(bucket("C"), 2)];
+    let late = [
+        AlertState::new(bucket("A"), 2),
+        AlertState::new(bucket("C"), 2),
+    ];
     let kept = history.add_alert_states(&late).await.unwrap();
     assert_eq!(kept, [early[1].clone(), late[1].clone()]);
     assert!(history.add_alert_states(&[]).await.unwrap().is_empty());

@@ -1,8 +1,8 @@
 //! Samples, alerts and events to commit_events stories with.
 
-use balde_monitor::alert::{Event, EventKind, SinkClass, ResolveReason};
-use balde_monitor::history::{StateUpdate, RoutedEvent};
-use balde_monitor::sample::{BucketId, Poll, Sample, ReportedLimit};
+use balde_monitor::alert::{Event, EventKind, ResolveReason, SinkClass};
+use balde_monitor::history::{RoutedEvent, StateUpdate};
+use balde_monitor::sample::{BucketId, Poll, ReportedLimit, Sample};
 use balde_monitor::severity::Severity;
 
 pub(crate) const PARTICIPANT: &str = "12345678";
@@ -62,7 +62,11 @@ fn event(number: u64, episode: &str, kind: EventKind, severity: Severity, at_us:
     }
 }
 
-pub(crate) fn routed(event: Event, classes: &[SinkClass], sinks: &[(&str, SinkClass)]) -> RoutedEvent {
+pub(crate) fn routed(
+    event: Event,
+    classes: &[SinkClass],
+    sinks: &[(&str, SinkClass)],
+) -> RoutedEvent {
     let sinks = sinks
         .iter()
         .map(|(name, class)| ((*name).to_owned(), *class));
@@ -79,8 +83,14 @@ pub(crate) fn to_hook(event: Event) -> RoutedEvent {
 }
 
 /// Commits events without any other change of the state.
-pub(crate) async fn commit_events(history: &balde_monitor::history::History, events: Vec<RoutedEvent>) {
-    let state = history.participant_state(PARTICIPANT, 0).await.expect("state");
+pub(crate) async fn commit_events(
+    history: &balde_monitor::history::History,
+    events: Vec<RoutedEvent>,
+) {
+    let state = history
+        .participant_state(PARTICIPANT, 0)
+        .await
+        .expect("state");
     let update = StateUpdate {
         version: state.version,
         staleness: state.staleness,

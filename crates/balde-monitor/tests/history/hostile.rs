@@ -4,10 +4,10 @@ use std::slice;
 
 use balde_monitor::alert::{Silence, SinkClass};
 use balde_monitor::history::{ERROR_CHARS_MAX, EventFilter};
-use balde_monitor::sample::{BucketId, Poll, Sample, TOKENS_MAX, ReportedLimit};
+use balde_monitor::sample::{BucketId, Poll, ReportedLimit, Sample, TOKENS_MAX};
 use balde_monitor::severity::Severity;
 
-use crate::fixture::{NOVEMBER_US, raised, commit_events, to_hook, routed};
+use crate::fixture::{NOVEMBER_US, commit_events, raised, routed, to_hook};
 use crate::test_database::TestDatabase;
 
 const NASTY: [&str; 6] = [
@@ -32,7 +32,10 @@ pub(crate) async fn texts_are_texts(database: TestDatabase) {
             history.newest_poll(name).await.unwrap(),
             Some(answer.clone())
         );
-        assert_eq!(history.recent_samples(name, 0).await.unwrap(), [answer.samples()]);
+        assert_eq!(
+            history.recent_samples(name, 0).await.unwrap(),
+            [answer.samples()]
+        );
         let series = history.series(&bucket, 0, 100, 10).await.unwrap();
         assert_eq!(series.points.len(), 1);
         let state = history.participant_state(name, moment).await.unwrap();
@@ -45,7 +48,10 @@ pub(crate) async fn texts_are_texts(database: TestDatabase) {
             &[(name, SinkClass::Event)],
         );
         commit_events(&history, vec![sent]).await;
-        assert_eq!(history.due_messages(name, 100, 10).await.unwrap()[0].event, event);
+        assert_eq!(
+            history.due_messages(name, 100, 10).await.unwrap()[0].event,
+            event
+        );
         let silence = Silence::new(name, Severity::Critical, 0, 50).unwrap();
         history.add_silence(&silence.of_policy(name)).await.unwrap();
         assert!(history.end_silence(name, 20).await.unwrap());

@@ -5,7 +5,7 @@ use balde_monitor::alert::{Event, EventKind};
 use balde_monitor::analyse::Change;
 use balde_monitor::severity::Severity::{Critical, Exhausted, Warning};
 
-use crate::fixture::{raised, reminder, resolved, commit_events, routed};
+use crate::fixture::{commit_events, raised, reminder, resolved, routed};
 use crate::test_database::TestDatabase;
 
 pub(crate) async fn an_incident_opens_grows_and_closes(database: TestDatabase) {
@@ -61,13 +61,17 @@ pub(crate) async fn what_is_not_routed_there_opens_none(database: TestDatabase) 
     // An end opens nothing, whatever its routes.
     commit_events(
         &history,
-        vec![routed(resolved(1, "level-0", Critical, 20), &[Incident], &[])],
+        vec![routed(
+            resolved(1, "level-0", Critical, 20),
+            &[Incident],
+            &[],
+        )],
     )
     .await;
     assert!(history.incidents(10).await.unwrap().is_empty());
     // A change is an incident that is over at once: nothing will ever end it.
     let changed = Event {
-        kind: EventKind::Changed(Change::Appeared {
+        kind: EventKind::Changed(Change::PolicyAdded {
             policy: "A".to_owned(),
         }),
         ..raised(2, "change-2", Critical, 30)

@@ -7,15 +7,15 @@ mod alerts;
 mod fixture;
 mod hostile;
 mod incidents;
-mod outbox;
+mod maintenance;
 mod old_and_new;
 mod on_postgres;
 mod on_sqlite;
+mod outbox;
 mod past;
-mod test_database;
 mod polls;
 mod shapes;
-mod maintenance;
+mod test_database;
 
 /// Each story twice: as `sqlite::name` and `postgresql::name`.
 macro_rules! stories {

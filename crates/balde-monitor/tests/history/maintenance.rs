@@ -1,14 +1,14 @@
 //! Retention and thinning.
 
 use balde_monitor::alert::SinkClass;
-use balde_monitor::history::{EventFilter, History, Retention, Maintenance};
+use balde_monitor::history::{EventFilter, History, Maintenance, Retention};
 use balde_monitor::sample::Sample;
 use balde_monitor::severity::Severity::{Exhausted, Warning};
 use fastrand::Rng;
 
 use crate::fixture::{
-    DAY_US, HOUR_US, MINUTE_US, NOVEMBER_US, PARTICIPANT, bucket, poll, raised, resolved, commit_events,
-    to_hook, routed,
+    DAY_US, HOUR_US, MINUTE_US, NOVEMBER_US, PARTICIPANT, bucket, commit_events, poll, raised,
+    resolved, routed, to_hook,
 };
 use crate::test_database::TestDatabase;
 

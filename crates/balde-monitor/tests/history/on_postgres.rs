@@ -4,8 +4,8 @@ use balde_monitor::history::{History, HistoryError, Retention};
 use sqlx::{Connection, Executor, PgConnection, Row};
 
 use crate::fixture::{DAY_US, NOVEMBER_US, PARTICIPANT, poll};
-use crate::test_database::TestDatabase;
 use crate::postgres::Postgres;
+use crate::test_database::TestDatabase;
 
 async fn partitions(connection: &mut PgConnection) -> Vec<String> {
     let sql = "SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -105,7 +105,10 @@ async fn a_month_is_made_once_by_many_at_once() {
     }
     storing.join_all().await;
     let history = database.open().await;
-    assert_eq!(history.recent_samples(PARTICIPANT, 0).await.unwrap()[0].len(), 24);
+    assert_eq!(
+        history.recent_samples(PARTICIPANT, 0).await.unwrap()[0].len(),
+        24
+    );
 }
 
 #[tokio::test]
@@ -171,7 +174,10 @@ async fn a_server_that_goes_away_and_comes_back_is_the_same_history() {
         "{error:?}"
     );
     let error = history.participant_state(PARTICIPANT, 1).await.unwrap_err();
-    assert!(matches!(error, HistoryError::Unavailable { .. }), "{error:?}");
+    assert!(
+        matches!(error, HistoryError::Unavailable { .. }),
+        "{error:?}"
+    );
     assert!(!leadership.is_held().await);
     assert!(matches!(
         history.lead().await,
@@ -180,7 +186,10 @@ async fn a_server_that_goes_away_and_comes_back_is_the_same_history() {
     server.restart();
     // The same handle, without anybody doing anything.
     assert!(history.store(&answer).await.unwrap());
-    assert_eq!(history.recent_samples(PARTICIPANT, 0).await.unwrap()[0].len(), 2);
+    assert_eq!(
+        history.recent_samples(PARTICIPANT, 0).await.unwrap()[0].len(),
+        2
+    );
     assert!(history.lead().await.unwrap().is_some());
 }
 
@@ -191,7 +200,10 @@ async fn an_address_that_is_wrong_or_nobody_answers_at_is_told_without_its_passw
     };
     let nobody = "postgres://monitor:hunter2@127.0.0.1:1/none";
     let error = History::open(nobody).await.unwrap_err();
-    assert!(matches!(error, HistoryError::Unavailable { .. }), "{error:?}");
+    assert!(
+        matches!(error, HistoryError::Unavailable { .. }),
+        "{error:?}"
+    );
     assert!(!format!("{error:?} {error}").contains("hunter2"));
     let missing = database.address().replace("/story_", "/no_story_");
     let error = History::open(&missing).await.unwrap_err();

@@ -4,7 +4,7 @@ use balde_monitor::alert::SinkClass;
 use balde_monitor::history::Backlog;
 use balde_monitor::severity::Severity::{Critical, Warning};
 
-use crate::fixture::{raised, reminder, resolved, commit_events, to_hook, routed};
+use crate::fixture::{commit_events, raised, reminder, resolved, routed, to_hook};
 use crate::test_database::TestDatabase;
 
 pub(crate) async fn a_resolution_never_overtakes_its_alert(database: TestDatabase) {
@@ -18,7 +18,9 @@ pub(crate) async fn a_resolution_never_overtakes_its_alert(database: TestDatabas
     commit_events(&history, events.iter().cloned().map(to_hook).collect()).await;
     let due = async |now_us| {
         let messages = history.due_messages("hook", now_us, 10).await.unwrap();
-        let numbers = messages.iter().map(|message| (message.event.at_us, message.id));
+        let numbers = messages
+            .iter()
+            .map(|message| (message.event.at_us, message.id));
         numbers.collect::<Vec<_>>()
     };
     let first = due(10).await;
@@ -43,7 +45,12 @@ pub(crate) async fn a_resolution_never_overtakes_its_alert(database: TestDatabas
         [2, 3, 4]
     );
     // As few as somebody can carry, the oldest of them.
-    assert_eq!(history.due_messages("hook", 101, 1).await.unwrap()[0].event.at_us, 2);
+    assert_eq!(
+        history.due_messages("hook", 101, 1).await.unwrap()[0]
+            .event
+            .at_us,
+        2
+    );
 }
 
 pub(crate) async fn a_dead_sink_holds_up_nobody_else(database: TestDatabase) {
@@ -59,7 +66,13 @@ pub(crate) async fn a_dead_sink_holds_up_nobody_else(database: TestDatabase) {
         assert_eq!(messages[0].event.at_us, moment);
         history.mark_delivered(messages[0].id, 10).await.unwrap();
     }
-    assert!(history.due_messages("pager", 10, 10).await.unwrap().is_empty());
+    assert!(
+        history
+            .due_messages("pager", 10, 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let waiting = history.due_messages("chat", 10, 10).await.unwrap();
     history
         .mark_failed(waiting[0].id, 20, "no route to host")
@@ -79,11 +92,21 @@ pub(crate) async fn a_letter_put_off_by_a_clock_that_was_ahead_is_due(database: 
     let history = database.open().await;
     let event = raised(0, "level-0", Critical, 50);
     commit_events(&history, vec![to_hook(event)]).await;
-    let message = history.due_messages("hook", 100, 10).await.unwrap().remove(0);
+    let message = history
+        .due_messages("hook", 100, 10)
+        .await
+        .unwrap()
+        .remove(0);
     // An hour is what a receiver may ask for; a day is no wait that anybody meant.
     for (next_us, due) in [(100 + HOUR_US, 0), (100 + 24 * HOUR_US, 1)] {
-        history.mark_failed(message.id, next_us, "503").await.unwrap();
-        assert_eq!(history.due_messages("hook", 100, 10).await.unwrap().len(), due);
+        history
+            .mark_failed(message.id, next_us, "503")
+            .await
+            .unwrap();
+        assert_eq!(
+            history.due_messages("hook", 100, 10).await.unwrap().len(),
+            due
+        );
     }
 }
 
@@ -100,7 +123,10 @@ pub(crate) async fn what_failed_is_due_when_it_was_postponed_to(database: TestDa
     let message = history.due_messages("hook", 0, 10).await.unwrap().remove(0);
     for attempt in 1..=3 {
         let next_us = 100 * u64::from(attempt);
-        history.mark_failed(message.id, next_us, "503").await.unwrap();
+        history
+            .mark_failed(message.id, next_us, "503")
+            .await
+            .unwrap();
         assert_eq!(history.next_due_us("hook").await.unwrap(), Some(next_us));
         assert!(
             history
@@ -118,7 +144,10 @@ pub(crate) async fn what_failed_is_due_when_it_was_postponed_to(database: TestDa
     history.mark_delivered(message.id, 400).await.unwrap();
     // Twice is as good as once, and no failure takes it back.
     history.mark_delivered(message.id, 500).await.unwrap();
-    history.mark_failed(message.id, 600, "too late").await.unwrap();
+    history
+        .mark_failed(message.id, 600, "too late")
+        .await
+        .unwrap();
     let left = history.due_messages("hook", 1_000, 10).await.unwrap();
     assert_eq!((left.len(), left[0].event.at_us), (1, 60));
     let backlog = history.backlog().await.unwrap().remove(0);

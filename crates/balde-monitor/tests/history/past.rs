@@ -5,7 +5,7 @@ use std::slice;
 use balde_monitor::history::{EventFilter, HistoryError};
 use balde_monitor::severity::Severity;
 
-use crate::fixture::{PARTICIPANT, poll, raised, commit_events, to_hook};
+use crate::fixture::{PARTICIPANT, commit_events, poll, raised, to_hook};
 use crate::test_database::TestDatabase;
 
 pub(crate) async fn everything_is_there_after_a_restart(database: TestDatabase) {
@@ -22,12 +22,18 @@ pub(crate) async fn everything_is_there_after_a_restart(database: TestDatabase) 
         history.newest_poll(PARTICIPANT).await.unwrap(),
         Some(answer)
     );
-    assert_eq!(history.participant_state(PARTICIPANT, 99).await.unwrap(), state);
+    assert_eq!(
+        history.participant_state(PARTICIPANT, 99).await.unwrap(),
+        state
+    );
     assert_eq!(
         history.events(&EventFilter::default(), 10).await.unwrap(),
         slice::from_ref(&event)
     );
-    assert_eq!(history.due_messages("hook", 9, 10).await.unwrap()[0].event, event);
+    assert_eq!(
+        history.due_messages("hook", 9, 10).await.unwrap()[0].event,
+        event
+    );
 }
 
 /// Connections of a handle that was dropped end in the background, and the file is owned till then.

@@ -1,7 +1,7 @@
 //! Answers in and out.
 
-use balde_monitor::analyse::LOOK_BACK_MAX;
-use balde_monitor::sample::{BucketId, POLICIES_MAX, Poll, Sample, ReportedLimit};
+use balde_monitor::analyse::LOOKBACK_SAMPLES_MAX;
+use balde_monitor::sample::{BucketId, POLICIES_MAX, Poll, ReportedLimit, Sample};
 
 use crate::fixture::{DAY_US, HOUR_US, MINUTE_US, NOVEMBER_US, PARTICIPANT, bucket, poll, sample};
 use crate::test_database::TestDatabase;
@@ -129,7 +129,13 @@ pub(crate) async fn states_are_what_the_newest_answer_lists(database: TestDataba
         .await
         .unwrap();
     let other = BucketId::new("00000000", "A").unwrap();
-    let other = Sample::new(other, ReportedLimit::per_seconds(1, 1, 1).unwrap(), 1, 1_500).unwrap();
+    let other = Sample::new(
+        other,
+        ReportedLimit::per_seconds(1, 1, 1).unwrap(),
+        1,
+        1_500,
+    )
+    .unwrap();
     history
         .store(&Poll::new(vec![other.clone()]).unwrap())
         .await
@@ -141,7 +147,7 @@ pub(crate) async fn states_are_what_the_newest_answer_lists(database: TestDataba
 
 pub(crate) async fn looking_back_gives_the_newest_of_each_policy(database: TestDatabase) {
     let history = database.open().await;
-    let polls = LOOK_BACK_MAX as u64 + 3;
+    let polls = LOOKBACK_SAMPLES_MAX as u64 + 3;
     for i in 0..polls {
         let mut levels = vec![("B", i.cast_signed())];
         if i < 10 {
@@ -152,12 +158,15 @@ pub(crate) async fn looking_back_gives_the_newest_of_each_policy(database: TestD
             .await
             .unwrap();
     }
-    let recent = history.recent_samples(PARTICIPANT, NOVEMBER_US).await.unwrap();
+    let recent = history
+        .recent_samples(PARTICIPANT, NOVEMBER_US)
+        .await
+        .unwrap();
     assert_eq!(recent.len(), 2);
     assert_eq!((recent[0][0].bucket(), recent[0].len()), (&bucket("A"), 10));
     assert_eq!(
         (recent[1][0].bucket(), recent[1].len()),
-        (&bucket("B"), LOOK_BACK_MAX)
+        (&bucket("B"), LOOKBACK_SAMPLES_MAX)
     );
     assert_eq!(recent[1][0].taken_us(), NOVEMBER_US + 3);
     assert!(recent[1].is_sorted_by_key(Sample::taken_us));
@@ -176,7 +185,13 @@ pub(crate) async fn looking_back_gives_the_newest_of_each_policy(database: TestD
             .unwrap()
             .is_empty()
     );
-    assert!(history.recent_samples("87654321", 0).await.unwrap().is_empty());
+    assert!(
+        history
+            .recent_samples("87654321", 0)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 pub(crate) async fn several_store_at_once(database: TestDatabase) {

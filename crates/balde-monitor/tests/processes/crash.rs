@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use balde_monitor::alert::{AlertRule, AlertState, Event, Routes, SinkClass, evaluate};
-use balde_monitor::analyse::{Assessment, Settings};
+use balde_monitor::analyse::{AnalysisSettings, Assessment};
 use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::Severity;
 
@@ -106,7 +106,7 @@ fn expected(levels: &[i64]) -> Vec<Event> {
     let mut told = Vec::new();
     for (level, us) in levels.iter().zip(1_000_000..) {
         let sample = [Sample::new(bucket.clone(), limit, *level, us).unwrap()];
-        let seen = Assessment::of(&sample, rule.thresholds(), &Settings::default());
+        let seen = Assessment::of(&sample, rule.thresholds(), &AnalysisSettings::default());
         let (next, events) = evaluate(&alert, seen.as_ref(), us, &rule, &[]);
         alert = next;
         told.extend(events);

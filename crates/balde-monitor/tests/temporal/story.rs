@@ -55,7 +55,7 @@ async fn killed_at_work_it_still_tells_every_alert_once() {
     // A server that is away is waited for.
     let mut monitor = begin("first");
     until("the worker misses the server", async || {
-        log("first").contains("temporal_away")
+        log("first").contains("temporal_unavailable")
     })
     .await;
     server.start().await;

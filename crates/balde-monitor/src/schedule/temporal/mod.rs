@@ -26,11 +26,11 @@
 //!
 //! A step whose worker has not been heard of for 10 s is given to the next one.
 
+mod activities;
+mod completion;
+mod cron_workflow;
 mod payload;
 mod retries;
-mod rota;
-mod standing;
-mod steps;
 mod worker;
 mod workflow;
 
@@ -41,41 +41,41 @@ use temporalio_client::Url;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use self::payload::Assignment;
-use self::steps::Activities;
-use self::worker::Work;
+use self::activities::Activities;
+use self::payload::WorkflowInput;
+use self::worker::TemporalWorker;
 use crate::config::TemporalConfig;
 use crate::cycle::Cycle;
 use crate::history::Leadership;
-use crate::schedule::embedded::Plan;
-use crate::schedule::leader::{self, Ended, Rounds};
-use crate::schedule::{Planner, PlannerError, trouble};
+use crate::schedule::embedded::PollPlan;
+use crate::schedule::leader::{self, PeriodicTasks, TermEnd};
+use crate::schedule::{Planner, PlannerError, failure};
 use crate::status::Status;
 
 /// Works for a Temporal server until `shutdown` is there, whenever this monitor leads; then steps
 /// under way end, and leadership with them. A server that is away is waited for.
 pub async fn run(
     cycle: Cycle,
-    plan: Plan,
+    plan: PollPlan,
     status: Arc<Status>,
     settings: &TemporalConfig,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), TemporalError> {
     // What cannot be planned or reached is told before anything else.
-    let planner = Planner::new(plan.pace.clone(), plan.budget, plan.reserve);
+    let planner = Planner::new(plan.schedule.clone(), plan.budget, plan.reserve);
     drop(planner.map_err(TemporalError::Plan)?);
     let target = target(&settings.address)?;
     let mut shutdown = std::pin::pin!(shutdown);
-    while let Some(leadership) = leader::until_leading(&cycle, &status, &mut shutdown).await {
-        let reign = Reign {
+    while let Some(leadership) = leader::acquire_leadership(&cycle, &status, &mut shutdown).await {
+        let term = LeaderTerm {
             cycle: &cycle,
             plan: &plan,
             status: &status,
             leadership,
         };
-        let ended = reign.run(&target, settings, &mut shutdown).await;
+        let ended = term.run(&target, settings, &mut shutdown).await;
         leader::step_down(&status, ended.as_ref().ok().copied());
-        if ended? == Ended::Shutdown {
+        if ended? == TermEnd::Shutdown {
             break;
         }
     }
@@ -83,47 +83,50 @@ pub async fn run(
 }
 
 /// The time in which this monitor is the one that takes tasks.
-struct Reign<'a> {
+struct LeaderTerm<'a> {
     cycle: &'a Cycle,
-    plan: &'a Plan,
+    plan: &'a PollPlan,
     status: &'a Arc<Status>,
     leadership: Leadership,
 }
 
-impl Reign<'_> {
+impl LeaderTerm<'_> {
     async fn run(
         mut self,
         target: &Url,
         settings: &TemporalConfig,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
-    ) -> Result<Ended, TemporalError> {
-        let time = &self.cycle.parts().time;
+    ) -> Result<TermEnd, TemporalError> {
+        let time = &self.cycle.components().time;
         let (stop, mut working) = self.work(target, settings).await?;
-        let mut rounds = Rounds::from(time.now_us());
+        let mut periodic = PeriodicTasks::from(time.now_us());
         let (mut reminding, mut upkeep) = (JoinSet::new(), JoinSet::new());
         let ended = loop {
             let now_us = time.now_us();
-            self.status.turned();
-            rounds.heal(now_us);
-            if upkeep.is_empty() && rounds.is_time_for_upkeep(now_us) {
-                upkeep.spawn(leader::keep_up(self.cycle.clone(), self.plan.retention));
+            self.status.record_loop_iteration();
+            periodic.adjust_to_clock(now_us);
+            if upkeep.is_empty() && periodic.is_retention_due(now_us) {
+                upkeep.spawn(leader::enforce_retention(
+                    self.cycle.clone(),
+                    self.plan.retention,
+                ));
             }
-            if rounds.is_time_to_remind(now_us) {
+            if periodic.is_timer_check_due(now_us) {
                 if !self.leadership.is_held().await {
-                    break Ended::Deposed;
+                    break TermEnd::LeadershipLost;
                 }
                 if reminding.is_empty() {
                     reminding.spawn(remind(self.cycle.clone(), Arc::clone(self.status)));
                 }
             }
             tokio::select! {
-                () = time.sleep_until(rounds.remind_us()) => {}
+                () = time.sleep_until(periodic.timer_check_us()) => {}
                 _ = reminding.join_next(), if !reminding.is_empty() => {}
                 _ = upkeep.join_next(), if !upkeep.is_empty() => {}
-                () = &mut *shutdown => break Ended::Shutdown,
+                () = &mut *shutdown => break TermEnd::Shutdown,
                 worked = &mut working => {
                     // It ends by itself only when it is refused, or by a bug.
-                    return worked.unwrap_or(Err(TemporalError::Panicked)).map(|()| Ended::Deposed);
+                    return worked.unwrap_or(Err(TemporalError::Panicked)).map(|()| TermEnd::LeadershipLost);
                 }
             }
         };
@@ -141,11 +144,11 @@ impl Reign<'_> {
     ) -> Result<(watch::Sender<bool>, JoinHandle<Result<(), TemporalError>>), TemporalError> {
         let planner = self.plan.planner(self.cycle).await;
         let planner = planner.map_err(TemporalError::Plan)?;
-        let participants = self.cycle.parts().sources.keys().cloned().collect();
-        let work = Work {
+        let participants = self.cycle.components().sources.keys().cloned().collect();
+        let work = TemporalWorker {
             target: target.clone(),
             settings: settings.clone(),
-            assignment: Assignment { participants },
+            input: WorkflowInput { participants },
             steps: Activities::new(self.cycle.clone(), Arc::clone(self.status), planner),
         };
         let (stop, stopped) = watch::channel(false);
@@ -155,10 +158,10 @@ impl Reign<'_> {
 
 /// What time alone brings, for everybody.
 async fn remind(cycle: Cycle, status: Arc<Status>) {
-    for participant in cycle.parts().sources.keys() {
-        match cycle.remind(participant).await {
-            Ok(events) => cycle.announce(&events),
-            Err(error) => trouble::not_kept(participant, &error, &status),
+    for participant in cycle.components().sources.keys() {
+        match cycle.check_timers(participant).await {
+            Ok(events) => cycle.notify_dispatcher(&events),
+            Err(error) => failure::record_history_failure(participant, &error, &status),
         }
     }
 }

@@ -12,23 +12,23 @@ const SHORTEST: Duration = Duration::from_secs(1);
 
 /// What a run is started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Assignment {
+pub(crate) struct WorkflowInput {
     /// Whom to ask about, in order.
     pub(super) participants: Vec<String>,
 }
 
 /// What came of asking.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub(crate) enum FetchResult {
     /// These buckets.
     Poll(Poll),
     /// Nobody was asked: it is too soon, or the budget is used up.
-    NotYet(Look),
+    NotDue(NextPoll),
 }
 
 /// What is to be analysed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct AnalyseInput {
     pub(super) participant: String,
     /// Whether there was an answer. Without one, time alone is judged: stale data, reminders.
     pub(super) is_answered: bool,
@@ -36,26 +36,26 @@ pub(crate) struct Asked {
 
 /// What the analysis found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Found {
+pub(crate) struct AnalyseResult {
     /// How many alerts it told.
     pub(super) alerts: u64,
-    pub(super) look: Look,
+    pub(super) next_poll: NextPoll,
 }
 
-/// When to look again.
+/// When to next_poll again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Look {
+pub(crate) struct NextPoll {
     /// From now. Not a time of day, for a worker's clock is not the server's.
     pub(super) in_us: u64,
     /// Whether that is what the calendar says anyway, and a later run's to do.
-    pub(super) is_regular: bool,
+    pub(super) is_cron: bool,
 }
 
-impl Look {
+impl NextPoll {
     /// As long as it takes the worker or the database to come back.
     pub(super) const AFTER_FAILURE: Self = Self {
         in_us: 60_000_000,
-        is_regular: false,
+        is_cron: false,
     };
 
     /// How long to wait.
@@ -66,7 +66,7 @@ impl Look {
 
 /// What the last step did.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Published {
+pub(crate) struct PublishResult {
     pub(super) delivered: u64,
     /// Left to the dispatcher.
     pub(super) failed: u64,
@@ -74,7 +74,7 @@ pub(crate) struct Published {
 
 /// What a run did, for whoever looks at it in Temporal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Served {
+pub(crate) struct RunSummary {
     pub(super) answers: u64,
     pub(super) failures: u64,
     pub(super) alerts: u64,

@@ -16,7 +16,7 @@ const ONE_RUN: Duration = Duration::from_secs(300);
 
 /// How one step is tried.
 #[derive(Debug)]
-pub(super) struct Rule {
+pub(super) struct RetryRule {
     /// How long one attempt may take.
     attempt: Duration,
     /// How long all of them may take together, waits included.
@@ -33,7 +33,7 @@ pub(super) struct Rule {
 
 /// One call that lists all buckets. Each attempt costs a token of the budget, so there are few, as
 /// far apart as two polls are; a refusal or nonsense is the same the next second.
-pub(super) const GET: Rule = Rule {
+pub(super) const GET: RetryRule = RetryRule {
     attempt: Duration::from_secs(45),
     together: None,
     attempts: Some(3),
@@ -41,17 +41,17 @@ pub(super) const GET: Rule = Rule {
     longest_wait: Duration::from_secs(60),
     never_again: &[
         "forbidden",
-        "garbage",
-        "nobody",
+        "invalid_response",
+        "unknown_participant",
         "signature",
-        "strange",
+        "invalid_sample",
         "too_long",
     ],
 };
 
 /// An answer that was paid for is kept, if it takes as long as the run. After that it stays in the
 /// worker's memory, and goes in before the next one.
-pub(super) const STORE: Rule = Rule {
+pub(super) const STORE: RetryRule = RetryRule {
     attempt: Duration::from_secs(30),
     together: Some(ONE_RUN),
     attempts: None,
@@ -61,7 +61,7 @@ pub(super) const STORE: Rule = Rule {
 };
 
 /// Begins at the same place every time, so trying again does no harm.
-pub(super) const ANALYSE: Rule = Rule {
+pub(super) const ANALYSE: RetryRule = RetryRule {
     attempt: Duration::from_secs(30),
     together: Some(ONE_RUN),
     attempts: None,
@@ -71,7 +71,7 @@ pub(super) const ANALYSE: Rule = Rule {
 };
 
 /// Few: whatever does not arrive now is carried by the dispatcher, who never give up.
-pub(super) const PUBLISH: Rule = Rule {
+pub(super) const PUBLISH: RetryRule = RetryRule {
     attempt: Duration::from_secs(45),
     together: None,
     attempts: Some(3),
@@ -80,7 +80,7 @@ pub(super) const PUBLISH: Rule = Rule {
     never_again: &[],
 };
 
-impl Rule {
+impl RetryRule {
     /// The same in Temporal's words.
     pub(super) fn options(&self) -> ActivityOptions {
         let retries = RetryPolicy::builder()

@@ -12,12 +12,12 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::TemporalError;
-use super::payload::Assignment;
-use super::standing::{Order, Trouble};
-use super::steps::Activities;
+use super::activities::Activities;
+use super::cron_workflow::{CronWorkflow, ServerError};
+use super::payload::WorkflowInput;
 use super::workflow::MonitorRateLimits;
 use crate::config::TemporalConfig;
-use crate::schedule::leader::GRACE;
+use crate::schedule::leader::SHUTDOWN_GRACE;
 
 /// How long a server may take to answer the first call.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -42,14 +42,14 @@ const RUNS_MAX: usize = 4;
 
 /// All that a worker is.
 #[derive(Clone)]
-pub(super) struct Work {
+pub(super) struct TemporalWorker {
     pub(super) target: Url,
     pub(super) settings: TemporalConfig,
-    pub(super) assignment: Assignment,
+    pub(super) input: WorkflowInput,
     pub(super) steps: Activities,
 }
 
-impl Work {
+impl TemporalWorker {
     /// Works until told to stop, or gone; a server that is away is waited for.
     pub(super) async fn run(self, mut stop: watch::Receiver<bool>) -> Result<(), TemporalError> {
         let mut wait = FIRST_WAIT;
@@ -57,8 +57,8 @@ impl Work {
             let why = match self.connected(&mut stop).await {
                 Ok(Some(client)) => match self.serve(&client, &mut stop).await {
                     Ok(()) => return Ok(()),
-                    Err(Trouble::Refused(error)) => return Err(error),
-                    Err(Trouble::Away(why)) => {
+                    Err(ServerError::Rejected(error)) => return Err(error),
+                    Err(ServerError::Unavailable(why)) => {
                         wait = FIRST_WAIT;
                         why
                     }
@@ -67,7 +67,7 @@ impl Work {
                 Err(why) => why,
             };
             tracing::warn!(
-                event_type = "temporal_away",
+                event_type = "temporal_unavailable",
                 address = self.settings.address,
                 error = why,
                 "there is no Temporal to work for, and nobody is polled; tried again in {wait:?}"
@@ -105,16 +105,16 @@ impl Work {
         &self,
         client: &Client,
         stop: &mut watch::Receiver<bool>,
-    ) -> Result<(), Trouble> {
-        let order = Order {
+    ) -> Result<(), ServerError> {
+        let order = CronWorkflow {
             client,
             settings: &self.settings,
-            assignment: &self.assignment,
+            input: &self.input,
         };
         order.place().await?;
         order.run_at_once().await?;
         tracing::info!(
-            event_type = "temporal_working",
+            event_type = "temporal_worker_started",
             address = self.settings.address,
             task_queue = self.settings.task_queue,
             "this monitor works for Temporal"
@@ -131,7 +131,7 @@ impl Work {
                 done = &mut working => {
                     let why = done.unwrap_or_else(|error| Err(error.to_string()));
                     let why = why.err().unwrap_or_else(|| "the worker ended".to_owned());
-                    return Err(Trouble::Away(why));
+                    return Err(ServerError::Unavailable(why));
                 }
                 _ = stop.wait_for(|is_over| *is_over) => break None,
                 () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -144,17 +144,17 @@ impl Work {
             };
             match looked {
                 Ok(()) => is_away = false,
-                Err(Trouble::Refused(error)) => break Some(Trouble::Refused(error)),
-                Err(Trouble::Away(why)) if !is_away => {
+                Err(ServerError::Rejected(error)) => break Some(ServerError::Rejected(error)),
+                Err(ServerError::Unavailable(why)) if !is_away => {
                     is_away = true;
                     tracing::warn!(
-                        event_type = "temporal_away",
+                        event_type = "temporal_unavailable",
                         address = self.settings.address,
                         error = why,
                         "Temporal does not answer, and nobody is polled until it does"
                     );
                 }
-                Err(Trouble::Away(_)) => {}
+                Err(ServerError::Unavailable(_)) => {}
             }
         };
         end.send_replace(true);
@@ -183,7 +183,7 @@ impl Work {
             .register_workflow::<MonitorRateLimits>()
             .map_err(|error| error.to_string())?
             .deployment_options(WorkerDeploymentOptions::from_build_id(version))
-            .graceful_shutdown_period(GRACE)
+            .graceful_shutdown_period(SHUTDOWN_GRACE)
             .max_cached_workflows(RUNS_MAX)
             .sticky_queue_schedule_to_start_timeout(FAITHFUL)
             .tuner(tuner)
@@ -196,7 +196,7 @@ impl Work {
             done = &mut run => done,
             _ = ended.wait_for(|is_over| *is_over) => {
                 shut_down();
-                match tokio::time::timeout(2 * GRACE, run).await {
+                match tokio::time::timeout(2 * SHUTDOWN_GRACE, run).await {
                     Ok(done) => done,
                     Err(_) => return Err("it took too long to end".to_owned()),
                 }

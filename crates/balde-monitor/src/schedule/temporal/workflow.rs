@@ -11,10 +11,10 @@ use temporalio_workflow::{
     WorkflowContext, WorkflowContextView, WorkflowResult, WorkflowTermination, join_all, select,
 };
 
-use super::payload::{Answer, Asked, Assignment, Look, Served};
+use super::activities::Activities;
+use super::completion::RunCompletion;
+use super::payload::{AnalyseInput, FetchResult, NextPoll, RunSummary, WorkflowInput};
 use super::retries::{ANALYSE, GET, PUBLISH, STORE};
-use super::rota::Rota;
-use super::steps::Activities;
 
 /// What the workflow is called at the server.
 pub(super) const KIND: &str = "MonitorRateLimitsWorkflow";
@@ -26,62 +26,62 @@ const ENTRIES_MAX: u32 = 20_000;
 /// The workflow.
 #[workflow]
 pub(crate) struct MonitorRateLimits {
-    assignment: Assignment,
-    rota: Rota,
-    served: Served,
+    input: WorkflowInput,
+    completion: RunCompletion,
+    summary: RunSummary,
 }
 
 #[workflow_methods]
 impl MonitorRateLimits {
     #[init]
-    fn new(_ctx: &WorkflowContextView, assignment: Assignment) -> Self {
+    fn new(_ctx: &WorkflowContextView, input: WorkflowInput) -> Self {
         Self {
-            rota: Rota::new(assignment.participants.len()),
-            served: Served::default(),
-            assignment,
+            completion: RunCompletion::new(input.participants.len()),
+            summary: RunSummary::default(),
+            input,
         }
     }
 
     #[run(name = KIND)]
-    pub(crate) async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<Served> {
-        let participants = ctx.state(|run| run.assignment.participants.clone());
+    pub(crate) async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<RunSummary> {
+        let participants = ctx.state(|run| run.input.participants.clone());
         let all = participants.into_iter();
         join_all(all.map(|participant| watch(ctx.clone(), participant))).await;
         if ctx.cancellation_token().is_cancelled() {
             return Err(WorkflowTermination::cancelled());
         }
-        Ok(ctx.state(|run| run.served))
+        Ok(ctx.state(|run| run.summary))
     }
 }
 
 /// Takes one participant's turns until the run is over. Whatever fails here fails for this one.
 async fn watch(ctx: WorkflowContext<MonitorRateLimits>, participant: String) {
     loop {
-        let look = turn(&ctx, &participant).await;
+        let next_poll = turn(&ctx, &participant).await;
         if ctx.cancellation_token().is_cancelled() {
             return;
         }
-        if look.is_regular || ctx.history_length() > ENTRIES_MAX {
+        if next_poll.is_cron || ctx.history_length() > ENTRIES_MAX {
             let now_us = now_us(&ctx);
-            let due_us = now_us.saturating_add(look.in_us);
-            ctx.state_mut(|run| run.rota.rest(&participant, now_us, due_us));
+            let due_us = now_us.saturating_add(next_poll.in_us);
+            ctx.state_mut(|run| run.completion.rest(&participant, now_us, due_us));
         }
-        let mut over = std::pin::pin!(ctx.wait_condition(|run| run.rota.is_over()));
-        let mut due = std::pin::pin!(ctx.timer(look.wait()));
+        let mut over = std::pin::pin!(ctx.wait_condition(|run| run.completion.is_over()));
+        let mut due = std::pin::pin!(ctx.timer(next_poll.wait()));
         select! {
             _ = over => return,
             _ = due => {}
         }
-        ctx.state_mut(|run| run.rota.work(&participant));
+        ctx.state_mut(|run| run.completion.work(&participant));
     }
 }
 
 /// The four steps.
-async fn turn(ctx: &WorkflowContext<MonitorRateLimits>, participant: &str) -> Look {
+async fn turn(ctx: &WorkflowContext<MonitorRateLimits>, participant: &str) -> NextPoll {
     let get = ctx.execute_activity(Activities::get, participant.to_owned(), GET.options());
     let is_answered = match get.await {
-        Ok(Answer::NotYet(look)) => return look,
-        Ok(Answer::Poll(poll)) => {
+        Ok(FetchResult::NotDue(next_poll)) => return next_poll,
+        Ok(FetchResult::Poll(poll)) => {
             let store = ctx.execute_activity(Activities::store, poll, STORE.options());
             // Kept in the worker's memory, if not yet in the database.
             let _either_way = store.await;
@@ -91,24 +91,24 @@ async fn turn(ctx: &WorkflowContext<MonitorRateLimits>, participant: &str) -> Lo
         Err(_) => false,
     };
     ctx.state_mut(|run| {
-        run.served.answers += u64::from(is_answered);
-        run.served.failures += u64::from(!is_answered);
+        run.summary.answers += u64::from(is_answered);
+        run.summary.failures += u64::from(!is_answered);
     });
-    let asked = Asked {
+    let asked = AnalyseInput {
         participant: participant.to_owned(),
         is_answered,
     };
     let analyse = ctx.execute_activity(Activities::analyse, asked, ANALYSE.options());
     let Ok(found) = analyse.await else {
-        return Look::AFTER_FAILURE;
+        return NextPoll::AFTER_FAILURE;
     };
     if found.alerts > 0 {
-        ctx.state_mut(|run| run.served.alerts += found.alerts);
+        ctx.state_mut(|run| run.summary.alerts += found.alerts);
         let publish = ctx.execute_activity(Activities::publish, (), PUBLISH.options());
         // What did not arrive is the dispatcher' to carry.
         let _either_way = publish.await;
     }
-    found.look
+    found.next_poll
 }
 
 fn now_us(ctx: &WorkflowContext<MonitorRateLimits>) -> u64 {

@@ -7,11 +7,11 @@ use crate::history::RoutedEvent;
 
 /// The names of sinks by what they serve as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Roster {
+pub struct SinkDirectory {
     by_class: BTreeMap<SinkClass, Vec<String>>,
 }
 
-impl Roster {
+impl SinkDirectory {
     /// The same with a sink that serves as all of `classes`.
     pub fn with(mut self, sink: &str, classes: impl IntoIterator<Item = SinkClass>) -> Self {
         for class in classes {

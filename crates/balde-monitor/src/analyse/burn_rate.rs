@@ -1,29 +1,29 @@
-//! How fast a bucket is consumed, over several horizons.
+//! How fast a bucket is consumed, over several windows.
 
-use crate::analyse::Settings;
+use crate::analyse::AnalysisSettings;
 use crate::analyse::consumption::{Consumption, saturated};
 use crate::sample::Sample;
 
 /// The most samples that are looked back at, from the newest.
-pub const LOOK_BACK_MAX: usize = 512;
+pub const LOOKBACK_SAMPLES_MAX: usize = 512;
 
 /// What left a bucket in the last stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Burn {
-    horizon_us: u64,
+pub struct BurnRate {
+    window_us: u64,
     samples: usize,
     consumption: Consumption,
     expected: i64,
     is_upper_bound: bool,
 }
 
-impl Burn {
-    /// The horizon it was asked for.
-    pub const fn horizon_us(&self) -> u64 {
-        self.horizon_us
+impl BurnRate {
+    /// The window it was asked for.
+    pub const fn window_us(&self) -> u64 {
+        self.window_us
     }
 
-    /// The time that the samples within the horizon really cover.
+    /// The time that the samples within the window really cover.
     pub const fn span_us(&self) -> u64 {
         self.consumption.span_us
     }
@@ -49,50 +49,50 @@ impl Burn {
         self.expected
     }
 
-    /// Whether [`expected`](Burn::expected) is no guess but only the most it can have been: the
+    /// Whether [`expected`](BurnRate::expected) is no guess but only the most it can have been: the
     /// bucket was full whenever it was looked at, and what came back to it was lost unseen.
     pub const fn is_upper_bound(&self) -> bool {
         self.is_upper_bound
     }
 
-    /// [`expected`](Burn::expected) as thousandths of a token per minute, for display.
+    /// [`expected`](BurnRate::expected) as thousandths of a token per minute, for display.
     pub fn expected_milli_per_minute(&self) -> i64 {
         let span = i128::from(self.span_us().max(1));
         saturated(i128::from(self.expected) * 60_000_000 * 1_000 / span)
     }
 }
 
-/// The burns of each horizon for which there are samples, the shortest first. `history` is one
+/// The burn_rates of each window for which there are samples, the shortest first. `history` is one
 /// bucket's, the newest last.
 ///
-/// A horizon reaches back as far as the samples do without a gap: more than
-/// [`gap_us`](Settings::gap_us) between two, other limit, or a clock that went back. Polls that
-/// come a little late must not empty a horizon of their own length, so each reaches a tenth
-/// further. A horizon with fewer than two samples says nothing.
-pub(crate) fn burns(history: &[Sample], settings: &Settings) -> Vec<Burn> {
-    let history = &history[history.len().saturating_sub(LOOK_BACK_MAX)..];
+/// A window reaches back as far as the samples do without a gap: more than
+/// [`gap_max_us`](AnalysisSettings::gap_max_us) between two, other limit, or a clock that went back. Polls that
+/// come a little late must not empty a window of their own length, so each reaches a tenth
+/// further. A window with fewer than two samples says nothing.
+pub(crate) fn burn_rates(history: &[Sample], settings: &AnalysisSettings) -> Vec<BurnRate> {
+    let history = &history[history.len().saturating_sub(LOOKBACK_SAMPLES_MAX)..];
     let Some(newest) = history.last() else {
         return Vec::new();
     };
     let run = unbroken(history, settings);
     let known = consumption_until_newest(run, settings);
 
-    let mut found: Vec<Burn> = Vec::new();
-    for &horizon_us in settings.horizons_us() {
-        let reach_us = horizon_us.saturating_add(horizon_us / 10);
+    let mut found: Vec<BurnRate> = Vec::new();
+    for &window_us in settings.windows_us() {
+        let reach_us = window_us.saturating_add(window_us / 10);
         // The oldest sample within reach; the newest itself spans nothing.
         let oldest = known
             .iter()
             .position(|known| known.span_us <= reach_us)
             .filter(|&index| known[index].span_us > 0);
         let Some(index) = oldest else { continue };
-        found.push(burn(horizon_us, known[index], &run[index..], newest));
+        found.push(burn(window_us, known[index], &run[index..], newest));
     }
     found
 }
 
-/// Of the samples from the oldest of a horizon to the newest.
-fn burn(horizon_us: u64, consumption: Consumption, run: &[Sample], newest: &Sample) -> Burn {
+/// Of the samples from the oldest of a window to the newest.
+fn burn(window_us: u64, consumption: Consumption, run: &[Sample], newest: &Sample) -> BurnRate {
     let limit = newest.limit();
     let even = i128::from(consumption.span_us) * i128::from(limit.refill_tokens())
         / i128::from(limit.period_us());
@@ -100,8 +100,8 @@ fn burn(horizon_us: u64, consumption: Consumption, run: &[Sample], newest: &Samp
     let is_full = |sample: &Sample| {
         u64::try_from(sample.level()).is_ok_and(|level| level >= limit.capacity())
     };
-    Burn {
-        horizon_us,
+    BurnRate {
+        window_us,
         samples: run.len(),
         consumption,
         expected: saturated(fall + even).clamp(consumption.at_least, consumption.at_most),
@@ -110,7 +110,7 @@ fn burn(horizon_us: u64, consumption: Consumption, run: &[Sample], newest: &Samp
 }
 
 /// What left between the two newest samples, if nothing is between them: the most present there is.
-pub(crate) fn newest(history: &[Sample], settings: &Settings) -> Option<Burn> {
+pub(crate) fn newest(history: &[Sample], settings: &AnalysisSettings) -> Option<BurnRate> {
     let run = unbroken(&history[history.len().saturating_sub(2)..], settings);
     let known = consumption_until_newest(run, settings);
     let (consumption, newest) = (*known.first()?, run.last()?);
@@ -118,13 +118,13 @@ pub(crate) fn newest(history: &[Sample], settings: &Settings) -> Option<Burn> {
 }
 
 /// The newest samples without a gap between any two of them.
-fn unbroken<'a>(history: &'a [Sample], settings: &Settings) -> &'a [Sample] {
+fn unbroken<'a>(history: &'a [Sample], settings: &AnalysisSettings) -> &'a [Sample] {
     let joins = |pair: &[Sample]| {
         pair[0].bucket() == pair[1].bucket()
             && pair[0].limit() == pair[1].limit()
             && pair[0]
                 .us_until(&pair[1])
-                .is_some_and(|us| us <= settings.gap_us())
+                .is_some_and(|us| us <= settings.gap_max_us())
     };
     let broken = history.windows(2).rposition(|pair| !joins(pair));
     &history[broken.map_or(0, |index| index + 1)..]
@@ -135,7 +135,7 @@ fn unbroken<'a>(history: &'a [Sample], settings: &Settings) -> &'a [Sample] {
 /// Each pair of samples bounds what left between them, and every way of going from one to the
 /// newest over samples in between bounds it too: long strides know the number of refills best,
 /// short ones see most of what a full bucket hides. The best of all ways is taken.
-fn consumption_until_newest(run: &[Sample], settings: &Settings) -> Vec<Consumption> {
+fn consumption_until_newest(run: &[Sample], settings: &AnalysisSettings) -> Vec<Consumption> {
     let nothing = Consumption {
         at_least: 0,
         at_most: 0,
@@ -145,7 +145,7 @@ fn consumption_until_newest(run: &[Sample], settings: &Settings) -> Vec<Consumpt
     for from in (0..run.len().saturating_sub(1)).rev() {
         let way = |to: usize| {
             // Mixed clocks may refuse a stride whose parts compare.
-            let error_us = settings.moment_error_us();
+            let error_us = settings.timestamp_error_us();
             Consumption::between(&run[from], &run[to], settings.credits(), error_us)
                 .map(|stride| stride.and_then(known[to]))
         };

@@ -13,7 +13,7 @@ use temporalio_common::protos::temporal::api::history::v1::WorkflowExecutionStar
 use temporalio_common::protos::temporal::api::history::v1::history_event::Attributes;
 
 use super::TemporalError;
-use super::payload::Assignment;
+use super::payload::WorkflowInput;
 use super::workflow::{KIND, MonitorRateLimits};
 use crate::config::TemporalConfig;
 
@@ -21,32 +21,32 @@ use crate::config::TemporalConfig;
 const SOON: Duration = Duration::from_secs(15);
 
 /// Why the order could not be placed.
-pub(super) enum Trouble {
+pub(super) enum ServerError {
     /// The server is away or busy: later.
-    Away(String),
+    Unavailable(String),
     /// It will never be taken like this.
-    Refused(TemporalError),
+    Rejected(TemporalError),
 }
 
 /// What is to stand at the server.
-pub(super) struct Order<'a> {
+pub(super) struct CronWorkflow<'a> {
     pub(super) client: &'a Client,
     pub(super) settings: &'a TemporalConfig,
-    pub(super) assignment: &'a Assignment,
+    pub(super) input: &'a WorkflowInput,
 }
 
 type Handle = WorkflowHandle<Client, MonitorRateLimits>;
 
-impl Order<'_> {
+impl CronWorkflow<'_> {
     /// Sees to it that the workflow is there, with this calendar and these participants. One that
     /// says otherwise is replaced. `True` if there was nothing to do.
-    pub(super) async fn place(&self) -> Result<bool, Trouble> {
+    pub(super) async fn place(&self) -> Result<bool, ServerError> {
         let id = &self.settings.workflow_id;
         let handle: Handle = self.client.get_workflow_handle(id);
         let described = match handle.describe(WorkflowDescribeOptions::default()).await {
             Ok(described) => Some(described),
             Err(WorkflowInteractionError::NotFound(_)) => None,
-            Err(error) => return Err(Trouble::of(error)),
+            Err(error) => return Err(ServerError::of(error)),
         };
         let open = described.filter(|described| {
             use WorkflowExecutionStatus::{Paused, Running};
@@ -54,7 +54,7 @@ impl Order<'_> {
         });
         let Some(open) = open else {
             tracing::info!(
-                event_type = "temporal_started",
+                event_type = "temporal_workflow_started",
                 workflow_id = id,
                 cron = self.settings.cron,
                 "the workflow is started"
@@ -64,7 +64,7 @@ impl Order<'_> {
             return Ok(false);
         };
         if open.workflow_type() != KIND {
-            return Err(Trouble::Refused(TemporalError::Taken {
+            return Err(ServerError::Rejected(TemporalError::Taken {
                 workflow_id: id.clone(),
                 kind: open.workflow_type().to_owned(),
             }));
@@ -73,7 +73,7 @@ impl Order<'_> {
             return Ok(true);
         };
         tracing::warn!(
-            event_type = "temporal_replaced",
+            event_type = "temporal_workflow_replaced",
             workflow_id = id,
             "the workflow had {difference}, and is replaced"
         );
@@ -83,11 +83,11 @@ impl Order<'_> {
     }
 
     /// Starts a run at once, beside the calendar's, where the calendar leaves it for later: nobody
-    /// wants to wait for the first look at the buckets.
-    pub(super) async fn run_at_once(&self) -> Result<(), Trouble> {
+    /// wants to wait for the first next_poll at the buckets.
+    pub(super) async fn run_at_once(&self) -> Result<(), ServerError> {
         let handle: Handle = self.client.get_workflow_handle(&self.settings.workflow_id);
         let described = handle.describe(WorkflowDescribeOptions::default()).await;
-        let begins = described.map_err(Trouble::of)?.execution_time();
+        let begins = described.map_err(ServerError::of)?.execution_time();
         let wait = begins.and_then(|at| at.duration_since(SystemTime::now()).ok());
         if wait.is_none_or(|wait| wait < SOON) {
             return Ok(());
@@ -100,7 +100,7 @@ impl Order<'_> {
         self.begin(options).await
     }
 
-    async fn start(&self, conflict: WorkflowIdConflictPolicy) -> Result<(), Trouble> {
+    async fn start(&self, conflict: WorkflowIdConflictPolicy) -> Result<(), ServerError> {
         let TemporalConfig {
             task_queue,
             workflow_id,
@@ -115,16 +115,16 @@ impl Order<'_> {
         self.begin(options).await
     }
 
-    async fn begin(&self, options: WorkflowStartOptions) -> Result<(), Trouble> {
-        let assignment = self.assignment.clone();
+    async fn begin(&self, options: WorkflowStartOptions) -> Result<(), ServerError> {
+        let input = self.input.clone();
         let started = self
             .client
-            .start_workflow(MonitorRateLimits::run, assignment, options)
+            .start_workflow(MonitorRateLimits::run, input, options)
             .await;
         match started {
             Ok(_) | Err(WorkflowStartError::AlreadyStarted { .. }) => Ok(()),
-            Err(WorkflowStartError::Rpc(status)) => Err(Trouble::of_status(&status)),
-            Err(error) => Err(Trouble::Away(error.to_string())),
+            Err(WorkflowStartError::Rpc(status)) => Err(ServerError::of_status(&status)),
+            Err(error) => Err(ServerError::Unavailable(error.to_string())),
         }
     }
 
@@ -138,35 +138,37 @@ impl Order<'_> {
             return Some(format!("the task queue {:?}", queue.unwrap_or("")));
         }
         let input = begun.input.iter().flat_map(|input| &input.payloads).next();
-        let assignment = input.and_then(|input| serde_json::from_slice(&input.data).ok());
-        let is_same = assignment.is_some_and(|its: Assignment| its == *self.assignment);
+        let input = input.and_then(|input| serde_json::from_slice(&input.data).ok());
+        let is_same = input.is_some_and(|its: WorkflowInput| its == *self.input);
         (!is_same).then(|| "other participants".to_owned())
     }
 }
 
 /// What the present run was started with: the first entry of its history.
-async fn begun(handle: &Handle) -> Result<WorkflowExecutionStartedEventAttributes, Trouble> {
+async fn begun(handle: &Handle) -> Result<WorkflowExecutionStartedEventAttributes, ServerError> {
     let mut entries = handle.fetch_history(WorkflowFetchHistoryOptions::default());
-    let first = entries.next().await.transpose().map_err(Trouble::of)?;
+    let first = entries.next().await.transpose().map_err(ServerError::of)?;
     match first.and_then(|entry| entry.attributes) {
         Some(Attributes::WorkflowExecutionStartedEventAttributes(begun)) => Ok(begun),
-        _ => Err(Trouble::Away("its history has no beginning".to_owned())),
+        _ => Err(ServerError::Unavailable(
+            "its history has no beginning".to_owned(),
+        )),
     }
 }
 
-impl Trouble {
+impl ServerError {
     fn of(error: WorkflowInteractionError) -> Self {
         match error {
             WorkflowInteractionError::Rpc(status) => Self::of_status(&status),
-            error => Self::Away(error.to_string()),
+            error => Self::Unavailable(error.to_string()),
         }
     }
 
     fn of_status(status: &Status) -> Self {
         let why = status.message().to_owned();
         match status.code() {
-            Code::InvalidArgument => Self::Refused(TemporalError::Refused { why }),
-            code => Self::Away(format!("{code}: {why}")),
+            Code::InvalidArgument => Self::Rejected(TemporalError::Refused { why }),
+            code => Self::Unavailable(format!("{code}: {why}")),
         }
     }
 }

@@ -20,14 +20,14 @@ pub enum Confidence {
 
 /// How long until a level is reached at the present rate, from the newest sample on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outlook {
+pub struct Forecast {
     earliest_us: u64,
     expected_us: Option<u64>,
     latest_us: Option<u64>,
     confidence: Confidence,
 }
 
-impl Outlook {
+impl Forecast {
     /// If consumption was as high as the samples allow.
     pub const fn earliest_us(&self) -> u64 {
         self.earliest_us
@@ -77,14 +77,14 @@ impl Outlook {
 
 /// Bounds on the time until a bucket that nobody touches is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FullAfter {
+pub struct TimeToFull {
     /// Not before this, however it refills.
     pub at_least_us: u64,
     /// By then, however it refills.
     pub at_most_us: u64,
 }
 
-impl FullAfter {
+impl TimeToFull {
     /// For a bucket as sampled; nothing when it never refills. The last refill that it needs may
     /// come at any moment of its period, which covers continuous and stepwise refill alike.
     pub(crate) fn of(sample: &Sample) -> Option<Self> {
@@ -112,7 +112,7 @@ impl FullAfter {
 
 /// How long until a bucket is full if consumption goes on at the present rate; nothing when it
 /// never will be.
-pub(crate) fn full_at_rate_us(newest: &Sample, trend: Option<&Trend>) -> Option<u64> {
+pub(crate) fn time_to_full_at_rate_us(newest: &Sample, trend: Option<&Trend>) -> Option<u64> {
     let limit = newest.limit();
     let missing = i128::from(limit.capacity()) - i128::from(newest.level());
     if missing <= 0 {

@@ -5,14 +5,14 @@ use std::error::Error;
 use rustls::crypto::{CryptoProvider, ring};
 
 /// rustls asks the process for its cryptography. Whoever has chosen already, has chosen.
-pub(crate) fn choose_ring() {
+pub(crate) fn install_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
         let _chosen_meanwhile = ring::default_provider().install_default();
     }
 }
 
-/// The innermost cause of an error: it says most, and has no address in it.
-pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
+/// The root_cause cause of an error: it says most, and has no address in it.
+pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;

@@ -8,12 +8,12 @@ use temporalio_common::error::ApplicationFailure;
 use temporalio_macros::activities;
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
 
-use super::payload::{Answer, Asked, Found, Look, Published};
+use super::payload::{AnalyseInput, AnalyseResult, FetchResult, NextPoll, PublishResult};
 use super::retries::HEARTBEAT;
-use crate::cycle::{Cycle, GetError};
+use crate::cycle::{Cycle, FetchError};
 use crate::history::HistoryError;
 use crate::sample::Poll;
-use crate::schedule::{Next, Planner, trouble};
+use crate::schedule::{NextAction, Planner, failure};
 use crate::status::Status;
 
 /// The longest wait that a failed attempt to ask makes within its step. Longer ones are the
@@ -39,46 +39,51 @@ impl Activities {
     }
 
     fn now_us(&self) -> u64 {
-        self.cycle.parts().time.now_us()
+        self.cycle.components().time.now_us()
     }
 
-    fn look(planner: &Planner, due_us: u64, now_us: u64) -> Look {
-        Look {
+    fn next_poll(planner: &Planner, due_us: u64, now_us: u64) -> NextPoll {
+        NextPoll {
             in_us: due_us.saturating_sub(now_us),
-            is_regular: due_us >= planner.regular_us(now_us),
+            is_cron: due_us >= planner.next_cron_us(now_us),
         }
     }
 
-    async fn request(&self, participant: &str) -> Result<Answer, ActivityError> {
+    async fn ask(&self, participant: &str) -> Result<FetchResult, ActivityError> {
         let asked_us = self.now_us();
         {
             let mut planner = self.planner.lock();
             match planner.take(participant, asked_us) {
-                Next::Poll { .. } => {}
-                Next::Wait { until_us } => {
-                    let look = Self::look(&planner, until_us, asked_us);
-                    return Ok(Answer::NotYet(look));
+                NextAction::Poll { .. } => {}
+                NextAction::Wait { until_us } => {
+                    let next_poll = Self::next_poll(&planner, until_us, asked_us);
+                    return Ok(FetchResult::NotDue(next_poll));
                 }
-                Next::Nobody => return Err(failure(GetError::Nobody.label(), GetError::Nobody)),
+                NextAction::Idle => {
+                    return Err(failure(
+                        FetchError::UnknownParticipant.label(),
+                        FetchError::UnknownParticipant,
+                    ));
+                }
             }
         }
-        let answer = self.cycle.get(participant).await;
+        let answer = self.cycle.fetch(participant).await;
         let now_us = self.now_us();
         match answer {
             Ok(poll) => {
                 let took_us = now_us.saturating_sub(asked_us);
-                self.status.answered(participant, now_us, took_us);
-                Ok(Answer::Poll(poll))
+                self.status.record_success(participant, now_us, took_us);
+                Ok(FetchResult::Poll(poll))
             }
             Err(error) => Err(self.not_answered(participant, &error, now_us)),
         }
     }
 
-    fn not_answered(&self, participant: &str, error: &GetError, now_us: u64) -> ActivityError {
+    fn not_answered(&self, participant: &str, error: &FetchError, now_us: u64) -> ActivityError {
         let mut planner = self.planner.lock();
-        trouble::not_answered(participant, error, now_us, &mut planner, &self.status);
+        failure::record_fetch_failure(participant, error, now_us, &mut planner, &self.status);
         let due_us = planner.due_us(participant).unwrap_or(now_us);
-        self.status.next(participant, due_us);
+        self.status.set_next_poll(participant, due_us);
         let wait_us = due_us.saturating_sub(now_us);
         let failure = ApplicationFailure::builder(error.to_string())
             .type_name(error.label().to_owned())
@@ -87,8 +92,8 @@ impl Activities {
         ActivityError::application(failure.build())
     }
 
-    async fn judge(&self, asked: &Asked) -> Result<Found, ActivityError> {
-        let Asked {
+    async fn judge(&self, asked: &AnalyseInput) -> Result<AnalyseResult, ActivityError> {
+        let AnalyseInput {
             participant,
             is_answered,
         } = asked;
@@ -97,21 +102,21 @@ impl Activities {
         let now_us = self.now_us();
         let mut planner = self.planner.lock();
         if *is_answered {
-            let parts = self.cycle.parts();
-            let seen = findings.assessments(&parts.rules, &parts.reading);
+            let components = self.cycle.components();
+            let seen = findings.assessments(&components.rules, &components.analysis);
             planner.polled(participant, now_us, &seen);
         }
         let due_us = planner.due_us(participant);
-        let due_us = due_us.unwrap_or_else(|| planner.regular_us(now_us));
-        self.status.next(participant, due_us);
-        Ok(Found {
+        let due_us = due_us.unwrap_or_else(|| planner.next_cron_us(now_us));
+        self.status.set_next_poll(participant, due_us);
+        Ok(AnalyseResult {
             alerts: u64::try_from(findings.events().len()).unwrap_or(u64::MAX),
-            look: Self::look(&planner, due_us, now_us),
+            next_poll: Self::next_poll(&planner, due_us, now_us),
         })
     }
 
     fn not_kept(&self, participant: &str, error: HistoryError) -> ActivityError {
-        trouble::not_kept(participant, &error, &self.status);
+        failure::record_history_failure(participant, &error, &self.status);
         failure("history", error)
     }
 }
@@ -124,7 +129,7 @@ impl Activities {
         self: Arc<Self>,
         ctx: ActivityContext,
         participant: String,
-    ) -> Result<Answer, ActivityError> {
+    ) -> Result<FetchResult, ActivityError> {
         alive(&ctx, self.request(&participant)).await
     }
 
@@ -148,8 +153,8 @@ impl Activities {
     pub(crate) async fn analyse(
         self: Arc<Self>,
         ctx: ActivityContext,
-        asked: Asked,
-    ) -> Result<Found, ActivityError> {
+        asked: AnalyseInput,
+    ) -> Result<AnalyseResult, ActivityError> {
         Box::pin(alive(&ctx, self.judge(&asked))).await
     }
 
@@ -158,10 +163,10 @@ impl Activities {
     pub(crate) async fn publish(
         self: Arc<Self>,
         ctx: ActivityContext,
-    ) -> Result<Published, ActivityError> {
+    ) -> Result<PublishResult, ActivityError> {
         let round = alive(&ctx, self.cycle.publish()).await;
         let round = round.map_err(|error| failure("history", error))?;
-        Ok(Published {
+        Ok(PublishResult {
             delivered: round.delivered,
             failed: round.failed + round.unfinished,
         })

@@ -7,20 +7,20 @@ use axum::http::{HeaderMap, HeaderValue};
 
 /// Who may change something through the API. Reading is for everybody who can connect.
 #[derive(Clone)]
-pub enum Writers {
+pub enum WriteAccess {
     /// Everybody who can connect: for a monitor that listens on this machine only.
-    Anybody,
+    Anyone,
     /// Who has this token: `Authorization: Bearer …`.
     Token(String),
     /// Nobody: for a monitor that listens to the network and has no token.
-    Nobody,
+    Denied,
 }
 
-impl Writers {
+impl WriteAccess {
     pub(super) fn allow(&self, headers: &HeaderMap) -> bool {
         match self {
-            Self::Anybody => true,
-            Self::Nobody => false,
+            Self::Anyone => true,
+            Self::Denied => false,
             Self::Token(token) => {
                 let told = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
                 let told = told.and_then(|value| value.strip_prefix(b"Bearer "));
@@ -32,12 +32,12 @@ impl Writers {
     }
 }
 
-impl fmt::Debug for Writers {
+impl fmt::Debug for WriteAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Anybody => "Anybody",
+            Self::Anyone => "Anyone",
             Self::Token(_) => "Token",
-            Self::Nobody => "Nobody",
+            Self::Denied => "Denied",
         })
     }
 }

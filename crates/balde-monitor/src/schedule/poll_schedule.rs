@@ -10,7 +10,7 @@ pub const POLICIES_LIST: &str = "POLICIES_LIST";
 
 /// The shortest time between two polls of a participant: five a minute, which leaves one of the six
 /// that DICT grants to somebody with a question.
-pub const PACE_MIN_US: u64 = 12_000_000;
+pub const POLL_INTERVAL_MIN_US: u64 = 12_000_000;
 
 /// How often a low bucket is looked at.
 const LOW_US: u64 = 20_000_000;
@@ -20,7 +20,7 @@ const FALLBACK_US: u64 = 300_000_000;
 
 /// Whether the pace takes care that no peak goes unseen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Peaks {
+pub enum PeakDetection {
     /// No bucket shall be emptied and refill to above WARNING between two polls. A bucket of 50
     /// that gains 10 a minute needs a look every minute for that, one of 70 that gains 70 a minute
     /// four of them.
@@ -32,19 +32,19 @@ pub enum Peaks {
 
 /// How often to ask: a calendar, and reasons to ask sooner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct PollSchedule {
     cron: Cron,
-    peaks: Peaks,
+    peaks: PeakDetection,
 }
 
-impl Pace {
+impl PollSchedule {
     /// By the calendar, and sooner while it matters.
-    pub fn new(cron: Cron, peaks: Peaks) -> Self {
+    pub fn new(cron: Cron, peaks: PeakDetection) -> Self {
         Self { cron, peaks }
     }
 
     /// When the calendar says to ask next.
-    pub fn regular_us(&self, now_us: u64) -> u64 {
+    pub fn next_cron_us(&self, now_us: u64) -> u64 {
         let next = self.cron.next_after_us(now_us);
         next.unwrap_or(now_us.saturating_add(FALLBACK_US))
     }
@@ -54,20 +54,20 @@ impl Pace {
     /// - while one is at WARNING or worse,
     /// - when one is expected to be at WARNING or empty before the calendar's next time: then
     ///   halfway there, so that the forecast is checked before it comes true,
-    /// - when a peak could go unseen, if [`Peaks::Seen`].
+    /// - when a peak could go unseen, if [`PeakDetection::Enabled`].
     pub fn next_us(&self, now_us: u64, seen: &[Assessment<'_>]) -> u64 {
-        let regular_us = self.regular_us(now_us);
+        let next_cron_us = self.next_cron_us(now_us);
         let watched = seen
             .iter()
             .filter(|seen| seen.sample().bucket().policy() != POLICIES_LIST);
         let wanted_us = watched
             .filter_map(|seen| self.interval_us(seen))
             .min()
-            .map_or(u64::MAX, |us| us.max(PACE_MIN_US));
+            .map_or(u64::MAX, |us| us.max(POLL_INTERVAL_MIN_US));
         // The calendar may fire a moment after a poll; that poll was for it, too.
-        regular_us
+        next_cron_us
             .min(now_us.saturating_add(wanted_us))
-            .max(now_us.saturating_add(PACE_MIN_US))
+            .max(now_us.saturating_add(POLL_INTERVAL_MIN_US))
     }
 
     fn interval_us(&self, seen: &Assessment<'_>) -> Option<u64> {
@@ -77,8 +77,8 @@ impl Pace {
             (us > 0).then_some(us / 2)
         });
         let unseen = match self.peaks {
-            Peaks::Seen => blind_us(seen),
-            Peaks::Missed => None,
+            PeakDetection::Enabled => blind_us(seen),
+            PeakDetection::Disabled => None,
         };
         [low, halfway[0], halfway[1], unseen]
             .into_iter()
@@ -87,11 +87,14 @@ impl Pace {
     }
 }
 
-impl Default for Pace {
+impl Default for PollSchedule {
     /// Every five minutes, and peaks are seen.
     fn default() -> Self {
         let cron = "*/5 * * * *".parse();
-        Self::new(cron.expect("the line is in the documents"), Peaks::Seen)
+        Self::new(
+            cron.expect("the line is in the documents"),
+            PeakDetection::Enabled,
+        )
     }
 }
 

@@ -13,13 +13,13 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// What time it is, and how fast it goes.
 #[derive(Clone)]
-pub struct Time {
+pub struct TimeSource {
     clock: Clock,
     steady: Clock,
     speed: u32,
 }
 
-impl Time {
+impl TimeSource {
     /// The world's.
     pub fn real() -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Time {
     }
 }
 
-impl fmt::Debug for Time {
+impl fmt::Debug for TimeSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Time")
             .field("now_us", &self.now_us())

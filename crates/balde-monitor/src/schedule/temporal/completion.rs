@@ -8,13 +8,13 @@ const MARGIN_US: u64 = 2_000_000;
 
 /// Who has nothing to do but wait for the calendar, and until when.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rota {
+pub(super) struct RunCompletion {
     participants: usize,
     resting: BTreeMap<String, u64>,
     is_over: bool,
 }
 
-impl Rota {
+impl RunCompletion {
     /// Everybody is at work.
     pub(super) fn new(participants: usize) -> Self {
         Self {
@@ -52,33 +52,33 @@ mod tests {
 
     #[test]
     fn the_last_to_rest_ends_the_run() {
-        let mut rota = Rota::new(2);
-        rota.rest("a", 0, MINUTE_US);
-        assert!(!rota.is_over(), "b is at work");
-        rota.rest("b", 10_000_000, MINUTE_US);
-        assert!(rota.is_over());
+        let mut completion = RunCompletion::new(2);
+        completion.rest("a", 0, MINUTE_US);
+        assert!(!completion.is_over(), "b is at work");
+        completion.rest("b", 10_000_000, MINUTE_US);
+        assert!(completion.is_over());
     }
 
     #[test]
     fn a_run_that_is_late_does_the_turns_of_the_next() {
-        let mut rota = Rota::new(2);
-        rota.rest("a", 0, MINUTE_US);
+        let mut completion = RunCompletion::new(2);
+        completion.rest("a", 0, MINUTE_US);
         // b is done after a's time has come.
-        rota.work("a");
-        rota.rest("b", MINUTE_US + 1, 2 * MINUTE_US);
-        assert!(!rota.is_over(), "a is at work again");
-        rota.rest("a", MINUTE_US + 2, 2 * MINUTE_US);
-        assert!(rota.is_over());
+        completion.work("a");
+        completion.rest("b", MINUTE_US + 1, 2 * MINUTE_US);
+        assert!(!completion.is_over(), "a is at work again");
+        completion.rest("a", MINUTE_US + 2, 2 * MINUTE_US);
+        assert!(completion.is_over());
     }
 
     #[test]
     fn nobody_leaves_a_moment_before_a_turn() {
-        let mut rota = Rota::new(2);
-        rota.rest("a", 0, MINUTE_US);
-        rota.rest("b", MINUTE_US - 1_000_000, 2 * MINUTE_US);
-        assert!(!rota.is_over(), "a's turn is a second away");
-        rota.work("a");
-        rota.rest("a", MINUTE_US + 3, 2 * MINUTE_US);
-        assert!(rota.is_over());
+        let mut completion = RunCompletion::new(2);
+        completion.rest("a", 0, MINUTE_US);
+        completion.rest("b", MINUTE_US - 1_000_000, 2 * MINUTE_US);
+        assert!(!completion.is_over(), "a's turn is a second away");
+        completion.work("a");
+        completion.rest("a", MINUTE_US + 3, 2 * MINUTE_US);
+        assert!(completion.is_over());
     }
 }
