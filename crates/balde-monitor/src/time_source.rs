@@ -1,61 +1,62 @@
-//! The monitor's time: a clock, and how to wait by it.
+//! The monitor's clock, and how to wait for a moment of that clock.
 
 use std::fmt;
 use std::time::Duration;
 
 use balde::{Clock, ManualClock};
 
-/// The longest that a wait goes without looking at the clock again: it may have been corrected.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// The longest sleep before the clock is read again, because the clock may be corrected meanwhile.
+const SLEEP_MAX: Duration = Duration::from_secs(10);
 
-/// The shortest wait, so that a clock that stands still keeps no processor busy.
-const SHORTEST: Duration = Duration::from_millis(1);
+/// The shortest sleep, so that waiting for a stopped clock does not spin.
+const SLEEP_MIN: Duration = Duration::from_millis(1);
 
-/// What time it is, and how fast it goes.
+/// The monitor's source of time: the system clock, or a manual clock in tests and simulations.
 #[derive(Clone)]
 pub struct TimeSource {
     clock: Clock,
-    steady: Clock,
+    monotonic: Clock,
     speed: u32,
 }
 
 impl TimeSource {
-    /// The world's.
-    pub fn real() -> Self {
+    /// The system clock.
+    pub fn system() -> Self {
         Self {
             clock: Clock::wall(),
-            steady: Clock::precise(),
+            monotonic: Clock::precise(),
             speed: 1,
         }
     }
 
-    /// A clock that somebody else moves, at about `speed` times the world's pace. Waits go by that.
-    pub fn moved(clock: &ManualClock, speed: u32) -> Self {
+    /// A manual clock that the caller advances at about `speed` times real time. Waits are shortened
+    /// by that factor.
+    pub fn manual(clock: &ManualClock, speed: u32) -> Self {
         Self {
             clock: Clock::manual(clock),
-            steady: Clock::manual(clock),
+            monotonic: Clock::manual(clock),
             speed: speed.max(1),
         }
     }
 
-    /// Microseconds since 1970.
+    /// The current time in microseconds since 1970.
     pub fn now_us(&self) -> u64 {
         self.clock.now_us()
     }
 
-    /// The clock itself.
+    /// The wall clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// A clock that is never put back, for limits: what was spent by a clock that was ahead would be
-    /// missing until the time is made up for.
-    pub fn steady(&self) -> &Clock {
-        &self.steady
+    /// A monotonic clock, for rate limits: after the wall clock was set back, a bucket charged by it
+    /// would not refill until the time is made up for.
+    pub fn monotonic(&self) -> &Clock {
+        &self.monotonic
     }
 
-    /// Waits until it is `us`, or until the clock was put back: then what was to happen at `us` has
-    /// to be thought about anew.
+    /// Waits until the clock shows `us`. Returns early if the clock is set back, so that the caller
+    /// can compute its deadlines again.
     pub async fn sleep_until(&self, us: u64) {
         let mut latest_us = self.now_us();
         loop {
@@ -66,14 +67,14 @@ impl TimeSource {
             }
             latest_us = now_us;
             let wait = Duration::from_micros(left_us) / self.speed;
-            tokio::time::sleep(wait.clamp(SHORTEST, LOOK_AGAIN)).await;
+            tokio::time::sleep(wait.clamp(SLEEP_MIN, SLEEP_MAX)).await;
         }
     }
 }
 
 impl fmt::Debug for TimeSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Time")
+        f.debug_struct("TimeSource")
             .field("now_us", &self.now_us())
             .field("speed", &self.speed)
             .finish_non_exhaustive()

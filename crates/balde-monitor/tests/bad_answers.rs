@@ -11,7 +11,7 @@ use std::time::Duration;
 use balde::ManualClock;
 use balde_monitor::alert::{Event, EventKind};
 use balde_monitor::history::EventFilter;
-use balde_monitor::schedule::embedded::{self, PollPlan};
+use balde_monitor::schedule::{PollPlan, embedded};
 use balde_monitor::severity::Severity;
 use balde_monitor::{Config, Monitor, TimeSource};
 use fake_dict::{Answer, FakeDict};

@@ -42,7 +42,7 @@ fn source(url: &str, token: &str) -> Source {
 async fn states_become_samples() {
     let url = gateway(200, GOOD).await;
     let poll = source(&url, "secret")
-        .request("12345678", || 42)
+        .fetch("12345678", || 42)
         .await
         .unwrap();
     let sample = &poll.samples()[0];
@@ -63,7 +63,7 @@ async fn anything_else_is_told_apart_and_makes_no_sample() {
     ] {
         let url = gateway(status, body).await;
         let error = source(&url, token)
-            .request("12345678", || 42)
+            .fetch("12345678", || 42)
             .await
             .unwrap_err();
         assert_eq!(error.label(), label, "{error}");
@@ -73,7 +73,7 @@ async fn anything_else_is_told_apart_and_makes_no_sample() {
         assert!(!format!("{error} {error:?}").contains(token), "{error:?}");
     }
     let nobody = source("http://127.0.0.1:1/states", "secret");
-    let error = nobody.request("12345678", || 42).await.unwrap_err();
+    let error = nobody.fetch("12345678", || 42).await.unwrap_err();
     assert_eq!(error.label(), "unreachable");
     let wait = Duration::from_secs(1);
     assert!(GatewayClient::new("ftp://gateway/states", None, None, wait).is_err());

@@ -8,7 +8,7 @@ use balde::ManualClock;
 use balde_dict::simulator::{self, Simulator};
 use balde_monitor::alert::{Event, EventKind};
 use balde_monitor::cycle::Cycle;
-use balde_monitor::schedule::embedded::PollPlan;
+use balde_monitor::schedule::PollPlan;
 use balde_monitor::schedule::{NextAction, Planner};
 use balde_monitor::{Config, Monitor, TimeSource};
 use tokio::net::TcpListener;

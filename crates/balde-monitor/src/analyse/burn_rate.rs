@@ -1,13 +1,13 @@
-//! How fast a bucket is consumed, over several windows.
+//! Burn rates: how many tokens left a bucket within each look-back window.
 
 use crate::analyse::AnalysisSettings;
 use crate::analyse::consumption::{Consumption, saturated};
 use crate::sample::Sample;
 
-/// The most samples that are looked back at, from the newest.
+/// The most samples, counted from the newest, that an analysis uses.
 pub const LOOKBACK_SAMPLES_MAX: usize = 512;
 
-/// What left a bucket in the last stretch of time.
+/// The consumption of one bucket within a look-back window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BurnRate {
     window_us: u64,
@@ -18,57 +18,57 @@ pub struct BurnRate {
 }
 
 impl BurnRate {
-    /// The window it was asked for.
+    /// The configured length of the window.
     pub const fn window_us(&self) -> u64 {
         self.window_us
     }
 
-    /// The time that the samples within the window really cover.
+    /// The time actually covered by the samples within the window.
     pub const fn span_us(&self) -> u64 {
         self.consumption.span_us
     }
 
-    /// From how many samples.
+    /// The number of samples within the window.
     pub const fn samples(&self) -> usize {
         self.samples
     }
 
-    /// At least so many tokens left in that time.
+    /// The lower bound on the tokens consumed in [`span_us`](BurnRate::span_us).
     pub const fn at_least(&self) -> i64 {
         self.consumption.at_least
     }
 
-    /// At most so many.
+    /// The upper bound on the tokens consumed in [`span_us`](BurnRate::span_us).
     pub const fn at_most(&self) -> i64 {
         self.consumption.at_most
     }
 
-    /// The fall in level and the refill at its even rate, within the bounds: the best single guess.
-    /// For a bucket that stayed full it is the refill itself, because all of that may have been used.
+    /// The best estimate of the tokens consumed: the fall in level plus the refill at its average
+    /// rate, clamped to the bounds. For a bucket that stayed full this is the whole refill.
     pub const fn expected(&self) -> i64 {
         self.expected
     }
 
-    /// Whether [`expected`](BurnRate::expected) is no guess but only the most it can have been: the
-    /// bucket was full whenever it was looked at, and what came back to it was lost unseen.
+    /// Returns true if [`expected`](BurnRate::expected) is only an upper bound: every sample showed
+    /// a full bucket, so any amount up to the refill may have been consumed.
     pub const fn is_upper_bound(&self) -> bool {
         self.is_upper_bound
     }
 
-    /// [`expected`](BurnRate::expected) as thousandths of a token per minute, for display.
+    /// [`expected`](BurnRate::expected) in thousandths of a token per minute, for display.
     pub fn expected_milli_per_minute(&self) -> i64 {
         let span = i128::from(self.span_us().max(1));
         saturated(i128::from(self.expected) * 60_000_000 * 1_000 / span)
     }
 }
 
-/// The burn_rates of each window for which there are samples, the shortest first. `history` is one
-/// bucket's, the newest last.
+/// Computes the burn rate of each window that holds at least two samples, the shortest first.
+/// `history` holds the samples of one bucket, the newest last.
 ///
-/// A window reaches back as far as the samples do without a gap: more than
-/// [`gap_max_us`](AnalysisSettings::gap_max_us) between two, other limit, or a clock that went back. Polls that
-/// come a little late must not empty a window of their own length, so each reaches a tenth
-/// further. A window with fewer than two samples says nothing.
+/// A window reaches back until the first break between two samples: a gap longer than
+/// [`gap_max_us`](AnalysisSettings::gap_max_us), different limit, or a clock that stepped
+/// backwards. Each window accepts samples up to a tenth older than its length, so that a slightly
+/// late poll does not leave a window of the polling interval's length empty.
 pub(crate) fn burn_rates(history: &[Sample], settings: &AnalysisSettings) -> Vec<BurnRate> {
     let history = &history[history.len().saturating_sub(LOOKBACK_SAMPLES_MAX)..];
     let Some(newest) = history.last() else {
@@ -80,19 +80,24 @@ pub(crate) fn burn_rates(history: &[Sample], settings: &AnalysisSettings) -> Vec
     let mut found: Vec<BurnRate> = Vec::new();
     for &window_us in settings.windows_us() {
         let reach_us = window_us.saturating_add(window_us / 10);
-        // The oldest sample within reach; the newest itself spans nothing.
+        // The oldest sample within reach. The newest sample alone covers no time.
         let oldest = known
             .iter()
             .position(|known| known.span_us <= reach_us)
             .filter(|&index| known[index].span_us > 0);
         let Some(index) = oldest else { continue };
-        found.push(burn(window_us, known[index], &run[index..], newest));
+        found.push(burn_rate(window_us, known[index], &run[index..], newest));
     }
     found
 }
 
-/// Of the samples from the oldest of a window to the newest.
-fn burn(window_us: u64, consumption: Consumption, run: &[Sample], newest: &Sample) -> BurnRate {
+/// Computes the burn rate of `run`, the samples of a window up to `newest`.
+fn burn_rate(
+    window_us: u64,
+    consumption: Consumption,
+    run: &[Sample],
+    newest: &Sample,
+) -> BurnRate {
     let limit = newest.limit();
     let even = i128::from(consumption.span_us) * i128::from(limit.refill_tokens())
         / i128::from(limit.period_us());
@@ -109,15 +114,15 @@ fn burn(window_us: u64, consumption: Consumption, run: &[Sample], newest: &Sampl
     }
 }
 
-/// What left between the two newest samples, if nothing is between them: the most present there is.
+/// Computes the burn rate between the two newest samples, unless there is a break between them.
 pub(crate) fn newest(history: &[Sample], settings: &AnalysisSettings) -> Option<BurnRate> {
     let run = unbroken(&history[history.len().saturating_sub(2)..], settings);
     let known = consumption_until_newest(run, settings);
     let (consumption, newest) = (*known.first()?, run.last()?);
-    (consumption.span_us > 0).then(|| burn(consumption.span_us, consumption, run, newest))
+    (consumption.span_us > 0).then(|| burn_rate(consumption.span_us, consumption, run, newest))
 }
 
-/// The newest samples without a gap between any two of them.
+/// Returns the newest samples that have no break between any two of them.
 fn unbroken<'a>(history: &'a [Sample], settings: &AnalysisSettings) -> &'a [Sample] {
     let joins = |pair: &[Sample]| {
         pair[0].bucket() == pair[1].bucket()
@@ -130,11 +135,11 @@ fn unbroken<'a>(history: &'a [Sample], settings: &AnalysisSettings) -> &'a [Samp
     &history[broken.map_or(0, |index| index + 1)..]
 }
 
-/// For every sample of an unbroken run, what was consumed from it to the newest.
+/// Computes, for every sample of an unbroken run, the consumption from it to the newest sample.
 ///
-/// Each pair of samples bounds what left between them, and every way of going from one to the
-/// newest over samples in between bounds it too: long strides know the number of refills best,
-/// short ones see most of what a full bucket hides. The best of all ways is taken.
+/// Every path from a sample to the newest over samples in between gives valid bounds. Long strides
+/// bound the number of refills best; short strides see consumption that a full bucket would hide.
+/// The result intersects the bounds of all paths.
 fn consumption_until_newest(run: &[Sample], settings: &AnalysisSettings) -> Vec<Consumption> {
     let nothing = Consumption {
         at_least: 0,
@@ -143,18 +148,19 @@ fn consumption_until_newest(run: &[Sample], settings: &AnalysisSettings) -> Vec<
     };
     let mut known = vec![nothing; run.len()];
     for from in (0..run.len().saturating_sub(1)).rev() {
-        let way = |to: usize| {
-            // Mixed clocks may refuse a stride whose parts compare.
+        let path = |to: usize| {
+            // When only some samples carry the server's time, a long stride may not be comparable
+            // although its parts are.
             let error_us = settings.timestamp_error_us();
             Consumption::between(&run[from], &run[to], settings.credits(), error_us)
                 .map(|stride| stride.and_then(known[to]))
         };
-        // In an unbroken run the next sample always compares, so there is a best way.
+        // In an unbroken run the next sample is always comparable, so there is at least one path.
         let best = (from + 1..run.len())
-            .filter_map(way)
-            .reduce(Consumption::and);
+            .filter_map(path)
+            .reduce(Consumption::intersect);
         known[from] = best.map_or(nothing, |best| Consumption {
-            // Bounds can contradict each other only when tokens were given without notice.
+            // Bounds contradict each other only when tokens were credited unexpectedly.
             at_least: best.at_least.min(best.at_most),
             ..best
         });

@@ -1,8 +1,8 @@
-//! How the samples of which policy are read.
+//! The analysis settings of each policy.
 
 use crate::analyse::{AnalysisSettings, Credits};
 
-/// How samples are read: buckets that payments give tokens back to otherwise than the rest.
+/// Selects the [`AnalysisSettings`] of a policy: buckets that receive credits need different bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsByPolicy {
     plain: AnalysisSettings,
@@ -11,8 +11,8 @@ pub struct SettingsByPolicy {
 }
 
 impl SettingsByPolicy {
-    /// All by `settings`; those whose policy's name contains one of `credited_policies` with
-    /// credits possible.
+    /// Uses `settings` for all policies, with [`Credits::Possible`] for those whose name contains
+    /// one of `credited_policies`.
     pub fn new(settings: &AnalysisSettings, credited_policies: Vec<String>) -> Self {
         Self {
             plain: settings.clone().with_credits(Credits::Never),
@@ -21,7 +21,7 @@ impl SettingsByPolicy {
         }
     }
 
-    /// The settings for a policy.
+    /// The settings of a policy.
     pub fn settings(&self, policy: &str) -> &AnalysisSettings {
         let is_credited = |name: &String| policy.contains(name.as_str());
         if self.credited_policies.iter().any(is_credited) {
@@ -31,7 +31,7 @@ impl SettingsByPolicy {
         }
     }
 
-    /// How far back samples matter: the longest window, and a sample before it.
+    /// How far back an analysis needs samples: the longest window plus one gap.
     pub fn lookback_us(&self) -> u64 {
         let longest_us = self.plain.windows_us().last().copied().unwrap_or(0);
         longest_us.saturating_add(self.plain.gap_max_us())
@@ -39,7 +39,7 @@ impl SettingsByPolicy {
 }
 
 impl Default for SettingsByPolicy {
-    /// The default settings; DICT gives tokens back to the buckets against scanning.
+    /// The default settings. DICT credits tokens to its anti-scanning buckets.
     fn default() -> Self {
         Self::new(&AnalysisSettings::default(), vec!["ANTISCAN".to_owned()])
     }

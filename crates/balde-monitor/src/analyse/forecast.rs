@@ -1,24 +1,25 @@
-//! When a bucket will be at a level, if it goes on like this.
+//! Forecasts: when a bucket will reach a level at the current rate of consumption.
 
-use crate::analyse::trend::{Rate, Trend};
 use serde::{Deserialize, Serialize};
 
+use crate::analyse::trend::{Rate, Trend};
 use crate::sample::Sample;
 
-/// How sure a forecast is.
+/// How certain a forecast is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
-    /// The bounds allow it and do not prove it. A bucket that refills in steps falls between them
-    /// however little is used, so this is seen in health, too.
+    /// The upper bound of the consumption leads to the level, the lower bound does not. Healthy
+    /// buckets that refill in steps often show such forecasts, because they fall between the steps.
     Low,
-    /// Even the lower bound of the present rate leads there, by two samples.
+    /// Even the lower bound of the consumption leads to the level, according to two samples.
     Medium,
-    /// Even the lower bound does, by three samples or more; or it is so already.
+    /// Even the lower bound leads to the level, according to three samples or more; or the level has
+    /// been reached already.
     High,
 }
 
-/// How long until a level is reached at the present rate, from the newest sample on.
+/// The time from the newest sample until a level is reached at the current rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forecast {
     earliest_us: u64,
@@ -28,28 +29,30 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// If consumption was as high as the samples allow.
+    /// The time at the highest consumption that the samples allow.
     pub const fn earliest_us(&self) -> u64 {
         self.earliest_us
     }
 
-    /// At the best guess; nothing when by that the level is never reached.
+    /// The time at the estimated consumption; `None` if that never reaches the level.
     pub const fn expected_us(&self) -> Option<u64> {
         self.expected_us
     }
 
-    /// If consumption was as low as the samples allow; nothing when it would never be reached.
+    /// The time at the lowest consumption that the samples allow; `None` if that never reaches the
+    /// level.
     pub const fn latest_us(&self) -> Option<u64> {
         self.latest_us
     }
 
-    /// How sure it is.
+    /// How certain the forecast is.
     pub const fn confidence(&self) -> Confidence {
         self.confidence
     }
 
-    /// The outlook on `tokens` left. Nothing when not even the highest consumption leads there.
-    pub(crate) fn on(tokens: i64, newest: &Sample, trend: Option<&Trend>) -> Option<Self> {
+    /// Forecasts when `tokens` will be left. Returns `None` if not even the highest consumption
+    /// leads there.
+    pub(crate) fn of(tokens: i64, newest: &Sample, trend: Option<&Trend>) -> Option<Self> {
         if newest.level() <= tokens {
             return Some(Self {
                 earliest_us: 0,
@@ -60,7 +63,7 @@ impl Forecast {
         }
         let trend = trend?;
         let distance = i128::from(newest.level()) - i128::from(tokens);
-        let after = |rate: Rate| rate.falls_us(distance, newest.limit());
+        let after = |rate: Rate| rate.time_to_fall_us(distance, newest.limit());
         let latest_us = after(trend.at_least);
         Some(Self {
             earliest_us: after(trend.at_most)?,
@@ -75,18 +78,18 @@ impl Forecast {
     }
 }
 
-/// Bounds on the time until a bucket that nobody touches is full.
+/// Bounds on the time until an unused bucket is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeToFull {
-    /// Not before this, however it refills.
+    /// The lower bound, for any kind of refill.
     pub at_least_us: u64,
-    /// By then, however it refills.
+    /// The upper bound, for any kind of refill.
     pub at_most_us: u64,
 }
 
 impl TimeToFull {
-    /// For a bucket as sampled; nothing when it never refills. The last refill that it needs may
-    /// come at any moment of its period, which covers continuous and stepwise refill alike.
+    /// Computes the bounds from a sample; `None` if the bucket never refills. The last refill may
+    /// happen at any moment of its period, which covers continuous and stepwise refill.
     pub(crate) fn of(sample: &Sample) -> Option<Self> {
         let limit = sample.limit();
         let missing = i128::from(limit.capacity()) - i128::from(sample.level());
@@ -110,13 +113,12 @@ impl TimeToFull {
     }
 }
 
-/// How long until a bucket is full if consumption goes on at the present rate; nothing when it
-/// never will be.
+/// The time until a bucket is full at the current rate of consumption; `None` if it never will be.
 pub(crate) fn time_to_full_at_rate_us(newest: &Sample, trend: Option<&Trend>) -> Option<u64> {
     let limit = newest.limit();
     let missing = i128::from(limit.capacity()) - i128::from(newest.level());
     if missing <= 0 {
         return Some(0);
     }
-    trend?.expected.rises_us(missing, limit)
+    trend?.expected.time_to_rise_us(missing, limit)
 }

@@ -1,4 +1,5 @@
-//! What samples say about a bucket: how full, how fast, how long still.
+//! The analysis of samples: utilisation, burn rates, forecasts and changes. Pure functions of their
+//! arguments.
 
 mod burn_rate;
 mod by_policy;
@@ -19,7 +20,7 @@ use crate::analyse::trend::Trend;
 use crate::sample::Sample;
 use crate::severity::{Severity, Thresholds, WHOLE_BP};
 
-/// All that is known about a bucket as of its newest sample.
+/// The analysis of one bucket as of its newest sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assessment<'a> {
     sample: &'a Sample,
@@ -29,15 +30,15 @@ pub struct Assessment<'a> {
 }
 
 impl<'a> Assessment<'a> {
-    /// From one bucket's samples, the newest last; nothing without any.
+    /// Analyses the samples of one bucket, the newest last; `None` if there are none.
     pub fn of(
         history: &'a [Sample],
         thresholds: Thresholds,
         settings: &AnalysisSettings,
     ) -> Option<Self> {
         let burn_rates = burn_rate::burn_rates(history, settings);
-        // Where polls failed for longer than the shortest window, a longer one would pass for the
-        // present, whatever the newest samples say.
+        // If polls failed for longer than the shortest window, only longer windows have samples.
+        // The two newest samples then stand in for the shortest window.
         let shortest_us = settings.windows_us().first().copied().unwrap_or(0);
         let is_present = |burn: &BurnRate| burn.window_us() == shortest_us;
         let newest = match burn_rates.first() {
@@ -57,66 +58,67 @@ impl<'a> Assessment<'a> {
         self.sample
     }
 
-    /// The thresholds it is judged by.
+    /// The thresholds of the severities.
     pub const fn thresholds(&self) -> Thresholds {
         self.thresholds
     }
 
-    /// How bad the level is by itself, whatever it was before.
+    /// The severity of the current level, without hysteresis.
     pub fn severity(&self) -> Severity {
         self.thresholds
             .severity(self.sample.level(), self.sample.limit())
     }
 
-    /// The share of capacity in use, in hundredths of a percent; above 10,000 in debt.
+    /// The share of capacity in use, in basis points; above 10,000 when in debt.
     pub fn utilisation_bp(&self) -> i64 {
         i64::from(WHOLE_BP) - self.remaining_bp()
     }
 
-    /// The share of capacity left, in hundredths of a percent, rounded down; negative in debt.
+    /// The remaining share of capacity, in basis points, rounded down; negative when in debt.
     pub fn remaining_bp(&self) -> i64 {
         let capacity = i128::from(self.sample.limit().capacity().max(1));
         let left = i128::from(self.sample.level()) * i128::from(WHOLE_BP);
         consumption::saturated(left.div_euclid(capacity))
     }
 
-    /// Consumption over each window that has samples, the shortest first.
+    /// The burn rate of each window that has enough samples, the shortest first.
     pub fn burn_rates(&self) -> &[BurnRate] {
         &self.burn_rates
     }
 
-    /// How long until a severity holds; nothing for NORMAL, and for what will not be.
-    pub fn to(&self, severity: Severity) -> Option<Forecast> {
+    /// Forecasts when a severity will be reached; `None` for NORMAL and for a severity that will not
+    /// be reached.
+    pub fn time_to(&self, severity: Severity) -> Option<Forecast> {
         let tokens = self.thresholds.tokens(severity, self.sample.limit())?;
-        Forecast::on(tokens, self.sample, self.trend.as_ref())
+        Forecast::of(tokens, self.sample, self.trend.as_ref())
     }
 
-    /// How long until WARNING.
+    /// Forecasts when the bucket will be at WARNING.
     pub fn time_to_warning(&self) -> Option<Forecast> {
-        self.to(Severity::Warning)
+        self.time_to(Severity::Warning)
     }
 
-    /// How long until CRITICAL.
+    /// Forecasts when the bucket will be at CRITICAL.
     pub fn time_to_critical(&self) -> Option<Forecast> {
-        self.to(Severity::Critical)
+        self.time_to(Severity::Critical)
     }
 
-    /// How long until the bucket is empty.
+    /// Forecasts when the bucket will be empty.
     pub fn time_to_empty(&self) -> Option<Forecast> {
-        self.to(Severity::Exhausted)
+        self.time_to(Severity::Exhausted)
     }
 
-    /// How long until the bucket is full if nobody touches it; nothing when it never refills.
+    /// The time until the bucket is full without further consumption; `None` if it never refills.
     pub fn time_to_full(&self) -> Option<TimeToFull> {
         TimeToFull::of(self.sample)
     }
 
-    /// How long until the bucket is full at the present rate; nothing when it never will be.
+    /// The time until the bucket is full at the current rate; `None` if it never will be.
     pub fn time_to_full_at_rate_us(&self) -> Option<u64> {
         forecast::time_to_full_at_rate_us(self.sample, self.trend.as_ref())
     }
 
-    /// How long an empty bucket takes to be full: (capacity / refill) × period.
+    /// The time an empty bucket takes to become full: (capacity / refill) × period.
     pub fn recovery_us(&self) -> Option<u64> {
         let limit = self.sample.limit();
         if limit.refill_tokens() == 0 {

@@ -1,15 +1,13 @@
-//! How samples are read.
-
-use std::fmt;
+//! Settings of the analysis.
 
 use crate::analyse::Credits;
 
-/// The most windows.
+/// The most look-back windows.
 pub const WINDOWS_MAX: usize = 16;
 
 const MINUTE_US: u64 = 60_000_000;
 
-/// How samples are read: windows, gaps, clocks, credits.
+/// Settings of the analysis: look-back windows, gaps, clock error, credits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnalysisSettings {
     windows_us: Vec<u64>,
@@ -19,29 +17,28 @@ pub struct AnalysisSettings {
 }
 
 impl AnalysisSettings {
-    /// The windows of burn rates, ascending.
+    /// The look-back windows of the burn rates, ascending.
     pub fn windows_us(&self) -> &[u64] {
         &self.windows_us
     }
 
-    /// Two samples further apart than this have a gap between them, which no rate bridges.
+    /// The longest time between two consecutive samples. A longer gap ends every window.
     pub const fn gap_max_us(&self) -> u64 {
         self.gap_max_us
     }
 
-    /// How far the time between two samples may be from the time between the moments at which
-    /// their levels were true: the other side's clock counts milliseconds, and reads it sometime
-    /// while it answers.
+    /// The error of the time between two samples. The server's clock has a resolution of
+    /// milliseconds and is read at an unknown moment of the request.
     pub const fn timestamp_error_us(&self) -> u64 {
         self.timestamp_error_us
     }
 
-    /// Whether credits raise the level.
+    /// Whether credits can raise the level.
     pub const fn credits(&self) -> Credits {
         self.credits
     }
 
-    /// The same with other windows, in any order.
+    /// Sets the look-back windows, in any order.
     pub fn with_windows_us(self, windows_us: impl Into<Vec<u64>>) -> Result<Self, WindowsError> {
         let mut windows_us = windows_us.into();
         windows_us.sort_unstable();
@@ -53,12 +50,12 @@ impl AnalysisSettings {
         Ok(Self { windows_us, ..self })
     }
 
-    /// The same with another longest distance between samples that belong together.
+    /// Sets the longest time between two consecutive samples.
     pub fn with_gap_max_us(self, gap_max_us: u64) -> Self {
         Self { gap_max_us, ..self }
     }
 
-    /// The same with another error of the time between samples.
+    /// Sets the error of the time between two samples.
     pub fn with_timestamp_error_us(self, timestamp_error_us: u64) -> Self {
         Self {
             timestamp_error_us,
@@ -66,14 +63,15 @@ impl AnalysisSettings {
         }
     }
 
-    /// The same for a bucket with or without credits.
+    /// Sets whether credits can raise the level.
     pub fn with_credits(self, credits: Credits) -> Self {
         Self { credits, ..self }
     }
 }
 
 impl Default for AnalysisSettings {
-    /// Horizons of 1, 5, 15 and 60 minutes, gaps from 15 minutes on, a second of error, no credits.
+    /// Windows of 1, 5, 15 and 60 minutes, gaps of up to 15 minutes, an error of one second, no
+    /// credits.
     fn default() -> Self {
         Self {
             windows_us: [1, 5, 15, 60].map(|minutes| minutes * MINUTE_US).to_vec(),
@@ -84,14 +82,7 @@ impl Default for AnalysisSettings {
     }
 }
 
-/// There are no windows, more than [`WINDOWS_MAX`], or one of no length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The error returned for no windows, more than [`WINDOWS_MAX`] windows, or a window of length zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("name 1 to {WINDOWS_MAX} windows, each longer than zero")]
 pub struct WindowsError;
-
-impl fmt::Display for WindowsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "name 1 to {WINDOWS_MAX} windows, each longer than zero")
-    }
-}
-
-impl std::error::Error for WindowsError {}

@@ -16,10 +16,10 @@ use balde::options::{Faults, OptionsError, Section, check_document, text_of};
 
 use crate::alert::{AlertRules, Routes, StalenessRule};
 use crate::analyse::SettingsByPolicy;
-use crate::schedule::embedded::PollPlan;
+use crate::schedule::PollPlan;
 
 pub use participants::{ParticipantConfig, SourceConfig};
-pub use plan::{HttpConfig, ScheduleConfig, TemporalConfig};
+pub use plan::{HttpConfig, ScheduleConfig};
 pub use sinks::{SinkConfig, SinkKind};
 
 /// What the file says, checked.

@@ -9,8 +9,7 @@ use balde_core::Limit;
 use super::Reader;
 use crate::history::Retention;
 use crate::http::WriteAccess;
-use crate::schedule::embedded::PollPlan;
-use crate::schedule::{Cron, PeakDetection, PollBudget, PollSchedule};
+use crate::schedule::{Cron, PeakDetection, PollBudget, PollPlan, PollSchedule, TemporalSettings};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:9180";
 const HISTORY_DEFAULT: &str = "monitor.db";
@@ -49,22 +48,7 @@ pub enum ScheduleConfig {
     /// A loop in this process.
     Embedded,
     /// Workflows of a Temporal server.
-    Temporal(TemporalConfig),
-}
-
-/// Which Temporal server, and under which names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TemporalConfig {
-    /// Its address, as `http://127.0.0.1:7233`.
-    pub address: String,
-    /// The namespace.
-    pub namespace: String,
-    /// The task queue.
-    pub task_queue: String,
-    /// The workflow's id.
-    pub workflow_id: String,
-    /// When it runs, as a cron line.
-    pub cron: String,
+    Temporal(TemporalSettings),
 }
 
 pub(super) fn http(
@@ -176,7 +160,7 @@ pub(super) fn schedule(
             let text = section.text(key, faults);
             text.map_or(default.to_owned(), |text| text.value.to_owned())
         };
-        kind = ScheduleConfig::Temporal(TemporalConfig {
+        kind = ScheduleConfig::Temporal(TemporalSettings {
             address: text("temporal_address", "http://127.0.0.1:7233"),
             namespace: text("temporal_namespace", "default"),
             task_queue: text("temporal_task_queue", "dict-task-queue"),

@@ -1,8 +1,8 @@
-//! The analysis itself, pure: machines and samples in, machines and events out.
+//! Judging samples, as pure functions: alert states and samples in, alert states and events out.
 //!
-//! Samples are judged one by one in the order they were taken, each at the moment it was taken. So
-//! a monitor that stored an answer and crashed before it could judge it does so afterwards, with the
-//! same events and the same keys, and no state that was seen is passed over.
+//! Samples are judged one by one in the order in which they were taken, each at the time it was
+//! taken. A monitor that crashed between storing and judging a poll therefore produces the same
+//! events with the same keys after a restart, and skips no sample.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use crate::alert::{self, AlertRules, AlertState, Event, Silence, StalenessCheck,
 use crate::analyse::{Assessment, SettingsByPolicy, changes};
 use crate::sample::{Poll, Sample};
 
-/// How far ahead of the clock a sample may be: less than any step back that matters, more than two
-/// machines' clocks differ.
+/// How far in the future a sample may be. More than the usual difference between the clocks of two
+/// machines, less than any clock step that matters.
 const AHEAD_MAX_US: u64 = 5_000_000;
 
-/// What a judgement goes by.
+/// The rules and settings that samples are judged by.
 pub(super) struct JudgeContext<'a> {
     pub(super) rules: &'a AlertRules,
     pub(super) staleness: &'a StalenessRule,
@@ -23,16 +23,17 @@ pub(super) struct JudgeContext<'a> {
     pub(super) now_us: u64,
 }
 
-/// What came of it.
+/// The result of judging samples.
 pub(super) struct Verdict {
-    pub(super) staleness: StalenessCheck,
-    /// Only those that changed.
+    pub(super) staleness: Watch,
+    /// Only the states that changed.
     pub(super) alerts: Vec<AlertState>,
     pub(super) events: Vec<Event>,
 }
 
 impl JudgeContext<'_> {
-    /// `samples` are by policy, the oldest first; `before` is the answer that the watch saw last.
+    /// Judges `samples`, which are grouped by policy, the oldest first. `before` is the newest poll
+    /// that has been judged already.
     pub(super) fn judge(
         &self,
         staleness: &StalenessCheck,
@@ -88,8 +89,8 @@ impl JudgeContext<'_> {
         (next, events)
     }
 
-    /// The positions of samples that the alert has not seen. After the clock went back behind what
-    /// it saw, only the newest is.
+    /// The positions of the samples that have not been judged. If the clock was set back to before
+    /// the last judged sample, only the newest one is judged.
     fn unjudged(&self, alert: &AlertState, own: &[Sample]) -> std::ops::Range<usize> {
         match alert.sampled_us {
             Some(us) if us > self.now_us.saturating_add(AHEAD_MAX_US) => {
@@ -144,7 +145,7 @@ impl JudgeContext<'_> {
     }
 }
 
-/// Takes away samples that were taken by a clock that was ahead and has been put right since.
+/// Removes samples with timestamps in the future, taken before the clock was set back.
 pub(super) fn drop_future_samples(samples: &mut Vec<Vec<Sample>>, now_us: u64) {
     let latest_us = now_us.saturating_add(AHEAD_MAX_US);
     for own in samples.iter_mut() {
@@ -153,12 +154,8 @@ pub(super) fn drop_future_samples(samples: &mut Vec<Vec<Sample>>, now_us: u64) {
     samples.retain(|own| !own.is_empty());
 }
 
-/// Alarms for buckets that have none yet.
-pub(super) fn new_alert_states(
-    alerts: &[AlertState],
-    samples: &[Vec<Sample>],
-    now_us: u64,
-) -> Vec<AlertState> {
+/// Creates the alert states of buckets that have none yet.
+pub(super) fn new_alert_states(alerts: &[AlertState], samples: &[Vec<Sample>], now_us: u64) -> Vec<AlertState> {
     samples
         .iter()
         .filter_map(|own| own.first())
@@ -168,7 +165,7 @@ pub(super) fn new_alert_states(
         .collect()
 }
 
-/// How the buckets of the newest answer look.
+/// Analyses the buckets of the newest poll.
 pub(super) fn assessments<'a>(
     samples: &'a [Vec<Sample>],
     rules: &AlertRules,

@@ -1,13 +1,14 @@
-//! One cycle: ask, store, analyse, publish. Each step is a function of its own with a retry rule of
-//! its own, so that whoever schedules them (the embedded loop, Temporal, a test) can run them one by
-//! one, and stop and go on between any two.
+//! One polling cycle: fetch, store, analyse, publish.
 //!
-//! | Step | What it does | When it fails |
+//! Each step is a separate function with its own retries, so that a scheduler (the embedded loop,
+//! Temporal, a test) can run the steps one by one and resume after any of them.
+//!
+//! | Step | What it does | On failure |
 //! |--|--|--|
-//! | [`Cycle::get`] | one call that lists all buckets | the source's own attempts; then the planner waits, Retry-After included |
-//! | [`Cycle::store`] | the samples, once | again while the database is away, five times; then kept in memory for the next cycle |
-//! | [`Cycle::analyse`] | machines forward, state and messages committed together | again from the start when overtaken or away; nothing is half done |
-//! | [`Cycle::announce`], [`Cycle::publish`] | the dispatcher are told; or one attempt at every message that is due, for those who have no dispatcher running | left to the dispatcher, who never give up |
+//! | [`Cycle::fetch`] | one request that lists all buckets | the client retries; then the planner backs off and honours Retry-After |
+//! | [`Cycle::store`] | stores the samples, idempotently | retried five times on transient errors; then the poll stays in memory until the next cycle |
+//! | [`Cycle::analyse`] | advances the alert states; commits states, events and outbox messages in one transaction | retried from the start after a conflict or a transient error; nothing is committed in part |
+//! | [`Cycle::notify_dispatcher`], [`Cycle::publish`] | wakes the dispatchers; or attempts every due delivery once, for schedulers without running dispatchers | left to the dispatchers, which retry without end |
 
 mod judge;
 mod pending;
@@ -30,39 +31,39 @@ use pending::PendingPolls;
 pub use pending::PENDING_POLLS_MAX;
 pub use sink_directory::SinkDirectory;
 
-/// How often a step is tried while the database is away or others commit in between.
+/// The attempts of a step in case of transient database errors and conflicts.
 const ATTEMPTS: u32 = 5;
 
-/// The wait after the first failure; twice as long after each further one.
+/// The wait after the first failed attempt, doubled after each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 
-/// How long one attempt at everything that is due may take.
+/// The longest duration of one attempt at all due deliveries.
 const PUBLISH_WITHIN: Duration = Duration::from_secs(30);
 
-/// All that a cycle needs to know.
+/// Everything that a cycle uses.
 #[derive(Debug)]
 pub struct Components {
-    /// What is remembered.
+    /// The database.
     pub history: History,
-    /// Whom to ask about each participant.
+    /// The source of each participant's bucket states.
     pub sources: BTreeMap<String, Source>,
-    /// How buckets are watched.
+    /// The alert rules of the buckets.
     pub rules: AlertRules,
-    /// How the data itself is watched.
+    /// The rule for stale data and changes.
     pub staleness: StalenessRule,
-    /// How samples are read.
+    /// The analysis settings of each policy.
     pub analysis: SettingsByPolicy,
-    /// Which severity goes where.
+    /// The classes of sinks for each severity.
     pub routes: Routes,
-    /// Which sinks there are.
+    /// The configured sinks by class.
     pub sink_directory: SinkDirectory,
-    /// Who delivers.
+    /// The dispatchers of the outbox.
     pub dispatcher: Dispatcher,
-    /// What time it is.
+    /// The clock.
     pub time: TimeSource,
 }
 
-/// The four steps. Clones share everything.
+/// The four steps of a polling cycle. Clones share all state.
 #[derive(Clone)]
 pub struct Cycle {
     components: Arc<Components>,
@@ -70,7 +71,7 @@ pub struct Cycle {
 }
 
 impl Cycle {
-    /// A cycle of these components.
+    /// Creates a cycle from its components.
     pub fn new(components: Components) -> Self {
         Self {
             components: Arc::new(components),
@@ -78,12 +79,12 @@ impl Cycle {
         }
     }
 
-    /// What it is made of.
+    /// The components.
     pub fn components(&self) -> &Components {
         &self.components
     }
 
-    /// Step one: asks about a participant.
+    /// Step one: fetches the bucket states of a participant.
     pub async fn fetch(&self, participant: &str) -> Result<Poll, FetchError> {
         let source = self.components.sources.get(participant);
         let source = source.ok_or(FetchError::UnknownParticipant)?;
@@ -93,26 +94,27 @@ impl Cycle {
         poll.map_err(FetchError::Source)
     }
 
-    /// Step two: keeps the answer. What cannot be kept now is kept in memory and comes before the
-    /// next answer, up to [`PENDING_POLLS_MAX`] answers.
+    /// Step two: stores a poll. If the database stays unavailable, the poll waits in memory and is
+    /// stored before the next one; up to [`PENDING_POLLS_MAX`] polls wait.
     pub async fn store(&self, poll: Poll) -> Result<(), HistoryError> {
         self.pending.push(poll);
         retried(|| self.pending.store(&self.components.history)).await
     }
 
-    /// Step three: brings the machines up to date with everything that was stored, and commits them
-    /// together with what they tell. Without news it still tells of stale data and reminds.
+    /// Step three: judges all samples that have not been judged yet, and commits the new alert
+    /// states together with their events. Without new samples it still detects stale data and sends
+    /// reminders.
     pub async fn analyse(&self, participant: &str) -> Result<Findings, HistoryError> {
         retried(|| self.analyse_once(participant)).await
     }
 
-    /// What time alone brings: stale data, reminders, the end of silences. A step three without
-    /// samples, cheap enough for every few seconds.
+    /// Evaluates what depends on time alone: stale data, reminders, the end of silences. Cheap enough
+    /// to run every few seconds.
     pub async fn check_timers(&self, participant: &str) -> Result<Vec<Event>, HistoryError> {
         retried(|| self.check_timers_once(participant)).await
     }
 
-    /// Step four: tries to deliver what is due. What fails is tried again by the dispatcher.
+    /// Step four: attempts every due delivery once. The dispatchers retry those that fail.
     pub async fn publish(&self) -> Result<DeliverySummary, HistoryError> {
         let now_us = self.components.time.now_us();
         self.components
@@ -121,14 +123,14 @@ impl Cycle {
             .await
     }
 
-    /// Tells the dispatcher that there is something to deliver, if there is.
+    /// Wakes the dispatchers if there are events to deliver.
     pub fn notify_dispatcher(&self, events: &[Event]) {
         if !events.is_empty() {
             self.components.dispatcher.wake();
         }
     }
 
-    /// What an analysis would see now, without bringing anything forward.
+    /// Analyses the stored samples without judging them or changing any state.
     pub async fn inspect(&self, participant: &str) -> Result<Findings, HistoryError> {
         let now_us = self.components.time.now_us();
         let newest = self.components.history.newest_poll(participant).await?;
@@ -150,7 +152,7 @@ impl Cycle {
         let mut samples = self
             .components
             .history
-            .recent(participant, since_us)
+            .recent_samples(participant, since_us)
             .await?;
         judge::drop_future_samples(&mut samples, now_us);
         Ok(samples)
@@ -166,7 +168,7 @@ impl Cycle {
         let mut alerts = state.alerts;
         let new = judge::new_alert_states(&alerts, &samples, now_us);
         if !new.is_empty() {
-            // Before the first step, so that its epoch is the same whenever that is repeated.
+            // Stored before they are judged, so that a repeated step sees the same epoch.
             alerts.extend(history.add_alert_states(&new).await?);
         }
         let before = match state.staleness.newest_us {
@@ -198,7 +200,7 @@ impl Cycle {
             .await
     }
 
-    /// Judges what was seen and commits it, if there is anything to commit.
+    /// Judges the input and commits the result if anything changed.
     async fn judge(
         &self,
         staleness: &StalenessCheck,
@@ -234,7 +236,7 @@ impl Cycle {
     }
 }
 
-/// What a judgement is about.
+/// The samples and alert states to judge.
 struct JudgeInput<'a> {
     samples: &'a [Vec<Sample>],
     alerts: &'a [AlertState],
@@ -247,7 +249,7 @@ impl fmt::Debug for Cycle {
     }
 }
 
-/// What an analysis saw and told.
+/// The result of [`Cycle::analyse`].
 #[derive(Clone, Debug)]
 pub struct Findings {
     samples: Vec<Vec<Sample>>,
@@ -255,12 +257,12 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// What was told.
+    /// The events that the analysis produced.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// All buckets that the newest answer lists, as they look now.
+    /// The analysis of every bucket that the newest poll lists.
     pub fn assessments(
         &self,
         rules: &AlertRules,
@@ -270,17 +272,19 @@ impl Findings {
     }
 }
 
-/// Why there is no answer about a participant.
-#[derive(Debug)]
+/// Why the bucket states of a participant could not be fetched.
+#[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// Nobody knows about this participant.
+    /// The participant is not configured.
+    #[error("no source is configured for this participant")]
     UnknownParticipant,
-    /// Whoever knows did not answer.
+    /// The source failed.
+    #[error(transparent)]
     Source(SourceError),
 }
 
 impl FetchError {
-    /// A short name for counters and logs.
+    /// A short name for metrics and logs.
     pub fn label(&self) -> &'static str {
         match self {
             Self::UnknownParticipant => "unknown_participant",
@@ -289,17 +293,7 @@ impl FetchError {
     }
 }
 
-impl fmt::Display for FetchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownParticipant => f.write_str("no source is configured for this participant"),
-            Self::Source(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for FetchError {}
-
+/// Retries an operation on transient database errors, with exponential backoff.
 async fn retried<T, F: Future<Output = Result<T, HistoryError>>>(
     mut attempt: impl FnMut() -> F,
 ) -> Result<T, HistoryError> {

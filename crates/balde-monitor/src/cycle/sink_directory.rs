@@ -1,18 +1,18 @@
-//! Which sinks there are, and what each serves as.
+//! The configured sinks and the classes that each serves.
 
 use std::collections::BTreeMap;
 
 use crate::alert::{Event, Routes, SinkClass};
 use crate::history::RoutedEvent;
 
-/// The names of sinks by what they serve as.
+/// The names of the configured sinks by the class they serve.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SinkDirectory {
     by_class: BTreeMap<SinkClass, Vec<String>>,
 }
 
 impl SinkDirectory {
-    /// The same with a sink that serves as all of `classes`.
+    /// Adds a sink that serves all of `classes`.
     pub fn with(mut self, sink: &str, classes: impl IntoIterator<Item = SinkClass>) -> Self {
         for class in classes {
             let sinks = self.by_class.entry(class).or_default();
@@ -23,8 +23,8 @@ impl SinkDirectory {
         self
     }
 
-    /// Where an event goes. A sink that serves as several classes gets it once, as the last of
-    /// them, which is the more urgent.
+    /// Routes an event to sinks. A sink that serves several of the event's classes gets it once, as
+    /// the last and most urgent of them.
     pub(crate) fn route(&self, routes: &Routes, event: Event) -> RoutedEvent {
         let classes: Vec<SinkClass> = routes.sinks(&event).into_iter().collect();
         let mut sinks: BTreeMap<&str, SinkClass> = BTreeMap::new();

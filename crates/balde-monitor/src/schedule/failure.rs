@@ -1,11 +1,11 @@
-//! What is noted when a step fails, whoever scheduled it.
+//! What both schedulers record when a step of the cycle fails.
 
 use crate::cycle::FetchError;
 use crate::history::HistoryError;
-use crate::schedule::Planner;
+use crate::schedule::planner::Planner;
 use crate::status::Status;
 
-/// There was no answer about a participant: the planner waits, and somebody can see why.
+/// Records a failed fetch: the planner backs off, and status and log name the cause.
 pub(super) fn record_fetch_failure(
     participant: &str,
     error: &FetchError,
@@ -24,17 +24,17 @@ pub(super) fn record_fetch_failure(
         event_type = "poll_failed",
         participant,
         error = %error,
-        "the buckets are not known"
+        "polling the participant's buckets failed"
     );
 }
 
-/// The history did not do its part.
+/// Records a database error of a step after the fetch.
 pub(super) fn record_history_failure(participant: &str, error: &HistoryError, status: &Status) {
     status.record_error(participant, "history", error.to_string());
     tracing::error!(
         event_type = "history_error",
         participant,
         error = %error,
-        "what was seen could not be kept or judged yet"
+        "a poll could not be stored or analysed; it is retried"
     );
 }

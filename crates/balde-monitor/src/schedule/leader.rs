@@ -1,5 +1,5 @@
-//! One monitor leads, the others stand by. What a leader does besides polling is the same whoever
-//! schedules the polls.
+//! Leadership among the monitors of one database, and the leader's periodic tasks. Shared by both
+//! schedulers.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use crate::cycle::Cycle;
 use crate::history::{Leadership, Retention};
 use crate::status::Status;
 
-/// How often a monitor that does not lead tries to.
+/// How often a standby monitor tries to become the leader.
 pub const LEADER_RETRY_US: u64 = 5_000_000;
 
-/// How often time alone is looked at: staleness, reminders, silences that end.
+/// How often staleness, reminders and the end of silences are evaluated.
 const TIMER_CHECK_US: u64 = 10_000_000;
 
-/// How often old rows are looked for.
+/// How often retention is enforced.
 const RETENTION_US: u64 = 3_600_000_000;
 
-/// How long cycles under way may take once the end has come.
+/// The longest time that cycles in flight may take after shutdown was requested.
 pub(super) const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
-/// When a leader next looks at what time alone brings, and at what is old.
+/// When the leader's periodic tasks run next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeriodicTasks {
     timer_check_us: u64,
@@ -27,7 +27,7 @@ pub(super) struct PeriodicTasks {
 }
 
 impl PeriodicTasks {
-    /// Maintenance at once, reminders after a while.
+    /// Retention is due at once, the timer check after its interval.
     pub(super) fn from(now_us: u64) -> Self {
         Self {
             timer_check_us: now_us.saturating_add(TIMER_CHECK_US),
@@ -35,8 +35,8 @@ impl PeriodicTasks {
         }
     }
 
-    /// To be called with every turn. After the clock was put back, what is to happen by the old one
-    /// is too far away.
+    /// Limits the next runs to one interval from now. Called in every iteration, because after the
+    /// clock was set back they would be too far in the future.
     pub(super) fn adjust_to_clock(&mut self, now_us: u64) {
         self.timer_check_us = self
             .timer_check_us
@@ -44,38 +44,38 @@ impl PeriodicTasks {
         self.retention_us = self.retention_us.min(now_us.saturating_add(RETENTION_US));
     }
 
-    /// Whether it is time to remind; if so, the next time is set.
+    /// Returns true if the timer check is due, and schedules the next one.
     pub(super) fn is_timer_check_due(&mut self, now_us: u64) -> bool {
-        let is_time = now_us >= self.timer_check_us;
-        if is_time {
+        let is_due = now_us >= self.timer_check_us;
+        if is_due {
             self.timer_check_us = now_us.saturating_add(TIMER_CHECK_US);
         }
-        is_time
+        is_due
     }
 
-    /// The same for upkeep.
+    /// Returns true if retention is due, and schedules the next run.
     pub(super) fn is_retention_due(&mut self, now_us: u64) -> bool {
-        let is_time = now_us >= self.retention_us;
-        if is_time {
+        let is_due = now_us >= self.retention_us;
+        if is_due {
             self.retention_us = now_us.saturating_add(RETENTION_US);
         }
-        is_time
+        is_due
     }
 
-    /// When to remind next.
+    /// When the next timer check is due.
     pub(super) const fn timer_check_us(&self) -> u64 {
         self.timer_check_us
     }
 }
 
-/// Why a term ended.
+/// Why a leader's term ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TermEnd {
     Shutdown,
     LeadershipLost,
 }
 
-/// Waits until this monitor leads; nothing when the end came first.
+/// Waits until this monitor is the leader. Returns `None` if `shutdown` completes first.
 pub(super) async fn acquire_leadership(
     cycle: &Cycle,
     status: &Status,
@@ -88,7 +88,7 @@ pub(super) async fn acquire_leadership(
             Ok(Some(leadership)) => {
                 tracing::info!(
                     event_type = "leadership_acquired",
-                    "this monitor polls from now on"
+                    "this monitor is now the leader and starts polling"
                 );
                 status.set_leader(true);
                 return Some(leadership);
@@ -97,7 +97,7 @@ pub(super) async fn acquire_leadership(
             Err(error) => tracing::error!(
                 event_type = "history_error",
                 error = %error,
-                "whether this monitor leads cannot be found out"
+                "cannot determine whether this monitor is the leader"
             ),
         }
         tokio::select! {
@@ -107,15 +107,18 @@ pub(super) async fn acquire_leadership(
     }
 }
 
-/// Takes note that a term is over, whyever.
+/// Records the end of a leader's term.
 pub(super) fn step_down(status: &Status, ended: Option<TermEnd>) {
     status.set_leader(false);
     if ended == Some(TermEnd::LeadershipLost) {
-        tracing::warn!(event_type = "leadership_lost", "this monitor polls no more");
+        tracing::warn!(
+            event_type = "leadership_lost",
+            "this monitor lost the leadership and stops polling"
+        );
     }
 }
 
-/// Deletes and thins out what is old, in short periodic.
+/// Deletes and downsamples old data in short transactions, until none is left.
 pub(super) async fn enforce_retention(cycle: Cycle, retention: Retention) {
     const PAUSE: Duration = Duration::from_millis(100);
     loop {
@@ -127,13 +130,13 @@ pub(super) async fn enforce_retention(cycle: Cycle, retention: Retention) {
             .await
         {
             Ok(upkeep) => {
-                tracing::debug!(?upkeep, "upkeep");
+                tracing::debug!(?upkeep, "enforced retention");
                 if !upkeep.has_more {
                     return;
                 }
             }
             Err(error) => {
-                tracing::warn!(event_type = "history_error", error = %error, "upkeep has to wait");
+                tracing::warn!(event_type = "history_error", error = %error, "retention could not be enforced; it is retried within the hour");
                 return;
             }
         }
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_was_put_back_by_a_day_puts_nothing_off_by_one() {
+    fn a_clock_that_is_set_back_by_a_day_does_not_delay_tasks_by_a_day() {
         const DAY_US: u64 = 86_400_000_000;
         let mut periodic = PeriodicTasks::from(DAY_US);
         assert!(periodic.is_retention_due(DAY_US));

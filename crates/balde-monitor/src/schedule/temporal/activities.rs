@@ -1,4 +1,4 @@
-//! The four steps as activities of this worker.
+//! The four steps of a cycle as Temporal activities.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,16 @@ use super::retries::HEARTBEAT;
 use crate::cycle::{Cycle, FetchError};
 use crate::history::HistoryError;
 use crate::sample::Poll;
-use crate::schedule::{NextAction, Planner, failure};
+use crate::schedule::failure;
+use crate::schedule::planner::{NextAction, Planner};
 use crate::status::Status;
 
-/// The longest wait that a failed attempt to ask makes within its step. Longer ones are the
-/// workflow's, which meanwhile tells of stale data.
-const WAIT_MAX_US: u64 = 60_000_000;
+/// The longest wait between two attempts of the fetch activity. For longer waits the workflow uses a
+/// timer, so that stale data is detected meanwhile.
+const RETRY_WAIT_MAX_US: u64 = 60_000_000;
 
-/// What the steps need. The planner is this worker's own, which is why only the leader works: its
-/// budget would be everybody's otherwise.
+/// The activities and their shared state. The planner exists in this process only, so only the leader
+/// may run activities: several planners would exceed the budget together.
 #[derive(Clone)]
 pub(crate) struct Activities {
     cycle: Cycle,
@@ -49,37 +50,35 @@ impl Activities {
         }
     }
 
-    async fn ask(&self, participant: &str) -> Result<FetchResult, ActivityError> {
-        let asked_us = self.now_us();
+    async fn poll(&self, participant: &str) -> Result<FetchResult, ActivityError> {
+        let start_us = self.now_us();
         {
             let mut planner = self.planner.lock();
-            match planner.take(participant, asked_us) {
+            match planner.next_for(participant, start_us) {
                 NextAction::Poll { .. } => {}
                 NextAction::Wait { until_us } => {
-                    let next_poll = Self::next_poll(&planner, until_us, asked_us);
+                    let next_poll = Self::next_poll(&planner, until_us, start_us);
                     return Ok(FetchResult::NotDue(next_poll));
                 }
                 NextAction::Idle => {
-                    return Err(failure(
-                        FetchError::UnknownParticipant.label(),
-                        FetchError::UnknownParticipant,
-                    ));
+                    let error = FetchError::UnknownParticipant;
+                    return Err(activity_error(error.label(), &error));
                 }
             }
         }
-        let answer = self.cycle.fetch(participant).await;
+        let fetched = self.cycle.fetch(participant).await;
         let now_us = self.now_us();
-        match answer {
+        match fetched {
             Ok(poll) => {
-                let took_us = now_us.saturating_sub(asked_us);
-                self.status.record_success(participant, now_us, took_us);
+                let duration_us = now_us.saturating_sub(start_us);
+                self.status.record_success(participant, now_us, duration_us);
                 Ok(FetchResult::Poll(poll))
             }
-            Err(error) => Err(self.not_answered(participant, &error, now_us)),
+            Err(error) => Err(self.fetch_failure(participant, &error, now_us)),
         }
     }
 
-    fn not_answered(&self, participant: &str, error: &FetchError, now_us: u64) -> ActivityError {
+    fn fetch_failure(&self, participant: &str, error: &FetchError, now_us: u64) -> ActivityError {
         let mut planner = self.planner.lock();
         failure::record_fetch_failure(participant, error, now_us, &mut planner, &self.status);
         let due_us = planner.due_us(participant).unwrap_or(now_us);
@@ -88,23 +87,23 @@ impl Activities {
         let failure = ApplicationFailure::builder(error.to_string())
             .type_name(error.label().to_owned())
             .next_retry_delay(Duration::from_micros(wait_us))
-            .non_retryable(wait_us > WAIT_MAX_US);
+            .non_retryable(wait_us > RETRY_WAIT_MAX_US);
         ActivityError::application(failure.build())
     }
 
-    async fn judge(&self, asked: &AnalyseInput) -> Result<AnalyseResult, ActivityError> {
+    async fn judge(&self, input: &AnalyseInput) -> Result<AnalyseResult, ActivityError> {
         let AnalyseInput {
             participant,
-            is_answered,
-        } = asked;
+            is_polled,
+        } = input;
         let findings = self.cycle.analyse(participant).await;
-        let findings = findings.map_err(|error| self.not_kept(participant, error))?;
+        let findings = findings.map_err(|error| self.history_failure(participant, &error))?;
         let now_us = self.now_us();
         let mut planner = self.planner.lock();
-        if *is_answered {
+        if *is_polled {
             let components = self.cycle.components();
-            let seen = findings.assessments(&components.rules, &components.analysis);
-            planner.polled(participant, now_us, &seen);
+            let assessments = findings.assessments(&components.rules, &components.analysis);
+            planner.polled(participant, now_us, &assessments);
         }
         let due_us = planner.due_us(participant);
         let due_us = due_us.unwrap_or_else(|| planner.next_cron_us(now_us));
@@ -115,57 +114,57 @@ impl Activities {
         })
     }
 
-    fn not_kept(&self, participant: &str, error: HistoryError) -> ActivityError {
-        failure::record_history_failure(participant, &error, &self.status);
-        failure("history", error)
+    fn history_failure(&self, participant: &str, error: &HistoryError) -> ActivityError {
+        failure::record_history_failure(participant, error, &self.status);
+        activity_error("history", error)
     }
 }
 
 #[activities]
 impl Activities {
-    /// Step one.
+    /// Step one: fetches the bucket states of a participant that is due.
     #[activity(name = "GetPolicies")]
-    pub(crate) async fn get(
+    pub(crate) async fn fetch(
         self: Arc<Self>,
         ctx: ActivityContext,
         participant: String,
     ) -> Result<FetchResult, ActivityError> {
-        alive(&ctx, self.request(&participant)).await
+        with_heartbeat(&ctx, self.poll(&participant)).await
     }
 
-    /// Step two.
+    /// Step two: stores the poll.
     #[activity(name = "StorePolicyState")]
     pub(crate) async fn store(
         self: Arc<Self>,
         ctx: ActivityContext,
         poll: Poll,
     ) -> Result<(), ActivityError> {
-        // It was valid when it was sent; since then it was text in somebody else's database.
+        // Validated again, because it has been in the server's database since it was fetched.
         let poll = Poll::new(poll.samples().to_vec());
-        let poll = poll.map_err(|error| failure("invalid", error))?;
+        let poll = poll.map_err(|error| activity_error("invalid", &error))?;
         let participant = poll.participant().to_owned();
-        let stored = Box::pin(alive(&ctx, self.cycle.store(poll))).await;
-        stored.map_err(|error| self.not_kept(&participant, error))
+        let stored = Box::pin(with_heartbeat(&ctx, self.cycle.store(poll))).await;
+        stored.map_err(|error| self.history_failure(&participant, &error))
     }
 
-    /// Step three.
+    /// Step three: judges the stored polls.
     #[activity(name = "AnalyzeBalance")]
     pub(crate) async fn analyse(
         self: Arc<Self>,
         ctx: ActivityContext,
-        asked: AnalyseInput,
+        input: AnalyseInput,
     ) -> Result<AnalyseResult, ActivityError> {
-        Box::pin(alive(&ctx, self.judge(&asked))).await
+        Box::pin(with_heartbeat(&ctx, self.judge(&input))).await
     }
 
-    /// Step four.
+    /// Step four: attempts the due deliveries once.
     #[activity(name = "PublishAlert")]
     pub(crate) async fn publish(
         self: Arc<Self>,
         ctx: ActivityContext,
     ) -> Result<PublishResult, ActivityError> {
-        let round = alive(&ctx, self.cycle.publish()).await;
-        let round = round.map_err(|error| failure("history", error))?;
+        let round = with_heartbeat(&ctx, self.cycle.publish()).await;
+        let round = round.map_err(|error| activity_error("history", &error))?;
         Ok(PublishResult {
             delivered: round.delivered,
             failed: round.failed + round.unfinished,
@@ -173,21 +172,21 @@ impl Activities {
     }
 }
 
-/// Tells the server that this worker lives for as long as `work` takes.
-async fn alive<T>(ctx: &ActivityContext, work: impl Future<Output = T>) -> T {
+/// Sends heartbeats to the server for as long as `work` takes.
+async fn with_heartbeat<T>(ctx: &ActivityContext, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     loop {
         tokio::select! {
             done = &mut work => return done,
             () = tokio::time::sleep(HEARTBEAT) => {
-                // If that is not heard, the step is somebody else's before long.
-                let _either_way = ctx.record_heartbeat(()).await;
+                // If it does not arrive, the server gives the activity to another worker.
+                let _sent_or_timed_out = ctx.record_heartbeat(()).await;
             }
         }
     }
 }
 
-fn failure(label: &str, error: impl std::error::Error) -> ActivityError {
+fn activity_error(label: &str, error: &dyn std::error::Error) -> ActivityError {
     let failure = ApplicationFailure::builder(error.to_string()).type_name(label.to_owned());
     ActivityError::application(failure.build())
 }

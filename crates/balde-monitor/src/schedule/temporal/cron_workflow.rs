@@ -1,4 +1,4 @@
-//! The standing order at the server: one workflow that the server's cron starts again and again.
+//! The cron workflow at the server: started, checked and replaced here.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,33 +14,33 @@ use temporalio_common::protos::temporal::api::history::v1::history_event::Attrib
 
 use super::TemporalError;
 use super::payload::WorkflowInput;
-use super::workflow::{KIND, MonitorRateLimits};
-use crate::config::TemporalConfig;
+use super::workflow::{MonitorRateLimits, WORKFLOW_TYPE};
+use crate::schedule::temporal_settings::TemporalSettings;
 
-/// How far the calendar's next time has to be for a run of its own before it.
-const SOON: Duration = Duration::from_secs(15);
+/// If the next cron time is at least this far away, a run is started at once.
+const START_DELAY_MAX: Duration = Duration::from_secs(15);
 
-/// Why the order could not be placed.
+/// Why the workflow could not be started or checked.
 pub(super) enum ServerError {
-    /// The server is away or busy: later.
+    /// The server is unavailable; retry later.
     Unavailable(String),
-    /// It will never be taken like this.
+    /// The server rejects the workflow; retrying does not help.
     Rejected(TemporalError),
 }
 
-/// What is to stand at the server.
+/// The cron workflow as it is configured.
 pub(super) struct CronWorkflow<'a> {
     pub(super) client: &'a Client,
-    pub(super) settings: &'a TemporalConfig,
+    pub(super) settings: &'a TemporalSettings,
     pub(super) input: &'a WorkflowInput,
 }
 
 type Handle = WorkflowHandle<Client, MonitorRateLimits>;
 
 impl CronWorkflow<'_> {
-    /// Sees to it that the workflow is there, with this calendar and these participants. One that
-    /// says otherwise is replaced. `True` if there was nothing to do.
-    pub(super) async fn place(&self) -> Result<bool, ServerError> {
+    /// Ensures that the workflow runs with the configured cron expression, task queue and
+    /// participants; a workflow that differs is replaced. Returns true if there was nothing to do.
+    pub(super) async fn ensure_running(&self) -> Result<bool, ServerError> {
         let id = &self.settings.workflow_id;
         let handle: Handle = self.client.get_workflow_handle(id);
         let described = match handle.describe(WorkflowDescribeOptions::default()).await {
@@ -57,51 +57,51 @@ impl CronWorkflow<'_> {
                 event_type = "temporal_workflow_started",
                 workflow_id = id,
                 cron = self.settings.cron,
-                "the workflow is started"
+                "starting the workflow"
             );
-            // Another worker may be as quick; one is enough.
+            // Another worker may start it at the same time.
             self.start(WorkflowIdConflictPolicy::UseExisting).await?;
             return Ok(false);
         };
-        if open.workflow_type() != KIND {
-            return Err(ServerError::Rejected(TemporalError::Taken {
+        if open.workflow_type() != WORKFLOW_TYPE {
+            return Err(ServerError::Rejected(TemporalError::IdInUse {
                 workflow_id: id.clone(),
-                kind: open.workflow_type().to_owned(),
+                workflow_type: open.workflow_type().to_owned(),
             }));
         }
-        let Some(difference) = self.difference(&begun(&handle).await?) else {
+        let Some(difference) = self.difference(&start_attributes(&handle).await?) else {
             return Ok(true);
         };
         tracing::warn!(
             event_type = "temporal_workflow_replaced",
             workflow_id = id,
-            "the workflow had {difference}, and is replaced"
+            "replacing the workflow, which was started with {difference}"
         );
         self.start(WorkflowIdConflictPolicy::TerminateExisting)
             .await?;
         Ok(false)
     }
 
-    /// Starts a run at once, beside the calendar's, where the calendar leaves it for later: nobody
-    /// wants to wait for the first next_poll at the buckets.
+    /// Starts an additional run at once, unless the next cron time is near: Temporal starts a cron
+    /// workflow at its next cron time only, which would delay the first poll.
     pub(super) async fn run_at_once(&self) -> Result<(), ServerError> {
         let handle: Handle = self.client.get_workflow_handle(&self.settings.workflow_id);
         let described = handle.describe(WorkflowDescribeOptions::default()).await;
-        let begins = described.map_err(ServerError::of)?.execution_time();
-        let wait = begins.and_then(|at| at.duration_since(SystemTime::now()).ok());
-        if wait.is_none_or(|wait| wait < SOON) {
+        let next_run = described.map_err(ServerError::of)?.execution_time();
+        let wait = next_run.and_then(|at| at.duration_since(SystemTime::now()).ok());
+        if wait.is_none_or(|wait| wait < START_DELAY_MAX) {
             return Ok(());
         }
         let id = format!("{}-at-once", self.settings.workflow_id);
         let options = WorkflowStartOptions::new(&self.settings.task_queue, id)
             .id_conflict_policy(WorkflowIdConflictPolicy::UseExisting)
-            .static_summary("the first run, before the calendar's")
+            .static_summary("first run, before the next cron time")
             .build();
-        self.begin(options).await
+        self.start_workflow(options).await
     }
 
     async fn start(&self, conflict: WorkflowIdConflictPolicy) -> Result<(), ServerError> {
-        let TemporalConfig {
+        let TemporalSettings {
             task_queue,
             workflow_id,
             cron,
@@ -110,12 +110,12 @@ impl CronWorkflow<'_> {
         let options = WorkflowStartOptions::new(task_queue, workflow_id)
             .id_conflict_policy(conflict)
             .cron_schedule(cron)
-            .static_summary("balde monitor: how the buckets stand")
+            .static_summary("balde monitor: polls the rate-limit buckets")
             .build();
-        self.begin(options).await
+        self.start_workflow(options).await
     }
 
-    async fn begin(&self, options: WorkflowStartOptions) -> Result<(), ServerError> {
+    async fn start_workflow(&self, options: WorkflowStartOptions) -> Result<(), ServerError> {
         let input = self.input.clone();
         let started = self
             .client
@@ -128,30 +128,36 @@ impl CronWorkflow<'_> {
         }
     }
 
-    /// What a workflow was started with that it should not have been.
-    fn difference(&self, begun: &WorkflowExecutionStartedEventAttributes) -> Option<String> {
-        if begun.cron_schedule != self.settings.cron {
-            return Some(format!("the calendar {:?}", begun.cron_schedule));
+    /// Describes what differs between the running workflow and the configuration.
+    fn difference(&self, started: &WorkflowExecutionStartedEventAttributes) -> Option<String> {
+        if started.cron_schedule != self.settings.cron {
+            return Some(format!("the cron expression {:?}", started.cron_schedule));
         }
-        let queue = begun.task_queue.as_ref().map(|queue| queue.name.as_str());
+        let queue = started.task_queue.as_ref().map(|queue| queue.name.as_str());
         if queue != Some(&self.settings.task_queue) {
             return Some(format!("the task queue {:?}", queue.unwrap_or("")));
         }
-        let input = begun.input.iter().flat_map(|input| &input.payloads).next();
+        let input = started
+            .input
+            .iter()
+            .flat_map(|input| &input.payloads)
+            .next();
         let input = input.and_then(|input| serde_json::from_slice(&input.data).ok());
         let is_same = input.is_some_and(|its: WorkflowInput| its == *self.input);
         (!is_same).then(|| "other participants".to_owned())
     }
 }
 
-/// What the present run was started with: the first entry of its history.
-async fn begun(handle: &Handle) -> Result<WorkflowExecutionStartedEventAttributes, ServerError> {
-    let mut entries = handle.fetch_history(WorkflowFetchHistoryOptions::default());
-    let first = entries.next().await.transpose().map_err(ServerError::of)?;
-    match first.and_then(|entry| entry.attributes) {
-        Some(Attributes::WorkflowExecutionStartedEventAttributes(begun)) => Ok(begun),
+/// Reads the attributes that the current run was started with: the first event of its history.
+async fn start_attributes(
+    handle: &Handle,
+) -> Result<WorkflowExecutionStartedEventAttributes, ServerError> {
+    let mut events = handle.fetch_history(WorkflowFetchHistoryOptions::default());
+    let first = events.next().await.transpose().map_err(ServerError::of)?;
+    match first.and_then(|event| event.attributes) {
+        Some(Attributes::WorkflowExecutionStartedEventAttributes(started)) => Ok(started),
         _ => Err(ServerError::Unavailable(
-            "its history has no beginning".to_owned(),
+            "the event history of the workflow is empty".to_owned(),
         )),
     }
 }
@@ -167,7 +173,7 @@ impl ServerError {
     fn of_status(status: &Status) -> Self {
         let why = status.message().to_owned();
         match status.code() {
-            Code::InvalidArgument => Self::Rejected(TemporalError::Refused { why }),
+            Code::InvalidArgument => Self::Rejected(TemporalError::Rejected { why }),
             code => Self::Unavailable(format!("{code}: {why}")),
         }
     }

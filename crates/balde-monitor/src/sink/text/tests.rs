@@ -34,7 +34,7 @@ fn what_a_level_does_is_told_in_full() {
     use Severity::{Critical, Exhausted, Normal, Warning};
     let ten_to = TEN_US - 600_000_000;
     let raised = |from, to| EventKind::Raised { from, to };
-    for (event, title, text) in [
+    for (event, expected_title, expected_text) in [
         (
             event(raised(Normal, Warning), Warning, 9_000),
             "WARNING: 12345678 ENTRIES_WRITE, 9,000 of 36,000 (25 %) tokens left",
@@ -96,8 +96,8 @@ fn what_a_level_does_is_told_in_full() {
              3,600 of 36,000 (10 %) tokens are left.",
         ),
     ] {
-        assert_eq!(title(&event), title);
-        assert_eq!(description(&event), text);
+        assert_eq!(title(&event), expected_title);
+        assert_eq!(description(&event), expected_text);
     }
 }
 
@@ -105,7 +105,7 @@ fn what_a_level_does_is_told_in_full() {
 fn forecasts_missing_data_and_changes_are_told_in_full() {
     use Severity::Warning;
     let ten_to = TEN_US - 600_000_000;
-    for (event, title, text) in [
+    for (event, expected_title, expected_text) in [
         (
             event(
                 EventKind::Predicted {
@@ -175,8 +175,8 @@ fn forecasts_missing_data_and_changes_are_told_in_full() {
              1500000 µs, seen at 2026-11-15 10:00:00 UTC.",
         ),
     ] {
-        assert_eq!(title(&event), title);
-        assert_eq!(description(&event), text);
+        assert_eq!(title(&event), expected_title);
+        assert_eq!(description(&event), expected_text);
     }
 }
 

@@ -1,10 +1,10 @@
-//! One field of a cron line: a set of numbers below 64.
+//! One field of a cron expression: a set of numbers below 64.
 
 use std::fmt;
 
-/// Which field of a cron line.
+/// A field of a cron expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Field {
+pub enum CronField {
     /// 0 to 59.
     Minute,
     /// 0 to 23.
@@ -17,7 +17,7 @@ pub enum Field {
     DayOfWeek,
 }
 
-impl Field {
+impl CronField {
     pub(crate) const ALL: [Self; 5] = [
         Self::Minute,
         Self::Hour,
@@ -47,7 +47,7 @@ impl Field {
     }
 }
 
-impl fmt::Display for Field {
+impl fmt::Display for CronField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Minute => "minute",
@@ -59,26 +59,26 @@ impl fmt::Display for Field {
     }
 }
 
-/// The values of one field, as bits, and whether it was left open with a star.
+/// The values of one field as a bit set, and whether the field begins with a star.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Values {
+pub(crate) struct FieldValues {
     bits: u64,
-    pub(crate) is_open: bool,
+    pub(crate) is_star: bool,
 }
 
-impl Values {
-    /// Reads a list of values, ranges and steps. The error says why not.
-    pub(crate) fn read(field: Field, text: &str) -> Result<Self, String> {
+impl FieldValues {
+    /// Parses a list of values, ranges and steps. The error says what is wrong.
+    pub(crate) fn parse(field: CronField, text: &str) -> Result<Self, String> {
         let mut bits = 0;
-        for part in text.split(',') {
-            bits |= read_part(field, part)?;
+        for item in text.split(',') {
+            bits |= parse_item(field, item)?;
         }
-        if field == Field::DayOfWeek && bits & (1 << 7) != 0 {
+        if field == CronField::DayOfWeek && bits & (1 << 7) != 0 {
             bits = bits & !(1 << 7) | 1;
         }
         Ok(Self {
             bits,
-            is_open: text.starts_with('*'),
+            is_star: text.starts_with('*'),
         })
     }
 
@@ -86,32 +86,39 @@ impl Values {
         value < 64 && self.bits >> value & 1 == 1
     }
 
-    /// The values from `from` on, ascending.
+    /// The values from `from` upwards, ascending.
     pub(crate) fn from(self, from: u8) -> impl Iterator<Item = u8> {
         (from..64).filter(move |&value| self.has(value))
     }
 }
 
-fn read_part(field: Field, part: &str) -> Result<u64, String> {
+fn parse_item(field: CronField, item: &str) -> Result<u64, String> {
     let (least, most) = field.range();
-    let (range, step) = match part.split_once('/') {
+    let (range, step) = match item.split_once('/') {
         Some((range, step)) => {
             let step = number(step).filter(|step| (1..=most).contains(step));
-            let step = step.ok_or_else(|| format!("the step of `{part}` is not 1 to {most}"))?;
+            let step = step.ok_or_else(|| format!("the step of `{item}` is not 1 to {most}"))?;
             (range, Some(step))
         }
-        None => (part, None),
+        None => (item, None),
     };
     let (from, to) = if range == "*" {
-        // Sunday is there once, so that steps over the week count from it.
-        (least, if field == Field::DayOfWeek { 6 } else { most })
+        // 7 is left out, so that Sunday is in the week once and steps count from it.
+        (
+            least,
+            if field == CronField::DayOfWeek {
+                6
+            } else {
+                most
+            },
+        )
     } else if let Some((from, to)) = range.split_once('-') {
         (value(field, from)?, value(field, to)?)
     } else {
         let from = value(field, range)?;
         if step.is_some() {
             return Err(format!(
-                "`{part}` steps through a single value; write {from}-{most}/… or */…"
+                "`{item}` steps through a single value; write {from}-{most}/… or */…"
             ));
         }
         (from, from)
@@ -123,7 +130,7 @@ fn read_part(field: Field, part: &str) -> Result<u64, String> {
     Ok(values.fold(0, |bits, value| bits | 1 << value))
 }
 
-fn value(field: Field, text: &str) -> Result<u8, String> {
+fn value(field: CronField, text: &str) -> Result<u8, String> {
     let (least, most) = field.range();
     let named = field
         .names()
@@ -141,7 +148,7 @@ fn value(field: Field, text: &str) -> Result<u8, String> {
         })
 }
 
-/// A plain number: no sign, no spaces, at most two digits.
+/// Parses a number of one or two digits, without sign or spaces.
 fn number(text: &str) -> Option<u8> {
     let is_plain = (1..=2).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
     if is_plain { text.parse().ok() } else { None }
