@@ -300,7 +300,7 @@ impl Bare {
             .await
     }
 
-    async fn recent_samples(&mut self, since_us: u64, rows: usize) -> f64 {
+    async fn recent(&mut self, since_us: u64, rows: usize) -> f64 {
         let select =
             |id| format!("SELECT * FROM sample WHERE bucket_id = {id} AND taken_us >= {since_us}");
         let all: Vec<String> = (1..=POLICIES).map(select).collect();

@@ -25,7 +25,7 @@ pub(super) struct JudgeContext<'a> {
 
 /// The result of judging samples.
 pub(super) struct Verdict {
-    pub(super) staleness: Watch,
+    pub(super) staleness: StalenessCheck,
     /// Only the states that changed.
     pub(super) alerts: Vec<AlertState>,
     pub(super) events: Vec<Event>,
@@ -155,7 +155,11 @@ pub(super) fn drop_future_samples(samples: &mut Vec<Vec<Sample>>, now_us: u64) {
 }
 
 /// Creates the alert states of buckets that have none yet.
-pub(super) fn new_alert_states(alerts: &[AlertState], samples: &[Vec<Sample>], now_us: u64) -> Vec<AlertState> {
+pub(super) fn new_alert_states(
+    alerts: &[AlertState],
+    samples: &[Vec<Sample>],
+    now_us: u64,
+) -> Vec<AlertState> {
     samples
         .iter()
         .filter_map(|own| own.first())

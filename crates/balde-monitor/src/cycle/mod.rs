@@ -268,7 +268,7 @@ impl Findings {
         rules: &AlertRules,
         analysis: &SettingsByPolicy,
     ) -> Vec<Assessment<'_>> {
-        judge::assessments(&self.samples, rules, reading)
+        judge::assessments(&self.samples, rules, analysis)
     }
 }
 

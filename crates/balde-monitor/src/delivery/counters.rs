@@ -23,7 +23,7 @@ impl Counters {
     }
 
     /// Attempts that failed in a way that cannot pass by itself: somebody has to look.
-    pub fn refused(&self) -> u64 {
+    pub fn rejected(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 

@@ -1,18 +1,18 @@
-//! Who may make and end silences.
+//! Who may create and end silences.
 
 use std::fmt;
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue};
 
-/// Who may change something through the API. Reading is for everybody who can connect.
+/// Who may write through the API. Every client that can connect may read.
 #[derive(Clone)]
 pub enum WriteAccess {
-    /// Everybody who can connect: for a monitor that listens on this machine only.
+    /// Every client that can connect: for a monitor that listens on a loopback address only.
     Anyone,
-    /// Who has this token: `Authorization: Bearer …`.
+    /// Clients that send this token: `Authorization: Bearer …`.
     Token(String),
-    /// Nobody: for a monitor that listens to the network and has no token.
+    /// No client: for a monitor that listens on the network and has no token.
     Denied,
 }
 
@@ -22,11 +22,11 @@ impl WriteAccess {
             Self::Anyone => true,
             Self::Denied => false,
             Self::Token(token) => {
-                let told = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-                let told = told.and_then(|value| value.strip_prefix(b"Bearer "));
-                // By digest, so that the time it takes tells nothing about the token.
+                let sent = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+                let sent = sent.and_then(|value| value.strip_prefix(b"Bearer "));
+                // Digests are compared, so that the duration reveals nothing about the token.
                 let digest = |bytes: &[u8]| ring::digest::digest(&ring::digest::SHA256, bytes);
-                told.is_some_and(|told| digest(told).as_ref() == digest(token.as_bytes()).as_ref())
+                sent.is_some_and(|sent| digest(sent).as_ref() == digest(token.as_bytes()).as_ref())
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The JSON API. Times are microseconds since 1970, tokens whole numbers.
+//! The JSON API. Times are microseconds since 1970; tokens are integers.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -14,17 +14,17 @@ use crate::history::{EventFilter, HistoryError, Incident, Series};
 use crate::sample::BucketId;
 use crate::severity::Severity;
 
-/// The most rows of one answer.
+/// The most rows of one response.
 const ROWS_MAX: usize = 1_000;
 
-/// The most points of one series, and how many there are unless told otherwise.
+/// The most points of one series, and the default.
 const POINTS_MAX: usize = 20_000;
 const POINTS_DEFAULT: usize = 10_000;
 
 const MINUTE_US: u64 = 60_000_000;
 const DAY_US: u64 = 24 * 60 * MINUTE_US;
 
-/// Something that went wrong, as problem+json.
+/// An error response, sent as problem+json.
 pub(super) struct ApiError {
     status: StatusCode,
     detail: String,
@@ -63,9 +63,10 @@ impl IntoResponse for ApiError {
 pub(super) async fn not_found() -> ApiError {
     ApiError {
         status: StatusCode::NOT_FOUND,
-        detail: "there are /, /metrics, /healthz, /readyz and, under /api/v1/, states, history, \
-                 alerts, incidents, status and silences"
-            .to_owned(),
+        detail:
+            "no such path; there are /, /metrics, /healthz, /readyz and, under /api/v1/, states, \
+                 history, alerts, incidents, status and silences"
+                .to_owned(),
     }
 }
 
@@ -76,7 +77,7 @@ pub(super) struct States {
     view: View,
 }
 
-/// Every bucket as it looks now.
+/// The current state of every bucket.
 pub(super) async fn states(State(app): State<App>) -> Result<Json<States>, ApiError> {
     Ok(Json(States {
         note: app.0.note.clone(),
@@ -94,25 +95,25 @@ pub(super) struct HistoryQuery {
     points: Option<usize>,
 }
 
-type Asked<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
+type QueryResult<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
-fn asked<T>(query: Asked<T>) -> Result<T, ApiError> {
+fn checked<T>(query: QueryResult<T>) -> Result<T, ApiError> {
     match query {
         Ok(Query(query)) => Ok(query),
         Err(error) => Err(ApiError::bad(error.body_text())),
     }
 }
 
-/// One bucket over time; the last day unless told otherwise.
+/// One bucket over time, by default over the last day.
 pub(super) async fn history(
     State(app): State<App>,
-    query: Asked<HistoryQuery>,
+    query: QueryResult<HistoryQuery>,
 ) -> Result<Json<Series>, ApiError> {
-    let query = asked(query)?;
+    let query = checked(query)?;
     let components = app.0.cycle.components();
     let bucket = BucketId::new(query.participant, query.policy);
     let bucket = bucket.map_err(|error| ApiError::bad(error.to_string()))?;
-    // Up to and with what was seen just now.
+    // The end is exclusive; one more includes a sample taken just now.
     let until_us = query.until_us;
     let until_us = until_us.unwrap_or_else(|| components.time.now_us().saturating_add(1));
     let from_us = query.from_us.unwrap_or(until_us.saturating_sub(DAY_US));
@@ -140,12 +141,12 @@ pub(super) struct AlertsQuery {
     limit: Option<usize>,
 }
 
-/// What was told, the newest first.
+/// The alert events, the newest first.
 pub(super) async fn alerts(
     State(app): State<App>,
-    query: Asked<AlertsQuery>,
+    query: QueryResult<AlertsQuery>,
 ) -> Result<Json<Vec<Event>>, ApiError> {
-    let query = asked(query)?;
+    let query = checked(query)?;
     let severity = query.severity.map(|name| severity(&name)).transpose()?;
     let filter = EventFilter {
         participant: query.participant,
@@ -165,17 +166,17 @@ pub(super) struct LimitQuery {
     limit: Option<usize>,
 }
 
-/// Incidents with their timelines, the newest first.
+/// The incidents with their timelines, the newest first.
 pub(super) async fn incidents(
     State(app): State<App>,
-    query: Asked<LimitQuery>,
+    query: QueryResult<LimitQuery>,
 ) -> Result<Json<Vec<Incident>>, ApiError> {
-    let rows = asked(query)?.limit.unwrap_or(50).clamp(1, ROWS_MAX);
+    let rows = checked(query)?.limit.unwrap_or(50).clamp(1, ROWS_MAX);
     let components = app.0.cycle.components();
     Ok(Json(components.history.incidents(rows).await?))
 }
 
-/// How the monitor itself is doing.
+/// The monitor's own status.
 pub(super) async fn status(State(app): State<App>) -> Result<Json<serde_json::Value>, ApiError> {
     let components = app.0.cycle.components();
     Ok(Json(json!({
@@ -183,11 +184,11 @@ pub(super) async fn status(State(app): State<App>) -> Result<Json<serde_json::Va
         "now_us": components.time.now_us(),
         "is_leader": app.0.status.is_leader(),
         "participants": app.0.status.participants(),
-        "waiting": components.history.backlog().await?,
+        "backlog": components.history.backlog().await?,
     })))
 }
 
-/// Silences that hold now or will.
+/// The silences that are active or in the future.
 pub(super) async fn silences(State(app): State<App>) -> Result<Json<Vec<Silence>>, ApiError> {
     let components = app.0.cycle.components();
     Ok(Json(
@@ -204,14 +205,14 @@ pub(super) struct NewSilence {
     id: Option<String>,
     participant: Option<String>,
     policy: Option<String>,
-    /// The worst that it covers.
+    /// The worst severity that it covers.
     up_to: String,
     from_us: Option<u64>,
     until_us: Option<u64>,
     minutes: Option<u64>,
 }
 
-/// A new silence.
+/// Creates a silence.
 pub(super) async fn silence(
     State(app): State<App>,
     headers: HeaderMap,
@@ -224,7 +225,7 @@ pub(super) async fn silence(
     let until_us = match (new.until_us, new.minutes) {
         (Some(us), None) => us,
         (None, Some(minutes)) => from_us.saturating_add(minutes.saturating_mul(MINUTE_US)),
-        _ => return Err(ApiError::bad("name either until_us or minutes")),
+        _ => return Err(ApiError::bad("set either until_us or minutes")),
     };
     let id = match new.id {
         Some(id) if is_id(&id) => id,
@@ -243,7 +244,7 @@ pub(super) async fn silence(
     Ok((StatusCode::CREATED, Json(silence)).into_response())
 }
 
-/// The end of a silence.
+/// Ends a silence.
 pub(super) async fn end_silence(
     State(app): State<App>,
     headers: HeaderMap,
@@ -260,7 +261,7 @@ pub(super) async fn end_silence(
     }
     Err(ApiError {
         status: StatusCode::NOT_FOUND,
-        detail: "no silence of this id holds".to_owned(),
+        detail: "there is no active silence with this id".to_owned(),
     })
 }
 
@@ -270,7 +271,9 @@ fn may_write(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
     }
     Err(ApiError {
         status: StatusCode::FORBIDDEN,
-        detail: "silences need the token of [http] in Authorization: Bearer …".to_owned(),
+        detail:
+            "writing silences needs the token that [http] configures, as Authorization: Bearer …"
+                .to_owned(),
     })
 }
 
@@ -280,6 +283,6 @@ fn severity(name: &str) -> Result<Severity, ApiError> {
 }
 
 fn is_id(id: &str) -> bool {
-    let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    (1..=64).contains(&id.len()) && id.bytes().all(is_fine)
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=64).contains(&id.len()) && id.bytes().all(is_allowed)
 }

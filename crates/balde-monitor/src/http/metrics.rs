@@ -1,4 +1,4 @@
-//! The metrics page: what is seen of the buckets, and how the monitor itself is doing.
+//! The Prometheus metrics of the buckets and of the monitor itself.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::view::{BucketView, View};
 use crate::delivery::Dispatcher;
-use crate::history::{Backlog, Count};
+use crate::history::{AlertCount, Backlog};
 use crate::status::PollStatus;
 
 type Ratio = Gauge<f64, AtomicU64>;
@@ -46,10 +46,10 @@ struct SinkLabels {
     sink: String,
 }
 
-/// All that the page tells.
+/// The data of the metrics page.
 pub(super) struct MetricsPage<'a> {
     pub(super) view: &'a View,
-    pub(super) counts: &'a [Count],
+    pub(super) counts: &'a [AlertCount],
     pub(super) poll_statuses: &'a BTreeMap<String, PollStatus>,
     pub(super) backlog: &'a [Backlog],
     pub(super) dispatcher: &'a Dispatcher,
@@ -57,7 +57,7 @@ pub(super) struct MetricsPage<'a> {
 }
 
 impl MetricsPage<'_> {
-    /// As text.
+    /// Renders the page as text.
     pub(super) fn text(&self) -> String {
         let mut registry = Registry::default();
         self.buckets(&mut registry);
@@ -66,7 +66,7 @@ impl MetricsPage<'_> {
         self.deliveries(&mut registry);
         let leader = Gauge::<i64>::default();
         leader.set(i64::from(self.is_leader));
-        let help = "Whether this monitor is the one that polls";
+        let help = "1 if this monitor is the leader, which polls and delivers";
         registry.register("balde_monitor_leader", help, leader);
         metrics_text(&registry)
     }
@@ -78,7 +78,7 @@ impl MetricsPage<'_> {
         let severity = Family::<BucketLabels, Gauge>::default();
         let burn = Family::<BucketLabels, Ratio>::default();
         let empty = Family::<BucketLabels, Ratio>::default();
-        // What is stale is not told: a level that nobody knows any more is none.
+        // Stale levels are left out, because they are no longer known to be true.
         for participant in self.view.participants.iter().filter(|one| !one.is_stale) {
             for bucket in &participant.buckets {
                 let labels = BucketLabels {
@@ -101,17 +101,25 @@ impl MetricsPage<'_> {
             }
         }
         let name = "dict_rate_limit_available_tokens";
-        registry.register(name, "Tokens left; negative is debt", tokens);
-        let help = "The most tokens that the bucket holds";
+        registry.register(
+            name,
+            "Tokens left in the bucket; negative when in debt",
+            tokens,
+        );
+        let help = "Capacity of the bucket in tokens";
         registry.register("dict_rate_limit_capacity", help, capacity);
-        let help = "The share of capacity in use, in percent; above 100 in debt";
+        let help = "Share of capacity in use, in percent; above 100 when in debt";
         registry.register("dict_rate_limit_utilization_pct", help, utilisation);
-        let help = "The state of the alert: 0 NORMAL, 1 WARNING, 2 CRITICAL, 3 EXHAUSTED";
+        let help = "Severity of the bucket: 0 NORMAL, 1 WARNING, 2 CRITICAL, 3 EXHAUSTED";
         registry.register("dict_rate_limit_severity", help, severity);
         let name = "dict_rate_limit_burn_tokens_per_second";
-        registry.register(name, "Tokens consumed over the shortest window", burn);
+        registry.register(
+            name,
+            "Tokens consumed per second within the shortest window",
+            burn,
+        );
         let name = "dict_rate_limit_time_to_empty_seconds";
-        let help = "When the bucket is expected to be empty, if it is, at the present rate";
+        let help = "Forecast time until the bucket is empty at the current rate; absent without a forecast";
         registry.register(name, help, empty);
     }
 
@@ -125,7 +133,7 @@ impl MetricsPage<'_> {
             };
             alerts.get_or_create(&labels).inc_by(count.alerts);
         }
-        let help = "Alerts raised, predicted ones and stale data included";
+        let help = "Alerts raised, including predicted alerts and stale data";
         registry.register("dict_rate_limit_alerts", help, alerts);
     }
 
@@ -157,20 +165,20 @@ impl MetricsPage<'_> {
             stale
                 .get_or_create(&labels)
                 .set(i64::from(participant.is_stale));
-            let us = participant.last_success_us.unwrap_or(0);
+            let us = participant.last_poll_us.unwrap_or(0);
             answered.get_or_create(&labels).set(seconds(us));
         }
-        let help = "Times that the buckets were asked for, by what came of it";
+        let help = "Polls by outcome: success or the label of the error";
         registry.register("balde_monitor_polls", help, polls);
-        let help = "How long the newest answer took";
+        let help = "Duration of the last successful poll";
         registry.register("balde_monitor_poll_duration_seconds", help, took);
-        let help = "When the newest answer came; 0 before the first";
+        let help = "Time of the newest stored poll; 0 before the first";
         registry.register(
             "balde_monitor_last_success_timestamp_seconds",
             help,
             answered,
         );
-        let help = "Whether what is known is too old to be believed";
+        let help = "1 if the newest poll of the participant is too old";
         registry.register("balde_monitor_stale", help, stale);
     }
 
@@ -197,16 +205,16 @@ impl MetricsPage<'_> {
         }
         let help = "Alerts delivered since the start";
         registry.register("balde_monitor_deliveries", help, delivered);
-        let help = "Attempts to deliver that failed since the start";
+        let help = "Failed delivery attempts since the start";
         registry.register("balde_monitor_delivery_failures", help, failed);
-        let help = "Attempts that failed because the receiver does not want the alert at all";
+        let help = "Delivery attempts that the receiver rejected permanently";
         registry.register("balde_monitor_delivery_rejections", help, refused);
-        let help = "Alerts that wait for delivery";
+        let help = "Alerts waiting for delivery";
         registry.register("balde_monitor_pending_deliveries", help, waiting);
     }
 }
 
-/// The rate over the shortest window; nothing for a bucket that was full all the time.
+/// The burn rate of the shortest window; `None` for a bucket that was full all the time.
 #[expect(clippy::float_arithmetic, reason = "Prometheus counts in floats")]
 #[expect(clippy::cast_precision_loss, reason = "a rate is no count")]
 fn per_second(bucket: &BucketView) -> Option<f64> {

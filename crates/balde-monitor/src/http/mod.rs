@@ -1,4 +1,4 @@
-//! What the monitor shows: a plain page, a JSON API, metrics and health.
+//! The HTTP server: the web page, the JSON API, metrics and health checks.
 
 mod access;
 mod api;
@@ -25,13 +25,13 @@ use crate::status::Status;
 pub use access::WriteAccess;
 pub use view::{BucketView, BurnRateView, ForecastView, ParticipantView, View};
 
-/// How old a view may be that several readers share.
+/// How long a view is cached for all clients.
 const VIEW_AGE_MAX: Duration = Duration::from_millis(500);
 
-/// Only what this server itself sends is run or shown.
-const POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'";
+/// The Content-Security-Policy: only resources of this server.
+const CONTENT_POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Everything that the pages go by. Clones share it.
+/// The HTTP application of one monitor. Clones share all state.
 #[derive(Clone, Debug)]
 pub struct App(Arc<Inner>);
 
@@ -45,7 +45,8 @@ struct Inner {
 }
 
 impl App {
-    /// The pages of one monitor. `write_access` may make and end silences; `note` stands on the page.
+    /// Creates the application. `write_access` decides who may create and end silences; `note` is
+    /// shown on the page.
     pub fn new(
         cycle: Cycle,
         status: Arc<Status>,
@@ -61,7 +62,7 @@ impl App {
         }))
     }
 
-    /// All routes.
+    /// Builds the router with all routes.
     pub fn router(self) -> Router {
         Router::new()
             .route("/", get(page))
@@ -81,22 +82,22 @@ impl App {
             .with_state(self)
     }
 
-    /// How everything looks, as of less than a second ago. Readers share it, so that a crowd of
-    /// them costs the database no more than one.
+    /// The current view, cached for [`VIEW_AGE_MAX`], so that many clients cost the database no more
+    /// than one.
     async fn view(&self) -> Result<Arc<View>, HistoryError> {
-        let mut kept = self.0.view.lock().await;
-        if let Some((at, view)) = &*kept
+        let mut cached = self.0.view.lock().await;
+        if let Some((at, view)) = &*cached
             && at.elapsed() < VIEW_AGE_MAX
         {
             return Ok(Arc::clone(view));
         }
         let view = Arc::new(View::of(&self.0.cycle).await?);
-        *kept = Some((Instant::now(), Arc::clone(&view)));
+        *cached = Some((Instant::now(), Arc::clone(&view)));
         Ok(view)
     }
 }
 
-/// Serves the pages until `shutdown` is there.
+/// Serves the application until `shutdown` completes.
 pub async fn serve(
     listener: TcpListener,
     app: App,
@@ -122,27 +123,30 @@ async fn style() -> Response {
 fn file(kind: &'static str, text: &'static str) -> Response {
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (
+            CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static(CONTENT_POLICY),
+        ),
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
     (headers, text).into_response()
 }
 
-/// Alive: the loop has turns.
+/// The liveness check: the scheduling loop is running.
 async fn healthz(State(app): State<App>) -> Response {
     if app.0.status.is_loop_running() {
         "ok\n".into_response()
     } else {
-        let why = "the loop has had no turn for a minute\n";
+        let why = "the scheduling loop has been stalled for a minute\n";
         (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
     }
 }
 
-/// Ready: the history can be read.
+/// The readiness check: the database can be read.
 async fn readyz(State(app): State<App>) -> Response {
     match app.0.cycle.components().history.ping().await {
-        Ok(()) if app.0.status.is_leader() => "ok, leading\n".into_response(),
-        Ok(()) => "ok, standing by\n".into_response(),
+        Ok(()) if app.0.status.is_leader() => "ok, leader\n".into_response(),
+        Ok(()) => "ok, standby\n".into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }
 }

@@ -1,4 +1,4 @@
-//! How everything looks now, for people and programs.
+//! The current state of all buckets, as the page and the JSON API show it.
 
 use serde::Serialize;
 
@@ -8,103 +8,104 @@ use crate::cycle::Cycle;
 use crate::history::HistoryError;
 use crate::severity::Severity;
 
-/// All participants as they look now.
+/// The current state of all participants.
 #[derive(Clone, Debug, Serialize)]
 pub struct View {
-    /// When this was.
+    /// The time of this view.
     pub now_us: u64,
-    /// Everybody that this monitor knows, in alphabetical order.
+    /// The configured participants, in alphabetical order.
     pub participants: Vec<ParticipantView>,
 }
 
-/// One participant.
+/// The current state of one participant.
 #[derive(Clone, Debug, Serialize)]
 pub struct ParticipantView {
-    /// Whose buckets these are.
+    /// The participant.
     pub participant: String,
-    /// The category, if it was told.
+    /// The category, if the newest poll names one.
     pub category: Option<String>,
-    /// When the newest answer came; nothing before the first.
-    pub last_success_us: Option<u64>,
-    /// Whether that is too long ago to be believed.
+    /// The time of the newest poll; `None` before the first.
+    pub last_poll_us: Option<u64>,
+    /// Whether the newest poll is too old to be trusted.
     pub is_stale: bool,
-    /// The buckets, by policy in alphabetical order.
+    /// The buckets, in alphabetical order of their policies.
     pub buckets: Vec<BucketView>,
 }
 
-/// One bucket.
+/// The current state of one bucket.
 #[derive(Clone, Debug, Serialize)]
 pub struct BucketView {
-    /// Under which policy.
+    /// The policy.
     pub policy: String,
-    /// Tokens left; negative is debt.
+    /// The tokens left; negative when in debt.
     pub level: i64,
-    /// The most it holds.
+    /// The capacity in tokens.
     pub capacity: u64,
-    /// Tokens that come back in a period.
+    /// The tokens refilled in each period.
     pub refill_tokens: u64,
-    /// That period.
+    /// The refill period.
     pub period_us: u64,
-    /// The share left, in hundredths of a percent.
+    /// The remaining share of capacity, in basis points.
     pub remaining_bp: i64,
-    /// The share in use, in hundredths of a percent.
+    /// The share of capacity in use, in basis points.
     pub utilisation_bp: i64,
-    /// The state of its alert.
+    /// The severity of its alert state.
     pub severity: Severity,
-    /// Since when.
+    /// Since when the severity holds.
     pub since_us: u64,
-    /// Whether it is expected to be empty soon.
+    /// Whether a predicted alert is open.
     pub is_predicted: bool,
-    /// Consumption over each window that has samples, the shortest first.
+    /// The burn rate of each window that has samples, the shortest first.
     pub burn_rates: Vec<BurnRateView>,
-    /// When it will be at WARNING, if it goes on like this.
+    /// The forecast of WARNING at the current rate.
     pub time_to_warning: Option<ForecastView>,
-    /// When at CRITICAL.
+    /// The forecast of CRITICAL.
     pub time_to_critical: Option<ForecastView>,
-    /// When empty.
+    /// The forecast of an empty bucket.
     pub time_to_empty: Option<ForecastView>,
-    /// How long until it is full if nobody touches it, at least.
+    /// The lower bound of the time until it is full without further consumption.
     pub time_to_full_min_us: Option<u64>,
-    /// And at most.
+    /// The upper bound of that time.
     pub time_to_full_max_us: Option<u64>,
-    /// How long an empty bucket takes to be full.
+    /// The time an empty bucket takes to become full.
     pub recovery_us: Option<u64>,
 }
 
-/// Consumption over one window.
+/// The consumption within one look-back window.
 #[derive(Clone, Debug, Serialize)]
 pub struct BurnRateView {
-    /// How far back was looked.
+    /// The length of the window.
     pub window_us: u64,
-    /// How much of that there are samples for.
+    /// The time covered by samples.
     pub span_us: u64,
-    /// How many.
+    /// The number of samples.
     pub samples: usize,
-    /// Tokens consumed, at least.
+    /// The lower bound of the tokens consumed.
     pub at_least: i64,
-    /// And at most.
+    /// The upper bound of the tokens consumed.
     pub at_most: i64,
-    /// Thousandths of a token a minute, in all likelihood.
+    /// The estimated rate, in thousandths of a token per minute.
     pub expected_milli_per_minute: i64,
-    /// Whether that is only the most it can have been: the bucket was full all the time.
+    /// Whether the rate is only an upper bound, because every sample showed a full bucket.
     pub is_upper_bound: bool,
 }
 
-/// How long until something.
+/// The time until a level is reached.
 #[derive(Clone, Debug, Serialize)]
 pub struct ForecastView {
-    /// At least.
+    /// The time at the highest consumption that the samples allow.
     pub earliest_us: u64,
-    /// In all likelihood.
+    /// The time at the estimated consumption; `None` if that never reaches the level.
     pub expected_us: Option<u64>,
-    /// At most; nothing when it may never be.
+    /// The time at the lowest consumption that the samples allow; `None` if that never reaches the
+    /// level.
     pub latest_us: Option<u64>,
-    /// How sure that is.
+    /// How certain the forecast is.
     pub confidence: Confidence,
 }
 
 impl View {
-    /// Looks at the history, which any monitor on the same database can.
+    /// Reads the view from the database, which standby monitors can do, too.
     pub async fn of(cycle: &Cycle) -> Result<Self, HistoryError> {
         let components = cycle.components();
         let mut participants = Vec::new();
@@ -129,33 +130,33 @@ async fn participant_view(
         .participant_state(participant, now_us)
         .await?;
     let findings = cycle.inspect(participant).await?;
-    let seen = findings.assessments(&components.rules, &components.analysis);
+    let assessments = findings.assessments(&components.rules, &components.analysis);
     let newest_us = state.staleness.newest_us;
     let known_us = newest_us.unwrap_or(state.staleness.epoch_us);
     let freshness = Freshness::of(known_us, now_us, components.staleness.stale_after_us);
-    let bucket = |seen: &Assessment<'_>| {
+    let bucket = |assessment: &Assessment<'_>| {
         let alert = state
             .alerts
             .iter()
-            .find(|alert| alert.bucket == *seen.sample().bucket());
-        BucketView::of(seen, alert)
+            .find(|alert| alert.bucket == *assessment.sample().bucket());
+        BucketView::of(assessment, alert)
     };
     Ok(ParticipantView {
         participant: participant.to_owned(),
-        category: seen
+        category: assessments
             .first()
-            .and_then(|seen| seen.sample().category().map(str::to_owned)),
-        last_success_us: newest_us,
+            .and_then(|assessment| assessment.sample().category().map(str::to_owned)),
+        last_poll_us: newest_us,
         is_stale: matches!(freshness, Freshness::Stale { .. }),
-        buckets: seen.iter().map(bucket).collect(),
+        buckets: assessments.iter().map(bucket).collect(),
     })
 }
 
 impl BucketView {
-    fn of(seen: &Assessment<'_>, alert: Option<&AlertState>) -> Self {
-        let sample = seen.sample();
+    fn of(assessment: &Assessment<'_>, alert: Option<&AlertState>) -> Self {
+        let sample = assessment.sample();
         let limit = sample.limit();
-        let burn_rates = seen.burn_rates().iter().map(|burn| BurnRateView {
+        let burn_rates = assessment.burn_rates().iter().map(|burn| BurnRateView {
             window_us: burn.window_us(),
             span_us: burn.span_us(),
             samples: burn.samples(),
@@ -164,25 +165,25 @@ impl BucketView {
             expected_milli_per_minute: burn.expected_milli_per_minute(),
             is_upper_bound: burn.is_upper_bound(),
         });
-        let full = seen.time_to_full();
+        let full = assessment.time_to_full();
         Self {
             policy: sample.bucket().policy().to_owned(),
             level: sample.level(),
             capacity: limit.capacity(),
             refill_tokens: limit.refill_tokens(),
             period_us: limit.period_us(),
-            remaining_bp: seen.remaining_bp(),
-            utilisation_bp: seen.utilisation_bp(),
-            severity: alert.map_or(seen.severity(), |alert| alert.severity),
+            remaining_bp: assessment.remaining_bp(),
+            utilisation_bp: assessment.utilisation_bp(),
+            severity: alert.map_or(assessment.severity(), |alert| alert.severity),
             since_us: alert.map_or(sample.taken_us(), |alert| alert.since_us),
             is_predicted: alert.is_some_and(|alert| alert.forecast.is_some()),
             burn_rates: burn_rates.collect(),
-            time_to_warning: seen.time_to_warning().map(ForecastView::of),
-            time_to_critical: seen.time_to_critical().map(ForecastView::of),
-            time_to_empty: seen.time_to_empty().map(ForecastView::of),
+            time_to_warning: assessment.time_to_warning().map(ForecastView::of),
+            time_to_critical: assessment.time_to_critical().map(ForecastView::of),
+            time_to_empty: assessment.time_to_empty().map(ForecastView::of),
             time_to_full_min_us: full.map(|full| full.at_least_us),
             time_to_full_max_us: full.map(|full| full.at_most_us),
-            recovery_us: seen.recovery_us(),
+            recovery_us: assessment.recovery_us(),
         }
     }
 }

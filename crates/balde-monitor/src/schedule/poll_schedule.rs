@@ -25,9 +25,9 @@ pub enum PeakDetection {
     /// bucket of 50 that refills 10 a minute is polled every minute, one of 70 that refills 70 a
     /// minute four times a minute.
     #[default]
-    Seen,
+    Enabled,
     /// Polls between the times of the cron expression only if a bucket was low or falling.
-    Missed,
+    Disabled,
 }
 
 /// When to poll: at the times of a cron expression, and sooner for low or falling buckets.

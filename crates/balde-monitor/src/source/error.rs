@@ -46,12 +46,12 @@ impl SourceError {
     pub fn label(&self) -> &'static str {
         match self {
             Self::Dict(error) => match error {
-                ClientError::OwnLimit { .. } => "own_limit",
+                ClientError::LocalLimit { .. } => "own_limit",
                 ClientError::RateLimited { .. } => "rate_limited",
                 ClientError::Forbidden(_) => "forbidden",
                 ClientError::Unavailable { .. } => "unavailable",
                 ClientError::Status { .. } => "status",
-                ClientError::Garbage(_) => "invalid_response",
+                ClientError::InvalidResponse(_) => "invalid_response",
                 ClientError::Signature(_) => "signature",
                 ClientError::Truncated => "truncated",
                 ClientError::TooLong => "too_long",

@@ -136,7 +136,7 @@ async fn killed_two_hundred_times_it_tells_every_change_once() {
     let life = Arc::new(AtomicU64::new(0));
     let dict = FakeDict::start(buckets(1_000)).await;
     let (watched, lives) = (Arc::clone(&truth), Arc::clone(&life));
-    dict.watch(move |_| Some(watched.lock().unwrap().asked(lives.load(Ordering::SeqCst))));
+    dict.on_request(move |_| Some(watched.lock().unwrap().asked(lives.load(Ordering::SeqCst))));
     let receiver = Receiver::start(seed + 2, 20).await;
     let config = config(&dict.url(), &receiver);
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ async fn killed_two_hundred_times_it_tells_every_change_once() {
     // The last life is long enough for everything to be told.
     life.store(KILLS + 1, Ordering::SeqCst);
     let mut child = worker::start(&config, folder.path(), "log", time);
-    let asked = dict.asked();
+    let asked = dict.requests();
     let start = Instant::now();
     let is_done = |receiver: &Receiver, events: &[Event]| {
         SINKS.iter().all(|(sink, classes)| {
@@ -168,7 +168,7 @@ async fn killed_two_hundred_times_it_tells_every_change_once() {
             truth.levels.clone()
         };
         events = expected(&levels);
-        if dict.asked() > asked + 3 && is_done(&receiver, &events) {
+        if dict.requests() > asked + 3 && is_done(&receiver, &events) {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -180,7 +180,7 @@ async fn killed_two_hundred_times_it_tells_every_change_once() {
     println!(
         "{} levels, {} polls, {} events over {KILLS} kills",
         levels.len(),
-        dict.asked(),
+        dict.requests(),
         events.len()
     );
     assert!(events.len() > 20, "the buckets did rise and fall");
@@ -216,9 +216,9 @@ async fn live(dict: &FakeDict, chance: &mut fastrand::Rng) {
     let ends_ms = if chance.bool() {
         chance.u64(SHORT_LIFE_MS)
     } else {
-        let enough = dict.asked() + chance.u64(POLLS);
+        let enough = dict.requests() + chance.u64(POLLS);
         let start = Instant::now();
-        while dict.asked() < enough && start.elapsed() < POLLS_WITHIN {
+        while dict.requests() < enough && start.elapsed() < POLLS_WITHIN {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         chance.u64(AFTER_MS)

@@ -56,7 +56,7 @@ async fn one_of_two_polls_and_the_other_takes_over_within_an_interval() {
         sides.push(Side { dict, child });
     }
     let asked =
-        |sides: &[Side]| -> Vec<u64> { sides.iter().map(|side| side.dict.asked()).collect() };
+        |sides: &[Side]| -> Vec<u64> { sides.iter().map(|side| side.dict.requests()).collect() };
     until("somebody polls", || {
         asked(&sides).iter().any(|asked| *asked >= 3)
     })
@@ -84,7 +84,7 @@ async fn one_of_two_polls_and_the_other_takes_over_within_an_interval() {
     for side in &sides {
         side.dict.answer(buckets(50));
     }
-    // By key: a monitor killed between transition and writing that down is told for by the other.
+    // By key: a monitor killed between telling and writing that down is told for by the other.
     let kinds = || -> Vec<String> {
         let keys: BTreeSet<String> = receiver.keys("hook").into_iter().collect();
         let kind = |key: &String| key.rsplit('/').next().unwrap().to_owned();

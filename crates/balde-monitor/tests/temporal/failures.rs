@@ -41,7 +41,7 @@ async fn one_who_is_refused_is_told_as_stale_and_stops_nobody() {
     let running = Running::start(&config, folder.path()).await;
 
     until("the other one is asked about", async || {
-        answering.asked() > 0
+        answering.requests() > 0
     })
     .await;
     until("the refused one's data is stale", async || {

@@ -34,7 +34,7 @@ async fn without_a_server_it_ends_when_it_is_told_to() {
     let dict = full().await;
     let running = Running::start(&config(&server, &dict, "w"), folder.path()).await;
     running.end().await.unwrap();
-    assert_eq!(dict.asked(), 0, "nobody schedules, nobody asks");
+    assert_eq!(dict.requests(), 0, "nobody schedules, nobody asks");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +75,7 @@ async fn another_calendar_is_brought_in_line_and_a_stranger_is_left_alone() {
         panic!("{error}");
     };
     assert_eq!(kind, "Payroll");
-    assert_eq!(dict.asked(), 0);
+    assert_eq!(dict.requests(), 0);
 
     // An earlier monitor of ours, once a year.
     begin(KIND, "ours");
@@ -86,7 +86,7 @@ async fn another_calendar_is_brought_in_line_and_a_stranger_is_left_alone() {
             .any(|run| begun(run)["cronSchedule"] == "*/5 * * * *")
     })
     .await;
-    until("and somebody asks at once", async || dict.asked() > 0).await;
+    until("and somebody asks at once", async || dict.requests() > 0).await;
     until(
         "and it is over until the calendar's next time",
         async || {
@@ -103,6 +103,9 @@ async fn another_calendar_is_brought_in_line_and_a_stranger_is_left_alone() {
     )
     .await;
     // The calendar may have struck meanwhile.
-    assert!(dict.asked() <= 2, "a full bucket is looked at once a run");
+    assert!(
+        dict.requests() <= 2,
+        "a full bucket is looked at once a run"
+    );
     running.end().await.unwrap();
 }

@@ -35,7 +35,7 @@ async fn killed_at_work_it_still_tells_every_alert_once() {
         return;
     };
     // The first question is never answered.
-    let dict = FakeDict::start(Answer::Silence).await;
+    let dict = FakeDict::start(Answer::Hang).await;
     let receiver = Receiver::start(1, 0).await;
     let folder = tempfile::tempdir().unwrap();
     let config = format!(
@@ -61,7 +61,7 @@ async fn killed_at_work_it_still_tells_every_alert_once() {
     server.start().await;
 
     // Killed while it asks; the next one asks again and tells what it sees.
-    until("somebody asks", async || dict.asked() > 0).await;
+    until("somebody asks", async || dict.requests() > 0).await;
     monitor.kill().unwrap();
     monitor.wait().unwrap();
     dict.answer(buckets(200));
@@ -110,5 +110,5 @@ async fn killed_at_work_it_still_tells_every_alert_once() {
     assert_eq!(all.len(), 2, "and nothing else: {all:?}");
     // Each of three lives asks at once and then at most every twelve seconds.
     let asked_max = 3 + (took + Duration::from_secs(1)).as_secs() / PACE_MIN_S;
-    assert!(dict.asked() <= asked_max, "{} polls", dict.asked());
+    assert!(dict.requests() <= asked_max, "{} polls", dict.requests());
 }

@@ -52,14 +52,14 @@ async fn one_of_two_works_and_the_other_takes_over() {
         keys.iter().filter(|key| key.ends_with(kind)).count()
     };
     until("an alert", async || told("raised-WARNING") > 0).await;
-    let leader = usize::from(sides[1].dict.asked() > 0);
-    assert_eq!(sides[1 - leader].dict.asked(), 0, "only one works");
+    let leader = usize::from(sides[1].dict.requests() > 0);
+    assert_eq!(sides[1 - leader].dict.requests(), 0, "only one works");
 
     sides[leader].child.kill().unwrap();
     sides[leader].child.wait().unwrap();
     let other = &mut sides[1 - leader];
     other.dict.answer(buckets(0));
-    until("the other takes over", async || other.dict.asked() > 0).await;
+    until("the other takes over", async || other.dict.requests() > 0).await;
     until("and tells the next", async || told("EXHAUSTED") > 0).await;
     other.child.kill().unwrap();
     other.child.wait().unwrap();
