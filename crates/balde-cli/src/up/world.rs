@@ -52,7 +52,10 @@ impl World {
         let simulator = Simulator::builder().manual_clock(&self.clock).build()?;
         let category = Category::new(category).context("a category is a letter")?;
         simulator.assign(participant, category).await?;
-        simulator.directory().seed_made_up(KEEPER, entries).await?;
+        simulator
+            .directory()
+            .seed_generated(KEEPER, entries)
+            .await?;
         Ok(simulator)
     }
 

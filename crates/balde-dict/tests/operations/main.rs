@@ -1,7 +1,9 @@
 //! From a request to buckets and costs, for every operation and every policy.
 
 mod faults;
+mod key_shapes;
 mod paths;
+mod published_tables;
 mod roles;
 mod rows;
 

@@ -62,7 +62,7 @@ impl ParticipantConfig {
                 let mut builder = Client::builder(url, &self.ispb)
                     .clock(clock.clone())
                     .attempts(2)
-                    .patience(Duration::from_secs(2))
+                    .wait_max(Duration::from_secs(2))
                     .timeout(*timeout);
                 if let Some((chain, key)) = identity {
                     builder = builder.identity_pem(chain, key);

@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// The participant that asks in most stories, and one that keeps keys.
-pub(crate) const ASKER: &str = "12345678";
-pub(crate) const KEEPER: &str = "87654321";
+pub(crate) const CALLER: &str = "12345678";
+pub(crate) const KEY_HOLDER: &str = "87654321";
 /// A person and a company that pay.
 pub(crate) const PERSON: &str = "11122233300";
 pub(crate) const COMPANY: &str = "11222333000150";
@@ -28,31 +28,32 @@ pub(crate) const READ_PARTICIPANT: &str = "ENTRIES_READ_PARTICIPANT_ANTISCAN";
 pub(crate) const START_US: u64 = 1_767_225_600_000_000;
 
 /// One simulator, stopped when dropped.
-pub(crate) struct World {
+pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
     pub(crate) clock: ManualClock,
     pub(crate) client: reqwest::Client,
     stop: Option<oneshot::Sender<()>>,
-    server: JoinHandle<()>,
+    task: JoinHandle<()>,
 }
 
-impl World {
+impl TestServer {
     /// A simulator in memory with [`KEY`] in it.
     pub(crate) async fn new() -> Self {
-        Self::of(|builder| builder).await
+        Self::with(|builder| builder).await
     }
 
     /// The same with something else told to its builder.
-    pub(crate) async fn of(tell: impl FnOnce(SimulatorBuilder) -> SimulatorBuilder) -> Self {
+    pub(crate) async fn with(configure: impl FnOnce(SimulatorBuilder) -> SimulatorBuilder) -> Self {
         let clock = ManualClock::at_us(START_US);
-        let builder = tell(Simulator::builder().manual_clock(&clock));
+        let builder = configure(Simulator::builder().manual_clock(&clock));
         Self::start(builder.build().expect("a simulator"), clock).await
     }
 
     /// A simulator that was built elsewhere.
     pub(crate) async fn start(simulator: Simulator, clock: ManualClock) -> Self {
-        let seed =
-            format!(r#"{{"key": "{KEY}", "participant": "{KEEPER}", "tax_id": "99988877700"}}"#);
+        let seed = format!(
+            r#"{{"key": "{KEY}", "participant": "{KEY_HOLDER}", "tax_id": "99988877700"}}"#
+        );
         simulator
             .directory()
             .seed(&seed)
@@ -61,7 +62,7 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("its address");
         let (stop, stopped) = oneshot::channel::<()>();
-        let server = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let shutdown = async {
                 let _dropped_is_told_too = stopped.await;
             };
@@ -74,7 +75,7 @@ impl World {
             clock,
             client: client(),
             stop: Some(stop),
-            server,
+            task,
         }
     }
 
@@ -126,12 +127,12 @@ impl World {
         self.write(Method::POST, path, body).await
     }
 
-    /// A getEntry by [`ASKER`] for a payer.
-    pub(crate) async fn look_up(&self, key: &str, payer: &str, end_to_end_id: &str) -> Response {
-        self.look_up_by(ASKER, key, payer, end_to_end_id).await
+    /// A getEntry by [`CALLER`] for a payer.
+    pub(crate) async fn get_entry(&self, key: &str, payer: &str, end_to_end_id: &str) -> Response {
+        self.get_entry_as(CALLER, key, payer, end_to_end_id).await
     }
 
-    pub(crate) async fn look_up_by(
+    pub(crate) async fn get_entry_as(
         &self,
         participant: &str,
         key: &str,
@@ -153,9 +154,9 @@ impl World {
         .await
     }
 
-    /// The status of a getEntry by [`ASKER`].
-    pub(crate) async fn look(&self, key: &str, payer: &str) -> u16 {
-        let response = self.look_up(key, payer, &end_to_end_id(0)).await;
+    /// The status of a getEntry by [`CALLER`].
+    pub(crate) async fn get_entry_status(&self, key: &str, payer: &str) -> u16 {
+        let response = self.get_entry(key, payer, &end_to_end_id(0)).await;
         response.status().as_u16()
     }
 
@@ -219,7 +220,7 @@ impl World {
     }
 
     /// A payment order; says whether it was credited.
-    pub(crate) async fn order(&self, participant: &str, payer: &str, id: &str) -> bool {
+    pub(crate) async fn send_order(&self, participant: &str, payer: &str, id: &str) -> bool {
         let body = json!({"end_to_end_id": id, "payer": payer, "participant": participant});
         let (status, shown) = self
             .sim(Method::POST, "/sim/payment-orders", Some(body))
@@ -237,7 +238,7 @@ impl World {
     /// Ends the simulator and waits until it has ended.
     pub(crate) async fn stop(mut self) {
         self.stop.take();
-        (&mut self.server).await.expect("it ends well");
+        (&mut self.task).await.expect("it ends well");
     }
 }
 
@@ -253,7 +254,7 @@ pub(crate) fn client() -> reqwest::Client {
 }
 
 pub(crate) fn end_to_end_id(number: u64) -> String {
-    format!("E{ASKER}202601010000{number:011}")
+    format!("E{CALLER}202601010000{number:011}")
 }
 
 /// An account and its owner, as XML.

@@ -3,7 +3,7 @@
 use balde_policy::policy::query_pairs;
 
 use crate::directory::{LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, ListFilter, Side};
-use crate::wire::{Moment, Problem};
+use crate::wire::{Problem, Timestamp};
 
 /// The parameters of a query.
 pub(super) struct Query<'q>(&'q str);
@@ -46,7 +46,7 @@ impl<'q> Query<'q> {
     }
 
     /// A moment, if it is there.
-    pub(super) fn moment(&self, name: &str) -> Result<Option<Moment>, Problem> {
+    pub(super) fn moment(&self, name: &str) -> Result<Option<Timestamp>, Problem> {
         match self.text(name) {
             None => Ok(None),
             Some(text) => text
@@ -76,7 +76,7 @@ impl<'q> Query<'q> {
         Ok(ListFilter {
             participant: participant.to_owned(),
             sides: if sides.is_empty() {
-                vec![Side::Beginner, Side::Other]
+                vec![Side::Initiator, Side::Counterparty]
             } else {
                 sides
             },
@@ -91,16 +91,16 @@ impl<'q> Query<'q> {
         let (is_beginner, is_other) = (self.flag(beginner)?, self.flag(other)?);
         let mut sides = Vec::new();
         if is_beginner == Some(true) {
-            sides.push(Side::Beginner);
+            sides.push(Side::Initiator);
         }
         if is_other == Some(true) {
-            sides.push(Side::Other);
+            sides.push(Side::Counterparty);
         }
         // One that is false and none that is true asks for the other side.
         if sides.is_empty() {
             match (is_beginner, is_other) {
-                (Some(false), None) => sides.push(Side::Other),
-                (None, Some(false)) => sides.push(Side::Beginner),
+                (Some(false), None) => sides.push(Side::Counterparty),
+                (None, Some(false)) => sides.push(Side::Initiator),
                 _ => {}
             }
         }

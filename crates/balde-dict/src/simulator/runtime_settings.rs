@@ -14,7 +14,7 @@ pub const FAULT_LATENCY_MAX_MS: u64 = 60_000;
 
 /// What can be changed while the simulator runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Runtime {
+pub(crate) struct RuntimeSettings {
     /// Categories of participants that do not have the default one.
     pub(crate) categories: BTreeMap<String, String>,
     /// Limits that are not the profile's.
@@ -48,7 +48,7 @@ fn always() -> u8 {
     100
 }
 
-impl Runtime {
+impl RuntimeSettings {
     /// The fault of an operation, if it strikes this time.
     pub(crate) fn fault(&self, operation: &str) -> Option<Fault> {
         if self.faults.is_empty() {

@@ -25,7 +25,7 @@ pub(crate) struct Refusal {
 
 /// The last refusals.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals {
+pub(crate) struct RefusalLog {
     last: Mutex<VecDeque<Refusal>>,
     count: AtomicU64,
     /// The second in which a line was last logged, and the refusals since that were not.
@@ -33,7 +33,7 @@ pub(crate) struct Refusals {
     held_back: AtomicU64,
 }
 
-impl Refusals {
+impl RefusalLog {
     /// Remembers a refusal, and logs it. Of a storm, one line a second says how many were not told.
     pub(crate) fn note(&self, refusal: Refusal, now_ms: u64) {
         self.count.fetch_add(1, Ordering::Relaxed);

@@ -1,20 +1,20 @@
--- Makes a change to records happen, wholly or not at all.
+-- Applies a change to records: all of it or nothing.
 --
--- KEYS[1]       the counter of numbers given out
--- KEYS[2..]     everything that the change reads or writes
--- ARGV[1]       the change: a JSON list of steps, each a list whose second member is the place of its
---               key in KEYS:
---                 ["absent", k]                 the record must not be there
---                 ["is", k, text]               the record must be this
---                 ["put", k, text]              the record shall be this
---                 ["delete", k]                 the record shall go
---                 ["add", k, score, member]     to an ordered set
---                 ["remove", k, member]         from an ordered set
---                 ["count", k, delta, max]      to a count, which must not pass max when it grows
---                 ["event", k, score, text, max]  to a list of events, which keeps the last max
--- returns       "done", "conflict", or "full" and the place of the count in KEYS
+-- KEYS[1]       the counter of sequence numbers
+-- KEYS[2..]     every key that the change reads or writes
+-- ARGV[1]       the change: a JSON list of steps. The second item of each step, k, is the index of
+--               its key in KEYS:
+--                 ["absent", k]                   the record must not exist
+--                 ["is", k, text]                 the record must have this text
+--                 ["put", k, text]                writes a record
+--                 ["delete", k]                   deletes a record
+--                 ["add", k, score, member]       adds a member to a sorted set
+--                 ["remove", k, member]           removes a member from a sorted set
+--                 ["count", k, delta, max]        adds to a counter, which must not grow above max
+--                 ["event", k, score, text, max]  appends to a list of events, which keeps the last max
+-- returns       "done", "conflict", or "full" followed by the index of the counter in KEYS
 --
--- All that can refuse comes before the first write.
+-- Every check comes before the first write.
 
 local steps = cjson.decode(ARGV[1])
 local sums = {}

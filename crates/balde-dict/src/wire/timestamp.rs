@@ -1,65 +1,66 @@
-//! Moments as DICT writes them: RFC 3339 in UTC with milliseconds.
+//! Timestamps as DICT writes them: RFC 3339 in UTC with milliseconds.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 const MS_PER_DAY: u64 = 86_400_000;
 
-/// The last moment that is read or written: the end of the year 9999.
+/// The latest timestamp: the end of the year 9999.
 const MAX_MS: u64 = 253_402_300_799_999;
 
-/// A moment, in milliseconds since the beginning of 1970.
+/// A point in time, in milliseconds since the Unix epoch.
 ///
 /// ```
-/// use balde_dict::wire::Moment;
+/// use balde_dict::wire::Timestamp;
 ///
-/// let moment: Moment = "2022-09-02T10:19:25.833-03:00".parse()?;
-/// assert_eq!(moment.to_string(), "2022-09-02T13:19:25.833Z");
-/// # Ok::<(), balde_dict::wire::BadMoment>(())
+/// let timestamp: Timestamp = "2022-09-02T10:19:25.833-03:00".parse()?;
+/// assert_eq!(timestamp.to_string(), "2022-09-02T13:19:25.833Z");
+/// # Ok::<(), balde_dict::wire::TimestampError>(())
 /// ```
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct Moment(u64);
+pub struct Timestamp(u64);
 
-impl Moment {
-    /// So many milliseconds after the beginning of 1970.
+impl Timestamp {
+    /// Creates a timestamp from milliseconds since the Unix epoch.
     pub fn from_ms(ms: u64) -> Self {
         Self(ms.min(MAX_MS))
     }
 
-    /// A clock's microseconds, rounded down.
+    /// Creates a timestamp from microseconds since the Unix epoch, rounded down.
     pub fn from_us(us: u64) -> Self {
         Self::from_ms(us / 1_000)
     }
 
-    /// Milliseconds since the beginning of 1970.
+    /// Milliseconds since the Unix epoch.
     pub fn ms(self) -> u64 {
         self.0
     }
 
-    /// So much later.
+    /// The timestamp `ms` milliseconds later.
     pub fn plus_ms(self, ms: u64) -> Self {
         Self::from_ms(self.0.saturating_add(ms))
     }
 
-    /// So much earlier, but not before 1970.
+    /// The timestamp `ms` milliseconds earlier, but not before the Unix epoch.
     pub fn minus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_sub(ms))
     }
 
-    /// The 24 characters of its text. The formatting machinery would cost more than all the rest of
-    /// an answer's head.
+    /// The 24 characters of its text. Written by hand because `format!` would cost more than the rest
+    /// of a response's head.
     pub fn to_text(self) -> [u8; 24] {
         let (year, month, day) = civil(self.0 / MS_PER_DAY);
         let ms = self.0 % MS_PER_DAY;
         let mut text = *b"0000-00-00T00:00:00.000Z";
         let mut put = |at: usize, digits: usize, mut value: u64| {
-            for place in (at..at + digits).rev() {
-                text[place] = b'0' + u8::try_from(value % 10).unwrap_or(0);
+            for index in (at..at + digits).rev() {
+                text[index] = b'0' + u8::try_from(value % 10).unwrap_or(0);
                 value /= 10;
             }
         };
@@ -74,37 +75,30 @@ impl Moment {
     }
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.to_text();
         f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 
-impl FromStr for Moment {
-    type Err = BadMoment;
+impl FromStr for Timestamp {
+    type Err = TimestampError;
 
-    fn from_str(text: &str) -> Result<Self, BadMoment> {
-        let timestamp: jiff::Timestamp = text.parse().map_err(|_| BadMoment)?;
-        let ms = u64::try_from(timestamp.as_millisecond()).map_err(|_| BadMoment)?;
+    fn from_str(text: &str) -> Result<Self, TimestampError> {
+        let timestamp: jiff::Timestamp = text.parse().map_err(|_| TimestampError)?;
+        let ms = u64::try_from(timestamp.as_millisecond()).map_err(|_| TimestampError)?;
         Ok(Self::from_ms(ms))
     }
 }
 
-/// A text that is no moment, or one before 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadMoment;
+/// The text is not a timestamp, or is one before the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not a timestamp such as 2020-01-10T10:00:00.000Z")]
+pub struct TimestampError;
 
-impl fmt::Display for BadMoment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a moment; write it as 2020-01-10T10:00:00.000Z")
-    }
-}
-
-impl std::error::Error for BadMoment {}
-
-/// Year, month and day of a number of days since the beginning of 1970, by whole eras of 400 years
-/// that begin in March.
+/// Year, month and day of a number of days since the Unix epoch, counted in eras of 400 years that
+/// start in March.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;
@@ -126,16 +120,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_moment_reads_as_the_library_writes_it(ms in 0..=MAX_MS) {
+        fn timestamps_are_written_as_the_library_writes_them(ms in 0..=MAX_MS) {
             let library = jiff::Timestamp::from_millisecond(i64::try_from(ms).unwrap()).unwrap();
-            let moment = Moment::from_ms(ms);
-            prop_assert_eq!(format!("{library:.3}"), moment.to_string());
-            prop_assert_eq!(moment.to_string().parse(), Ok(moment));
+            let timestamp = Timestamp::from_ms(ms);
+            prop_assert_eq!(format!("{library:.3}"), timestamp.to_string());
+            prop_assert_eq!(timestamp.to_string().parse(), Ok(timestamp));
         }
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn invalid_timestamps_are_rejected() {
         for text in [
             "",
             "2020-01-10",
@@ -143,7 +137,7 @@ mod tests {
             "1969-12-31T23:59:59Z",
             "now",
         ] {
-            assert_eq!(text.parse::<Moment>(), Err(BadMoment), "{text}");
+            assert_eq!(text.parse::<Timestamp>(), Err(TimestampError), "{text}");
         }
     }
 }

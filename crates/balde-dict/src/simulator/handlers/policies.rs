@@ -1,34 +1,40 @@
 //! How the participant's buckets stand.
 
-use super::Task;
+use super::RequestContext;
 use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
 use crate::simulator::standing::Bucket;
 use crate::wire::{BucketState, Problem, get_policy, list_policies};
 
 impl Simulator {
-    pub(super) async fn list_bucket_states(&self, task: &Task<'_>) -> Result<Answer, Problem> {
+    pub(super) async fn list_bucket_states(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
         let mut states = Vec::new();
         for policy in 0..self.0.table.profile().policies().len() {
-            states.extend(self.bucket_state(task.participant, policy).await?);
+            states.extend(self.bucket_state(context.participant, policy).await?);
         }
-        let category = self.0.buckets.category(task.participant);
-        let body = list_policies(&task.head, category.as_str(), &states);
+        let category = self.0.buckets.category(context.participant);
+        let body = list_policies(&context.head, category.as_str(), &states);
         Ok(Answer::xml(200, body))
     }
 
-    pub(super) async fn get_bucket_state(&self, task: &Task<'_>) -> Result<Answer, Problem> {
-        let policy = self.0.table.policy_index(task.segment);
+    pub(super) async fn get_bucket_state(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
+        let policy = self.0.table.policy_index(context.segment);
         let state = match policy {
-            Some(policy) => self.bucket_state(task.participant, policy).await?,
+            Some(policy) => self.bucket_state(context.participant, policy).await?,
             None => None,
         };
         let state =
             state.ok_or_else(|| Problem::not_found("The participant has no such policy"))?;
-        let category = self.0.buckets.category(task.participant);
+        let category = self.0.buckets.category(context.participant);
         Ok(Answer::xml(
             200,
-            get_policy(&task.head, category.as_str(), &state),
+            get_policy(&context.head, category.as_str(), &state),
         ))
     }
 

@@ -44,7 +44,7 @@ impl Scripted {
     fn client(&self) -> ClientBuilder {
         Client::builder(&self.address, PARTICIPANT)
             .backoff(Duration::from_millis(1))
-            .patience(Duration::from_millis(200))
+            .wait_max(Duration::from_millis(200))
     }
 }
 
@@ -114,7 +114,7 @@ async fn what_waiting_does_not_help_is_told_at_once() {
         let server = Scripted::new(vec![response("200 OK", "", garbage)]).await;
         let answer = server.client().build().unwrap().list_bucket_states().await;
         assert!(
-            matches!(answer, Err(ClientError::Garbage(_))),
+            matches!(answer, Err(ClientError::InvalidResponse(_))),
             "{garbage}: {answer:?}"
         );
         assert_eq!(server.served(), 1, "{garbage}");
@@ -232,13 +232,13 @@ async fn retries_take_from_the_clients_own_bucket_and_never_exceed_it() {
     let client = server
         .client()
         .attempts(10)
-        .patience(Duration::from_secs(1))
+        .wait_max(Duration::from_secs(1))
         .clock(Clock::manual(&clock))
         .build()
         .unwrap();
     let mut own_limits = 0;
     for _ in 0..6 {
-        if let Err(ClientError::OwnLimit { .. }) = client.list_bucket_states().await {
+        if let Err(ClientError::LocalLimit { .. }) = client.list_bucket_states().await {
             own_limits += 1;
         }
     }
@@ -287,7 +287,7 @@ async fn the_client_goes_by_what_dict_says_of_its_bucket() {
 
 async fn server_says_wait(client: &Client, wait: Duration) {
     match client.list_bucket_states().await {
-        Err(ClientError::OwnLimit { retry_after }) => assert_eq!(retry_after, wait),
+        Err(ClientError::LocalLimit { retry_after }) => assert_eq!(retry_after, wait),
         other => panic!("{other:?}"),
     }
 }

@@ -1,9 +1,9 @@
-//! Words that mean something to DICT, each an enum with the text that DICT writes.
+//! Enumerations of DICT's messages. Each variant has the text that DICT writes.
 
 use serde::{Deserialize, Serialize};
 
-/// Declares an enum whose variants are words of the wire.
-macro_rules! words {
+/// Declares enums whose variants have a text in DICT's messages.
+macro_rules! wire_enums {
     ($($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)? })+) => {$(
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -13,24 +13,24 @@ macro_rules! words {
         }
 
         impl $name {
-            /// Every word there is.
+            /// Every value.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The word.
+            /// The text in DICT's messages.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
             }
 
-            /// What the word means, if anything.
-            pub fn read(text: &str) -> Option<Self> {
+            /// Parses the text of DICT's messages.
+            pub fn parse(text: &str) -> Option<Self> {
                 match text { $($text => Some(Self::$variant),)+ _ => None }
             }
         }
     )+};
 }
 
-words! {
-    /// What an owner is.
+wire_enums! {
+    /// Whether an owner is a person or a company.
     OwnerType {
         /// A person, with a CPF.
         NaturalPerson = "NATURAL_PERSON",
@@ -40,77 +40,77 @@ words! {
 
     /// Why an entry is created, changed or removed.
     EntryReason {
-        /// The owner asked for it.
+        /// The owner requested it.
         UserRequested = "USER_REQUESTED",
         /// The account is closed.
         AccountClosure = "ACCOUNT_CLOSURE",
         /// The account moved to another branch.
         BranchTransfer = "BRANCH_TRANSFER",
-        /// Nobody used the key.
+        /// The key was not used.
         EntryInactivity = "ENTRY_INACTIVITY",
-        /// The participant's books differ from DICT's.
+        /// The participant's records differ from DICT's.
         Reconciliation = "RECONCILIATION",
         /// The key was used for fraud.
         Fraud = "FRAUD",
-        /// The tax authority knows the owner otherwise.
+        /// The tax authority's data differ.
         RfbValidation = "RFB_VALIDATION",
     }
 
     /// What is claimed.
     ClaimType {
-        /// The key, by somebody else than its owner.
+        /// A new owner claims the key.
         Ownership = "OWNERSHIP",
-        /// The key's place, by its owner.
+        /// The owner claims the key for another participant.
         Portability = "PORTABILITY",
     }
 
-    /// How far a claim has come.
+    /// The status of a claim.
     ClaimStatus {
         /// Created by the claimer.
         Open = "OPEN",
-        /// Received by the donor.
+        /// Acknowledged by the donor.
         WaitingResolution = "WAITING_RESOLUTION",
-        /// Granted by the donor.
+        /// Confirmed by the donor.
         Confirmed = "CONFIRMED",
-        /// Called off by either.
+        /// Cancelled by either side.
         Cancelled = "CANCELLED",
-        /// Done: the key is the claimer's.
+        /// The claimer has the key.
         Completed = "COMPLETED",
     }
 
-    /// Why a claim is granted or called off.
+    /// Why a claim is confirmed or cancelled.
     ClaimReason {
-        /// The user asked for it.
+        /// The user requested it.
         UserRequested = "USER_REQUESTED",
         /// The account is closed.
         AccountClosure = "ACCOUNT_CLOSURE",
         /// The key was used for fraud.
         Fraud = "FRAUD",
-        /// Nobody answered in time.
+        /// The period to answer has ended.
         DefaultOperation = "DEFAULT_OPERATION",
-        /// The participant's books differ from DICT's.
+        /// The participant's records differ from DICT's.
         Reconciliation = "RECONCILIATION",
     }
 
-    /// Which side called a claim off.
+    /// A side of a claim.
     ClaimSide {
-        /// Who has the key.
+        /// The participant that has the key.
         Donor = "DONOR",
-        /// Who wants it.
+        /// The participant that claims the key.
         Claimer = "CLAIMER",
     }
 
-    /// What an infraction report is for.
+    /// The purpose of an infraction report.
     InfractionReason {
-        /// To ask for money back.
+        /// To request a refund.
         RefundRequest = "REFUND_REQUEST",
-        /// To call a refund off.
+        /// To cancel a refund.
         RefundCancelled = "REFUND_CANCELLED",
-        /// Fraud, as version 1 says it.
+        /// Fraud, in version 1 of the API.
         Fraud = "FRAUD",
     }
 
-    /// How a fraud came about.
+    /// How a fraud was committed.
     SituationType {
         /// The payer was deceived.
         Scam = "SCAM",
@@ -118,27 +118,27 @@ words! {
         AccountTakeover = "ACCOUNT_TAKEOVER",
         /// The payer was forced.
         Coercion = "COERCION",
-        /// Somebody got in.
+        /// The payer's account was accessed without permission.
         FraudulentAccess = "FRAUDULENT_ACCESS",
-        /// Something else, which the details tell.
+        /// Something else, described in the details.
         Other = "OTHER",
-        /// Not told, as in version 1.
+        /// Not stated, as in version 1 of the API.
         Unknown = "UNKNOWN",
     }
 
-    /// How far an infraction report has come.
+    /// The status of an infraction report.
     InfractionStatus {
         /// Created by the reporter.
         Open = "OPEN",
-        /// Received by the counterparty.
+        /// Acknowledged by the counterparty.
         Acknowledged = "ACKNOWLEDGED",
         /// Analysed by the counterparty.
         Closed = "CLOSED",
-        /// Called off by the reporter.
+        /// Cancelled by the reporter.
         Cancelled = "CANCELLED",
     }
 
-    /// Which side reported.
+    /// Which side reported an infraction.
     ReportedBy {
         /// The payer's participant.
         Debited = "DEBITED_PARTICIPANT",
@@ -146,73 +146,73 @@ words! {
         Credited = "CREDITED_PARTICIPANT",
     }
 
-    /// What the counterparty found.
+    /// The counterparty's conclusion.
     AnalysisResult {
         /// It was an infraction.
         Agreed = "AGREED",
-        /// It was none.
+        /// It was not an infraction.
         Disagreed = "DISAGREED",
     }
 
-    /// What kind of fraud it was.
+    /// The kind of fraud.
     FraudType {
-        /// An account opened under false names.
+        /// An account opened with a false identity.
         ApplicationFraud = "APPLICATION_FRAUD",
-        /// An account lent to others.
+        /// An account that receives money for others.
         MuleAccount = "MULE_ACCOUNT",
-        /// The account of a deceiver.
+        /// A scammer's account.
         ScammerAccount = "SCAMMER_ACCOUNT",
         /// Something else.
         Other = "OTHER",
-        /// Not told, as in version 1.
+        /// Not stated, as in version 1 of the API.
         Unknown = "UNKNOWN",
     }
 
-    /// Whether a fraud marker counts.
+    /// The status of a fraud marker.
     FraudMarkerStatus {
-        /// It does.
+        /// In force.
         Registered = "REGISTERED",
-        /// It was called off.
+        /// Cancelled.
         Cancelled = "CANCELLED",
     }
 
-    /// Why money is asked back.
+    /// Why a refund is requested.
     RefundReason {
         /// Fraud.
         Fraud = "FRAUD",
-        /// A mistake in operation.
+        /// An operational error.
         OperationalFlaw = "OPERATIONAL_FLAW",
-        /// A refund that was called off.
+        /// A cancelled refund.
         RefundCancelled = "REFUND_CANCELLED",
     }
 
-    /// How far a refund has come.
+    /// The status of a refund.
     RefundStatus {
-        /// Asked for.
+        /// Requested.
         Open = "OPEN",
-        /// Answered.
+        /// Answered by the contested participant.
         Closed = "CLOSED",
-        /// Called off.
+        /// Cancelled.
         Cancelled = "CANCELLED",
     }
 
-    /// What the contested participant did.
+    /// The contested participant's answer to a refund.
     RefundResult {
-        /// All was paid back.
+        /// The whole amount was refunded.
         TotallyAccepted = "TOTALLY_ACCEPTED",
-        /// A part was paid back.
+        /// A part was refunded.
         PartiallyAccepted = "PARTIALLY_ACCEPTED",
-        /// Nothing was.
+        /// Nothing was refunded.
         Rejected = "REJECTED",
     }
 
-    /// Why nothing was paid back.
+    /// Why nothing was refunded.
     RefundRejection {
-        /// There is no money.
+        /// The account has no balance.
         NoBalance = "NO_BALANCE",
         /// The account is closed.
         AccountClosure = "ACCOUNT_CLOSURE",
-        /// It cannot be done.
+        /// The refund is not possible.
         CannotRefund = "CANNOT_REFUND",
         /// Something else.
         Other = "OTHER",
@@ -220,17 +220,17 @@ words! {
 
     /// A participant's side of a refund.
     RefundRole {
-        /// Who asks for it.
+        /// The participant that requests it.
         Requesting = "REQUESTING",
-        /// Who is asked.
+        /// The participant that is to refund.
         Contested = "CONTESTED",
     }
 
-    /// What became of a set of CIDs.
+    /// What happened to a CID in its set.
     CidEventType {
-        /// One more.
+        /// Added.
         Added = "ADDED",
-        /// One less.
+        /// Removed.
         Removed = "REMOVED",
     }
 }

@@ -1,4 +1,4 @@
-//! Records in this process.
+//! Records in this process's memory.
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
@@ -8,38 +8,39 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::world::{Change, Committed, EVENTS_MAX, Kept, Seen, Step, Value};
+use super::change::{Change, CommitResult, EVENTS_MAX, Record, Value, Version, Write};
 
-/// Records in this process.
+/// Records in this process's memory.
 #[derive(Default)]
-pub(crate) struct Here(RwLock<Everything>);
+pub(crate) struct MemoryRecords(RwLock<Tables>);
 
 #[derive(Default)]
-struct Everything {
-    records: HashMap<String, Record>,
-    sets: HashMap<String, Set>,
+struct Tables {
+    records: HashMap<String, StoredRecord>,
+    sets: HashMap<String, SortedSet>,
     counts: HashMap<String, u64>,
-    /// Of the last change, and of the last number given out.
+    /// The version of the record that was written last.
     version: u64,
+    /// The last sequence number that was given out.
     number: u64,
 }
 
-struct Record {
+struct StoredRecord {
     version: u64,
     value: Arc<dyn Any + Send + Sync>,
 }
 
 #[derive(Default)]
-struct Set {
+struct SortedSet {
     by_score: BTreeSet<(u64, String)>,
     scores: HashMap<String, u64>,
 }
 
-impl Here {
-    /// A record and the number of its last change; zero, where there is none.
-    pub(super) fn get<T: Kept>(&self, name: &str) -> (Option<Arc<T>>, u64) {
-        let everything = self.0.read();
-        match everything.records.get(name) {
+impl MemoryRecords {
+    /// Returns a record and its version. A record that does not exist has version zero.
+    pub(super) fn get<T: Record>(&self, name: &str) -> (Option<Arc<T>>, u64) {
+        let tables = self.0.read();
+        match tables.records.get(name) {
             Some(record) => {
                 let value = Arc::clone(&record.value).downcast().ok();
                 (value, record.version)
@@ -55,8 +56,8 @@ impl Here {
         skip: usize,
         limit: usize,
     ) -> Vec<(u64, String)> {
-        let everything = self.0.read();
-        let Some(set) = everything.sets.get(set) else {
+        let tables = self.0.read();
+        let Some(set) = tables.sets.get(set) else {
             return Vec::new();
         };
         set.by_score
@@ -69,42 +70,40 @@ impl Here {
     }
 
     pub(super) fn len(&self, set: &str) -> u64 {
-        let everything = self.0.read();
-        everything.sets.get(set).map_or(0, Set::len)
+        let tables = self.0.read();
+        tables.sets.get(set).map_or(0, SortedSet::len)
     }
 
     pub(super) fn next_number(&self) -> u64 {
-        let mut everything = self.0.write();
-        everything.number += 1;
-        everything.number
+        let mut tables = self.0.write();
+        tables.number += 1;
+        tables.number
     }
 
-    pub(super) fn commit(&self, change: Change) -> Committed {
-        let mut everything = self.0.write();
-        for (name, seen) in &change.seen {
-            let version = everything
-                .records
-                .get(name)
-                .map_or(0, |record| record.version);
-            if !matches!(seen, Seen::Version(seen) if *seen == version) {
-                return Committed::Conflict;
+    pub(super) fn commit<T>(&self, change: Change, value: T) -> CommitResult<T> {
+        let mut tables = self.0.write();
+        for (name, expected) in &change.expected {
+            let version = tables.records.get(name).map_or(0, |record| record.version);
+            if !matches!(expected, Version::Number(number) if *number == version) {
+                return CommitResult::Conflict;
             }
         }
-        if let Some(full) = everything.full_count(&change.steps) {
-            return Committed::Full(full);
+        if let Some(full) = tables.full_counter(&change.writes) {
+            return CommitResult::LimitReached(full);
         }
-        for step in change.steps {
-            everything.take(step);
+        for write in change.writes {
+            tables.apply(write);
         }
-        Committed::Done
+        CommitResult::Committed(value)
     }
 }
 
-impl Everything {
-    fn full_count(&self, steps: &[Step]) -> Option<String> {
+impl Tables {
+    /// The first counter that the writes would make grow above its maximum.
+    fn full_counter(&self, writes: &[Write]) -> Option<String> {
         let mut sums: HashMap<&str, i64> = HashMap::new();
-        for step in steps {
-            if let Step::Count { name, delta, max } = step {
+        for write in writes {
+            if let Write::Count { name, delta, max } = write {
                 let sum = sums.entry(name).or_default();
                 *sum += delta;
                 let count = self.counts.get(name).copied().unwrap_or(0);
@@ -116,22 +115,22 @@ impl Everything {
         None
     }
 
-    fn take(&mut self, step: Step) {
-        match step {
-            Step::Put(name, Value::Here(value)) => {
+    fn apply(&mut self, write: Write) {
+        match write {
+            Write::Put(name, Value::Memory(value)) => {
                 self.version += 1;
                 let version = self.version;
-                self.records.insert(name, Record { version, value });
+                self.records.insert(name, StoredRecord { version, value });
             }
-            // A change is made for the world it is committed to.
-            Step::Put(_, Value::Shared(_)) => {}
-            Step::Delete(name) => {
+            // A transaction makes its values for the store that it is committed to.
+            Write::Put(_, Value::Text(_)) => {}
+            Write::Delete(name) => {
                 self.records.remove(&name);
             }
-            Step::Add { set, score, member } => {
+            Write::AddMember { set, score, member } => {
                 self.sets.entry(set).or_default().add(score, member);
             }
-            Step::Remove { set, member } => {
+            Write::RemoveMember { set, member } => {
                 if let Some(members) = self.sets.get_mut(&set) {
                     members.remove(&member);
                     if members.scores.is_empty() {
@@ -139,14 +138,14 @@ impl Everything {
                     }
                 }
             }
-            Step::Count { name, delta, .. } => {
+            Write::Count { name, delta, .. } => {
                 let count = self.counts.get(&name).copied().unwrap_or(0);
                 match count.saturating_add_signed(delta) {
                     0 => self.counts.remove(&name),
                     count => self.counts.insert(name, count),
                 };
             }
-            Step::Event { list, score, text } => {
+            Write::AppendEvent { list, score, text } => {
                 self.number += 1;
                 let member = format!("{:016}:{text}", self.number);
                 let events = self.sets.entry(list).or_default();
@@ -161,7 +160,7 @@ impl Everything {
     }
 }
 
-impl Set {
+impl SortedSet {
     fn len(&self) -> u64 {
         self.scores.len() as u64
     }
@@ -179,11 +178,11 @@ impl Set {
     }
 }
 
-impl fmt::Debug for Here {
+impl fmt::Debug for MemoryRecords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let everything = self.0.read();
-        f.debug_struct("Here")
-            .field("records", &everything.records.len())
+        let tables = self.0.read();
+        f.debug_struct("MemoryRecords")
+            .field("records", &tables.records.len())
             .finish_non_exhaustive()
     }
 }
