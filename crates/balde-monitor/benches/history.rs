@@ -139,7 +139,7 @@ async fn measure(address: &str, kind: DatabaseKind) -> (Vec<Figure>, Duration) {
     });
     let ms = timed(async || {
         let recent = history
-            .recent(PARTICIPANT, END_US - 2 * HOUR_US)
+            .recent_samples(PARTICIPANT, END_US - 2 * HOUR_US)
             .await
             .expect("samples");
         rows = recent.iter().map(Vec::len).sum();

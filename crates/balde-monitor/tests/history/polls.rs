@@ -172,7 +172,7 @@ pub(crate) async fn looking_back_gives_the_newest_of_each_policy(database: TestD
     assert!(recent[1].is_sorted_by_key(Sample::taken_us));
     // What has nothing since then is not there.
     let recent = history
-        .recent(PARTICIPANT, NOVEMBER_US + polls - 2)
+        .recent_samples(PARTICIPANT, NOVEMBER_US + polls - 2)
         .await
         .unwrap();
     assert_eq!(recent.len(), 1);
@@ -180,7 +180,7 @@ pub(crate) async fn looking_back_gives_the_newest_of_each_policy(database: TestD
     assert_eq!(recent[0][1].level(), polls.cast_signed() - 1);
     assert!(
         history
-            .recent(PARTICIPANT, NOVEMBER_US + polls)
+            .recent_samples(PARTICIPANT, NOVEMBER_US + polls)
             .await
             .unwrap()
             .is_empty()

@@ -2,7 +2,7 @@
 
 use balde_monitor::alert::{
     AlertRule, AlertState, Event, EventKind, ForecastResult, ResolveReason, Routes, Silence,
-    SinkClass, StalenessRule, Watch, check_staleness, step, vanish,
+    SinkClass, StalenessCheck, StalenessRule, check_staleness, evaluate, resolve_vanished,
 };
 use balde_monitor::analyse::{AnalysisSettings, Assessment, Change};
 use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
@@ -38,7 +38,7 @@ impl Evening {
             &AnalysisSettings::default(),
         );
         let now_us = minute * MINUTE_US;
-        let (alert, events) = step(
+        let (alert, events) = evaluate(
             &self.alert,
             seen.as_ref(),
             now_us,
@@ -51,7 +51,7 @@ impl Evening {
 
     fn waits(&mut self, minute: u64) -> Vec<Event> {
         let now_us = minute * MINUTE_US;
-        let (alert, events) = step(&self.alert, None, now_us, &self.rule, &self.silences);
+        let (alert, events) = evaluate(&self.alert, None, now_us, &self.rule, &self.silences);
         self.alert = alert;
         events
     }
@@ -169,11 +169,11 @@ fn a_prediction_that_is_averted_is_taken_back_after_the_calm() {
 fn a_policy_that_vanishes_leaves_no_alert_behind() {
     let mut evening = Evening::new();
     evening.sees(100, 1);
-    let (alert, events) = vanish(&evening.alert, 2 * MINUTE_US, &evening.rule);
+    let (alert, events) = resolve_vanished(&evening.alert, 2 * MINUTE_US, &evening.rule);
     let why = ResolveReason::Vanished;
     let from = Severity::Critical;
     assert_eq!(events[0].kind, EventKind::Resolved { from, why });
-    assert_eq!(vanish(&alert, 3 * MINUTE_US, &evening.rule).1, []);
+    assert_eq!(resolve_vanished(&alert, 3 * MINUTE_US, &evening.rule).1, []);
 }
 
 #[test]
@@ -193,14 +193,14 @@ fn a_sample_of_another_bucket_says_nothing() {
 #[test]
 fn silence_from_the_other_side_is_an_alert() {
     let rule = StalenessRule::default();
-    let at = |staleness: &Watch, polled: Option<u64>, minute: u64| {
+    let at = |staleness: &StalenessCheck, polled: Option<u64>, minute: u64| {
         let polled_us = polled.map(|minute| minute * MINUTE_US);
-        check_staleness(watch, polled_us, &[], minute * MINUTE_US, &rule, &[])
+        check_staleness(check, polled_us, &[], minute * MINUTE_US, &rule, &[])
     };
-    let watch = Watch::new("12345678", 0);
+    let check = StalenessCheck::new("12345678", 0);
     // Nothing was ever heard: that counts from the beginning.
-    assert_eq!(at(&watch, None, 11).1, []);
-    let (stale, events) = at(&watch, None, 12);
+    assert_eq!(at(&check, None, 11).1, []);
+    let (stale, events) = at(&check, None, 12);
     assert_eq!(labels(&events), ["stale"]);
     assert!(
         Routes::default()
@@ -226,15 +226,15 @@ fn what_the_other_side_changed_is_told_once() {
         from: "A".to_owned(),
         to: "H".to_owned(),
     };
-    let watch = Watch::new("12345678", 0);
-    let tell = |staleness: &Watch| {
+    let check = StalenessCheck::new("12345678", 0);
+    let tell = |staleness: &StalenessCheck| {
         let changes = std::slice::from_ref(&change);
         let rule = StalenessRule::default();
-        check_staleness(watch, Some(MINUTE_US), changes, MINUTE_US, &rule, &[])
+        check_staleness(check, Some(MINUTE_US), changes, MINUTE_US, &rule, &[])
     };
-    let (after, events) = tell(&watch);
+    let (after, events) = tell(&check);
     assert_eq!(events[0].key, "12345678/0/0/changed-category-H");
-    assert_eq!(tell(&watch).1, events);
+    assert_eq!(tell(&check).1, events);
     assert_eq!(tell(&after).1, []);
 }
 
@@ -295,7 +295,7 @@ fn a_pause_of_polls_makes_no_prediction_of_what_was_long_before() {
             Thresholds::default(),
             &AnalysisSettings::default(),
         );
-        let (alert, events) = step(&evening.alert, seen.as_ref(), at_us, &evening.rule, &[]);
+        let (alert, events) = evaluate(&evening.alert, seen.as_ref(), at_us, &evening.rule, &[]);
         evening.alert = alert;
         if s > 0 {
             told.extend(events);

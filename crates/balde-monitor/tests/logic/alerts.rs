@@ -1,6 +1,6 @@
 //! What is told and what is not: laws of the alert machine over random levels.
 
-use balde_monitor::alert::{AlertRule, AlertState, Event, EventKind, Silence, step};
+use balde_monitor::alert::{AlertRule, AlertState, Event, EventKind, Silence, evaluate};
 use balde_monitor::analyse::{AnalysisSettings, Assessment, Confidence};
 use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::{Severity, Thresholds};
@@ -75,7 +75,7 @@ fn run(
     let mut told = Vec::new();
     for end in 1..=history.len() {
         let now_us = history[end - 1].taken_us();
-        let (next, events) = step(&alert, Some(&see(&history[..end])), now_us, rule, silences);
+        let (next, events) = evaluate(&alert, Some(&see(&history[..end])), now_us, rule, silences);
         alert = next;
         alerts.push(alert.clone());
         told.push(events);
@@ -210,7 +210,7 @@ proptest! {
         for end in 1..=history.len() {
             let now_us = history[end - 1].taken_us();
             let seen = see(&history[..end]);
-            let take = |alert: &AlertState| step(alert, Some(&seen), now_us, &lively(), &[]);
+            let take = |alert: &AlertState| evaluate(alert, Some(&seen), now_us, &lively(), &[]);
             let lost = take(&alert);
             let (next, events) = take(&alert);
             prop_assert_eq!(&lost, &(next.clone(), events.clone()));

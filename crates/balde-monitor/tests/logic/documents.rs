@@ -1,6 +1,6 @@
 //! The documents' own figures.
 
-use balde_monitor::alert::{AlertRule, AlertRules, AlertState, Routes, SinkClass, step};
+use balde_monitor::alert::{AlertRule, AlertRules, AlertState, Routes, SinkClass, evaluate};
 use balde_monitor::analyse::{AnalysisSettings, Assessment};
 use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::{Severity, Thresholds};
@@ -44,7 +44,7 @@ fn the_levels_of_entries_write() {
         assert_eq!(seen.utilisation_bp(), utilisation_bp, "{level}");
 
         let alert = AlertState::new(history[0].bucket().clone(), 0);
-        let (alert, events) = step(&alert, Some(&seen), 60_000_000, &AlertRule::default(), &[]);
+        let (alert, events) = evaluate(&alert, Some(&seen), 60_000_000, &AlertRule::default(), &[]);
         assert_eq!(alert.severity, severity);
         assert_eq!(events.len(), usize::from(severity > Normal));
     }
@@ -80,7 +80,7 @@ fn what_each_severity_does_is_as_the_documents_list() {
         )
         .unwrap();
         let alert = AlertState::new(history[0].bucket().clone(), 0);
-        let (_, events) = step(&alert, Some(&seen), 60_000_000, &AlertRule::default(), &[]);
+        let (_, events) = evaluate(&alert, Some(&seen), 60_000_000, &AlertRule::default(), &[]);
         assert_eq!(routes.sinks(&events[0]), sinks.into_iter().collect());
     }
 }

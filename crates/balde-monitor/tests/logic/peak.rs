@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use balde_core::{Command, Limit, State};
-use balde_monitor::alert::{AlertRule, AlertState, Event, EventKind, step};
+use balde_monitor::alert::{AlertRule, AlertState, Event, EventKind, evaluate};
 use balde_monitor::analyse::{AnalysisSettings, Assessment};
 use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::schedule::{
@@ -98,7 +98,7 @@ impl Monitor {
             let bucket = assessment.sample().bucket().clone();
             let alert = self.alerts.entry(policy.clone());
             let alert = alert.or_insert_with(|| AlertState::new(bucket, now_us));
-            let (next, events) = step(alert, Some(&assessment), now_us, &rule, &[]);
+            let (next, events) = evaluate(alert, Some(&assessment), now_us, &rule, &[]);
             *alert = next;
             self.told.extend(events);
             seen.push(assessment);

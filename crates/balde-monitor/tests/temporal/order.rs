@@ -71,7 +71,7 @@ async fn another_calendar_is_brought_in_line_and_a_stranger_is_left_alone() {
     let running = Running::start(&config(&server, &dict, "taken"), folder.path()).await;
     let error = running.ended().await.unwrap_err();
     println!("{error}");
-    let RunError::Temporal(TemporalError::Taken { kind, .. }) = error else {
+    let RunError::Temporal(TemporalError::IdInUse { workflow_type: kind, .. }) = error else {
         panic!("{error}");
     };
     assert_eq!(kind, "Payroll");

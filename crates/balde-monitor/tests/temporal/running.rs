@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use balde_monitor::{Config, Monitor, RunError, Time};
+use balde_monitor::{Config, Monitor, RunError, TimeSource};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
