@@ -79,8 +79,8 @@ fn a_burst_is_predicted_raised_and_resolved_once_each() {
     assert_eq!(labels(&evening.sees(7_200, 2)), ["raised-WARNING"]);
     let empty = evening.sees(-20, 3);
     assert_eq!(labels(&empty), ["raised-EXHAUSTED", "forecast-over"]);
-    let outcome = ForecastResult::CameTrue;
-    assert_eq!(empty[1].kind, EventKind::ForecastOver { outcome });
+    let result = ForecastResult::CameTrue;
+    assert_eq!(empty[1].kind, EventKind::ForecastOver { result });
 
     // It fills up again. The first better sample waits for the calm.
     assert_eq!(labels(&evening.sees(4_000, 6)), [""; 0]);
@@ -161,8 +161,8 @@ fn a_prediction_that_is_averted_is_taken_back_after_the_calm() {
     assert_eq!(labels(&evening.sees(22_800, 2)), [""; 0]);
     assert_eq!(labels(&evening.sees(24_000, 3)), [""; 0]);
     let over = evening.sees(25_200, 4);
-    let outcome = ForecastResult::Averted;
-    assert_eq!(over[0].kind, EventKind::ForecastOver { outcome });
+    let result = ForecastResult::Averted;
+    assert_eq!(over[0].kind, EventKind::ForecastOver { result });
 }
 
 #[test]
@@ -170,9 +170,9 @@ fn a_policy_that_vanishes_leaves_no_alert_behind() {
     let mut evening = Evening::new();
     evening.sees(100, 1);
     let (alert, events) = resolve_vanished(&evening.alert, 2 * MINUTE_US, &evening.rule);
-    let why = ResolveReason::Vanished;
+    let reason = ResolveReason::Vanished;
     let from = Severity::Critical;
-    assert_eq!(events[0].kind, EventKind::Resolved { from, why });
+    assert_eq!(events[0].kind, EventKind::Resolved { from, reason });
     assert_eq!(resolve_vanished(&alert, 3 * MINUTE_US, &evening.rule).1, []);
 }
 
@@ -193,7 +193,7 @@ fn a_sample_of_another_bucket_says_nothing() {
 #[test]
 fn silence_from_the_other_side_is_an_alert() {
     let rule = StalenessRule::default();
-    let at = |staleness: &StalenessCheck, polled: Option<u64>, minute: u64| {
+    let at = |check: &StalenessCheck, polled: Option<u64>, minute: u64| {
         let polled_us = polled.map(|minute| minute * MINUTE_US);
         check_staleness(check, polled_us, &[], minute * MINUTE_US, &rule, &[])
     };
@@ -227,7 +227,7 @@ fn what_the_other_side_changed_is_told_once() {
         to: "H".to_owned(),
     };
     let check = StalenessCheck::new("12345678", 0);
-    let tell = |staleness: &StalenessCheck| {
+    let tell = |check: &StalenessCheck| {
         let changes = std::slice::from_ref(&change);
         let rule = StalenessRule::default();
         check_staleness(check, Some(MINUTE_US), changes, MINUTE_US, &rule, &[])

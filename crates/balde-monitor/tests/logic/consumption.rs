@@ -1,4 +1,4 @@
-//! Whatever happened to a bucket, what the samples say about it is true.
+//! Whatever happens to a bucket, the bounds on its consumption hold.
 
 use balde_core::{Command, Limit, State};
 use balde_monitor::analyse::{
@@ -9,41 +9,41 @@ use balde_monitor::severity::Thresholds;
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// A bucket's story: how it refills, when it begins, and what happens after how long.
+/// A random sequence of operations on a bucket, with the time before each.
 #[derive(Clone, Debug)]
-struct Story {
+struct Scenario {
     limit: Limit,
     start_us: u64,
-    steps: Vec<(u64, Deed)>,
+    steps: Vec<(u64, Operation)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Deed {
-    Do(Command),
-    /// A sample, stated to be this much later than it was.
-    Look(u64),
+enum Operation {
+    Apply(Command),
+    /// Takes a sample whose timestamp is late by this much.
+    Sample(u64),
 }
 
-/// A sample, and the units that had left the bucket by then.
-type Seen = (Sample, i128);
+/// A sample, and the units consumed before it.
+type TakenSample = (Sample, i128);
 
 const ERROR_US: u64 = 400_000;
 
-fn story(credits: Credits) -> impl Strategy<Value = Story> {
+fn scenario(credits: Credits) -> impl Strategy<Value = Scenario> {
     let numbers = (
         1..2_000_u64,
         1..3_000_u64,
         prop::sample::select(vec![1_u64, 7, 60]),
     );
-    let deed = prop_oneof![
-        3 => (1..60_u64).prop_map(|n| Deed::Do(Command::TakeUpTo { n })),
-        2 => (1..400_u64).prop_map(|n| Deed::Do(Command::Take { n })),
-        1 => (1..400_u64).prop_map(|n| Deed::Do(Command::Charge { n })),
-        1 => (1..400_u64).prop_map(move |n| Deed::Do(match credits {
+    let operation = prop_oneof![
+        3 => (1..60_u64).prop_map(|n| Operation::Apply(Command::TakeUpTo { n })),
+        2 => (1..400_u64).prop_map(|n| Operation::Apply(Command::Take { n })),
+        1 => (1..400_u64).prop_map(|n| Operation::Apply(Command::Charge { n })),
+        1 => (1..400_u64).prop_map(move |n| Operation::Apply(match credits {
             Credits::Never => Command::Peek,
             Credits::Possible => Command::Credit { n },
         })),
-        4 => (0..ERROR_US).prop_map(Deed::Look),
+        4 => (0..ERROR_US).prop_map(Operation::Sample),
     ];
     let gap_us = prop_oneof![
         Just(0_u64),
@@ -51,12 +51,12 @@ fn story(credits: Credits) -> impl Strategy<Value = Story> {
         0..90_000_000_u64,
         Just(60_000_000)
     ];
-    let steps = prop::collection::vec((gap_us, deed), 2..60);
+    let steps = prop::collection::vec((gap_us, operation), 2..60);
     (numbers, any::<bool>(), 0..200_000_000_u64, steps).prop_map(
         |((capacity, refill, period_s), is_stepwise, start_us, steps)| {
             let period = Duration::from_secs(period_s);
             let limit = Limit::bucket_of(capacity, refill, period).unwrap();
-            Story {
+            Scenario {
                 limit: if is_stepwise { limit.stepwise() } else { limit },
                 start_us,
                 steps,
@@ -65,32 +65,32 @@ fn story(credits: Credits) -> impl Strategy<Value = Story> {
     )
 }
 
-impl Story {
-    /// The samples, with stated moments off by up to `error_us`.
-    fn tell(&self, error_us: u64) -> Vec<Seen> {
+impl Scenario {
+    /// Runs the operations. The timestamps of the samples are late by up to `error_us`.
+    fn run(&self, error_us: u64) -> Vec<TakenSample> {
         let limit = &self.limit;
         let bucket = BucketId::new("12345678", "ANY").unwrap();
-        let limit =
+        let reported =
             ReportedLimit::new(limit.capacity(), limit.refill_tokens(), limit.period_us()).unwrap();
         let mut state: Option<State> = None;
         let mut now_us = self.start_us;
         let mut left_units = 0_i128;
-        let mut seen: Vec<Seen> = Vec::new();
-        for &(gap_us, deed) in &self.steps {
+        let mut seen: Vec<TakenSample> = Vec::new();
+        for &(gap_us, operation) in &self.steps {
             now_us += gap_us;
-            match deed {
-                Deed::Do(command) => {
+            match operation {
+                Operation::Apply(command) => {
                     let decision = limit.apply(state, command, now_us);
                     left_units += i128::from(decision.owed()) - i128::from(decision.owed_before());
                     state = decision.state();
                 }
-                Deed::Look(late_us) => {
+                Operation::Sample(late_us) => {
                     let level = limit.apply(state, Command::Peek, now_us).level();
-                    // Answers come in order, however late.
+                    // Responses arrive in order, however late.
                     let stated_us = now_us + late_us.min(error_us);
                     let newest_us = seen.last().map_or(0, |(sample, _)| sample.taken_us());
                     let stated_us = stated_us.max(newest_us);
-                    let sample = Sample::new(bucket.clone(), limit, level, stated_us).unwrap();
+                    let sample = Sample::new(bucket.clone(), reported, level, stated_us).unwrap();
                     seen.push((sample, left_units));
                 }
             }
@@ -109,19 +109,19 @@ impl Story {
     }
 }
 
-fn check_pairs(story: &Story, credits: Credits, error_us: u64) {
-    let seen = story.tell(error_us);
+fn check_pairs(scenario: &Scenario, credits: Credits, error_us: u64) {
+    let seen = scenario.run(error_us);
     for (from, (earlier, before)) in seen.iter().enumerate() {
         for (later, after) in &seen[from..] {
             let bounds = Consumption::between(earlier, later, credits, error_us).unwrap();
             let pair = (bounds.at_least, bounds.at_most);
-            story.holds(pair, after - before, "between two samples");
+            scenario.holds(pair, after - before, "between two samples");
         }
     }
 }
 
-fn check_burns(story: &Story, credits: Credits, error_us: u64) {
-    let seen = story.tell(error_us);
+fn check_burn_rates(scenario: &Scenario, credits: Credits, error_us: u64) {
+    let seen = scenario.run(error_us);
     let settings = AnalysisSettings::default()
         .with_timestamp_error_us(error_us)
         .with_gap_max_us(u64::MAX)
@@ -132,7 +132,7 @@ fn check_burns(story: &Story, credits: Credits, error_us: u64) {
         for burn in all.burn_rates() {
             let first = end - burn.samples();
             let truth = seen[end - 1].1 - seen[first].1;
-            story.holds((burn.at_least(), burn.at_most()), truth, "a burn");
+            scenario.holds((burn.at_least(), burn.at_most()), truth, "a burn");
             assert!((burn.at_least()..=burn.at_most()).contains(&burn.expected()));
             assert!(burn.span_us() <= burn.window_us() + burn.window_us() / 10);
             // Over samples in between it is known no worse than from the ends alone.
@@ -147,39 +147,38 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     #[test]
-    fn the_bounds_contain_what_was_consumed(story in story(Credits::Never)) {
-        check_pairs(&story, Credits::Never, 0);
-        check_burns(&story, Credits::Never, 0);
+    fn the_bounds_contain_what_was_consumed(scenario in scenario(Credits::Never)) {
+        check_pairs(&scenario, Credits::Never, 0);
+        check_burn_rates(&scenario, Credits::Never, 0);
     }
 
     #[test]
-    fn the_bounds_contain_what_was_consumed_when_moments_are_known_roughly(
-        story in story(Credits::Never)
+    fn the_bounds_contain_what_was_consumed_when_timestamps_are_inexact(
+        scenario in scenario(Credits::Never)
     ) {
-        check_pairs(&story, Credits::Never, ERROR_US);
-        check_burns(&story, Credits::Never, ERROR_US);
+        check_pairs(&scenario, Credits::Never, ERROR_US);
+        check_burn_rates(&scenario, Credits::Never, ERROR_US);
     }
 
     #[test]
-    fn with_credits_the_bounds_contain_what_left_less_what_was_given_back(
-        story in story(Credits::Possible)
+    fn with_credits_the_bounds_contain_the_net_consumption(
+        scenario in scenario(Credits::Possible)
     ) {
-        check_pairs(&story, Credits::Possible, 0);
-        check_burns(&story, Credits::Possible, ERROR_US);
+        check_pairs(&scenario, Credits::Possible, 0);
+        check_burn_rates(&scenario, Credits::Possible, ERROR_US);
     }
 
-    /// Bounds so wide that they hold for anything would be no use: away from full they are no
-    /// further apart than one refill.
+    /// The bounds are tight: for a bucket that is never full they are at most one refill apart.
     #[test]
-    fn away_from_full_the_bounds_are_one_refill_apart(story in story(Credits::Never)) {
-        let seen = story.tell(0);
-        let refill = i128::from(story.limit.refill_tokens());
+    fn the_bounds_of_a_bucket_that_is_never_full_are_one_refill_apart(scenario in scenario(Credits::Never)) {
+        let seen = scenario.run(0);
+        let refill = i128::from(scenario.limit.refill_tokens());
         for pair in seen.windows(2) {
             let [(earlier, _), (later, _)] = pair else { unreachable!() };
             let bounds = Consumption::between(earlier, later, Credits::Never, 0).unwrap();
-            let periods = bounds.span_us.div_ceil(story.limit.period_us());
+            let periods = bounds.span_us.div_ceil(scenario.limit.period_us());
             let could_be_full = i128::from(earlier.level()) + i128::from(periods) * refill
-                >= i128::from(story.limit.capacity());
+                >= i128::from(scenario.limit.capacity());
             if !could_be_full {
                 let width = i128::from(bounds.at_most) - i128::from(bounds.at_least);
                 prop_assert!(width <= refill, "{bounds:?}");
@@ -200,7 +199,7 @@ fn assess(history: &[Sample]) -> Assessment<'_> {
 }
 
 #[test]
-fn use_below_the_refill_rate_is_not_hidden() {
+fn consumption_below_the_refill_rate_is_detected() {
     // 600 a minute are used, the level rises by 600 a minute all the same.
     let history: Vec<Sample> = (0..=15)
         .map(|i| sample(10_000 + 600 * i, i.unsigned_abs() * 60))
@@ -229,7 +228,7 @@ fn use_below_the_refill_rate_is_not_hidden() {
 }
 
 #[test]
-fn a_gap_is_a_gap_and_no_rate_bridges_it() {
+fn no_burn_rate_spans_a_gap() {
     let history = [
         sample(30_000, 0),
         sample(20_000, 3_600),
@@ -247,7 +246,7 @@ fn a_gap_is_a_gap_and_no_rate_bridges_it() {
 }
 
 #[test]
-fn a_change_of_terms_and_a_clock_that_went_back_break_the_history() {
+fn changed_terms_and_a_clock_that_stepped_back_end_the_windows() {
     let limit = ReportedLimit::per_seconds(36_000, 600, 60).unwrap();
     let bucket = BucketId::new("12345678", "ENTRIES_WRITE").unwrap();
     let other = Sample::new(bucket, limit, 20_000, 60_000_000).unwrap();
@@ -259,7 +258,7 @@ fn a_change_of_terms_and_a_clock_that_went_back_break_the_history() {
 }
 
 #[test]
-fn a_forecast_says_when_and_how_sure_it_is() {
+fn a_forecast_has_bounds_and_a_confidence() {
     // 4,200 a minute are used: the level falls by 3,000 a minute.
     let history: Vec<Sample> = (0..=5)
         .map(|i| sample(30_000 - 3_000 * i, i.unsigned_abs() * 60))
@@ -300,7 +299,7 @@ fn a_forecast_says_when_and_how_sure_it_is() {
 }
 
 #[test]
-fn an_idle_full_bucket_runs_dry_in_no_forecast_worth_an_alert() {
+fn an_idle_full_bucket_has_no_confident_forecast() {
     let history: Vec<Sample> = (0..=5).map(|i| sample(36_000, i * 61)).collect();
     let seen = Assessment::of(
         &history,

@@ -1,4 +1,4 @@
-//! The documents' own figures.
+//! The figures of the requirements: severities, recovery times and routes.
 
 use balde_monitor::alert::{AlertRule, AlertRules, AlertState, Routes, SinkClass, evaluate};
 use balde_monitor::analyse::{AnalysisSettings, Assessment};
@@ -11,8 +11,7 @@ fn entries_write(level: i64) -> Sample {
     Sample::new(bucket, limit, level, 60_000_000).unwrap()
 }
 
-/// One document calls 5,000 CRITICAL and compares strictly; what holds is WARNING at or below 25 %
-/// left, CRITICAL at or below 10 %, EXHAUSTED at or below nothing.
+/// WARNING at or below 25 % left, CRITICAL at or below 10 %, EXHAUSTED at or below zero.
 #[test]
 fn the_levels_of_entries_write() {
     use Severity::{Critical, Exhausted, Normal, Warning};
@@ -64,7 +63,7 @@ fn an_emptied_bucket_recovers_in_thirty_minutes() {
 }
 
 #[test]
-fn what_each_severity_does_is_as_the_documents_list() {
+fn each_severity_is_routed_to_its_sinks() {
     use SinkClass::{Chat, Event, Gauge, Incident, Log, Page, PageUrgent};
     let routes = Routes::default();
     for (level, sinks) in [

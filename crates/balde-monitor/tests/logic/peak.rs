@@ -1,6 +1,6 @@
-//! The documents' story of a small bucket: 50 tokens, 10 a minute, 8 a minute in use, and a peak
-//! that empties it within a minute. Told in virtual time against buckets of balde's own
-//! arithmetic, with the polls paid from a bucket like DICT's.
+//! A small bucket: 50 tokens, a refill of 10 a minute, consumption of 8 a minute, and a peak that
+//! empties it within a minute. Simulated in virtual time with balde's own buckets; polls are charged
+//! to a bucket like DICT's.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const SMALL: &str = "CLAIMS_LIST_WITHOUT_ROLE";
 const TICK_US: u64 = 100_000;
 const SECOND_US: u64 = 1_000_000;
 
-/// The other side: buckets by policy.
+/// DICT, reduced to its buckets by policy.
 struct Dict {
     buckets: BTreeMap<&'static str, (Limit, Option<State>)>,
 }
@@ -54,13 +54,13 @@ impl Dict {
     }
 }
 
-/// The monitor, with nothing but this crate in it.
+/// A monitor without clock and I/O: planner, analysis and alert states.
 struct Monitor {
     planner: Planner,
     history: BTreeMap<String, Vec<Sample>>,
     alerts: BTreeMap<String, AlertState>,
     polls_us: Vec<u64>,
-    told: Vec<Event>,
+    events: Vec<Event>,
 }
 
 impl Monitor {
@@ -72,11 +72,11 @@ impl Monitor {
             history: BTreeMap::new(),
             alerts: BTreeMap::new(),
             polls_us: Vec::new(),
-            told: Vec::new(),
+            events: Vec::new(),
         }
     }
 
-    fn turn(&mut self, dict: &mut Dict, now_us: u64) {
+    fn poll_if_due(&mut self, dict: &mut Dict, now_us: u64) {
         let NextAction::Poll { participant } = self.planner.next(now_us) else {
             return;
         };
@@ -90,7 +90,7 @@ impl Monitor {
             self.history.entry(policy).or_default().push(sample);
         }
         let rule = AlertRule::default();
-        let mut seen = Vec::new();
+        let mut assessments = Vec::new();
         for (policy, history) in &self.history {
             let assessment =
                 Assessment::of(history, rule.thresholds(), &AnalysisSettings::default());
@@ -100,31 +100,31 @@ impl Monitor {
             let alert = alert.or_insert_with(|| AlertState::new(bucket, now_us));
             let (next, events) = evaluate(alert, Some(&assessment), now_us, &rule, &[]);
             *alert = next;
-            self.told.extend(events);
-            seen.push(assessment);
+            self.events.extend(events);
+            assessments.push(assessment);
         }
-        self.planner.polled(&participant, now_us, &seen);
+        self.planner.polled(&participant, now_us, &assessments);
     }
 }
 
-/// What came of one telling of the story.
-struct Outcome {
+/// The result of one simulation.
+struct Simulation {
     empty_us: u64,
     alerted_us: Option<u64>,
     polls_us: Vec<u64>,
-    told: Vec<Event>,
+    events: Vec<Event>,
 }
 
 /// Forty minutes with normal use, and a peak of about one token a second that begins at `peak_us`
 /// and ends with the first refusal.
-fn tell(
+fn simulate(
     policies: &[(&'static str, &str)],
     mode: &str,
     schedule: PollSchedule,
     peak_us: u64,
-) -> Outcome {
+) -> Simulation {
     let mut dict = Dict::new(policies, mode);
-    let mut monitor = Monitor::new(pace);
+    let mut monitor = Monitor::new(schedule);
     let mut empty_us = None;
     for tick in 0..40 * 600 {
         let now_us = tick * TICK_US;
@@ -135,20 +135,20 @@ fn tell(
         if now_us < peak_us && tick % 75 == 0 {
             dict.take(SMALL, 1, now_us);
         }
-        monitor.turn(&mut dict, now_us);
+        monitor.poll_if_due(&mut dict, now_us);
     }
-    let mut about_it = monitor.told.iter().filter(|event| {
+    let mut about_it = monitor.events.iter().filter(|event| {
         let is_alert = matches!(
             event.kind,
             EventKind::Raised { .. } | EventKind::Predicted { .. }
         );
         is_alert && event.policy.as_deref() == Some(SMALL) && event.at_us >= peak_us
     });
-    Outcome {
+    Simulation {
         empty_us: empty_us.expect("the peak empties the bucket"),
         alerted_us: about_it.next().map(|event| event.at_us),
         polls_us: monitor.polls_us,
-        told: monitor.told,
+        events: monitor.events,
     }
 }
 
@@ -167,30 +167,32 @@ const SWIFT: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn a_peak_that_empties_a_small_bucket_is_told_before_or_within_one_poll() {
+fn a_peak_that_empties_a_small_bucket_raises_an_alert_before_or_within_one_poll() {
     for policies in [&FEW[..], &SWIFT[..]] {
         for mode in ["", " stepwise"] {
             for phase in 0..24 {
                 let peak_us = 400 * SECOND_US + phase * 13 * SECOND_US;
-                let story = tell(policies, mode, PollSchedule::default(), peak_us);
+                let simulation = simulate(policies, mode, PollSchedule::default(), peak_us);
                 let case = format!("{} policies{mode}, phase {phase}", policies.len());
-                let alerted_us = story.alerted_us.unwrap_or_else(|| panic!("{case}: missed"));
-                let mut polls = story.polls_us.iter();
-                let next_poll_us = polls.find(|us| **us >= story.empty_us).unwrap();
+                let alerted_us = simulation
+                    .alerted_us
+                    .unwrap_or_else(|| panic!("{case}: missed"));
+                let mut polls = simulation.polls_us.iter();
+                let next_poll_us = polls.find(|us| **us >= simulation.empty_us).unwrap();
                 assert!(alerted_us <= *next_poll_us, "{case}");
-                assert!(alerted_us <= story.empty_us + 60 * SECOND_US, "{case}");
-                // Never more than DICT gives in a minute, so the burst is never touched for long.
-                for window in story.polls_us.windows(7) {
+                assert!(alerted_us <= simulation.empty_us + 60 * SECOND_US, "{case}");
+                // Never more than the refill of a minute, so the burst is not used up.
+                for window in simulation.polls_us.windows(7) {
                     assert!(
                         window[6] - window[0] >= 60 * SECOND_US,
                         "{case}: {window:?}"
                     );
                 }
-                let mut told = story.told.iter();
-                let early = told.find(|event| event.at_us < peak_us);
-                assert_eq!(early, None, "{case}: normal use is no news");
-                let open = story
-                    .told
+                let mut events = simulation.events.iter();
+                let early = events.find(|event| event.at_us < peak_us);
+                assert_eq!(early, None, "{case}: normal consumption raises no alert");
+                let open = simulation
+                    .events
                     .iter()
                     .fold(0_i32, |open, event| match event.kind {
                         EventKind::Raised {
@@ -206,14 +208,13 @@ fn a_peak_that_empties_a_small_bucket_is_told_before_or_within_one_poll() {
     }
 }
 
-/// The same story with polls every five minutes only: what the documents complain about, and the
-/// proof that the test above can fail.
+/// The same with polls every five minutes only, which proves that the test above can fail.
 #[test]
-fn polls_by_the_calendar_alone_miss_the_peak() {
+fn polls_at_cron_times_alone_miss_the_peak() {
     let schedule = PollSchedule::new("*/5 * * * *".parse().unwrap(), PeakDetection::Disabled);
-    let story = tell(&FEW, "", pace, 601 * SECOND_US);
-    let is_late = |us: u64| us > story.empty_us + 60 * SECOND_US;
-    assert!(story.alerted_us.is_none_or(is_late));
+    let simulation = simulate(&FEW, "", schedule, 601 * SECOND_US);
+    let is_late = |us: u64| us > simulation.empty_us + 60 * SECOND_US;
+    assert!(simulation.alerted_us.is_none_or(is_late));
 }
 
 /// A quarter more is used than comes back, so that 36,000 last two hours. The forecast is there ten
@@ -230,11 +231,11 @@ fn a_slow_leak_is_predicted_in_time_however_the_bucket_refills() {
                 empty_us = Some(now_us);
                 break;
             }
-            monitor.turn(&mut dict, now_us);
+            monitor.poll_if_due(&mut dict, now_us);
         }
-        let empty_us = empty_us.expect("it leaks");
+        let empty_us = empty_us.expect("it is emptied");
         let predicted: Vec<&Event> = monitor
-            .told
+            .events
             .iter()
             .filter(|event| matches!(event.kind, EventKind::Predicted { .. }))
             .collect();

@@ -1,4 +1,4 @@
-//! Whose turn it is, within the budget.
+//! The planner: which participant is polled next, within the budget.
 
 use balde_core::{Command, Limit, State};
 use balde_monitor::analyse::{AnalysisSettings, Assessment};
@@ -33,40 +33,40 @@ fn sample(participant: &str, policy: &str, level: i64, at_us: u64) -> Sample {
     .unwrap()
 }
 
-fn see(history: &[Sample]) -> Assessment<'_> {
+fn assess(history: &[Sample]) -> Assessment<'_> {
     Assessment::of(history, Thresholds::default(), &AnalysisSettings::default()).unwrap()
 }
 
-/// The next poll after one at `now_us` that saw these levels.
+/// The time until the next poll, after polls with these levels.
 fn next_after(peaks: PeakDetection, policy: &str, levels: &[(i64, u64)]) -> u64 {
     let history: Vec<Sample> = levels
         .iter()
         .map(|&(level, at_us)| sample("1", policy, level, at_us))
         .collect();
     let now_us = history.last().unwrap().taken_us();
-    schedule(peaks).next_us(now_us, &[see(&history)]) - now_us
+    schedule(peaks).next_us(now_us, &[assess(&history)]) - now_us
 }
 
 #[test]
-fn the_pace_follows_need() {
+fn low_and_falling_buckets_shorten_the_interval() {
     let calm = |level| next_after(PeakDetection::Disabled, "ENTRIES_WRITE", &[(level, 0)]);
     assert_eq!(calm(36_000), 5 * MINUTE_US);
     assert_eq!(calm(9_001), 5 * MINUTE_US);
     assert_eq!(calm(9_000), 20 * SECOND_US);
     assert_eq!(calm(-5), 20 * SECOND_US);
-    // Falling by 6,000 a minute from 24,000: WARNING in 2 ½ minutes, so a look before that.
+    // Falling by 6,000 a minute from 24,000: WARNING in 2 ½ minutes, so a poll after half of that.
     let falling = [(30_000, 0), (24_000, MINUTE_US)];
     assert_eq!(
         next_after(PeakDetection::Disabled, "ENTRIES_WRITE", &falling),
         75 * SECOND_US
     );
-    // Falling so slowly that the calendar comes first.
+    // Falling so slowly that the next cron time comes first.
     let slowly = [(30_000, 0), (29_990, MINUTE_US)];
     assert_eq!(
         next_after(PeakDetection::Disabled, "ENTRIES_WRITE", &slowly),
         4 * MINUTE_US
     );
-    // A bucket that refills wholly within a minute.
+    // A bucket that refills completely within a minute.
     assert_eq!(
         next_after(PeakDetection::Disabled, "KEYS_CHECK", &[(70, 0)]),
         5 * MINUTE_US
@@ -76,19 +76,19 @@ fn the_pace_follows_need() {
 }
 
 #[test]
-fn a_low_budget_is_no_reason_to_ask_more_often() {
+fn a_low_budget_does_not_shorten_the_interval() {
     for peaks in [PeakDetection::Enabled, PeakDetection::Disabled] {
         assert_eq!(next_after(peaks, POLICIES_LIST, &[(1, 0)]), 5 * MINUTE_US);
     }
 }
 
 #[test]
-fn what_others_spent_of_the_budget_is_learnt_from_the_answer() {
+fn a_stored_sample_lowers_the_budget() {
     let mut planner = Planner::new(PollSchedule::default(), PollBudget::default(), 2).unwrap();
-    // A monitor that restarts knows from its history that hardly anything is left.
+    // A monitor that restarts reads from its database that the budget is used up.
     let known = sample("1", POLICIES_LIST, 0, 0);
     planner.add("1", 0, Some(&known)).unwrap();
-    // One to ask with and two in reserve: three at 6 a minute.
+    // One for the poll and two in reserve: three tokens at 6 a minute.
     let until_us = 30 * SECOND_US;
     assert_eq!(planner.next(0), NextAction::Wait { until_us });
     assert_eq!(planner.next(until_us - 1), NextAction::Wait { until_us });
@@ -113,7 +113,7 @@ fn failures_back_off_and_a_retry_after_is_respected_within_reason() {
         assert!(matches!(planner.next(now_us), NextAction::Poll { .. }));
         planner.failed("1", now_us, retry_after_us);
         let NextAction::Wait { until_us } = planner.next(now_us) else {
-            panic!("a failure is no reason to ask at once");
+            panic!("a failed poll is not repeated at once");
         };
         waits.push((until_us - now_us) / SECOND_US);
         now_us = until_us;
@@ -122,7 +122,7 @@ fn failures_back_off_and_a_retry_after_is_respected_within_reason() {
 }
 
 #[test]
-fn a_turn_whose_outcome_nobody_told_comes_back_with_the_calendar() {
+fn a_poll_whose_result_is_never_reported_is_due_at_the_next_cron_time() {
     let mut planner = Planner::new(PollSchedule::default(), PollBudget::default(), 0).unwrap();
     assert_eq!(planner.next(0), NextAction::Idle);
     planner.add("1", 10 * SECOND_US, None).unwrap();
@@ -132,15 +132,15 @@ fn a_turn_whose_outcome_nobody_told_comes_back_with_the_calendar() {
     ));
     let until_us = 5 * MINUTE_US;
     assert_eq!(planner.next(12 * SECOND_US), NextAction::Wait { until_us });
-    // A clock that is put right by a little changes nothing,
+    // A small correction of the clock changes nothing,
     assert_eq!(planner.next(9 * SECOND_US), NextAction::Wait { until_us });
-    // but one that went back behind it.
+    // but a step back to before the last poll makes it due.
     assert!(matches!(planner.next(0), NextAction::Poll { .. }));
 }
 
-/// However far ahead the clock was, and however much was spent by it.
+/// Even if the clock was a day ahead and the budget was used up by it.
 #[test]
-fn after_a_step_back_the_budget_is_not_missing_for_a_day() {
+fn a_clock_that_is_set_back_resets_the_budget() {
     let day_us = 24 * 60 * MINUTE_US;
     let mut planner = Planner::new(PollSchedule::default(), PollBudget::default(), 0).unwrap();
     planner.add("1", day_us, None).unwrap();
@@ -153,13 +153,13 @@ fn after_a_step_back_the_budget_is_not_missing_for_a_day() {
 }
 
 #[test]
-fn a_planner_without_a_budget_of_its_own_is_refused() {
+fn a_reserve_of_the_whole_budget_is_an_error() {
     let error = Planner::new(PollSchedule::default(), PollBudget::default(), 20).unwrap_err();
     assert!(error.to_string().contains("lower it"));
 }
 
 #[test]
-fn over_a_shared_budget_all_in_need_are_asked_about_equally_often() {
+fn participants_that_share_a_budget_are_polled_equally_often() {
     let limit: Limit = "6/min burst 20".parse().unwrap();
     let mut planner = Planner::new(
         schedule(PeakDetection::Disabled),
@@ -171,32 +171,32 @@ fn over_a_shared_budget_all_in_need_are_asked_about_equally_often() {
     for name in names {
         planner.add(name, 0, None).unwrap();
     }
-    let mut asked = [0_u32; 5];
+    let mut polls = [0_u32; 5];
     let mut tick_us = 0;
     while tick_us < 120 * MINUTE_US {
         while let NextAction::Poll { participant } = planner.next(tick_us) {
             let index = names.iter().position(|name| *name == participant).unwrap();
-            asked[index] += 1;
-            // Four are empty all the time; the fifth is well and due every five minutes.
+            polls[index] += 1;
+            // Four are empty all the time; the fifth is full and due every five minutes.
             let level = if index == 4 { 36_000 } else { 0 };
             let history = [sample(&participant, "ENTRIES_WRITE", level, tick_us)];
-            planner.polled(&participant, tick_us, &[see(&history)]);
+            planner.polled(&participant, tick_us, &[assess(&history)]);
         }
         tick_us += SECOND_US;
     }
-    // The calendar's 24, and the rest of 6 × 120 + 18 in equal parts.
-    assert!((23..=25).contains(&asked[4]), "{asked:?}");
-    let hot = &asked[..4];
+    // 24 at cron times, and the rest of 6 × 120 + 18 in equal parts.
+    assert!((23..=25).contains(&polls[4]), "{polls:?}");
+    let hot = &polls[..4];
     let (least, most) = (hot.iter().min().unwrap(), hot.iter().max().unwrap());
-    assert!(most - least <= 1, "{asked:?}");
+    assert!(most - least <= 1, "{polls:?}");
     assert!(
-        (700..=738).contains(&asked.iter().sum::<u32>()),
-        "{asked:?}"
+        (700..=738).contains(&polls.iter().sum::<u32>()),
+        "{polls:?}"
     );
 }
 
 #[test]
-fn asked_for_by_name_those_in_need_get_equally_many_turns_of_a_shared_budget() {
+fn participants_with_their_own_timers_share_a_budget_equally() {
     let limit: Limit = "6/min burst 20".parse().unwrap();
     let mut planner = Planner::new(
         schedule(PeakDetection::Disabled),
@@ -205,13 +205,13 @@ fn asked_for_by_name_those_in_need_get_equally_many_turns_of_a_shared_budget() {
     )
     .unwrap();
     assert_eq!(planner.next_for("1", 0), NextAction::Idle);
-    // Each asks for itself, and again when it was told to; some are always the first to ask.
+    // Each has its own timer; some timers always fire first.
     let names = ["1", "2", "3", "4", "5"];
     let mut wake_us = [0; 5];
     for name in names {
         planner.add(name, 0, None).unwrap();
     }
-    let (mut asked, mut in_vain) = ([0_u32; 5], 0_u32);
+    let (mut polls, mut waits) = ([0_u32; 5], 0_u32);
     let mut tick_us = 0;
     while tick_us < 120 * MINUTE_US {
         for (index, name) in names.iter().enumerate() {
@@ -222,31 +222,31 @@ fn asked_for_by_name_those_in_need_get_equally_many_turns_of_a_shared_budget() {
                 NextAction::Idle => unreachable!(),
                 NextAction::Wait { until_us } => {
                     assert!(until_us > tick_us);
-                    in_vain += 1;
+                    waits += 1;
                     until_us
                 }
                 NextAction::Poll { .. } => {
-                    asked[index] += 1;
+                    polls[index] += 1;
                     let history = [sample(name, "ENTRIES_WRITE", 0, tick_us)];
-                    planner.polled(name, tick_us, &[see(&history)]);
+                    planner.polled(name, tick_us, &[assess(&history)]);
                     planner.due_us(name).unwrap()
                 }
             };
         }
         tick_us += SECOND_US;
     }
-    let (least, most) = (asked.iter().min().unwrap(), asked.iter().max().unwrap());
-    assert!(most - least <= 2, "{asked:?}");
-    let all = asked.iter().sum::<u32>();
-    assert!((700..=738).contains(&all), "{asked:?}");
-    assert!(in_vain < 2 * all, "{in_vain} asked in vain for {all} turns");
+    let (least, most) = (polls.iter().min().unwrap(), polls.iter().max().unwrap());
+    assert!(most - least <= 2, "{polls:?}");
+    let all = polls.iter().sum::<u32>();
+    assert!((700..=738).contains(&all), "{polls:?}");
+    assert!(waits < 2 * all, "{waits} polls in vain for {all} turns");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever comes of the polls, the bucket that they are paid from never refuses one, refill it
-    /// evenly or in steps.
+    /// Whatever the results of the polls, the bucket that they are charged to never denies one, with
+    /// continuous and with stepwise refill.
     #[test]
     fn polls_stay_within_the_budget(
         outcomes in prop::collection::vec((0..4_u8, 0..3_000_u64), 1..200),
@@ -284,7 +284,7 @@ proptest! {
                                 sample(&participant, "KEYS_CHECK", level, now_us),
                                 sample(&participant, POLICIES_LIST, decision.level(), now_us),
                             ];
-                            let seen = [see(&history[..1]), see(&history[1..])];
+                            let seen = [assess(&history[..1]), assess(&history[1..])];
                             planner.polled(&participant, now_us, &seen);
                         }
                     }
@@ -293,10 +293,10 @@ proptest! {
         }
     }
 
-    /// Whoever asks for a turn by name, and however often, gets no more than the budget has, and
-    /// nobody twice within the shortest time.
+    /// However often `next_for` is called, polls stay within the budget, and no participant is polled
+    /// twice within the shortest interval.
     #[test]
-    fn turns_by_name_stay_within_the_budget(
+    fn polls_by_name_stay_within_the_budget(
         calls in prop::collection::vec((0..3_usize, 0..15_000_u64, 0..3_u8), 1..300),
         is_shared in any::<bool>(),
     ) {
@@ -329,7 +329,7 @@ proptest! {
                         0 => planner.failed(&participant, now_us, None),
                         1 => {
                             let history = [sample(&participant, "KEYS_CHECK", 0, now_us)];
-                            planner.polled(&participant, now_us, &[see(&history)]);
+                            planner.polled(&participant, now_us, &[assess(&history)]);
                         }
                         _ => {}
                     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use balde_monitor::config::{ScheduleConfig, SourceConfig};
 use balde_monitor::sample::BucketId;
 use balde_monitor::severity::{Severity, Thresholds};
-use balde_monitor::{Config, Time};
+use balde_monitor::{Config, TimeSource};
 
 const REFERENCE: &str = include_str!("../../../../docs/monitor.toml");
 
@@ -37,13 +37,13 @@ fn the_reference_is_sound_and_says_what_the_defaults_are() {
     .unwrap();
     assert_eq!(reference.http.listen, bare.http.listen);
     assert_eq!(reference.history, bare.history);
-    assert_eq!(reference.plan.pace, bare.plan.pace);
+    assert_eq!(reference.plan.schedule, bare.plan.schedule);
     assert_eq!(reference.plan.budget, bare.plan.budget);
     assert_eq!(reference.plan.reserve, bare.plan.reserve);
     assert_eq!(reference.plan.retention, bare.plan.retention);
     assert_eq!(reference.schedule, ScheduleConfig::Embedded);
-    assert_eq!(reference.watch, bare.watch);
-    assert_eq!(reference.reading, bare.reading);
+    assert_eq!(reference.staleness, bare.staleness);
+    assert_eq!(reference.analysis, bare.analysis);
     assert_eq!(reference.routes, bare.routes);
     let any = BucketId::new("12345678", "ENTRIES_WRITE").unwrap();
     assert_eq!(reference.rules.rule(&any), bare.rules.rule(&any));

@@ -1,5 +1,5 @@
-//! The documents' story of a small bucket, end to end in virtual time: a simulated DICT over HTTP,
-//! the monitor's own four steps over a SQLite file, polls paid from `POLICIES_LIST` itself.
+//! A peak that empties a small bucket, end to end in virtual time: a simulated DICT over HTTP, the
+//! four steps of the cycle with a SQLite file, and polls charged to `POLICIES_LIST`.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -18,19 +18,19 @@ const SMALL: &str = "CLAIMS_LIST_WITHOUT_ROLE";
 const TICK: Duration = Duration::from_millis(500);
 const SECOND_US: u64 = 1_000_000;
 
-struct Story {
+struct SimulatorRun {
     clock: ManualClock,
     http: reqwest::Client,
     base: String,
     cycle: Cycle,
     planner: Planner,
     polls_us: Vec<u64>,
-    told: Vec<Event>,
+    events: Vec<Event>,
     _folder: tempfile::TempDir,
 }
 
-impl Story {
-    async fn begin() -> Self {
+impl SimulatorRun {
+    async fn start() -> Self {
         let clock = ManualClock::at_us(1_767_225_600 * SECOND_US);
         let simulator = Simulator::builder().manual_clock(&clock).build().unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -41,7 +41,7 @@ impl Story {
             "[history]\naddress = \"monitor.db\"\n\
              [[participant]]\nispb = \"{PARTICIPANT}\"\ndict = \"{base}\"\n"
         );
-        let config = Config::parse(&text, "story", folder.path(), |_| None).unwrap();
+        let config = Config::parse(&text, "monitor.toml", folder.path(), |_| None).unwrap();
         let monitor = Monitor::build(&config, TimeSource::manual(&clock, 1))
             .await
             .unwrap();
@@ -60,12 +60,12 @@ impl Story {
             cycle: monitor.cycle().clone(),
             planner,
             polls_us: Vec::new(),
-            told: Vec::new(),
+            events: Vec::new(),
             _folder: folder,
         }
     }
 
-    /// One listClaims without a role; whether it was let through.
+    /// Sends one listClaims without a role. Returns true if it was allowed.
     async fn list_claims(&self) -> bool {
         let url = format!("{}/claims/?Participant={PARTICIPANT}", self.base);
         let answer = self.http.get(url).send().await.unwrap();
@@ -73,8 +73,8 @@ impl Story {
         answer.status().is_success()
     }
 
-    /// What the monitor does at this moment, if it does anything.
-    async fn turn(&mut self) {
+    /// Runs a cycle if the planner says so.
+    async fn cycle_if_due(&mut self) {
         let now_us = self.clock.now_us();
         let NextAction::Poll { participant } = self.planner.next(now_us) else {
             return;
@@ -86,28 +86,28 @@ impl Story {
         self.polls_us.push(now_us);
         self.cycle.store(poll).await.unwrap();
         let findings = self.cycle.analyse(&participant).await.unwrap();
-        self.told.extend_from_slice(findings.events());
-        let parts = self.cycle.components();
-        let seen = findings.assessments(&parts.rules, &parts.analysis);
-        self.planner.polled(&participant, now_us, &seen);
+        self.events.extend_from_slice(findings.events());
+        let components = self.cycle.components();
+        let assessments = findings.assessments(&components.rules, &components.analysis);
+        self.planner.polled(&participant, now_us, &assessments);
     }
 }
 
-/// Normal use of eight a minute, a peak of one every second from `peak_s` on that ends with the
-/// first refusal, and quiet after it. All 29 buckets of a participant are there.
-async fn tell(peak_s: u64, whole_s: u64) {
-    let mut story = Story::begin().await;
-    let began_us = story.clock.now_us();
+/// Consumption of eight a minute, then a peak of one every second from `peak_s` until the first
+/// refusal, then none. All 29 buckets of a participant are polled.
+async fn simulate(peak_s: u64, whole_s: u64) {
+    let mut run = SimulatorRun::start().await;
+    let began_us = run.clock.now_us();
     let mut empty_us = None;
     for tick in 0..whole_s * 2 {
         let since_s = tick / 2;
         let is_use = since_s < peak_s && tick % 15 == 0;
         let is_peak = since_s >= peak_s && empty_us.is_none() && tick % 2 == 0;
-        if (is_use || is_peak) && !story.list_claims().await {
-            empty_us = Some(story.clock.now_us());
+        if (is_use || is_peak) && !run.list_claims().await {
+            empty_us = Some(run.clock.now_us());
         }
-        story.turn().await;
-        story.clock.advance(TICK);
+        run.cycle_if_due().await;
+        run.clock.advance(TICK);
     }
     let empty_us = empty_us.expect("the peak empties the bucket");
     let peak_us = began_us + peak_s * SECOND_US;
@@ -116,14 +116,14 @@ async fn tell(peak_s: u64, whole_s: u64) {
         "within a minute or so"
     );
     let about_it = |event: &&Event| event.policy.as_deref() == Some(SMALL);
-    let alerted = story.told.iter().filter(about_it).find(|event| {
+    let alerted = run.events.iter().filter(about_it).find(|event| {
         matches!(
             event.kind,
             EventKind::Raised { .. } | EventKind::Predicted { .. }
         ) && event.at_us >= peak_us
     });
-    let alerted_us = alerted.expect("somebody is told").at_us;
-    let next_poll_us = story.polls_us.iter().find(|us| **us >= empty_us).unwrap();
+    let alerted_us = alerted.expect("an alert is raised").at_us;
+    let next_poll_us = run.polls_us.iter().find(|us| **us >= empty_us).unwrap();
     assert!(
         alerted_us <= *next_poll_us,
         "before it is empty or within one poll"
@@ -132,30 +132,30 @@ async fn tell(peak_s: u64, whole_s: u64) {
         alerted_us <= empty_us + 60 * SECOND_US,
         "and not four minutes late"
     );
-    // In any minute at most what DICT gives in one.
-    for window in story.polls_us.windows(7) {
+    // In any minute at most as many polls as DICT refills in one.
+    for window in run.polls_us.windows(7) {
         assert!(window[6] - window[0] >= 60 * SECOND_US, "{window:?}");
     }
-    let early = story.told.iter().find(|event| event.at_us < peak_us);
-    assert_eq!(early, None, "normal use is no news");
-    let resolved = story.told.iter().filter(about_it);
+    let early = run.events.iter().find(|event| event.at_us < peak_us);
+    assert_eq!(early, None, "normal consumption raises no alert");
+    let resolved = run.events.iter().filter(about_it);
     let resolved = resolved.filter(|event| matches!(event.kind, EventKind::Resolved { .. }));
     assert_eq!(resolved.count(), 1, "and it is over in the end");
 }
 
 #[tokio::test]
-async fn a_peak_that_empties_a_small_bucket_is_told_in_time_whenever_it_begins() {
+async fn a_peak_that_empties_a_small_bucket_raises_an_alert_in_time_whenever_it_begins() {
     for peak_s in [301, 317, 335, 352, 399] {
-        tell(peak_s, 900).await;
+        simulate(peak_s, 900).await;
     }
 }
 
-/// The documents' table of levels, as design decides it: by tokens left.
+/// The severity of the levels of ENTRIES_WRITE, by tokens left.
 #[tokio::test]
-async fn the_documents_levels_of_entries_write_are_judged_by_what_is_left() {
+async fn the_levels_of_entries_write_are_judged_by_tokens_left() {
     use balde_monitor::severity::Severity;
-    let story = Story::begin().await;
-    let sim = story.base.replace("/api/v2", "/sim/buckets");
+    let run = SimulatorRun::start().await;
+    let sim = run.base.replace("/api/v2", "/sim/buckets");
     for (level, expected) in [
         (36_000, Severity::Normal),
         (27_000, Severity::Normal),
@@ -173,20 +173,20 @@ async fn the_documents_levels_of_entries_write_are_judged_by_what_is_left() {
         let body = format!(
             "{{\"policy\":\"ENTRIES_WRITE\",\"participant\":\"{PARTICIPANT}\",\"level\":{level}}}"
         );
-        let set = story.http.put(&sim).body(body).send().await.unwrap();
+        let set = run.http.put(&sim).body(body).send().await.unwrap();
         assert!(set.status().is_success());
-        let poll = story.cycle.fetch(PARTICIPANT).await.unwrap();
+        let poll = run.cycle.fetch(PARTICIPANT).await.unwrap();
         let sample = poll.sample("ENTRIES_WRITE").unwrap();
         assert_eq!(sample.level(), level);
-        story.cycle.store(poll).await.unwrap();
-        let findings = story.cycle.analyse(PARTICIPANT).await.unwrap();
-        let parts = story.cycle.components();
-        let seen = findings.assessments(&parts.rules, &parts.analysis);
-        let seen = seen
+        run.cycle.store(poll).await.unwrap();
+        let findings = run.cycle.analyse(PARTICIPANT).await.unwrap();
+        let components = run.cycle.components();
+        let assessments = findings.assessments(&components.rules, &components.analysis);
+        let assessment = assessments
             .iter()
-            .find(|seen| seen.sample().bucket().policy() == "ENTRIES_WRITE");
-        assert_eq!(seen.unwrap().severity(), expected, "{level}");
-        assert_eq!(seen.unwrap().recovery_us(), Some(1_800 * SECOND_US));
-        story.clock.advance(Duration::from_secs(30));
+            .find(|assessment| assessment.sample().bucket().policy() == "ENTRIES_WRITE");
+        assert_eq!(assessment.unwrap().severity(), expected, "{level}");
+        assert_eq!(assessment.unwrap().recovery_us(), Some(1_800 * SECOND_US));
+        run.clock.advance(Duration::from_secs(30));
     }
 }

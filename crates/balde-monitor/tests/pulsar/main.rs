@@ -19,7 +19,7 @@ use balde_monitor::sink::{PulsarSettings, PulsarTopic, Sink, event_json};
 use tokio::sync::oneshot;
 
 use crate::broker::{Broker, Message};
-use crate::messages::{TEN_US, episode, history, message, tell};
+use crate::messages::{TEN_US, commit_events, episode, history, message};
 
 /// Only there to end a test that would otherwise never end.
 const WITHIN: Duration = Duration::from_secs(90);
@@ -82,7 +82,7 @@ async fn what_the_sink_delivers_is_read_back_by_the_official_client() {
     let (_folder, history) = history().await;
     let dispatcher = dispatcher(&history, sink(broker.url(), &topic));
     let events = [episode("ENTRIES_WRITE"), episode("AÇÃO 😀 & <b>")].concat();
-    tell(&history, &events, &["topic"]).await;
+    commit_events(&history, &events, &["topic"]).await;
     let round = dispatcher
         .deliver_once(TEN_US, WITHIN)
         .await
@@ -114,13 +114,13 @@ async fn a_broker_that_is_killed_and_comes_back_has_everything() {
     let (before, during) = ([episode("A"), episode("B")].concat(), episode("C"));
     let story = async {
         let counters = || dispatcher.counters().next().expect("a sink").1;
-        tell(&history, &before, &["topic"]).await;
+        commit_events(&history, &before, &["topic"]).await;
         dispatcher.wake();
         until("all before", is_empty).await;
 
         broker.kill();
         let failed = counters().failed();
-        tell(&history, &during, &["topic"]).await;
+        commit_events(&history, &during, &["topic"]).await;
         dispatcher.wake();
         until("a failure", async || counters().failed() > failed).await;
         assert_eq!(

@@ -1,4 +1,4 @@
-//! A DICT that refuses one participant: asked sparingly, told as stale, and nobody else's problem.
+//! A DICT that refuses one participant: few polls, an alert for stale data, and no effect on others.
 
 use serde_json::Value;
 
@@ -8,17 +8,17 @@ use crate::running::Running;
 use crate::server::{Server, activities};
 use crate::until;
 
-/// Entries of a kind in all runs of the monitor.
-fn entries(server: &Server, attributes: &str) -> Vec<Value> {
+/// The attributes of one kind of event in all runs.
+fn attributes(server: &Server, kind: &str) -> Vec<Value> {
     let mut runs = server.histories("monitor-rate-limits-cron");
     runs.extend(server.histories("monitor-rate-limits-cron-at-once"));
-    let entries = runs.into_iter().flatten();
-    let told = entries.map(|entry| entry[attributes].clone());
-    told.filter(Value::is_object).collect()
+    let events = runs.into_iter().flatten();
+    let attributes = events.map(|event| event[kind].clone());
+    attributes.filter(Value::is_object).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_who_is_refused_is_told_as_stale_and_stops_nobody() {
+async fn a_refused_participant_becomes_stale_and_does_not_stop_the_others() {
     let Some(mut server) = Server::planned() else {
         return;
     };
@@ -40,27 +40,27 @@ async fn one_who_is_refused_is_told_as_stale_and_stops_nobody() {
     );
     let running = Running::start(&config, folder.path()).await;
 
-    until("the other one is asked about", async || {
+    until("the other participant is polled", async || {
         answering.requests() > 0
     })
     .await;
-    until("the refused one's data is stale", async || {
+    until("the data of the refused participant is stale", async || {
         let keys = receiver.keys("hook");
         keys.iter()
             .any(|key| key.starts_with("11111111/") && key.ends_with("/stale"))
     })
     .await;
-    until("the refusal is in the history", async || {
-        !entries(&server, "activityTaskFailedEventAttributes").is_empty()
+    until("the refusal is in the event history", async || {
+        !attributes(&server, "activityTaskFailedEventAttributes").is_empty()
     })
     .await;
-    for failed in entries(&server, "activityTaskFailedEventAttributes") {
+    for failed in attributes(&server, "activityTaskFailedEventAttributes") {
         println!("{failed}");
         assert_eq!(failed["retryState"], "RETRY_STATE_NON_RETRYABLE_FAILURE");
         let kind = &failed["failure"]["applicationFailureInfo"]["type"];
         assert_eq!(kind, "forbidden");
     }
-    until("it is judged nevertheless", async || {
+    until("it is analysed nevertheless", async || {
         let mut runs = server.histories("monitor-rate-limits-cron");
         runs.extend(server.histories("monitor-rate-limits-cron-at-once"));
         let steps: Vec<&str> = runs.iter().flat_map(|run| activities(run)).collect();

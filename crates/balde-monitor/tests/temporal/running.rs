@@ -1,4 +1,4 @@
-//! A monitor in this process, and how to end it.
+//! A monitor that runs in this process and can be shut down.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::worker::SECRET;
 
-/// Whatever else a busy machine does, a monitor ends within this.
+/// The longest time that a shutdown may take, even on a busy machine.
 const END_WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) struct Running {
@@ -27,7 +27,7 @@ impl Running {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let (end, ending) = oneshot::channel();
         let shutdown = async {
-            let _gone_is_an_end_too = ending.await;
+            let _sent_or_dropped = ending.await;
         };
         Self {
             end,
@@ -44,9 +44,9 @@ impl Running {
     /// Tells it to end, and waits until it has.
     pub(crate) async fn end(self) -> Result<(), RunError> {
         let Self { end, ended } = self;
-        let (nobody, _) = oneshot::channel();
+        let (unused, _) = oneshot::channel();
         drop(end);
-        let told = Self { end: nobody, ended };
-        told.ended().await
+        let stopping = Self { end: unused, ended };
+        stopping.ended().await
     }
 }
