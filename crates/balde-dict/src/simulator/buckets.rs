@@ -14,7 +14,7 @@ use balde::{
 };
 use balde::{Error as BucketError, OpId, RedisStore};
 use balde_core::Command;
-use balde_policy::policy::Policy;
+use balde_policy::Policy;
 use parking_lot::RwLock;
 
 use super::runtime_settings::RuntimeSettings;

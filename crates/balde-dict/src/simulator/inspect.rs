@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use balde::{Decision, Limit};
-use balde_policy::policy::query_pairs;
+use balde_policy::query_pairs;
 use bytes::Bytes;
 use http::request::Parts;
 use serde::Deserialize;

@@ -29,7 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use balde::{Clock, ManualClock};
-use balde_policy::policy::VariantRule;
+use balde_policy::Variant;
 use parking_lot::Mutex;
 
 pub use body::BODY_BYTES_MAX;
@@ -110,7 +110,7 @@ impl Simulator {
             return Err(AssignError::Participant);
         }
         let variant = self.0.table.profile().variant("category");
-        let mut known = variant.into_iter().flat_map(VariantRule::values);
+        let mut known = variant.into_iter().flat_map(Variant::values);
         if !known.any(|own| own == category.as_str()) {
             return Err(AssignError::Category);
         }

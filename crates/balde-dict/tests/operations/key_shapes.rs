@@ -1,13 +1,13 @@
-//! A key's type follows from its shape, and no key has two.
+//! A key's type follows from its pattern, and no key has two.
 
 use balde_dict::{KeyType, Profile, Table, profiles};
 use proptest::prelude::*;
 
 fn types_of(profile: &Profile, key: &str) -> Vec<KeyType> {
-    let shape = |key_type: &KeyType| profile.shape(key_type.as_str()).unwrap();
+    let pattern = |key_type: &KeyType| profile.pattern(key_type.as_str()).unwrap();
     let fitting = KeyType::ALL
         .into_iter()
-        .filter(|one| shape(one).matches(key));
+        .filter(|one| pattern(one).matches(key));
     fitting.collect()
 }
 

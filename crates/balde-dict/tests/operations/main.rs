@@ -8,7 +8,7 @@ mod roles;
 mod rows;
 
 use balde_dict::{Category, Incoming, Operation, Table, profiles};
-use balde_policy::policy::Request;
+use balde_policy::Request;
 
 pub(crate) const ISPB: &str = "12345678";
 pub(crate) const PERSON: &str = "11122233300";

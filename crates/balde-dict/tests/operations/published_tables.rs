@@ -3,7 +3,7 @@
 
 use balde_core::{Limit, Strategy};
 use balde_dict::{Category, PayerKind, Profile, Settings, Table, profiles};
-use balde_policy::profile::Setting;
+use balde_policy::Setting;
 
 const PERSON_AND_COMPANY: u64 = 0;
 const BY_CATEGORY: u64 = 1;

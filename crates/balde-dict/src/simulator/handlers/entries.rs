@@ -1,6 +1,6 @@
 //! Entries and keys.
 
-use balde_policy::policy::percent_decoded;
+use balde_policy::percent_decoded;
 
 use super::{RequestContext, invalid, refused};
 use crate::simulator::Simulator;

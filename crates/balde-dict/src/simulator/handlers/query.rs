@@ -1,6 +1,6 @@
 //! Parameters of lists.
 
-use balde_policy::policy::query_pairs;
+use balde_policy::query_pairs;
 
 use crate::directory::{LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, ListFilter, Side};
 use crate::wire::{Problem, Timestamp};

@@ -11,8 +11,8 @@ use tokio::runtime::{self, Runtime};
 use super::callers::{self, Figures};
 use super::peer::{self, BUCKET, Depth};
 use super::redis_server::RedisServer;
-use super::report::{self, Table, median};
 use super::server_time;
+use balde_bench::{self as report, Table, median};
 
 /// Never reached, so that every check takes a token: the dear case.
 const LIMIT: &str = "1000/s burst 1000000000";
@@ -92,7 +92,7 @@ pub(crate) fn run(is_quick: bool) {
     );
     println!("{text}");
     if !is_quick {
-        report::write("redis", "cargo bench -p balde --bench redis", &text);
+        report::write("redis", "cargo bench -p balde-bench --bench redis", &text);
     }
 }
 

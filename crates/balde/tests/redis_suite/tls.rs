@@ -1,17 +1,13 @@
 //! The Redis store over TLS, with certificates made for the occasion.
 
-#[path = "support/redis_server.rs"]
-#[expect(dead_code, reason = "nothing is killed or frozen here")]
-mod redis_server;
-
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::redis_server::RedisServer;
 use balde::{OnFailure, RateLimiter, RedisBuilder, RedisStore, StoreFailure};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use redis_server::RedisServer;
 use tempfile::TempDir;
 
 /// A certificate and its key, as PEM.

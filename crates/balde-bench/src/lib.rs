@@ -1,29 +1,33 @@
-//! Tables for people, and the page of last results, `docs/benchmarks.md`: each benchmark owns the
-//! part between its own two marks.
+//! What the benchmarks share: Markdown tables, medians, and the results page `docs/benchmarks.md`.
+//!
+//! Each benchmark owns the part of the page between two markers with its name.
 
 use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
-/// A Markdown table in the making.
-pub(crate) struct Table {
+/// A Markdown table, built row by row.
+pub struct Table {
     lines: Vec<String>,
 }
 
 impl Table {
-    pub(crate) fn new(heads: &[&str]) -> Self {
+    /// A table with these column headings and no rows.
+    pub fn new(heads: &[&str]) -> Self {
         let rule = vec!["--"; heads.len()];
         Self {
             lines: vec![line(heads), line(&rule)],
         }
     }
 
-    pub(crate) fn row(&mut self, cells: &[String]) {
+    /// Appends a row.
+    pub fn row(&mut self, cells: &[String]) {
         let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
         self.lines.push(line(&cells));
     }
 
-    pub(crate) fn last_line(&self) -> &str {
+    /// The row added last, as Markdown.
+    pub fn last_line(&self) -> &str {
         self.lines.last().map_or("", String::as_str)
     }
 }
@@ -38,16 +42,21 @@ impl fmt::Display for Table {
     }
 }
 
-pub(crate) fn median(mut samples: Vec<f64>) -> f64 {
+/// The median of the samples.
+///
+/// # Panics
+///
+/// Without samples.
+pub fn median(mut samples: Vec<f64>) -> f64 {
     samples.sort_by(f64::total_cmp);
     samples[samples.len() / 2]
 }
 
-/// Puts `text` into the page, in the place of what this benchmark wrote there before.
-pub(crate) fn write(name: &str, command: &str, text: &str) {
+/// Replaces the part of `docs/benchmarks.md` that belongs to the benchmark `name`.
+pub fn write(name: &str, command: &str, text: &str) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks.md");
     if let Some(folder) = page.parent() {
-        // Where it cannot be made, the page cannot be written, and that is said below.
+        // A failure shows below, when the page cannot be written.
         let _ = std::fs::create_dir_all(folder);
     }
     let old = std::fs::read_to_string(&page).unwrap_or_else(|_| {

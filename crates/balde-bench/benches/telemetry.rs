@@ -1,4 +1,4 @@
-//! What being watched costs: `cargo bench -p balde --all-features --bench telemetry`.
+//! What being watched costs: `cargo bench -p balde-bench --bench telemetry`.
 //!
 //! Who listens is a matter of the whole process, so every sample is taken in a process of its own.
 //! They take turns, so that what else the machine does falls on all of them alike. The least over the
@@ -6,9 +6,6 @@
 //! machine. A timing fails nothing.
 //!
 //! `--quick` makes it short, for trying things out, and then writes no report.
-
-#[path = "report/mod.rs"]
-mod report;
 
 use std::hint::black_box;
 use std::io;
@@ -18,6 +15,7 @@ use std::time::Instant;
 
 use balde::RateLimiter;
 use balde::telemetry::{Metrics, Otlp, OtlpGuard, json_logs_to};
+use balde_bench as report;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
@@ -93,7 +91,7 @@ fn main() {
     );
     println!("{text}");
     if !is_quick {
-        let command = "cargo bench -p balde --all-features --bench telemetry";
+        let command = "cargo bench -p balde-bench --bench telemetry";
         report::write("telemetry", command, &text);
     }
 }

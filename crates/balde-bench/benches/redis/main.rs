@@ -1,4 +1,4 @@
-//! The Redis store beside redis-benchmark: `cargo bench -p balde --bench redis`.
+//! The Redis store beside redis-benchmark: `cargo bench -p balde-bench --bench redis`.
 //!
 //! Everything runs in turn within each round, against one redis-server that is started for it, so
 //! that what else the machine does falls on all alike. A figure is the median over the rounds, a
@@ -15,35 +15,14 @@
 //!
 //! `--quick` makes it short, for trying things out, and then writes no report.
 
-#[cfg(feature = "redis")]
 mod callers;
-#[cfg(feature = "redis")]
 mod peer;
-#[cfg(feature = "redis")]
 #[expect(dead_code, reason = "nothing is killed or frozen here")]
-#[path = "../../tests/support/redis_server.rs"]
+#[path = "../../../balde/tests/support/redis_server.rs"]
 mod redis_server;
-#[cfg(feature = "redis")]
-#[path = "../report/mod.rs"]
-mod report;
-#[cfg(feature = "redis")]
 mod run;
-#[cfg(feature = "redis")]
 mod server_time;
 
-#[cfg(feature = "redis")]
 fn main() {
     run::run(std::env::args().any(|arg| arg == "--quick"));
-}
-
-/// The benchmark needs a feature, and asks for it itself.
-#[cfg(not(feature = "redis"))]
-fn main() {
-    let status = std::process::Command::new(env!("CARGO"))
-        .args(["bench", "-p", "balde", "--features", "redis"])
-        .args(["--bench", "redis", "--"])
-        .args(std::env::args().skip(1).filter(|arg| arg != "--bench"))
-        .status();
-    let is_well = status.expect("cargo runs").success();
-    std::process::exit(i32::from(!is_well));
 }

@@ -3,25 +3,17 @@
 //!
 //! `BALDE_SEED` repeats a run.
 
-#[path = "support/chance.rs"]
-#[expect(dead_code, reason = "no states are planted here")]
-mod chance;
-#[path = "support/redis_oracle.rs"]
-mod redis_oracle;
-#[path = "support/redis_server.rs"]
-#[expect(dead_code, reason = "nothing is killed or frozen here")]
-mod redis_server;
-
 use std::time::Duration;
 
+use crate::redis_oracle::{Kept, Step};
+use crate::redis_server::RedisServer;
+use crate::{chance, redis_oracle};
 use balde::{
     Clock, Decision, Limit, ManualClock, OnFailure, OpId, RateLimiter, Reason, RedisStore,
     check_all,
 };
 use balde_core::Command;
 use fastrand::Rng;
-use redis_oracle::{Kept, Step};
-use redis_server::RedisServer;
 
 const START_US: u64 = 1_800_000_000_000_000;
 const KEYS: [&str; 3] = ["alice", "b}o{b:!%", "\u{0}\u{7f}é"];

@@ -8,7 +8,7 @@ use balde_core::{Command, Limit};
 use redis::{Connection, Pipeline};
 
 use super::peer;
-use super::report::{Table, median};
+use balde_bench::{Table, median};
 
 const KEYS: usize = 50;
 const LIMIT: &str = "100/s burst 100000";

@@ -1,4 +1,4 @@
-//! The memory store beside its peers: `cargo bench -p balde --bench memory`.
+//! The memory store beside its peers: `cargo bench -p balde-bench --bench memory`.
 //!
 //! Subjects run in turn within each round, so that what else the machine does falls on all of
 //! them alike; the figure of each is the median over the rounds. A timing fails nothing.
@@ -12,9 +12,6 @@
 //!
 //! `--quick` makes it short, for trying things out, and then writes no report.
 
-#[path = "report/mod.rs"]
-mod report;
-
 use std::collections::HashMap as StdHashMap;
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -24,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use balde::{Clock, RateLimiter};
+use balde_bench as report;
 
 /// Never reached, so that every check takes a token: the dear case.
 const LIMIT: &str = "1000/s burst 1000000000";
@@ -125,7 +123,7 @@ fn main() {
     );
     println!("{text}");
     if !is_quick {
-        report::write("memory", "cargo bench -p balde --bench memory", &text);
+        report::write("memory", "cargo bench -p balde-bench --bench memory", &text);
     }
 }
 

@@ -1,13 +1,9 @@
 //! The Redis store on a Cluster of three primaries.
 
-#[path = "support/redis_cluster.rs"]
-#[expect(dead_code, reason = "nothing is killed here")]
-mod redis_cluster;
-
 use std::time::{Duration, Instant};
 
+use crate::redis_cluster::RedisCluster;
 use balde::{OnFailure, RateLimiter, RedisStore, check_all};
-use redis_cluster::RedisCluster;
 
 fn limiter(store: &RedisStore, name: &str, limit: &str) -> RateLimiter {
     RateLimiter::builder()

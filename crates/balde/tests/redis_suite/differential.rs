@@ -3,24 +3,17 @@
 //!
 //! `BALDE_SEED` repeats a run, `BALDE_STEPS` makes it longer.
 
-#[path = "support/chance.rs"]
-mod chance;
-#[path = "support/redis_oracle.rs"]
-mod redis_oracle;
-#[expect(dead_code, reason = "nothing is killed or frozen here")]
-#[path = "support/redis_server.rs"]
-mod redis_server;
-
 use std::env;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::redis_oracle::{Kept, Step};
+use crate::redis_server::RedisServer;
+use crate::{chance, redis_oracle};
 use balde::store::redis::script::{self, Header, LimitBlob};
 use balde_core::{Command, Decision, Limit, State, Wait};
 use fastrand::Rng;
 use redis::{Client, Cmd, Commands, Connection, FromRedisValue, Pipeline, RedisResult, Value};
-use redis_oracle::{Kept, Step};
-use redis_server::RedisServer;
 
 /// Worlds that know nothing of each other, so that one pipeline carries a step of each.
 const LANES: usize = 200;

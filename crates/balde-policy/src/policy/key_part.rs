@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::{KeyError, Request, Rule, write_key_part};
+use super::{KeyError, MatchRule, Request, write_key_part};
 
 /// A piece of a request that is part of a bucket's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum KeyPart {
     /// The institution or tenant that is asking, as the adapter of the protocol found it.
     Participant,
     /// The user that is asking, as the adapter of the protocol found it.
@@ -22,7 +22,7 @@ pub enum Part {
     Constant(Box<str>),
 }
 
-impl Part {
+impl KeyPart {
     /// A header's value.
     pub fn header(name: impl Into<Box<str>>) -> Self {
         Self::Header(name.into())
@@ -59,7 +59,7 @@ impl Part {
     }
 
     /// What the request has there. A path segment is found through the rule that matched.
-    pub fn value<'r>(&'r self, request: &Request<'r>, rule: &Rule) -> Option<Cow<'r, str>> {
+    pub fn value<'r>(&'r self, request: &Request<'r>, rule: &MatchRule) -> Option<Cow<'r, str>> {
         let value = match self {
             Self::Participant => request.participant.map(Cow::Borrowed),
             Self::User => request.user.map(Cow::Borrowed),
@@ -72,7 +72,7 @@ impl Part {
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for KeyPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Participant => f.write_str("participant"),
@@ -89,12 +89,12 @@ impl fmt::Display for Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     name: Box<str>,
-    parts: Vec<Part>,
+    parts: Vec<KeyPart>,
 }
 
 impl Scope {
     /// A scope with a name and the parts that make a bucket's key, in their order.
-    pub fn new(name: impl Into<Box<str>>, parts: impl IntoIterator<Item = Part>) -> Self {
+    pub fn new(name: impl Into<Box<str>>, parts: impl IntoIterator<Item = KeyPart>) -> Self {
         Self {
             name: name.into(),
             parts: parts.into_iter().collect(),
@@ -105,7 +105,7 @@ impl Scope {
     pub fn everyone() -> Self {
         Self {
             name: "everyone".into(),
-            parts: vec![Part::Constant("everyone".into())],
+            parts: vec![KeyPart::Constant("everyone".into())],
         }
     }
 
@@ -115,7 +115,7 @@ impl Scope {
     }
 
     /// What makes a bucket's key.
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[KeyPart] {
         &self.parts
     }
 
@@ -123,7 +123,7 @@ impl Scope {
     pub fn write_key(
         &self,
         request: &Request<'_>,
-        rule: &Rule,
+        rule: &MatchRule,
         key: &mut Vec<u8>,
     ) -> Result<(), KeyError> {
         for (index, part) in self.parts.iter().enumerate() {

@@ -9,16 +9,16 @@ const SEGMENTS_MAX: usize = 32;
 /// everything that is left. A slash at the end counts.
 ///
 /// ```
-/// use balde_policy::policy::Template;
+/// use balde_policy::PathTemplate;
 ///
-/// let template = Template::new("/entries/{Key}/statistics")?;
+/// let template = PathTemplate::new("/entries/{Key}/statistics")?;
 /// assert!(template.matches("/entries/%2B5511987654321/statistics"));
 /// assert!(!template.matches("/entries//statistics"));
 /// assert_eq!(template.segment("/entries/a%40b/statistics", "Key"), Some("a%40b"));
-/// # Ok::<(), balde_policy::policy::TemplateError>(())
+/// # Ok::<(), balde_policy::PathTemplateError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub struct PathTemplate {
     text: Box<str>,
     segments: Vec<Segment>,
     is_open: bool,
@@ -30,15 +30,15 @@ enum Segment {
     Hole(Box<str>),
 }
 
-impl Template {
+impl PathTemplate {
     /// Reads a template.
-    pub fn new(text: &str) -> Result<Self, TemplateError> {
-        let path = text.strip_prefix('/').ok_or(TemplateError::NoSlash)?;
+    pub fn new(text: &str) -> Result<Self, PathTemplateError> {
+        let path = text.strip_prefix('/').ok_or(PathTemplateError::NoSlash)?;
         let (path, is_open) = match path.strip_suffix("{*}") {
             Some("") => ("", true),
             Some(before) => match before.strip_suffix('/') {
                 Some(before) => (before, true),
-                None => return Err(TemplateError::Braces),
+                None => return Err(PathTemplateError::Braces),
             },
             None => (path, false),
         };
@@ -49,14 +49,14 @@ impl Template {
             }
         }
         if segments.len() > SEGMENTS_MAX {
-            return Err(TemplateError::TooManySegments);
+            return Err(PathTemplateError::TooManySegments);
         }
         for (index, segment) in segments.iter().enumerate() {
             if let Segment::Hole(name) = segment
                 && !name.is_empty()
                 && segments[..index].contains(segment)
             {
-                return Err(TemplateError::RepeatedName);
+                return Err(PathTemplateError::RepeatedName);
             }
         }
         Ok(Self {
@@ -104,7 +104,7 @@ impl Template {
 }
 
 impl Segment {
-    fn new(text: &str) -> Result<Self, TemplateError> {
+    fn new(text: &str) -> Result<Self, PathTemplateError> {
         if let Some(name) = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')) {
             let is_name = name
                 .chars()
@@ -112,15 +112,15 @@ impl Segment {
             return if is_name {
                 Ok(Self::Hole(name.into()))
             } else {
-                Err(TemplateError::Braces)
+                Err(PathTemplateError::Braces)
             };
         }
         if text.contains(['{', '}']) {
-            return Err(TemplateError::Braces);
+            return Err(PathTemplateError::Braces);
         }
         let is_odd = |c: char| c == '?' || c == '#' || c.is_whitespace() || c.is_control();
         if text.contains(is_odd) {
-            return Err(TemplateError::Character);
+            return Err(PathTemplateError::Character);
         }
         Ok(Self::Literal(text.into()))
     }
@@ -136,7 +136,7 @@ impl Segment {
 /// Why a text is no template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum TemplateError {
+pub enum PathTemplateError {
     /// It does not begin with a slash.
     NoSlash,
     /// Braces that are not a whole segment, or `{*}` before the end.
@@ -149,7 +149,7 @@ pub enum TemplateError {
     TooManySegments,
 }
 
-impl fmt::Display for TemplateError {
+impl fmt::Display for PathTemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoSlash => "a path begins with `/`",
@@ -163,4 +163,4 @@ impl fmt::Display for TemplateError {
     }
 }
 
-impl std::error::Error for TemplateError {}
+impl std::error::Error for PathTemplateError {}

@@ -3,45 +3,48 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::{NamedShape, Part, Request, Template, percent_decoded};
+use super::{KeyPart, NamedPattern, PathTemplate, Request, percent_decoded};
 
 /// Which requests a policy counts: those that fit everything that is said here.
 ///
 /// ```
-/// use balde_policy::policy::{Condition, Request, Rule, Template};
+/// use balde_policy::{Condition, Request, MatchRule, PathTemplate};
 ///
-/// let rule = Rule::new(["GET"], Template::new("/search/")?)
+/// let rule = MatchRule::new(["GET"], PathTemplate::new("/search/")?)
 ///     .with_query("cursor", Condition::Absent);
 /// assert!(rule.matches(&Request::new("GET", "/search/", "q=shoes")));
 /// assert!(!rule.matches(&Request::new("GET", "/search/", "q=shoes&cursor=9")));
-/// # Ok::<(), balde_policy::policy::TemplateError>(())
+/// # Ok::<(), balde_policy::PathTemplateError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
+pub struct MatchRule {
     methods: Vec<Box<str>>,
-    path: Option<Template>,
+    path: Option<PathTemplate>,
     query: Vec<(Box<str>, Condition)>,
     headers: Vec<(Box<str>, Condition)>,
     flags: Vec<Flags>,
-    shaped: Option<(Part, Vec<NamedShape>)>,
+    patterns: Option<(KeyPart, Vec<NamedPattern>)>,
 }
 
-impl Rule {
+impl MatchRule {
     /// The rule that every request fits.
     pub fn any() -> &'static Self {
-        static ANY: Rule = Rule {
+        static ANY: MatchRule = MatchRule {
             methods: Vec::new(),
             path: None,
             query: Vec::new(),
             headers: Vec::new(),
             flags: Vec::new(),
-            shaped: None,
+            patterns: None,
         };
         &ANY
     }
 
     /// Requests with one of these methods (any, if there are none) and a path of this form.
-    pub fn new<M: Into<Box<str>>>(methods: impl IntoIterator<Item = M>, path: Template) -> Self {
+    pub fn new<M: Into<Box<str>>>(
+        methods: impl IntoIterator<Item = M>,
+        path: PathTemplate,
+    ) -> Self {
         Self {
             methods: methods.into_iter().map(Into::into).collect(),
             path: Some(path),
@@ -75,10 +78,10 @@ impl Rule {
         self
     }
 
-    /// Of those, the ones in which a part has one of these shapes.
-    pub fn with_shapes(self, part: Part, shapes: Vec<NamedShape>) -> Self {
+    /// Of those, the ones in which a part has one of these patterns.
+    pub fn with_patterns(self, part: KeyPart, patterns: Vec<NamedPattern>) -> Self {
         Self {
-            shaped: Some((part, shapes)),
+            patterns: Some((part, patterns)),
             ..self
         }
     }
@@ -89,14 +92,14 @@ impl Rule {
     }
 
     /// The form of the path; none for any.
-    pub fn path(&self) -> Option<&Template> {
+    pub fn path(&self) -> Option<&PathTemplate> {
         self.path.as_ref()
     }
 
-    /// The part that must have one of some named shapes.
-    pub fn shaped(&self) -> Option<(&Part, &[NamedShape])> {
-        let (part, shapes) = self.shaped.as_ref()?;
-        Some((part, shapes))
+    /// The part that must have one of some named patterns.
+    pub fn patterns(&self) -> Option<(&KeyPart, &[NamedPattern])> {
+        let (part, patterns) = self.patterns.as_ref()?;
+        Some((part, patterns))
     }
 
     /// Whether it says anything about query or headers.
@@ -126,9 +129,9 @@ impl Rule {
             .clone()
             .all(|(name, condition)| condition.holds(request.headers.value_of(name)))
             && self.flags.iter().all(|flags| flags.hold(request))
-            && self.shaped.as_ref().is_none_or(|(part, shapes)| {
+            && self.patterns.as_ref().is_none_or(|(part, patterns)| {
                 let value = part.value(request, self);
-                value.is_some_and(|text| shapes.iter().any(|(_, shape)| shape.matches(&text)))
+                value.is_some_and(|text| patterns.iter().any(|(_, pattern)| pattern.matches(&text)))
             })
     }
 
@@ -139,14 +142,14 @@ impl Rule {
 }
 
 /// For people: `GET /claims/ filtered by IsDonor, IsClaimer`.
-impl fmt::Display for Rule {
+impl fmt::Display for MatchRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";
         for method in &self.methods {
             write!(f, "{between}{method}")?;
             between = ",";
         }
-        let path = self.path.as_ref().map_or("/{*}", Template::as_str);
+        let path = self.path.as_ref().map_or("/{*}", PathTemplate::as_str);
         let space = if self.methods.is_empty() { "" } else { " " };
         write!(f, "{space}{path}")?;
         for (name, condition) in &self.query {
@@ -159,8 +162,8 @@ impl fmt::Display for Rule {
             let not = if flags.is_filtered { "" } else { "not " };
             write!(f, " {not}filtered by {}", flags.names.join(", "))?;
         }
-        if let Some((part, shapes)) = &self.shaped {
-            let names: Vec<&str> = shapes.iter().map(|(name, _)| &**name).collect();
+        if let Some((part, patterns)) = &self.patterns {
+            let names: Vec<&str> = patterns.iter().map(|(name, _)| &**name).collect();
             write!(f, " where {part} is {}", names.join(" or "))?;
         }
         Ok(())

@@ -1,12 +1,9 @@
 //! The server that other tests build on does what it says.
 
-#[path = "support/redis_server.rs"]
-mod redis_server;
-
 use std::time::Duration;
 
+use crate::redis_server::RedisServer;
 use redis::{Client, Commands, Connection, RedisResult};
-use redis_server::RedisServer;
 
 fn connect(server: &RedisServer) -> Connection {
     let connection = Client::open(server.url())

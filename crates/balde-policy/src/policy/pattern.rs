@@ -1,13 +1,13 @@
 //! What a text looks like: a CPF has eleven digits, an e-mail address has an `@`.
 //!
-//! A shape is the part of regular expressions that needs no search: characters and classes in a
+//! A pattern is the part of regular expressions that needs no search: characters and classes in a
 //! row, each with a count. Reading stops at the first character that does not fit, so no text makes
 //! it slow.
 
 use std::fmt;
 
-/// The longest shape, and the most that a count may say.
-const SHAPE_BYTES_MAX: usize = 256;
+/// The longest pattern, and the most that a count may say.
+const PATTERN_BYTES_MAX: usize = 256;
 const COUNT_MAX: u16 = 1_024;
 
 /// What a text looks like.
@@ -18,15 +18,15 @@ const COUNT_MAX: u16 = 1_024;
 /// bounds the whole, in bytes.
 ///
 /// ```
-/// use balde_policy::policy::Shape;
+/// use balde_policy::Pattern;
 ///
-/// let phone = Shape::new(r"\+[1-9][0-9]{1,14}")?;
+/// let phone = Pattern::new(r"\+[1-9][0-9]{1,14}")?;
 /// assert!(phone.matches("+5511987654321"));
 /// assert!(!phone.matches("5511987654321"));
-/// # Ok::<(), balde_policy::policy::ShapeError>(())
+/// # Ok::<(), balde_policy::PatternError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct Pattern {
     text: Box<str>,
     runs: Vec<Run>,
     /// Most texts are told apart by their length alone.
@@ -34,8 +34,8 @@ pub struct Shape {
     bytes_most: usize,
 }
 
-/// A shape with its name in a profile, as `CPF`.
-pub type NamedShape = (Box<str>, Shape);
+/// A pattern with its name in a profile, as `CPF`.
+pub type NamedPattern = (Box<str>, Pattern);
 
 /// Between `least` and `most` characters of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,15 +72,15 @@ impl Class {
     }
 }
 
-impl Shape {
-    /// Reads a shape.
-    pub fn new(text: &str) -> Result<Self, ShapeError> {
-        if text.len() > SHAPE_BYTES_MAX {
-            return Err(ShapeError::TooLong);
+impl Pattern {
+    /// Reads a pattern.
+    pub fn new(text: &str) -> Result<Self, PatternError> {
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(PatternError::TooLong);
         }
         let (pattern, bytes_max) = match text.split_once("<=") {
             Some((pattern, most)) => {
-                let most = most.parse().map_err(|_| ShapeError::Count)?;
+                let most = most.parse().map_err(|_| PatternError::Count)?;
                 (pattern, most)
             }
             None => (text, usize::MAX),
@@ -90,9 +90,9 @@ impl Shape {
         while let Some(c) = rest.next() {
             let class = match c {
                 '[' => read_class(&mut rest)?,
-                '\\' => class_of(rest.next().ok_or(ShapeError::Class)?)?,
+                '\\' => class_of(rest.next().ok_or(PatternError::Class)?)?,
                 ']' | '{' | '}' | '*' | '+' | '?' | '(' | ')' | '|' | '^' | '$' | '.' => {
-                    return Err(ShapeError::Unescaped { character: c });
+                    return Err(PatternError::Unescaped { character: c });
                 }
                 _ => class_of(c)?,
             };
@@ -104,13 +104,13 @@ impl Shape {
             runs.push(Run { class, least, most });
         }
         if runs.is_empty() {
-            return Err(ShapeError::Empty);
+            return Err(PatternError::Empty);
         }
         for pair in runs.windows(2) {
             if pair[0].least != pair[0].most
                 && (pair[0].class.overlaps(pair[1].class) || pair[1].least == 0)
             {
-                return Err(ShapeError::Ambiguous);
+                return Err(PatternError::Ambiguous);
             }
         }
         let least = runs.iter().map(|run| usize::from(run.least)).sum();
@@ -125,12 +125,12 @@ impl Shape {
         })
     }
 
-    /// The shape as it was written.
+    /// The pattern as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether all of a text has this shape.
+    /// Whether all of a text has this pattern.
     pub fn matches(&self, text: &str) -> bool {
         if text.len() < self.bytes_least || text.len() > self.bytes_most {
             return false;
@@ -162,9 +162,9 @@ const fn is_inner(byte: u8) -> bool {
 
 type Rest<'t> = std::iter::Peekable<std::str::Chars<'t>>;
 
-fn class_of(c: char) -> Result<Class, ShapeError> {
+fn class_of(c: char) -> Result<Class, PatternError> {
     if !c.is_ascii() {
-        return Err(ShapeError::Class);
+        return Err(PatternError::Class);
     }
     Ok(Class {
         ascii: 1 << u32::from(c),
@@ -172,18 +172,18 @@ fn class_of(c: char) -> Result<Class, ShapeError> {
     })
 }
 
-fn read_class(rest: &mut Rest<'_>) -> Result<Class, ShapeError> {
+fn read_class(rest: &mut Rest<'_>) -> Result<Class, PatternError> {
     let is_negated = rest.next_if_eq(&'^').is_some();
     let mut class = Class::EMPTY;
     loop {
-        let from = match rest.next().ok_or(ShapeError::Class)? {
+        let from = match rest.next().ok_or(PatternError::Class)? {
             ']' => break,
-            '\\' => rest.next().ok_or(ShapeError::Class)?,
+            '\\' => rest.next().ok_or(PatternError::Class)?,
             c => c,
         };
         let mut to = from;
         if rest.next_if_eq(&'-').is_some() {
-            to = match rest.peek().copied().ok_or(ShapeError::Class)? {
+            to = match rest.peek().copied().ok_or(PatternError::Class)? {
                 // A dash at the end stands for itself.
                 ']' => {
                     class.ascii |= 1 << u32::from('-');
@@ -192,19 +192,19 @@ fn read_class(rest: &mut Rest<'_>) -> Result<Class, ShapeError> {
                 c => {
                     rest.next();
                     let escaped = if c == '\\' { rest.next() } else { Some(c) };
-                    escaped.ok_or(ShapeError::Class)?
+                    escaped.ok_or(PatternError::Class)?
                 }
             };
         }
         if !from.is_ascii() || !to.is_ascii() || from > to {
-            return Err(ShapeError::Class);
+            return Err(PatternError::Class);
         }
         for c in from..=to {
             class.ascii |= 1 << u32::from(c);
         }
     }
     if class == Class::EMPTY {
-        return Err(ShapeError::Class);
+        return Err(PatternError::Class);
     }
     if is_negated {
         class.ascii = !class.ascii;
@@ -213,7 +213,7 @@ fn read_class(rest: &mut Rest<'_>) -> Result<Class, ShapeError> {
     Ok(class)
 }
 
-fn read_count(rest: &mut Rest<'_>) -> Result<(u16, u16), ShapeError> {
+fn read_count(rest: &mut Rest<'_>) -> Result<(u16, u16), PatternError> {
     let least = read_number(rest)?;
     let most = if rest.next_if_eq(&',').is_some() {
         read_number(rest)?
@@ -222,29 +222,29 @@ fn read_count(rest: &mut Rest<'_>) -> Result<(u16, u16), ShapeError> {
     };
     let is_closed = rest.next() == Some('}');
     if !is_closed || least > most || most == 0 || most > COUNT_MAX {
-        return Err(ShapeError::Count);
+        return Err(PatternError::Count);
     }
     Ok((least, most))
 }
 
-fn read_number(rest: &mut Rest<'_>) -> Result<u16, ShapeError> {
+fn read_number(rest: &mut Rest<'_>) -> Result<u16, PatternError> {
     let mut number = None;
     while let Some(digit) = rest.next_if(char::is_ascii_digit) {
         let digit = u16::try_from(u32::from(digit) - u32::from('0')).unwrap_or(0);
         let tens = number.unwrap_or(0_u16).checked_mul(10);
         let sum = tens.and_then(|tens| tens.checked_add(digit));
-        number = Some(sum.ok_or(ShapeError::Count)?);
+        number = Some(sum.ok_or(PatternError::Count)?);
     }
-    number.ok_or(ShapeError::Count)
+    number.ok_or(PatternError::Count)
 }
 
-/// Why a text is no shape.
+/// Why a text is no pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ShapeError {
+pub enum PatternError {
     /// There is nothing in it.
     Empty,
-    /// It is longer than a shape may be.
+    /// It is longer than a pattern may be.
     TooLong,
     /// A character that means something in regular expressions and nothing, or something else, here.
     Unescaped {
@@ -259,11 +259,11 @@ pub enum ShapeError {
     Ambiguous,
 }
 
-impl fmt::Display for ShapeError {
+impl fmt::Display for PatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("a shape has at least one character"),
-            Self::TooLong => write!(f, "a shape has at most {SHAPE_BYTES_MAX} bytes"),
+            Self::Empty => f.write_str("a pattern has at least one character"),
+            Self::TooLong => write!(f, "a pattern has at most {PATTERN_BYTES_MAX} bytes"),
             Self::Unescaped { character } => {
                 write!(
                     f,
@@ -283,7 +283,7 @@ impl fmt::Display for ShapeError {
     }
 }
 
-impl std::error::Error for ShapeError {}
+impl std::error::Error for PatternError {}
 
 #[cfg(test)]
 mod tests {
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn shapes_and_what_has_them() {
-        for (shape, fitting, others) in [
+        for (pattern, fitting, others) in [
             (
                 "[0-9]{3}",
                 &["123"][..],
@@ -307,43 +307,48 @@ mod tests {
             (r"[\]\-x]{2}", &["]-", "xx"], &["a]", "\\-"]),
             ("ab", &["ab"], &["a", "abc", "ba"]),
         ] {
-            let shape = Shape::new(shape).unwrap_or_else(|error| panic!("{shape}: {error}"));
+            let pattern =
+                Pattern::new(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
             for text in fitting {
-                assert!(shape.matches(text), "{} should fit {text}", shape.as_str());
+                assert!(
+                    pattern.matches(text),
+                    "{} should fit {text}",
+                    pattern.as_str()
+                );
             }
             for text in others {
                 assert!(
-                    !shape.matches(text),
+                    !pattern.matches(text),
                     "{} should not fit {text}",
-                    shape.as_str()
+                    pattern.as_str()
                 );
             }
         }
     }
 
     #[test]
-    fn what_is_no_shape_says_why() {
+    fn what_is_no_pattern_says_why() {
         for (text, error) in [
-            ("", ShapeError::Empty),
-            ("[0-9", ShapeError::Class),
-            ("[]", ShapeError::Class),
-            ("[9-0]", ShapeError::Class),
-            ("[é]", ShapeError::Class),
-            ("é", ShapeError::Class),
-            ("a{2", ShapeError::Count),
-            ("a{3,2}", ShapeError::Count),
-            ("a{0}", ShapeError::Count),
-            ("a{9999}", ShapeError::Count),
-            ("a{99999999999}", ShapeError::Count),
-            ("a<=b", ShapeError::Count),
-            ("a{1,2}a", ShapeError::Ambiguous),
-            ("a{1,2}b{0,1}a", ShapeError::Ambiguous),
-            ("a+", ShapeError::Unescaped { character: '+' }),
-            ("^a", ShapeError::Unescaped { character: '^' }),
-            ("(a)", ShapeError::Unescaped { character: '(' }),
+            ("", PatternError::Empty),
+            ("[0-9", PatternError::Class),
+            ("[]", PatternError::Class),
+            ("[9-0]", PatternError::Class),
+            ("[é]", PatternError::Class),
+            ("é", PatternError::Class),
+            ("a{2", PatternError::Count),
+            ("a{3,2}", PatternError::Count),
+            ("a{0}", PatternError::Count),
+            ("a{9999}", PatternError::Count),
+            ("a{99999999999}", PatternError::Count),
+            ("a<=b", PatternError::Count),
+            ("a{1,2}a", PatternError::Ambiguous),
+            ("a{1,2}b{0,1}a", PatternError::Ambiguous),
+            ("a+", PatternError::Unescaped { character: '+' }),
+            ("^a", PatternError::Unescaped { character: '^' }),
+            ("(a)", PatternError::Unescaped { character: '(' }),
         ] {
-            assert_eq!(Shape::new(text).unwrap_err(), error, "{text}");
+            assert_eq!(Pattern::new(text).unwrap_err(), error, "{text}");
         }
-        assert_eq!(Shape::new(&"a".repeat(257)), Err(ShapeError::TooLong));
+        assert_eq!(Pattern::new(&"a".repeat(257)), Err(PatternError::TooLong));
     }
 }
