@@ -1,5 +1,5 @@
-//! The short way of the layer and the long one are one way: whatever limit, callers, answers and
-//! header options there are, the same requests at the same times get the same answers.
+//! The fast path and the general path of the layer give the same responses to the same requests at the
+//! same times, for all limits, callers, responses and header options.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use balde::http::headers::{HeaderOptions, Reset};
-use balde::http::{ApiKey, Identity, PeerAddr, RateLimitLayer, Rule, WithoutKey};
+use balde::http::headers::{HeaderOptions, ResetFormat};
+use balde::http::{ApiKey, Identity, LimitRule, OnMissingKey, PeerAddr, RateLimitLayer};
 use balde::{Clock, Limit, ManualClock, RateLimiter};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -22,8 +22,8 @@ use tower::{Layer, Service, service_fn};
 #[derive(Clone, Copy, Debug)]
 enum Peer {
     Axum(u8),
-    Told(u8),
-    /// An address that is the same host as one of the others.
+    Extension(u8),
+    /// The IPv4-mapped address of one of the hosts above.
     Mapped(u8),
     V6(u8),
     Unspecified,
@@ -31,11 +31,11 @@ enum Peer {
 }
 
 #[derive(Clone, Debug)]
-struct TokenRequest {
+struct Call {
     pause_us: u64,
     peer: Peer,
     has_key: bool,
-    /// Fields of the service's answer; some have our names, some come twice.
+    /// Header fields of the service's response; some have our names, some are repeated.
     own: Vec<(usize, u8)>,
     changes_limit: bool,
 }
@@ -55,10 +55,10 @@ const OWN: [&str; 12] = [
     "x-e",
 ];
 
-fn any_ask() -> impl Strategy<Value = TokenRequest> {
+fn any_call() -> impl Strategy<Value = Call> {
     let peer = prop_oneof![
         4 => (0..3_u8).prop_map(Peer::Axum),
-        2 => (0..3_u8).prop_map(Peer::Told),
+        2 => (0..3_u8).prop_map(Peer::Extension),
         1 => (0..3_u8).prop_map(Peer::Mapped),
         1 => (0..3_u8).prop_map(Peer::V6),
         1 => Just(Peer::Unspecified),
@@ -73,15 +73,13 @@ fn any_ask() -> impl Strategy<Value = TokenRequest> {
         own,
         rarely,
     )
-        .prop_map(
-            |(pause_us, peer, has_key, own, changes_limit)| TokenRequest {
-                pause_us,
-                peer,
-                has_key,
-                own,
-                changes_limit,
-            },
-        )
+        .prop_map(|(pause_us, peer, has_key, own, changes_limit)| Call {
+            pause_us,
+            peer,
+            has_key,
+            own,
+            changes_limit,
+        })
 }
 
 fn any_limit() -> impl Strategy<Value = Limit> {
@@ -100,11 +98,11 @@ fn any_limit() -> impl Strategy<Value = Limit> {
 fn any_options() -> impl Strategy<Value = HeaderOptions> {
     (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(has_x, has_ietf, is_unix)| {
         let options = HeaderOptions::default();
-        // A time of day would be another one for each of the two.
+        // The two paths would read the time of day at different moments.
         let reset = if is_unix && !has_x {
-            Reset::UnixTime
+            ResetFormat::UnixTime
         } else {
-            Reset::Seconds
+            ResetFormat::Seconds
         };
         let options = options.reset(reset);
         let options = if has_x {
@@ -120,14 +118,14 @@ fn any_options() -> impl Strategy<Value = HeaderOptions> {
     })
 }
 
-fn request(ask: &TokenRequest) -> Request<Body> {
+fn request(call: &Call) -> Request<Body> {
     let mut request = Request::new(Body::empty());
     let extensions = request.extensions_mut();
     let v4 = |host: u8| Ipv4Addr::new(203, 0, 113, host * 50);
     let address = |ip: IpAddr| SocketAddr::new(ip, 4711);
-    match ask.peer {
+    match call.peer {
         Peer::Axum(host) => drop(extensions.insert(ConnectInfo(address(v4(host).into())))),
-        Peer::Told(host) => drop(extensions.insert(PeerAddr(address(v4(host).into())))),
+        Peer::Extension(host) => drop(extensions.insert(PeerAddr(address(v4(host).into())))),
         Peer::Mapped(host) => {
             let mapped = v4(host).to_ipv6_mapped();
             extensions.insert(PeerAddr(address(mapped.into())));
@@ -141,19 +139,19 @@ fn request(ask: &TokenRequest) -> Request<Body> {
         }
         Peer::Absent => {}
     }
-    if ask.has_key {
+    if call.has_key {
         extensions.insert(ApiKey("a key".to_owned()));
     }
     request
 }
 
-/// Everything that a client sees, fields in the order of their names.
+/// A whole response, with its fields sorted by name.
 type Seen = (StatusCode, Vec<(String, Vec<u8>)>, Vec<u8>);
 
-/// The fields of the next answer.
+/// The header fields of the next response.
 type Own = Arc<Mutex<Vec<(usize, u8)>>>;
 
-fn service(layer: &RateLimitLayer, own: &Own) -> impl FnMut(&TokenRequest) -> Seen + use<> {
+fn service(layer: &RateLimitLayer, own: &Own) -> impl FnMut(&Call) -> Seen + use<> {
     let own = Arc::clone(own);
     let mut service = layer.layer(service_fn(move |_: Request<Body>| {
         let mut response = Response::new(Body::from("done"));
@@ -164,8 +162,8 @@ fn service(layer: &RateLimitLayer, own: &Own) -> impl FnMut(&TokenRequest) -> Se
         }
         ready(Ok::<_, Infallible>(response))
     }));
-    move |ask| {
-        let response = now(service.call(request(ask))).unwrap();
+    move |call| {
+        let response = now(service.call(request(call))).unwrap();
         let (parts, body) = response.into_parts();
         let body = now(body.collect()).unwrap().to_bytes().to_vec();
         (parts.status, listed(&parts.headers), body)
@@ -186,7 +184,7 @@ fn now<F: Future>(future: F) -> F::Output {
     let mut context = Context::from_waker(Waker::noop());
     match pin!(future).as_mut().poll(&mut context) {
         Poll::Ready(output) => output,
-        Poll::Pending => panic!("in memory there is nobody to wait for"),
+        Poll::Pending => panic!("nothing in memory has to wait"),
     }
 }
 
@@ -194,16 +192,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn the_short_way_answers_as_the_long_one_does(
+    fn the_fast_path_responds_as_the_general_path_does(
         limit in any_limit(),
         other_limit in any_limit(),
         options in any_options(),
         trusts in any::<bool>(),
         is_shared in any::<bool>(),
-        without_key in prop_oneof![
-            Just(WithoutKey::Deny), Just(WithoutKey::Allow), Just(WithoutKey::Share)
+        on_missing_key in prop_oneof![
+            Just(OnMissingKey::Deny), Just(OnMissingKey::Allow), Just(OnMissingKey::Share)
         ],
-        asks in prop::collection::vec(any_ask(), 1..40),
+        calls in prop::collection::vec(any_call(), 1..40),
     ) {
         let clock = ManualClock::at_us(1_700_000_000_000_000);
         let limiter = || {
@@ -213,32 +211,32 @@ proptest! {
         let limiters = [limiter(), limiter()];
         let layer = |limiter: &RateLimiter| {
             let rule = if is_shared {
-                Rule::shared(limiter.clone())
+                LimitRule::global(limiter.clone())
             } else {
-                Rule::per_caller(limiter.clone())
+                LimitRule::per_caller(limiter.clone())
             };
             let identity = Identity::new();
             let identity = if trusts {
-                identity.trust(["203.0.113.50"]).unwrap()
+                identity.trusted_proxies(["203.0.113.50"]).unwrap()
             } else {
                 identity
             };
             let layer = RateLimitLayer::new(rule).headers(options).identity(identity);
-            layer.without_key(without_key)
+            layer.on_missing_key(on_missing_key)
         };
-        // A hook that changes nothing, and all that a short way could leave out is asked.
+        // A hook that changes nothing, but switches the fast path off.
         let own = Own::default();
-        let mut short = service(&layer(&limiters[0]), &own);
-        let mut long = service(&layer(&limiters[1]).exempt(|_| false), &own);
-        for ask in &asks {
-            clock.advance(Duration::from_micros(ask.pause_us));
-            if ask.changes_limit {
+        let mut fast = service(&layer(&limiters[0]), &own);
+        let mut general = service(&layer(&limiters[1]).exempt(|_| false), &own);
+        for call in &calls {
+            clock.advance(Duration::from_micros(call.pause_us));
+            if call.changes_limit {
                 for limiter in &limiters {
                     limiter.set_limit(other_limit).unwrap();
                 }
             }
-            own.lock().unwrap().clone_from(&ask.own);
-            prop_assert_eq!(short(ask), long(ask), "{:?}", ask);
+            own.lock().unwrap().clone_from(&call.own);
+            prop_assert_eq!(fast(call), general(call), "{:?}", call);
         }
         for key in ["ip:203.0.113.0", "ip:203.0.113.50", "ip:203.0.113.100", "*", "-"] {
             let levels = limiters.each_ref().map(|one| one.blocking().peek(key).unwrap().level());

@@ -1,12 +1,12 @@
-//! What the layer's hooks see of a request.
+//! The parts of a request that rules can look at.
 
 use ::http::{Extensions, HeaderMap, Method, Request, Uri};
 use http_body::Body;
 
-/// A request as the hooks of a [`RateLimitLayer`](super::RateLimitLayer) see it: everything but its
-/// body, of which only the size is known.
+/// A request without its body, as the closures of a [`RateLimitLayer`](super::RateLimitLayer) and a
+/// [`LimitRule`](super::LimitRule) receive it.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct RequestParts<'a> {
     method: &'a Method,
     uri: &'a Uri,
     headers: &'a HeaderMap,
@@ -14,8 +14,8 @@ pub struct Asked<'a> {
     body_bytes: Option<u64>,
 }
 
-impl<'a> Asked<'a> {
-    pub(super) fn of<B: Body>(request: &'a Request<B>) -> Self {
+impl<'a> RequestParts<'a> {
+    pub(super) fn new<B: Body>(request: &'a Request<B>) -> Self {
         Self {
             method: request.method(),
             uri: request.uri(),
@@ -25,27 +25,29 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// GET, POST and so on.
+    /// The request's method.
     pub const fn method(&self) -> &'a Method {
         self.method
     }
 
-    /// What is asked for.
+    /// The request's URI.
     pub const fn uri(&self) -> &'a Uri {
         self.uri
     }
 
-    /// The header fields. A client writes them: a key made of them is one that the client chose.
+    /// The request's header fields. Clients control them: a client can choose any key that is
+    /// derived from them.
     pub const fn headers(&self) -> &'a HeaderMap {
         self.headers
     }
 
-    /// What earlier layers found out: the peer's address, the authenticated user.
+    /// The request's extensions, where outer layers put what they know: the peer's address, the
+    /// authenticated user.
     pub const fn extensions(&self) -> &'a Extensions {
         self.extensions
     }
 
-    /// How many bytes the body has, where that is known before it is read.
+    /// The size of the body in bytes, or `None` if it is not known before the body is read.
     pub const fn body_bytes(&self) -> Option<u64> {
         self.body_bytes
     }

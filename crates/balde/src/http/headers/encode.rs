@@ -1,20 +1,20 @@
-//! Names and numbers as structured fields carry them.
+//! Encoding names and numbers as structured fields (RFC 9651).
 
 use std::time::Duration;
 
 use ::http::HeaderValue;
 
-/// The largest integer of a structured field. Larger numbers are written as this one.
-pub const INTEGER_MAX: u64 = 999_999_999_999_999;
+/// The largest integer that a structured field can hold. Larger numbers are written as this one.
+const INTEGER_MAX: u64 = 999_999_999_999_999;
 
-/// The most bytes of a limit's name that a field carries. What is longer is cut off.
-pub const NAME_BYTES_MAX: usize = 64;
+/// The maximum length of a name in a field, in bytes. Longer names are truncated.
+const NAME_BYTES_MAX: usize = 64;
 
 const MICROS: u64 = 1_000_000;
 
-/// `name` as a structured field's string, quotes included. Such strings are printable ASCII, so any
-/// other byte is written as `%` and two digits.
-pub(super) fn quoted(name: &str) -> Vec<u8> {
+/// Encodes `name` as a structured field string, quotes included. Such strings hold printable ASCII
+/// only, so any other byte is written as `%` and two hexadecimal digits.
+pub(super) fn quoted_string(name: &str) -> Vec<u8> {
     let mut text = Vec::with_capacity(name.len() + 2);
     text.push(b'"');
     for &byte in name.as_bytes() {
@@ -32,51 +32,51 @@ pub(super) fn quoted(name: &str) -> Vec<u8> {
     text
 }
 
-/// A field in the making. One that speaks of one limit fits without an allocation.
+/// A buffer for the value of a field. The value for a single limit fits without an allocation.
 #[derive(Clone, Debug)]
-pub(super) struct Text {
+pub(super) struct FieldBuffer {
     inline: [u8; INLINE_BYTES],
     length: usize,
-    /// Everything, once it does not fit any longer.
-    spilt: Vec<u8>,
+    /// The whole value, once it no longer fits `inline`.
+    heap: Vec<u8>,
 }
 
 const INLINE_BYTES: usize = 128;
 
-impl Text {
+impl FieldBuffer {
     pub(super) const fn new() -> Self {
         Self {
             inline: [0; INLINE_BYTES],
             length: 0,
-            spilt: Vec::new(),
+            heap: Vec::new(),
         }
     }
 
     #[inline]
     pub(super) fn push(&mut self, more: &[u8]) {
         let end = self.length + more.len();
-        if let (true, Some(room)) = (self.spilt.is_empty(), self.inline.get_mut(self.length..end)) {
+        if let (true, Some(room)) = (self.heap.is_empty(), self.inline.get_mut(self.length..end)) {
             room.copy_from_slice(more);
         } else {
-            if self.spilt.is_empty() {
-                self.spilt.extend_from_slice(&self.inline[..self.length]);
+            if self.heap.is_empty() {
+                self.heap.extend_from_slice(&self.inline[..self.length]);
             }
-            self.spilt.extend_from_slice(more);
+            self.heap.extend_from_slice(more);
         }
         self.length = end;
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
-        if self.spilt.is_empty() {
+        if self.heap.is_empty() {
             &self.inline[..self.length]
         } else {
-            &self.spilt
+            &self.heap
         }
     }
 }
 
-/// Adds `number`, or the largest that a field can carry.
-pub(super) fn push_integer(text: &mut Text, number: u64) {
+/// Appends `number`, capped at [`INTEGER_MAX`].
+pub(super) fn push_integer(text: &mut FieldBuffer, number: u64) {
     if let Some(digits) = small_text(number) {
         text.push(digits.as_bytes());
         return;
@@ -95,7 +95,8 @@ pub(super) fn push_integer(text: &mut Text, number: u64) {
     text.push(&digits[at..]);
 }
 
-/// `number` as a value of its own. Small ones, which most are, cost no allocation.
+/// Encodes `number`, capped at [`INTEGER_MAX`], as a whole header value. Small numbers, which most
+/// are, take no allocation.
 pub(super) fn integer(number: u64) -> HeaderValue {
     match small_text(number) {
         Some(digits) => HeaderValue::from_static(digits),
@@ -133,7 +134,7 @@ const fn small() -> [u8; SMALL_COUNT * SMALL_DIGITS] {
     let mut all = [b'0'; SMALL_COUNT * SMALL_DIGITS];
     let mut at = SMALL_DIGITS;
     while at < all.len() {
-        // One more than the number before it: nines become zeros, and the digit before them rises.
+        // Adds one to the previous number: trailing nines become zeros and carry.
         let mut digit = SMALL_DIGITS;
         let mut carry = 1;
         while digit > 0 {
@@ -147,14 +148,19 @@ const fn small() -> [u8; SMALL_COUNT * SMALL_DIGITS] {
     all
 }
 
-/// Whole seconds, rounded up.
+/// Converts microseconds to whole seconds, rounded up.
 pub(super) fn seconds_up(us: u64) -> u64 {
     us.div_ceil(MICROS)
 }
 
-/// The same of a duration. All that a decision speaks of fits.
+/// The duration in microseconds. All durations of a decision fit.
 pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn header_value(text: &[u8]) -> HeaderValue {
+    // Names are encoded as printable ASCII and the rest is digits and punctuation, so this is valid.
+    HeaderValue::from_bytes(text).unwrap_or(HeaderValue::from_static(""))
 }
 
 fn hex(digit: u8) -> u8 {
@@ -170,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_field_that_outgrows_its_room_is_whole() {
-        let (mut text, mut whole) = (Text::new(), Vec::new());
+        let (mut text, mut whole) = (FieldBuffer::new(), Vec::new());
         for length in 0..40 {
             let more = vec![b'a' + u8::try_from(length % 26).unwrap(); length];
             text.push(&more);
@@ -201,7 +207,7 @@ mod tests {
             (INTEGER_MAX + 1, "999999999999999"),
             (u64::MAX, "999999999999999"),
         ] {
-            let mut text = Text::new();
+            let mut text = FieldBuffer::new();
             push_integer(&mut text, number);
             assert_eq!(text.as_bytes(), expected.as_bytes(), "{number}");
         }
@@ -217,10 +223,10 @@ mod tests {
             ("a\r\nSet-Cookie: x", r#""a%0D%0ASet-Cookie: x""#),
             ("\u{7f}", r#""%7F""#),
         ] {
-            assert_eq!(quoted(name), expected.as_bytes(), "{name:?}");
+            assert_eq!(quoted_string(name), expected.as_bytes(), "{name:?}");
         }
         for long in ["x".repeat(1_000), "\"".repeat(1_000), "é".repeat(1_000)] {
-            let text = quoted(&long);
+            let text = quoted_string(&long);
             assert!(text.len() <= NAME_BYTES_MAX + 2);
             assert!(sfv::Parser::new(&text).parse::<sfv::Item>().is_ok());
         }

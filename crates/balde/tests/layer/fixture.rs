@@ -1,5 +1,5 @@
-//! A limiter in either store, an axum service behind the layer on a free port, and a client that
-//! reads what it gets strictly.
+//! A limiter in either store, an axum server behind the layer on a free port, and a client that
+//! parses responses strictly.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,20 +19,20 @@ use tokio::task::JoinHandle;
 
 use crate::redis_server::RedisServer;
 
-/// Where the buckets are, and how time passes there.
-pub(crate) enum World {
+/// A store for buckets, and how time passes in it.
+pub(crate) enum TestStore {
     Memory(ManualClock),
     Redis(RedisServer),
 }
 
-impl World {
-    /// Both stores; only memory, and loudly so, where there is no redis-server.
+impl TestStore {
+    /// Both stores. Without a redis-server binary only memory, with a warning.
     pub(crate) fn all() -> Vec<Self> {
-        let mut worlds = vec![Self::Memory(ManualClock::new())];
+        let mut stores = vec![Self::Memory(ManualClock::new())];
         if let Some(server) = RedisServer::start() {
-            worlds.push(Self::Redis(server));
+            stores.push(Self::Redis(server));
         }
-        worlds
+        stores
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -42,8 +42,8 @@ impl World {
         }
     }
 
-    /// A limiter with buckets of its own, that has been heard from: a busy machine may take longer
-    /// to connect than a call may wait.
+    /// A limiter with its own buckets. Waits until the store has answered once, because connecting
+    /// may take longer than the timeout of a call on a busy machine.
     pub(crate) async fn limiter(&self, name: &str, limit: &str) -> RateLimiter {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let builder = RateLimiter::builder().name(name).limit(limit);
@@ -65,7 +65,7 @@ impl World {
         limiter
     }
 
-    /// As much time as a client was told to wait, and no more than it can help.
+    /// Lets this much time pass.
     pub(crate) async fn wait(&self, time: Duration) {
         match self {
             Self::Memory(clock) => clock.advance(time),
@@ -74,7 +74,7 @@ impl World {
     }
 }
 
-/// A server that ends with the test.
+/// A server that is stopped when it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     task: JoinHandle<()>,
@@ -136,7 +136,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// A field that must be there once and be digits only.
+    /// A field that must appear exactly once and contain digits only.
     pub(crate) fn integer(&self, name: &str) -> u64 {
         self.optional_integer(name)
             .unwrap_or_else(|| panic!("{name} is missing: {self:?}"))
@@ -145,7 +145,7 @@ impl Answer {
     pub(crate) fn optional_integer(&self, name: &str) -> Option<u64> {
         let mut values = self.headers.get_all(name).iter();
         let value = values.next()?.to_str().unwrap();
-        assert!(values.next().is_none(), "{name} is there twice");
+        assert!(values.next().is_none(), "{name} appears twice");
         assert!(
             value.bytes().all(|byte| byte.is_ascii_digit()),
             "{name}: {value}"
@@ -182,7 +182,7 @@ impl Answer {
         let (_, parameters) = list
             .iter()
             .find(|(named, _)| named == member)
-            .unwrap_or_else(|| panic!("{name} does not speak of {member}: {list:?}"));
+            .unwrap_or_else(|| panic!("{name} does not contain {member}: {list:?}"));
         let found = parameters.iter().find(|(key, _)| key == parameter);
         found
             .unwrap_or_else(|| panic!("no {parameter} in {list:?}"))

@@ -1,4 +1,4 @@
-//! However a request ends, its buckets hold afterwards what the price list says.
+//! However a request ends, its bucket is settled at the price of that outcome.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::{Router, routing::get};
 use balde::RateLimiter;
 use balde::http::identity::PeerAddr;
-use balde::http::{Outcome, RateLimitLayer, Rule};
+use balde::http::{LimitRule, Outcome, RateLimitLayer};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -17,11 +17,11 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::world::{Client, Server, World};
+use crate::fixture::{Client, Server, TestStore};
 
 const LIMIT: &str = "1/h burst 100 debt 100";
 
-/// What a request costs in all, by how it ended.
+/// The total cost of a request by its outcome.
 fn price(outcome: &Outcome<'_>, taken: u64) -> u64 {
     match outcome {
         Outcome::Answered { status, .. } if *status == StatusCode::NOT_FOUND => 20,
@@ -33,24 +33,24 @@ fn price(outcome: &Outcome<'_>, taken: u64) -> u64 {
     }
 }
 
-/// One bucket for all, at that price, and word of each settlement.
+/// A layer with one global bucket and that price, and a channel that receives each settlement.
 fn layer(limiter: &RateLimiter) -> (RateLimitLayer, mpsc::UnboundedReceiver<&'static str>) {
-    let (tell, told) = mpsc::unbounded_channel();
-    let rule = Rule::shared(limiter.clone()).price(move |outcome, taken| {
-        let word = match outcome {
+    let (settled, settlements) = mpsc::unbounded_channel();
+    let rule = LimitRule::global(limiter.clone()).price(move |outcome, taken| {
+        let outcome_name = match outcome {
             Outcome::Answered { .. } => "answered",
             Outcome::Failed => "failed",
             Outcome::Panicked => "panicked",
             Outcome::Abandoned => "abandoned",
             _ => "unknown",
         };
-        tell.send(word).unwrap();
+        settled.send(outcome_name).unwrap();
         price(outcome, taken)
     });
-    (RateLimitLayer::new(rule), told)
+    (RateLimitLayer::new(rule), settlements)
 }
 
-/// The level once nothing is being settled any longer.
+/// The level after all settlements.
 async fn level(limiter: &RateLimiter) -> i64 {
     balde::settled().await;
     limiter.peek("*").await.unwrap().level()
@@ -64,25 +64,25 @@ fn app() -> Router {
 }
 
 async fn panics() -> &'static str {
-    panic!("this is what the story is about")
+    panic!("expected by the test")
 }
 
 #[tokio::test]
-async fn answers_cost_what_their_status_says_and_the_fields_tell_the_settled_level() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", LIMIT).await;
-        let (layer, _told) = layer(&limiter);
+async fn responses_cost_by_status_and_their_fields_report_the_settled_level() {
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", LIMIT).await;
+        let (layer, _settlements) = layer(&limiter);
         let server = Server::start(app(), layer).await;
         let client = Client::new();
         for (path, remaining) in [("/", 99), ("/nothing", 79), ("/broken", 79), ("/", 78)] {
             let answer = client.get(&server, path).await;
-            let context = format!("{} {path}", world.name());
+            let context = format!("{} {path}", store.name());
             assert_eq!(
                 answer.integer("x-ratelimit-remaining"),
                 remaining,
                 "{context}"
             );
-            // Whoever has the answer finds the bucket settled.
+            // A client that has the response finds the bucket settled.
             let level = limiter.peek("*").await.unwrap().level();
             assert_eq!(level, i64::try_from(remaining).unwrap(), "{context}");
         }
@@ -90,17 +90,17 @@ async fn answers_cost_what_their_status_says_and_the_fields_tell_the_settled_lev
 }
 
 #[tokio::test]
-async fn a_price_leads_into_debt_and_is_waited_off() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", "1/h burst 10 debt 100").await;
+async fn a_price_leads_into_debt_that_refills_with_time() {
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", "1/h burst 10 debt 100").await;
         limiter.set_level("*", 5).await.unwrap();
-        let (layer, _told) = layer(&limiter);
+        let (layer, _settlements) = layer(&limiter);
         let server = Server::start(app(), layer).await;
         let client = Client::new();
         let missing = client.get(&server, "/nothing").await;
         assert_eq!(missing.status, StatusCode::NOT_FOUND);
         assert_eq!(missing.integer("x-ratelimit-remaining"), 0);
-        assert_eq!(level(&limiter).await, -15, "{}", world.name());
+        assert_eq!(level(&limiter).await, -15, "{}", store.name());
         let refused = client.get(&server, "/").await;
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
         let hours = refused.integer("retry-after").div_ceil(3600);
@@ -110,9 +110,9 @@ async fn a_price_leads_into_debt_and_is_waited_off() {
 
 #[tokio::test]
 async fn a_client_that_hangs_up_is_settled_as_abandoned() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", LIMIT).await;
-        let (layer, mut told) = layer(&limiter);
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", LIMIT).await;
+        let (layer, mut settlements) = layer(&limiter);
         let (enter, mut entered) = mpsc::unbounded_channel();
         let never = get(async move || {
             enter.send(()).unwrap();
@@ -126,84 +126,106 @@ async fn a_client_that_hangs_up_is_settled_as_abandoned() {
             .unwrap();
         entered.recv().await.unwrap();
         drop(stream);
-        assert_eq!(told.recv().await, Some("abandoned"), "{}", world.name());
-        assert_eq!(level(&limiter).await, 97, "{}", world.name());
+        assert_eq!(
+            settlements.recv().await,
+            Some("abandoned"),
+            "{}",
+            store.name()
+        );
+        assert_eq!(level(&limiter).await, 97, "{}", store.name());
     }
 }
 
 #[tokio::test]
 async fn a_service_that_panics_is_settled_as_panicked() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", LIMIT).await;
-        let (layer, mut told) = layer(&limiter);
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", LIMIT).await;
+        let (layer, mut settlements) = layer(&limiter);
         let server = Server::start(app(), layer).await;
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream
             .write_all(b"GET /panic HTTP/1.1\r\nhost: here\r\n\r\n")
             .await
             .unwrap();
-        assert_eq!(told.recv().await, Some("panicked"), "{}", world.name());
-        assert_eq!(level(&limiter).await, 95, "{}", world.name());
-        // The next one is served as if nothing had been.
+        assert_eq!(
+            settlements.recv().await,
+            Some("panicked"),
+            "{}",
+            store.name()
+        );
+        assert_eq!(level(&limiter).await, 95, "{}", store.name());
+        // The next request is served normally.
         let answer = Client::new().get(&server, "/").await;
         assert_eq!(answer.status, StatusCode::OK);
     }
 }
 
 #[tokio::test]
-async fn a_service_that_panics_before_it_has_a_future_is_settled_as_panicked() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", LIMIT).await;
-        let (layer, mut told) = layer(&limiter);
-        let service = layer.layer(service_fn(rude));
+async fn a_service_that_panics_in_call_is_settled_as_panicked() {
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", LIMIT).await;
+        let (layer, mut settlements) = layer(&limiter);
+        let service = layer.layer(service_fn(panics_in_call));
         let task = tokio::spawn(service.oneshot(request()));
         assert!(task.await.unwrap_err().is_panic());
-        assert_eq!(told.recv().await, Some("panicked"), "{}", world.name());
-        assert_eq!(level(&limiter).await, 95, "{}", world.name());
+        assert_eq!(
+            settlements.recv().await,
+            Some("panicked"),
+            "{}",
+            store.name()
+        );
+        assert_eq!(level(&limiter).await, 95, "{}", store.name());
     }
 }
 
-fn rude(_: Request<Body>) -> std::future::Ready<Result<Response<Full<Bytes>>, Infallible>> {
-    panic!("this is what the story is about")
+fn panics_in_call(
+    _: Request<Body>,
+) -> std::future::Ready<Result<Response<Full<Bytes>>, Infallible>> {
+    panic!("expected by the test")
 }
 
 #[tokio::test]
-async fn a_service_that_never_answers_is_settled_when_a_timeout_gives_up() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", LIMIT).await;
-        let (layer, mut told) = layer(&limiter);
+async fn a_service_that_never_answers_is_settled_when_a_timeout_expires() {
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", LIMIT).await;
+        let (layer, mut settlements) = layer(&limiter);
         let service = layer.layer(service_fn(|_: Request<Body>| {
             pending::<Result<Response<Full<Bytes>>, Infallible>>()
         }));
-        let patience = Duration::from_millis(200);
-        let answer = tokio::time::timeout(patience, service.oneshot(request())).await;
-        assert!(answer.is_err(), "nobody answered");
-        assert_eq!(told.recv().await, Some("abandoned"), "{}", world.name());
-        assert_eq!(level(&limiter).await, 97, "{}", world.name());
+        let timeout = Duration::from_millis(200);
+        let answer = tokio::time::timeout(timeout, service.oneshot(request())).await;
+        assert!(answer.is_err(), "the timeout expired");
+        assert_eq!(
+            settlements.recv().await,
+            Some("abandoned"),
+            "{}",
+            store.name()
+        );
+        assert_eq!(level(&limiter).await, 97, "{}", store.name());
     }
 }
 
 #[tokio::test]
 async fn a_service_that_fails_is_settled_as_failed_and_its_error_is_passed_on() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", LIMIT).await;
-        let (layer, mut told) = layer(&limiter);
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", LIMIT).await;
+        let (layer, mut settlements) = layer(&limiter);
         let service = layer.layer(service_fn(|_: Request<Body>| async {
             Err::<Response<Full<Bytes>>, _>("no upstream")
         }));
         let error = service.oneshot(request()).await.unwrap_err();
         assert_eq!(error, "no upstream");
-        assert_eq!(told.recv().await, Some("failed"), "{}", world.name());
-        assert_eq!(level(&limiter).await, 100, "{}", world.name());
+        assert_eq!(settlements.recv().await, Some("failed"), "{}", store.name());
+        assert_eq!(level(&limiter).await, 100, "{}", store.name());
     }
 }
 
 #[test]
-fn requests_under_way_are_settled_when_the_runtime_is_shut_down() {
-    let asking = tokio::runtime::Runtime::new().unwrap();
-    for world in World::all() {
-        let limiter = asking.block_on(world.limiter("priced", LIMIT));
-        let (layer, mut told) = layer(&limiter);
+fn requests_in_flight_are_settled_when_the_runtime_is_shut_down() {
+    let observing = tokio::runtime::Runtime::new().unwrap();
+    for store in TestStore::all() {
+        let limiter = observing.block_on(store.limiter("priced", LIMIT));
+        let (layer, mut settlements) = layer(&limiter);
         let serving = tokio::runtime::Runtime::new().unwrap();
         let (enter, mut entered) = mpsc::unbounded_channel();
         let service = layer.layer(service_fn(move |_: Request<Body>| {
@@ -213,17 +235,22 @@ fn requests_under_way_are_settled_when_the_runtime_is_shut_down() {
         serving.spawn(service.oneshot(request()));
         entered.blocking_recv().unwrap();
         drop(serving);
-        assert_eq!(told.blocking_recv(), Some("abandoned"), "{}", world.name());
-        let level = asking.block_on(level(&limiter));
-        assert_eq!(level, 97, "{}", world.name());
+        assert_eq!(
+            settlements.blocking_recv(),
+            Some("abandoned"),
+            "{}",
+            store.name()
+        );
+        let level = observing.block_on(level(&limiter));
+        assert_eq!(level, 97, "{}", store.name());
     }
 }
 
 #[tokio::test]
-async fn every_ending_settles_once() {
-    for world in World::all() {
-        let limiter = world.limiter("priced", "1/h burst 10000").await;
-        let (layer, mut told) = layer(&limiter);
+async fn every_request_is_settled_once() {
+    for store in TestStore::all() {
+        let limiter = store.limiter("priced", "1/h burst 10000").await;
+        let (layer, mut settlements) = layer(&limiter);
         let server = Server::start(app(), layer).await;
         let client = Client::new();
         for path in ["/", "/nothing", "/broken"] {
@@ -232,13 +259,13 @@ async fn every_ending_settles_once() {
             }
         }
         drop(server);
-        let mut words = Vec::new();
-        // The layer is gone with its server, and with it whoever could tell more.
-        while let Some(word) = told.recv().await {
-            words.push(word);
+        let mut outcomes = Vec::new();
+        // The layer is dropped with its server, which closes the channel.
+        while let Some(outcome) = settlements.recv().await {
+            outcomes.push(outcome);
         }
-        assert_eq!(words, ["answered"; 60], "{}", world.name());
-        assert_eq!(level(&limiter).await, 10_000 - 20 - 400, "{}", world.name());
+        assert_eq!(outcomes, ["answered"; 60], "{}", store.name());
+        assert_eq!(level(&limiter).await, 10_000 - 20 - 400, "{}", store.name());
     }
 }
 
