@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 /// The most refusals that are remembered. The oldest are dropped first.
-pub const REFUSALS_MAX: usize = 1_000;
+const REFUSALS_MAX: usize = 1_000;
 
 /// A request that was refused.
 #[derive(Clone, Debug, Serialize)]
