@@ -2,23 +2,13 @@
 
 use std::time::Duration;
 
-use balde_policy::FlagRule;
-use balde_policy::{Problem, Profile, ProfileError, Setting, SettingValue};
+use balde_policy::{FlagRule, InFlight, Problem, Profile, ProfileError, Setting, SettingValue};
 
 /// The longest deadline for credits: thirty days.
 const CREDIT_DEADLINE_MAX: u64 = 30 * 24 * 3_600;
 
 /// The most statuses that orders give tokens back for.
 const CREDIT_STATUSES_MAX: usize = 16;
-
-/// How calls in flight are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InFlight {
-    /// The admission is taken when a request comes in, and settled when it is answered.
-    Reserved,
-    /// A request is let in by the level it finds, and its cost taken when it is answered.
-    AfterResponse,
-}
 
 /// The answers of a profile to what no published source says about DICT. Refill, start, prices and
 /// role filters are also worked into its policies already.

@@ -48,19 +48,3 @@ impl<'r> Incoming<'r> {
         }
     }
 }
-
-/// The headers of an HTTP request.
-#[derive(Clone, Copy, Debug)]
-pub struct HttpHeaders<'h>(pub &'h http::HeaderMap);
-
-impl Headers for HttpHeaders<'_> {
-    fn value_of(&self, name: &str) -> Option<&str> {
-        self.0.get(name)?.to_str().ok()
-    }
-
-    fn values_differ(&self, name: &str) -> bool {
-        let mut values = self.0.get_all(name).iter();
-        let first = values.next();
-        values.any(|value| Some(value) != first)
-    }
-}

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use balde_policy::{AdmitError, Outcome, Refusal};
 use bytes::Bytes;
 use http::header::{ALLOW, HeaderMap, HeaderValue};
 use http::request::Parts;
@@ -23,10 +24,9 @@ use hyper::body::Incoming as HyperBody;
 use super::Simulator;
 use super::answer::{Answer, Body};
 use super::body::{has_body, read_body, read_request_body};
-use super::buckets::{Admission, Refused};
 use super::handlers::RequestContext;
 use super::lookups::LookupId;
-use super::refusal_log::Refusal;
+use super::refusal_log::RefusalRecord;
 use crate::wire::{Element, Problem, XmlError};
 use crate::{
     Call, HttpHeaders, Incoming, Operation, PARTICIPANT_HEADER, ParticipantFrom, Route, RouteError,
@@ -145,9 +145,9 @@ impl Simulator {
         };
         let wrong = what_is_wrong(&call, document.as_ref());
         let is_free = |problem: &Problem| {
-            let costs =
-                |draw: &crate::Draw| self.0.table.policy(draw.policy()).cost(problem.status()) > 0;
-            !call.draws().iter().any(costs)
+            let outcome = Outcome::Status(problem.status());
+            let prices = self.0.buckets.engine().prices(&call.request(), outcome);
+            prices.iter().all(|(_, price)| *price == 0)
         };
         let answer = match wrong {
             // What costs nothing anyway is answered without asking the buckets.
@@ -179,25 +179,18 @@ impl Simulator {
         context: &RequestContext<'_>,
         wrong: Option<Problem>,
     ) -> Answer {
-        let buckets = &self.0.buckets;
-        match buckets.admit(context.participant, call.draws()).await {
-            Admission::Admitted => {}
-            Admission::Refused(refused) => {
-                buckets
-                    .charge_refusal(context.participant, call.draws())
-                    .await;
-                return self.refuse(call, context, &refused);
-            }
-            Admission::Unavailable => return unavailable("The buckets cannot be asked"),
-        }
+        let admitted = self.0.buckets.engine().admit(&call.request()).await;
+        let ticket = match admitted {
+            Ok(ticket) => ticket,
+            Err(AdmitError::Refused(refusal)) => return self.refuse(call, context, &refusal),
+            Err(error) => return unavailable(&error.to_string()),
+        };
         let answer = match wrong {
             Some(problem) => Answer::problem(&problem),
             None => self.handle_or_fail(context).await,
         };
         let status = answer.status;
-        buckets
-            .settle(context.participant, call.draws(), status)
-            .await;
+        ticket.settle(Outcome::Status(status)).await;
         let is_credited = self.0.table.settings().credit_statuses.contains(&status);
         if let (Operation::GetEntry, true, Some(payer), Some(end_to_end_id), Some(key)) = (
             context.operation,
@@ -239,25 +232,24 @@ impl Simulator {
         }
     }
 
-    fn refuse(&self, call: &Call<'_>, context: &RequestContext<'_>, refused: &Refused) -> Answer {
-        let policy = self.0.table.policy(refused.policy);
-        let refusal = Refusal {
+    fn refuse(&self, call: &Call<'_>, context: &RequestContext<'_>, refusal: &Refusal) -> Answer {
+        let policy = refusal.policy();
+        let wait_us = refusal.retry_after().map(|wait| wait.as_micros());
+        let wait_us = wait_us.and_then(|us| u64::try_from(us).ok());
+        let index = self.0.table.policy_index(policy.name());
+        let is_per_payer = index.is_some_and(|index| self.0.buckets.is_per_payer(index));
+        let record = RefusalRecord {
             at: context.now.to_string(),
             operation: context.operation.as_str(),
             participant: context.participant.to_owned(),
-            payer: call
-                .payer()
-                .filter(|_| self.0.buckets.is_per_payer(refused.policy))
-                .map(str::to_owned),
+            payer: call.payer().filter(|_| is_per_payer).map(str::to_owned),
             policy: policy.name().to_owned(),
             scope: policy.scope().name().to_owned(),
-            level: refused.level,
-            retry_after_ms: refused.retry_after_us.map(|us| us.div_ceil(1_000)),
+            level: refusal.level(),
+            retry_after_ms: wait_us.map(|us| us.div_ceil(1_000)),
         };
-        self.0.refusals.note(refusal, context.now.ms());
-        let seconds = refused
-            .retry_after_us
-            .map(|us| us.div_ceil(1_000_000).max(1));
+        self.0.refusals.note(record, context.now.ms());
+        let seconds = wait_us.map(|us| us.div_ceil(1_000_000).max(1));
         let seconds = seconds.filter(|_| self.0.table.settings().retry_after_on_429);
         Answer::problem(&Problem::rate_limited()).retry_after(seconds)
     }
@@ -298,10 +290,10 @@ fn body_participant(operation: Operation, root: &Element) -> Option<&str> {
 
 /// What is wrong with a request whose participant cannot be told.
 fn not_resolved(call: &Call<'_>, document: Option<&Result<Element, XmlError>>) -> Problem {
-    match (document, call.fault()) {
+    match (document, call.error()) {
         (Some(Err(error)), _) => Problem::bad_request(error.to_string()),
-        (_, Some(fault)) => {
-            Problem::new(fault.status(), fault.error_type()).with_detail(fault.detail())
+        (_, Some(error)) => {
+            Problem::new(error.status(), error.error_type()).with_detail(error.detail())
         }
         (_, None) => Problem::bad_request("The participant cannot be told"),
     }
@@ -312,8 +304,8 @@ fn what_is_wrong(call: &Call<'_>, document: Option<&Result<Element, XmlError>>) 
     if let Some(Err(error)) = document {
         return Some(Problem::bad_request(error.to_string()));
     }
-    let fault = call.fault()?;
-    Some(Problem::new(fault.status(), fault.error_type()).with_detail(fault.detail()))
+    let error = call.error()?;
+    Some(Problem::new(error.status(), error.error_type()).with_detail(error.detail()))
 }
 
 fn not_routed(error: RouteError, headers: &HeaderMap) -> Response<Body> {

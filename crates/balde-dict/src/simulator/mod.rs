@@ -6,7 +6,8 @@
 //! | `body` | bodies of requests, within their limit |
 //! | `life` | what happens to a request, from its first byte to its settlement |
 //! | `perform` | what each operation does to the directory and answers |
-//! | `buckets`, `standing`, `lookups`, `orders` | admission, settlement, and tokens that payment orders give back |
+//! | `buckets` | the policy engine and the limits and categories that can be changed |
+//! | `lookups`, `orders` | tokens that payment orders give back |
 //! | `runtime` | what can be changed while it runs |
 //! | `inspect`, `refusals` | the endpoints outside of DICT's paths |
 //! | `answer` | what is sent back |
@@ -23,7 +24,6 @@ mod orders;
 mod refusal_log;
 mod runtime_settings;
 mod server;
-mod standing;
 
 use std::fmt;
 use std::sync::Arc;
@@ -123,12 +123,7 @@ impl Simulator {
         });
         changed
             .await
-            .map_err(|problem| AssignError::Store(problem.to_string()))?;
-        if self.0.shared.is_some() {
-            let touched = self.0.buckets.touch(participant).await;
-            touched.map_err(|error| AssignError::Store(error.to_string()))?;
-        }
-        Ok(())
+            .map_err(|problem| AssignError::Store(problem.to_string()))
     }
 
     fn now(&self) -> Timestamp {
@@ -140,7 +135,7 @@ impl Simulator {
     }
 
     /// Follows what another simulator of the same world has changed.
-    async fn follow(&self) -> Result<(), RecordStoreError> {
+    async fn follow(&self) -> Result<(), FollowError> {
         let Some(shared) = &self.0.shared else {
             return Ok(());
         };
@@ -151,9 +146,9 @@ impl Simulator {
         let runtime = text
             .as_deref()
             .and_then(|text| serde_json::from_str(text).ok());
-        self.0.buckets.follow(runtime.unwrap_or_default());
+        let followed = self.0.buckets.follow(runtime.unwrap_or_default()).await;
         *self.0.followed.lock() = text;
-        Ok(())
+        Ok(followed?)
     }
 
     /// Changes what can be changed, for all simulators of this world.
@@ -164,13 +159,22 @@ impl Simulator {
             return self
                 .follow()
                 .await
-                .map_err(|error| DirectoryError::Store(error).into_problem());
+                .map_err(|error| Problem::unavailable(error.to_string()));
         }
         let mut runtime = (*self.0.buckets.runtime()).clone();
         change(&mut runtime);
-        self.0.buckets.follow(runtime);
-        Ok(())
+        let followed = self.0.buckets.follow(runtime).await;
+        followed.map_err(|error| Problem::unavailable(error.to_string()))
     }
+}
+
+/// Why the settings that simulators share could not be applied.
+#[derive(Debug, thiserror::Error)]
+enum FollowError {
+    #[error(transparent)]
+    Records(#[from] RecordStoreError),
+    #[error(transparent)]
+    Buckets(#[from] balde_policy::AssignError),
 }
 
 /// Why a participant gets no category.

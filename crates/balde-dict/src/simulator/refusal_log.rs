@@ -11,7 +11,7 @@ pub const REFUSALS_MAX: usize = 1_000;
 
 /// One request that was refused.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Refusal {
+pub(crate) struct RefusalRecord {
     pub(crate) at: String,
     pub(crate) operation: &'static str,
     pub(crate) participant: String,
@@ -26,7 +26,7 @@ pub(crate) struct Refusal {
 /// The last refusals.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalLog {
-    last: Mutex<VecDeque<Refusal>>,
+    last: Mutex<VecDeque<RefusalRecord>>,
     count: AtomicU64,
     /// The second in which a line was last logged, and the refusals since that were not.
     logged_at: AtomicU64,
@@ -35,7 +35,7 @@ pub(crate) struct RefusalLog {
 
 impl RefusalLog {
     /// Remembers a refusal, and logs it. Of a storm, one line a second says how many were not told.
-    pub(crate) fn note(&self, refusal: Refusal, now_ms: u64) {
+    pub(crate) fn note(&self, refusal: RefusalRecord, now_ms: u64) {
         self.count.fetch_add(1, Ordering::Relaxed);
         let second = now_ms / 1_000 + 1;
         if self.logged_at.swap(second, Ordering::Relaxed) == second {
@@ -63,7 +63,7 @@ impl RefusalLog {
     }
 
     /// How many there were, and the last of them, the latest first.
-    pub(crate) fn last(&self, most: usize) -> (u64, Vec<Refusal>) {
+    pub(crate) fn last(&self, most: usize) -> (u64, Vec<RefusalRecord>) {
         let last = self.last.lock();
         let count = self.count.load(Ordering::Relaxed);
         (count, last.iter().rev().take(most).cloned().collect())

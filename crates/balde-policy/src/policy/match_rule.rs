@@ -114,8 +114,11 @@ impl MatchRule {
 
     /// Whether a method and a raw path fit.
     pub fn matches_route(&self, method: &str, path: &str) -> bool {
-        let has_method = self.methods.is_empty() || self.methods.iter().any(|m| **m == *method);
-        has_method && self.path.as_ref().is_none_or(|form| form.matches(path))
+        self.matches_method(method) && self.path.as_ref().is_none_or(|form| form.matches(path))
+    }
+
+    pub(crate) fn matches_method(&self, method: &str) -> bool {
+        self.methods.is_empty() || self.methods.iter().any(|m| **m == *method)
     }
 
     /// Whether a request whose method and path fit fits the rest, too.

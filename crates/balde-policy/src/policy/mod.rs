@@ -9,9 +9,11 @@ mod price;
 mod request;
 mod variant;
 
-pub use key::{KeyError, write_key_part};
+pub use key::KeyError;
+pub(crate) use key::{Key, MatchedRequest, PartSource};
 pub use key_part::{KeyPart, Scope};
 pub use match_rule::{Condition, FlagRule, Flags, MatchRule};
+pub(crate) use path_template::Segment;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub use pattern::{NamedPattern, Pattern, PatternError};
 pub use price::{COST_MAX, PriceList};
@@ -145,6 +147,12 @@ impl Policy {
     /// every value, one with variants has none for a value it does not list.
     pub fn limit(&self, value: Option<&str>) -> Option<&Limit> {
         self.limits.get(value)
+    }
+
+    /// The index of a variant's value among the limits.
+    pub(crate) fn value_index(&self, value: &str) -> Option<usize> {
+        let mut limits = self.limits.iter();
+        limits.position(|(other, _)| other == Some(value))
     }
 
     /// The level a bucket needs for a request to be admitted, and what is taken then. Zero admits

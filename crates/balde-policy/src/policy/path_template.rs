@@ -25,7 +25,7 @@ pub struct PathTemplate {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Segment {
+pub(crate) enum Segment {
     Literal(Box<str>),
     Hole(Box<str>),
 }
@@ -92,6 +92,15 @@ impl PathTemplate {
             |segment: &Segment| matches!(segment, Segment::Hole(hole) if **hole == *name);
         let index = self.segments.iter().position(is_called)?;
         path.strip_prefix('/')?.split('/').nth(index)
+    }
+
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Whether the template ends in `{*}`.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
     }
 
     /// The names of its holes.

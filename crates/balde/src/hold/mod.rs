@@ -2,6 +2,8 @@
 
 mod later;
 
+use balde_core::Command;
+
 use crate::decision::Decision;
 use crate::joint::{MultiDecision, TokenRequest, check_all, check_all_blocking};
 use crate::limiter::RateLimiter;
@@ -56,6 +58,19 @@ impl Hold {
     /// [`take`](Hold::take) for callers who have no `await`.
     pub fn take_blocking(asks: &[TokenRequest<'_>]) -> Result<Self, MultiDecision> {
         Self::of(asks, check_all_blocking(asks))
+    }
+
+    /// A hold that has taken nothing: the whole price is charged when it is settled, or dropped. For
+    /// work that is never refused. The requests' numbers of tokens do not matter.
+    pub fn untaken(requests: &[TokenRequest<'_>]) -> Self {
+        let held = |request: &TokenRequest<'_>| {
+            let limit = request.limiter.limit();
+            let nothing = limit.apply(None, Command::Peek, request.limiter.now_us());
+            Held::new(request.limiter, request.key, 0, &Decision::of(nothing))
+        };
+        Self {
+            parts: requests.iter().map(held).collect(),
+        }
     }
 
     fn of(asks: &[TokenRequest<'_>], joint: MultiDecision) -> Result<Self, MultiDecision> {

@@ -54,7 +54,7 @@ impl std::error::Error for RouteError {}
 /// An operation of DICT that is asked for in a wrong way. Every one is answered with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum RequestError {
     /// A header that the operation needs is not there, or is no text.
     MissingHeader(&'static str),
     /// A header has not the form it needs.
@@ -79,7 +79,7 @@ pub enum Fault {
     InvalidTaxId,
 }
 
-impl Fault {
+impl RequestError {
     /// The status of the answer.
     pub const fn status(self) -> u16 {
         400
@@ -96,7 +96,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MissingHeader(name) => write!(f, "Missing request header '{name}'"),
@@ -116,4 +116,4 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for RequestError {}
