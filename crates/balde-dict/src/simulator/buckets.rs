@@ -121,8 +121,8 @@ impl Buckets {
         level: i64,
     ) -> Result<Option<BucketState>, balde::Error> {
         let policy = self.table.policy(name.policy).name();
-        let set = self.engine.set_level(policy, &name.subject(), level);
-        found(set.await)
+        let subject = name.subject();
+        found(self.engine.set_level(policy, &subject, level).await)
     }
 
     /// Whether a policy has a bucket for each participant and payer.
