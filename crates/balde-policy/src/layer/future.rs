@@ -144,7 +144,7 @@ where
                 }
                 StageProjected::Refused { response } => {
                     let response = response.take().expect(ONCE);
-                    let response = response.map(|body| ResponseBody::from_refusal(body.into()));
+                    let response = response.map(ResponseBody::from_refusal);
                     return Poll::Ready(Ok(response));
                 }
             };

@@ -69,7 +69,7 @@ fn admit<A>(config: &Config, request: &Request<A>) -> Option<Admission> {
     let path = config.engine.without_base(request.uri().path())?;
     let (headers, extensions) = (request.headers(), request.extensions());
     let user = config.identity.key(headers, extensions).ok();
-    let user = user.as_ref().map(|key| key.as_bytes());
+    let user = user.as_ref().map(AsRef::as_ref);
     let find = config.participant.as_ref();
     let participant = find.and_then(|find| find(headers, extensions));
     let query = request.uri().query().unwrap_or_default();

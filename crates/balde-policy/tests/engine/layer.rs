@@ -41,7 +41,7 @@ fn service(
 fn request(path: &str, user: &str) -> Request<Body> {
     let mut request = Request::get(path).body(Body::empty()).unwrap();
     if !user.is_empty() {
-        request.extensions_mut().insert(UserId::new(user));
+        request.extensions_mut().insert(UserId(user.into()));
     }
     request
 }
