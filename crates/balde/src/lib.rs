@@ -1,4 +1,4 @@
-#![doc = include_str!("../../../README.md")]
+#![doc = include_str!("../README.md")]
 //!
 //! # The names
 //!
@@ -16,7 +16,7 @@
 //! | [`OpId`] | what makes a charge or credit happen once |
 //! | `RedisStore` (feature `redis`) | buckets that processes share |
 //! | `Leases`, `LeaseStats` (feature `redis`) | tokens of busy keys taken ahead |
-//! | `throttle` (feature `throttle`) | waiting for tokens instead of being refused |
+//! | `Registers` (feature `redis`) | small values that processes share, changed by compare-and-set |
 //! | [`telemetry`] | metrics, lines in a log, spans |
 //! | [`OnFailure`], [`StoreFailure`] | what happens when that is away, and why |
 
@@ -47,8 +47,6 @@ mod remote;
 #[doc(hidden)]
 pub mod store;
 pub mod telemetry;
-#[cfg(feature = "throttle")]
-pub mod throttle;
 
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use blocking::Blocking;
@@ -67,4 +65,6 @@ pub use once::{BadOpId, OP_ID_BYTES_MAX, OpId};
 pub use options::Options;
 pub use store::memory::MemoryStats;
 #[cfg(feature = "redis")]
-pub use store::redis::{REDIS_TIMEOUT_MAX, RedisBuilder, RedisStats, RedisStore};
+pub use store::redis::{
+    REDIS_TIMEOUT_MAX, RedisBuilder, RedisStats, RedisStore, RegisterValues, Registers,
+};

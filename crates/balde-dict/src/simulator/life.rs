@@ -248,7 +248,7 @@ impl Simulator {
             level: refusal.level(),
             retry_after_ms: wait_us.map(|us| us.div_ceil(1_000)),
         };
-        self.0.refusals.note(record, context.now.ms());
+        self.0.refusals.record(record, context.now.ms());
         let seconds = wait_us.map(|us| us.div_ceil(1_000_000).max(1));
         let seconds = seconds.filter(|_| self.0.table.settings().retry_after_on_429);
         Answer::problem(&Problem::rate_limited()).retry_after(seconds)

@@ -36,11 +36,10 @@ pub use json_logs::{json_logs, json_logs_at, json_logs_to};
 pub(crate) use key_hash::{KeyHash, KeyHasher};
 #[cfg(feature = "redis")]
 pub(crate) use meter::Meter;
-#[cfg(all(feature = "prometheus", feature = "throttle"))]
-pub(crate) use metrics::unit::Unit;
 #[cfg(feature = "prometheus")]
 pub use metrics::{
-    METRICS_CONTENT_TYPE, Metrics, POLICIES_MAX, POLICY_NAME_BYTES_MAX, metrics_text,
+    DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, POLICIES_MAX,
+    POLICY_NAME_BYTES_MAX, metrics_text,
 };
 #[cfg(all(feature = "otlp", feature = "http"))]
 pub use otlp::continue_trace;

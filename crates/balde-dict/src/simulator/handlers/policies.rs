@@ -1,4 +1,4 @@
-//! The states of a participant's buckets.
+//! Handlers of bucket states.
 
 use super::RequestContext;
 use crate::simulator::Simulator;
@@ -38,7 +38,7 @@ impl Simulator {
         ))
     }
 
-    /// A bucket of the participant; buckets of its payers are not listed.
+    /// The state of a participant's bucket. DICT does not report payers' buckets.
     async fn bucket_state(
         &self,
         participant: &str,

@@ -21,7 +21,6 @@ mod config;
 mod fault;
 mod key;
 mod link;
-#[cfg(feature = "throttle")]
 mod register;
 pub mod script;
 mod shared;
@@ -45,8 +44,7 @@ use crate::error::BuildError;
 use crate::log;
 
 pub use config::{REDIS_TIMEOUT_MAX, RedisBuilder};
-#[cfg(feature = "throttle")]
-pub(crate) use register::Registers;
+pub use register::{RegisterValues, Registers};
 pub(crate) use shared::{Policy, Shared};
 pub use stats::RedisStats;
 pub(crate) use together::{Together, give_back, run_together};
@@ -160,6 +158,18 @@ impl RedisStore {
             handle,
             runtime,
         })))
+    }
+
+    /// Registers of this store: see [`Registers`]. Those of one `name` are apart from those of
+    /// another; those of one `hash_tag` are in one slot of a Cluster.
+    pub fn registers(&self, name: &str, hash_tag: impl AsRef<[u8]>) -> Registers {
+        Registers::new(self, name, hash_tag.as_ref())
+    }
+
+    /// Spawns a background task on the tokio runtime that this store runs on. It works from threads
+    /// that are in no runtime, too.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.handle.spawn(task);
     }
 
     #[cfg(feature = "prometheus")]
