@@ -1,9 +1,4 @@
-//! Rate-limit policies as data, and the engine that enforces them.
-//!
-//! A [`Policy`] is a limit with a name, a scope, match rules and a price list. A [`Profile`] is a
-//! set of policies read from a TOML file. An [`Engine`] enforces a profile, with buckets in memory
-//! or in Redis: it admits a request by taking tokens from every bucket that counts it, and settles
-//! the request by its outcome.
+#![doc = include_str!("../README.md")]
 
 mod engine;
 #[cfg(feature = "http")]

@@ -51,7 +51,7 @@ impl fmt::Display for RouteError {
 
 impl std::error::Error for RouteError {}
 
-/// An operation of DICT that is asked for in a wrong way. Every one is answered with 400.
+/// What is wrong with a request of a known operation. Every one is answered with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -90,7 +90,7 @@ impl RequestError {
         "BadRequest"
     }
 
-    /// The problem's detail. For a missing header it is what DICT says, word for word.
+    /// The problem's detail. For a missing header it is DICT's own wording.
     pub fn detail(self) -> String {
         self.to_string()
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{Operation, RouteError};
 
-/// The longest path that is looked at: a key has at most 77 characters, encoded three times as long.
+/// The longest path that is routed: a key has at most 77 characters, encoded three times as long.
 pub const PATH_BYTES_MAX: usize = 2_048;
 
 /// An operation, and the raw path below the base.
@@ -45,7 +45,7 @@ impl<'r> Route<'r> {
         }
     }
 
-    /// The segment of the path that stands for a key or an id, as it came; empty for operations
+    /// The segment of the path that is a key or an id, as it was received; empty for operations
     /// whose path has none.
     pub fn raw_segment(&self) -> &'r str {
         self.segment
@@ -54,7 +54,7 @@ impl<'r> Route<'r> {
 
 impl std::fmt::Debug for Route<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The path may have somebody's key in it.
+        // The path may contain a Pix key, which is personal data.
         let name = self.operation.as_str();
         f.debug_tuple("Route").field(&name).finish()
     }

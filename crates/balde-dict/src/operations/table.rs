@@ -55,7 +55,7 @@ impl Table {
                 patterns,
             }),
             (Some(error), ..) => Err(error),
-            (None, ..) => unreachable!("what is missing is told as a problem"),
+            (None, ..) => unreachable!("whatever is missing was added to the problems"),
         }
     }
 

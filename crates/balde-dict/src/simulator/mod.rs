@@ -4,7 +4,7 @@
 //! |--|--|
 //! | `server` | connections, TLS, graceful shutdown |
 //! | `body` | request bodies, within a size limit |
-//! | `life` | the processing of a request, from routing to settlement |
+//! | `pipeline` | the processing of a request, from routing to settlement |
 //! | `handlers` | one handler for each operation |
 //! | `buckets` | the policy engine, and the limits and categories that can be changed |
 //! | `lookups`, `orders` | tokens that payment orders give back |
@@ -18,9 +18,9 @@ mod buckets;
 mod builder;
 mod handlers;
 mod inspect;
-mod life;
 mod lookups;
 mod orders;
+mod pipeline;
 mod query;
 mod refusal_log;
 mod runtime_settings;

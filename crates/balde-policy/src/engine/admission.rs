@@ -323,7 +323,7 @@ impl Engine {
         }
     }
 
-    /// Keeps a hold for the ticket, or tells which bucket refuses.
+    /// Keeps a hold for the ticket, or returns the bucket that refuses.
     fn keep(
         &self,
         rules: &Ruleset,
@@ -377,7 +377,7 @@ impl Engine {
 enum Kind {
     /// Has to admit the request.
     Enforced,
-    /// Is asked, and does not refuse.
+    /// Decides, but does not refuse.
     Shadow,
     /// Admits everything.
     Free,
@@ -438,11 +438,11 @@ fn note_shadow(rules: &Ruleset, bucket: &mut Bucket) {
 fn refusal(
     rules: &Arc<Ruleset>,
     buckets: &[Bucket],
-    asked: &[usize],
+    enforced: &[usize],
     index: usize,
     wait: Wait,
 ) -> AdmitError {
-    let decisions = asked.iter().filter_map(|index| {
+    let decisions = enforced.iter().filter_map(|index| {
         let bucket = &buckets[*index];
         Some((bucket.policy, bucket.decision?))
     });

@@ -80,12 +80,12 @@ impl Engine {
     /// Assigns a value of a variant to a subject, for instance category `B` to a participant.
     ///
     /// The subject's buckets keep what they are below full, in tokens; a bucket that held less
-    /// than the new capacity takes away is empty then. Requests in flight are settled in the
+    /// than the capacity shrinks by is empty then. Requests in flight are settled in the
     /// bucket of the new value. In Redis, buckets whose key consists of more than the subject are
     /// converted when they are next written; until then they refill at the old rate.
     ///
     /// The assignment itself belongs to this engine and its clones: processes that share buckets
-    /// in Redis each have to be told.
+    /// in Redis each have to make it.
     pub async fn assign(
         &self,
         variant: &str,
@@ -174,6 +174,9 @@ impl Engine {
         located: &Located,
     ) {
         let limiters = rules.limiters(policy);
+        if limiters.retired.is_empty() && assignments.generation == 0 {
+            return;
+        }
         let earlier = earlier_values(rules.profile(), assignments, policy, located);
         if limiters.retired.is_empty() && earlier.is_empty() {
             return;

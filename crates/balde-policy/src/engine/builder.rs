@@ -105,7 +105,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Puts all policies into [`Mode::Shadow`](crate::Mode::Shadow), whatever the profile says.
+    /// Puts all policies into [`Mode::Shadow`](crate::Mode::Shadow), regardless of the profile.
     pub fn shadow_all(mut self) -> Self {
         self.options.is_shadow_all = true;
         self

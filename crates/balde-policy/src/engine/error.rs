@@ -34,7 +34,7 @@ pub struct Refusal {
     pub(super) policy: usize,
     pub(super) decision: Decision,
     pub(super) wait: Wait,
-    /// Every bucket that was asked.
+    /// The decisions of all enforced policies.
     pub(super) decisions: Vec<(usize, Decision)>,
 }
 

@@ -31,7 +31,7 @@ pin_project! {
 pin_project! {
     #[project = StageProjected]
     enum Stage<S, F, A, R> {
-        // The buckets in Redis are asked.
+        // The engine waits for Redis.
         Admitting { waiting: Box<(Admitting, S, Option<Request<A>>)> },
         // The service works. Dropping the ticket settles it as abandoned.
         Calling { ticket: Option<Ticket>, #[pin] call: F },

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// The most query parameters that are looked at.
+/// The most query parameters that are read.
 const QUERY_PAIRS_MAX: usize = 256;
 
 /// A request's headers. A header whose value is not text counts as absent.
@@ -100,8 +100,8 @@ impl<'r> Request<'r> {
     }
 }
 
-/// The parameters of a raw query in their order, decoded as forms are (`+` is a space). What cannot
-/// be decoded is left as it came.
+/// The parameters of a raw query in their order, decoded as forms are (`+` is a space). A parameter
+/// that cannot be decoded is returned as it was received.
 pub fn query_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.take(QUERY_PAIRS_MAX).map(|pair| {
@@ -119,8 +119,7 @@ fn form_decoded(text: &str) -> Cow<'_, str> {
     percent_decoded(text).unwrap_or(Cow::Borrowed(text))
 }
 
-/// The text with its percent-encoding undone once. Nothing where an escape is broken or the result
-/// is no text.
+/// Decodes percent-encoding once. Nothing if an escape is broken or the result is not UTF-8.
 pub fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));

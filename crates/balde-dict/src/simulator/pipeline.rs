@@ -1,15 +1,15 @@
-//! The life of a request:
+//! The processing of a request:
 //!
 //! 1. route: which operation is it?
 //! 2. read: the body, within its limit, as XML
-//! 3. resolve: who asks, for whom, what is wrong, on which buckets it draws
-//! 4. admit: every bucket has at least one token, or 429
-//! 5. perform: what the operation does, or what goes wrong on purpose
+//! 3. resolve: the participant, the payer, and what is wrong with the request
+//! 4. admit: the policy engine takes from every bucket, or the answer is 429
+//! 5. handle: the operation, or an injected fault
 //! 6. settle: every bucket by the status, once
-//! 7. answer, and a line in the log
+//! 7. answer, with a line in the log
 //!
-//! What is wrong before anybody can be held to account (no such path, no participant, no XML to find
-//! one in) touches no bucket. From then on every status has the price that the profile gives it.
+//! A request without a known participant (no such path, no participant, unreadable XML) touches no
+//! bucket. From then on every status has the price in the profile.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,11 +32,11 @@ use crate::{
     Call, HttpHeaders, Incoming, Operation, PARTICIPANT_HEADER, ParticipantFrom, Route, RouteError,
 };
 
-/// When to come back while a store is away.
+/// `Retry-After` while a store is unavailable.
 const UNAVAILABLE_RETRY_S: u64 = 1;
 
 impl Simulator {
-    /// Answers a request, whatever it is.
+    /// Answers any request.
     pub(super) async fn serve(
         &self,
         request: Request<HyperBody>,
@@ -59,12 +59,12 @@ impl Simulator {
             Ok(body) => body,
             Err(answer) => return answer.into_response(&parts.headers),
         };
-        // Where something has to be waited for, the request must end in its last phase even if the
-        // client does not wait with us.
+        // A request that waits for something must be settled even if the client disconnects
+        // meanwhile.
         let waits = self.0.shared.is_some() || !self.0.buckets.runtime().faults.is_empty();
         if !waits {
             return self
-                .live(&parts, &route, &body, certificate.as_deref())
+                .process(&parts, &route, &body, certificate.as_deref())
                 .await;
         }
         let simulator = self.clone();
@@ -77,7 +77,7 @@ impl Simulator {
             match routed {
                 Ok(route) => {
                     simulator
-                        .live(&parts, &route, &body, certificate.as_deref())
+                        .process(&parts, &route, &body, certificate.as_deref())
                         .await
                 }
                 Err(error) => not_routed(error, &parts.headers),
@@ -89,7 +89,7 @@ impl Simulator {
         })
     }
 
-    async fn live(
+    async fn process(
         &self,
         parts: &Parts,
         route: &Route<'_>,
@@ -109,7 +109,7 @@ impl Simulator {
         self.sign(answer).into_response(&parts.headers)
     }
 
-    /// Who asked, as far as that could be told, and what is answered.
+    /// The participant, if it is known, and the answer.
     async fn answer(
         &self,
         parts: &Parts,
@@ -150,7 +150,7 @@ impl Simulator {
             prices.iter().all(|(_, price)| *price == 0)
         };
         let answer = match wrong {
-            // What costs nothing anyway is answered without asking the buckets.
+            // A problem that costs nothing is answered without admission.
             Some(problem) if is_free(&problem) => Answer::problem(&problem),
             wrong => {
                 let now = self.now();
@@ -172,7 +172,7 @@ impl Simulator {
         (Some(participant.to_owned()), answer)
     }
 
-    /// Admits a request, performs it and settles it.
+    /// Admits a request, handles it and settles it.
     async fn count(
         &self,
         call: &Call<'_>,
@@ -205,7 +205,7 @@ impl Simulator {
                 end_to_end_id,
             };
             if let Err(error) = self.0.lookups.note(id, key, context.now).await {
-                tracing::warn!(%error, "a lookup is not remembered and cannot be credited");
+                tracing::warn!(%error, "a lookup was not recorded and cannot be credited");
             }
         }
         answer
@@ -254,7 +254,7 @@ impl Simulator {
         Answer::problem(&Problem::rate_limited()).retry_after(seconds)
     }
 
-    /// Whom a request without a certificate comes from.
+    /// The participant of a request without a certificate.
     fn caller<'h>(&'h self, headers: &'h HeaderMap) -> Option<&'h str> {
         let header = headers.get(PARTICIPANT_HEADER);
         let header = header.and_then(|value| value.to_str().ok());
@@ -268,7 +268,7 @@ impl Simulator {
         match signer.sign(answer.body().to_owned()) {
             Ok(signed) => answer.with_body(signed),
             Err(error) => {
-                tracing::error!(%error, "an answer could not be signed");
+                tracing::error!(%error, "a response could not be signed");
                 Answer::problem(&Problem::new(500, "InternalServerError"))
             }
         }
@@ -288,14 +288,14 @@ fn body_participant(operation: Operation, root: &Element) -> Option<&str> {
     text.filter(|participant| !participant.is_empty())
 }
 
-/// What is wrong with a request whose participant cannot be told.
+/// What is wrong with a request whose participant is unknown.
 fn not_resolved(call: &Call<'_>, document: Option<&Result<Element, XmlError>>) -> Problem {
     match (document, call.error()) {
         (Some(Err(error)), _) => Problem::bad_request(error.to_string()),
         (_, Some(error)) => {
             Problem::new(error.status(), error.error_type()).with_detail(error.detail())
         }
-        (_, None) => Problem::bad_request("The participant cannot be told"),
+        (_, None) => Problem::bad_request("The participant is unknown"),
     }
 }
 
@@ -323,7 +323,7 @@ fn unavailable(detail: &str) -> Answer {
     Answer::problem(&Problem::unavailable(detail)).retry_after(Some(UNAVAILABLE_RETRY_S))
 }
 
-/// What DICT calls the error of a status that is answered on purpose.
+/// DICT's error type for the status of an injected fault.
 fn error_type(status: u16) -> &'static str {
     match status {
         403 => "Forbidden",
