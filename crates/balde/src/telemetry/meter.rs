@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use balde_core::Command;
 
-use super::Mode;
+use super::StorageMode;
 use super::metrics::histogram::Histogram;
 use crate::clock::Stopwatch;
 use crate::decision::Decision;
@@ -50,17 +50,17 @@ impl Meter {
 
     /// Starts timing, if it is this check's turn.
     #[inline]
-    pub(crate) fn begin(mode: Mode) -> Option<Stopwatch> {
+    pub(crate) fn begin(mode: StorageMode) -> Option<Stopwatch> {
         let is_timed = match mode {
-            Mode::Memory => is_sampled(),
+            StorageMode::Memory => is_sampled(),
             #[cfg(feature = "redis")]
-            Mode::Redis => true,
+            StorageMode::Redis => true,
         };
         is_timed.then(Stopwatch::start)
     }
 
     #[inline]
-    pub(crate) fn decided(&self, decision: &Decision) {
+    pub(crate) fn count_decision(&self, decision: &Decision) {
         let count = match (decision.is_fallback(), decision.is_allowed()) {
             (false, true) => Count::Allow,
             (false, false) => Count::Deny,
@@ -73,7 +73,7 @@ impl Meter {
         }
     }
 
-    pub(crate) fn operated(&self, command: Command) {
+    pub(crate) fn count_command(&self, command: Command) {
         self.counts.add_one(match command {
             Command::Charge { .. } => Count::Charge,
             Command::Credit { .. } => Count::Credit,
@@ -82,16 +82,16 @@ impl Meter {
         });
     }
 
-    pub(crate) fn took(&self, mode: Mode, took: Duration) {
+    pub(crate) fn observe_latency(&self, mode: StorageMode, took: Duration) {
         match mode {
-            Mode::Memory => self.times.memory.observe(took),
+            StorageMode::Memory => self.times.memory.observe(took),
             #[cfg(feature = "redis")]
-            Mode::Redis => self.times.redis.observe(took),
+            StorageMode::Redis => self.times.redis.observe(took),
         }
     }
 
     #[cfg(feature = "redis")]
-    pub(crate) fn script_took(&self, took: Duration) {
+    pub(crate) fn observe_script(&self, took: Duration) {
         self.times.script.observe(took);
     }
 }

@@ -22,8 +22,8 @@ use super::throttler::Throttler;
 use crate::clock::Clock;
 use crate::error::BuildError;
 use crate::failure::OnFailure;
-use crate::joint::check_all;
 use crate::limiter::RateLimiter;
+use crate::multi::check_all;
 use crate::store::redis::RedisStore;
 
 /// The part of a burst that is asked for at a time.

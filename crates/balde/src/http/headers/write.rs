@@ -189,7 +189,7 @@ impl HeaderWriter {
         };
         let is_usual = self.prepared.is_some()
             && decision.is_allowed()
-            && decision.has_standing()
+            && decision.has_bucket()
             && only.limit == *decision.limit();
         is_usual.then(|| Numbers::of(*decision))
     }
@@ -268,7 +268,7 @@ impl HeaderWriter {
         };
         headers.insert(POLICY, policy);
         let mut text = Text::new();
-        for (ready, part) in parts().filter(|(_, part)| part.has_standing()) {
+        for (ready, part) in parts().filter(|(_, part)| part.has_bucket()) {
             begin_member(&mut text, &ready.name);
             text.push(b";r=");
             push_integer(&mut text, part.remaining());
@@ -306,10 +306,10 @@ fn spokesman(decisions: &[Decision]) -> Option<usize> {
     let (index, part) = match refused.max_by_key(|(_, part)| longest(part.wait())) {
         Some(refused) => refused,
         None => all()
-            .filter(|(_, part)| part.has_standing())
+            .filter(|(_, part)| part.has_bucket())
             .min_by_key(|(_, part)| part.remaining())?,
     };
-    part.has_standing().then_some(index)
+    part.has_bucket().then_some(index)
 }
 
 fn longest(wait: Wait) -> u64 {

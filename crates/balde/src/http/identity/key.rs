@@ -7,8 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::address::network_of;
 use super::chain::{ELEMENT_BYTES_MAX, FORWARDED_BYTES_MAX, HOPS_MAX};
-use crate::error::KEY_BYTES_MAX;
-use crate::store::memory::ShortKey;
+use crate::key::{KEY_BYTES_MAX, ShortKey};
 
 /// Room for any address and any hash, with what is put before it.
 const INLINE_BYTES: usize = 72;
@@ -202,7 +201,7 @@ pub(super) fn v4(address: Ipv4Addr) -> Option<ShortKey> {
     let (low_word, high_word) = (lower_half(low), lower_half(low >> 64));
     let length = 3 + a_bytes + b_bytes + c_bytes + d_bytes - 1;
     let length = u8::try_from(length).unwrap_or(0);
-    Some(ShortKey::of_words([low_word, high_word, beyond], length))
+    Some(ShortKey::from_words([low_word, high_word, beyond], length))
 }
 
 /// An octet as its digits and a dot, and how many bytes those are.

@@ -29,7 +29,7 @@ use ::http::{Extensions, HeaderMap, HeaderName};
 
 use self::address::Trusted;
 use self::peer::PeerFn;
-use crate::store::memory::ShortKey;
+use crate::key::ShortKey;
 
 pub use address::{BadProxy, TRUSTED_MAX};
 pub use chain::{ELEMENT_BYTES_MAX, FORWARDED_BYTES_MAX, HOPS_MAX};

@@ -22,8 +22,8 @@ use self::rules::Rules;
 use super::headers::HeaderOptions;
 use super::identity::Identity;
 use super::problem::ProblemFormat;
-use crate::joint::TOKEN_REQUESTS_MAX;
-use crate::log::Storm;
+use crate::multi::TOKEN_REQUESTS_MAX;
+use crate::telemetry::LogThrottle;
 
 pub use self::asked::Asked;
 pub use self::body::ResponseBody;
@@ -83,7 +83,7 @@ impl RateLimitLayer {
             format: ProblemFormat::default(),
             exempt: None,
             on_refusal: None,
-            keyless: Arc::new(Storm::default()),
+            keyless: Arc::new(LogThrottle::default()),
         };
         Self { rules: none }.and(rule)
     }

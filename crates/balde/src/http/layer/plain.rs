@@ -12,7 +12,6 @@ use super::rules::Rules;
 use crate::decision::Decision;
 use crate::http::headers::Numbers;
 use crate::http::identity::ClientKey;
-use crate::limiter::Place;
 
 /// What became of a request.
 pub(super) enum Plainly {
@@ -38,8 +37,7 @@ pub(super) fn of(rules: &Rules) -> Option<Usual> {
     else {
         return None;
     };
-    let is_here = matches!(limiter.place(), Place::Memory(..));
-    (is_here && rules.exempt.is_none()).then_some(*usual)
+    (limiter.is_in_memory() && rules.exempt.is_none()).then_some(*usual)
 }
 
 /// Asks the only limit for one token.

@@ -4,8 +4,8 @@ use ::http::{Extensions, HeaderMap};
 
 use crate::decision::Decision;
 use crate::http::identity::{ClientKey, NoKey};
-use crate::joint::{MultiDecision, TokenRequest, check_all, check_all_blocking};
-use crate::limiter::RateLimiter;
+use crate::limiter::{RateLimiter, TokenRequest};
+use crate::multi::{MultiDecision, check_all, check_all_blocking};
 
 use super::asked::Asked;
 use super::rule::{Rule, Usual, Whose};

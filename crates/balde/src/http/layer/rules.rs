@@ -13,8 +13,7 @@ use super::rule::{Rule, Usual};
 use crate::http::headers::{HeaderOptions, HeaderWriter};
 use crate::http::identity::Identity;
 use crate::http::problem::ProblemFormat;
-use crate::limiter::Place;
-use crate::log::Storm;
+use crate::telemetry::LogThrottle;
 
 pub(super) type Exempt = Arc<dyn Fn(&Asked<'_>) -> bool + Send + Sync>;
 pub(super) type OnRefusal = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
@@ -48,14 +47,13 @@ pub(super) struct Rules {
     pub(super) exempt: Option<Exempt>,
     pub(super) on_refusal: Option<OnRefusal>,
     /// Requests without a key, for the log: shared by all services that came of one layer.
-    pub(super) keyless: Arc<Storm>,
+    pub(super) keyless: Arc<LogThrottle>,
 }
 
 impl Rules {
     /// Whether no decision has to wait.
     pub(super) fn are_here(&self) -> bool {
-        let is_here = |rule: &Rule| matches!(rule.limiter.place(), Place::Memory(..));
-        self.list.iter().all(is_here)
+        self.list.iter().all(|rule| rule.limiter.is_in_memory())
     }
 
     /// Works out what is the same for every request.

@@ -145,12 +145,12 @@ pub(super) fn admit<A>(
 
 fn refuse_keyless<A>(rules: &Rules, keyless: Keyless, request: &Request<A>) -> Response<Bytes> {
     let limiter = &rules.list[keyless.rule].limiter;
-    if let Some(held_back) = rules.keyless.passes(limiter.now_us()) {
+    if let Some(suppressed) = rules.keyless.allow(limiter.now_us()) {
         tracing::warn!(
             event_type = "no_key",
             decision = "deny",
             policy = limiter.name(),
-            held_back,
+            suppressed,
             "refused without counting: {}",
             Why(keyless.why)
         );

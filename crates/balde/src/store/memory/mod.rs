@@ -3,31 +3,26 @@
 //! | File | Holds |
 //! |--|--|
 //! | `fingerprint` | keys as 128 keyed bits |
-//! | `short_key` | a key that fits a few registers |
 //! | `word` | a bucket as one 64-bit word |
 //! | `region` | slots in groups of two cache lines |
 //! | `shard` | slots, read without a lock and rearranged under one |
 //! | `directory` | which shard a key is in; shards that split |
 //! | `table` | the shards of one limit, bounded and swept |
-//! | `together` | several buckets in one decision |
+//! | `multi` | several buckets in one decision |
 //! | `sync` | atomics and locks, or loom's |
 
 mod directory;
 mod fingerprint;
+mod multi;
 mod region;
 mod shard;
-#[cfg(feature = "http")]
-mod short_key;
 mod sync;
 mod table;
-mod together;
 mod word;
 
-#[cfg(feature = "http")]
-pub(crate) use short_key::ShortKey;
+pub(crate) use multi::{MemoryStep, run_all};
 pub use table::MemoryStats;
-pub(crate) use table::{KEYS_MAX_MAX, Table};
-pub(crate) use together::{Part, run_all};
+pub(crate) use table::Table;
 
 #[cfg(all(test, not(balde_loom)))]
 mod tests;

@@ -5,13 +5,10 @@ use balde_core::{Command, Decision, Limit, Start};
 use super::directory::Directory;
 use super::fingerprint::{Fingerprint, Fingerprints};
 use super::shard::{Found, Locked, Shard};
-#[cfg(feature = "tower")]
-use super::short_key::ShortKey;
 use super::sync::{AtomicU64, Mutex, Ordering, fence};
 use super::word::Packing;
-
-/// The most keys a table can be asked to keep.
-pub(crate) const KEYS_MAX_MAX: usize = 1 << 30;
+#[cfg(feature = "tower")]
+use crate::key::ShortKey;
 
 /// Keys looked at for the bucket nearest to full when one must go; in a smaller shard, all.
 const EVICT_KEYS: usize = 100;
@@ -46,6 +43,7 @@ struct Counts {
 
 /// What a memory store holds and has let go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryStats {
     /// Keys kept now.
     pub keys: u64,
@@ -61,7 +59,7 @@ pub struct MemoryStats {
 
 impl Table {
     pub(crate) fn new(limit: Limit, keys_max: usize, now_us: u64) -> Self {
-        let keys_max = keys_max.clamp(1, KEYS_MAX_MAX);
+        let keys_max = keys_max.max(1);
         let horizon_us = now_us.saturating_add(Packing::new(limit).span_us());
         let words = Words(limit.to_words().map(AtomicU64::new));
         let spare = Words(limit.to_words().map(AtomicU64::new));
