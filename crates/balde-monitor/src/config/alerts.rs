@@ -3,8 +3,8 @@
 use balde::options::{Faults, Section};
 
 use crate::alert::{Routes, Rule, Rulebook, SinkClass, WatchRule};
-use crate::analyse::{Confidence, Settings};
-use crate::cycle::Reading;
+use crate::analyse::SettingsByPolicy;
+use crate::analyse::{AnalysisSettings, Confidence};
 use crate::severity::{Severity, Thresholds};
 
 const SECOND_US: u64 = 1_000_000;
@@ -15,7 +15,7 @@ const SPAN_MAX_S: u64 = 30 * 86_400;
 pub(super) struct Alerts {
     pub(super) rules: Rulebook,
     pub(super) watch: WatchRule,
-    pub(super) reading: Reading,
+    pub(super) analysis: SettingsByPolicy,
 }
 
 const SEVERITIES: [(&str, Severity); 3] = [
@@ -28,7 +28,7 @@ pub(super) fn check(section: Option<Section<'_>>, faults: &mut Faults<'_>) -> Al
     let mut alerts = Alerts {
         rules: Rulebook::default(),
         watch: WatchRule::default(),
-        reading: Reading::default(),
+        analysis: SettingsByPolicy::default(),
     };
     let Some(mut section) = section else {
         return alerts;
@@ -47,7 +47,7 @@ pub(super) fn check(section: Option<Section<'_>>, faults: &mut Faults<'_>) -> Al
     if section.any("credited").is_some() {
         let names = section.texts("credited", faults);
         let names = names.into_iter().map(|name| name.value.to_owned());
-        alerts.reading = Reading::new(&Settings::default(), names.collect());
+        alerts.analysis = SettingsByPolicy::new(&AnalysisSettings::default(), names.collect());
     }
     if let Some(policies) = section.table("policy", faults) {
         for (name, mut own) in policies.tables(faults) {

@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use balde::options::{Faults, OptionsError, Section, check_document, text_of};
 
 use crate::alert::{Routes, Rulebook, WatchRule};
-use crate::cycle::Reading;
-use crate::schedule::embedded::Plan;
+use crate::analyse::SettingsByPolicy;
+use crate::schedule::PollPlan;
 
 pub use participants::{ParticipantConfig, SourceConfig};
-pub use plan::{HttpConfig, ScheduleConfig, TemporalConfig};
+pub use plan::{HttpConfig, ScheduleConfig};
 pub use sinks::{SinkConfig, SinkKind};
 
 /// What the file says, checked.
@@ -30,7 +30,7 @@ pub struct Config {
     /// The history's address.
     pub history: String,
     /// When to ask, and how long what is kept.
-    pub plan: Plan,
+    pub plan: PollPlan,
     /// Who runs the cycles.
     pub schedule: ScheduleConfig,
     /// Whom to ask about.
@@ -40,7 +40,7 @@ pub struct Config {
     /// How the data itself is watched.
     pub watch: WatchRule,
     /// How samples are read.
-    pub reading: Reading,
+    pub analysis: SettingsByPolicy,
     /// Which severity goes where.
     pub routes: Routes,
     /// Where alerts go.
@@ -87,7 +87,7 @@ impl Config {
                 participants,
                 rules: alerts.rules,
                 watch: alerts.watch,
-                reading: alerts.reading,
+                analysis: alerts.analysis,
                 routes,
                 sinks,
             }

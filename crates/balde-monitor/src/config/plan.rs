@@ -8,9 +8,8 @@ use balde_core::Limit;
 
 use super::Reader;
 use crate::history::Retention;
-use crate::http::Writers;
-use crate::schedule::embedded::Plan;
-use crate::schedule::{Budget, Cron, Pace, Peaks};
+use crate::http::WriteAccess;
+use crate::schedule::{Cron, PeakDetection, PollBudget, PollPlan, PollSchedule, TemporalSettings};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:9180";
 const HISTORY_DEFAULT: &str = "monitor.db";
@@ -26,11 +25,11 @@ pub struct HttpConfig {
 
 impl HttpConfig {
     /// Without a token, only a monitor that listens on this machine alone lets anybody write.
-    pub fn writers(&self) -> Writers {
+    pub fn write_access(&self) -> WriteAccess {
         match &self.token {
-            Some(token) => Writers::Token(token.clone()),
-            None if self.listen.ip().is_loopback() => Writers::Anybody,
-            None => Writers::Nobody,
+            Some(token) => WriteAccess::Token(token.clone()),
+            None if self.listen.ip().is_loopback() => WriteAccess::Anyone,
+            None => WriteAccess::Denied,
         }
     }
 }
@@ -49,22 +48,7 @@ pub enum ScheduleConfig {
     /// A loop in this process.
     Embedded,
     /// Workflows of a Temporal server.
-    Temporal(TemporalConfig),
-}
-
-/// Which Temporal server, and under which names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TemporalConfig {
-    /// Its address, as `http://127.0.0.1:7233`.
-    pub address: String,
-    /// The namespace.
-    pub namespace: String,
-    /// The task queue.
-    pub task_queue: String,
-    /// The workflow's id.
-    pub workflow_id: String,
-    /// When it runs, as a cron line.
-    pub cron: String,
+    Temporal(TemporalSettings),
 }
 
 pub(super) fn http(
@@ -119,10 +103,10 @@ pub(super) fn schedule(
     root: &mut Section<'_>,
     retention: Retention,
     faults: &mut Faults<'_>,
-) -> (ScheduleConfig, Plan) {
-    let mut plan = Plan {
+) -> (ScheduleConfig, PollPlan) {
+    let mut plan = PollPlan {
         retention,
-        ..Plan::default()
+        ..PollPlan::default()
     };
     let mut kind = ScheduleConfig::Embedded;
     let Some(mut section) = root.table("schedule", faults) else {
@@ -136,9 +120,15 @@ pub(super) fn schedule(
             Err(error) => faults.at(Some(text.span), error.to_string()),
         }
     }
-    let words = [("seen", Peaks::Seen), ("missed", Peaks::Missed)];
+    let words = [
+        ("seen", PeakDetection::Enabled),
+        ("missed", PeakDetection::Disabled),
+    ];
     let peaks = section.word("peaks", &words, faults);
-    plan.pace = Pace::new(cron, peaks.map_or(Peaks::Seen, |peaks| peaks.value));
+    plan.schedule = PollSchedule::new(
+        cron,
+        peaks.map_or(PeakDetection::Enabled, |peaks| peaks.value),
+    );
     let mut limit = "6/min burst 20".parse::<Limit>().expect("DICT's own");
     if let Some(text) = section.text("budget", faults) {
         match text.value.parse() {
@@ -148,8 +138,8 @@ pub(super) fn schedule(
     }
     let is_shared = section.flag("budget_is_shared", faults);
     plan.budget = match is_shared {
-        Some(flag) if flag.value => Budget::Shared(limit),
-        _ => Budget::PerParticipant(limit),
+        Some(flag) if flag.value => PollBudget::Shared(limit),
+        _ => PollBudget::PerParticipant(limit),
     };
     if let Some(reserve) = section.number("reserve", (0, limit.capacity() - 1), faults) {
         plan.reserve = reserve.value;
@@ -170,7 +160,7 @@ pub(super) fn schedule(
             let text = section.text(key, faults);
             text.map_or(default.to_owned(), |text| text.value.to_owned())
         };
-        kind = ScheduleConfig::Temporal(TemporalConfig {
+        kind = ScheduleConfig::Temporal(TemporalSettings {
             address: text("temporal_address", "http://127.0.0.1:7233"),
             namespace: text("temporal_namespace", "default"),
             task_queue: text("temporal_task_queue", "dict-task-queue"),

@@ -4,7 +4,7 @@
 /// Only because checks of the workspace switch all features on.
 #[cfg(all(test, feature = "tower"))]
 #[path = "../../src/key/mod.rs"]
-#[expect(dead_code, reason = "only the type of short keys is needed here")]
+#[expect(dead_code, unused_imports, reason = "only short keys are needed here")]
 #[expect(unreachable_pub, reason = "public in the crate where these files live")]
 mod key;
 

@@ -1,14 +1,15 @@
-//! A key that fits a few registers.
+//! A short bucket key that stays in registers.
 //!
-//! A key that was written to memory in small pieces cannot be read back in words before all of the
-//! pieces have left the processor's store buffer. That wait is a tenth of a check of some eighty
-//! nanoseconds. So an address is formatted in registers, and its fingerprint is taken from there.
+//! A key written to memory in small pieces cannot be read back in 64-bit words until all of its
+//! pieces have left the processor's store buffer, which costs about a tenth of a check of eighty
+//! nanoseconds. The text of an IPv4 address is therefore put together in registers, and its
+//! fingerprint is computed from there.
 
-/// The most bytes of a short key.
+/// The maximum length of a short key, in bytes.
 pub(crate) const SHORT_KEY_BYTES_MAX: usize = 23;
 
-/// A key of up to [`SHORT_KEY_BYTES_MAX`] bytes. The memory store computes the same fingerprint from
-/// its words as from its bytes.
+/// A key of up to [`SHORT_KEY_BYTES_MAX`] bytes, held as three words. The memory store computes the
+/// same fingerprint from the words as from the bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct ShortKey {
     /// The words in little-endian order, zero beyond the length.
@@ -17,7 +18,7 @@ pub(crate) struct ShortKey {
 }
 
 impl ShortKey {
-    /// Creates a key from the first `length` bytes of `words`; the rest of them must be zero.
+    /// The first `length` bytes of these words; the rest of them must be zero.
     #[inline]
     pub(crate) fn from_words(words: [u64; 3], length: u8) -> Self {
         debug_assert!(usize::from(length) <= SHORT_KEY_BYTES_MAX);
