@@ -1,23 +1,23 @@
-//! What a courier writes to the log: storms in one line.
+//! What a worker writes to the log: storms in one line.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::history::{HistoryError, Letter};
-use crate::sink::Failure;
+use crate::history::{HistoryError, OutboxMessage};
+use crate::sink::SendError;
 
 /// The shortest time between two lines about the same trouble of the same sink.
 const BETWEEN_LINES_US: u64 = 10_000_000;
 
 /// Which troubles were told.
 #[derive(Debug, Default)]
-pub(super) struct Report {
-    failures: Storm,
-    refusals: Storm,
-    database: Storm,
+pub(super) struct DeliveryLog {
+    failures: LogThrottle,
+    refusals: LogThrottle,
+    database: LogThrottle,
     is_away: AtomicBool,
 }
 
-impl Report {
+impl DeliveryLog {
     pub(super) fn arrived(&self, sink: &str) {
         if self.is_away.swap(false, Ordering::Relaxed) {
             tracing::info!(
@@ -32,14 +32,17 @@ impl Report {
     pub(super) fn failed(
         &self,
         sink: &str,
-        letter: &Letter,
-        failure: &Failure,
+        message: &OutboxMessage,
+        failure: &SendError,
         now_us: u64,
         next_us: u64,
     ) {
         self.is_away.store(true, Ordering::Relaxed);
         let retry_after_ms = next_us.saturating_sub(now_us).div_ceil(1_000);
-        let (key, attempts) = (letter.event.key.as_str(), letter.attempts.saturating_add(1));
+        let (key, attempts) = (
+            message.event.key.as_str(),
+            message.attempts.saturating_add(1),
+        );
         if failure.is_transient() {
             if let Some(held_back) = self.failures.held_back(now_us) {
                 tracing::warn!(
@@ -56,7 +59,7 @@ impl Report {
         } else if let Some(held_back) = self.refusals.held_back(now_us) {
             tracing::error!(
                 target: "balde_monitor",
-                event_type = "delivery_refused",
+                event_type = "delivery_rejected",
                 sink,
                 key,
                 attempts,
@@ -80,12 +83,12 @@ impl Report {
         }
     }
 
-    pub(super) fn cut_short(sink: &str, letters: usize) {
+    pub(super) fn cut_short(sink: &str, messages: usize) {
         tracing::warn!(
             target: "balde_monitor",
             event_type = "delivery_cut_short",
             sink,
-            letters,
+            messages,
             "the shutdown did not wait for some alerts; they stay in the outbox"
         );
     }
@@ -93,12 +96,12 @@ impl Report {
 
 /// Events of one kind, of which the first is told at once and the rest now and then.
 #[derive(Debug, Default)]
-struct Storm {
+struct LogThrottle {
     next_us: AtomicU64,
     held_back: AtomicU64,
 }
 
-impl Storm {
+impl LogThrottle {
     /// How many were not told since the last that was; nothing if this one is not told either.
     fn held_back(&self, now_us: u64) -> Option<u64> {
         let next_us = self.next_us.load(Ordering::Relaxed);
@@ -122,11 +125,11 @@ mod tests {
 
     #[test]
     fn a_storm_is_one_line_at_once_and_then_now_and_then() {
-        let storm = Storm::default();
-        assert_eq!(storm.held_back(5), Some(0));
-        assert_eq!(storm.held_back(6), None);
-        assert_eq!(storm.held_back(BETWEEN_LINES_US), None);
-        assert_eq!(storm.held_back(BETWEEN_LINES_US + 5), Some(2));
-        assert_eq!(storm.held_back(BETWEEN_LINES_US + 6), None);
+        let throttle = LogThrottle::default();
+        assert_eq!(throttle.held_back(5), Some(0));
+        assert_eq!(throttle.held_back(6), None);
+        assert_eq!(throttle.held_back(BETWEEN_LINES_US), None);
+        assert_eq!(throttle.held_back(BETWEEN_LINES_US + 5), Some(2));
+        assert_eq!(throttle.held_back(BETWEEN_LINES_US + 6), None);
     }
 }

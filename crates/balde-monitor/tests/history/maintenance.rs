@@ -1,16 +1,16 @@
 //! Retention and thinning.
 
 use balde_monitor::alert::SinkClass;
-use balde_monitor::history::{EventFilter, History, Retention, Upkeep};
+use balde_monitor::history::{EventFilter, History, Maintenance, Retention};
 use balde_monitor::sample::Sample;
 use balde_monitor::severity::Severity::{Exhausted, Warning};
 use fastrand::Rng;
 
 use crate::fixture::{
-    DAY_US, HOUR_US, MINUTE_US, NOVEMBER_US, PARTICIPANT, bucket, poll, raised, resolved, tell,
-    to_hook, told,
+    DAY_US, HOUR_US, MINUTE_US, NOVEMBER_US, PARTICIPANT, bucket, commit_events, poll, raised,
+    resolved, routed, to_hook,
 };
-use crate::place::Place;
+use crate::test_database::TestDatabase;
 
 const NEVER_THINNED: Retention = Retention {
     months: 13,
@@ -18,23 +18,23 @@ const NEVER_THINNED: Retention = Retention {
 };
 
 /// All rounds that there are, added up.
-async fn maintain(history: &History, now_us: u64, retention: &Retention) -> Upkeep {
+async fn maintain(history: &History, now_us: u64, retention: &Retention) -> Maintenance {
     const ROUNDS_MAX: usize = 500;
-    let mut sum = Upkeep::default();
+    let mut sum = Maintenance::default();
     for _ in 0..ROUNDS_MAX {
         let round = history.maintain(now_us, retention).await.unwrap();
         sum.deleted += round.deleted;
         sum.thinned += round.thinned;
         sum.partitions += round.partitions;
-        if !round.is_more {
+        if !round.has_more {
             return sum;
         }
     }
     panic!("upkeep never ends: {sum:?}");
 }
 
-pub(crate) async fn what_is_too_old_goes_and_what_is_open_stays(place: Place) {
-    let history = place.open().await;
+pub(crate) async fn what_is_too_old_goes_and_what_is_open_stays(database: TestDatabase) {
+    let history = database.open().await;
     let now_us = NOVEMBER_US + 14 * DAY_US;
     // Fourteen and a half months ago, so that the whole month is over for PostgreSQL too.
     let old_us = now_us - 440 * DAY_US;
@@ -45,7 +45,7 @@ pub(crate) async fn what_is_too_old_goes_and_what_is_open_stays(place: Place) {
             .await
             .unwrap();
     }
-    let incident = |event| told(event, &[SinkClass::Incident], &[]);
+    let incident = |event| routed(event, &[SinkClass::Incident], &[]);
     let open = raised(0, "level-0", Exhausted, old_us);
     let closed = raised(1, "level-1", Exhausted, old_us);
     let end = resolved(2, "level-1", Exhausted, old_us + 1);
@@ -54,10 +54,10 @@ pub(crate) async fn what_is_too_old_goes_and_what_is_open_stays(place: Place) {
     let young = raised(5, "level-5", Warning, young_us);
     let mut all = vec![incident(open.clone()), incident(closed), incident(end)];
     all.extend([waiting.clone(), arrived.clone(), young.clone()].map(to_hook));
-    tell(&history, all).await;
-    for letter in history.due("hook", now_us, 10).await.unwrap() {
-        if letter.event.key != waiting.key {
-            history.delivered(letter.id, now_us).await.unwrap();
+    commit_events(&history, all).await;
+    for message in history.due_messages("hook", now_us, 10).await.unwrap() {
+        if message.event.key != waiting.key {
+            history.mark_delivered(message.id, now_us).await.unwrap();
         }
     }
     let upkeep = maintain(&history, now_us, &NEVER_THINNED).await;
@@ -88,20 +88,20 @@ pub(crate) async fn what_is_too_old_goes_and_what_is_open_stays(place: Place) {
     assert_eq!(keys, [&young.key, &waiting.key, &open.key]);
     let incidents = history.incidents(10).await.unwrap();
     assert_eq!((incidents.len(), &incidents[0].timeline), (1, &vec![open]));
-    let due = history.due("hook", now_us, 10).await.unwrap();
+    let due = history.due_messages("hook", now_us, 10).await.unwrap();
     assert_eq!((due.len(), &due[0].event), (1, &waiting));
     // And there is nothing left to do.
     assert_eq!(
         history.maintain(now_us, &NEVER_THINNED).await.unwrap(),
-        Upkeep::default()
+        Maintenance::default()
     );
 }
 
-pub(crate) async fn old_samples_are_thinned_to_the_lowest(place: Place) {
+pub(crate) async fn old_samples_are_thinned_to_the_lowest(database: TestDatabase) {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = Rng::with_seed(seed);
-    let history = place.open().await;
+    let history = database.open().await;
     let retention = Retention {
         thin_after_days: 31,
         ..Retention::default()
@@ -167,10 +167,10 @@ pub(crate) async fn old_samples_are_thinned_to_the_lowest(place: Place) {
     );
 }
 
-pub(crate) async fn a_round_is_short_and_the_next_goes_on(place: Place) {
+pub(crate) async fn a_round_is_short_and_the_next_goes_on(database: TestDatabase) {
     const POLICIES: usize = 1_000;
     const POLLS: u64 = 11;
-    let history = place.open().await;
+    let history = database.open().await;
     let names: Vec<String> = (0..POLICIES).map(|i| format!("P{i}")).collect();
     let levels: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), 7)).collect();
     for day in 0..POLLS {
@@ -181,25 +181,25 @@ pub(crate) async fn a_round_is_short_and_the_next_goes_on(place: Place) {
     }
     let now_us = NOVEMBER_US + 500 * DAY_US;
     let first = history.maintain(now_us, &NEVER_THINNED).await.unwrap();
-    assert!(first.is_more);
+    assert!(first.has_more);
     let rows = POLICIES as u64 * POLLS;
     assert!((10_000..=13_000).contains(&first.deleted), "{first:?}");
     let rest = maintain(&history, now_us, &NEVER_THINNED).await;
     assert_eq!(first.deleted + rest.deleted, rows * 3);
     // The present is known however old it is.
-    assert_eq!(history.states().await.unwrap().len(), POLICIES);
+    assert_eq!(history.latest_samples().await.unwrap().len(), POLICIES);
 }
 
-pub(crate) async fn counters_outlive_their_events(place: Place) {
-    let history = place.open().await;
+pub(crate) async fn counters_outlive_their_events(database: TestDatabase) {
+    let history = database.open().await;
     let events = [
         raised(0, "level-0", Warning, 1),
         raised(1, "level-0", Exhausted, 2),
         resolved(2, "level-0", Exhausted, 3),
         raised(3, "level-3", Warning, 4),
     ];
-    let unsent = |event| told(event, &[SinkClass::Log], &[]);
-    tell(&history, events.into_iter().map(unsent).collect()).await;
+    let unsent = |event| routed(event, &[SinkClass::Log], &[]);
+    commit_events(&history, events.into_iter().map(unsent).collect()).await;
     maintain(&history, NOVEMBER_US, &NEVER_THINNED).await;
     assert!(
         history
@@ -208,7 +208,7 @@ pub(crate) async fn counters_outlive_their_events(place: Place) {
             .unwrap()
             .is_empty()
     );
-    let counts = history.counts().await.unwrap();
+    let counts = history.alert_counts().await.unwrap();
     let counts: Vec<_> = counts
         .iter()
         .map(|count| (count.severity, count.alerts))

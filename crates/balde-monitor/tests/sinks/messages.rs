@@ -1,8 +1,8 @@
-//! Events and letters to deliver.
+//! Events and messages to deliver.
 
-use balde_monitor::alert::{Event, Kind, Outcome, SinkClass, Why};
+use balde_monitor::alert::{Event, EventKind, ForecastResult, ResolveReason, SinkClass};
 use balde_monitor::analyse::{Change, Confidence};
-use balde_monitor::history::{History, Letter, Step, Told};
+use balde_monitor::history::{History, OutboxMessage, RoutedEvent, StateUpdate};
 use balde_monitor::severity::Severity;
 use tempfile::TempDir;
 
@@ -11,7 +11,7 @@ pub(crate) const TEN_US: u64 = 1_794_736_800_000_000;
 
 pub(crate) const SECOND_US: u64 = 1_000_000;
 
-pub(crate) fn event(participant: &str, policy: &str, sequence: u64, kind: Kind) -> Event {
+pub(crate) fn event(participant: &str, policy: &str, sequence: u64, kind: EventKind) -> Event {
     Event {
         key: format!("{participant}/{policy}/7/{sequence}/{}", kind.label()),
         episode: format!("{participant}/{policy}/7/level-0"),
@@ -29,14 +29,14 @@ pub(crate) fn event(participant: &str, policy: &str, sequence: u64, kind: Kind) 
 /// An alert that is raised, told again and over.
 pub(crate) fn episode(policy: &str) -> Vec<Event> {
     let kinds = [
-        Kind::Raised {
+        EventKind::Raised {
             from: Severity::Normal,
             to: Severity::Critical,
         },
-        Kind::Reminder { since_us: TEN_US },
-        Kind::Resolved {
+        EventKind::Reminder { since_us: TEN_US },
+        EventKind::Resolved {
             from: Severity::Critical,
-            why: Why::Recovered,
+            reason: ResolveReason::Recovered,
         },
     ];
     let kinds = (0..).zip(kinds);
@@ -73,42 +73,42 @@ pub(crate) fn every_kind() -> Vec<Event> {
             Change::PolicyRemoved { policy },
         ];
         let mut kinds = vec![
-            Kind::Raised {
+            EventKind::Raised {
                 from: Normal,
                 to: Warning,
             },
-            Kind::Raised {
+            EventKind::Raised {
                 from: Warning,
                 to: Exhausted,
             },
-            Kind::Lowered {
+            EventKind::Lowered {
                 from: Exhausted,
                 to: Critical,
             },
-            Kind::Resolved {
+            EventKind::Resolved {
                 from: Critical,
-                why: Why::Recovered,
+                reason: ResolveReason::Recovered,
             },
-            Kind::Resolved {
+            EventKind::Resolved {
                 from: Critical,
-                why: Why::Vanished,
+                reason: ResolveReason::Vanished,
             },
-            Kind::Reminder { since_us: u64::MAX },
-            Kind::Predicted {
+            EventKind::Reminder { since_us: u64::MAX },
+            EventKind::Predicted {
                 empty_at_us: TEN_US,
                 confidence: Confidence::Medium,
             },
-            Kind::ForecastOver {
-                outcome: Outcome::CameTrue,
+            EventKind::ForecastOver {
+                result: ForecastResult::CameTrue,
             },
-            Kind::ForecastOver {
-                outcome: Outcome::Averted,
+            EventKind::ForecastOver {
+                result: ForecastResult::Averted,
             },
-            Kind::Stale { newest_us },
-            Kind::StillStale { newest_us },
-            Kind::Fresh { newest_us },
+            EventKind::Stale { newest_us },
+            EventKind::StillStale { newest_us },
+            EventKind::Fresh { newest_us },
         ];
-        kinds.extend(changes.map(Kind::Changed));
+        kinds.extend(changes.map(EventKind::Changed));
         kinds
     };
     let awkward = ["&", "<", ">", "\"", "'", "\\", "😀", "é", " ", "%"].concat();
@@ -138,8 +138,8 @@ pub(crate) fn every_kind() -> Vec<Event> {
     events
 }
 
-pub(crate) fn letter(event: Event, class: SinkClass) -> Letter {
-    Letter {
+pub(crate) fn message(event: Event, class: SinkClass) -> OutboxMessage {
+    OutboxMessage {
         id: 1,
         sink: "sink".to_owned(),
         class,
@@ -157,15 +157,17 @@ pub(crate) async fn history() -> (TempDir, History) {
 }
 
 /// Commits events to be delivered to each of the sinks, as an analysis would.
-pub(crate) async fn tell(history: &History, events: &[Event], sinks: &[&str]) {
+pub(crate) async fn commit_events(history: &History, events: &[Event], sinks: &[&str]) {
     for event in events {
-        let machines = history.machines(&event.participant, event.at_us).await;
-        let machines = machines.expect("machines");
-        let step = Step {
-            version: machines.version,
-            watch: machines.watch,
-            alarms: machines.alarms,
-            told: vec![Told {
+        let state = history
+            .participant_state(&event.participant, event.at_us)
+            .await;
+        let state = state.expect("state");
+        let update = StateUpdate {
+            version: state.version,
+            staleness: state.staleness,
+            alerts: state.alerts,
+            events: vec![RoutedEvent {
                 event: event.clone(),
                 classes: vec![SinkClass::Event],
                 sinks: sinks
@@ -174,7 +176,7 @@ pub(crate) async fn tell(history: &History, events: &[Event], sinks: &[&str]) {
                     .collect(),
             }],
         };
-        history.commit(&step).await.expect("a commit");
+        history.commit(&update).await.expect("a commit");
     }
 }
 

@@ -2,60 +2,62 @@
 
 use jiff::Timestamp;
 
-use crate::alert::{Event, Kind, Outcome, Why};
+use crate::alert::{Event, EventKind, ForecastResult, ResolveReason};
 use crate::analyse::{Change, Confidence};
 use crate::severity::Severity;
 
 /// What happened, in a few words: for titles, and for screens on which nothing else fits.
-pub fn headline(event: &Event) -> String {
+pub fn title(event: &Event) -> String {
     let about = about(event);
     match &event.kind {
-        Kind::Raised { to, .. } => format!("{to}: {about}"),
-        Kind::Lowered { from, to } => format!("{to}, was {from}: {about}"),
-        Kind::Resolved { from, .. } => format!("RESOLVED, was {from}: {about}"),
-        Kind::Reminder { .. } => format!("STILL {}: {about}", event.severity),
-        Kind::Predicted { .. } => format!("WILL BE EMPTY: {about}"),
-        Kind::ForecastOver {
-            outcome: Outcome::CameTrue,
+        EventKind::Raised { to, .. } => format!("{to}: {about}"),
+        EventKind::Lowered { from, to } => format!("{to}, was {from}: {about}"),
+        EventKind::Resolved { from, .. } => format!("RESOLVED, was {from}: {about}"),
+        EventKind::Reminder { .. } => format!("STILL {}: {about}", event.severity),
+        EventKind::Predicted { .. } => format!("WILL BE EMPTY: {about}"),
+        EventKind::ForecastOver {
+            result: ForecastResult::CameTrue,
         } => format!("EMPTY AS PREDICTED: {about}"),
-        Kind::ForecastOver {
-            outcome: Outcome::Averted,
+        EventKind::ForecastOver {
+            result: ForecastResult::Averted,
         } => format!("NO LONGER ABOUT TO BE EMPTY: {about}"),
-        Kind::Stale { .. } => format!("NO DATA: {about}"),
-        Kind::StillStale { .. } => format!("STILL NO DATA: {about}"),
-        Kind::Fresh { .. } => format!("DATA AGAIN: {about}"),
-        Kind::Changed(_) => format!("CHANGED: {about}"),
+        EventKind::Stale { .. } => format!("NO DATA: {about}"),
+        EventKind::StillStale { .. } => format!("STILL NO DATA: {about}"),
+        EventKind::Fresh { .. } => format!("DATA AGAIN: {about}"),
+        EventKind::Changed(_) => format!("CHANGED: {about}"),
     }
 }
 
-/// The whole of it in a sentence or two: whose bucket, how much is left, since when, when it will
+/// The whole of it in a description or two: whose bucket, how much is left, since when, when it will
 /// be empty, what ended.
-pub fn sentence(event: &Event) -> String {
+pub fn description(event: &Event) -> String {
     let subject = subject(event);
     let left = left(event);
-    let at = moment(event.at_us);
+    let at = format_time(event.at_us);
     match &event.kind {
-        Kind::Raised { from, to } => format!("{subject} went from {from} to {to} at {at}. {left}"),
-        Kind::Lowered { from, to } => {
+        EventKind::Raised { from, to } => {
+            format!("{subject} went from {from} to {to} at {at}. {left}")
+        }
+        EventKind::Lowered { from, to } => {
             format!("{subject} got better, from {from} to {to}, at {at}. {left}")
         }
-        Kind::Resolved {
+        EventKind::Resolved {
             from,
-            why: Why::Recovered,
+            reason: ResolveReason::Recovered,
         } => format!("{subject} is back to NORMAL from {from} since {at}. {left}"),
-        Kind::Resolved {
+        EventKind::Resolved {
             from,
-            why: Why::Vanished,
+            reason: ResolveReason::Vanished,
         } => format!("{subject} was {from} and is no longer listed since {at}."),
-        Kind::Reminder { since_us } => {
-            let since = moment(*since_us);
+        EventKind::Reminder { since_us } => {
+            let since = format_time(*since_us);
             format!("{subject} is {} since {since}. {left}", event.severity)
         }
-        Kind::Predicted {
+        EventKind::Predicted {
             empty_at_us,
             confidence,
         } => {
-            let empty_at = moment(*empty_at_us);
+            let empty_at = format_time(*empty_at_us);
             let sure = match confidence {
                 Confidence::Low => "low",
                 Confidence::Medium => "medium",
@@ -66,47 +68,49 @@ pub fn sentence(event: &Event) -> String {
                  {left}"
             )
         }
-        Kind::ForecastOver {
-            outcome: Outcome::CameTrue,
+        EventKind::ForecastOver {
+            result: ForecastResult::CameTrue,
         } => format!("{subject} is empty, as was predicted, since {at}. {left}"),
-        Kind::ForecastOver {
-            outcome: Outcome::Averted,
+        EventKind::ForecastOver {
+            result: ForecastResult::Averted,
         } => format!("{subject} is no longer about to be empty since {at}. {left}"),
-        Kind::Stale { newest_us } => {
-            let newest = moment(*newest_us);
+        EventKind::Stale { newest_us } => {
+            let newest = format_time(*newest_us);
             format!(
                 "Nothing was heard about {subject} since {newest}: its buckets are not watched."
             )
         }
-        Kind::StillStale { newest_us } => {
-            let newest = moment(*newest_us);
+        EventKind::StillStale { newest_us } => {
+            let newest = format_time(*newest_us);
             format!(
                 "Still nothing was heard about {subject} since {newest}: its buckets are not \
                  watched."
             )
         }
-        Kind::Fresh { newest_us } => {
-            let newest = moment(*newest_us);
+        EventKind::Fresh { newest_us } => {
+            let newest = format_time(*newest_us);
             format!(
                 "There is news about {subject} again since {at}; there was none since {newest}."
             )
         }
-        Kind::Changed(change) => format!("{subject}: {}, seen at {at}.", changed(change)),
+        EventKind::Changed(change) => format!("{subject}: {}, seen at {at}.", changed(change)),
     }
 }
 
 /// How bad it is now: what it was raised or lowered to, and NORMAL when it is over. Unlike
 /// [`Event::severity`], which says whom the event concerns.
-pub fn present_severity(event: &Event) -> Severity {
+pub fn current_severity(event: &Event) -> Severity {
     match &event.kind {
-        Kind::Raised { to, .. } | Kind::Lowered { to, .. } => *to,
-        Kind::Resolved { .. } | Kind::ForecastOver { .. } | Kind::Fresh { .. } => Severity::Normal,
+        EventKind::Raised { to, .. } | EventKind::Lowered { to, .. } => *to,
+        EventKind::Resolved { .. } | EventKind::ForecastOver { .. } | EventKind::Fresh { .. } => {
+            Severity::Normal
+        }
         _ => event.severity,
     }
 }
 
 /// A moment as people write it, to the second: `2026-11-15 10:00:00 UTC`.
-pub fn moment(at_us: u64) -> String {
+pub fn format_time(at_us: u64) -> String {
     let text = timestamp(at_us).strftime("%Y-%m-%d %H:%M:%S UTC");
     text.to_string()
 }
@@ -129,7 +133,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// How much is left, without a sentence around it: `3,600 of 36,000 (10 %)`.
+/// How much is left, without a description around it: `3,600 of 36,000 (10 %)`.
 pub(crate) fn tokens(event: &Event) -> Option<String> {
     let level = event.level?;
     let Some(capacity) = event.capacity else {
@@ -149,21 +153,25 @@ fn about(event: &Event) -> String {
         None => format!("participant {}", event.participant),
     };
     match (&event.kind, tokens(event)) {
-        (Kind::Changed(change), _) => format!("{who}, {}", changed(change)),
+        (EventKind::Changed(change), _) => format!("{who}, {}", changed(change)),
         (
-            Kind::Resolved {
-                why: Why::Vanished, ..
+            EventKind::Resolved {
+                reason: ResolveReason::Vanished,
+                ..
             },
             _,
         ) => format!("{who} is no longer listed"),
-        (Kind::Predicted { empty_at_us, .. }, Some(tokens)) => {
-            format!("{who} at {}, {tokens} tokens left", moment(*empty_at_us))
+        (EventKind::Predicted { empty_at_us, .. }, Some(tokens)) => {
+            format!(
+                "{who} at {}, {tokens} tokens left",
+                format_time(*empty_at_us)
+            )
         }
-        (Kind::Predicted { empty_at_us, .. }, None) => {
-            format!("{who} at {}", moment(*empty_at_us))
+        (EventKind::Predicted { empty_at_us, .. }, None) => {
+            format!("{who} at {}", format_time(*empty_at_us))
         }
-        (Kind::Stale { newest_us } | Kind::StillStale { newest_us }, _) => {
-            format!("{who} since {}", moment(*newest_us))
+        (EventKind::Stale { newest_us } | EventKind::StillStale { newest_us }, _) => {
+            format!("{who} since {}", format_time(*newest_us))
         }
         (_, Some(tokens)) => format!("{who}, {tokens} tokens left"),
         (_, None) => who,

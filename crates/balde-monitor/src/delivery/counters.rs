@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of one sink since the start. They only ever grow, but for what waits.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct Counters {
     delivered: AtomicU64,
     failed: AtomicU64,
     refused: AtomicU64,
     waiting: AtomicU64,
 }
 
-impl Tally {
+impl Counters {
     /// Letters that arrived.
     pub fn delivered(&self) -> u64 {
         self.delivered.load(Ordering::Relaxed)
@@ -23,11 +23,11 @@ impl Tally {
     }
 
     /// Attempts that failed in a way that cannot pass by itself: somebody has to look.
-    pub fn refused(&self) -> u64 {
+    pub fn rejected(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Letters that waited when the courier looked last, at most a few seconds ago.
+    /// Letters that waited when the worker looked last, at most a few seconds ago.
     pub fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -42,7 +42,7 @@ impl Tally {
             .fetch_add(u64::from(!is_transient), Ordering::Relaxed);
     }
 
-    pub(crate) fn set_waiting(&self, letters: u64) {
-        self.waiting.store(letters, Ordering::Relaxed);
+    pub(crate) fn set_waiting(&self, messages: u64) {
+        self.waiting.store(messages, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! Where a story takes place.
+//! Where a story takes database.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::postgres::Postgres;
 
 /// An empty database, gone when dropped.
-pub(crate) struct Place {
+pub(crate) struct TestDatabase {
     address: String,
     kept: Kept,
 }
@@ -18,7 +18,7 @@ enum Kept {
     Server(#[expect(dead_code, reason = "kept until the story is over")] Arc<Postgres>),
 }
 
-impl Place {
+impl TestDatabase {
     pub(crate) fn sqlite() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let file = folder.path().join("monitor.db");

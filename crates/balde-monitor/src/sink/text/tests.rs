@@ -5,7 +5,7 @@ use super::*;
 /// 2026-11-15 10:00:00 UTC.
 pub(crate) const TEN_US: u64 = 1_794_736_800_000_000;
 
-pub(crate) fn event(kind: Kind, severity: Severity, level: i64) -> Event {
+pub(crate) fn event(kind: EventKind, severity: Severity, level: i64) -> Event {
     Event {
         key: format!("12345678/ENTRIES_WRITE/7/3/{}", kind.label()),
         episode: "12345678/ENTRIES_WRITE/7/level-2".to_owned(),
@@ -20,7 +20,7 @@ pub(crate) fn event(kind: Kind, severity: Severity, level: i64) -> Event {
     }
 }
 
-pub(crate) fn watch(kind: Kind) -> Event {
+pub(crate) fn participant_event(kind: EventKind) -> Event {
     Event {
         policy: None,
         level: None,
@@ -33,8 +33,8 @@ pub(crate) fn watch(kind: Kind) -> Event {
 fn what_a_level_does_is_told_in_full() {
     use Severity::{Critical, Exhausted, Normal, Warning};
     let ten_to = TEN_US - 600_000_000;
-    let raised = |from, to| Kind::Raised { from, to };
-    for (event, title, text) in [
+    let raised = |from, to| EventKind::Raised { from, to };
+    for (event, expected_title, expected_text) in [
         (
             event(raised(Normal, Warning), Warning, 9_000),
             "WARNING: 12345678 ENTRIES_WRITE, 9,000 of 36,000 (25 %) tokens left",
@@ -50,7 +50,7 @@ fn what_a_level_does_is_told_in_full() {
         ),
         (
             event(
-                Kind::Lowered {
+                EventKind::Lowered {
                     from: Exhausted,
                     to: Critical,
                 },
@@ -64,9 +64,9 @@ fn what_a_level_does_is_told_in_full() {
         ),
         (
             event(
-                Kind::Resolved {
+                EventKind::Resolved {
                     from: Warning,
-                    why: Why::Recovered,
+                    reason: ResolveReason::Recovered,
                 },
                 Critical,
                 36_000,
@@ -78,9 +78,9 @@ fn what_a_level_does_is_told_in_full() {
         ),
         (
             event(
-                Kind::Resolved {
+                EventKind::Resolved {
                     from: Warning,
-                    why: Why::Vanished,
+                    reason: ResolveReason::Vanished,
                 },
                 Critical,
                 1,
@@ -90,14 +90,14 @@ fn what_a_level_does_is_told_in_full() {
              2026-11-15 10:00:00 UTC.",
         ),
         (
-            event(Kind::Reminder { since_us: ten_to }, Critical, 3_600),
+            event(EventKind::Reminder { since_us: ten_to }, Critical, 3_600),
             "STILL CRITICAL: 12345678 ENTRIES_WRITE, 3,600 of 36,000 (10 %) tokens left",
             "ENTRIES_WRITE of participant 12345678 is CRITICAL since 2026-11-15 09:50:00 UTC. \
              3,600 of 36,000 (10 %) tokens are left.",
         ),
     ] {
-        assert_eq!(headline(&event), title);
-        assert_eq!(sentence(&event), text);
+        assert_eq!(title(&event), expected_title);
+        assert_eq!(description(&event), expected_text);
     }
 }
 
@@ -105,10 +105,10 @@ fn what_a_level_does_is_told_in_full() {
 fn forecasts_missing_data_and_changes_are_told_in_full() {
     use Severity::Warning;
     let ten_to = TEN_US - 600_000_000;
-    for (event, title, text) in [
+    for (event, expected_title, expected_text) in [
         (
             event(
-                Kind::Predicted {
+                EventKind::Predicted {
                     empty_at_us: TEN_US + 240_000_000,
                     confidence: Confidence::High,
                 },
@@ -122,8 +122,8 @@ fn forecasts_missing_data_and_changes_are_told_in_full() {
         ),
         (
             event(
-                Kind::ForecastOver {
-                    outcome: Outcome::Averted,
+                EventKind::ForecastOver {
+                    result: ForecastResult::Averted,
                 },
                 Warning,
                 12_000,
@@ -135,8 +135,8 @@ fn forecasts_missing_data_and_changes_are_told_in_full() {
         ),
         (
             event(
-                Kind::ForecastOver {
-                    outcome: Outcome::CameTrue,
+                EventKind::ForecastOver {
+                    result: ForecastResult::CameTrue,
                 },
                 Warning,
                 0,
@@ -146,25 +146,25 @@ fn forecasts_missing_data_and_changes_are_told_in_full() {
              2026-11-15 10:00:00 UTC. 0 of 36,000 (0 %) tokens are left.",
         ),
         (
-            watch(Kind::Stale { newest_us: ten_to }),
+            participant_event(EventKind::Stale { newest_us: ten_to }),
             "NO DATA: participant 12345678 since 2026-11-15 09:50:00 UTC",
             "Nothing was heard about participant 12345678 since 2026-11-15 09:50:00 UTC: its \
              buckets are not watched.",
         ),
         (
-            watch(Kind::StillStale { newest_us: ten_to }),
+            participant_event(EventKind::StillStale { newest_us: ten_to }),
             "STILL NO DATA: participant 12345678 since 2026-11-15 09:50:00 UTC",
             "Still nothing was heard about participant 12345678 since 2026-11-15 09:50:00 UTC: \
              its buckets are not watched.",
         ),
         (
-            watch(Kind::Fresh { newest_us: ten_to }),
+            participant_event(EventKind::Fresh { newest_us: ten_to }),
             "DATA AGAIN: participant 12345678",
             "There is news about participant 12345678 again since 2026-11-15 10:00:00 UTC; \
              there was none since 2026-11-15 09:50:00 UTC.",
         ),
         (
-            watch(Kind::Changed(Change::Refill {
+            participant_event(EventKind::Changed(Change::Refill {
                 policy: "X".to_owned(),
                 from: (1_200, 60_000_000),
                 to: (10, 1_500_000),
@@ -175,8 +175,8 @@ fn forecasts_missing_data_and_changes_are_told_in_full() {
              1500000 µs, seen at 2026-11-15 10:00:00 UTC.",
         ),
     ] {
-        assert_eq!(headline(&event), title);
-        assert_eq!(sentence(&event), text);
+        assert_eq!(title(&event), expected_title);
+        assert_eq!(description(&event), expected_text);
     }
 }
 
@@ -193,13 +193,13 @@ fn numbers_are_grouped_and_moments_beyond_the_calendar_are_its_end() {
     }
     assert_eq!(rfc3339(TEN_US + 1), "2026-11-15T10:00:00.000001Z");
     assert!(
-        moment(u64::MAX).starts_with("9999-12-30"),
+        format_time(u64::MAX).starts_with("9999-12-30"),
         "{}",
-        moment(u64::MAX)
+        format_time(u64::MAX)
     );
     let blocked = Event {
         capacity: Some(0),
-        ..event(Kind::Reminder { since_us: 0 }, Severity::Exhausted, 0)
+        ..event(EventKind::Reminder { since_us: 0 }, Severity::Exhausted, 0)
     };
     assert_eq!(tokens(&blocked).as_deref(), Some("0 of 0"));
 }

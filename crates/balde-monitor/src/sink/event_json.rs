@@ -1,9 +1,9 @@
-//! The event as JSON, for machines.
+//! The event as JSON, for state.
 
 use serde::Serialize;
 
 use crate::alert::Event;
-use crate::sink::words::{headline, rfc3339, sentence};
+use crate::sink::text::{description, rfc3339, title};
 
 /// The event with all its fields, its moment as text, and what a person would be told.
 #[derive(Serialize)]
@@ -16,12 +16,12 @@ struct Document<'a> {
 }
 
 /// The event as JSON: the body of the webhook, the payload of the topic, the `event` of an incident.
-pub fn document(event: &Event) -> serde_json::Value {
+pub fn event_json(event: &Event) -> serde_json::Value {
     let document = Document {
         event,
         at: rfc3339(event.at_us),
-        title: headline(event),
-        text: sentence(event),
+        title: title(event),
+        text: description(event),
     };
     serde_json::to_value(document).expect("an event has only text keys and whole numbers")
 }
@@ -31,18 +31,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::alert::Kind;
+    use crate::alert::EventKind;
     use crate::severity::Severity;
-    use crate::sink::words::tests::event;
+    use crate::sink::text::tests::event;
 
     #[test]
     fn the_document_has_all_of_the_event_and_words_for_people() {
-        let kind = Kind::Raised {
+        let kind = EventKind::Raised {
             from: Severity::Warning,
             to: Severity::Critical,
         };
         assert_eq!(
-            document(&event(kind, Severity::Critical, 3_600)),
+            event_json(&event(kind, Severity::Critical, 3_600)),
             json!({
                 "key": "12345678/ENTRIES_WRITE/7/3/raised-CRITICAL",
                 "episode": "12345678/ENTRIES_WRITE/7/level-2",

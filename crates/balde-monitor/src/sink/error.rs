@@ -10,17 +10,17 @@ pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 /// The most of a receiver's answer that is shown.
 pub const ANSWER_CHARS_MAX: usize = 200;
 
-/// Why a letter was not delivered.
+/// Why a message was not delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    reason: Reason,
+pub struct SendError {
+    reason: SendErrorKind,
     retry_after: Option<Duration>,
 }
 
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum SendErrorKind {
     /// The receiver answered, and did not accept.
     Status {
         /// With which status.
@@ -36,14 +36,14 @@ pub enum Reason {
         why: String,
     },
     /// The receiver understood and refuses.
-    Refused {
+    Rejected {
         /// What it says.
         why: String,
     },
 }
 
-impl Failure {
-    pub(crate) const fn new(reason: Reason) -> Self {
+impl SendError {
+    pub(crate) const fn new(reason: SendErrorKind) -> Self {
         Self {
             reason,
             retry_after: None,
@@ -56,7 +56,7 @@ impl Failure {
     }
 
     /// What went wrong.
-    pub const fn reason(&self) -> &Reason {
+    pub const fn reason(&self) -> &SendErrorKind {
         &self.reason
     }
 
@@ -69,25 +69,27 @@ impl Failure {
     /// Whether it can pass by itself. Where not, somebody has to change something.
     pub const fn is_transient(&self) -> bool {
         match &self.reason {
-            Reason::Timeout | Reason::Unreachable { .. } => true,
-            Reason::Status { status, .. } => matches!(*status, 408 | 429 | 500..),
-            Reason::Refused { .. } => false,
+            SendErrorKind::Timeout | SendErrorKind::Unreachable { .. } => true,
+            SendErrorKind::Status { status, .. } => matches!(*status, 408 | 429 | 500..),
+            SendErrorKind::Rejected { .. } => false,
         }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
-            Reason::Status { status, answer } if answer.is_empty() => {
+            SendErrorKind::Status { status, answer } if answer.is_empty() => {
                 write!(f, "the receiver answered with status {status}")?;
             }
-            Reason::Status { status, answer } => {
+            SendErrorKind::Status { status, answer } => {
                 write!(f, "the receiver answered with status {status}: {answer}")?;
             }
-            Reason::Timeout => f.write_str("the receiver did not answer in time")?,
-            Reason::Unreachable { why } => write!(f, "the receiver cannot be reached: {why}")?,
-            Reason::Refused { why } => write!(f, "the receiver refuses: {why}")?,
+            SendErrorKind::Timeout => f.write_str("the receiver did not answer in time")?,
+            SendErrorKind::Unreachable { why } => {
+                write!(f, "the receiver cannot be reached: {why}")?
+            }
+            SendErrorKind::Rejected { why } => write!(f, "the receiver refuses: {why}")?,
         }
         match self.retry_after {
             Some(wait) => write!(f, " (asks to be left alone for {} s)", wait.as_secs()),
@@ -96,15 +98,15 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for SendError {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn status(status: u16) -> Failure {
+    fn status(status: u16) -> SendError {
         let answer = String::new();
-        Failure::new(Reason::Status { status, answer })
+        SendError::new(SendErrorKind::Status { status, answer })
     }
 
     #[test]
@@ -115,7 +117,7 @@ mod tests {
         for lasting in [301, 302, 400, 401, 403, 404, 410, 413, 422] {
             assert!(!status(lasting).is_transient(), "{lasting}");
         }
-        assert!(Failure::new(Reason::Timeout).is_transient());
+        assert!(SendError::new(SendErrorKind::Timeout).is_transient());
     }
 
     #[test]

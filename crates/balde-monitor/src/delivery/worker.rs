@@ -1,4 +1,4 @@
-//! One sink's letters.
+//! One sink's messages.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,16 +12,16 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::delivery::patience::WHOLE_PER_MILLE;
-use crate::delivery::report::Report;
-use crate::delivery::{DeliverySettings, Round, Tally};
-use crate::history::{History, HistoryError, Letter};
-use crate::sink::{Failure, RETRY_AFTER_MAX, Sink};
+use crate::delivery::backoff::WHOLE_PER_MILLE;
+use crate::delivery::log::DeliveryLog;
+use crate::delivery::{Counters, DeliverySettings, DeliverySummary};
+use crate::history::{History, HistoryError, OutboxMessage};
+use crate::sink::{RETRY_AFTER_MAX, SendError, Sink};
 
-/// The longest that a courier sleeps: a letter that nobody announced is found by then.
+/// The longest that a worker sleeps: a message that nobody announced is found by then.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// The shortest that a courier sleeps when it found nothing that it could do.
+/// The shortest that a worker sleeps when it found nothing that it could do.
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 
 /// The longest wait for a database that is away.
@@ -30,27 +30,27 @@ const DATABASE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// And the first.
 const DATABASE_WAIT: Duration = Duration::from_millis(100);
 
-/// The most letters that one pass delivers: a bound, not a goal.
-const PASS_LETTERS_MAX: u64 = 100_000;
+/// The most messages that one pass delivers: a bound, not a goal.
+const PASS_MESSAGES_MAX: u64 = 100_000;
 
-/// Carries one sink's letters.
-pub(super) struct Courier {
+/// Carries one sink's messages.
+pub(super) struct SinkWorker {
     name: String,
     sink: Sink,
     history: History,
     settings: DeliverySettings,
-    tally: Tally,
-    report: Report,
+    counters: Counters,
+    report: DeliveryLog,
     news: Notify,
     on_their_way: Mutex<BTreeSet<i64>>,
     /// Held from looking at what is due to claiming it, and to give a claim back. Otherwise a
-    /// letter could arrive between the two, and be taken for one that is still due.
-    desk: tokio::sync::Mutex<()>,
-    /// Until when the receiver asked to be left alone, with all letters.
+    /// message could arrive between the two, and be taken for one that is still due.
+    claim_lock: tokio::sync::Mutex<()>,
+    /// Until when the receiver asked to be left alone, with all messages.
     quiet_until_us: AtomicU64,
 }
 
-impl Courier {
+impl SinkWorker {
     pub(super) fn new(
         name: String,
         sink: Sink,
@@ -62,11 +62,11 @@ impl Courier {
             sink,
             history,
             settings,
-            tally: Tally::default(),
-            report: Report::default(),
+            counters: Counters::default(),
+            report: DeliveryLog::default(),
             news: Notify::new(),
             on_their_way: Mutex::default(),
-            desk: tokio::sync::Mutex::default(),
+            claim_lock: tokio::sync::Mutex::default(),
             quiet_until_us: AtomicU64::new(0),
         }
     }
@@ -75,12 +75,12 @@ impl Courier {
         &self.name
     }
 
-    pub(super) fn tally(&self) -> &Tally {
-        &self.tally
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     pub(super) fn wake(&self) {
-        // Kept for a courier that is not listening just now.
+        // Kept for a worker that is not listening just now.
         self.news.notify_one();
     }
 
@@ -115,37 +115,40 @@ impl Courier {
                 () = sleep(wait) => false,
             };
             if has_panicked {
-                // Its letter is due again at once; it must not be tried in a circle.
+                // Its message is due again at once; it must not be tried in a circle.
                 sleep(DATABASE_WAIT_MAX).await;
             }
         }
         let landing = async { while flights.join_next().await.is_some() {} };
         if timeout(self.settings.finish_within, landing).await.is_err() {
-            Report::cut_short(&self.name, flights.len());
+            DeliveryLog::cut_short(&self.name, flights.len());
         }
     }
 
     /// Tries everything that is due at `now_us`, once.
-    pub(super) async fn pass(self: Arc<Self>, now_us: u64) -> Result<Round, HistoryError> {
+    pub(super) async fn pass(
+        self: Arc<Self>,
+        now_us: u64,
+    ) -> Result<DeliverySummary, HistoryError> {
         let now = Now::At(now_us);
         let mut flights = JoinSet::new();
-        let mut round = Round::default();
-        while round.delivered + round.failed < PASS_LETTERS_MAX {
+        let mut round = DeliverySummary::default();
+        while round.delivered + round.failed < PASS_MESSAGES_MAX {
             let sent_off = self.send_off(&mut flights, &now).await;
             // On an error what is on its way still lands.
             match flights.join_next().await {
-                Some(Ok(Landing::Arrived { .. })) => round.delivered += 1,
-                Some(Ok(Landing::Failed { .. }) | Err(_)) => round.failed += 1,
+                Some(Ok(DeliveryResult::Arrived { .. })) => round.delivered += 1,
+                Some(Ok(DeliveryResult::Failed { .. }) | Err(_)) => round.failed += 1,
                 None => return sent_off.map(|_| round),
             }
         }
         Ok(round)
     }
 
-    /// Sends off as many letters as may be on their way, and says how long to wait for more.
+    /// Sends off as many messages as may be on their way, and says how long to wait for more.
     async fn send_off(
         self: &Arc<Self>,
-        flights: &mut JoinSet<Landing>,
+        flights: &mut JoinSet<DeliveryResult>,
         now: &Now,
     ) -> Result<Duration, HistoryError> {
         let now_us = now.us();
@@ -162,28 +165,31 @@ impl Courier {
         if room == 0 {
             return Ok(LOOK_EVERY);
         }
-        let at_desk = self.desk.lock().await;
+        let claiming = self.claim_lock.lock().await;
         // Those on their way are still due, and come first.
         let known = self.on_their_way.lock().len();
-        let due = self.history.due(&self.name, now_us, known + room).await?;
+        let due = self
+            .history
+            .due_messages(&self.name, now_us, known + room)
+            .await?;
         let mut sent = 0;
-        for letter in due {
+        for message in due {
             if sent == room {
                 break;
             }
-            if let Some(claim) = Claim::on(self, letter.id) {
-                let courier = Arc::clone(self);
+            if let Some(claim) = Claim::on(self, message.id) {
+                let worker = Arc::clone(self);
                 let now = now.clone();
                 flights.spawn(async move {
-                    let landing = courier.carry(&letter, &now).await;
-                    let _at_desk = courier.desk.lock().await;
+                    let landing = worker.carry(&message, &now).await;
+                    let _claiming = worker.claim_lock.lock().await;
                     drop(claim);
                     landing
                 });
                 sent += 1;
             }
         }
-        drop(at_desk);
+        drop(claiming);
         if sent == room {
             return Ok(LOOK_EVERY);
         }
@@ -194,7 +200,7 @@ impl Courier {
     async fn look(&self, now_us: u64) -> Result<Duration, HistoryError> {
         let backlog = self.history.backlog().await?;
         let own = backlog.iter().find(|one| one.sink == self.name);
-        self.tally.set_waiting(own.map_or(0, |one| one.waiting));
+        self.counters.set_waiting(own.map_or(0, |one| one.waiting));
         let next_us = self.history.next_due_us(&self.name).await?;
         let wait = next_us.map_or(LOOK_EVERY, |next_us| {
             Duration::from_micros(next_us.saturating_sub(now_us))
@@ -202,27 +208,27 @@ impl Courier {
         Ok(wait.clamp(LOOK_AT_MOST_EVERY, LOOK_EVERY))
     }
 
-    /// Delivers one letter and writes down what came of it.
-    async fn carry(&self, letter: &Letter, now: &Now) -> Landing {
-        let landing = match self.sink.deliver(letter, now.us()).await {
+    /// Delivers one message and writes down what came of it.
+    async fn carry(&self, message: &OutboxMessage, now: &Now) -> DeliveryResult {
+        let landing = match self.sink.deliver(message, now.us()).await {
             Ok(()) => {
-                self.tally.count_delivered();
+                self.counters.count_delivered();
                 self.report.arrived(&self.name);
-                Landing::Arrived { at_us: now.us() }
+                DeliveryResult::Arrived { at_us: now.us() }
             }
             Err(failure) => {
-                self.tally.count_failed(failure.is_transient());
+                self.counters.count_failed(failure.is_transient());
                 let now_us = now.us();
-                let next_us = self.next_us(letter, &failure, now_us);
+                let next_us = self.next_us(message, &failure, now_us);
                 self.report
-                    .failed(&self.name, letter, &failure, now_us, next_us);
+                    .failed(&self.name, message, &failure, now_us, next_us);
                 let error = failure.to_string();
-                Landing::Failed { next_us, error }
+                DeliveryResult::Failed { next_us, error }
             }
         };
-        // Until it is written: a letter that arrived, and is not known to, would arrive again.
+        // Until it is written: a message that arrived, and is not known to, would arrive again.
         let mut troubles = 0;
-        while let Err(error) = self.write_down(letter.id, &landing).await {
+        while let Err(error) = self.write_down(message.id, &landing).await {
             self.report.database(&self.name, &error, now.us());
             sleep(database_wait(troubles)).await;
             troubles += 1;
@@ -230,39 +236,39 @@ impl Courier {
         landing
     }
 
-    async fn write_down(&self, letter: i64, landing: &Landing) -> Result<(), HistoryError> {
+    async fn write_down(&self, message: i64, landing: &DeliveryResult) -> Result<(), HistoryError> {
         match landing {
-            Landing::Arrived { at_us } => self.history.delivered(letter, *at_us).await,
-            Landing::Failed { next_us, error } => {
-                self.history.postponed(letter, *next_us, error).await
+            DeliveryResult::Arrived { at_us } => self.history.mark_delivered(message, *at_us).await,
+            DeliveryResult::Failed { next_us, error } => {
+                self.history.mark_failed(message, *next_us, error).await
             }
         }
     }
 
-    fn next_us(&self, letter: &Letter, failure: &Failure, now_us: u64) -> u64 {
+    fn next_us(&self, message: &OutboxMessage, failure: &SendError, now_us: u64) -> u64 {
         let us = |wait: Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
         if let Some(wait) = failure.retry_after() {
             let quiet_us = now_us.saturating_add(us(wait));
             self.quiet_until_us.store(quiet_us, Ordering::Release);
         }
         let chance = fastrand::u32(0..=WHOLE_PER_MILLE);
-        let patience = self.settings.patience;
-        now_us.saturating_add(us(patience.wait(letter.attempts, failure, chance)))
+        let backoff = self.settings.backoff;
+        now_us.saturating_add(us(backoff.wait(message.attempts, failure, chance)))
     }
 }
 
-impl fmt::Debug for Courier {
+impl fmt::Debug for SinkWorker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Courier")
+        f.debug_struct("SinkWorker")
             .field("name", &self.name)
             .field("sink", &self.sink)
-            .field("tally", &self.tally)
+            .field("counters", &self.counters)
             .finish_non_exhaustive()
     }
 }
 
-/// What became of a letter.
-enum Landing {
+/// What became of a message.
+enum DeliveryResult {
     Arrived { at_us: u64 },
     Failed { next_us: u64, error: String },
 }
@@ -283,26 +289,26 @@ impl Now {
     }
 }
 
-/// A letter that is on its way, and is not to be sent off again meanwhile. Given back when dropped,
+/// A message that is on its way, and is not to be sent off again meanwhile. Given back when dropped,
 /// also by a panic or a shutdown.
 struct Claim {
-    courier: Arc<Courier>,
-    letter: i64,
+    worker: Arc<SinkWorker>,
+    message: i64,
 }
 
 impl Claim {
-    fn on(courier: &Arc<Courier>, letter: i64) -> Option<Self> {
-        let is_free = courier.on_their_way.lock().insert(letter);
+    fn on(worker: &Arc<SinkWorker>, message: i64) -> Option<Self> {
+        let is_free = worker.on_their_way.lock().insert(message);
         is_free.then(|| Self {
-            courier: Arc::clone(courier),
-            letter,
+            worker: Arc::clone(worker),
+            message,
         })
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.courier.on_their_way.lock().remove(&self.letter);
+        self.worker.on_their_way.lock().remove(&self.message);
     }
 }
 
