@@ -1,8 +1,8 @@
-//! The counts of one policy, made to be bumped with every check.
+//! The counters of one policy, cheap enough to be incremented with every check.
 //!
-//! Threads count in stripes of their own, so that two of them on two cores do not hand one cache
-//! line to and fro; whoever reads adds the stripes up. In memory one check in [`SAMPLED_ONE_IN`] of
-//! each thread is timed, because reading a clock twice would cost half as much as the check.
+//! Each thread counts in its own stripe, so that two cores do not share a cache line; a reader adds
+//! the stripes up. In memory one check in [`SAMPLED_ONE_IN`] of each thread is timed, because reading
+//! a clock twice would cost half as much as the check.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::metrics::histogram::Histogram;
 use crate::clock::Stopwatch;
 use crate::decision::Decision;
 
-/// In memory, of so many checks of a thread one is timed.
+/// In memory, one in this many checks of a thread is timed.
 pub(crate) const SAMPLED_ONE_IN: u32 = 64;
 
-/// More threads than this share stripes, and are counted right all the same.
+/// The number of stripes. More threads than this share them, and are counted correctly.
 const STRIPES: usize = 16;
 
-/// What is counted of a policy.
+/// The counters of a policy.
 #[derive(Clone, Copy)]
 pub(super) enum Count {
     Allow,
@@ -36,7 +36,7 @@ pub(super) enum Count {
     SetLevel,
 }
 
-/// Counts go to a policy's own place, and times to those of all policies together.
+/// Counts per policy, and durations of all policies together.
 #[derive(Clone)]
 pub(crate) struct Meter {
     counts: Arc<Counts>,
@@ -48,7 +48,7 @@ impl Meter {
         Self { counts, times }
     }
 
-    /// Starts timing, if it is this check's turn.
+    /// Starts timing, if this check is one of those that are timed.
     #[inline]
     pub(crate) fn begin(mode: StorageMode) -> Option<Stopwatch> {
         let is_timed = match mode {
@@ -96,7 +96,7 @@ impl Meter {
     }
 }
 
-/// How long things took, over all policies.
+/// Durations, over all policies.
 #[derive(Default)]
 pub(super) struct Times {
     pub(super) memory: Histogram,
@@ -144,8 +144,7 @@ fn new_stripe() -> usize {
     own
 }
 
-/// Whether it is this check's turn to be timed. The first of a thread is: it says that there are
-/// any.
+/// Returns whether this check is timed. The first of each thread is, so that there is a sample.
 #[inline]
 fn is_sampled() -> bool {
     let checks = CHECKS.get();

@@ -1,4 +1,4 @@
-//! Without the feature `prometheus` nobody counts: there is no such meter.
+//! Without the feature `prometheus` there are no counters: this type has no values.
 
 use std::time::Duration;
 

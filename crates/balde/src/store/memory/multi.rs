@@ -1,7 +1,7 @@
-//! Several buckets in one decision: all of them give, or none does.
+//! Several buckets in one decision: all of them grant, or none does.
 //!
-//! The shards of all buckets are locked in one order, and the buckets frozen, so that nobody sees
-//! or changes a part of the decision. Checks of other keys in those shards go on.
+//! The shards of all buckets are locked in one order, and the buckets frozen, so that no other
+//! thread sees or changes a part of the decision. Checks of other keys in those shards continue.
 
 use balde_core::{Command, Decision, State};
 
@@ -18,15 +18,14 @@ pub(crate) struct MemoryStep<'a> {
     pub(crate) now_us: u64,
 }
 
-/// Runs all commands, or none. Where any is refused, the decisions of the others say how their
-/// buckets stand, untouched.
+/// Runs all commands, or none. If one is refused, the decisions on the others are peeks.
 pub(crate) fn run_all(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
     let mut shards = Shards::lock(steps);
     let mut buckets: Vec<Bucket<'_>> = Vec::with_capacity(steps.len());
     let mut decisions = Vec::with_capacity(steps.len());
     let mut bucket_of = Vec::with_capacity(steps.len());
     for step in steps {
-        // The same bucket twice is one bucket that is asked twice.
+        // Two steps on one bucket share its state.
         let key = step.table.fingerprint(step.key);
         let known = buckets
             .iter()
@@ -55,14 +54,14 @@ pub(crate) fn run_all(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
             }
         }
     }
-    // First give all frozen buckets back, then add new ones: adding may move the others.
+    // First thaw all frozen buckets, then add new ones: adding may move the others.
     for bucket in &buckets {
         bucket.thaw(&shards);
     }
     for bucket in &buckets {
         bucket.add(&mut shards, is_allowed);
     }
-    // Last, because after it the keys are elsewhere.
+    // Last, because splitting moves keys.
     for bucket in &buckets {
         shards.split_if_crowded(bucket);
     }
@@ -74,7 +73,7 @@ struct Bucket<'a> {
     key: Fingerprint,
     limit: balde_core::Limit,
     now_us: u64,
-    /// Where it is frozen; nowhere, if it is new.
+    /// The slot where it is frozen, and its word; `None` if it is new.
     at: Option<(usize, u64)>,
     state_before: Option<State>,
     state: Option<State>,
@@ -123,7 +122,7 @@ impl<'a> Bucket<'a> {
         let state = if is_allowed {
             self.state
         } else {
-            // Refused as a whole; a bucket that starts empty begins to fill all the same.
+            // Refused as a whole; a bucket that starts empty begins to refill all the same.
             self.limit
                 .apply(None, Command::Take { n: 0 }, self.now_us)
                 .state()
@@ -147,7 +146,7 @@ impl<'a> Shards<'a> {
     fn lock(steps: &[MemoryStep<'a>]) -> Self {
         loop {
             let locked = Self::lock_once(steps);
-            // A shard may have split before it was locked, and a key gone elsewhere.
+            // A shard may have split before it was locked, and the key moved.
             let is_there = |step: &MemoryStep<'a>| {
                 let key = step.table.fingerprint(step.key);
                 locked.position(shard_id(step.table, key)).is_some()
@@ -163,7 +162,7 @@ impl<'a> Shards<'a> {
             .iter()
             .map(|step| (shard_id(step.table, step.table.fingerprint(step.key)), step))
             .collect();
-        // One order for everybody, so that two decisions cannot wait for each other.
+        // All threads lock in this order, so that there is no deadlock.
         wanted.sort_by_key(|(id, _)| *id);
         wanted.dedup_by_key(|(id, _)| *id);
         let lock = |(id, step): ((usize, usize), &MemoryStep<'a>)| {
@@ -200,7 +199,7 @@ impl<'a> Shards<'a> {
     }
 }
 
-/// A table's address and a shard's number: unique, and the same for everybody.
+/// A table's address and a shard's number: unique, and the same for all threads.
 fn shard_id(table: &Table, key: Fingerprint) -> (usize, usize) {
     (std::ptr::from_ref(table).addr(), table.shard_index(key))
 }
