@@ -19,7 +19,7 @@ enum Kind {
     Cached(Arc<Cached>),
     Wall,
     Manual(ManualClock),
-    #[cfg(feature = "throttle")]
+    #[cfg(feature = "tokio")]
     Tokio(OfTokio),
 }
 
@@ -59,9 +59,9 @@ impl Clock {
         Self(Kind::Manual(clock.clone()))
     }
 
-    /// A clock that follows tokio's: real time, or virtual time if the runtime's clock is paused
-    /// (`start_paused`).
-    #[cfg(feature = "throttle")]
+    /// A clock that follows tokio's. This is real time, except in a runtime whose time is paused
+    /// (`start_paused`): there a test runs in virtual time, as fast as its work allows.
+    #[cfg(feature = "tokio")]
     pub fn tokio() -> Self {
         Self(Kind::Tokio(OfTokio {
             started: tokio::time::Instant::now(),
@@ -77,7 +77,7 @@ impl Clock {
             Kind::Cached(cached) => cached.now_us.load(Ordering::Relaxed),
             Kind::Wall => wall_us(),
             Kind::Manual(manual) => manual.now_us(),
-            #[cfg(feature = "throttle")]
+            #[cfg(feature = "tokio")]
             Kind::Tokio(of_tokio) => of_tokio.now_us(),
         }
     }
@@ -88,10 +88,15 @@ impl Clock {
         matches!(self.0, Kind::Manual(_))
     }
 
-    /// Returns true for a clock that a test may move: a manual one, or tokio's.
-    #[cfg(feature = "throttle")]
-    pub(crate) fn is_virtual(&self) -> bool {
-        matches!(self.0, Kind::Manual(_) | Kind::Tokio(_))
+    /// Returns true if a test can move or pause this clock: a manual clock, and one that follows
+    /// tokio's.
+    pub fn is_virtual(&self) -> bool {
+        match self.0 {
+            Kind::Manual(_) => true,
+            #[cfg(feature = "tokio")]
+            Kind::Tokio(_) => true,
+            _ => false,
+        }
     }
 
     /// The longest time between two updates of a [`cached`](Clock::cached) clock so far. Zero for
@@ -161,14 +166,14 @@ impl ManualClock {
 }
 
 /// Unix time at the start, and tokio's clock since.
-#[cfg(feature = "throttle")]
+#[cfg(feature = "tokio")]
 #[derive(Clone, Debug)]
 struct OfTokio {
     started: tokio::time::Instant,
     started_us: u64,
 }
 
-#[cfg(feature = "throttle")]
+#[cfg(feature = "tokio")]
 impl OfTokio {
     fn now_us(&self) -> u64 {
         let elapsed = self.started.elapsed();

@@ -153,8 +153,9 @@ impl Share {
         }
     }
 
-    #[cfg(any(feature = "redis", feature = "throttle", test))]
-    pub(crate) const fn is_valid(self) -> bool {
+    /// Returns true if this is more than nothing and at most the whole. Builders refuse other
+    /// shares.
+    pub const fn is_valid(self) -> bool {
         1 <= self.parts && self.parts <= self.of
     }
 
@@ -189,8 +190,18 @@ impl Share {
         }
     }
 
-    #[cfg(any(feature = "redis", feature = "throttle", test))]
-    pub(crate) fn of_tokens(self, tokens: u64) -> u64 {
+    /// This share of `tokens`, rounded down, and at least 1.
+    ///
+    /// ```
+    /// use balde::Share;
+    ///
+    /// assert_eq!(Share::percent(10).of_tokens(1_999), 199);
+    /// assert_eq!(Share::one_in(3).of_tokens(2), 1);
+    /// ```
+    pub fn of_tokens(self, tokens: u64) -> u64 {
+        if self.of == 0 {
+            return 1;
+        }
         let scaled = u128::from(tokens) * u128::from(self.parts) / u128::from(self.of);
         u64::try_from(scaled).unwrap_or(tokens).max(1)
     }

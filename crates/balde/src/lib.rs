@@ -15,6 +15,7 @@
 //! | `RedisStore`, `RedisBuilder` (feature `redis`) | buckets that processes share |
 //! | [`OnFailure`], [`StoreFailure`] | what decides while Redis is unavailable, and why it is |
 //! | `Leases`, `LeaseStats` (feature `redis`) | tokens of busy keys taken ahead of use |
+//! | `Registers` (feature `redis`) | small values that processes share, changed by compare-and-set |
 //! | [`telemetry`] | metrics, log lines, spans |
 
 #[cfg(feature = "redis")]
@@ -39,8 +40,6 @@ pub mod options;
 #[doc(hidden)]
 pub mod store;
 pub mod telemetry;
-#[cfg(feature = "throttle")]
-pub mod throttle;
 
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use clock::{Clock, ManualClock};
@@ -58,4 +57,6 @@ pub use multi::{MultiDecision, TOKEN_REQUESTS_MAX, check_all, check_all_blocking
 pub use options::Options;
 pub use store::memory::MemoryStats;
 #[cfg(feature = "redis")]
-pub use store::redis::{REDIS_TIMEOUT_MAX, RedisBuilder, RedisStats, RedisStore};
+pub use store::redis::{
+    REDIS_TIMEOUT_MAX, RedisBuilder, RedisStats, RedisStore, RegisterValues, Registers,
+};

@@ -41,11 +41,10 @@ pub(crate) use meter::Meter;
 pub(crate) use metrics::LimiterReading;
 #[cfg(all(feature = "prometheus", feature = "redis"))]
 pub(crate) use metrics::StoreReading;
-#[cfg(all(feature = "prometheus", feature = "throttle"))]
-pub(crate) use metrics::unit::Unit;
 #[cfg(feature = "prometheus")]
 pub use metrics::{
-    METRICS_CONTENT_TYPE, Metrics, POLICIES_MAX, POLICY_NAME_BYTES_MAX, metrics_text,
+    DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, POLICIES_MAX,
+    POLICY_NAME_BYTES_MAX, metrics_text,
 };
 #[cfg(all(feature = "otlp", feature = "http"))]
 pub use otlp::continue_trace;

@@ -25,7 +25,6 @@ mod key;
 mod link;
 mod multi;
 mod observer;
-#[cfg(feature = "throttle")]
 mod register;
 pub mod script;
 mod stats;
@@ -49,8 +48,7 @@ pub(crate) use buckets::{BucketOptions, RedisBuckets};
 pub use config::{REDIS_TIMEOUT_MAX, RedisBuilder};
 pub(crate) use multi::{RedisStep, refund, run_all};
 pub(crate) use observer::ScriptTimer;
-#[cfg(feature = "throttle")]
-pub(crate) use register::Registers;
+pub use register::{RegisterValues, Registers};
 pub use stats::RedisStats;
 
 /// The part of a call's timeout that is left for waking up the caller.
@@ -165,6 +163,18 @@ impl RedisStore {
             handle,
             runtime,
         })))
+    }
+
+    /// Registers of this store: see [`Registers`]. Those of one `name` are apart from those of
+    /// another; those of one `hash_tag` are in one slot of a Cluster.
+    pub fn registers(&self, name: &str, hash_tag: impl AsRef<[u8]>) -> Registers {
+        Registers::new(self, name, hash_tag.as_ref())
+    }
+
+    /// Spawns a background task on the tokio runtime that this store runs on. It works from threads
+    /// that are in no runtime, too.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.handle.spawn(task);
     }
 
     #[cfg(feature = "prometheus")]

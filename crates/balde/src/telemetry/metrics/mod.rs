@@ -5,6 +5,7 @@
 //! | `policies` | the counts of each policy, and the limiters to ask for the rest |
 //! | `stores` | the shared stores to ask |
 //! | `exposition` | names, help texts, and what stands under each |
+//! | `source` | metrics that the program adds |
 //! | `histogram` | durations in buckets |
 //! | `unit` | milliseconds or seconds |
 //! | `classic` | the text format that is served |
@@ -13,8 +14,9 @@ mod classic;
 mod exposition;
 pub(super) mod histogram;
 mod policies;
+mod source;
 mod stores;
-pub(crate) mod unit;
+mod unit;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use super::meter::Meter;
 
 pub(crate) use policies::LimiterReading;
 pub use policies::{POLICIES_MAX, POLICY_NAME_BYTES_MAX};
+pub use source::{DurationHistogram, MetricsWriter};
 
 #[cfg(feature = "redis")]
 pub(crate) use stores::StoreReading;
@@ -115,10 +118,22 @@ impl Metrics {
         lent(&mut self.0.registry.lock())
     }
 
-    /// The unit of durations, for what else is exposed here.
-    #[cfg(feature = "throttle")]
-    pub(crate) fn unit(&self) -> unit::Unit {
-        self.0.exposition.unit.clone()
+    /// Adds metrics that `write` writes each time the page is encoded. Durations are written in the
+    /// unit of the page.
+    ///
+    /// ```
+    /// use balde::telemetry::Metrics;
+    ///
+    /// let metrics = Metrics::new();
+    /// metrics.add_source(|writer| {
+    ///     let labels: &[(&str, &str)] = &[("queue", "orders")];
+    ///     writer.gauge("queue_length", "Messages in the queue.", [(labels, 7)]);
+    /// });
+    /// assert!(metrics.encode().contains(r#"queue_length{queue="orders"} 7"#));
+    /// ```
+    pub fn add_source(&self, write: impl Fn(&mut MetricsWriter<'_>) + Send + Sync + 'static) {
+        let source = source::Source::new(write, self.0.exposition.unit.clone());
+        self.with_registry(|registry| registry.register_collector(Box::new(source)));
     }
 
     /// What a limiter of this name counts with. Limiters of one name count together.
