@@ -400,13 +400,11 @@ pub enum LimitError {
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::NoTokens => f.write_str(
-                "a limit needs a refill and a capacity of at least one token",
-            ),
-            Self::PeriodTooShort => f.write_str("the period must be at least one microsecond"),
-            Self::PeriodTooFine => {
-                f.write_str("the period must be a whole number of microseconds")
+            Self::NoTokens => {
+                f.write_str("a limit needs a refill and a capacity of at least one token")
             }
+            Self::PeriodTooShort => f.write_str("the period must be at least one microsecond"),
+            Self::PeriodTooFine => f.write_str("the period must be a whole number of microseconds"),
             Self::PeriodTooLong { period_us } => write!(
                 f,
                 "a period of {period_us} µs is longer than {PERIOD_MAX_US} µs (about 142 years)"

@@ -77,7 +77,9 @@ impl fmt::Display for StoreFailure {
         f.write_str(match self {
             Self::Timeout => "the store did not answer in time",
             Self::Disconnected => "there is no connection to the store",
-            Self::Unauthorized => "the store rejects the user or the password, or the user lacks a permission",
+            Self::Unauthorized => {
+                "the store rejects the user or the password, or the user lacks a permission"
+            }
             Self::Script => "the script failed or its reply cannot be decoded",
             Self::BreakerOpen => "the circuit breaker is open: the store failed a moment ago",
             Self::ReadOnly => "the store is a replica and accepts no writes",

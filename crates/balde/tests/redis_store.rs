@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use balde::{
     BuildError, Decision, Error, OnFailure, OpId, RateLimiter, Reason, RedisBuilder,
-    RedisConfigError, RedisStore,
-    Share, StoreFailure, check_all, check_all_blocking,
+    RedisConfigError, RedisStore, Share, StoreFailure, check_all, check_all_blocking,
 };
 use redis_server::RedisServer;
 
@@ -260,7 +259,10 @@ fn what_cannot_work_is_said_before_anything_is_tried() {
     let none = address().connections(0);
     assert_eq!(bad(none), RedisConfigError::Connections { connections: 0 });
     assert_eq!(bad(RedisStore::builder()), RedisConfigError::NoAddress);
-    assert!(matches!(bad(address().ca_pem("")), RedisConfigError::Tls { .. }));
+    assert!(matches!(
+        bad(address().ca_pem("")),
+        RedisConfigError::Tls { .. }
+    ));
     let secret = bad(RedisStore::builder().address("http://user:hunter2@[oops"));
     assert_eq!(secret, RedisConfigError::Address);
     assert!(!secret.to_string().contains("hunter2"));

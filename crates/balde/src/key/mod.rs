@@ -5,10 +5,10 @@ mod short;
 
 use std::fmt;
 
-#[cfg(feature = "http")]
-pub(crate) use short::ShortKey;
 #[cfg(all(test, feature = "tower"))]
 pub(crate) use short::SHORT_KEY_BYTES_MAX;
+#[cfg(feature = "http")]
+pub(crate) use short::ShortKey;
 
 /// The longest key, in bytes. A check with a longer key is denied and counts no quota; use a hash of
 /// such a key.

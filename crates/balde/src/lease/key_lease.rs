@@ -237,7 +237,9 @@ mod tests {
         }
 
         fn request(&mut self, wanted: u64) {
-            let n = self.lease.request_size(wanted, self.block_max(), self.now_us);
+            let n = self
+                .lease
+                .request_size(wanted, self.block_max(), self.now_us);
             let command = Command::TakeUpTo { n };
             let decision = self.limit.apply(self.state, command, self.now_us);
             self.state = decision.state();
@@ -270,8 +272,7 @@ mod tests {
         assert!(sim.take(1));
         assert_eq!(sim.lease.tokens(), 0);
         assert_eq!(
-            sim
-                .limit
+            sim.limit
                 .apply(sim.state, Command::Peek, sim.now_us)
                 .level(),
             999
@@ -286,7 +287,11 @@ mod tests {
             assert!(sim.lease.tokens() <= sim.block_max());
             sim.now_us += 10;
         }
-        assert!(sim.requests * 1_000 <= 20 * 10_000, "{} requests", sim.requests);
+        assert!(
+            sim.requests * 1_000 <= 20 * 10_000,
+            "{} requests",
+            sim.requests
+        );
     }
 
     #[test]
@@ -338,7 +343,10 @@ mod tests {
         }
         assert!(sim.lease.tokens() > 0);
         sim.now_us += 1_000_000;
-        assert!(matches!(sim.lease.take(1, sim.now_us), LeaseDecision::Unknown));
+        assert!(matches!(
+            sim.lease.take(1, sim.now_us),
+            LeaseDecision::Unknown
+        ));
         assert_eq!(sim.lease.tokens(), 0);
     }
 

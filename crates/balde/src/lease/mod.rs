@@ -348,12 +348,7 @@ impl Inner {
         self.shards.iter().map(forget).sum()
     }
 
-    fn has_room(
-        &self,
-        leases: &mut HashMap<Box<[u8]>, KeyLease>,
-        key: &[u8],
-        now_us: u64,
-    ) -> bool {
+    fn has_room(&self, leases: &mut HashMap<Box<[u8]>, KeyLease>, key: &[u8], now_us: u64) -> bool {
         let keys_max = self.leases.keys_max.div_ceil(SHARDS);
         if leases.len() < keys_max || leases.contains_key(key) {
             return true;

@@ -25,10 +25,7 @@ impl RateLimiter {
     #[inline]
     #[cfg_attr(
         not(feature = "redis"),
-        expect(
-            clippy::unused_async,
-            reason = "nothing waits in memory"
-        )
+        expect(clippy::unused_async, reason = "nothing waits in memory")
     )]
     pub(super) async fn decide(&self, key: &[u8], command: Command) -> Decision {
         match &self.0.store {
@@ -57,10 +54,7 @@ impl RateLimiter {
     #[inline]
     #[cfg_attr(
         not(feature = "redis"),
-        expect(
-            clippy::unused_async,
-            reason = "nothing waits in memory"
-        )
+        expect(clippy::unused_async, reason = "nothing waits in memory")
     )]
     pub(super) async fn run(
         &self,
@@ -265,9 +259,7 @@ impl RateLimiter {
     }
 
     fn command_span(&self, key: &[u8], command: Command) -> Span {
-        self.0
-            .observer
-            .command_span(|| self.limit(), key, command)
+        self.0.observer.command_span(|| self.limit(), key, command)
     }
 
     #[inline]

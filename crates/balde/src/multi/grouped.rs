@@ -71,7 +71,8 @@ pub(super) fn decide_blocking(requests: &[TokenRequest<'_>]) -> Vec<Decision> {
 }
 
 fn owned(requests: &[TokenRequest<'_>]) -> Vec<OwnedRequest> {
-    requests.iter()
+    requests
+        .iter()
         .map(|request| OwnedRequest {
             limiter: request.limiter.clone(),
             key: request.key.to_vec(),
@@ -81,7 +82,8 @@ fn owned(requests: &[TokenRequest<'_>]) -> Vec<OwnedRequest> {
 }
 
 fn slowest_store<'a>(requests: &[TokenRequest<'a>]) -> Option<&'a RedisStore> {
-    requests.iter()
+    requests
+        .iter()
         .filter_map(|request| request.limiter.redis().map(RedisLimiter::store))
         .max_by_key(|store| store.timeout())
 }
@@ -96,7 +98,9 @@ fn all_failed(requests: &[OwnedRequest], failure: StoreFailure) -> Vec<Decision>
 
 async fn decide_owned(requests: Vec<OwnedRequest>) -> Vec<Decision> {
     // The whole decision has the timeout of one call to the slowest store.
-    let timeouts = requests.iter().filter_map(|request| request.limiter.redis());
+    let timeouts = requests
+        .iter()
+        .filter_map(|request| request.limiter.redis());
     let timeout = timeouts.map(|redis| redis.store().timeout()).max();
     let deadline = Instant::now() + timeout.unwrap_or_default();
 
@@ -141,8 +145,7 @@ fn groups(requests: &[OwnedRequest]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (index, request) in requests.iter().enumerate() {
         let step = request.step(Command::Peek);
-        let fits = |group: &&mut Vec<usize>| match (&step, requests[group[0]].step(Command::Peek))
-        {
+        let fits = |group: &&mut Vec<usize>| match (&step, requests[group[0]].step(Command::Peek)) {
             (None, None) => true,
             (Some(step), Some(first)) => step.is_reachable_with(&first),
             _ => false,
@@ -157,7 +160,10 @@ fn groups(requests: &[OwnedRequest]) -> Vec<Vec<usize>> {
 
 /// Takes for a whole group, or for none of it.
 async fn take(group: &[&OwnedRequest], deadline: Instant) -> Vec<Decision> {
-    let steps: Option<Vec<_>> = group.iter().map(|request| request.step(request.take())).collect();
+    let steps: Option<Vec<_>> = group
+        .iter()
+        .map(|request| request.step(request.take()))
+        .collect();
     let Some(steps) = steps else {
         return memory::run_all(&memory_steps(group))
             .into_iter()
@@ -171,7 +177,9 @@ async fn take(group: &[&OwnedRequest], deadline: Instant) -> Vec<Decision> {
         Ok(decided) => {
             // The script returns what would have happened; callers get the bucket as it is.
             let untouched = |index: usize| {
-                let first = group.iter().position(|request| request.is_same_bucket(group[index]));
+                let first = group
+                    .iter()
+                    .position(|request| request.is_same_bucket(group[index]));
                 let decision = Decision::of(decided[index]);
                 decision.as_peek(&decided[first.unwrap_or(index)])
             };
@@ -254,9 +262,7 @@ async fn give_back(
 /// Peeks at a bucket; the decision is a refusal if it would have refused too.
 async fn peek(request: &OwnedRequest, deadline: Instant) -> Decision {
     let found = match request.limiter.store() {
-        Store::Memory(table, _) => {
-            table.run(&request.key, Command::Peek, request.limiter.now_us())
-        }
+        Store::Memory(table, _) => table.run(&request.key, Command::Peek, request.limiter.now_us()),
         Store::Redis(redis) => {
             let peeking = redis
                 .buckets()

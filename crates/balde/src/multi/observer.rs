@@ -83,7 +83,9 @@ impl Spans {
         }
         let check = |request: &TokenRequest<'_>| {
             let limiter = request.limiter;
-            limiter.observer().check_span(|| limiter.limit(), request.key)
+            limiter
+                .observer()
+                .check_span(|| limiter.limit(), request.key)
         };
         if let [only] = requests {
             let whole = check(only);

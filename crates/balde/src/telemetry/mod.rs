@@ -24,9 +24,9 @@ pub(crate) mod log;
 mod meter;
 #[cfg(feature = "prometheus")]
 mod metrics;
+mod observer;
 #[cfg(feature = "otlp")]
 mod otlp;
-mod observer;
 pub(crate) mod span;
 
 use balde_core::{Command, Limit, Strategy, Wait};
@@ -46,11 +46,11 @@ pub use metrics::{
     DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, POLICIES_MAX,
     POLICY_NAME_BYTES_MAX, metrics_text,
 };
+pub(crate) use observer::Observer;
 #[cfg(all(feature = "otlp", feature = "http"))]
 pub use otlp::continue_trace;
 #[cfg(feature = "otlp")]
 pub use otlp::{Otlp, OtlpError, OtlpGuard};
-pub(crate) use observer::Observer;
 
 pub use crate::log_throttle::LogThrottle;
 

@@ -4,8 +4,8 @@ use std::fmt::{Debug, Write as _};
 
 use balde::telemetry::{Metrics, Otlp, json_logs_to};
 use balde::{
-    BadKey, InvalidOpId, Clock, Leases, ManualClock, OnFailure, OpId, RateLimiter, RedisStore, Share,
-    StoreFailure, check_all,
+    BadKey, Clock, InvalidOpId, Leases, ManualClock, OnFailure, OpId, RateLimiter, RedisStore,
+    Share, StoreFailure, check_all,
 };
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::set_default;

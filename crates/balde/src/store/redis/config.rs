@@ -192,7 +192,10 @@ impl RedisBuilder {
         if self.is_cluster {
             return cluster(infos, certificates);
         }
-        let info = infos.into_iter().next().ok_or(RedisConfigError::NoAddress)?;
+        let info = infos
+            .into_iter()
+            .next()
+            .ok_or(RedisConfigError::NoAddress)?;
         let client = match certificates {
             Some(certificates) => {
                 Client::build_with_tls(info, certificates).map_err(|error| tls(&error))?
@@ -247,12 +250,10 @@ impl Pem {
     fn read(&self) -> Result<Vec<u8>, RedisConfigError> {
         match self {
             Self::Text(text) => Ok(text.clone()),
-            Self::File(path) => {
-                fs::read(path).map_err(|error| RedisConfigError::CertificateFile {
-                    path: path.clone(),
-                    kind: error.kind(),
-                })
-            }
+            Self::File(path) => fs::read(path).map_err(|error| RedisConfigError::CertificateFile {
+                path: path.clone(),
+                kind: error.kind(),
+            }),
         }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use balde_core::{Command, Decision};
 use tokio::time::Instant;
 
+use super::buckets::{RedisBuckets, header};
 use super::call::Call;
 use super::script;
-use super::buckets::{RedisBuckets, header};
 use super::undo::Refund;
 use crate::failure::StoreFailure;
 

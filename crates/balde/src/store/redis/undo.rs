@@ -10,10 +10,10 @@ use balde_core::Command;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::RedisStore;
+use super::buckets::OWN_ID_TTL_MS;
 use super::call::Call;
 use super::key;
 use super::script::{self, Header, Step};
-use super::buckets::OWN_ID_TTL_MS;
 use crate::failure::StoreFailure;
 use crate::idempotency::OpId;
 
@@ -42,11 +42,7 @@ impl Refund {
     ) -> Option<Self> {
         let first = keys.first()?;
         let id = OpId::random();
-        keys.push(key::refund(
-            &store.0.settings.prefix,
-            first,
-            id.as_bytes(),
-        ));
+        keys.push(key::refund(&store.0.settings.prefix, first, id.as_bytes()));
         Some(Self {
             store: store.clone(),
             call: Call {
