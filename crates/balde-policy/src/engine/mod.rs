@@ -135,7 +135,10 @@ impl Engine {
     /// Waits until every settlement in Redis is done or given up: for the end of a process, after its
     /// last request.
     pub async fn settled(&self) {
-        balde::settled().await;
+        let rules = Arc::clone(&self.0.state.read().rules);
+        for limiter in rules.all_limiters() {
+            limiter.settled().await;
+        }
     }
 
     /// How many requests a policy in shadow mode would have refused; nothing for a policy that the

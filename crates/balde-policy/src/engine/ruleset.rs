@@ -119,6 +119,10 @@ impl Ruleset {
         &self.policies[policy].limiters[value]
     }
 
+    pub(super) fn all_limiters(&self) -> impl Iterator<Item = &RateLimiter> {
+        self.policies.iter().flat_map(|policy| &policy.limiters)
+    }
+
     pub(super) fn index(&self, name: &str) -> Option<usize> {
         let mut policies = self.profile().policies().iter();
         policies.position(|policy| policy.name() == name)

@@ -1,4 +1,4 @@
-//! Operations that happen once, however often they are asked for.
+//! Operation ids, and the log of operations that makes each of them happen once.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -11,38 +11,38 @@ use std::time::Duration;
 use balde_core::Decision;
 use parking_lot::Mutex;
 
-/// The longest id of an operation, in bytes.
+/// The longest [`OpId`], in bytes.
 pub const OP_ID_BYTES_MAX: usize = 128;
 
-/// How long the outcome of an operation is remembered unless told otherwise.
+/// How long an operation is remembered by default.
 pub(crate) const ONCE_TTL_DEFAULT: Duration = Duration::from_secs(600);
 
-/// Operations that a limiter in memory remembers: some ten megabytes when they are all there.
+/// The most operations that a limiter in memory remembers: about ten megabytes.
 pub(crate) const ONCE_MAX: usize = 65_536;
 
-/// What names an operation, so that asking for it again does not make it happen again: the id of
-/// the request it belongs to, for instance. It belongs to a limiter, a key and a kind of
-/// operation: a charge and a credit under one id are two operations.
+/// The id of an operation, so that a retry does not make it happen twice: the id of the request that
+/// it belongs to, for instance. Ids are scoped to a limiter, a key and a kind of operation: a charge
+/// and a credit with one id are two operations.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct OpId(Box<[u8]>);
 
 impl OpId {
-    /// The id, unless it is empty or longer than [`OP_ID_BYTES_MAX`].
-    pub fn new(id: impl AsRef<[u8]>) -> Result<Self, BadOpId> {
+    /// Creates an id. Fails if it is empty or longer than [`OP_ID_BYTES_MAX`].
+    pub fn new(id: impl AsRef<[u8]>) -> Result<Self, InvalidOpId> {
         let id = id.as_ref();
         if (1..=OP_ID_BYTES_MAX).contains(&id.len()) {
             Ok(Self(id.into()))
         } else {
-            Err(BadOpId { bytes: id.len() })
+            Err(InvalidOpId { bytes: id.len() })
         }
     }
 
-    /// An id that nobody else has.
+    /// Creates a random id.
     pub fn random() -> Self {
         static PROCESS: OnceLock<[u64; 2]> = OnceLock::new();
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        // Two keyed hashes of nothing are 128 bits of the system's randomness; the number of the
-        // process keeps a forked one apart.
+        // Two keyed hashes of a constant are 128 bits of the system's randomness; the process id
+        // keeps a forked process apart.
         let secrets = PROCESS.get_or_init(|| [(); 2].map(|()| RandomState::new().hash_one(0_u64)));
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let mut id = Vec::with_capacity(28);
@@ -60,45 +60,45 @@ impl OpId {
 
 impl fmt::Debug for OpId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // It may be somebody's request or payment: not for logs.
+        // An id may identify a request or a payment, so it is not shown in logs.
         f.debug_struct("OpId").finish_non_exhaustive()
     }
 }
 
-/// An id of an operation that is empty or too long.
+/// The error of [`OpId::new`]: the id is empty or too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadOpId {
+pub struct InvalidOpId {
     bytes: usize,
 }
 
-impl fmt::Display for BadOpId {
+impl fmt::Display for InvalidOpId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the id of an operation has {} bytes; it needs 1 to {OP_ID_BYTES_MAX}",
+            "an operation id must have 1 to {OP_ID_BYTES_MAX} bytes, not {} bytes",
             self.bytes
         )
     }
 }
 
-impl std::error::Error for BadOpId {}
+impl std::error::Error for InvalidOpId {}
 
-/// What a limiter in memory remembers of operations: up to [`ONCE_MAX`], then the oldest go first.
-/// They wait for each other, so that an operation asked for twice at once happens once.
-pub(crate) struct Once {
+/// The operations that a limiter in memory remembers: up to [`ONCE_MAX`], then the oldest is dropped.
+/// They run one at a time, so that two concurrent calls with one id run the operation once.
+pub(crate) struct OperationLog {
     ttl_us: u64,
-    /// Keys and ids may be long; two keyed hashes of them are not.
+    /// Operations are stored under two keyed hashes, because keys and ids may be long.
     secrets: [RandomState; 2],
-    done: Mutex<Done>,
+    done: Mutex<Operations>,
 }
 
 #[derive(Default)]
-struct Done {
-    outcomes: HashMap<[u64; 2], Decision>,
+struct Operations {
+    decisions: HashMap<[u64; 2], Decision>,
     in_order: VecDeque<(u64, [u64; 2])>,
 }
 
-impl Once {
+impl OperationLog {
     pub(crate) fn new(ttl: Duration) -> Self {
         Self {
             ttl_us: u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX),
@@ -107,7 +107,7 @@ impl Once {
         }
     }
 
-    /// What `operation` gave, or what it gave before under the same kind, key and id.
+    /// Runs `operation`, or returns the decision that it returned before with this kind, key and id.
     pub(crate) fn run(
         &self,
         kind: u8,
@@ -119,27 +119,27 @@ impl Once {
         let name = self.secrets.each_ref().map(|s| s.hash_one((kind, key, id)));
         let mut done = self.done.lock();
         done.forget(|until_us, _| until_us <= now_us);
-        if let Some(outcome) = done.outcomes.get(&name) {
-            return *outcome;
+        if let Some(decision) = done.decisions.get(&name) {
+            return *decision;
         }
-        // Only now is there need of room: the oldest may have been the one that was asked for.
+        // Only a new operation needs room: the oldest one might have been the one wanted.
         done.forget(|_, len| len >= ONCE_MAX);
-        let outcome = operation();
+        let decision = operation();
         done.in_order
             .push_back((now_us.saturating_add(self.ttl_us), name));
-        done.outcomes.insert(name, outcome);
-        outcome
+        done.decisions.insert(name, decision);
+        decision
     }
 }
 
-impl Done {
-    /// Forgets the oldest for as long as the rule says so of it and of how many there are.
-    fn forget(&mut self, rule: impl Fn(u64, usize) -> bool) {
+impl Operations {
+    /// Drops the oldest while `is_over` returns true for its expiry and the number of operations.
+    fn forget(&mut self, is_over: impl Fn(u64, usize) -> bool) {
         while let Some((until_us, oldest)) = self.in_order.front().copied()
-            && rule(until_us, self.in_order.len())
+            && is_over(until_us, self.in_order.len())
         {
             self.in_order.pop_front();
-            self.outcomes.remove(&oldest);
+            self.decisions.remove(&oldest);
         }
     }
 }
@@ -150,17 +150,17 @@ mod tests {
 
     use super::*;
 
-    fn outcome(n: u64) -> Decision {
+    fn decision(n: u64) -> Decision {
         let limit: Limit = "10/s".parse().unwrap();
         limit.apply(None, Command::Charge { n }, 0)
     }
 
     #[test]
     fn an_operation_is_remembered_for_its_time_by_kind_key_and_id() {
-        let once = Once::new(Duration::from_secs(1));
+        let once = OperationLog::new(Duration::from_secs(1));
         let id = OpId::new("a").unwrap();
         let run = |kind, key: &[u8], id: &OpId, now_us, n| {
-            once.run(kind, key, id, now_us, || outcome(n)).moved()
+            once.run(kind, key, id, now_us, || decision(n)).moved()
         };
         assert_eq!(run(0, b"k", &id, 0, 1), 1);
         assert_eq!(run(0, b"k", &id, 999_999, 2), 1);
@@ -172,23 +172,23 @@ mod tests {
 
     #[test]
     fn the_oldest_go_first_and_random_ids_differ() {
-        let once = Once::new(Duration::from_secs(1));
+        let once = OperationLog::new(Duration::from_secs(1));
         for _ in 0..ONCE_MAX + 10 {
-            once.run(0, b"k", &OpId::random(), 0, || outcome(1));
+            once.run(0, b"k", &OpId::random(), 0, || decision(1));
         }
-        assert_eq!(once.done.lock().outcomes.len(), ONCE_MAX);
+        assert_eq!(once.done.lock().decisions.len(), ONCE_MAX);
         assert_eq!(once.done.lock().in_order.len(), ONCE_MAX);
     }
 
     #[test]
-    fn as_many_as_are_promised_are_remembered() {
-        let once = Once::new(Duration::from_secs(1));
+    fn the_last_once_max_operations_are_remembered() {
+        let once = OperationLog::new(Duration::from_secs(1));
         let first = OpId::new("first").unwrap();
-        once.run(0, b"k", &first, 0, || outcome(1));
+        once.run(0, b"k", &first, 0, || decision(1));
         for _ in 1..ONCE_MAX {
-            once.run(0, b"k", &OpId::random(), 0, || outcome(2));
+            once.run(0, b"k", &OpId::random(), 0, || decision(2));
         }
-        assert_eq!(once.run(0, b"k", &first, 0, || outcome(3)).moved(), 1);
+        assert_eq!(once.run(0, b"k", &first, 0, || decision(3)).moved(), 1);
     }
 
     #[test]

@@ -1,13 +1,14 @@
-//! The limiter for callers who have no `await`.
+//! The limiter for callers without `await`.
 
 use balde_core::Command;
 
+use super::RateLimiter;
 use crate::decision::Decision;
 use crate::error::Error;
-use crate::limiter::RateLimiter;
-use crate::once::OpId;
+use crate::idempotency::OpId;
 
-/// A [`RateLimiter`] for callers who have no `await`: the same questions, the same buckets.
+/// A [`RateLimiter`] for callers without `await`: the same methods on the same buckets. Returned by
+/// [`RateLimiter::blocking`].
 ///
 /// ```
 /// let limiter = balde::RateLimiter::new("2/min")?;
@@ -20,7 +21,7 @@ use crate::once::OpId;
 pub struct Blocking<'l>(&'l RateLimiter);
 
 impl<'l> Blocking<'l> {
-    pub(crate) fn new(limiter: &'l RateLimiter) -> Self {
+    pub(super) fn new(limiter: &'l RateLimiter) -> Self {
         Self(limiter)
     }
 
@@ -36,52 +37,48 @@ impl<'l> Blocking<'l> {
         self.0.decide_blocking(key.as_ref(), Command::Take { n })
     }
 
-    /// Takes as many tokens as there are, at most `n`.
+    /// Takes as many tokens as are available, at most `n`; [`Decision::moved`] returns how many.
     #[inline]
     pub fn take_up_to(self, key: impl AsRef<[u8]>, n: u64) -> Decision {
         self.0
             .decide_blocking(key.as_ref(), Command::TakeUpTo { n })
     }
 
-    /// Looks at a bucket without touching it.
+    /// Reads a bucket without changing it.
     #[inline]
     pub fn peek(self, key: impl AsRef<[u8]>) -> Result<Decision, Error> {
         self.0.run_blocking(key.as_ref(), Command::Peek, None)
     }
 
-    /// Debits what has already happened, into debt if need be.
+    /// Debits `n` tokens for work that has already happened, into debt if the bucket has fewer.
     #[inline]
     pub fn charge(self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
         self.0
             .run_blocking(key.as_ref(), Command::Charge { n }, None)
     }
 
-    /// Gives tokens back, never above capacity.
+    /// Gives `n` tokens back, never above capacity.
     #[inline]
     pub fn credit(self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
         self.0
             .run_blocking(key.as_ref(), Command::Credit { n }, None)
     }
 
-    /// [`charge`](Blocking::charge) that happens once, however often it is asked for under this id:
-    /// later askers get the first one's answer, whatever they ask to be charged. It is remembered
-    /// for [`RateLimiterBuilder::once_ttl`](crate::RateLimiterBuilder::once_ttl).
+    /// [`charge`](Blocking::charge) that happens once per `id`, as [`RateLimiter::charge_once`] does.
     #[inline]
     pub fn charge_once(self, key: impl AsRef<[u8]>, n: u64, id: &OpId) -> Result<Decision, Error> {
         self.0
             .run_blocking(key.as_ref(), Command::Charge { n }, Some(id))
     }
 
-    /// [`credit`](Blocking::credit) that happens once, however often it is asked for under this id:
-    /// later askers get the first one's answer, whatever they ask to be credited. It is remembered
-    /// for [`RateLimiterBuilder::once_ttl`](crate::RateLimiterBuilder::once_ttl).
+    /// [`credit`](Blocking::credit) that happens once per `id`, as [`RateLimiter::credit_once`] does.
     #[inline]
     pub fn credit_once(self, key: impl AsRef<[u8]>, n: u64, id: &OpId) -> Result<Decision, Error> {
         self.0
             .run_blocking(key.as_ref(), Command::Credit { n }, Some(id))
     }
 
-    /// Sets a bucket to the level somebody knows it to have; negative is debt.
+    /// Sets a bucket to a level that is known from elsewhere; negative is debt.
     #[inline]
     pub fn set_level(self, key: impl AsRef<[u8]>, level: i64) -> Result<Decision, Error> {
         self.0

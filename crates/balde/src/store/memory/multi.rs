@@ -1,7 +1,7 @@
-//! Several buckets in one decision: all of them give, or none does.
+//! Several buckets in one decision: all of them grant, or none does.
 //!
-//! The shards of all buckets are locked in one order, and the buckets frozen, so that nobody sees
-//! or changes a part of the decision. Checks of other keys in those shards go on.
+//! The shards of all buckets are locked in one order, and the buckets frozen, so that no other
+//! thread sees or changes a part of the decision. Checks of other keys in those shards continue.
 
 use balde_core::{Command, Decision, State};
 
@@ -9,38 +9,37 @@ use super::fingerprint::Fingerprint;
 use super::shard::Locked;
 use super::table::Table;
 
-/// One command on one bucket, as a part of a whole.
+/// One command on one bucket, of a decision over several.
 #[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct MemoryStep<'a> {
     pub(crate) table: &'a Table,
     pub(crate) key: &'a [u8],
     pub(crate) command: Command,
     pub(crate) now_us: u64,
 }
 
-/// Runs all commands, or none. Where any is refused, the decisions of the others say how their
-/// buckets stand, untouched.
-pub(crate) fn run_all(parts: &[Part<'_>]) -> Vec<Decision> {
-    let mut shards = Shards::lock(parts);
-    let mut buckets: Vec<Bucket<'_>> = Vec::with_capacity(parts.len());
-    let mut decisions = Vec::with_capacity(parts.len());
-    let mut asked_of = Vec::with_capacity(parts.len());
-    for part in parts {
-        // The same bucket twice is one bucket that is asked twice.
-        let key = part.table.fingerprint(part.key);
+/// Runs all commands, or none. If one is refused, the decisions on the others are peeks.
+pub(crate) fn run_all(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
+    let mut shards = Shards::lock(steps);
+    let mut buckets: Vec<Bucket<'_>> = Vec::with_capacity(steps.len());
+    let mut decisions = Vec::with_capacity(steps.len());
+    let mut bucket_of = Vec::with_capacity(steps.len());
+    for step in steps {
+        // Two steps on one bucket share its state.
+        let key = step.table.fingerprint(step.key);
         let known = buckets
             .iter()
-            .position(|bucket| bucket.key == key && std::ptr::eq(bucket.table, part.table));
+            .position(|bucket| bucket.key == key && std::ptr::eq(bucket.table, step.table));
         let index = known.unwrap_or_else(|| {
-            buckets.push(Bucket::freeze(&shards, part, key));
+            buckets.push(Bucket::freeze(&shards, step, key));
             buckets.len() - 1
         });
         let bucket = &mut buckets[index];
-        let decision = bucket.limit.apply(bucket.state, part.command, part.now_us);
+        let decision = bucket.limit.apply(bucket.state, step.command, step.now_us);
         bucket.state = decision.state();
         bucket.must_be_kept |= decision.must_be_kept();
         decisions.push(decision);
-        asked_of.push(index);
+        bucket_of.push(index);
     }
 
     let is_allowed = decisions.iter().all(Decision::is_allowed);
@@ -48,21 +47,21 @@ pub(crate) fn run_all(parts: &[Part<'_>]) -> Vec<Decision> {
         for bucket in &mut buckets {
             bucket.state = bucket.state_before;
         }
-        for ((decision, part), index) in decisions.iter_mut().zip(parts).zip(asked_of) {
+        for ((decision, step), index) in decisions.iter_mut().zip(steps).zip(bucket_of) {
             let bucket = &mut buckets[index];
             if decision.is_allowed() {
-                *decision = bucket.limit.apply(bucket.state, Command::Peek, part.now_us);
+                *decision = bucket.limit.apply(bucket.state, Command::Peek, step.now_us);
             }
         }
     }
-    // First give all frozen buckets back, then add new ones: adding may move the others.
+    // First thaw all frozen buckets, then add new ones: adding may move the others.
     for bucket in &buckets {
         bucket.thaw(&shards);
     }
     for bucket in &buckets {
         bucket.add(&mut shards, is_allowed);
     }
-    // Last, because after it the keys are elsewhere.
+    // Last, because splitting moves keys.
     for bucket in &buckets {
         shards.split_if_crowded(bucket);
     }
@@ -74,7 +73,7 @@ struct Bucket<'a> {
     key: Fingerprint,
     limit: balde_core::Limit,
     now_us: u64,
-    /// Where it is frozen; nowhere, if it is new.
+    /// The slot where it is frozen, and its word; `None` if it is new.
     at: Option<(usize, u64)>,
     state_before: Option<State>,
     state: Option<State>,
@@ -82,16 +81,16 @@ struct Bucket<'a> {
 }
 
 impl<'a> Bucket<'a> {
-    fn freeze(shards: &Shards<'a>, part: &Part<'a>, key: Fingerprint) -> Self {
-        let locked = shards.of(part.table, key);
-        let packing = part.table.packing(locked);
+    fn freeze(shards: &Shards<'a>, step: &MemoryStep<'a>, key: Fingerprint) -> Self {
+        let locked = shards.of(step.table, key);
+        let packing = step.table.packing(locked);
         let at = locked.position(key).map(|at| (at, locked.freeze(at)));
-        let state = at.map(|(_, word)| packing.state(word, part.now_us));
+        let state = at.map(|(_, word)| packing.state(word, step.now_us));
         Self {
-            table: part.table,
+            table: step.table,
             key,
             limit: packing.limit,
-            now_us: part.now_us,
+            now_us: step.now_us,
             at,
             state_before: state,
             state,
@@ -123,7 +122,7 @@ impl<'a> Bucket<'a> {
         let state = if is_allowed {
             self.state
         } else {
-            // Refused as a whole; a bucket that starts empty begins to fill all the same.
+            // Refused as a whole; a bucket that starts empty begins to refill all the same.
             self.limit
                 .apply(None, Command::Take { n: 0 }, self.now_us)
                 .state()
@@ -144,30 +143,30 @@ impl<'a> Bucket<'a> {
 struct Shards<'a>(Vec<((usize, usize), Locked<'a>)>);
 
 impl<'a> Shards<'a> {
-    fn lock(parts: &[Part<'a>]) -> Self {
+    fn lock(steps: &[MemoryStep<'a>]) -> Self {
         loop {
-            let locked = Self::lock_once(parts);
-            // A shard may have split before it was locked, and a key gone elsewhere.
-            let is_there = |part: &Part<'a>| {
-                let key = part.table.fingerprint(part.key);
-                locked.position(place(part.table, key)).is_some()
+            let locked = Self::lock_once(steps);
+            // A shard may have split before it was locked, and the key moved.
+            let is_there = |step: &MemoryStep<'a>| {
+                let key = step.table.fingerprint(step.key);
+                locked.position(shard_id(step.table, key)).is_some()
             };
-            if parts.iter().all(is_there) {
+            if steps.iter().all(is_there) {
                 return locked;
             }
         }
     }
 
-    fn lock_once(parts: &[Part<'a>]) -> Self {
-        let mut wanted: Vec<_> = parts
+    fn lock_once(steps: &[MemoryStep<'a>]) -> Self {
+        let mut wanted: Vec<_> = steps
             .iter()
-            .map(|part| (place(part.table, part.table.fingerprint(part.key)), part))
+            .map(|step| (shard_id(step.table, step.table.fingerprint(step.key)), step))
             .collect();
-        // One order for everybody, so that two decisions cannot wait for each other.
-        wanted.sort_by_key(|(place, _)| *place);
-        wanted.dedup_by_key(|(place, _)| *place);
-        let lock = |(place, part): ((usize, usize), &Part<'a>)| {
-            (place, part.table.lock_shard(place.1, part.now_us))
+        // All threads lock in this order, so that there is no deadlock.
+        wanted.sort_by_key(|(id, _)| *id);
+        wanted.dedup_by_key(|(id, _)| *id);
+        let lock = |(id, step): ((usize, usize), &MemoryStep<'a>)| {
+            (id, step.table.lock_shard(id.1, step.now_us))
         };
         Self(wanted.into_iter().map(lock).collect())
     }
@@ -175,7 +174,7 @@ impl<'a> Shards<'a> {
     fn split_if_crowded(&mut self, bucket: &Bucket<'_>) {
         // A split changes which shard some keys are in, so only those still found are split here;
         // the others are in shards that have just been made roomy.
-        if let Some(index) = self.position(place(bucket.table, bucket.key)) {
+        if let Some(index) = self.position(shard_id(bucket.table, bucket.key)) {
             bucket.table.split_if_crowded(&mut self.0[index].1);
         }
     }
@@ -190,17 +189,17 @@ impl<'a> Shards<'a> {
     }
 
     fn index(&self, table: &Table, key: Fingerprint) -> usize {
-        self.position(place(table, key))
-            .expect("the shard of every part was locked")
+        self.position(shard_id(table, key))
+            .expect("the shard of every step is locked")
     }
 
     fn position(&self, wanted: (usize, usize)) -> Option<usize> {
-        let found = self.0.binary_search_by_key(&wanted, |(place, _)| *place);
+        let found = self.0.binary_search_by_key(&wanted, |(id, _)| *id);
         found.ok()
     }
 }
 
-/// A table's address and a shard's number: unique, and the same for everybody.
-fn place(table: &Table, key: Fingerprint) -> (usize, usize) {
+/// A table's address and a shard's number: unique, and the same for all threads.
+fn shard_id(table: &Table, key: Fingerprint) -> (usize, usize) {
     (std::ptr::from_ref(table).addr(), table.shard_index(key))
 }

@@ -1,11 +1,11 @@
-//! What an error of the client or the server means here.
+//! Which [`StoreFailure`] an error of the client or the server is.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::failure::StoreFailure;
 
-/// The failure that callers are told. The error's text stays here: it may quote a key, an address
-/// or what somebody wrote in a setting.
+/// The failure that callers get. The error's text is dropped: it may quote a key, an address or a
+/// setting.
 pub(super) fn failure_of(error: &RedisError) -> StoreFailure {
     match error.kind() {
         _ if error.is_timeout() => StoreFailure::Timeout,
@@ -22,7 +22,7 @@ pub(super) fn failure_of(error: &RedisError) -> StoreFailure {
             | ServerErrorKind::Ask,
         ) => StoreFailure::NotReady,
         ErrorKind::Server(_) | ErrorKind::Extension => by_text(error),
-        // A server that breaks off in the middle of an answer is seen as one that cannot be parsed.
+        // A reply that is cut off in the middle appears as a parse error.
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound | ErrorKind::Parse => {
             StoreFailure::Disconnected
         }
@@ -30,7 +30,7 @@ pub(super) fn failure_of(error: &RedisError) -> StoreFailure {
     }
 }
 
-/// Before Redis 7 an error inside a script came wrapped in the script's own, code and all.
+/// Before Redis 7, an error inside a script is wrapped in another error, code included.
 fn by_text(error: &RedisError) -> StoreFailure {
     let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();

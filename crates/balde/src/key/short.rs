@@ -20,7 +20,7 @@ pub(crate) struct ShortKey {
 impl ShortKey {
     /// The first `length` bytes of these words; the rest of them must be zero.
     #[inline]
-    pub(crate) fn of_words(words: [u64; 3], length: u8) -> Self {
+    pub(crate) fn from_words(words: [u64; 3], length: u8) -> Self {
         debug_assert!(usize::from(length) <= SHORT_KEY_BYTES_MAX);
         let bytes = words.map(u64::to_le_bytes);
         debug_assert!(

@@ -1,4 +1,4 @@
-//! One limiter's buckets in a shared store, and what it does when that is away.
+//! The buckets of one limiter in Redis, and its decisions while Redis is unavailable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,66 +10,64 @@ use tokio::time::Instant;
 use super::RedisStore;
 use super::call::Call;
 use super::key::Names;
+use super::observer::ScriptTimer;
 use super::script::{self, Header, LimitBlob, NOW_MAX_US, Step};
 use crate::clock::{Clock, Stopwatch};
 use crate::decision::Decision;
 use crate::failure::{OnFailure, StoreFailure};
-use crate::lease::{Leases, Lessee};
-use crate::once::OpId;
+use crate::idempotency::OpId;
 use crate::store::memory::Table;
-use crate::telemetry::Meter;
 
-/// How long the reply to an operation with an id of our own is kept: longer than we keep trying, and
-/// not so long that they pile up.
+/// How long Redis keeps the reply to an operation whose id we chose: longer than we retry, and short
+/// enough that replies do not pile up.
 pub(super) const OWN_ID_TTL_MS: u64 = 10_000;
 
-pub(crate) struct Shared {
+/// The buckets of one limiter: their names, their limit, and what decides when Redis does not.
+pub(crate) struct RedisBuckets {
     store: RedisStore,
     names: Names,
     limit: RwLock<(Limit, LimitBlob)>,
     clock: Clock,
-    policy: Policy,
+    on_failure: OnFailure,
+    /// Where [`OnFailure::Local`] decides.
     local: Option<Table>,
     once_ttl_ms: u64,
-    lessee: Option<Lessee>,
-    meter: Option<Meter>,
+    script_timer: Option<ScriptTimer>,
 }
 
-/// What a limiter does apart from deciding.
-pub(crate) struct Policy {
+/// The settings of [`RedisBuckets`] that are neither its name nor its limit.
+pub(crate) struct BucketOptions<'a> {
+    pub(crate) hash_tag: Option<&'a [u8]>,
     pub(crate) on_failure: OnFailure,
     pub(crate) keys_max: usize,
     pub(crate) once_ttl: Duration,
-    pub(crate) leases: Option<Leases>,
+    pub(crate) script_timer: Option<ScriptTimer>,
 }
 
-impl Shared {
+impl RedisBuckets {
     pub(crate) fn new(
         store: &RedisStore,
         name: &str,
-        hash_tag: Option<&[u8]>,
         limit: Limit,
         clock: Clock,
-        policy: Policy,
-        meter: Option<Meter>,
+        options: BucketOptions<'_>,
     ) -> Result<Self, LimitError> {
-        let local = match policy.on_failure {
+        let local = match options.on_failure {
             OnFailure::Local { share } => {
                 let limit = share.of(&limit)?;
-                Some(Table::new(limit, policy.keys_max, clock.now_us()))
+                Some(Table::new(limit, options.keys_max, clock.now_us()))
             }
             OnFailure::Deny | OnFailure::Allow => None,
         };
         Ok(Self {
-            names: Names::new(&store.0.settings.prefix, name, hash_tag),
+            names: Names::new(&store.0.settings.prefix, name, options.hash_tag),
             store: store.clone(),
             limit: RwLock::new((limit, LimitBlob::new(&limit))),
             clock,
+            on_failure: options.on_failure,
             local,
-            once_ttl_ms: u64::try_from(policy.once_ttl.as_millis()).unwrap_or(u64::MAX),
-            lessee: policy.leases.map(Lessee::new),
-            meter,
-            policy,
+            once_ttl_ms: u64::try_from(options.once_ttl.as_millis()).unwrap_or(u64::MAX),
+            script_timer: options.script_timer,
         })
     }
 
@@ -77,23 +75,17 @@ impl Shared {
         &self.store
     }
 
-    pub(crate) fn lessee(&self) -> Option<&Lessee> {
-        self.lessee.as_ref()
-    }
-
     pub(crate) fn limit(&self) -> Limit {
         self.limit.read().0
     }
 
-    /// The script finds each bucket under the limit it was written under, and converts it then.
+    /// Replaces the limit. Each bucket is stored with the limit it was written under, and the script
+    /// converts it when it writes it next.
     pub(crate) fn set_limit(&self, limit: Limit) -> Result<(), LimitError> {
-        if let (OnFailure::Local { share }, Some(local)) = (self.policy.on_failure, &self.local) {
+        if let (OnFailure::Local { share }, Some(local)) = (self.on_failure, &self.local) {
             local.set_limit(share.of(&limit)?, || self.clock.now_us());
         }
         *self.limit.write() = (limit, LimitBlob::new(&limit));
-        if let Some(lessee) = &self.lessee {
-            lessee.forget_refusals();
-        }
         Ok(())
     }
 
@@ -101,8 +93,8 @@ impl Shared {
         Instant::now() + self.store.timeout()
     }
 
-    /// Runs a command. A charge or credit without an id gets one, so that it can be sent again when
-    /// the connection breaks.
+    /// Runs a command. A charge or credit without an id gets one, so that it can be retried when the
+    /// connection breaks.
     pub(crate) async fn run(
         &self,
         key: &[u8],
@@ -112,7 +104,7 @@ impl Shared {
     ) -> Result<balde_core::Decision, StoreFailure> {
         let step = self.step(command);
         let mut keys = vec![self.names.bucket(key)];
-        let mut header = header(self.now_us());
+        let mut header = header(self.fixed_now_us());
         match (kind(command), id) {
             (Some(kind), Some(id)) => {
                 keys.push(self.names.operation(key, kind, id.as_bytes()));
@@ -130,32 +122,27 @@ impl Shared {
             header,
         });
         let reply = self.call(&call, deadline).await?;
-        if let Some(lessee) = &self.lessee
-            && !matches!(command, Command::Take { .. } | Command::TakeUpTo { .. })
-        {
-            lessee.forget_refusal(key);
-        }
         script::decode_one(step.limit(), command, &reply).map_err(|_| StoreFailure::Script)
     }
 
-    /// Calls the script, and notes how long it took.
+    /// Calls the script and reports how long that took.
     pub(super) async fn call(
         &self,
         call: &Arc<Call>,
         deadline: Instant,
     ) -> Result<Vec<u8>, StoreFailure> {
-        let Some(meter) = &self.meter else {
+        let Some(report) = &self.script_timer else {
             return self.store.run(call, deadline).await;
         };
         let stopwatch = Stopwatch::start();
         let reply = self.store.run(call, deadline).await;
         if !matches!(reply, Err(StoreFailure::BreakerOpen)) {
-            meter.script_took(stopwatch.elapsed());
+            report(stopwatch.elapsed());
         }
         reply
     }
 
-    /// What the failure policy says. Nothing is counted in the store.
+    /// Decides by the failure policy. No quota is counted in Redis.
     pub(crate) fn fall_back(
         &self,
         key: &[u8],
@@ -164,21 +151,21 @@ impl Shared {
     ) -> Decision {
         self.store.count_fallback();
         let now_us = self.clock.now_us();
-        match (self.policy.on_failure, &self.local) {
+        match (self.on_failure, &self.local) {
             (OnFailure::Local { .. }, Some(local)) => {
                 Decision::of_local(local.run(key, command, now_us), failure)
             }
             (OnFailure::Allow, _) => {
                 Decision::of_allowance(&self.limit(), command, failure, now_us)
             }
-            // A local bucket is there whenever the policy is local.
+            // There is a local table whenever the policy is local.
             (OnFailure::Deny | OnFailure::Local { .. }, _) => {
                 Decision::of_denial(&self.limit(), failure, self.retry_after(key), now_us)
             }
         }
     }
 
-    /// Gives back to the local bucket what a fallback took there.
+    /// Gives tokens back that a fallback took from the local bucket.
     pub(crate) fn credit_local(&self, key: &[u8], n: u64) {
         if let Some(local) = &self.local {
             local.run(key, Command::Credit { n }, self.clock.now_us());
@@ -194,9 +181,14 @@ impl Shared {
         self.names.bucket(key)
     }
 
-    /// The time to pass along: only where it is not the world's. Processes whose clocks differ would
-    /// otherwise disagree about one bucket.
-    pub(super) fn now_us(&self) -> Option<u64> {
+    /// The limiter's time.
+    pub(crate) fn now_us(&self) -> u64 {
+        self.clock.now_us()
+    }
+
+    /// The time to send to the script: only that of a manual clock. By default the server's clock
+    /// decides, because processes whose clocks differ would disagree about a bucket.
+    pub(super) fn fixed_now_us(&self) -> Option<u64> {
         self.clock.is_manual().then(|| self.clock.now_us())
     }
 
@@ -206,7 +198,7 @@ impl Shared {
     }
 }
 
-/// The header of a call at the time that was passed along, or at the server's.
+/// The header of a call at `now_us`, or at the server's time.
 pub(super) fn header(now_us: Option<u64>) -> Header {
     let header = Header::default();
     now_us
@@ -214,7 +206,7 @@ pub(super) fn header(now_us: Option<u64>) -> Header {
         .unwrap_or(header)
 }
 
-/// A letter for each kind of operation that can have an id.
+/// A letter for each kind of command that can have an operation id.
 fn kind(command: Command) -> Option<u8> {
     match command {
         Command::Charge { .. } => Some(b'd'),
