@@ -77,7 +77,10 @@ impl Lookups {
             known: Mutex::default(),
         };
         Self {
-            store: shared.map_or_else(|| LookupStore::Memory(Box::new(memory())), LookupStore::Redis),
+            store: shared.map_or_else(
+                || LookupStore::Memory(Box::new(memory())),
+                LookupStore::Redis,
+            ),
             deadline_ms: deadline_s.saturating_mul(1_000),
             is_once,
         }
@@ -114,7 +117,9 @@ impl Lookups {
         now: Timestamp,
     ) -> Result<Claimed, RecordStoreError> {
         match &self.store {
-            LookupStore::Memory(memory) => Ok(memory.claim(id, now, self.deadline_ms, self.is_once)),
+            LookupStore::Memory(memory) => {
+                Ok(memory.claim(id, now, self.deadline_ms, self.is_once))
+            }
             LookupStore::Redis(texts) => {
                 let text = texts.get_text(&id.name("lookup")).await?;
                 let lookup = text.and_then(|text| serde_json::from_str::<Lookup>(&text).ok());
@@ -137,7 +142,9 @@ impl Lookups {
     pub(crate) async fn give_back(&self, id: LookupId<'_>) -> Result<(), RecordStoreError> {
         match &self.store {
             LookupStore::Memory(memory) => {
-                if let Some((_, is_credited)) = memory.known.lock().lookups.get_mut(&memory.hash(id)) {
+                if let Some((_, is_credited)) =
+                    memory.known.lock().lookups.get_mut(&memory.hash(id))
+                {
                     *is_credited = false;
                 }
                 Ok(())

@@ -361,7 +361,7 @@ impl Engine {
             limiter.request_n(&bucket.located.key, 0)
         });
         let requests: SmallVec<[TokenRequest<'_>; 4]> = requests.collect();
-        held.push((Hold::untaken(&requests), free));
+        held.push((Hold::already_taken(&requests), free));
     }
 
     fn note(&self, rules: &Ruleset, bucket: &mut Bucket, decision: &Decision) {

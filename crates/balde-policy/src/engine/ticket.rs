@@ -25,7 +25,7 @@ pub struct Ticket {
     rules: Arc<Ruleset>,
     generation: u64,
     buckets: Vec<Bucket>,
-    /// Nothing with buckets in memory, which are settled here.
+    /// Nothing with buckets in memory.
     held: Option<Held>,
     is_settled: bool,
 }
@@ -60,14 +60,6 @@ impl Ticket {
         buckets: Vec<Bucket>,
         held: Option<Held>,
     ) -> Self {
-        let held = held.map(|held| {
-            let price = |bucket: usize| price(&rules, &buckets[bucket], Outcome::Abandoned);
-            let held = held.into_iter().map(|(hold, indices)| {
-                let hold = hold.if_dropped(|index, _| price(indices[index]));
-                (hold, indices)
-            });
-            held.collect()
-        });
         Self {
             engine: engine.clone(),
             rules,
@@ -100,20 +92,14 @@ impl Ticket {
     /// it is done then; with buckets in Redis the future waits for the first attempt, and
     /// further attempts are made in the background, each bucket being settled once.
     pub fn settle(mut self, outcome: Outcome) -> Settlement {
-        let Some(held) = self.held.take() else {
+        if self.held.is_none() {
             self.settle_in_memory(outcome);
             return Settlement::new(self, None);
-        };
-        self.is_settled = true;
-        let settling: Vec<_> = held
+        }
+        let settling = self.settle_held(outcome);
+        let settling: Vec<_> = settling
             .into_iter()
-            .map(|(hold, indices)| {
-                let costs: Vec<u64> = indices
-                    .iter()
-                    .map(|index| price(&self.rules, &self.buckets[*index], outcome))
-                    .collect();
-                (hold.settle_each(move |index, _| costs[index]), indices)
-            })
+            .map(|(hold, costs, indices)| (hold.settle_each(move |index, _| costs[index]), indices))
             .collect();
         let settling = async move {
             let mut settled = Vec::new();
@@ -128,23 +114,61 @@ impl Ticket {
     /// [`settle`](Ticket::settle) for callers without `await`. With buckets in Redis, a thread
     /// without a tokio runtime waits for the first attempt.
     pub fn settle_blocking(mut self, outcome: Outcome) {
-        let Some(held) = self.held.take() else {
+        self.settle_now(outcome);
+    }
+
+    fn settle_now(&mut self, outcome: Outcome) {
+        if self.held.is_none() {
             self.settle_in_memory(outcome);
             return;
-        };
-        self.is_settled = true;
-        for (hold, indices) in held {
-            let price =
-                |index: usize, _| price(&self.rules, &self.buckets[indices[index]], outcome);
-            hold.settle_each_blocking(price);
         }
+        for (hold, costs, _) in self.settle_held(outcome) {
+            hold.settle_each_blocking(|index, _| costs[index]);
+        }
+    }
+
+    /// The holds to settle in Redis, with the cost of each of their buckets.
+    fn settle_held(&mut self, outcome: Outcome) -> Vec<(Hold, Vec<u64>, Indices)> {
+        self.is_settled = true;
+        let held = self.held.take().unwrap_or_default();
+        let state = self.engine.0.state.read();
+        let is_current = self.is_current(&state);
+        let held = held.into_iter().map(|(hold, indices)| {
+            let buckets = || indices.iter().map(|index| &self.buckets[*index]);
+            let costs = buckets().map(|bucket| {
+                let is_fallback = bucket.decision.is_some_and(|one| one.is_fallback());
+                if is_fallback {
+                    // Nothing was taken from the store.
+                    return bucket.taken;
+                }
+                price(&self.rules, bucket, outcome)
+            });
+            let costs: Vec<u64> = costs.collect();
+            if is_current {
+                return (hold, costs, indices);
+            }
+            // A bucket must not be written under a limit that it no longer has: a debt that the
+            // earlier limit does not have would be lost.
+            drop(hold.if_dropped(|_, taken| taken));
+            let requests = buckets().map(|bucket| {
+                let limiter = current_limiter(&self.engine, &state, &self.rules, bucket);
+                limiter.request_n(&bucket.located.key, bucket.taken)
+            });
+            let requests: Vec<_> = requests.collect();
+            (Hold::already_taken(&requests), costs, indices)
+        });
+        held.collect()
+    }
+
+    /// Whether nothing was assigned and no other profile enforced since the request was admitted.
+    fn is_current(&self, state: &State) -> bool {
+        Arc::ptr_eq(&state.rules, &self.rules) && state.assignments.generation == self.generation
     }
 
     fn settle_in_memory(&mut self, outcome: Outcome) {
         self.is_settled = true;
         let state = self.engine.0.state.read();
-        let is_current = Arc::ptr_eq(&state.rules, &self.rules)
-            && state.assignments.generation == self.generation;
+        let is_current = self.is_current(&state);
         for bucket in self.buckets.iter_mut().filter(|bucket| bucket.is_counted) {
             let cost = price(&self.rules, bucket, outcome);
             if cost == bucket.taken {
@@ -201,7 +225,9 @@ fn current_limiter<'s>(
         subject: bucket.located.subject.clone(),
         key: bucket.located.key.clone(),
     };
-    engine.bring_up_to_date(&state.rules, &state.assignments, index, &located);
+    if !engine.0.options.is_redis() {
+        engine.bring_up_to_date(&state.rules, &state.assignments, index, &located);
+    }
     state.rules.limiter(index, value)
 }
 
@@ -211,9 +237,8 @@ fn price(rules: &Ruleset, bucket: &Bucket, outcome: Outcome) -> u64 {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // What is held in Redis settles itself when it is dropped.
-        if !self.is_settled && self.held.is_none() {
-            self.settle_in_memory(Outcome::Abandoned);
+        if !self.is_settled {
+            self.settle_now(Outcome::Abandoned);
         }
     }
 }

@@ -61,13 +61,18 @@ impl Hold {
         Self::new(requests, check_all_blocking(requests))
     }
 
-    /// A hold that has taken nothing: the whole price is charged when it is settled, or dropped. For
-    /// work that is never refused. The requests' numbers of tokens do not matter.
-    pub fn untaken(requests: &[TokenRequest<'_>]) -> Self {
+    /// A hold on tokens that were taken earlier: `n` of each request, or none. Settling it charges or
+    /// credits the difference to that.
+    pub fn already_taken(requests: &[TokenRequest<'_>]) -> Self {
         let held = |request: &TokenRequest<'_>| {
             let limit = request.limiter.limit();
             let nothing = limit.apply(None, Command::Peek, request.limiter.now_us());
-            HeldTokens::new(request.limiter, request.key, 0, &Decision::of(nothing))
+            HeldTokens::new(
+                request.limiter,
+                request.key,
+                request.n,
+                &Decision::of(nothing),
+            )
         };
         Self {
             parts: requests.iter().map(held).collect(),
