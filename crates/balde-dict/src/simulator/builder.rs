@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use balde::{BuildError, Clock, ManualClock, RedisStore};
+use balde::{BuildError, Clock, ManualClock, RedisConfigError, RedisStore};
 use parking_lot::Mutex;
 use redis::IntoConnectionInfo;
 use rustls::RootCertStore;
@@ -161,9 +161,11 @@ impl SimulatorBuilder {
                 if let Some(password) = &self.redis_password {
                     store = store.password(password);
                 }
-                let store = store.build().map_err(SimulatorBuildError::Buckets)?;
+                let store = store
+                    .build()
+                    .map_err(|error| SimulatorBuildError::Buckets(error.into()))?;
                 let client = redis_client(address, self.redis_password.as_deref())
-                    .map_err(|_| SimulatorBuildError::Buckets(BuildError::Address))?;
+                    .map_err(|_| SimulatorBuildError::Buckets(RedisConfigError::Address.into()))?;
                 let directory = Directory::in_redis(client, namespace, self.rules)
                     .map_err(SimulatorBuildError::Directory)?;
                 (directory, Some(store))
