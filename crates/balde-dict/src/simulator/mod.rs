@@ -7,7 +7,7 @@
 //! | `pipeline` | the processing of a request, from routing to settlement |
 //! | `handlers` | one handler for each operation |
 //! | `buckets` | the policy engine, and the limits and categories that can be changed |
-//! | `lookups`, `orders` | tokens that payment orders give back |
+//! | `lookups`, `orders` | credits for payment orders |
 //! | `runtime_settings` | categories, limits and faults that can be changed while it runs |
 //! | `inspect`, `refusal_log` | the inspection endpoints, and the refusals that they list |
 //! | `answer`, `query` | responses, query parameters |
