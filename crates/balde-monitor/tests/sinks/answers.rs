@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use balde_monitor::alert::SinkClass;
 use balde_monitor::sink::{
-    ANSWER_CHARS_MAX, HttpSettings, RETRY_AFTER_MAX, SendError, SendErrorKind, Sink, Webhook,
+    HttpSettings, RESPONSE_CHARS_MAX, RETRY_AFTER_MAX, SendError, SendErrorKind, Sink, Webhook,
 };
 
 use crate::messages::{TEN_US, episode, message};
@@ -103,7 +103,7 @@ async fn a_refusal_says_what_the_receiver_said_shortened() {
     let SendErrorKind::Status { status, answer } = failure.reason() else {
         panic!("{failure}");
     };
-    assert_eq!((*status, answer.len()), (500, ANSWER_CHARS_MAX));
+    assert_eq!((*status, answer.len()), (500, RESPONSE_CHARS_MAX));
 }
 
 #[tokio::test]
