@@ -79,7 +79,7 @@ async fn nobody_there_and_nobody_answering_are_told_apart() {
     let sink = Sink::Webhook(Webhook::new(url, "secret", &settings).unwrap());
     let failure = sink.deliver(&message, TEN_US).await.unwrap_err();
     assert!(
-        matches!(failure.reason(), SendErrorKind::Unreachable { .. }),
+        matches!(failure.kind(), SendErrorKind::Unreachable { .. }),
         "{failure}"
     );
     assert!(failure.is_transient());
@@ -87,7 +87,7 @@ async fn nobody_there_and_nobody_answering_are_told_apart() {
     let failure = attempt(Answer::Hang, Duration::from_millis(50))
         .await
         .unwrap_err();
-    assert_eq!(*failure.reason(), SendErrorKind::Timeout);
+    assert_eq!(*failure.kind(), SendErrorKind::Timeout);
     assert!(failure.is_transient());
 }
 
@@ -100,10 +100,10 @@ async fn a_refusal_says_what_the_receiver_said_shortened() {
         format!("the receiver answered with status 400: {body}")
     );
     let failure = self::failure(Answer::EndlessRefusal).await;
-    let SendErrorKind::Status { status, answer } = failure.reason() else {
+    let SendErrorKind::Status { status, body } = failure.kind() else {
         panic!("{failure}");
     };
-    assert_eq!((*status, answer.len()), (500, RESPONSE_CHARS_MAX));
+    assert_eq!((*status, body.len()), (500, RESPONSE_CHARS_MAX));
 }
 
 #[tokio::test]
