@@ -97,7 +97,7 @@ async fn a_refusal_says_what_the_receiver_said_shortened() {
     let failure = failure(status(400, "", body)).await;
     assert_eq!(
         failure.to_string(),
-        format!("the receiver answered with status 400: {body}")
+        format!("the receiver responded with status 400: {body}")
     );
     let failure = self::failure(Answer::EndlessRefusal).await;
     let SendErrorKind::Status { status, body } = failure.kind() else {
