@@ -93,7 +93,7 @@ impl Metrics {
         let encoded = self.0.exposition.unit.in_seconds(encode);
         encoded.expect("a string takes whatever is written");
         drop(registry);
-        classic::of_openmetrics(&openmetrics)
+        classic::from_openmetrics(&openmetrics)
     }
 
     /// Lends the registry, to add metrics of the program's own or to write them in another format.
@@ -139,7 +139,7 @@ impl Metrics {
 pub fn metrics_text(registry: &Registry) -> String {
     let mut openmetrics = String::new();
     text::encode(&mut openmetrics, registry).expect("a string takes whatever is written");
-    classic::of_openmetrics(&openmetrics)
+    classic::from_openmetrics(&openmetrics)
 }
 
 impl Default for Metrics {
