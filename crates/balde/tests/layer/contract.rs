@@ -7,7 +7,7 @@ use balde::http::headers::{HeaderOptions, ResetFormat};
 use balde::http::{LimitRule, RateLimitLayer};
 use http::StatusCode;
 
-use crate::fixture::{ReceivedResponse, Client, Server, TestStore};
+use crate::fixture::{Client, ReceivedResponse, Server, TestStore};
 
 const BURST: u64 = 5;
 
