@@ -1,11 +1,11 @@
-//! Parameters of lists.
+//! Query parameters of lists and of the inspection endpoints.
 
 use balde_policy::query_pairs;
 
 use crate::directory::{LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, ListFilter, Side};
 use crate::wire::{Problem, Timestamp};
 
-/// The parameters of a query.
+/// The parameters of a query string.
 pub(super) struct Query<'q>(&'q str);
 
 impl<'q> Query<'q> {
@@ -13,7 +13,7 @@ impl<'q> Query<'q> {
         Self(query)
     }
 
-    /// A parameter's first value, if it is there and not empty.
+    /// The first value of a parameter, unless it is missing or empty.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         let mut pairs = query_pairs(self.0);
         let found = pairs.find(|(other, _)| other == name);
@@ -22,52 +22,52 @@ impl<'q> Query<'q> {
             .filter(|value| !value.is_empty())
     }
 
-    /// A word, which must be known if it is there.
-    pub(super) fn word<T>(
+    /// A value of an enumeration, if the parameter is present.
+    pub(super) fn value<T>(
         &self,
         name: &str,
-        read: impl FnOnce(&str) -> Option<T>,
+        parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<Option<T>, Problem> {
         match self.text(name) {
             None => Ok(None),
-            Some(text) => read(&text)
+            Some(text) => parse(&text)
                 .map(Some)
-                .ok_or_else(|| wrong(name, "is none of the known words")),
+                .ok_or_else(|| invalid(name, "is not a known value")),
         }
     }
 
-    /// Whether a flag is true; nothing, where it is not there.
+    /// A boolean, if the parameter is present.
     pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, Problem> {
-        self.word(name, |text| match text {
+        self.value(name, |text| match text {
             "true" => Some(true),
             "false" => Some(false),
             _ => None,
         })
     }
 
-    /// A moment, if it is there.
-    pub(super) fn moment(&self, name: &str) -> Result<Option<Timestamp>, Problem> {
+    /// A timestamp, if the parameter is present.
+    pub(super) fn timestamp(&self, name: &str) -> Result<Option<Timestamp>, Problem> {
         match self.text(name) {
             None => Ok(None),
             Some(text) => text
                 .parse()
                 .map(Some)
-                .map_err(|_| wrong(name, "is no moment such as 2020-01-10T10:00:00.000Z")),
+                .map_err(|_| invalid(name, "is not a timestamp such as 2020-01-10T10:00:00.000Z")),
         }
     }
 
-    /// How many to show.
+    /// The most items to list.
     pub(super) fn limit(&self) -> Result<usize, Problem> {
         match self.text("Limit") {
             None => Ok(LIST_LIMIT_DEFAULT),
             Some(text) => match text.parse() {
                 Ok(limit) if (1..=LIST_LIMIT_MAX).contains(&limit) => Ok(limit),
-                _ => Err(wrong("Limit", "is not 1 to 200")),
+                _ => Err(invalid("Limit", "is not 1 to 200")),
             },
         }
     }
 
-    /// What a list of a participant's shows: the sides that are asked for; both, where none is.
+    /// The filter of a participant's list. Without a side, both sides are listed.
     pub(super) fn filter(
         &self,
         participant: &str,
@@ -80,25 +80,25 @@ impl<'q> Query<'q> {
             } else {
                 sides
             },
-            modified_after: self.moment("ModifiedAfter")?,
-            modified_before: self.moment("ModifiedBefore")?,
+            modified_after: self.timestamp("ModifiedAfter")?,
+            modified_before: self.timestamp("ModifiedBefore")?,
             limit: self.limit()?,
         })
     }
 
-    /// The sides that two flags ask for.
-    pub(super) fn sides(&self, beginner: &str, other: &str) -> Result<Vec<Side>, Problem> {
-        let (is_beginner, is_other) = (self.flag(beginner)?, self.flag(other)?);
+    /// The sides that two boolean parameters select.
+    pub(super) fn sides(&self, initiator: &str, counterparty: &str) -> Result<Vec<Side>, Problem> {
+        let (is_initiator, is_counterparty) = (self.flag(initiator)?, self.flag(counterparty)?);
         let mut sides = Vec::new();
-        if is_beginner == Some(true) {
+        if is_initiator == Some(true) {
             sides.push(Side::Initiator);
         }
-        if is_other == Some(true) {
+        if is_counterparty == Some(true) {
             sides.push(Side::Counterparty);
         }
-        // One that is false and none that is true asks for the other side.
+        // One parameter that is false, and none that is true, selects the other side.
         if sides.is_empty() {
-            match (is_beginner, is_other) {
+            match (is_initiator, is_counterparty) {
                 (Some(false), None) => sides.push(Side::Counterparty),
                 (None, Some(false)) => sides.push(Side::Initiator),
                 _ => {}
@@ -108,6 +108,6 @@ impl<'q> Query<'q> {
     }
 }
 
-fn wrong(name: &str, what: &str) -> Problem {
-    Problem::bad_request(format!("Request parameter '{name}' {what}"))
+fn invalid(name: &str, reason: &str) -> Problem {
+    Problem::bad_request(format!("Request parameter '{name}' {reason}"))
 }
