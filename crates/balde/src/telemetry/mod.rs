@@ -42,10 +42,7 @@ pub(crate) use metrics::LimiterReading;
 #[cfg(all(feature = "prometheus", feature = "redis"))]
 pub(crate) use metrics::StoreReading;
 #[cfg(feature = "prometheus")]
-pub use metrics::{
-    DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, POLICIES_MAX,
-    POLICY_NAME_BYTES_MAX, metrics_text,
-};
+pub use metrics::{DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, prometheus_text};
 #[cfg(all(feature = "otlp", feature = "http"))]
 pub use otlp::continue_trace;
 #[cfg(feature = "otlp")]
