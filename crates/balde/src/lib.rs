@@ -25,6 +25,8 @@ mod decision;
 mod env;
 mod error;
 mod failure;
+#[cfg(any(feature = "http", feature = "redis"))]
+mod hex;
 mod hold;
 #[cfg(feature = "http")]
 pub mod http;
