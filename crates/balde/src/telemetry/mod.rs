@@ -43,10 +43,8 @@ pub(crate) use metrics::LimiterReading;
 pub(crate) use metrics::StoreReading;
 #[cfg(feature = "prometheus")]
 pub use metrics::{
-    DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, POLICIES_MAX,
-    POLICY_NAME_BYTES_MAX, metrics_text,
+    DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, prometheus_text,
 };
-pub(crate) use observer::Observer;
 #[cfg(all(feature = "otlp", feature = "http"))]
 pub use otlp::continue_trace;
 #[cfg(feature = "otlp")]

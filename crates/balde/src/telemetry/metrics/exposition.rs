@@ -1,5 +1,5 @@
-//! What is exposed, under which name. Names are part of the public face; so are labels, and each of
-//! their values comes from a list: policies (bounded), words of this program. Never a key.
+//! The metrics and their names. Names and labels are part of the public API. Values of labels are
+//! policies (bounded in number) or constants, never a key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ type Counted = (
 const BY_COUNT: [Counted; 3] = [
     (
         "rate_limiter_decisions",
-        "Checks by outcome; a fallback is one that the failure policy decided.",
+        "Checks by decision; a fallback is a decision of the failure policy.",
         "decision",
         &[
             ("allow", &[Count::Allow]),
@@ -44,7 +44,7 @@ const BY_COUNT: [Counted; 3] = [
     ),
     (
         "rate_limiter_fallback",
-        "Checks that the failure policy decided because the store could not, by what it said.",
+        "Decisions of the failure policy while the store was unavailable.",
         "decision",
         &[
             ("allow", &[Count::FallbackAllow]),
@@ -53,7 +53,7 @@ const BY_COUNT: [Counted; 3] = [
     ),
     (
         "rate_limiter_operations",
-        "Commands that are no checks.",
+        "Commands other than checks.",
         "operation",
         &[
             ("peek", &[Count::Peek]),
@@ -71,11 +71,11 @@ type Column = (
     fn(&LimiterReading) -> u64,
 );
 
-/// What limiters know by themselves, by policy.
+/// The numbers that limiters keep, by policy.
 const BY_READING: [Column; 11] = [
     (
         "rate_limiter_lock_contention",
-        "Times that the lock of a part of the memory store was taken and had to be waited for.",
+        "Waits for a lock of the memory store.",
         MetricType::Counter,
         |reading| reading.lock_waits,
     ),
@@ -87,19 +87,19 @@ const BY_READING: [Column; 11] = [
     ),
     (
         "rate_limiter_swept_keys",
-        "Full buckets that the memory store forgot; nothing was lost with them.",
+        "Full buckets that the memory store removed; nothing was lost with them.",
         MetricType::Counter,
         |reading| reading.swept,
     ),
     (
         "rate_limiter_evicted_keys",
-        "Buckets that were not full and had to go because the memory store was.",
+        "Buckets that were not full and were evicted because the memory store was.",
         MetricType::Counter,
         |reading| reading.evicted,
     ),
     (
         "rate_limiter_lease_keys",
-        "Keys of which something is held on lease, or a refusal remembered.",
+        "Keys with a lease or a cached refusal.",
         MetricType::Gauge,
         |reading| reading.lease_keys,
     ),
@@ -111,31 +111,31 @@ const BY_READING: [Column; 11] = [
     ),
     (
         "rate_limiter_lease_tokens_max",
-        "The most tokens that can be held on lease of the keys there are.",
+        "The most tokens that can be on lease for the current keys.",
         MetricType::Gauge,
         |reading| reading.lease_tokens_max,
     ),
     (
         "rate_limiter_lease_granted",
-        "Checks granted from what was held on lease.",
+        "Checks granted from a lease.",
         MetricType::Counter,
         |reading| reading.lease_granted,
     ),
     (
         "rate_limiter_lease_refused",
-        "Checks refused by a refusal that was remembered.",
+        "Checks refused by a cached refusal.",
         MetricType::Counter,
         |reading| reading.lease_refused,
     ),
     (
         "rate_limiter_lease_requests",
-        "Times that the store was asked for a lease.",
+        "Requests to the store for tokens on lease.",
         MetricType::Counter,
         |reading| reading.lease_requests,
     ),
     (
         "rate_limiter_lease_returned_tokens",
-        "Tokens on lease that were given back unspent.",
+        "Tokens on lease that were returned unspent.",
         MetricType::Counter,
         |reading| reading.lease_returned,
     ),
@@ -148,35 +148,35 @@ type StoreColumn = (
     fn(&StoreReading) -> u64,
 );
 
-/// What shared stores know by themselves, all of them together.
+/// The numbers that shared stores keep, all stores together.
 const BY_STORES: [StoreColumn; 5] = [
     (
         "rate_limiter_breaker_open",
-        "Stores that are not asked at present, at least for some keys, because they failed.",
+        "Stores whose circuit breaker is open, at least for some keys.",
         MetricType::Gauge,
         |stores| stores.open,
     ),
     (
         "rate_limiter_breaker_opened",
-        "Times that a store was no longer asked because it failed.",
+        "Times that a circuit breaker opened.",
         MetricType::Counter,
         |stores| stores.opened,
     ),
     (
         "rate_limiter_backend_calls",
-        "Calls made to stores.",
+        "Calls sent to stores.",
         MetricType::Counter,
         |stores| stores.calls,
     ),
     (
         "rate_limiter_backend_connects",
-        "Connections made to stores.",
+        "Connections opened to stores.",
         MetricType::Counter,
         |stores| stores.connects,
     ),
     (
         "rate_limiter_script_reloads",
-        "Times that a store had forgotten the script.",
+        "Times that a store had lost the script.",
         MetricType::Counter,
         |stores| stores.reloads,
     ),
@@ -251,7 +251,7 @@ fn encode_stores(encoder: &mut DescriptorEncoder<'_>, stores: &StoreReading) -> 
     let mut metric =
         encoder.encode_descriptor("rate_limiter_backend_errors", help, None, counter)?;
     for (failure, number) in StoreFailure::ALL.into_iter().zip(stores.failures) {
-        // A call that was not made is no error of the store; the fallback is counted.
+        // A call that was not sent is no error of the store; its fallback is counted.
         if failure != StoreFailure::BreakerOpen {
             let labels = [("reason", failure.as_str())];
             write(metric.encode_family(&labels)?, counter, number)?;

@@ -2,9 +2,9 @@
 //!
 //! | File | Holds |
 //! |--|--|
-//! | `policies` | the counts of each policy, and the limiters to ask for the rest |
-//! | `stores` | the shared stores to ask |
-//! | `exposition` | names, help texts, and what stands under each |
+//! | `policies` | the counters of each policy, and its registered limiters |
+//! | `stores` | the registered stores |
+//! | `exposition` | the names, help texts and values of all metrics |
 //! | `source` | metrics that the program adds |
 //! | `histogram` | durations in buckets |
 //! | `unit` | milliseconds or seconds |
@@ -29,17 +29,16 @@ use self::exposition::Exposition;
 use super::meter::Meter;
 
 pub(crate) use policies::LimiterReading;
-pub use policies::{POLICIES_MAX, POLICY_NAME_BYTES_MAX};
 pub use source::{DurationHistogram, MetricsWriter};
 
 #[cfg(feature = "redis")]
 pub(crate) use stores::StoreReading;
 
-/// What to serve [`Metrics::encode`] as: the classic text format of Prometheus.
+/// The content type of [`Metrics::encode`]: the classic text format of Prometheus.
 pub const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Counts what limiters decide, and writes it for Prometheus. Clones count together; one per
-/// process is enough.
+/// Metrics of limiters, for Prometheus to scrape. Clones share their counters; one per process is
+/// enough.
 ///
 /// ```
 /// use balde::RateLimiter;
@@ -64,7 +63,7 @@ struct Inner {
 }
 
 impl Metrics {
-    /// Metrics in a registry of their own.
+    /// Creates an empty page of metrics.
     pub fn new() -> Self {
         let exposition = Arc::new(Exposition::default());
         let mut registry = Registry::default();
@@ -75,14 +74,17 @@ impl Metrics {
         }))
     }
 
-    /// Everything as text, to be served as [`METRICS_CONTENT_TYPE`].
+    /// Returns all metrics as text, to be served as [`METRICS_CONTENT_TYPE`].
     pub fn encode(&self) -> String {
-        metrics_text(&self.0.registry.lock())
+        let mut openmetrics = String::new();
+        let encoded = text::encode(&mut openmetrics, &self.0.registry.lock());
+        encoded.expect("writing into a string does not fail");
+        prometheus_text(&openmetrics)
     }
 
-    /// [`encode`](Metrics::encode) with durations in seconds, as Prometheus would have them and
-    /// `promtool check metrics` asks: names that end in `_ms` end in `_seconds` here. All other names
-    /// and numbers are the same, so a server may offer both.
+    /// [`encode`](Metrics::encode) with durations in seconds, as Prometheus recommends and
+    /// `promtool check metrics` requires: names that end in `_ms` end in `_seconds` here. All other
+    /// names and numbers are the same, so a server may offer both pages.
     ///
     /// ```
     /// use balde::telemetry::Metrics;
@@ -96,26 +98,9 @@ impl Metrics {
         let registry = self.0.registry.lock();
         let encode = || text::encode(&mut openmetrics, &registry);
         let encoded = self.0.exposition.unit.in_seconds(encode);
-        encoded.expect("a string takes whatever is written");
+        encoded.expect("writing into a string does not fail");
         drop(registry);
-        classic::of_openmetrics(&openmetrics)
-    }
-
-    /// Lends the registry, to add metrics of the program's own or to write them in another format.
-    /// Nobody can encode meanwhile, `lent` neither.
-    ///
-    /// ```
-    /// use balde::telemetry::Metrics;
-    /// use prometheus_client::metrics::counter::Counter;
-    ///
-    /// let metrics = Metrics::new();
-    /// let orders: Counter = Counter::default();
-    /// metrics.with_registry(|registry| registry.register("orders", "Orders taken", orders.clone()));
-    /// orders.inc();
-    /// assert!(metrics.encode().contains("orders_total 1"));
-    /// ```
-    pub fn with_registry<T>(&self, lent: impl FnOnce(&mut Registry) -> T) -> T {
-        lent(&mut self.0.registry.lock())
+        prometheus_text(&openmetrics)
     }
 
     /// Adds metrics that `write` writes each time the page is encoded. Durations are written in the
@@ -133,10 +118,11 @@ impl Metrics {
     /// ```
     pub fn add_source(&self, write: impl Fn(&mut MetricsWriter<'_>) + Send + Sync + 'static) {
         let source = source::Source::new(write, self.0.exposition.unit.clone());
-        self.with_registry(|registry| registry.register_collector(Box::new(source)));
+        let mut registry = self.0.registry.lock();
+        registry.register_collector(Box::new(source));
     }
 
-    /// What a limiter of this name counts with. Limiters of one name count together.
+    /// The counters of the limiters with this name.
     pub(crate) fn meter(&self, policy: &str) -> Meter {
         let exposition = &self.0.exposition;
         let counts = exposition.policies.counts(policy);
@@ -164,12 +150,10 @@ impl Metrics {
     }
 }
 
-/// A registry as text, to be served as [`METRICS_CONTENT_TYPE`]: the format that every Prometheus and
-/// `promtool` read.
-pub fn metrics_text(registry: &Registry) -> String {
-    let mut openmetrics = String::new();
-    text::encode(&mut openmetrics, registry).expect("a string takes whatever is written");
-    classic::of_openmetrics(&openmetrics)
+/// Converts text in the `OpenMetrics` format to the classic text format of Prometheus, to be served as
+/// [`METRICS_CONTENT_TYPE`]: for metrics that a program encodes itself.
+pub fn prometheus_text(openmetrics: &str) -> String {
+    classic::of_openmetrics(openmetrics)
 }
 
 impl Default for Metrics {

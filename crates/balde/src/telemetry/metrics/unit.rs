@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Whether durations are told in milliseconds, under the names that dashboards go by, or in seconds.
-/// Clones are one: whoever exposes durations beside the limiters does it in the same unit.
+/// Whether durations are exposed in milliseconds, under the documented names, or in seconds. Clones
+/// share the setting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unit {
     is_second: Arc<AtomicBool>,
 }
 
 impl Unit {
-    /// Seconds, while `work` goes on. Only for the holder of the registry's lock.
+    /// Exposes seconds while `work` runs. Only for the holder of the registry's lock.
     pub(super) fn in_seconds<T>(&self, work: impl FnOnce() -> T) -> T {
         struct Back<'a>(&'a Unit);
         impl Drop for Back<'_> {
