@@ -45,6 +45,7 @@ pub(crate) use metrics::StoreReading;
 pub use metrics::{
     DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, prometheus_text,
 };
+pub(crate) use observer::Observer;
 #[cfg(all(feature = "otlp", feature = "http"))]
 pub use otlp::continue_trace;
 #[cfg(feature = "otlp")]
