@@ -19,7 +19,9 @@ use crate::store::memory::Table;
 use crate::store::redis::{BucketOptions, RedisBuckets, RedisStore, ScriptTimer};
 #[cfg(all(feature = "prometheus", feature = "redis"))]
 use crate::telemetry::StoreReading;
-use crate::telemetry::{KeyHasher, Meter, Observer, StorageMode};
+#[cfg(any(feature = "redis", not(feature = "prometheus")))]
+use crate::telemetry::Meter;
+use crate::telemetry::{KeyHasher, Observer, StorageMode};
 #[cfg(feature = "prometheus")]
 use crate::telemetry::{LimiterReading, Metrics};
 

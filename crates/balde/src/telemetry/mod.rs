@@ -36,6 +36,7 @@ use crate::decision::{Decision, Reason};
 #[cfg(feature = "logs")]
 pub use json_logs::{json_logs, json_logs_at, json_logs_to};
 pub(crate) use key_hash::KeyHasher;
+#[cfg(any(feature = "redis", not(feature = "prometheus")))]
 pub(crate) use meter::Meter;
 #[cfg(feature = "prometheus")]
 pub(crate) use metrics::LimiterReading;
