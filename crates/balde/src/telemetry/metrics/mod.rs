@@ -1,12 +1,12 @@
-//! Metrics of many limiters, for Prometheus to scrape.
+//! Prometheus metrics of all limiters in a process.
 //!
-//! | File | Holds |
+//! | File | Contents |
 //! |--|--|
 //! | `policies` | the counters of each policy, and its registered limiters |
-//! | `stores` | the registered stores |
-//! | `exposition` | the names, help texts and values of all metrics |
+//! | `stores` | the registered shared stores |
+//! | `exposition` | names, help texts and labels |
 //! | `source` | metrics that the program adds |
-//! | `histogram` | durations in buckets |
+//! | `histogram` | histograms of durations |
 //! | `unit` | milliseconds or seconds |
 //! | `classic` | the text format that is served |
 
@@ -34,11 +34,11 @@ pub use source::{DurationHistogram, MetricsWriter};
 #[cfg(feature = "redis")]
 pub(crate) use stores::StoreReading;
 
-/// The content type of [`Metrics::encode`]: the classic text format of Prometheus.
+/// The `Content-Type` of [`Metrics::encode`]: the classic text format of Prometheus.
 pub const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Metrics of limiters, for Prometheus to scrape. Clones share their counters; one per process is
-/// enough.
+/// Collects the metrics of limiters and encodes them for Prometheus. Clones share all counters. One
+/// per process is enough.
 ///
 /// ```
 /// use balde::RateLimiter;
@@ -63,7 +63,7 @@ struct Inner {
 }
 
 impl Metrics {
-    /// Creates an empty page of metrics.
+    /// Creates metrics with a new registry.
     pub fn new() -> Self {
         let exposition = Arc::new(Exposition::default());
         let mut registry = Registry::default();
@@ -74,7 +74,7 @@ impl Metrics {
         }))
     }
 
-    /// Returns all metrics as text, to be served as [`METRICS_CONTENT_TYPE`].
+    /// Encodes all metrics as text. Serve it with [`METRICS_CONTENT_TYPE`].
     pub fn encode(&self) -> String {
         let mut openmetrics = String::new();
         let encoded = text::encode(&mut openmetrics, &self.0.registry.lock());
@@ -82,9 +82,9 @@ impl Metrics {
         prometheus_text(&openmetrics)
     }
 
-    /// [`encode`](Metrics::encode) with durations in seconds, as Prometheus recommends and
-    /// `promtool check metrics` requires: names that end in `_ms` end in `_seconds` here. All other
-    /// names and numbers are the same, so a server may offer both pages.
+    /// Encodes all metrics with durations in seconds, as `promtool check metrics` recommends. Names end
+    /// in `_seconds` instead of `_ms`; all other names and values are as in
+    /// [`encode`](Metrics::encode), so a server can offer both.
     ///
     /// ```
     /// use balde::telemetry::Metrics;
@@ -122,7 +122,7 @@ impl Metrics {
         registry.register_collector(Box::new(source));
     }
 
-    /// The counters of the limiters with this name.
+    /// The counters of a policy. Limiters with the same name share them.
     pub(crate) fn meter(&self, policy: &str) -> Meter {
         let exposition = &self.0.exposition;
         let counts = exposition.policies.counts(policy);
@@ -153,7 +153,7 @@ impl Metrics {
 /// Converts text in the `OpenMetrics` format to the classic text format of Prometheus, to be served as
 /// [`METRICS_CONTENT_TYPE`]: for metrics that a program encodes itself.
 pub fn prometheus_text(openmetrics: &str) -> String {
-    classic::of_openmetrics(openmetrics)
+    classic::from_openmetrics(openmetrics)
 }
 
 impl Default for Metrics {
