@@ -46,7 +46,7 @@ impl Key {
 }
 
 #[test]
-fn of_101_requests_at_once_the_last_is_refused_and_told_to_wait_a_tenth_of_a_second() {
+fn of_101_requests_at_once_the_last_is_refused_with_a_wait_of_a_tenth_of_a_second() {
     for now_us in MOMENTS_US {
         let mut key = Key::new("10/s burst 100");
         for request in 1..=100 {
@@ -148,7 +148,7 @@ fn a_fixed_window_counts_from_a_keys_first_request() {
         let mut key = Key::new("3/min window");
         // The first request comes whenever it comes, and not on the minute.
         let first_us = start_us + 17 * SECOND_US;
-        assert_eq!(key.level(start_us), 3, "looking opens no window");
+        assert_eq!(key.level(start_us), 3, "a peek opens no window");
         assert_eq!(key.take(1, first_us).full_after_us(), MINUTE_US);
         assert!(key.take(1, first_us + 1).is_allowed());
         assert!(key.take(1, first_us + 59 * SECOND_US).is_allowed());

@@ -30,7 +30,7 @@ const RATES: [(&str, u64, u64, u64); 7] = [
     ("4294967291/us burst 8589934582", 4_294_967_291, 1, 1),
 ];
 
-/// Takes all there is, whenever asked, and counts.
+/// Takes all available tokens, again and again, and counts them.
 struct Taker {
     limit: Limit,
     state: Option<State>,

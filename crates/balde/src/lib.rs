@@ -25,6 +25,8 @@ mod decision;
 mod env;
 mod error;
 mod failure;
+#[cfg(any(feature = "http", feature = "redis"))]
+mod hex;
 mod hold;
 #[cfg(feature = "http")]
 pub mod http;
@@ -46,12 +48,12 @@ pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};
 pub use error::{BuildError, Error, InvalidLimit, RedisConfigError};
 pub use failure::{OnFailure, Share, StoreFailure};
-pub use hold::{Hold, SETTLE_WITHIN, SETTLING_MAX};
+pub use hold::{Hold, SETTLE_WITHIN};
 pub use idempotency::{InvalidOpId, OP_ID_BYTES_MAX, OpId};
 pub use key::{BadKey, KEY_BYTES_MAX};
 #[cfg(feature = "redis")]
 pub use lease::{LeaseStats, Leases};
-pub use limiter::{Blocking, KEYS_MAX_DEFAULT, RateLimiter, RateLimiterBuilder, TokenRequest};
+pub use limiter::{Blocking, RateLimiter, RateLimiterBuilder, TokenRequest};
 pub use multi::{MultiDecision, TOKEN_REQUESTS_MAX, check_all, check_all_blocking};
 #[cfg(feature = "options")]
 pub use options::Options;

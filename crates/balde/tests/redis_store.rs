@@ -335,14 +335,14 @@ fn a_program_without_a_runtime_decides_too() {
     for _ in 0..2 {
         assert_eq!(blocking.credit_once("alice", 5, &id).unwrap().level(), 5);
     }
-    let asks = [limiter.request_n("alice", 3), limiter.request("bob")];
-    assert!(check_all_blocking(&asks).is_allowed());
+    let requests = [limiter.request_n("alice", 3), limiter.request("bob")];
+    assert!(check_all_blocking(&requests).is_allowed());
     assert_eq!(blocking.peek("alice").unwrap().level(), 2);
 
     // Any executor will do.
     assert_eq!(block_on(limiter.check("alice")).remaining(), 1);
     assert_eq!(block_on(limiter.peek("bob")).unwrap().level(), 19);
-    assert!(block_on(check_all(&asks[1..])).is_allowed());
+    assert!(block_on(check_all(&requests[1..])).is_allowed());
 }
 
 #[tokio::test]
@@ -395,13 +395,13 @@ async fn buckets_in_memory_and_in_redis_give_together_or_not_at_all() {
     let shared = limiter(&store, OnFailure::Deny);
     let own = RateLimiter::builder().name("own").limit("2/min").build();
     let own = own.unwrap();
-    for asks in [
+    for requests in [
         [shared.request("alice"), own.request("alice")],
         [own.request("bob"), shared.request("bob")],
     ] {
-        assert!(check_all(&asks).await.is_allowed());
-        assert!(check_all(&asks).await.is_allowed());
-        let refused = check_all(&asks).await;
+        assert!(check_all(&requests).await.is_allowed());
+        assert!(check_all(&requests).await.is_allowed());
+        let refused = check_all(&requests).await;
         assert_eq!(refused.refused_by(), Some("own"));
     }
     for key in ["alice", "bob"] {
@@ -409,8 +409,8 @@ async fn buckets_in_memory_and_in_redis_give_together_or_not_at_all() {
     }
 
     // The other way round: memory gives, and gets it back.
-    let asks = [own.request("carol"), shared.request_n("carol", 21)];
-    let refused = check_all(&asks).await;
+    let requests = [own.request("carol"), shared.request_n("carol", 21)];
+    let refused = check_all(&requests).await;
     assert_eq!(refused.reason(), Reason::OverCapacity);
     assert_eq!(refused.parts()[0].level(), 2);
     assert_eq!(own.peek("carol").await.unwrap().level(), 2);

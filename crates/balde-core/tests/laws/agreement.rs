@@ -5,24 +5,24 @@ use proptest::prelude::*;
 
 use crate::cases;
 use crate::model::Bucket;
-use crate::random::{any_story, forward_story};
+use crate::random::{any_scenario, forward_scenario};
 
 proptest! {
     #![proptest_config(cases(5_000))]
 
     #[test]
-    fn every_answer_is_the_models(story in forward_story()) {
-        let mut model = Bucket::new(story.terms);
-        story.tell(|_, decision| {
+    fn every_answer_is_the_models(scenario in forward_scenario()) {
+        let mut model = Bucket::new(scenario.terms);
+        scenario.run(|_, decision| {
             let answer = model.run(decision.command(), decision.now_us());
             model.agrees(&answer, decision);
         });
     }
 
     #[test]
-    fn every_answer_is_the_models_when_clocks_step_back(story in any_story()) {
-        let mut model = Bucket::new(story.terms);
-        story.tell(|_, decision| {
+    fn every_answer_is_the_models_when_clocks_step_back(scenario in any_scenario()) {
+        let mut model = Bucket::new(scenario.terms);
+        scenario.run(|_, decision| {
             let answer = model.run(decision.command(), decision.now_us());
             model.agrees(&answer, decision);
         });

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::cases;
 use crate::model::{Bucket, Tokens, tokens};
-use crate::random::{Story, any_story, command, terms};
+use crate::random::{Scenario, any_scenario, command, terms};
 
 proptest! {
     #![proptest_config(cases(5_000))]
@@ -14,9 +14,9 @@ proptest! {
     /// What is missing stays missing, up to what the new limit can be missing; a fraction the new
     /// units cannot express goes against the bucket, and is less than one unit.
     #[test]
-    fn law_9_the_deficit_in_tokens_is_kept(story in any_story(), new in terms()) {
+    fn law_9_the_deficit_in_tokens_is_kept(scenario in any_scenario(), new in terms()) {
         let new_limit = new.limit();
-        story.tell(|_, decision| {
+        scenario.run(|_, decision| {
             let old = decision.limit();
             let now_us = decision.now_us();
             let Some(state) = decision.state() else {
@@ -49,7 +49,7 @@ proptest! {
     #[test]
     fn law_9_a_bucket_lives_on_under_another_limit_as_the_model_does(
         chapters in prop::collection::vec(
-            any_story().prop_flat_map(|story| (Just(story.clone()), command(story.terms))),
+            any_scenario().prop_flat_map(|scenario| (Just(scenario.clone()), command(scenario.terms))),
             2..5,
         )
     ) {
@@ -57,7 +57,7 @@ proptest! {
         let mut limit = chapters[0].0.terms.limit();
         let mut state = None;
         let mut now_us = chapters[0].0.start_us;
-        for (Story { terms, steps, .. }, opening) in &chapters {
+        for (Scenario { terms, steps, .. }, opening) in &chapters {
             let next = terms.limit();
             state = limit.change_to(&next, state, now_us);
             model.change_to(*terms, now_us);

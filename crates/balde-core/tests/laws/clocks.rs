@@ -11,7 +11,7 @@ use proptest::strategy::Strategy as _;
 
 use crate::cases;
 use crate::model::{Tokens, tokens};
-use crate::random::{any_story, command, terms};
+use crate::random::{any_scenario, command, terms};
 
 proptest! {
     #![proptest_config(cases(5_000))]
@@ -19,11 +19,11 @@ proptest! {
     /// Behind its state, a bucket is what it was: every command does what it did at that moment.
     #[test]
     fn law_5_a_clock_behind_the_state_neither_mints_nor_takes(
-        (story, command) in any_story()
-            .prop_flat_map(|story| (Just(story.clone()), command(story.terms))),
+        (scenario, command) in any_scenario()
+            .prop_flat_map(|scenario| (Just(scenario.clone()), command(scenario.terms))),
         back_us in 0..1_u64 << 52,
     ) {
-        story.tell(|_, decision| {
+        scenario.run(|_, decision| {
             let limit = decision.limit();
             let now_us = decision.now_us();
             let Some(state) = decision.state() else { return };
@@ -50,16 +50,16 @@ proptest! {
     /// latest moment seen, counted once.
     #[test]
     fn law_5_a_jumping_clock_grants_no_time_twice(
-        story in any_story()
-            .prop_filter("bucket", |story| story.terms.strategy != Strategy::FixedWindow)
+        scenario in any_scenario()
+            .prop_filter("bucket", |scenario| scenario.terms.strategy != Strategy::FixedWindow)
     ) {
-        let terms = story.terms;
+        let terms = scenario.terms;
         let limit = terms.limit();
         let (mut state, mut last) = (None, None);
         let mut latest_us = 0;
         let mut sum = Tokens::zero();
-        for (step, command) in &story.steps {
-            let now_us = step.moment(story.start_us, &limit, last.as_ref());
+        for (step, command) in &scenario.steps {
+            let now_us = step.moment(scenario.start_us, &limit, last.as_ref());
             let command = match *command {
                 Command::Take { n } | Command::TakeUpTo { n } => Command::TakeUpTo { n },
                 _ => Command::Peek,
@@ -69,7 +69,7 @@ proptest! {
             last = Some(decision);
             latest_us = latest_us.max(now_us);
             sum += tokens(decision.moved());
-            let bound = tokens(terms.capacity) + terms.refill(story.start_us, latest_us);
+            let bound = tokens(terms.capacity) + terms.refill(scenario.start_us, latest_us);
             prop_assert!(sum <= bound, "{} tokens, {} at most", sum, bound);
         }
     }

@@ -7,7 +7,7 @@ use proptest::strategy::Strategy as _;
 
 use crate::cases;
 use crate::model::{Terms, Tokens, tokens};
-use crate::random::{any_story, forward_story};
+use crate::random::{any_scenario, forward_scenario};
 
 proptest! {
     #![proptest_config(cases(5_000))]
@@ -23,11 +23,11 @@ proptest! {
     ///
     /// plus what was given back in it. Raising the level by hand is giving back.
     #[test]
-    fn law_1_no_interval_grants_more_than_capacity_refill_and_credits(story in forward_story()) {
-        let terms = story.terms;
+    fn law_1_no_interval_grants_more_than_capacity_refill_and_credits(scenario in forward_scenario()) {
+        let terms = scenario.terms;
         // When, and what was granted less what was given back.
         let mut flow = Vec::new();
-        story.tell(|_, decision| {
+        scenario.run(|_, decision| {
             flow.push((decision.now_us(), granted(decision) - given_back(decision)));
         });
         for (first, (from_us, _)) in flow.iter().enumerate() {
@@ -46,24 +46,24 @@ proptest! {
     /// refill and the credits, without the capacity.
     #[test]
     fn law_1_a_bucket_that_starts_empty_grants_only_its_refill(
-        story in forward_story().prop_filter("empty", |story| story.terms.start == Start::Empty)
+        scenario in forward_scenario().prop_filter("empty", |scenario| scenario.terms.start == Start::Empty)
     ) {
         let mut sum = Tokens::zero();
-        story.tell(|_, decision| {
+        scenario.run(|_, decision| {
             sum += granted(decision) - given_back(decision);
-            let refill = story.terms.refill(story.start_us, decision.now_us());
+            let refill = scenario.terms.refill(scenario.start_us, decision.now_us());
             assert!(sum <= refill, "{sum} net tokens, {refill} came");
         });
     }
 
     #[test]
-    fn law_3_remaining_is_within_capacity_and_debt_comes_from_a_charge(story in any_story()) {
-        story.tell(|_, decision| {
+    fn law_3_remaining_is_within_capacity_and_debt_comes_from_a_charge(scenario in any_scenario()) {
+        scenario.run(|_, decision| {
             let level = decision.level();
-            assert!(decision.remaining() <= story.terms.capacity);
+            assert!(decision.remaining() <= scenario.terms.capacity);
             assert_eq!(decision.remaining().cast_signed(), level.max(0));
-            assert!(level >= -story.terms.debt_max.cast_signed());
-            assert!(decision.level_before() >= -story.terms.debt_max.cast_signed());
+            assert!(level >= -scenario.terms.debt_max.cast_signed());
+            assert!(decision.level_before() >= -scenario.terms.debt_max.cast_signed());
             if level < decision.level_before().min(0) {
                 let is_debit = match decision.command() {
                     Command::Charge { .. } => true,

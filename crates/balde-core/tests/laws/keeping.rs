@@ -4,16 +4,16 @@ use balde_core::{Command, Start, State};
 use proptest::prelude::*;
 
 use crate::cases;
-use crate::random::{any_story, command, forward_story};
+use crate::random::{any_scenario, command, forward_scenario};
 
 proptest! {
     #![proptest_config(cases(5_000))]
 
-    /// Whoever was refused leaves the bucket as if they had never asked. (The first touch of a
+    /// A refused request leaves the bucket as if it had never been made. (The first touch of a
     /// bucket that starts empty is what starts it, so there must be a state before.)
     #[test]
-    fn law_4_a_denied_take_changes_nothing(story in any_story(), later_us in 0..1_u64 << 50) {
-        story.tell(|state, decision| {
+    fn law_4_a_denied_take_changes_nothing(scenario in any_scenario(), later_us in 0..1_u64 << 50) {
+        scenario.run(|state, decision| {
             if decision.is_allowed() {
                 return;
             }
@@ -25,16 +25,16 @@ proptest! {
             }
             for later_us in [0, 1, later_us] {
                 let at_us = decision.now_us() + later_us;
-                let asked = limit.apply(decision.state(), Command::Peek, at_us);
-                let never_asked = limit.apply(state, Command::Peek, at_us);
-                assert_eq!(asked, never_asked);
+                let after_refusal = limit.apply(decision.state(), Command::Peek, at_us);
+                let untouched = limit.apply(state, Command::Peek, at_us);
+                assert_eq!(after_refusal, untouched);
             }
         });
     }
 
     #[test]
-    fn law_6_a_credit_never_exceeds_capacity(story in any_story(), n in 0..=u64::MAX) {
-        story.tell(|state, decision| {
+    fn law_6_a_credit_never_exceeds_capacity(scenario in any_scenario(), n in 0..=u64::MAX) {
+        scenario.run(|state, decision| {
             let limit = decision.limit();
             let credited = limit.apply(state, Command::Credit { n }, decision.now_us());
             assert!(credited.is_allowed());
@@ -46,8 +46,8 @@ proptest! {
 
     /// Also for a take of what there is, and for a charge that did not meet the largest debt.
     #[test]
-    fn law_6_a_credit_undoes_a_take_at_the_same_instant(story in any_story()) {
-        story.tell(|state, decision| {
+    fn law_6_a_credit_undoes_a_take_at_the_same_instant(scenario in any_scenario()) {
+        scenario.run(|state, decision| {
             let limit = decision.limit();
             let now_us = decision.now_us();
             let n = match decision.command() {
@@ -66,12 +66,12 @@ proptest! {
     /// A state that has become full, and no state at all, answer alike from then on.
     #[test]
     fn law_7_forgetting_a_full_bucket_is_invisible(
-        (story, command) in forward_story()
-            .prop_filter("full", |story| story.terms.start == Start::Full)
-            .prop_flat_map(|story| (Just(story.clone()), command(story.terms))),
+        (scenario, command) in forward_scenario()
+            .prop_filter("full", |scenario| scenario.terms.start == Start::Full)
+            .prop_flat_map(|scenario| (Just(scenario.clone()), command(scenario.terms))),
         later_us in 0..1_u64 << 50,
     ) {
-        story.tell(|_, decision| {
+        scenario.run(|_, decision| {
             let limit = decision.limit();
             let kept = State::new(decision.owed(), decision.at_us());
             assert_eq!(decision.state(), (decision.owed() > 0).then_some(kept));
@@ -88,8 +88,8 @@ proptest! {
     /// A bucket that starts empty is not as good as new when it is full, so it is never forgotten.
     #[test]
     fn law_7_a_bucket_that_starts_empty_is_always_kept(
-        story in any_story().prop_filter("empty", |story| story.terms.start == Start::Empty)
+        scenario in any_scenario().prop_filter("empty", |scenario| scenario.terms.start == Start::Empty)
     ) {
-        story.tell(|_, decision| assert!(decision.state().is_some()));
+        scenario.run(|_, decision| assert!(decision.state().is_some()));
     }
 }

@@ -108,7 +108,7 @@ impl Bucket {
     }
 
     /// The bucket as of now. A clock behind what the bucket has seen changes nothing.
-    pub(crate) fn look(&self, now_us: u64) -> Held {
+    pub(crate) fn refilled(&self, now_us: u64) -> Held {
         let full = tokens(self.terms.capacity);
         let is_window = self.terms.strategy == Strategy::FixedWindow;
         match &self.held {
@@ -140,7 +140,7 @@ impl Bucket {
         let Held {
             level: before,
             at_us,
-        } = self.look(now_us);
+        } = self.refilled(now_us);
         let capacity = tokens(self.terms.capacity);
         let floor = -tokens(self.terms.debt_max);
         let (is_allowed, after) = match command {
@@ -164,7 +164,7 @@ impl Bucket {
     }
 
     /// Another limit takes over: what is missing stays missing, in tokens. Who had no debt gets
-    /// none, and nobody's debt grows. What the new grain cannot express is rounded against the
+    /// none, and no debt grows. What the new grain cannot express is rounded against the
     /// bucket.
     pub(crate) fn change_to(&mut self, new: Terms, now_us: u64) {
         let old = std::mem::replace(&mut self.terms, new);
@@ -175,7 +175,7 @@ impl Bucket {
             terms: old,
             held: self.held.take(),
         }
-        .look(now_us);
+        .refilled(now_us);
         let missing = tokens(old.capacity) - &held.level;
         let debt = (-held.level).max(Tokens::zero());
         let missing_max = tokens(new.capacity) + debt.min(tokens(new.debt_max));
@@ -233,7 +233,7 @@ impl Bucket {
                 assert!(!passes(now_us + us - 1), "too late{}", case());
             }
         }
-        let is_full = |us: u64| self.look(us).level == tokens(self.terms.capacity);
+        let is_full = |us: u64| self.refilled(us).level == tokens(self.terms.capacity);
         let full_us = decision.full_after_us();
         assert!(is_full(now_us + full_us), "not yet full{}", case());
         assert!(

@@ -45,16 +45,16 @@ pub(crate) enum Step {
 
 /// A sequence that does not know its moments yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Story {
+pub(crate) struct Scenario {
     pub(crate) terms: Terms,
     pub(crate) start_us: u64,
     pub(crate) steps: Vec<(Step, Command)>,
 }
 
-impl Story {
-    /// Runs the story on the implementation, handing each state on as a store would, and shows
+impl Scenario {
+    /// Runs the scenario on the implementation, handing each state on as a store would, and shows
     /// every decision with the state it was made from.
-    pub(crate) fn tell(&self, mut each: impl FnMut(Option<State>, &Decision)) {
+    pub(crate) fn run(&self, mut each: impl FnMut(Option<State>, &Decision)) {
         let limit = self.terms.limit();
         let mut state = None;
         let mut last = None;
@@ -93,24 +93,24 @@ impl Step {
     }
 }
 
-/// A story whose clock only goes forward.
-pub(crate) fn forward_story() -> impl Random<Value = Story> {
-    terms().prop_flat_map(|terms| story_of(terms, step(terms).boxed()))
+/// A scenario whose clock only goes forward.
+pub(crate) fn forward_scenario() -> impl Random<Value = Scenario> {
+    terms().prop_flat_map(|terms| scenario_of(terms, step(terms).boxed()))
 }
 
-/// A story whose clock also steps back.
-pub(crate) fn any_story() -> impl Random<Value = Story> {
+/// A scenario whose clock also steps back.
+pub(crate) fn any_scenario() -> impl Random<Value = Scenario> {
     terms().prop_flat_map(|terms| {
         let back = prop_oneof![1..=3_u64, 0..=3 * terms.period_us, 0..=EXACT_MAX];
         let step = prop_oneof![4 => step(terms), 1 => back.prop_map(Step::Back)];
-        story_of(terms, step.boxed())
+        scenario_of(terms, step.boxed())
     })
 }
 
-fn story_of(terms: Terms, step: BoxedStrategy<Step>) -> impl Random<Value = Story> {
+fn scenario_of(terms: Terms, step: BoxedStrategy<Step>) -> impl Random<Value = Scenario> {
     let start_us = prop_oneof![Just(0), 0..=3 * terms.period_us, 0..=EXACT_MAX];
     let steps = prop::collection::vec((step, command(terms)), 1..24);
-    (start_us, steps).prop_map(move |(start_us, steps)| Story {
+    (start_us, steps).prop_map(move |(start_us, steps)| Scenario {
         terms,
         start_us,
         steps,

@@ -5,16 +5,16 @@ use balde_core::{Command, Decision, Wait};
 use proptest::prelude::*;
 
 use crate::cases;
-use crate::random::any_story;
+use crate::random::any_scenario;
 
 proptest! {
     #![proptest_config(cases(5_000))]
 
     #[test]
     fn law_2_waiting_exactly_the_promised_time_passes_and_one_microsecond_less_does_not(
-        story in any_story()
+        scenario in any_scenario()
     ) {
-        story.tell(|_, decision| {
+        scenario.run(|_, decision| {
             let limit = decision.limit();
             let retry = |us| limit.apply(decision.state(), decision.command(), us);
             match decision.wait() {
@@ -42,10 +42,10 @@ proptest! {
     /// The same promise for any number of tokens, after any command, in debt too.
     #[test]
     fn law_2_n_tokens_can_be_taken_exactly_when_wait_for_says(
-        story in any_story(),
+        scenario in any_scenario(),
         n in prop_oneof![0..=5_u64, 0..=1_000_u64, any::<u64>()],
     ) {
-        story.tell(|_, decision| {
+        scenario.run(|_, decision| {
             let limit = decision.limit();
             let peek = limit.apply(decision.state(), Command::Peek, decision.now_us());
             let charge = Command::Charge { n: limit.capacity() + 3 };
@@ -59,8 +59,8 @@ proptest! {
     }
 
     #[test]
-    fn law_2_a_bucket_is_full_exactly_when_it_said(story in any_story()) {
-        story.tell(|_, decision| {
+    fn law_2_a_bucket_is_full_exactly_when_it_said(scenario in any_scenario()) {
+        scenario.run(|_, decision| {
             let peek = |us| decision.limit().apply(decision.state(), Command::Peek, us);
             let full_us = decision.now_us() + decision.full_after_us();
             if decision.full_after_us() == 0 {
@@ -76,14 +76,14 @@ proptest! {
 
     /// In debt, a single token is promised as exactly as anywhere else.
     #[test]
-    fn law_2_a_way_out_of_debt_is_exact(story in any_story(), n in 1..=100_u64) {
-        story.tell(|state, decision| {
+    fn law_2_a_way_out_of_debt_is_exact(scenario in any_scenario(), n in 1..=100_u64) {
+        scenario.run(|state, decision| {
             let limit = decision.limit();
             let charged = limit.apply(state, Command::Charge { n: limit.capacity() + n }, decision.now_us());
             for command in [Command::Take { n: 0 }, Command::Take { n: 1 }, Command::TakeUpTo { n: 9 }] {
                 let refused = limit.apply(charged.state(), command, decision.now_us());
                 let Some(us) = refused.retry_after_us() else {
-                    // An empty bucket without room for debt still grants nothing, as asked.
+                    // An empty bucket without room for debt still grants a take of nothing.
                     assert!(charged.level() == 0 && command == Command::Take { n: 0 });
                     continue;
                 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
-use balde::telemetry::metrics_text;
+use balde::telemetry::prometheus_text;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -68,7 +68,10 @@ impl MetricsPage<'_> {
         leader.set(i64::from(self.is_leader));
         let help = "1 if this monitor is the leader, which polls and delivers";
         registry.register("balde_monitor_leader", help, leader);
-        metrics_text(&registry)
+        let mut openmetrics = String::new();
+        let encoded = prometheus_client::encoding::text::encode(&mut openmetrics, &registry);
+        encoded.expect("writing into a string does not fail");
+        prometheus_text(&openmetrics)
     }
 
     fn buckets(&self, registry: &mut Registry) {

@@ -9,7 +9,7 @@ use crate::decision::Decision;
 use crate::limiter::{RateLimiter, TokenRequest};
 use crate::multi::{MultiDecision, check_all, check_all_blocking};
 
-pub use settlement::{SETTLE_WITHIN, SETTLING_MAX};
+pub use settlement::SETTLE_WITHIN;
 
 /// Tokens taken for work whose price is known only afterwards.
 ///

@@ -11,7 +11,8 @@ pub const SETTLE_WITHIN: Duration = Duration::from_secs(60);
 
 /// The most settlements of one limiter that wait for Redis at a time. Further ones are given up and
 /// logged.
-pub const SETTLING_MAX: usize = 100_000;
+#[cfg(feature = "redis")]
+const SETTLING_MAX: usize = 100_000;
 
 /// The difference between the price and the tokens taken.
 #[derive(Clone, Copy, Debug)]

@@ -19,12 +19,14 @@ use crate::store::memory::Table;
 use crate::store::redis::{BucketOptions, RedisBuckets, RedisStore, ScriptTimer};
 #[cfg(all(feature = "prometheus", feature = "redis"))]
 use crate::telemetry::StoreReading;
-use crate::telemetry::{KeyHasher, Meter, Observer, StorageMode};
+#[cfg(any(feature = "redis", not(feature = "prometheus")))]
+use crate::telemetry::Meter;
+use crate::telemetry::{KeyHasher, Observer, StorageMode};
 #[cfg(feature = "prometheus")]
 use crate::telemetry::{LimiterReading, Metrics};
 
-/// The default of [`RateLimiterBuilder::keys_max`]: about 40 MB when all keys are in use.
-pub const KEYS_MAX_DEFAULT: usize = 1_000_000;
+/// The default of [`RateLimiterBuilder::keys_max`].
+pub(crate) const KEYS_MAX_DEFAULT: usize = 1_000_000;
 
 /// The longest that operations can be remembered.
 const ONCE_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
@@ -96,7 +98,7 @@ impl RateLimiterBuilder {
         self
     }
 
-    /// Sets the most keys to keep in memory. By default [`KEYS_MAX_DEFAULT`].
+    /// Sets the most keys to keep in memory. By default 1,000,000, which take about 40 MB.
     ///
     /// When a new key exceeds it, the memory store evicts the bucket that is nearest to full among a
     /// sample of a hundred (among all, in a store of a few hundred keys).

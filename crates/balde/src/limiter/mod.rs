@@ -24,7 +24,9 @@ use crate::store::memory::{MemoryStats, Table};
 use crate::telemetry::Observer;
 
 pub use blocking::Blocking;
-pub use builder::{KEYS_MAX_DEFAULT, RateLimiterBuilder};
+#[cfg(feature = "options")]
+pub(crate) use builder::KEYS_MAX_DEFAULT;
+pub use builder::RateLimiterBuilder;
 #[cfg(feature = "redis")]
 pub(crate) use redis::{RedisLimiter, wait};
 pub use request::TokenRequest;

@@ -36,6 +36,7 @@ use crate::decision::{Decision, Reason};
 #[cfg(feature = "logs")]
 pub use json_logs::{json_logs, json_logs_at, json_logs_to};
 pub(crate) use key_hash::KeyHasher;
+#[cfg(any(feature = "redis", not(feature = "prometheus")))]
 pub(crate) use meter::Meter;
 #[cfg(feature = "prometheus")]
 pub(crate) use metrics::LimiterReading;
@@ -43,8 +44,7 @@ pub(crate) use metrics::LimiterReading;
 pub(crate) use metrics::StoreReading;
 #[cfg(feature = "prometheus")]
 pub use metrics::{
-    DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, POLICIES_MAX,
-    POLICY_NAME_BYTES_MAX, metrics_text,
+    DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, prometheus_text,
 };
 pub(crate) use observer::Observer;
 #[cfg(all(feature = "otlp", feature = "http"))]

@@ -20,12 +20,12 @@ const KEYS: [&str; 3] = ["alice", "b}o{b:!%", "\u{0}\u{7f}é"];
 const STEPS: usize = 20_000;
 
 /// Where limiters are made.
-struct World {
+struct Backend {
     store: Option<RedisStore>,
     clock: ManualClock,
 }
 
-impl World {
+impl Backend {
     fn limiter(&self, name: &str, limit: impl Into<Limit>) -> RateLimiter {
         let builder = RateLimiter::builder()
             .name(name)
@@ -51,20 +51,20 @@ fn limit(text: &str) -> Limit {
     text.parse().unwrap()
 }
 
-/// Runs a story in memory and in Redis.
-async fn everywhere(story: impl AsyncFn(&World)) {
-    let world = |store| World {
+/// Runs a scenario in memory and in Redis.
+async fn on_both_stores(scenario: impl AsyncFn(&Backend)) {
+    let backend = |store| Backend {
         store,
         clock: ManualClock::at_us(START_US),
     };
-    story(&world(None)).await;
+    scenario(&backend(None)).await;
     let Some(server) = RedisServer::start() else {
         return;
     };
-    // A loaded machine is not what these stories are about.
+    // A loaded machine must not fail these scenarios.
     let builder = RedisStore::builder().address(server.url());
     let store = builder.timeout(Duration::from_millis(100)).build().unwrap();
-    story(&world(Some(store))).await;
+    scenario(&backend(Some(store))).await;
 }
 
 async fn run(limiter: &RateLimiter, key: &str, command: Command) -> Decision {
@@ -101,8 +101,8 @@ fn assert_same(decision: &Decision, expected: &balde_core::Decision, context: &s
 
 #[tokio::test]
 async fn a_bucket_gives_refuses_promises_and_keeps_its_promise() {
-    everywhere(async |world| {
-        let limiter = world.at("10/s burst 20");
+    on_both_stores(async |backend| {
+        let limiter = backend.at("10/s burst 20");
         let first = limiter.check_n("alice", 20).await;
         assert!(first.is_allowed());
         assert_eq!((first.remaining(), first.reason()), (0, Reason::Granted));
@@ -110,9 +110,9 @@ async fn a_bucket_gives_refuses_promises_and_keeps_its_promise() {
         let refused = limiter.check("alice").await;
         assert_eq!(refused.reason(), Reason::OverLimit);
         assert_eq!(refused.retry_after(), Some(Duration::from_millis(100)));
-        world.wait(Duration::from_micros(99_999));
+        backend.wait(Duration::from_micros(99_999));
         assert!(!limiter.check("alice").await.is_allowed());
-        world.wait(Duration::from_micros(1));
+        backend.wait(Duration::from_micros(1));
         assert!(limiter.check("alice").await.is_allowed());
 
         assert_eq!(limiter.check("bob").await.remaining(), 19);
@@ -126,20 +126,20 @@ async fn a_bucket_gives_refuses_promises_and_keeps_its_promise() {
 
 #[tokio::test]
 async fn windows_empty_starts_and_debts_are_the_same_everywhere() {
-    everywhere(async |world| {
-        let window = world.at("3/min window");
+    on_both_stores(async |backend| {
+        let window = backend.at("3/min window");
         assert_eq!(window.take_up_to("k", 9).await.moved(), 3);
-        world.wait(Duration::from_secs(59));
+        backend.wait(Duration::from_secs(59));
         assert!(!window.check("k").await.is_allowed());
-        world.wait(Duration::from_secs(1));
+        backend.wait(Duration::from_secs(1));
         assert_eq!(window.check("k").await.remaining(), 2);
 
-        let empty = world.at("1/s burst 5 empty");
+        let empty = backend.at("1/s burst 5 empty");
         assert!(!empty.check("k").await.is_allowed());
-        world.wait(Duration::from_secs(2));
+        backend.wait(Duration::from_secs(2));
         assert_eq!(empty.check("k").await.remaining(), 1);
 
-        let debt = world.at("10/s burst 10 debt 30");
+        let debt = backend.at("10/s burst 10 debt 30");
         assert_eq!(debt.charge("k", 25).await.unwrap().level(), -15);
         assert_eq!(debt.charge("k", 999).await.unwrap().level(), -30);
         assert_eq!(debt.credit("k", 7).await.unwrap().level(), -23);
@@ -152,8 +152,8 @@ async fn windows_empty_starts_and_debts_are_the_same_everywhere() {
 
 #[tokio::test]
 async fn an_operation_with_an_id_happens_once() {
-    everywhere(async |world| {
-        let limiter = world.at("10/s burst 100");
+    on_both_stores(async |backend| {
+        let limiter = backend.at("10/s burst 100");
         let id = OpId::new("request 7}{!").unwrap();
         let first = limiter.charge_once("alice", 19, &id).await.unwrap();
         let again = limiter.charge_once("alice", 50, &id).await.unwrap();
@@ -181,15 +181,15 @@ async fn an_operation_with_an_id_happens_once() {
 
 #[tokio::test]
 async fn a_changed_limit_keeps_what_is_missing() {
-    everywhere(async |world| {
-        let limiter = world.at("10/s burst 100");
+    on_both_stores(async |backend| {
+        let limiter = backend.at("10/s burst 100");
         limiter.check_n("alice", 30).await;
         limiter.set_limit("20/s burst 50").unwrap();
         assert_eq!(limiter.limit().capacity(), 50);
         assert_eq!(limiter.peek("alice").await.unwrap().level(), 20);
         // From when it is next taken from it fills at the new rate, wherever it is.
         assert_eq!(limiter.check("alice").await.remaining(), 19);
-        world.wait(Duration::from_millis(500));
+        backend.wait(Duration::from_millis(500));
         assert_eq!(limiter.check("alice").await.remaining(), 28);
     })
     .await;
@@ -197,20 +197,20 @@ async fn a_changed_limit_keeps_what_is_missing() {
 
 #[tokio::test]
 async fn several_buckets_all_give_or_none_does() {
-    everywhere(async |world| {
-        let user = world.at("100/min");
-        let overall = world.at("2/s burst 5");
-        let asks = [
+    on_both_stores(async |backend| {
+        let user = backend.at("100/min");
+        let overall = backend.at("2/s burst 5");
+        let requests = [
             user.request("alice"),
             overall.request_n("all", 2),
             overall.request_n("all", 2),
         ];
-        let granted = check_all(&asks).await;
+        let granted = check_all(&requests).await;
         assert!(granted.is_allowed());
         let levels: Vec<_> = granted.parts().iter().map(Decision::level).collect();
         assert_eq!(levels, [99, 3, 1]);
 
-        let refused = check_all(&asks).await;
+        let refused = check_all(&requests).await;
         assert_eq!(refused.refused_index(), Some(1));
         assert_eq!(refused.refused_by(), Some("2/s burst 5"));
         // The bucket has to give four in all, and has one.
@@ -221,15 +221,15 @@ async fn several_buckets_all_give_or_none_does() {
         assert_eq!(overall.peek("all").await.unwrap().level(), 1);
 
         // The first of two takes would have passed, and says how the bucket stands untouched.
-        world.wait(Duration::from_millis(500));
-        let refused = check_all(&asks).await;
+        backend.wait(Duration::from_millis(500));
+        let refused = check_all(&requests).await;
         let levels: Vec<_> = refused.parts().iter().map(Decision::level).collect();
         assert_eq!((refused.refused_index(), levels), (Some(2), vec![99, 2, 2]));
         assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
-        world.wait(Duration::from_micros(999_999));
-        assert!(!check_all(&asks).await.is_allowed());
-        world.wait(Duration::from_micros(1));
-        assert!(check_all(&asks).await.is_allowed());
+        backend.wait(Duration::from_micros(999_999));
+        assert!(!check_all(&requests).await.is_allowed());
+        backend.wait(Duration::from_micros(1));
+        assert!(check_all(&requests).await.is_allowed());
 
         let bad = [user.request("alice"), overall.request("")];
         let refused = check_all(&bad).await;
@@ -244,11 +244,11 @@ async fn whatever_is_asked_the_answers_are_the_cores() {
     let seed = std::env::var("BALDE_SEED").ok();
     let seed = seed.map_or_else(|| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("BALDE_SEED={seed}");
-    everywhere(async |world| {
+    on_both_stores(async |backend| {
         let mut random = Rng::with_seed(seed);
         for round in 0..STEPS / 40 {
             let mut limit = chance::limit(&mut random);
-            let limiter = world.limiter(&format!("round {round}"), limit);
+            let limiter = backend.limiter(&format!("round {round}"), limit);
             let mut kept: [Kept; KEYS.len()] = [None; KEYS.len()];
             for step in 0..40 {
                 if random.u8(..12) == 0 {
@@ -262,14 +262,14 @@ async fn whatever_is_asked_the_answers_are_the_cores() {
                             limit: other,
                             command: Command::Take { n: 0 },
                         };
-                        redis_oracle::decide(&mut kept, &[step], world.clock.now_us());
+                        redis_oracle::decide(&mut kept, &[step], backend.clock.now_us());
                         limiter.check_n(key, 0).await;
                     }
                     limit = other;
                 }
                 let bucket = random.usize(..KEYS.len());
                 let command = chance::command(&mut random, &limit);
-                let now_us = world.clock.now_us();
+                let now_us = backend.clock.now_us();
                 let steps = [Step {
                     bucket,
                     limit,
@@ -282,7 +282,7 @@ async fn whatever_is_asked_the_answers_are_the_cores() {
                 assert_same(&found, &expected, &context);
                 let next_us = chance::moment(&mut random, now_us, Some(&expected));
                 // No more than an hour at once, so that no round runs out of time.
-                world
+                backend
                     .clock
                     .set_us(next_us.min(now_us.saturating_add(3_600_000_000)));
             }

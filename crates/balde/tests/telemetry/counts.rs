@@ -56,16 +56,16 @@ fn every_metric_is_there_from_the_first_scrape_on_and_zero() {
 #[tokio::test]
 async fn each_way_of_asking_counts_once() {
     let metrics = Metrics::new();
-    let limiter = limiter("asked", "10/h", &metrics);
+    let limiter = limiter("counted", "10/h", &metrics);
     limiter.check("a").await;
     limiter.check_n("a", 4).await;
     limiter.take_up_to("a", 100).await;
-    assert_eq!(decisions(&metrics, "asked"), [3, 0, 0]);
+    assert_eq!(decisions(&metrics, "counted"), [3, 0, 0]);
     limiter.blocking().check("a");
     limiter.blocking().check_n("b", 11);
     limiter.blocking().take_up_to("a", 1);
     limiter.check("").await;
-    assert_eq!(decisions(&metrics, "asked"), [3, 4, 0]);
+    assert_eq!(decisions(&metrics, "counted"), [3, 4, 0]);
 
     limiter.peek("a").await.unwrap();
     limiter.blocking().charge("a", 2).unwrap();
@@ -73,18 +73,18 @@ async fn each_way_of_asking_counts_once() {
     limiter.blocking().set_level("a", 3).unwrap();
     let text = metrics.encode();
     for operation in ["peek", "charge", "credit", "set_level"] {
-        let labels = format!("operation=\"{operation}\",policy=\"asked\"");
+        let labels = format!("operation=\"{operation}\",policy=\"counted\"");
         let series = format!("rate_limiter_operations_total{{{labels}}}");
         assert_eq!(value(&text, &series), Some(1), "{series}");
     }
     assert_eq!(
-        decisions(&metrics, "asked"),
+        decisions(&metrics, "counted"),
         [3, 4, 0],
         "operations are no decisions"
     );
-    let bad = value(&text, r#"rate_limiter_bad_keys_total{policy="asked"}"#);
+    let bad = value(&text, r#"rate_limiter_bad_keys_total{policy="counted"}"#);
     assert_eq!(bad, Some(1));
-    let keys = value(&text, r#"rate_limiter_keys{policy="asked"}"#);
+    let keys = value(&text, r#"rate_limiter_keys{policy="counted"}"#);
     assert_eq!(
         keys,
         Some(1),
@@ -97,11 +97,11 @@ async fn of_several_buckets_each_counts_its_own_part() {
     let metrics = Metrics::new();
     let per_user = limiter("per-user", "100/h", &metrics);
     let overall = limiter("overall", "2/h", &metrics);
-    let asks = [per_user.request("a"), overall.request("everyone")];
-    assert!(check_all(&asks).await.is_allowed());
-    assert!(check_all_blocking(&asks).is_allowed());
+    let requests = [per_user.request("a"), overall.request("everyone")];
+    assert!(check_all(&requests).await.is_allowed());
+    assert!(check_all_blocking(&requests).is_allowed());
     for _ in 0..3 {
-        assert_eq!(check_all(&asks).await.refused_by(), Some("overall"));
+        assert_eq!(check_all(&requests).await.refused_by(), Some("overall"));
     }
     assert_eq!(decisions(&metrics, "per-user"), [2, 0, 0]);
     assert_eq!(decisions(&metrics, "overall"), [2, 3, 0]);
@@ -168,8 +168,8 @@ async fn an_outage_shows_in_errors_fallbacks_and_the_breaker() {
     }
     let [_, _, early] = decisions(&metrics, "open");
     shut.check("a").await;
-    let asks = [open.request("a"), shut.request("a")];
-    assert!(check_all(&asks).await.is_allowed());
+    let requests = [open.request("a"), shut.request("a")];
+    assert!(check_all(&requests).await.is_allowed());
     open.charge("a", 1).await.unwrap();
     let text = metrics.encode();
     assert!(value(&text, "rate_limiter_script_duration_ms_count").unwrap() >= 4);

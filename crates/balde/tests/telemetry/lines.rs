@@ -71,7 +71,7 @@ fn a_refusal_is_one_object_with_every_field() {
         let limiter = limiter("2/min", &clock).blocking().check_n("alice", 2);
         assert!(limiter.is_allowed());
     });
-    assert_eq!(written.text(), "", "nobody asks about a grant");
+    assert_eq!(written.text(), "", "a grant is not logged");
 
     with_default(json_to(&written), || {
         let clock = ManualClock::new();
@@ -117,9 +117,9 @@ fn a_flood_of_refusals_is_one_line_at_once_and_then_one_a_second_with_a_count() 
         flood(50);
         assert_eq!(written.of("denied").len(), 1);
         clock.advance(Duration::from_millis(1));
-        // However it is asked.
-        let joint = check_all_blocking(&[limiter.request("a")]);
-        assert!(!joint.is_allowed());
+        // Also in a decision over several buckets.
+        let decision = check_all_blocking(&[limiter.request("a")]);
+        assert!(!decision.is_allowed());
         flood(10);
     });
     let counts: Vec<_> = written
@@ -138,8 +138,8 @@ fn a_bad_key_is_a_warning_without_a_hash_whoever_asks() {
         let clock = ManualClock::new();
         limiter("1/s", &clock).blocking().check("");
         let other = limiter("1/s", &clock);
-        let joint = check_all_blocking(&[other.request("fine"), other.request("")]);
-        assert!(!joint.is_allowed());
+        let decision = check_all_blocking(&[other.request("fine"), other.request("")]);
+        assert!(!decision.is_allowed());
     });
     let lines = written.of("bad_key");
     assert_eq!(lines.len(), 2, "one for each limiter: {}", written.text());

@@ -42,10 +42,10 @@ async fn a_check_in_redis_is_a_span_with_the_call_below_it() {
     assert!(limiter.check("customer-4711").await.is_allowed());
     assert!(!limiter.check("customer-4711").await.is_allowed());
     // From a thread of somebody's, and from an executor that is not tokio's.
-    let asked = limiter.clone();
+    let checked = limiter.clone();
     let dispatch = tracing::dispatcher::get_default(Clone::clone);
     let blocking = move || {
-        tracing::dispatcher::with_default(&dispatch, || asked.blocking().check("customer-4712"))
+        tracing::dispatcher::with_default(&dispatch, || checked.blocking().check("customer-4712"))
     };
     tokio::task::spawn_blocking(blocking).await.unwrap();
     limiter.charge("customer-4713", 3).await.unwrap();
@@ -98,9 +98,9 @@ async fn several_buckets_are_one_span_with_their_own_below_it() {
         builder.build().unwrap()
     };
     let (per_user, overall) = (build("per-user", "9/h"), build("overall", "1/h window"));
-    let asks = [per_user.request("a"), overall.request("everyone")];
-    assert!(check_all(&asks).await.is_allowed());
-    assert!(!check_all(&asks).await.is_allowed());
+    let requests = [per_user.request("a"), overall.request("everyone")];
+    assert!(check_all(&requests).await.is_allowed());
+    assert!(!check_all(&requests).await.is_allowed());
     drop(guard);
 
     let spans = collector.spans();

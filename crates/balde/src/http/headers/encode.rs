@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use ::http::HeaderValue;
 
+use crate::hex;
+
 /// The largest integer that a structured field can hold. Larger numbers are written as this one.
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 
@@ -23,7 +25,8 @@ pub(super) fn quoted_string(name: &str) -> Vec<u8> {
             b'"' | b'\\' if room >= 2 => text.extend([b'\\', byte]),
             b' '..=b'~' if room >= 1 && !matches!(byte, b'"' | b'\\') => text.push(byte),
             0..b' ' | 0x7F.. if room >= 3 => {
-                text.extend([b'%', hex(byte >> 4), hex(byte & 15)]);
+                text.push(b'%');
+                text.extend(hex::upper(byte));
             }
             _ => break,
         }
@@ -161,13 +164,6 @@ pub(super) fn micros(duration: Duration) -> u64 {
 pub(super) fn header_value(text: &[u8]) -> HeaderValue {
     // Names are encoded as printable ASCII and the rest is digits and punctuation, so this is valid.
     HeaderValue::from_bytes(text).unwrap_or(HeaderValue::from_static(""))
-}
-
-fn hex(digit: u8) -> u8 {
-    match digit {
-        0..=9 => b'0' + digit,
-        _ => b'A' + digit - 10,
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::address::prefix_of;
 use super::error::IdentityError;
+use crate::hex;
 use crate::key::{KEY_BYTES_MAX, ShortKey};
 
 /// Enough for any address and any hash with their prefixes.
@@ -59,7 +60,7 @@ impl ClientKey {
         let mut text = Inline::new();
         let mut fits = text.push(b"key:");
         for byte in Sha256::digest(key) {
-            fits &= text.push(&[hex(byte >> 4), hex(byte & 15)]);
+            fits &= text.push(&hex::lower(byte));
         }
         debug_assert!(fits, "a hash fits the inline buffer");
         Ok(Self::inline(KeyKind::ApiKey, text))
@@ -233,10 +234,6 @@ static OCTETS: [u32; 256] = {
 #[expect(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
 fn lower_half(wide: u128) -> u64 {
     wide as u64
-}
-
-fn hex(digit: u8) -> u8 {
-    b"0123456789abcdef"[usize::from(digit & 15)]
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@
 //! Bytes of callers are stored in clear, except for delimiters: these are written as `%` and two
 //! hexadecimal digits, so that no two different triples have the same name.
 
+use crate::hex;
+
 /// Slots of a Redis Cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
@@ -113,11 +115,10 @@ fn tag_of(name: &[u8]) -> &[u8] {
 }
 
 fn escape(out: &mut Vec<u8>, bytes: &[u8], special: &[u8]) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for byte in bytes {
         if special.contains(byte) {
-            let nibble = |n: u8| HEX[usize::from(n)];
-            out.extend([b'%', nibble(byte >> 4), nibble(byte & 15)]);
+            out.push(b'%');
+            out.extend(hex::upper(*byte));
         } else {
             out.push(*byte);
         }

@@ -29,7 +29,6 @@ use self::exposition::Exposition;
 use super::meter::Meter;
 
 pub(crate) use policies::LimiterReading;
-pub use policies::{POLICIES_MAX, POLICY_NAME_BYTES_MAX};
 pub use source::{DurationHistogram, MetricsWriter};
 
 #[cfg(feature = "redis")]
@@ -77,7 +76,10 @@ impl Metrics {
 
     /// Encodes all metrics as text. Serve it with [`METRICS_CONTENT_TYPE`].
     pub fn encode(&self) -> String {
-        metrics_text(&self.0.registry.lock())
+        let mut openmetrics = String::new();
+        let encoded = text::encode(&mut openmetrics, &self.0.registry.lock());
+        encoded.expect("writing into a string does not fail");
+        prometheus_text(&openmetrics)
     }
 
     /// Encodes all metrics with durations in seconds, as `promtool check metrics` recommends. Names end
@@ -96,27 +98,9 @@ impl Metrics {
         let registry = self.0.registry.lock();
         let encode = || text::encode(&mut openmetrics, &registry);
         let encoded = self.0.exposition.unit.in_seconds(encode);
-        encoded.expect("writing to a string cannot fail");
+        encoded.expect("writing into a string does not fail");
         drop(registry);
-        classic::from_openmetrics(&openmetrics)
-    }
-
-    /// Calls `f` with the registry, to register the program's own metrics or to encode in another
-    /// format. The registry is locked during the call, so `f` must not call
-    /// [`encode`](Metrics::encode).
-    ///
-    /// ```
-    /// use balde::telemetry::Metrics;
-    /// use prometheus_client::metrics::counter::Counter;
-    ///
-    /// let metrics = Metrics::new();
-    /// let orders: Counter = Counter::default();
-    /// metrics.with_registry(|registry| registry.register("orders", "Orders taken", orders.clone()));
-    /// orders.inc();
-    /// assert!(metrics.encode().contains("orders_total 1"));
-    /// ```
-    pub fn with_registry<T>(&self, f: impl FnOnce(&mut Registry) -> T) -> T {
-        f(&mut self.0.registry.lock())
+        prometheus_text(&openmetrics)
     }
 
     /// Adds metrics that `write` writes each time the page is encoded. Durations are written in the
@@ -134,7 +118,8 @@ impl Metrics {
     /// ```
     pub fn add_source(&self, write: impl Fn(&mut MetricsWriter<'_>) + Send + Sync + 'static) {
         let source = source::Source::new(write, self.0.exposition.unit.clone());
-        self.with_registry(|registry| registry.register_collector(Box::new(source)));
+        let mut registry = self.0.registry.lock();
+        registry.register_collector(Box::new(source));
     }
 
     /// The counters of a policy. Limiters with the same name share them.
@@ -165,12 +150,10 @@ impl Metrics {
     }
 }
 
-/// Encodes a registry in the classic text format, which every Prometheus and `promtool` can read. Serve
-/// it with [`METRICS_CONTENT_TYPE`].
-pub fn metrics_text(registry: &Registry) -> String {
-    let mut openmetrics = String::new();
-    text::encode(&mut openmetrics, registry).expect("writing to a string cannot fail");
-    classic::from_openmetrics(&openmetrics)
+/// Converts text in the `OpenMetrics` format to the classic text format of Prometheus, to be served as
+/// [`METRICS_CONTENT_TYPE`]: for metrics that a program encodes itself.
+pub fn prometheus_text(openmetrics: &str) -> String {
+    classic::from_openmetrics(openmetrics)
 }
 
 impl Default for Metrics {

@@ -9,11 +9,11 @@ use crate::telemetry::meter::Counts;
 
 /// The most policies with a label of their own. All further ones share the label `other`, because
 /// some programs derive names from requests.
-pub const POLICIES_MAX: usize = 200;
+const POLICIES_MAX: usize = 200;
 
 /// The longest policy name in a label, in bytes. Longer names are cut, and names that are equal then
 /// count together.
-pub const POLICY_NAME_BYTES_MAX: usize = 64;
+const POLICY_NAME_BYTES_MAX: usize = 64;
 
 const OTHER: &str = "other";
 

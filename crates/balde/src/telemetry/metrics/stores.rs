@@ -17,6 +17,10 @@ struct Registered {
     gone: StoreReading,
 }
 
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(dead_code, reason = "there are no shared stores")
+)]
 struct Source {
     id: usize,
     read: Read,

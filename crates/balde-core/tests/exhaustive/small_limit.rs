@@ -1,4 +1,4 @@
-//! A bucket in a small world: counted in sixths of a token, in which every rate here is whole, and
+//! A bucket under a small limit: counted in sixths of a token, in which every rate here is whole, and
 //! a microsecond at a time. The promised times are found by walking there.
 
 use balde_core::{Command, Decision, Limit, Start, State, Strategy, Wait};
@@ -6,14 +6,14 @@ use balde_core::{Command, Decision, Limit, Start, State, Strategy, Wait};
 /// In sixths one microsecond brings three (1 in 2 µs) or four (2 in 3 µs).
 const TOKEN: i64 = 6;
 
-/// Longer than anything takes in a small world.
+/// Longer than anything takes under a small limit.
 const LONG_US: u64 = 100;
 
 /// One bucket twice: as the implementation keeps it, and as the model does.
 pub(crate) type Bucket = (Option<State>, Option<Held>);
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct World {
+pub(crate) struct SmallLimit {
     tokens: i64,
     period_us: u64,
     capacity: i64,
@@ -29,9 +29,9 @@ pub(crate) struct Held {
     at_us: u64,
 }
 
-impl World {
+impl SmallLimit {
     pub(crate) fn all() -> Vec<Self> {
-        let mut worlds = Vec::new();
+        let mut limits = Vec::new();
         for capacity in 1..=3 {
             for debt_max in [0, 2] {
                 let window = Self {
@@ -42,11 +42,11 @@ impl World {
                     strategy: Strategy::FixedWindow,
                     start: Start::Full,
                 };
-                worlds.push(window);
+                limits.push(window);
                 for (tokens, period_us) in [(1, 2), (2, 3)] {
                     for strategy in [Strategy::Continuous, Strategy::Stepwise] {
                         for start in [Start::Full, Start::Empty] {
-                            worlds.push(Self {
+                            limits.push(Self {
                                 tokens,
                                 period_us,
                                 strategy,
@@ -58,7 +58,7 @@ impl World {
                 }
             }
         }
-        worlds
+        limits
     }
 
     pub(crate) fn limit(&self) -> Limit {

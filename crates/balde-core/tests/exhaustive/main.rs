@@ -1,24 +1,24 @@
-//! Small worlds, seen completely: every sequence of commands on buckets of one to three tokens.
+//! All small limits: every sequence of commands on buckets of one to three tokens.
 //!
-//! A world is a limit: capacity 1, 2 or 3; one token in 2 µs or two in 3 µs, continuous or
+//! A small limit has a capacity of 1, 2 or 3; one token in 2 µs or two in 3 µs, continuous or
 //! stepwise, starting full or empty; or a window of 3 µs; each without debt and with a debt of up
-//! to two tokens. That makes 54 worlds.
+//! to two tokens. That makes 54 limits.
 //!
-//! A move is one of 12 commands at one of 6 instants, in any order, so that the clock stands, goes
+//! A move is one of 12 commands at one of 6 instants, in any order, so that the clock stays, goes
 //! forward and steps back in every way there is. Of sequences of up to six moves there are
-//! 72 + 72² + … + 72⁶ = 141 276 239 496 in each world, 7 628 916 932 784 in all.
+//! 72 + 72² + … + 72⁶ = 141 276 239 496 under each limit, 7 628 916 932 784 in all.
 //!
 //! They are walked depth first. Two sequences that lead to the same bucket (the same in the
 //! implementation and in the model) have the same future, because both are functions of nothing
 //! but the bucket, the command and the moment; so that future is walked once and counted twice.
 
-mod world;
+mod small_limit;
 
 use std::collections::HashMap;
 
 use balde_core::{Command, Limit};
 
-use crate::world::{Bucket, World};
+use crate::small_limit::{Bucket, SmallLimit};
 
 const MOVES_MAX: u32 = 6;
 
@@ -40,9 +40,9 @@ const COMMANDS: [Command; 12] = [
     Command::SetLevel { level: -1 },
 ];
 
-/// A world, and what has been seen of it.
+/// A small limit, and the buckets that were visited.
 struct Walk {
-    world: World,
+    small: SmallLimit,
     limit: Limit,
     /// How many sequences of so many moves begin at a bucket.
     seen: HashMap<(Bucket, u32), u64>,
@@ -60,7 +60,7 @@ impl Walk {
         let mut count = 0;
         for now_us in INSTANTS_US {
             for command in COMMANDS {
-                let next = self.world.step(&self.limit, bucket, command, now_us);
+                let next = self.small.step(&self.limit, bucket, command, now_us);
                 count += 1 + self.from(next, moves_max - 1);
             }
         }
@@ -70,12 +70,12 @@ impl Walk {
 }
 
 #[test]
-fn every_sequence_in_every_small_world_is_the_models() {
+fn every_sequence_under_every_small_limit_agrees_with_the_model() {
     let mut count = 0;
-    for world in World::all() {
+    for small in SmallLimit::all() {
         let mut walk = Walk {
-            world,
-            limit: world.limit(),
+            small,
+            limit: small.limit(),
             seen: HashMap::new(),
         };
         count += walk.from((None, None), MOVES_MAX);
@@ -86,22 +86,22 @@ fn every_sequence_in_every_small_world_is_the_models() {
 /// The same without merging, in shorter sequences: if merging hid anything, this would not.
 #[test]
 fn every_short_sequence_is_walked_on_its_own_as_well() {
-    fn walk(world: &World, limit: &Limit, bucket: Bucket, moves: u32) -> u64 {
+    fn walk(small: &SmallLimit, limit: &Limit, bucket: Bucket, moves: u32) -> u64 {
         if moves == 0 {
             return 1;
         }
         let mut count = 0;
         for now_us in INSTANTS_US {
             for command in COMMANDS {
-                let next = world.step(limit, bucket, command, now_us);
-                count += walk(world, limit, next, moves - 1);
+                let next = small.step(limit, bucket, command, now_us);
+                count += walk(small, limit, next, moves - 1);
             }
         }
         count
     }
-    let count: u64 = World::all()
+    let count: u64 = SmallLimit::all()
         .iter()
-        .map(|world| walk(world, &world.limit(), (None, None), 3))
+        .map(|small| walk(small, &small.limit(), (None, None), 3))
         .sum();
     assert_eq!(count, 54 * 72_u64.pow(3));
 }
