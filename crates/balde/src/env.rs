@@ -13,22 +13,45 @@ pub(crate) enum Storage {
     Redis(RedisStore, OnFailure),
 }
 
+/// The values of `RL_STORAGE_MODE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StorageMode {
+    Memory,
+    Redis,
+}
+
+impl StorageMode {
+    pub(crate) const VARIABLE: &'static str = "RL_STORAGE_MODE";
+
+    /// Parses the value of the variable. The error says what to set it to.
+    pub(crate) fn parse(value: &str) -> Result<Self, &'static str> {
+        match value.trim() {
+            "memory" => Ok(Self::Memory),
+            "redis" if cfg!(feature = "redis") => Ok(Self::Redis),
+            "redis" => Err(
+                "redis needs the feature \"redis\" of the crate balde; enable it or set memory",
+            ),
+            _ => Err("unknown storage; set it to redis or memory"),
+        }
+    }
+}
+
 /// Reads the settings through `lookup`, so that tests need not change the process's own.
 pub(crate) fn storage(
     lookup: impl Fn(&str) -> Option<String>,
     on_failure: OnFailure,
 ) -> Result<Storage, BuildError> {
     let set = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
-    match set("RL_STORAGE_MODE").as_deref().map(str::trim) {
-        Some("memory") => Ok(Storage::Memory),
-        Some("redis") => redis(set, on_failure),
-        Some(_) => Err(BuildError::Environment {
-            variable: "RL_STORAGE_MODE",
-            advice: "this is no storage; set it to redis or memory",
-        }),
-        None => Err(BuildError::Environment {
-            variable: "RL_STORAGE_MODE",
-            advice: "is not set; set it to redis or memory",
+    let mode = match set(StorageMode::VARIABLE) {
+        Some(value) => StorageMode::parse(&value),
+        None => Err("is not set; set it to redis or memory"),
+    };
+    match mode {
+        Ok(StorageMode::Memory) => Ok(Storage::Memory),
+        Ok(StorageMode::Redis) => redis(set, on_failure),
+        Err(advice) => Err(BuildError::Environment {
+            variable: StorageMode::VARIABLE,
+            advice,
         }),
     }
 }
@@ -56,10 +79,7 @@ fn redis(
     _set: impl Fn(&str) -> Option<String>,
     _on_failure: OnFailure,
 ) -> Result<Storage, BuildError> {
-    Err(BuildError::Environment {
-        variable: "RL_STORAGE_MODE",
-        advice: "redis needs the feature \"redis\" of the crate balde; switch it on or set memory",
-    })
+    unreachable!("without the feature, `StorageMode::parse` refuses redis")
 }
 
 #[cfg(test)]
