@@ -45,9 +45,7 @@ impl<'e> Environment<'e> {
         let Some(value) = (self.lookup)(variable) else {
             return Ok(None);
         };
-        let value = value
-            .into_string()
-            .map_err(|_| VariableError::NotUnicode)?;
+        let value = value.into_string().map_err(|_| VariableError::NotUnicode)?;
         if value.len() > VARIABLE_BYTES_MAX {
             return Err(VariableError::TooLong);
         }

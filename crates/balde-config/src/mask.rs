@@ -30,10 +30,7 @@ fn value_of_secret(line: &str) -> Option<usize> {
     let equals = line.match_indices('=').map(|(at, _)| at);
     let mut secret = equals.filter(|at| {
         let before = line[..*at].trim_end();
-        let key = before
-            .rsplit(|c| !is_key_char(c))
-            .next()
-            .unwrap_or(before);
+        let key = before.rsplit(|c| !is_key_char(c)).next().unwrap_or(before);
         let key = key.to_lowercase();
         // Keys such as `password_env` hold the name of a variable, which is not secret.
         WORDS.iter().any(|word| key.contains(word)) && !key.ends_with("_env")

@@ -154,7 +154,10 @@ secret_env = "S"
         "`serves_as` is empty",
         "this kind of sink needs `url_env`",
     ] {
-        assert!(problems.contains(expected), "{expected:?} is not in\n{problems}");
+        assert!(
+            problems.contains(expected),
+            "{expected:?} is not in\n{problems}"
+        );
     }
 }
 

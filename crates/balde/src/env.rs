@@ -28,9 +28,9 @@ impl StorageMode {
         match value.trim() {
             "memory" => Ok(Self::Memory),
             "redis" if cfg!(feature = "redis") => Ok(Self::Redis),
-            "redis" => Err(
-                "redis needs the feature \"redis\" of the crate balde; enable it or set memory",
-            ),
+            "redis" => {
+                Err("redis needs the feature \"redis\" of the crate balde; enable it or set memory")
+            }
             _ => Err("unknown storage; set it to redis or memory"),
         }
     }

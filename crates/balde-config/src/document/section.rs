@@ -175,11 +175,7 @@ impl<'a> Section<'a> {
     }
 
     /// An array of tables, as `[[key]]` writes them; empty when the key is not there.
-    pub fn tables(
-        &mut self,
-        key: &'static str,
-        diagnostics: &mut Diagnostics,
-    ) -> Vec<Section<'a>> {
+    pub fn tables(&mut self, key: &'static str, diagnostics: &mut Diagnostics) -> Vec<Section<'a>> {
         let Some(value) = self.get(key) else {
             return Vec::new();
         };

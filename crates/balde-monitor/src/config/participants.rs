@@ -161,7 +161,10 @@ fn source(
             let certificate = resolver.bytes(section, "certificate", diagnostics);
             let key = resolver.bytes(section, "key", diagnostics);
             if section.contains("certificate") != section.contains("key") {
-                diagnostics.at(section.span(), "`certificate` and `key` are used together: write both or neither");
+                diagnostics.at(
+                    section.span(),
+                    "`certificate` and `key` are used together: write both or neither",
+                );
             }
             Some(SourceConfig::Dict {
                 url: url.value.to_owned(),

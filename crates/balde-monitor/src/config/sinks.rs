@@ -206,33 +206,32 @@ fn read_one<'a>(
             .integer("timeout_ms", 1..=60_000, diagnostics)
             .map(|ms| Duration::from_millis(ms.value)),
         ca: resolver.bytes(section, "ca", diagnostics),
-        proxy: reader
+        proxy: resolver
             .string_or_secret(section, ("proxy", "proxy_env"), diagnostics)
             .map(Secret::new),
     };
-    let kind =
-        match kind {
-            Kind::Log => Some(SinkKind::Log),
-            Kind::Webhook => signed(section, resolver, diagnostics)
-                .map(|(url, secret)| SinkKind::Webhook { url, secret }),
-            Kind::Incident => signed(section, resolver, diagnostics)
-                .map(|(url, secret)| SinkKind::Incident { url, secret }),
-            Kind::Slack => {
-                let url = resolver.secret(section, "url_env", diagnostics);
-                required(section, "url_env", url, diagnostics).map(|url| SinkKind::Slack { url })
-            }
-            Kind::PagerDuty => {
-                let key = resolver.secret(section, "routing_key_env", diagnostics);
-                let key = required(section, "routing_key_env", key, diagnostics);
-                let url = section.string("url", diagnostics);
-                let url = url.map_or(PAGER_DUTY_URL, |url| url.value);
-                key.map(|routing_key| SinkKind::PagerDuty {
-                    url: Secret::new(url),
-                    routing_key,
-                })
-            }
-            Kind::Pulsar => pulsar(section, resolver, diagnostics),
-        }?;
+    let kind = match kind {
+        Kind::Log => Some(SinkKind::Log),
+        Kind::Webhook => signed(section, resolver, diagnostics)
+            .map(|(url, secret)| SinkKind::Webhook { url, secret }),
+        Kind::Incident => signed(section, resolver, diagnostics)
+            .map(|(url, secret)| SinkKind::Incident { url, secret }),
+        Kind::Slack => {
+            let url = resolver.secret(section, "url_env", diagnostics);
+            required(section, "url_env", url, diagnostics).map(|url| SinkKind::Slack { url })
+        }
+        Kind::PagerDuty => {
+            let key = resolver.secret(section, "routing_key_env", diagnostics);
+            let key = required(section, "routing_key_env", key, diagnostics);
+            let url = section.string("url", diagnostics);
+            let url = url.map_or(PAGER_DUTY_URL, |url| url.value);
+            key.map(|routing_key| SinkKind::PagerDuty {
+                url: Secret::new(url),
+                routing_key,
+            })
+        }
+        Kind::Pulsar => pulsar(section, resolver, diagnostics),
+    }?;
     let name = name.filter(|name| is_name(name, diagnostics))?;
     let sink = SinkConfig {
         name: name.value.to_owned(),

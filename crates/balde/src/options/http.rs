@@ -88,7 +88,10 @@ fn headers(mut section: Section<'_>, diagnostics: &mut Diagnostics) -> HeaderOpt
     {
         headers = headers.without_x_fields();
     }
-    if section.boolean("ietf", diagnostics).is_some_and(|enabled| !enabled.value) {
+    if section
+        .boolean("ietf", diagnostics)
+        .is_some_and(|enabled| !enabled.value)
+    {
         headers = headers.without_ietf_fields();
     }
     section.finish(diagnostics);

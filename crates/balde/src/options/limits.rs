@@ -78,8 +78,7 @@ pub(super) fn read(
         }
         let section = entry.table(diagnostics);
         options.extend(
-            section
-                .and_then(|section| LimitOptions::read(name, section, variables, diagnostics)),
+            section.and_then(|section| LimitOptions::read(name, section, variables, diagnostics)),
         );
     }
     options.sort_by(|one, other| one.name.cmp(&other.name));

@@ -41,14 +41,18 @@ pub(super) fn read(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> 
 
 impl Keys<'_> {
     fn one_string(&self, section: &Section<'_>, diagnostics: &mut Diagnostics) -> Option<Limit> {
-        for value in [&self.rate, &self.burst, &self.window].into_iter().flatten() {
+        for value in [&self.rate, &self.burst, &self.window]
+            .into_iter()
+            .flatten()
+        {
             let key = value.key();
             let message = format!("`{key}` needs `strategy`, or belongs in the string of `limit`");
             diagnostics.at(value.span(), message);
         }
         let Some(limit) = &self.limit else {
             let title = section.title();
-            let message = format!("missing key `limit` in {title}; write limit = \"10/s burst 20\"");
+            let message =
+                format!("missing key `limit` in {title}; write limit = \"10/s burst 20\"");
             diagnostics.at(section.span(), message);
             return None;
         };

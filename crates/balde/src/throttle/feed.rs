@@ -122,7 +122,12 @@ impl Feed {
     }
 
     /// Takes `n` from both buckets; or says what is there, and when `n` could be.
-    async fn request(&self, limiter: &RateLimiter, key: &str, n: u64) -> Result<(), (u64, Duration)> {
+    async fn request(
+        &self,
+        limiter: &RateLimiter,
+        key: &str,
+        n: u64,
+    ) -> Result<(), (u64, Duration)> {
         let asks = [
             limiter.request_n(key, n),
             self.global.request_n("global", n),

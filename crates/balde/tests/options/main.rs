@@ -28,7 +28,11 @@ fn rendered(text: &str, environment: Pairs<'_>) -> String {
 /// Each problem on one line.
 fn lines(text: &str, environment: Pairs<'_>) -> Vec<String> {
     let error = parse(text, environment).unwrap_err();
-    error.diagnostics().iter().map(ToString::to_string).collect()
+    error
+        .diagnostics()
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 #[test]
@@ -201,11 +205,7 @@ fn syntax_errors_are_reported_by_line_and_column() {
         ["balde.toml:1:2: there is no limit; write [limits.NAME] with limit = \"10/s\" in it"]
     );
     let both = lines("[limits", &[("RL_STORAGE_MODE", "etcd")]);
-    assert_eq!(
-        both.len(),
-        2,
-        "the environment is checked, too: {both:?}"
-    );
+    assert_eq!(both.len(), 2, "the environment is checked, too: {both:?}");
     let twice = lines("[limits.a]\nlimit = \"1/s\"\nlimit = \"2/s\"\n", &[]);
     assert_eq!(twice, ["balde.toml:3:1: duplicate key"]);
 

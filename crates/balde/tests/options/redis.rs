@@ -155,7 +155,11 @@ fn the_environment_alone_is_enough() {
     let from = |pairs: Pairs<'_>| Options::from_env_with(lookup(pairs));
     let reported = |pairs: Pairs<'_>| -> Vec<String> {
         let error = from(pairs).unwrap_err();
-        error.diagnostics().iter().map(ToString::to_string).collect()
+        error
+            .diagnostics()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     };
     let limiters = from(&[("RL_LIMIT", "5/s")]).unwrap().build().unwrap();
     assert_eq!(limiters.get("default").unwrap().limit().capacity(), 5);

@@ -17,7 +17,8 @@ fn the_reference_file_is_valid_as_it_is_and_with_every_key() {
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(problems[0].contains("`local_share` is only used with on_failure = \"local\""));
     assert!(
-        problems[1].contains("/etc/balde/ca.pem cannot be read") || problems[1].contains("client.pem")
+        problems[1].contains("/etc/balde/ca.pem cannot be read")
+            || problems[1].contains("client.pem")
     );
 }
 
