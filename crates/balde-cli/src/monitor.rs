@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
-use balde_monitor::{Config, Monitor, Time};
+use balde_monitor::{Config, Monitor, TimeSource};
 use tracing::Level;
 
 use crate::running::{self, say};
@@ -27,7 +27,7 @@ async fn monitor(args: &Args) -> anyhow::Result<()> {
     let config = Config::read(&args.config).map_err(|error| anyhow!("\n{error}"))?;
     running::log_at(args.log);
     let listener = running::listen(config.http.listen, "listen in [http]").await?;
-    let monitor = Monitor::build(&config, Time::real()).await?;
+    let monitor = Monitor::build(&config, TimeSource::system()).await?;
     let address = listener.local_addr()?;
     say(format_args!("page       http://{address}/"));
     say(format_args!("metrics    http://{address}/metrics"));

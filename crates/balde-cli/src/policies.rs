@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use balde_core::{Limit, Start, Strategy};
-use balde_policy::policy::{ByVariant, Policy, PriceList};
-use balde_policy::profile::{Profile, SettingValue};
+use balde_policy::{ByVariant, Policy, PriceList};
+use balde_policy::{Profile, SettingValue};
 use serde_json::{Map, Value, json};
 
 use crate::profile;

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use balde_dict::{Table, profiles};
-use balde_policy::profile::{PROFILE_BYTES_MAX, Place, Problem, Profile, ProfileError};
+use balde_policy::{PROFILE_BYTES_MAX, Place, Problem, Profile, ProfileError};
 
 /// How much of a long line is shown with a problem.
 const SHOWN_CHARS_MAX: usize = 160;

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, anyhow, bail};
 use balde::ManualClock;
 use balde_dict::Category;
-use balde_dict::directory::Rules;
+use balde_dict::directory::DirectoryRules;
 use balde_dict::simulator::{self, Simulator, SimulatorBuilder};
 use tracing::Level;
 
@@ -49,9 +49,9 @@ pub(crate) struct Args {
     /// `REDIS_ADDR` and `REDIS_PASSWORD` say where
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
-    /// Which world there: simulators of one world share everything
+    /// The prefix of all keys in Redis: simulators with the same prefix share all state
     #[arg(long, value_name = "NAME", default_value = "balde-simulator")]
-    world: String,
+    namespace: String,
     /// Answer over TLS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -103,7 +103,7 @@ async fn simulate(args: &Args) -> anyhow::Result<()> {
     }
     simulator
         .directory()
-        .seed_made_up(MADE_UP_KEEPER, args.entries)
+        .seed_generated(MADE_UP_KEEPER, args.entries)
         .await?;
     let listener = running::listen(args.listen, "--listen").await?;
     let address = listener.local_addr()?;
@@ -120,13 +120,13 @@ fn builder(args: &Args) -> anyhow::Result<SimulatorBuilder> {
     let mut builder = Simulator::builder()
         .profile(profile)
         .category(args.category)
-        .rules(Rules {
-            refunds_need_a_report: args.strict,
+        .rules(DirectoryRules {
+            refunds_need_report: args.strict,
             transactions_must_be_known: args.strict,
         });
     match &args.redis {
-        Some(url) => builder = builder.redis(url, &args.world),
-        None => builder = from_environment(builder, &args.world)?,
+        Some(url) => builder = builder.redis(url, &args.namespace),
+        None => builder = from_environment(builder, &args.namespace)?,
     }
     if args.virtual_clock {
         let now = SystemTime::now()
@@ -139,20 +139,23 @@ fn builder(args: &Args) -> anyhow::Result<SimulatorBuilder> {
         builder = builder.tls_files(cert, key, args.tls_client_ca.clone());
     }
     if let Some(participant) = &args.check_keys_as {
-        builder = builder.anonymous(participant);
+        builder = builder.check_keys_participant(participant);
     }
     Ok(builder)
 }
 
 /// The variables that all of balde goes by.
-fn from_environment(builder: SimulatorBuilder, world: &str) -> anyhow::Result<SimulatorBuilder> {
+fn from_environment(
+    builder: SimulatorBuilder,
+    namespace: &str,
+) -> anyhow::Result<SimulatorBuilder> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     match variable("RL_STORAGE_MODE").as_deref() {
         None | Some("memory") => Ok(builder),
         Some("redis") => {
             let address =
                 variable("REDIS_ADDR").context("RL_STORAGE_MODE=redis needs REDIS_ADDR")?;
-            let builder = builder.redis(address, world);
+            let builder = builder.redis(address, namespace);
             Ok(match variable("REDIS_PASSWORD") {
                 Some(password) => builder.redis_password(password),
                 None => builder,

@@ -161,8 +161,8 @@ impl Decision {
     /// ```
     #[inline]
     pub const fn has_room_for(&self, n: u64) -> bool {
-        let room = self.limit.capacity_units().saturating_sub(self.after);
-        n <= self.limit.capacity() && n * self.limit.token_units() <= room
+        n <= self.limit.capacity()
+            && self.after + n * self.limit.token_units() <= self.limit.capacity_units()
     }
 
     /// How long until the same command would pass.
@@ -175,16 +175,42 @@ impl Decision {
     }
 
     fn wait_of_refused(&self) -> Wait {
-        let n = match self.command {
-            Command::Take { n } => n,
+        match self.command {
+            Command::Take { n } => self.wait_for(n),
             // The only other command that can fail needs one token.
-            _ => 1,
-        };
+            _ => self.wait_for(1),
+        }
+    }
+
+    /// Returns how long it takes until `n` tokens can be taken, counted from the moment of this
+    /// decision and from the state that it left behind. Works for every command, a
+    /// [`Peek`](Command::Peek) included.
+    ///
+    /// The wait is exact to the microsecond, as long as no other command reaches the bucket:
+    /// a [`Take`](Command::Take) of `n` passes after it, and is refused one microsecond earlier.
+    /// [`Wait::Never`] if `n` is more than the capacity, [`Wait::None`] if `n` tokens can be taken
+    /// now.
+    ///
+    /// ```
+    /// use balde_core::{Command, Limit, Wait};
+    ///
+    /// let limit: Limit = "10/s".parse()?;
+    /// let decision = limit.apply(None, Command::Take { n: 4 }, 0);
+    /// assert_eq!(decision.wait_for(6), Wait::None);
+    /// assert_eq!(decision.wait_for(7), Wait::Us(100_000));
+    /// assert_eq!(decision.wait_for(11), Wait::Never);
+    /// # Ok::<(), balde_core::ParseLimitError>(())
+    /// ```
+    #[inline]
+    pub fn wait_for(&self, n: u64) -> Wait {
         if n > self.limit.capacity() {
             return Wait::Never;
         }
-        let over = self.before + n * self.limit.token_units() - self.limit.capacity_units();
-        Wait::Us(self.us_until_restored(over))
+        let owed = self.after + n * self.limit.token_units();
+        match owed.checked_sub(self.limit.capacity_units()) {
+            None | Some(0) => Wait::None,
+            Some(over) => Wait::Us(self.us_until_restored(over)),
+        }
     }
 
     /// Microseconds until the same command would pass; nothing when it passed, or never will.

@@ -61,11 +61,12 @@ pub mod simulator;
 mod tls;
 pub mod wire;
 
-pub use balde_policy::policy::{Headers, Policy};
-pub use balde_policy::profile::{Profile, ProfileError};
+pub use balde_policy::{Headers, Policy};
+pub use balde_policy::{Profile, ProfileError};
 pub use operations::{
     BucketKey, Call, Category, DRAWS_MAX, Draw, END_TO_END_ID_HEADER, Fault, HttpHeaders, Incoming,
-    KeyType, Operation, PARTICIPANT_HEADER, PATH_BYTES_MAX, PAYER_HEADER, ParticipantFrom,
-    PayerKind, QUERY_BYTES_MAX, Route, RouteError, Table,
+    Operation, PARTICIPANT_HEADER, PATH_BYTES_MAX, PAYER_HEADER, ParticipantFrom, PayerKind,
+    QUERY_BYTES_MAX, Route, RouteError, Table,
 };
 pub use settings::{InFlight, Settings};
+pub use wire::KeyType;

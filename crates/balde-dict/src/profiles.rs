@@ -1,6 +1,6 @@
 //! The published tables of DICT, as profiles inside the crate.
 
-use balde_policy::profile::{Profile, ProfileError};
+use balde_policy::{Profile, ProfileError};
 
 /// The profile that is used unless another is named.
 pub const DEFAULT: &str = "dict-2.12.1";

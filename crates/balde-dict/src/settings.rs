@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use balde_policy::policy::FlagRule;
-use balde_policy::profile::{Problem, Profile, ProfileError, Setting, SettingValue};
+use balde_policy::FlagRule;
+use balde_policy::{Problem, Profile, ProfileError, Setting, SettingValue};
 
 /// The longest deadline for credits: thirty days.
 const CREDIT_DEADLINE_MAX: u64 = 30 * 24 * 3_600;
@@ -72,11 +72,11 @@ impl Settings {
         let settings = Self {
             is_stepwise: reader.choice("refill", ["continuous", "stepwise"]) == 1,
             starts_empty: reader.choice("start", ["full", "empty"]) == 1,
-            cost_of_429: reader.number("cost-of-429", 0, balde_policy::policy::COST_MAX),
+            cost_of_429: reader.number("cost-of-429", 0, balde_policy::COST_MAX),
             cost_of_other_lookups: reader.number(
                 "cost-of-other-lookups",
                 0,
-                balde_policy::policy::COST_MAX,
+                balde_policy::COST_MAX,
             ),
             in_flight: match reader.choice("in-flight", ["reserved", "after-response"]) {
                 1 => InFlight::AfterResponse,

@@ -3,7 +3,7 @@
 use rustls::crypto::{CryptoProvider, ring};
 
 /// rustls asks the process for its cryptography. Whoever has chosen already, has chosen.
-pub(crate) fn choose_ring() {
+pub(crate) fn install_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
         let _chosen_meanwhile = ring::default_provider().install_default();
     }
@@ -13,7 +13,7 @@ pub(crate) fn choose_ring() {
 /// or digits, at least one of them a digit, alone or after `ISPB-`.
 ///
 /// Only the way to the subject is read; whether the certificate is to be trusted was decided before.
-pub(crate) fn ispb_of(certificate: &[u8]) -> Option<String> {
+pub(crate) fn certificate_ispb(certificate: &[u8]) -> Option<String> {
     const SEQUENCE: u8 = 0x30;
     const SET: u8 = 0x31;
     const VERSION: u8 = 0xa0;
@@ -93,23 +93,26 @@ mod tests {
     #[test]
     fn the_subject_tells_the_ispb() {
         assert_eq!(
-            ispb_of(&certificate("12345678")).as_deref(),
+            certificate_ispb(&certificate("12345678")).as_deref(),
             Some("12345678")
         );
         assert_eq!(
-            ispb_of(&certificate("ISPB-AB345678")).as_deref(),
+            certificate_ispb(&certificate("ISPB-AB345678")).as_deref(),
             Some("AB345678")
         );
-        assert_eq!(ispb_of(&certificate("somebody")), None);
+        assert_eq!(certificate_ispb(&certificate("somebody")), None);
     }
 
     #[test]
     fn what_is_no_certificate_is_nobodys() {
         let whole = certificate("12345678");
         for end in 0..whole.len() {
-            let _does_not_panic = ispb_of(&whole[..end]);
+            let _does_not_panic = certificate_ispb(&whole[..end]);
         }
-        assert_eq!(ispb_of(b""), None);
-        assert_eq!(ispb_of(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
+        assert_eq!(certificate_ispb(b""), None);
+        assert_eq!(
+            certificate_ispb(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff]),
+            None
+        );
     }
 }

@@ -4,9 +4,6 @@
 //! `cargo bench -p balde-monitor --bench history` makes the year, measures, and puts the results
 //! into docs/benchmarks.md.
 
-#[path = "../../balde/benches/report/mod.rs"]
-mod report;
-
 #[path = "../tests/support/postgres.rs"]
 #[expect(
     dead_code,
@@ -21,7 +18,7 @@ use balde_monitor::history::{History, Resolution, Retention};
 use balde_monitor::sample::{BucketId, Poll, Sample, Terms};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
 
-use self::report::{Table, median};
+use balde_bench::{self as report, Table, median};
 
 const PARTICIPANT: &str = "12345678";
 const POLICIES: u64 = 30;

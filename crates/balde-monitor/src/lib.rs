@@ -1,29 +1,30 @@
-//! Sees a bucket run dry before it does.
+//! Monitors rate-limit buckets and sends an alert before one runs dry.
 //!
-//! A monitor asks DICT (or a gateway) how the buckets of its participants stand, remembers it, works
-//! out when each will be empty, and tells somebody in time: once, by the right channel, whatever
-//! crashes in between.
+//! A monitor polls DICT (or a gateway) for the bucket states of its participants, stores them,
+//! forecasts when each bucket will be empty, and delivers alerts. Every alert is delivered exactly
+//! once to each sink that detects duplicates by its key, even if the monitor crashes in between.
 //!
 //! | Module | What it does |
 //! |--|--|
-//! | [`sample`], [`severity`] | what a bucket was at a time, and how bad that is |
-//! | [`analyse`] | how much was consumed between samples, as bounds; how fast; when it runs dry; what changed |
-//! | [`alert`] | which alerts that raises, reminds of and resolves, each with a stable key; silences; routes |
-//! | [`schedule`] | when to ask next, within what asking may cost; the loop that runs it all |
-//! | [`source`] | whom to ask |
-//! | [`history`] | samples, roll-ups, state and outbox, in `SQLite` or `PostgreSQL` |
-//! | [`cycle`] | ask, store, analyse, publish: the four steps |
-//! | [`sink`], [`delivery`] | where alerts go, and who carries them there until they have arrived |
-//! | [`http`] | the page, the JSON API, metrics, health |
-//! | [`config`] | the file; [`Monitor`] is what it makes |
+//! | [`sample`], [`severity`] | the state of a bucket at one time, and how severe it is |
+//! | [`analyse`] | consumption between samples as bounds, burn rates, forecasts, changes |
+//! | [`alert`] | alert rules, alert states, reminders, silences, routes; every event has a stable key |
+//! | [`schedule`] | when to poll next within a budget; the embedded and the Temporal scheduler |
+//! | [`source`] | DICT or a gateway, from which bucket states are fetched |
+//! | [`history`] | samples, roll-ups, alert states and the outbox, in `SQLite` or `PostgreSQL` |
+//! | [`cycle`] | the four steps of a cycle: fetch, store, analyse, publish |
+//! | [`sink`], [`delivery`] | the receivers of alerts, and the dispatchers that deliver with retries |
+//! | [`http`] | the web page, the JSON API, metrics and health checks |
+//! | [`config`] | the configuration file, from which a [`Monitor`] is built |
 //!
-//! The first four rows are pure, but for the loop: no clock, no I/O, no log. Time is an argument
-//! (microseconds since 1970, UTC), tokens are whole numbers, and the same inputs give the same
-//! answers, which is what lets a monitor that crashed carry on without losing or doubling an alert.
+//! `sample`, `severity`, `analyse`, `alert` and the planner in `schedule` are pure: no clock, no I/O,
+//! no logging. Time is an argument (microseconds since 1970, UTC), tokens are integers, and equal
+//! inputs give equal results. That is why a monitor can repeat a step after a crash without losing or
+//! duplicating an alert.
 //!
 //! ```
 //! use balde_monitor::alert::{self, Alarm, Kind, Rule};
-//! use balde_monitor::analyse::{Assessment, Settings};
+//! use balde_monitor::analyse::{Assessment, AnalysisSettings};
 //! use balde_monitor::sample::{BucketId, Sample, Terms};
 //! use balde_monitor::severity::Severity;
 //!
@@ -35,19 +36,19 @@
 //!     Sample::new(bucket.clone(), terms, 20, MINUTE_US)?,
 //! ];
 //! let rule = Rule::default();
-//! let seen = Assessment::of(&history, rule.thresholds(), &Settings::default()).unwrap();
+//! let assessment = Assessment::of(&history, rule.thresholds(), &AnalysisSettings::default()).unwrap();
 //!
-//! // Thirty went in a minute, or forty with what came back meanwhile.
-//! let burn = &seen.burns()[0];
+//! // The level fell by 30 in a minute, in which about 10 tokens were refilled.
+//! let burn = &assessment.burn_rates()[0];
 //! assert_eq!((burn.at_least(), burn.at_most()), (30, 50));
 //! assert_eq!(burn.expected(), 40);
-//! let empty = seen.to_empty().unwrap();
+//! let empty = assessment.time_to_empty().unwrap();
 //! assert_eq!(empty.expected_us(), Some(40_000_000));
 //!
-//! // Still 40 % left, and yet somebody is told.
-//! assert_eq!(seen.severity(), Severity::Normal);
+//! // 40 % of the tokens are left, but the bucket will be empty soon.
+//! assert_eq!(assessment.severity(), Severity::Normal);
 //! let alarm = Alarm::new(bucket, 0);
-//! let (_alarm, events) = alert::step(&alarm, Some(&seen), MINUTE_US, &rule, &[]);
+//! let (_alarm, events) = alert::step(&alarm, Some(&assessment), MINUTE_US, &rule, &[]);
 //! assert!(matches!(events[0].kind, Kind::Predicted { .. }));
 //! # Ok::<(), balde_monitor::sample::SampleError>(())
 //! ```
@@ -55,12 +56,12 @@
 
 pub mod alert;
 pub mod analyse;
-mod client;
 pub mod config;
 pub mod cycle;
 pub mod delivery;
 pub mod history;
 pub mod http;
+mod http_client;
 mod monitor;
 pub mod sample;
 pub mod schedule;
@@ -68,8 +69,8 @@ pub mod severity;
 pub mod sink;
 pub mod source;
 pub mod status;
-mod time;
+mod time_source;
 
 pub use config::Config;
 pub use monitor::{BuildError, Monitor, RunError};
-pub use time::Time;
+pub use time_source::TimeSource;

@@ -1,7 +1,6 @@
-//! The whole, put together from a file and run.
+//! The whole monitor: built from its configuration, and run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,54 +10,53 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::config::{Config, ScheduleConfig};
-use crate::cycle::{Cycle, Parts, Roster};
+use crate::cycle::{Components, Cycle, SinkDirectory};
 use crate::delivery::{Couriers, DeliveryError, DeliverySettings};
 use crate::history::{History, HistoryError};
-use crate::http::{self, App, Writers};
+use crate::http::{self, App, WriteAccess};
 use crate::schedule::PlannerError;
-use crate::schedule::embedded::{self, Plan};
+use crate::schedule::{PollPlan, embedded};
 use crate::severity::Severity;
 use crate::sink::SinkError;
 use crate::status::Status;
-use crate::time::Time;
+use crate::time_source::TimeSource;
 
-/// How far ahead the calendar is looked at: a day of five minutes.
-const FIRES_LOOKED_AT: usize = 288;
+/// How many runs of the cron schedule are checked against `stale_after_s`: a day at five minutes.
+const CRON_RUNS_CHECKED: usize = 288;
 
-/// How long answers under way may take once the end has come.
-const PAGES_WITHIN: Duration = Duration::from_secs(5);
+/// The longest time that HTTP requests in flight may take after shutdown was requested.
+const HTTP_GRACE: Duration = Duration::from_secs(5);
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A monitor that is ready to run.
+/// A rate-limit monitor that is ready to run.
 #[derive(Debug)]
 pub struct Monitor {
     cycle: Cycle,
-    plan: Plan,
+    plan: PollPlan,
     schedule: ScheduleConfig,
     status: Arc<Status>,
-    writers: Writers,
+    write_access: WriteAccess,
 }
 
 impl Monitor {
-    /// Opens the history and puts everything together. Whether DICT or a sink is there does not
-    /// matter yet.
-    pub async fn build(config: &Config, time: Time) -> Result<Self, BuildError> {
+    /// Opens the database and builds all components. Connects neither to DICT nor to any sink.
+    pub async fn build(config: &Config, time: TimeSource) -> Result<Self, BuildError> {
         let history = History::open(&config.history).await;
         let history = history.map_err(BuildError::History)?;
         let mut sources = BTreeMap::new();
         for participant in &config.participants {
-            let source = participant.build(time.steady());
+            let source = participant.build(time.monotonic());
             let source = source.map_err(|why| BuildError::Source {
                 participant: participant.ispb.clone(),
                 why,
             })?;
             sources.insert(participant.ispb.clone(), source);
         }
-        let mut roster = Roster::default();
+        let mut sink_directory = SinkDirectory::default();
         let mut sinks = Vec::new();
         for sink in &config.sinks {
-            roster = roster.with(&sink.name, sink.classes.iter().copied());
+            sink_directory = sink_directory.with(&sink.name, sink.classes.iter().copied());
             let built = sink.build().map_err(|error| BuildError::Sink {
                 name: sink.name.clone(),
                 error,
@@ -67,30 +65,30 @@ impl Monitor {
         }
         for backlog in history.backlog().await.map_err(BuildError::History)? {
             if config.sinks.iter().all(|sink| sink.name != backlog.sink) {
-                // A sink that was renamed or taken away: nobody delivers these any more.
+                // The sink was renamed or removed, so nothing delivers these messages any more.
                 tracing::warn!(
-                    event_type = "sink_missing",
+                    event_type = "sink_not_configured",
                     sink = backlog.sink,
                     waiting = backlog.waiting,
-                    "alerts wait for a sink that is not in the file; bring its name back to have \
-                     them delivered"
+                    "alerts are waiting for a sink that is not configured; add a sink of that name \
+                     to have them delivered"
                 );
             }
         }
         let expected = sources.keys().cloned().collect();
-        tell_of_strangers(history.clone(), expected, time.now_us()).await?;
-        tell_of_false_alarms(config, &time);
+        warn_of_removed_participants(history.clone(), expected, time.now_us()).await?;
+        warn_of_short_staleness(config, &time);
         let settings = DeliverySettings::default();
         let couriers = Couriers::new(&history, time.clock().clone(), &settings, sinks);
         let couriers = couriers.map_err(BuildError::Delivery)?;
-        let cycle = Cycle::new(Parts {
+        let cycle = Cycle::new(Components {
             history,
             sources,
             rules: config.rules.clone(),
             watch: config.watch,
-            reading: config.reading.clone(),
+            analysis: config.analysis.clone(),
             routes: config.routes.clone(),
-            roster,
+            sink_directory,
             couriers,
             time,
         });
@@ -99,22 +97,23 @@ impl Monitor {
             plan: config.plan.clone(),
             schedule: config.schedule.clone(),
             status: Arc::default(),
-            writers: config.http.writers(),
+            write_access: config.http.write_access(),
         })
     }
 
-    /// The four steps, for whoever wants to run them one by one.
+    /// The polling cycle, for callers that run its steps themselves.
     pub fn cycle(&self) -> &Cycle {
         &self.cycle
     }
 
-    /// How it is doing.
+    /// The monitor's own status.
     pub fn status(&self) -> &Arc<Status> {
         &self.status
     }
 
-    /// Polls, judges, delivers and shows until `shutdown` is there; then cycles under way end, what
-    /// is being delivered is, and the history is closed. `note` stands on the page.
+    /// Polls, analyses, delivers alerts and serves the HTTP API until `shutdown` completes. Then
+    /// cycles, deliveries and requests in flight are finished and the database is closed. `note` is
+    /// shown on the page.
     pub async fn run(
         self,
         listener: TcpListener,
@@ -124,7 +123,7 @@ impl Monitor {
         self.running(listener, note, Box::pin(shutdown)).await
     }
 
-    /// As something that whoever calls does not compile once more: databases, pages and all.
+    /// Boxes the future, so that the generic `run` does not instantiate all of it in every caller.
     fn running<'a>(
         self,
         listener: TcpListener,
@@ -140,34 +139,34 @@ impl Monitor {
         note: &str,
         shutdown: Boxed<'_, ()>,
     ) -> Result<(), RunError> {
-        let (end, ended) = watch::channel(false);
-        let until_the_end = |mut ended: watch::Receiver<bool>| async move {
-            // A sender that is gone is an end, too.
-            let _either_way = ended.wait_for(|is_over| *is_over).await;
+        let (stop, stopped) = watch::channel(false);
+        let until_stopped = |mut stopped: watch::Receiver<bool>| async move {
+            // A dropped sender means the end, too.
+            let _either_way = stopped.wait_for(|is_stopped| *is_stopped).await;
         };
         let app = App::new(
             self.cycle.clone(),
             Arc::clone(&self.status),
-            self.writers.clone(),
+            self.write_access.clone(),
             note,
         );
-        let pages = tokio::spawn(http::serve(listener, app, until_the_end(ended.clone())));
+        let pages = tokio::spawn(http::serve(listener, app, until_stopped(stopped.clone())));
         let delivering = tokio::spawn({
             let (cycle, status) = (self.cycle.clone(), Arc::clone(&self.status));
-            let ended = until_the_end(ended.clone());
-            async move { deliver(&cycle, &status, ended).await }
+            let stopped = until_stopped(stopped.clone());
+            async move { deliver_while_leading(&cycle, &status, stopped).await }
         });
         let scheduled = self.schedule(shutdown).await;
-        let _nobody_may_be_left = end.send(true);
-        let _ended_by_itself = delivering.await;
-        // Whoever has not read or written to the end by then is cut off.
-        let end = pages.abort_handle();
-        let pages = tokio::time::timeout(PAGES_WITHIN, pages).await;
-        end.abort();
-        self.cycle.parts().history.close().await;
+        let _receivers_may_be_gone = stop.send(true);
+        let _finished_or_panicked = delivering.await;
+        // Clients that have not finished by then are disconnected.
+        let abort = pages.abort_handle();
+        let pages = tokio::time::timeout(HTTP_GRACE, pages).await;
+        abort.abort();
+        self.cycle.components().history.close().await;
         scheduled?;
         match pages {
-            Ok(Ok(served)) => served.map_err(RunError::Pages),
+            Ok(Ok(served)) => served.map_err(RunError::Http),
             Ok(Err(_)) | Err(_) => Ok(()),
         }
     }
@@ -196,8 +195,8 @@ impl Monitor {
     }
 }
 
-/// Participants that were taken out of the file: nobody resolves what is open about them.
-async fn tell_of_strangers(
+/// Warns about open alerts of participants that are no longer configured: nothing resolves them.
+async fn warn_of_removed_participants(
     history: History,
     expected: BTreeSet<String>,
     now_us: u64,
@@ -216,123 +215,104 @@ async fn tell_of_strangers(
             .count();
         if open > 0 || machines.watch.stale.is_some() {
             tracing::warn!(
-                event_type = "participant_missing",
+                event_type = "participant_not_configured",
                 participant,
                 open_alerts = open + usize::from(machines.watch.stale.is_some()),
-                "alerts are open about a participant that is not in the file; nobody will resolve \
-                 them unless it is brought back"
+                "alerts are open about a participant that is not configured; add the participant \
+                 again to have them resolved"
             );
         }
     }
     Ok(())
 }
 
-/// A calendar that is slower than staleness makes alerts of good answers.
-fn tell_of_false_alarms(config: &Config, time: &Time) {
-    let mut from_us = config.plan.pace.regular_us(time.now_us());
+/// Warns if the cron schedule polls less often than `stale_after_s`, which raises false alerts.
+fn warn_of_short_staleness(config: &Config, time: &TimeSource) {
+    let mut from_us = config.plan.schedule.next_cron_us(time.now_us());
     let mut longest_us = 0;
-    for _ in 0..FIRES_LOOKED_AT {
-        let next_us = config.plan.pace.regular_us(from_us);
+    for _ in 0..CRON_RUNS_CHECKED {
+        let next_us = config.plan.schedule.next_cron_us(from_us);
         longest_us = longest_us.max(next_us.saturating_sub(from_us));
         from_us = next_us;
     }
     if longest_us > config.watch.stale_after_us {
         tracing::warn!(
-            event_type = "stale_too_soon",
-            longest_s = longest_us / 1_000_000,
+            event_type = "stale_after_too_short",
+            longest_interval_s = longest_us / 1_000_000,
             stale_after_s = config.watch.stale_after_us / 1_000_000,
-            "the calendar leaves longer times between polls than stale_after_s allows; raise it, or \
-             there will be alerts about good answers"
+            "the cron schedule polls less often than stale_after_s allows; raise stale_after_s, or \
+             healthy data will be reported as stale"
         );
     }
 }
 
-/// Delivers while this monitor leads: two that deliver the same would tell everything twice.
-async fn deliver(cycle: &Cycle, status: &Status, ended: impl Future<Output = ()>) {
-    let mut ended = std::pin::pin!(ended);
+/// Runs the dispatchers while this monitor is the leader: with two at work, every alert would be sent
+/// twice.
+async fn deliver_while_leading(cycle: &Cycle, status: &Status, stopped: impl Future<Output = ()>) {
+    let mut stopped = std::pin::pin!(stopped);
     loop {
         tokio::select! {
-            () = status.until_leading(true) => {}
-            () = &mut ended => return,
+            () = status.wait_for_leadership(true) => {}
+            () = &mut stopped => return,
         }
-        let mut is_over = false;
+        let mut is_stopped = false;
         let until = async {
             tokio::select! {
-                () = status.until_leading(false) => {}
-                () = &mut ended => is_over = true,
+                () = status.wait_for_leadership(false) => {}
+                () = &mut stopped => is_stopped = true,
             }
         };
-        cycle.parts().couriers.run(until).await;
-        if is_over {
+        cycle.components().couriers.run(until).await;
+        if is_stopped {
             return;
         }
     }
 }
 
-/// Why a monitor could not be put together.
-#[derive(Debug)]
+/// Why a monitor could not be built.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The history cannot be opened.
+    /// The database could not be opened or read.
+    #[error(transparent)]
     History(HistoryError),
-    /// A participant's source makes no sense.
+    /// The source of a participant is not valid.
+    #[error("participant {participant}: {why}")]
     Source {
-        /// Whose.
+        /// The participant.
         participant: String,
-        /// Why.
+        /// What is wrong.
         why: String,
     },
-    /// A sink makes no sense.
+    /// A sink is not valid.
+    #[error("sink {name}: {error}")]
     Sink {
-        /// Which.
+        /// The name of the sink.
         name: String,
-        /// Why.
+        /// What is wrong.
+        #[source]
         error: SinkError,
     },
-    /// The sinks together make no sense.
+    /// The sinks do not fit together.
+    #[error(transparent)]
     Delivery(DeliveryError),
 }
 
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::History(error) => error.fmt(f),
-            Self::Source { participant, why } => write!(f, "participant {participant}: {why}"),
-            Self::Sink { name, error } => write!(f, "sink {name}: {error}"),
-            Self::Delivery(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for BuildError {}
-
-/// Why a monitor ended by itself.
-#[derive(Debug)]
+/// Why a monitor stopped without being asked to.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The plan cannot be kept.
+    /// The polling plan is not valid.
+    #[error(transparent)]
     Plan(PlannerError),
-    /// The pages cannot be served.
-    Pages(io::Error),
-    /// This balde was built without Temporal.
+    /// The HTTP server failed.
+    #[error("the HTTP server failed: {0}")]
+    Http(#[source] io::Error),
+    /// The file asks for Temporal, but this binary was built without it.
+    #[error("this balde was built without Temporal; build it with --features temporal")]
     WithoutTemporal,
-    /// Temporal's side of it.
+    /// The Temporal worker failed.
     #[cfg(feature = "temporal")]
+    #[error(transparent)]
     Temporal(crate::schedule::temporal::TemporalError),
 }
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Plan(error) => error.fmt(f),
-            Self::Pages(error) => write!(f, "the pages cannot be served: {error}"),
-            Self::WithoutTemporal => f.write_str(
-                "this balde was built without Temporal; build it with --features temporal",
-            ),
-            #[cfg(feature = "temporal")]
-            Self::Temporal(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}

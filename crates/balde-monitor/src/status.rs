@@ -1,4 +1,4 @@
-//! How the monitor itself is doing: what its health checks and its own metrics go by.
+//! The monitor's own status, read by its health checks, its status page and its metrics.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,93 +7,96 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::cycle::GetError;
+use crate::cycle::FetchError;
 
-/// How long the loop may go without a turn before it counts as stuck, whatever any clock says.
-pub const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// The longest time between two iterations of the scheduling loop before it counts as stalled,
+/// measured by a monotonic clock.
+pub const LOOP_STALL_MAX: Duration = Duration::from_secs(60);
 
-/// How the monitor itself is doing.
+/// The status of a running monitor.
 #[derive(Debug, Default)]
 pub struct Status {
     is_leader: watch::Sender<bool>,
-    turned: Mutex<Option<Instant>>,
-    participants: Mutex<BTreeMap<String, Standing>>,
+    last_iteration: Mutex<Option<Instant>>,
+    participants: Mutex<BTreeMap<String, PollStatus>>,
 }
 
-/// How asking about one participant goes.
+/// The polling status of one participant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Standing {
-    /// Answers since the start.
-    pub answers: u64,
-    /// Failures since the start, by their short names.
+pub struct PollStatus {
+    /// Successful polls since the start.
+    pub successes: u64,
+    /// Failures since the start, by their labels.
     pub failures: BTreeMap<&'static str, u64>,
-    /// When the last good answer came.
-    pub answered_us: Option<u64>,
-    /// How long it took.
-    pub took_us: Option<u64>,
-    /// What was wrong last, if anything since the last answer.
-    pub trouble: Option<String>,
-    /// When it is asked about again at the latest.
-    pub next_us: Option<u64>,
+    /// The time of the last successful poll.
+    pub last_success_us: Option<u64>,
+    /// The duration of the last successful poll.
+    pub last_duration_us: Option<u64>,
+    /// The last error, if there was one since the last successful poll.
+    pub last_error: Option<String>,
+    /// The time of the next poll, which may be brought forward.
+    pub next_poll_us: Option<u64>,
 }
 
 impl Status {
-    /// Whether this monitor is the one that polls.
+    /// Returns true if this monitor is the leader, which polls and delivers.
     pub fn is_leader(&self) -> bool {
         *self.is_leader.borrow()
     }
 
-    /// Whether the loop has had a turn lately.
-    pub fn is_turning(&self) -> bool {
-        let turned = *self.turned.lock();
-        turned.is_some_and(|turned| turned.elapsed() < STUCK_AFTER)
+    /// Returns true if the scheduling loop has iterated within [`LOOP_STALL_MAX`].
+    pub fn is_loop_running(&self) -> bool {
+        let last = *self.last_iteration.lock();
+        last.is_some_and(|last| last.elapsed() < LOOP_STALL_MAX)
     }
 
-    /// How asking about each participant goes.
-    pub fn participants(&self) -> BTreeMap<String, Standing> {
+    /// The polling status of each participant.
+    pub fn participants(&self) -> BTreeMap<String, PollStatus> {
         self.participants.lock().clone()
     }
 
-    pub(crate) fn lead(&self, is_leader: bool) {
+    pub(crate) fn set_leader(&self, is_leader: bool) {
         self.is_leader.send_replace(is_leader);
     }
 
-    /// Waits until this monitor leads, or until it does not.
-    pub(crate) async fn until_leading(&self, is_leading: bool) {
-        let mut told = self.is_leader.subscribe();
-        // The sender is this very status.
-        let _never_gone = told.wait_for(|now| *now == is_leading).await;
+    /// Waits until this monitor is the leader, or until it is not.
+    pub(crate) async fn wait_for_leadership(&self, is_leader: bool) {
+        let mut changes = self.is_leader.subscribe();
+        // The sender is a field of `self`, so the channel cannot be closed here.
+        let _never_closed = changes.wait_for(|now| *now == is_leader).await;
     }
 
-    pub(crate) fn turned(&self) {
-        *self.turned.lock() = Some(Instant::now());
+    pub(crate) fn record_loop_iteration(&self) {
+        *self.last_iteration.lock() = Some(Instant::now());
     }
 
-    pub(crate) fn answered(&self, participant: &str, now_us: u64, took_us: u64) {
-        self.with(participant, |standing| {
-            standing.answers += 1;
-            standing.answered_us = Some(now_us);
-            standing.took_us = Some(took_us);
-            standing.trouble = None;
+    pub(crate) fn record_success(&self, participant: &str, now_us: u64, duration_us: u64) {
+        self.with(participant, |status| {
+            status.successes += 1;
+            status.last_success_us = Some(now_us);
+            status.last_duration_us = Some(duration_us);
+            status.last_error = None;
         });
     }
 
-    pub(crate) fn failed(&self, participant: &str, error: &GetError) {
-        self.trouble(participant, error.label(), error.to_string());
+    pub(crate) fn record_failure(&self, participant: &str, error: &FetchError) {
+        self.record_error(participant, error.label(), error.to_string());
     }
 
-    pub(crate) fn trouble(&self, participant: &str, label: &'static str, why: String) {
-        self.with(participant, |standing| {
-            *standing.failures.entry(label).or_default() += 1;
-            standing.trouble = Some(why);
+    pub(crate) fn record_error(&self, participant: &str, label: &'static str, error: String) {
+        self.with(participant, |status| {
+            *status.failures.entry(label).or_default() += 1;
+            status.last_error = Some(error);
         });
     }
 
-    pub(crate) fn next(&self, participant: &str, next_us: u64) {
-        self.with(participant, |standing| standing.next_us = Some(next_us));
+    pub(crate) fn set_next_poll(&self, participant: &str, next_poll_us: u64) {
+        self.with(participant, |status| {
+            status.next_poll_us = Some(next_poll_us);
+        });
     }
 
-    fn with(&self, participant: &str, change: impl FnOnce(&mut Standing)) {
+    fn with(&self, participant: &str, change: impl FnOnce(&mut PollStatus)) {
         let mut participants = self.participants.lock();
         change(participants.entry(participant.to_owned()).or_default());
     }

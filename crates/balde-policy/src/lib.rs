@@ -1,7 +1,18 @@
 //! Rate-limit policies as data, and the engine that enforces them.
 //!
-//! A [`policy::Policy`] is a limit with a name, a scope, match rules and a price list. A
-//! [`profile::Profile`] is a set of policies read from a TOML file.
+//! A [`Policy`] is a limit with a name, a scope, match rules and a price list. A [`Profile`] is a
+//! set of policies read from a TOML file.
 
-pub mod policy;
-pub mod profile;
+mod policy;
+mod profile;
+
+pub use policy::{
+    ADMISSION_DEFAULT, ByVariant, COST_MAX, Condition, Credit, FlagRule, Flags, Headers, KeyError,
+    KeyPart, MatchRule, Mode, NamedPattern, PathTemplate, PathTemplateError, Pattern, PatternError,
+    Policy, PriceList, Request, Scope, Variant, VariantSource, percent_decoded, query_pairs,
+    write_key_part,
+};
+pub use profile::{
+    Draw, DrawError, POLICIES_MAX, PROBLEMS_MAX, PROFILE_BYTES_MAX, Place, Problem, Profile,
+    ProfileError, Setting, SettingValue, WORD_BYTES_MAX,
+};

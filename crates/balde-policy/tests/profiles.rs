@@ -1,8 +1,9 @@
 //! Profiles as texts: the documented one, and everything that can be wrong with one.
 
+use balde::{OnFailure, Share};
 use balde_core::{Command, Strategy};
-use balde_policy::policy::{FailurePolicy, Request};
-use balde_policy::profile::{PROBLEMS_MAX, PROFILE_BYTES_MAX, Profile};
+use balde_policy::Request;
+use balde_policy::{PROBLEMS_MAX, PROFILE_BYTES_MAX, Profile};
 use proptest::prelude::*;
 
 /// The example in docs/profiles.md.
@@ -113,9 +114,11 @@ fn the_documented_profile_has_the_numbers_it_says() {
     );
     assert_eq!(
         policy("imports").on_failure(),
-        FailurePolicy::Local { percent: 25 }
+        OnFailure::Local {
+            share: Share::percent(25)
+        }
     );
-    assert_eq!(policy("reads").on_failure(), FailurePolicy::Allow);
+    assert_eq!(policy("reads").on_failure(), OnFailure::Allow);
 
     let stepwise = Profile::parse_with(documented(), &[("refill", "stepwise")]).unwrap();
     let reads = stepwise
@@ -156,7 +159,7 @@ titel = "x"
 [settings]
 unused = 1
 
-[shapes]
+[patterns]
 A = "[0-9"
 B = "[0-9]{1,3}[0-5]"
 
@@ -173,7 +176,7 @@ costs = { default = 1, 600 = 2 }
 [[policy]]
 name = "one"
 scope = "nobody"
-match = ["get /x", { on = "/y", shapes = { "path:id" = ["C"] } }, { path = "/z" }]
+match = ["get /x", { on = "/y", patterns = { "path:id" = ["C"] } }, { path = "/z" }]
 limit = "10/s bursts 20"
 
 [[policy]]
@@ -209,7 +212,7 @@ costs = { default = "$nothing", 404 = -1 }
         "20:24: `600` is no status",
         "24:9: there is no scope `nobody`",
         "25:10: a rule is a path, or methods in capitals",
-        "25:57: there is no shape `C`",
+        "25:59: there is no pattern `C`",
         "25:67: a rule needs `on`",
         "25:69: a rule has no `path`",
         "26:15: did not expect `bursts 20`",
@@ -332,7 +335,7 @@ proptest! {
         words in prop::collection::vec(
             prop_oneof![
                 Just("profile = "), Just("[settings]\n"), Just("[[policy]]\n"), Just("name = "),
-                Just("limit = "), Just("limits = "), Just("match = "), Just("costs = "), Just("[shapes]\n"),
+                Just("limit = "), Just("limits = "), Just("match = "), Just("costs = "), Just("[patterns]\n"),
                 Just("[scopes]\n"), Just("[variants]\n"), Just("[defaults]\n"), Just("scope = "), Just("by = "),
                 Just("{ "), Just(" }"), Just("["), Just("]"), Just(", "), Just("\n"), Just("'x'\n"),
                 Just("\"$x\""), Just("'10/s burst 5'\n"), Just("x = "), Just("on = "), Just("'GET /a/{b}'"),

@@ -240,6 +240,41 @@ impl Decision {
         }
     }
 
+    /// Returns how long it takes until `n` tokens can be taken from the bucket, if no other request
+    /// takes from it: not at all, for a time, or never because `n` is more than the capacity. Also
+    /// works on a peek.
+    ///
+    /// Where [`OnFailure::Deny`](crate::OnFailure::Deny) refused, this is the time until the store
+    /// is tried again.
+    ///
+    /// ```
+    /// use balde::{RateLimiter, Wait};
+    ///
+    /// let limiter = RateLimiter::new("2/min")?;
+    /// let decision = limiter.blocking().check("alice");
+    /// assert_eq!(decision.wait_for(1), Wait::None);
+    /// assert_eq!(decision.wait_for(2), Wait::Us(30_000_000));
+    /// assert_eq!(decision.wait_for(3), Wait::Never);
+    /// # Ok::<(), balde::BuildError>(())
+    /// ```
+    pub fn wait_for(&self, n: u64) -> Wait {
+        match (self.by, self.inner.wait_for(n)) {
+            (By::BadKey(_), _) => Wait::Never,
+            (By::Denial { retry_us, .. }, Wait::None | Wait::Us(_)) => {
+                Wait::Us(u64::from(retry_us))
+            }
+            // The core's decision was made earlier: what has passed since then is waited already.
+            (By::Memory { retry_us }, Wait::Us(us)) => {
+                let passed_us = match self.inner.wait() {
+                    Wait::Us(then_us) => then_us.saturating_sub(retry_us),
+                    Wait::None | Wait::Never => 0,
+                };
+                Wait::Us(us.saturating_sub(passed_us).max(1))
+            }
+            (_, wait) => wait,
+        }
+    }
+
     /// How long until the same request would pass, if nobody else takes from the bucket. Nothing
     /// when it has passed, and nothing when it never will.
     pub fn retry_after(&self) -> Option<Duration> {

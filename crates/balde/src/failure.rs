@@ -104,6 +104,18 @@ pub enum OnFailure {
     },
 }
 
+/// As files write it: `deny`, `allow`, `local 25%` or `local 1/3`.
+impl fmt::Display for OnFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deny => f.write_str("deny"),
+            Self::Allow => f.write_str("allow"),
+            Self::Local { share } if share.of == 100 => write!(f, "local {}%", share.parts),
+            Self::Local { share } => write!(f, "local {}/{}", share.parts, share.of),
+        }
+    }
+}
+
 /// A part of a limit, for [`OnFailure::Local`]: one in as many as there are processes, so that
 /// together they grant about the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

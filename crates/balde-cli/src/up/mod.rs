@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use balde_dict::simulator;
-use balde_monitor::{Config, Monitor, Time};
+use balde_monitor::{Config, Monitor, TimeSource};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::Level;
@@ -67,7 +67,7 @@ async fn up(args: &Args) -> anyhow::Result<()> {
     let world = World::start(args.speed);
     let simulator = world.simulator(PARTICIPANT, CATEGORY, ENTRIES).await?;
     let config = config(dict, page, &history)?;
-    let time = Time::moved(world.clock(), args.speed);
+    let time = TimeSource::manual(world.clock(), args.speed);
     let monitor = Monitor::build(&config, time.clone()).await?;
     world.catch_up(&monitor).await?;
 

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use balde_monitor::Time;
+use balde_monitor::TimeSource;
 use reqwest::Client;
 use tokio::task::JoinSet;
 
@@ -43,7 +43,7 @@ pub(super) async fn run(
     dict: SocketAddr,
     participant: &'static str,
     entries: usize,
-    time: Time,
+    time: TimeSource,
     shutdown: impl Future<Output = ()>,
 ) {
     let Ok(http) = Client::builder()
@@ -77,7 +77,7 @@ struct Bank {
     sim: String,
     participant: &'static str,
     entries: usize,
-    time: Time,
+    time: TimeSource,
 }
 
 impl Bank {

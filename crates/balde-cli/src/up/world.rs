@@ -52,13 +52,16 @@ impl World {
         let simulator = Simulator::builder().manual_clock(&self.clock).build()?;
         let category = Category::new(category).context("a category is a letter")?;
         simulator.assign(participant, category).await?;
-        simulator.directory().seed_made_up(KEEPER, entries).await?;
+        simulator
+            .directory()
+            .seed_generated(KEEPER, entries)
+            .await?;
         Ok(simulator)
     }
 
     /// A history that was kept has seen a future: go on from there.
     pub(super) async fn catch_up(&self, monitor: &Monitor) -> anyhow::Result<()> {
-        let states = monitor.cycle().parts().history.states().await?;
+        let states = monitor.cycle().components().history.states().await?;
         let newest_us = states
             .iter()
             .map(balde_monitor::sample::Sample::taken_us)

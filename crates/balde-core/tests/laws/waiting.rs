@@ -1,7 +1,7 @@
 //! Law 2: the promised time is the time. Not a microsecond too long, which would idle a caller;
 //! not one too short, which would send it back twice.
 
-use balde_core::{Command, Wait};
+use balde_core::{Command, Decision, Wait};
 use proptest::prelude::*;
 
 use crate::cases;
@@ -34,6 +34,25 @@ proptest! {
                     assert!(n > limit.capacity());
                     let full_us = decision.now_us() + decision.full_after_us();
                     assert_eq!(retry(full_us).wait(), Wait::Never);
+                }
+            }
+        });
+    }
+
+    /// The same promise for any number of tokens, after any command, in debt too.
+    #[test]
+    fn law_2_n_tokens_can_be_taken_exactly_when_wait_for_says(
+        story in any_story(),
+        n in prop_oneof![0..=5_u64, 0..=1_000_u64, any::<u64>()],
+    ) {
+        story.tell(|_, decision| {
+            let limit = decision.limit();
+            let peek = limit.apply(decision.state(), Command::Peek, decision.now_us());
+            let charge = Command::Charge { n: limit.capacity() + 3 };
+            let in_debt = limit.apply(decision.state(), charge, decision.now_us());
+            for decision in [*decision, peek, in_debt] {
+                for n in [n, n % (limit.capacity() + 1), 1, limit.capacity()] {
+                    assert_wait_for_is_exact(&decision, n);
                 }
             }
         });
@@ -73,5 +92,23 @@ proptest! {
                 assert!(!limit.apply(refused.state(), command, retry_us - 1).is_allowed());
             }
         });
+    }
+}
+
+fn assert_wait_for_is_exact(decision: &Decision, n: u64) {
+    let limit = decision.limit();
+    let now_us = decision.now_us();
+    let take = |us| limit.apply(decision.state(), Command::Take { n }, us);
+    match decision.wait_for(n) {
+        Wait::None => assert!(take(now_us).is_allowed(), "{n}: {decision:?}"),
+        Wait::Us(us) => {
+            assert!(take(now_us + us).is_allowed(), "{n}: {decision:?}");
+            assert!(!take(now_us + us - 1).is_allowed(), "{n}: {decision:?}");
+        }
+        Wait::Never => {
+            assert!(n > limit.capacity(), "{n}: {decision:?}");
+            let full_us = now_us + decision.full_after_us();
+            assert!(!take(full_us).is_allowed(), "{n}: {decision:?}");
+        }
     }
 }

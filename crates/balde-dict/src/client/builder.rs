@@ -8,8 +8,8 @@ use balde::{Clock, Limit, RateLimiter};
 use reqwest::{Certificate, Identity, Url};
 
 use super::error::ClientBuildError;
-use super::{Client, Inner, Patience};
-use crate::tls::choose_ring;
+use super::{Client, Inner, RetryPolicy};
+use crate::tls::install_crypto_provider;
 use crate::wire::{Unverified, Verifier, is_ispb};
 
 /// How long an answer may take unless told otherwise.
@@ -31,7 +31,7 @@ pub struct ClientBuilder {
     ca: Option<Vec<u8>>,
     timeout: Duration,
     attempts: u32,
-    patience: Patience,
+    retry: RetryPolicy,
     list_limit: Result<Limit, ClientBuildError>,
     read_limit: Result<Limit, ClientBuildError>,
     clock: Option<Clock>,
@@ -47,7 +47,7 @@ impl ClientBuilder {
             ca: None,
             timeout: TIMEOUT_DEFAULT,
             attempts: 3,
-            patience: Patience::default(),
+            retry: RetryPolicy::default(),
             list_limit: limit(LIST_LIMIT),
             read_limit: limit(READ_LIMIT),
             clock: None,
@@ -83,15 +83,15 @@ impl ClientBuilder {
     /// How long to wait before the second attempt; each further wait is twice the one before, up to
     /// thirty seconds, less a random part. Half a second unless told otherwise.
     pub fn backoff(mut self, first: Duration) -> Self {
-        self.patience.first = first;
+        self.retry.backoff_first = first;
         self
     }
 
     /// The longest that a call waits in all, for its own bucket, for a Retry-After or between
     /// attempts; one minute unless told otherwise. A call that would have to wait longer fails at
     /// once and says how long.
-    pub fn patience(mut self, longest: Duration) -> Self {
-        self.patience.longest = longest;
+    pub fn wait_max(mut self, wait_max: Duration) -> Self {
+        self.retry.wait_max = wait_max;
         self
     }
 
@@ -141,7 +141,7 @@ impl ClientBuilder {
         if !matches!(base.scheme(), "http" | "https") {
             return Err(ClientBuildError::BaseUrl);
         }
-        choose_ring();
+        install_crypto_provider();
         let mut http = reqwest::Client::builder()
             .http1_only()
             .no_proxy()
@@ -177,7 +177,7 @@ impl ClientBuilder {
             read: limiter("POLICIES_READ", self.read_limit?)?,
             participant: self.participant,
             attempts: self.attempts,
-            patience: self.patience,
+            retry: self.retry,
             verifier: self.verifier,
         })))
     }

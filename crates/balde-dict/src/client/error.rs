@@ -10,7 +10,7 @@ use crate::wire::{Problem, ReadStatesError, SignatureError};
 #[non_exhaustive]
 pub enum ClientError {
     /// This client's own bucket is empty: DICT was not asked.
-    OwnLimit {
+    LocalLimit {
         /// When it may be asked again.
         retry_after: Duration,
     },
@@ -36,7 +36,7 @@ pub enum ClientError {
         problem: Option<Problem>,
     },
     /// The answer is not what it should be.
-    Garbage(ReadStatesError),
+    InvalidResponse(ReadStatesError),
     /// The answer is not signed as it must be.
     Signature(SignatureError),
     /// The answer ends before its end.
@@ -57,21 +57,23 @@ impl ClientError {
     /// Whether it can pass by itself. Where not, somebody has to change something.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::OwnLimit { .. }
+            Self::LocalLimit { .. }
             | Self::RateLimited { .. }
             | Self::Unavailable { .. }
             | Self::Truncated
             | Self::Timeout
             | Self::Unreachable { .. } => true,
             Self::Status { status, .. } => *status >= 500,
-            Self::Forbidden(_) | Self::Garbage(_) | Self::Signature(_) | Self::TooLong => false,
+            Self::Forbidden(_) | Self::InvalidResponse(_) | Self::Signature(_) | Self::TooLong => {
+                false
+            }
         }
     }
 
     /// How long to wait before asking again, where that was told.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::OwnLimit { retry_after } => Some(*retry_after),
+            Self::LocalLimit { retry_after } => Some(*retry_after),
             Self::RateLimited { retry_after } | Self::Unavailable { retry_after, .. } => {
                 *retry_after
             }
@@ -87,7 +89,7 @@ impl fmt::Display for ClientError {
             None => Ok(()),
         };
         match self {
-            Self::OwnLimit { retry_after } => {
+            Self::LocalLimit { retry_after } => {
                 write!(
                     f,
                     "one call more would be too many; the next may be made in {retry_after:?}"
@@ -111,7 +113,7 @@ impl fmt::Display for ClientError {
                 write!(f, "DICT answered with status {status}")?;
                 told(f, problem)
             }
-            Self::Garbage(error) => write!(f, "DICT's answer cannot be read: {error}"),
+            Self::InvalidResponse(error) => write!(f, "DICT's answer cannot be read: {error}"),
             Self::Signature(error) => write!(f, "DICT's answer cannot be trusted: {error}"),
             Self::Truncated => f.write_str("DICT's answer ends before its end"),
             Self::TooLong => f.write_str("DICT's answer is longer than any answer should be"),
@@ -124,7 +126,7 @@ impl fmt::Display for ClientError {
 impl std::error::Error for ClientError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Garbage(error) => Some(error),
+            Self::InvalidResponse(error) => Some(error),
             Self::Signature(error) => Some(error),
             _ => None,
         }

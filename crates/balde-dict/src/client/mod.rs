@@ -53,22 +53,22 @@ struct Inner {
     list: RateLimiter,
     read: RateLimiter,
     attempts: u32,
-    patience: Patience,
+    retry: RetryPolicy,
     verifier: Arc<dyn Verifier>,
 }
 
 /// How long a call may wait.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
-    first: Duration,
-    longest: Duration,
+struct RetryPolicy {
+    backoff_first: Duration,
+    wait_max: Duration,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
-            first: Duration::from_millis(500),
-            longest: Duration::from_secs(60),
+            backoff_first: Duration::from_millis(500),
+            wait_max: Duration::from_secs(60),
         }
     }
 }
@@ -122,7 +122,7 @@ impl Client {
                 return Err(error);
             }
             let wait = error.retry_after().unwrap_or_else(|| self.backoff(attempt));
-            if waited + wait > self.0.patience.longest {
+            if waited + wait > self.0.retry.wait_max {
                 return Err(error);
             }
             waited += wait;
@@ -139,8 +139,8 @@ impl Client {
                 return Ok(());
             }
             let retry_after = decision.retry_after().unwrap_or(RETRY_AFTER_MAX);
-            if *waited + retry_after > self.0.patience.longest {
-                return Err(ClientError::OwnLimit { retry_after });
+            if *waited + retry_after > self.0.retry.wait_max {
+                return Err(ClientError::LocalLimit { retry_after });
             }
             *waited += retry_after;
             tokio::time::sleep(retry_after).await;
@@ -170,7 +170,7 @@ impl Client {
                 .verifier
                 .verify(&body)
                 .map_err(ClientError::Signature)?;
-            return BucketStates::read(&body).map_err(ClientError::Garbage);
+            return BucketStates::read(&body).map_err(ClientError::InvalidResponse);
         }
         let problem = Problem::read(&body).ok();
         Err(match status {
@@ -208,8 +208,8 @@ impl Client {
     fn backoff(&self, attempt: u32) -> Duration {
         let doubled = self
             .0
-            .patience
-            .first
+            .retry
+            .backoff_first
             .saturating_mul(1 << (attempt - 1).min(16));
         let longest = doubled.min(BACKOFF_MAX);
         // Callers that failed together do not come back together.

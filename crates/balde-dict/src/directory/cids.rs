@@ -1,21 +1,23 @@
-//! Content ids: what lets a participant see whether its books and DICT's say the same.
+//! Content ids (CIDs), by which a participant compares its own records with DICT's.
 
 use std::sync::Arc;
 
 use ring::{digest, hmac};
 
-use super::world::{Change, WorldError};
-use super::{Directory, Refusal};
+use super::error::DirectoryError;
+use super::handle::Directory;
+use super::store::{RecordStoreError, RecordTransaction};
 use crate::KeyType;
-use crate::wire::{CidEventType, CidSetEvent, CidSetEvents, CidSetFile, Entry, Moment, Problem};
+use crate::wire::{CidEventType, CidSetEvent, CidSetEvents, CidSetFile, Entry, Problem, Timestamp};
 
-/// The most files that are kept; the oldest go first.
+/// The most CID set files that are kept. The oldest are removed first.
 pub const CID_FILES_MAX: u64 = 1_000;
 
-/// Members of a set that are read at once.
-const PAGE: usize = 1_000;
+/// Members of a set that are read in one call.
+const PAGE_LEN: usize = 1_000;
 
-/// The content id: a keyed hash of what the entry says, under the id of the request that made it.
+/// Computes an entry's content id: an HMAC of its content, keyed by the id of the request that created
+/// it.
 pub(super) fn cid(entry: &Entry) -> String {
     let account = &entry.account;
     let content = [
@@ -30,133 +32,142 @@ pub(super) fn cid(entry: &Entry) -> String {
         &account.account_type,
     ];
     let key = hmac::Key::new(hmac::HMAC_SHA256, &uuid_bytes(&entry.request_id));
-    hex(hmac::sign(&key, content.join("&").as_bytes()).as_ref())
+    hex::encode(hmac::sign(&key, content.join("&").as_bytes()))
 }
 
-/// Notes that a CID has come into its set.
-pub(super) fn note_added(change: &mut Change, entry: &Entry, cid: &str, now: Moment) {
-    change.add(set_name(entry), entry.creation_date.ms(), cid);
-    change.event(events_name(entry), now.ms(), format!("ADDED:{cid}"));
+/// Adds an entry's CID to its set.
+pub(super) fn record_added(
+    transaction: &mut RecordTransaction<'_>,
+    entry: &Entry,
+    cid: &str,
+    now: Timestamp,
+) {
+    transaction.add_member(set_name(entry), entry.creation_date.ms(), cid);
+    transaction.append_event(events_name(entry), now.ms(), format!("ADDED:{cid}"));
 }
 
-/// Notes that a CID has left its set.
-pub(super) fn note_removed(change: &mut Change, entry: &Entry, cid: &str, now: Moment) {
-    change.remove(set_name(entry), cid);
-    change.event(events_name(entry), now.ms(), format!("REMOVED:{cid}"));
+/// Removes an entry's CID from its set.
+pub(super) fn record_removed(
+    transaction: &mut RecordTransaction<'_>,
+    entry: &Entry,
+    cid: &str,
+    now: Timestamp,
+) {
+    transaction.remove_member(set_name(entry), cid);
+    transaction.append_event(events_name(entry), now.ms(), format!("REMOVED:{cid}"));
 }
 
 impl Directory {
-    /// What a participant's keys of one type verify to: all their CIDs, combined bit by bit.
+    /// Computes the verifier of a participant's keys of one type: the XOR of all their CIDs.
     pub(crate) async fn sync_verifier(
         &self,
         participant: &str,
         key_type: KeyType,
-    ) -> Result<String, WorldError> {
+    ) -> Result<String, RecordStoreError> {
         let mut verifier = [0; 32];
         for cid in self.cid_set(participant, key_type).await? {
             combine(&mut verifier, &cid);
         }
-        Ok(hex(&verifier))
+        Ok(hex::encode(verifier))
     }
 
-    /// A number that nobody else gets.
-    pub(crate) async fn next_number(&self) -> Result<u64, WorldError> {
-        self.world.next_number().await
+    /// Returns the next sequence number. No number is returned twice.
+    pub(crate) async fn next_number(&self) -> Result<u64, RecordStoreError> {
+        self.records.next_number().await
     }
 
-    /// A file, by whoever has its address.
+    /// Returns a CID set file by its id, for any caller.
     pub(crate) async fn cid_file_content(
         &self,
         id: u64,
-    ) -> Result<Option<Arc<CidSetFile>>, WorldError> {
-        self.world.get(&file_name(id)).await
+    ) -> Result<Option<Arc<CidSetFile>>, RecordStoreError> {
+        self.records.get(&file_name(id)).await
     }
 
-    /// createCidSetFile. It is there at once.
+    /// Carries out createCidSetFile. The file is available at once.
     pub(crate) async fn create_cid_file(
         &self,
         participant: &str,
         key_type: KeyType,
-        now: Moment,
-    ) -> Result<Arc<CidSetFile>, Refusal> {
+        now: Timestamp,
+    ) -> Result<Arc<CidSetFile>, DirectoryError> {
         let mut content = String::new();
         for cid in self.cid_set(participant, key_type).await? {
             content.push_str(&cid);
             content.push('\n');
         }
-        let id = self.world.next_number().await?;
+        let id = self.records.next_number().await?;
         let file = Arc::new(CidSetFile {
             id,
             participant: participant.to_owned(),
             key_type,
             request_time: now,
-            sha256: hex(digest::digest(&digest::SHA256, content.as_bytes()).as_ref()),
+            sha256: hex::encode(digest::digest(&digest::SHA256, content.as_bytes())),
             content,
         });
-        let mut change = Change::default();
-        self.world
-            .put(&mut change, file_name(id), Arc::clone(&file))?;
-        change.add("cidfiles".to_owned(), now.ms(), &id.to_string());
-        let files = self.world.len("cidfiles").await?;
+        let mut transaction = self.records.begin();
+        transaction.put(file_name(id), Arc::clone(&file))?;
+        transaction.add_member("cidfiles".to_owned(), now.ms(), &id.to_string());
+        let files = self.records.len("cidfiles").await?;
         if files >= CID_FILES_MAX {
-            for (_, oldest) in self.world.members("cidfiles", 0..=u64::MAX, 0, 1).await? {
-                change.remove("cidfiles".to_owned(), &oldest);
-                change.delete(format!("cidfile:{oldest}"));
+            for (_, oldest) in self.records.members("cidfiles", 0..=u64::MAX, 0, 1).await? {
+                transaction.remove_member("cidfiles".to_owned(), &oldest);
+                transaction.delete(format!("cidfile:{oldest}"));
             }
         }
-        // It hangs on nothing that was read, so nothing can get in its way.
-        self.world.commit(change).await?;
+        // The transaction has read nothing, so it cannot conflict.
+        transaction.commit(()).await?;
         Ok(file)
     }
 
-    /// getCidSetFile, by who asked for it.
+    /// Carries out getCidSetFile, for the participant that requested the file.
     pub(crate) async fn cid_file(
         &self,
         participant: &str,
         id: &str,
-    ) -> Result<Arc<CidSetFile>, Refusal> {
+    ) -> Result<Arc<CidSetFile>, DirectoryError> {
         let id: u64 = id
             .parse()
-            .map_err(|_| Problem::bad_request("The id of a file is a number"))?;
-        let file: Option<Arc<CidSetFile>> = self.world.get(&file_name(id)).await?;
+            .map_err(|_| Problem::bad_request("The file id must be a number"))?;
+        let file: Option<Arc<CidSetFile>> = self.records.get(&file_name(id)).await?;
         let file = file.ok_or_else(|| Problem::not_found("No file has the given id"))?;
         if file.participant != participant {
-            return Err(Problem::forbidden("Another participant asked for this file").into());
+            return Err(Problem::forbidden("Another participant requested this file").into());
         }
         Ok(file)
     }
 
-    /// listCidSetEvents. The verifiers around the events are worked out backwards from the set as
-    /// it is now.
+    /// Carries out listCidSetEvents. The verifiers before and after the events are computed backwards
+    /// from the current set.
     pub(crate) async fn cid_events(
         &self,
         participant: &str,
         key_type: KeyType,
-        (start, end): (Moment, Moment),
+        (start, end): (Timestamp, Timestamp),
         limit: usize,
-    ) -> Result<CidSetEvents, WorldError> {
+    ) -> Result<CidSetEvents, RecordStoreError> {
         let list = format!("cidevents:{participant}:{}", key_type.as_str());
         let found = self
-            .world
+            .records
             .members(&list, start.ms()..=end.ms(), 0, limit + 1)
             .await?;
         let has_more = found.len() > limit;
-        let shown = &found[..found.len().min(limit)];
-        let mut verifier = bytes(&self.sync_verifier(participant, key_type).await?);
-        let last = shown.last().cloned();
+        let listed = &found[..found.len().min(limit)];
+        let mut verifier = cid_bytes(&self.sync_verifier(participant, key_type).await?);
+        let last = listed.last().cloned();
         let mut after = self
-            .world
+            .records
             .members(&list, start.ms()..=u64::MAX, 0, usize::MAX >> 1)
             .await?;
-        // Undo everything after the last event that is shown, then all but the first.
+        // Undo every event after the last one listed, then all listed events but the first.
         while let Some(latest) = after.last()
             && last.as_ref().is_none_or(|last| latest > last)
         {
             combine(&mut verifier, cid_of(&latest.1));
             after.pop();
         }
-        let verifier_end = hex(&verifier);
-        for (_, event) in shown.iter().skip(1) {
+        let verifier_end = hex::encode(verifier);
+        for (_, event) in listed.iter().skip(1) {
             combine(&mut verifier, cid_of(event));
         }
         let read = |(ms, event): &(u64, String)| CidSetEvent {
@@ -166,16 +177,18 @@ impl Directory {
                 CidEventType::Removed
             },
             cid: cid_of(event).to_owned(),
-            timestamp: Moment::from_ms(*ms),
+            timestamp: Timestamp::from_ms(*ms),
         };
         Ok(CidSetEvents {
             participant: participant.to_owned(),
             key_type,
-            start_time: shown.first().map_or(start, |(ms, _)| Moment::from_ms(*ms)),
-            end_time: shown.last().map_or(end, |(ms, _)| Moment::from_ms(*ms)),
-            verifier_start: hex(&verifier),
+            start_time: listed
+                .first()
+                .map_or(start, |(ms, _)| Timestamp::from_ms(*ms)),
+            end_time: listed.last().map_or(end, |(ms, _)| Timestamp::from_ms(*ms)),
+            verifier_start: hex::encode(verifier),
             verifier_end,
-            events: shown.iter().map(read).collect(),
+            events: listed.iter().map(read).collect(),
             has_more,
         })
     }
@@ -184,15 +197,15 @@ impl Directory {
         &self,
         participant: &str,
         key_type: KeyType,
-    ) -> Result<Vec<String>, WorldError> {
+    ) -> Result<Vec<String>, RecordStoreError> {
         let set = format!("cids:{participant}:{}", key_type.as_str());
         let mut cids = Vec::new();
         loop {
             let page = self
-                .world
-                .members(&set, 0..=u64::MAX >> 11, cids.len(), PAGE)
+                .records
+                .members(&set, 0..=u64::MAX >> 11, cids.len(), PAGE_LEN)
                 .await?;
-            let is_last = page.len() < PAGE;
+            let is_last = page.len() < PAGE_LEN;
             cids.extend(page.into_iter().map(|(_, cid)| cid));
             if is_last {
                 return Ok(cids);
@@ -226,31 +239,21 @@ fn cid_of(event: &str) -> &str {
 }
 
 fn combine(verifier: &mut [u8; 32], cid: &str) {
-    for (byte, other) in verifier.iter_mut().zip(bytes(cid)) {
+    for (byte, other) in verifier.iter_mut().zip(cid_bytes(cid)) {
         *byte ^= other;
     }
 }
 
-fn bytes(cid: &str) -> [u8; 32] {
+/// The bytes of a CID, or zeros if it is not 64 hexadecimal digits.
+fn cid_bytes(cid: &str) -> [u8; 32] {
     let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(cid.as_bytes().chunks_exact(2)) {
-        let pair = std::str::from_utf8(pair).unwrap_or_default();
-        *byte = u8::from_str_radix(pair, 16).unwrap_or(0);
+    match hex::decode_to_slice(cid, &mut bytes) {
+        Ok(()) => bytes,
+        Err(_) => [0; 32],
     }
-    bytes
 }
 
 fn uuid_bytes(uuid: &str) -> [u8; 16] {
     let digits = uuid.replace('-', "");
     u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        let _a_string_takes_everything = write!(text, "{byte:02x}");
-    }
-    text
 }

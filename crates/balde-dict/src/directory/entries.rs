@@ -1,27 +1,29 @@
-//! Entries: created, read, changed and removed by the participant that keeps the account.
+//! Entries: created, read, changed and removed by the participant that holds the account.
 
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
 use super::cids;
-use super::world::{Change, WorldError};
-use super::{Directory, Refusal, Tries, Try, new_id};
+use super::error::DirectoryError;
+use super::handle::Directory;
+use super::ids::new_id;
+use super::store::{RecordStoreError, RecordTransaction};
 use crate::KeyType;
 use crate::wire::{
-    CreateEntry, DeleteEntry, Entry, EntryReason, Moment, OwnerType, Problem, UpdateEntry,
+    CreateEntry, DeleteEntry, Entry, EntryReason, OwnerType, Problem, Timestamp, UpdateEntry,
 };
 
 /// The most entries of a directory.
 pub const ENTRIES_MAX: u64 = 1_000_000;
 
-/// The most keys of one account of a person.
+/// The most keys of a person's account.
 pub const KEYS_PER_PERSON_ACCOUNT: u64 = 5;
 
-/// The most keys of one account of a company.
+/// The most keys of a company's account.
 pub const KEYS_PER_COMPANY_ACCOUNT: u64 = 20;
 
-/// An entry as it is kept, with its XML once somebody has asked for it.
+/// A stored entry. Its XML is written on first use and kept.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct EntryRecord {
@@ -48,36 +50,39 @@ impl EntryRecord {
 }
 
 impl Directory {
-    /// The entry of a key.
-    pub(crate) async fn entry(&self, key: &str) -> Result<Option<Arc<EntryRecord>>, WorldError> {
+    /// Returns the entry of a key.
+    pub(crate) async fn entry(
+        &self,
+        key: &str,
+    ) -> Result<Option<Arc<EntryRecord>>, RecordStoreError> {
         let mut name = String::with_capacity(6 + key.len());
         name.push_str("entry:");
         name.push_str(key);
-        self.world.get(&name).await
+        self.records.get(&name).await
     }
 
-    /// The entry of a key, by the participant that keeps it.
+    /// Carries out getEntryByCid, for the participant that holds the account.
     pub(crate) async fn entry_by_cid(
         &self,
         participant: &str,
         cid: &str,
-    ) -> Result<Arc<EntryRecord>, Refusal> {
-        let key: Option<Arc<String>> = self.world.get(&cid_name(&cid.to_lowercase())).await?;
+    ) -> Result<Arc<EntryRecord>, DirectoryError> {
+        let key: Option<Arc<String>> = self.records.get(&cid_name(&cid.to_lowercase())).await?;
         let record = match key {
             Some(key) => self.entry(&key).await?,
             None => None,
         };
         let record =
             record.ok_or_else(|| Problem::not_found("No entry has the given content id"))?;
-        must_be_keeper(&record.entry, participant)?;
+        require_account_participant(&record.entry, participant)?;
         Ok(record)
     }
 
-    /// Whether each key has an entry.
+    /// Returns for each key whether it has an entry.
     pub(crate) async fn check_keys(
         &self,
         keys: Vec<String>,
-    ) -> Result<Vec<(String, bool)>, WorldError> {
+    ) -> Result<Vec<(String, bool)>, RecordStoreError> {
         let mut checked = Vec::with_capacity(keys.len());
         for key in keys {
             let has_entry = self.entry(&key).await?.is_some();
@@ -86,23 +91,20 @@ impl Directory {
         Ok(checked)
     }
 
-    /// createEntry. Asked twice under one id, it happens once.
+    /// Carries out createEntry. Repeating a request id returns the entry that it created.
     pub(crate) async fn create_entry(
         &self,
         request: &CreateEntry,
-        now: Moment,
-    ) -> Result<Arc<EntryRecord>, Refusal> {
+        now: Timestamp,
+    ) -> Result<Arc<EntryRecord>, DirectoryError> {
         let allowed = [EntryReason::UserRequested, EntryReason::Reconciliation];
-        must_be_one_of(request.reason, &allowed)?;
-        let mut tries = Tries::default();
-        loop {
-            let mut change = Change::default();
-            if let Some(before) = self.created_before(request, &mut change).await? {
-                return Ok(before);
+        require_reason(request.reason, &allowed)?;
+        self.transact(|mut transaction| async move {
+            if let Some(existing) = created_before(&mut transaction, request).await? {
+                return Ok(transaction.commit(existing).await?);
             }
             let key = request.key.clone().unwrap_or_else(new_id);
-            let found: Option<Arc<EntryRecord>> =
-                self.world.read(&mut change, &entry_name(&key)).await?;
+            let found: Option<Arc<EntryRecord>> = transaction.read(&entry_name(&key)).await?;
             if let Some(found) = found {
                 return Err(conflict(&found.entry, request));
             }
@@ -116,36 +118,33 @@ impl Directory {
                 open_claim_creation_date: None,
                 request_id: request.request_id.to_lowercase(),
             });
-            self.add_entry(&mut change, &record, now)?;
-            if tries.commit(&self.world, change).await? == Try::Done {
-                return Ok(record);
-            }
-        }
+            add_entry(&mut transaction, &record, now)?;
+            Ok(transaction.commit(record).await?)
+        })
+        .await
     }
 
-    /// updateEntry. Name and account may change; key, owner and participant may not.
+    /// Carries out updateEntry. Name and account may change; key, owner and participant may not.
     pub(crate) async fn update_entry(
         &self,
         request: &UpdateEntry,
-        now: Moment,
-    ) -> Result<Arc<EntryRecord>, Refusal> {
+        now: Timestamp,
+    ) -> Result<Arc<EntryRecord>, DirectoryError> {
         let allowed = [
             EntryReason::UserRequested,
             EntryReason::BranchTransfer,
             EntryReason::Reconciliation,
             EntryReason::RfbValidation,
         ];
-        must_be_one_of(request.reason, &allowed)?;
-        let mut tries = Tries::default();
-        loop {
-            let mut change = Change::default();
-            let found = self.read_entry(&mut change, &request.key).await?;
-            must_be_keeper(&found.entry, &request.account.participant)?;
+        require_reason(request.reason, &allowed)?;
+        self.transact(|mut transaction| async move {
+            let found = read_entry(&mut transaction, &request.key).await?;
+            require_account_participant(&found.entry, &request.account.participant)?;
             if found.entry.key_type == KeyType::Evp && request.reason == EntryReason::UserRequested
             {
-                return Err(Refusal::new(
+                return Err(DirectoryError::rejected(
                     "EntryInvalid",
-                    "An entry of type EVP is not changed at its owner's request",
+                    "The owner cannot request a change of an entry of type EVP",
                 ));
             }
             let mut entry = found.entry.clone();
@@ -157,20 +156,19 @@ impl Directory {
                 entry.owner.trade_name.clone_from(&request.trade_name);
             }
             let record = EntryRecord::new(entry);
-            drop_entry(&mut change, &found.entry, now);
-            self.add_entry(&mut change, &record, now)?;
-            if tries.commit(&self.world, change).await? == Try::Done {
-                return Ok(record);
-            }
-        }
+            remove_entry(&mut transaction, &found.entry, now);
+            add_entry(&mut transaction, &record, now)?;
+            Ok(transaction.commit(record).await?)
+        })
+        .await
     }
 
-    /// deleteEntry.
+    /// Carries out deleteEntry.
     pub(crate) async fn delete_entry(
         &self,
         request: &DeleteEntry,
-        now: Moment,
-    ) -> Result<(), Refusal> {
+        now: Timestamp,
+    ) -> Result<(), DirectoryError> {
         let allowed = [
             EntryReason::UserRequested,
             EntryReason::AccountClosure,
@@ -179,106 +177,95 @@ impl Directory {
             EntryReason::Fraud,
             EntryReason::RfbValidation,
         ];
-        must_be_one_of(request.reason, &allowed)?;
-        let mut tries = Tries::default();
-        loop {
-            let mut change = Change::default();
-            let found = self.read_entry(&mut change, &request.key).await?;
-            must_be_keeper(&found.entry, &request.participant)?;
+        require_reason(request.reason, &allowed)?;
+        self.transact(|mut transaction| async move {
+            let found = read_entry(&mut transaction, &request.key).await?;
+            require_account_participant(&found.entry, &request.participant)?;
             if found.entry.open_claim_creation_date.is_some() {
-                return Err(Refusal::new(
+                return Err(DirectoryError::rejected(
                     "EntryLockedByClaim",
-                    "The key is being claimed, so its entry cannot be removed",
+                    "The key has an open claim, so its entry cannot be removed",
                 ));
             }
-            drop_entry(&mut change, &found.entry, now);
-            if tries.commit(&self.world, change).await? == Try::Done {
-                return Ok(());
-            }
-        }
-    }
-
-    /// An entry that a change hangs on and that must be there.
-    pub(super) async fn read_entry(
-        &self,
-        change: &mut Change,
-        key: &str,
-    ) -> Result<Arc<EntryRecord>, Refusal> {
-        let found = self.world.read(change, &entry_name(key)).await?;
-        found.ok_or_else(|| {
-            Problem::not_found("Entry associated with given key does not exist").into()
+            remove_entry(&mut transaction, &found.entry, now);
+            Ok(transaction.commit(()).await?)
         })
-    }
-
-    /// Notes an entry and everything that leads to it.
-    pub(super) fn add_entry(
-        &self,
-        change: &mut Change,
-        record: &Arc<EntryRecord>,
-        now: Moment,
-    ) -> Result<(), WorldError> {
-        let entry = &record.entry;
-        let cid = record.cid();
-        self.world
-            .put(change, entry_name(&entry.key), Arc::clone(record))?;
-        self.world
-            .put(change, request_name(entry), Arc::new(entry.key.clone()))?;
-        self.world
-            .put(change, cid_name(&cid), Arc::new(entry.key.clone()))?;
-        let created = entry.creation_date.ms();
-        change.add(owner_name(&entry.owner.tax_id_number), created, &entry.key);
-        change.count("entries".to_owned(), 1, ENTRIES_MAX);
-        let most = match entry.owner.owner_type {
-            OwnerType::NaturalPerson => KEYS_PER_PERSON_ACCOUNT,
-            OwnerType::LegalPerson => KEYS_PER_COMPANY_ACCOUNT,
-        };
-        change.count(account_name(entry), 1, most);
-        cids::note_added(change, entry, &cid, now);
-        Ok(())
-    }
-
-    /// What the same request made when it was asked before.
-    async fn created_before(
-        &self,
-        request: &CreateEntry,
-        change: &mut Change,
-    ) -> Result<Option<Arc<EntryRecord>>, Refusal> {
-        let name = format!(
-            "request:{}:{}",
-            request.account.participant,
-            request.request_id.to_lowercase()
-        );
-        let key: Option<Arc<String>> = self.world.read(change, &name).await?;
-        let Some(key) = key else {
-            return Ok(None);
-        };
-        let before = self.read_entry(change, &key).await?;
-        let entry = &before.entry;
-        let is_same = entry.key_type == request.key_type
-            && (request.key.is_none() || request.key.as_ref() == Some(&entry.key))
-            && entry.account == request.account
-            && entry.owner == request.owner;
-        if is_same {
-            Ok(Some(before))
-        } else {
-            Err(Refusal::new(
-                "RequestIdAlreadyUsed",
-                "The same RequestId was used for another entry",
-            ))
-        }
+        .await
     }
 }
 
-/// Notes that an entry goes, with everything that leads to it.
-pub(super) fn drop_entry(change: &mut Change, entry: &Entry, now: Moment) {
+/// Returns the entry that an earlier request with the same id created.
+async fn created_before(
+    transaction: &mut RecordTransaction<'_>,
+    request: &CreateEntry,
+) -> Result<Option<Arc<EntryRecord>>, DirectoryError> {
+    let name = format!(
+        "request:{}:{}",
+        request.account.participant,
+        request.request_id.to_lowercase()
+    );
+    let key: Option<Arc<String>> = transaction.read(&name).await?;
+    let Some(key) = key else {
+        return Ok(None);
+    };
+    let existing = read_entry(transaction, &key).await?;
+    let entry = &existing.entry;
+    let is_same = entry.key_type == request.key_type
+        && (request.key.is_none() || request.key.as_ref() == Some(&entry.key))
+        && entry.account == request.account
+        && entry.owner == request.owner;
+    if is_same {
+        Ok(Some(existing))
+    } else {
+        Err(DirectoryError::rejected(
+            "RequestIdAlreadyUsed",
+            "The RequestId was used for another entry",
+        ))
+    }
+}
+
+/// Reads an entry within a transaction. An entry that does not exist is a 404.
+pub(super) async fn read_entry(
+    transaction: &mut RecordTransaction<'_>,
+    key: &str,
+) -> Result<Arc<EntryRecord>, DirectoryError> {
+    let found = transaction.read(&entry_name(key)).await?;
+    found.ok_or_else(|| Problem::not_found("Entry associated with given key does not exist").into())
+}
+
+/// Writes an entry and its indexes.
+pub(super) fn add_entry(
+    transaction: &mut RecordTransaction<'_>,
+    record: &Arc<EntryRecord>,
+    now: Timestamp,
+) -> Result<(), RecordStoreError> {
+    let entry = &record.entry;
+    let cid = record.cid();
+    transaction.put(entry_name(&entry.key), Arc::clone(record))?;
+    transaction.put(request_name(entry), Arc::new(entry.key.clone()))?;
+    transaction.put(cid_name(&cid), Arc::new(entry.key.clone()))?;
+    let created = entry.creation_date.ms();
+    transaction.add_member(owner_name(&entry.owner.tax_id_number), created, &entry.key);
+    transaction.count("entries".to_owned(), 1, ENTRIES_MAX);
+    let keys_max = match entry.owner.owner_type {
+        OwnerType::NaturalPerson => KEYS_PER_PERSON_ACCOUNT,
+        OwnerType::LegalPerson => KEYS_PER_COMPANY_ACCOUNT,
+    };
+    transaction.count(account_name(entry), 1, keys_max);
+    cids::record_added(transaction, entry, &cid, now);
+    Ok(())
+}
+
+/// Removes an entry and its indexes.
+pub(super) fn remove_entry(transaction: &mut RecordTransaction<'_>, entry: &Entry, now: Timestamp) {
     let cid = cids::cid(entry);
-    change.delete(entry_name(&entry.key));
-    change.delete(request_name(entry));
-    change.delete(cid_name(&cid));
-    change.remove(owner_name(&entry.owner.tax_id_number), &entry.key);
-    change.count("entries".to_owned(), -1, ENTRIES_MAX);
-    change.count(account_name(entry), -1, 0);
-    cids::note_removed(change, entry, &cid, now);
+    transaction.delete(entry_name(&entry.key));
+    transaction.delete(request_name(entry));
+    transaction.delete(cid_name(&cid));
+    transaction.remove_member(owner_name(&entry.owner.tax_id_number), &entry.key);
+    transaction.count("entries".to_owned(), -1, ENTRIES_MAX);
+    transaction.count(account_name(entry), -1, 0);
+    cids::record_removed(transaction, entry, &cid, now);
 }
 
 pub(super) fn entry_name(key: &str) -> String {
@@ -308,41 +295,41 @@ fn account_name(entry: &Entry) -> String {
     )
 }
 
-fn must_be_one_of(reason: EntryReason, allowed: &[EntryReason]) -> Result<(), Refusal> {
+fn require_reason(reason: EntryReason, allowed: &[EntryReason]) -> Result<(), DirectoryError> {
     if allowed.contains(&reason) {
         Ok(())
     } else {
-        Err(Refusal::new(
+        Err(DirectoryError::rejected(
             "InvalidReason",
-            "This operation is not done for this reason",
+            "The operation does not allow this reason",
         ))
     }
 }
 
-fn must_be_keeper(entry: &Entry, participant: &str) -> Result<(), Refusal> {
+fn require_account_participant(entry: &Entry, participant: &str) -> Result<(), DirectoryError> {
     if entry.account.participant == participant {
         Ok(())
     } else {
-        Err(Problem::forbidden("Another participant keeps the account of this key").into())
+        Err(Problem::forbidden("Another participant holds the account of this key").into())
     }
 }
 
-/// What to tell somebody who wants a key that is taken: it depends on who has it, and where.
-fn conflict(found: &Entry, request: &CreateEntry) -> Refusal {
+/// The error for a key that has an entry already. It depends on the key's owner and participant.
+fn conflict(found: &Entry, request: &CreateEntry) -> DirectoryError {
     if found.owner.tax_id_number != request.owner.tax_id_number {
-        Refusal::new(
+        DirectoryError::rejected(
             "EntryKeyOwnedByDifferentPerson",
-            "The key is somebody else's; its ownership can be claimed",
+            "Another person owns the key; its ownership can be claimed",
         )
     } else if found.account.participant != request.account.participant {
-        Refusal::new(
+        DirectoryError::rejected(
             "EntryKeyInCustodyOfDifferentParticipant",
             "The owner has the key at another participant; it can be claimed by portability",
         )
     } else {
-        Refusal::new(
+        DirectoryError::rejected(
             "EntryAlreadyExists",
-            "The owner has the key at this participant already",
+            "The owner already has the key at this participant",
         )
     }
 }

@@ -1,18 +1,22 @@
-//! Infraction reports: opened and called off by the reporter, received and closed by the other side.
+//! Infraction reports: opened and cancelled by the reporter, acknowledged and closed by the
+//! counterparty.
 
 use std::sync::Arc;
 
+use super::error::DirectoryError;
+use super::handle::{Directory, RECORDS_MAX};
+use super::ids::new_id;
 use super::lists::{ListFilter, Side};
-use super::world::Change;
-use super::{Directory, RECORDS_MAX, Refusal, Tries, Try, new_id};
+use super::markers::put_marker;
+use super::store::RecordTransaction;
 use crate::wire::{
-    AnalysisResult, CreateInfractionReport, FraudMarker, FraudMarkerStatus, InfractionReport,
-    InfractionStatus, Moment, MoveInfractionReport, Problem, ReportedBy,
+    AnalysisResult, CreateInfractionReport, FraudMarker, FraudMarkerStatus,
+    InfractionActionRequest, InfractionReport, InfractionStatus, Problem, ReportedBy, Timestamp,
 };
 
-/// How a report can be moved.
+/// An action that changes an infraction report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InfractionStep {
+pub(crate) enum InfractionAction {
     Update,
     Acknowledge,
     Cancel,
@@ -20,15 +24,13 @@ pub(crate) enum InfractionStep {
 }
 
 impl Directory {
-    /// createInfractionReport.
+    /// Carries out createInfractionReport.
     pub(crate) async fn create_infraction(
         &self,
         request: &CreateInfractionReport,
-        now: Moment,
-    ) -> Result<Arc<InfractionReport>, Refusal> {
-        let mut tries = Tries::default();
-        loop {
-            let mut change = Change::default();
+        now: Timestamp,
+    ) -> Result<Arc<InfractionReport>, DirectoryError> {
+        self.transact(|mut transaction| async move {
             let (debited, credited) = self
                 .sides(
                     &request.participant,
@@ -37,7 +39,7 @@ impl Directory {
                 )
                 .await?;
             let active = format!("infractionof:{}", request.transaction_id);
-            let other: Option<Arc<String>> = self.world.read(&mut change, &active).await?;
+            let other: Option<Arc<String>> = transaction.read(&active).await?;
             if let Some(other) = other {
                 return Err(self.already_reported(&other).await?);
             }
@@ -63,177 +65,174 @@ impl Directory {
                 fraud_type: None,
             });
             let id = Arc::new(report.id.clone());
-            self.world.put(&mut change, active, id)?;
-            change.count("infractions".to_owned(), 1, RECORDS_MAX);
-            self.keep_infraction(&mut change, &report, "INFRACTION_REPORT_OPENED")
+            transaction.put(active, id)?;
+            transaction.count("infractions".to_owned(), 1, RECORDS_MAX);
+            self.put_infraction(&mut transaction, &report, "INFRACTION_REPORT_OPENED")
                 .await?;
-            if tries.commit(&self.world, change).await? == Try::Done {
-                return Ok(report);
-            }
-        }
+            Ok(transaction.commit(report).await?)
+        })
+        .await
     }
 
-    /// getInfractionReport, by either side.
+    /// Carries out getInfractionReport, for either side.
     pub(crate) async fn infraction(
         &self,
         participant: &str,
         id: &str,
-    ) -> Result<Arc<InfractionReport>, Refusal> {
-        let report: Option<Arc<InfractionReport>> = self.world.get(&infraction_name(id)).await?;
-        let report = report.ok_or_else(none_has_the_id)?;
+    ) -> Result<Arc<InfractionReport>, DirectoryError> {
+        let report: Option<Arc<InfractionReport>> = self.records.get(&infraction_name(id)).await?;
+        let report = report.ok_or_else(not_found)?;
         side_of(&report, participant)?;
         Ok(report)
     }
 
-    /// listInfractionReports.
+    /// Carries out listInfractionReports.
     pub(crate) async fn infractions(
         &self,
         filter: &ListFilter,
         status: Option<InfractionStatus>,
-    ) -> Result<(Vec<InfractionReport>, bool), Refusal> {
+    ) -> Result<(Vec<InfractionReport>, bool), DirectoryError> {
         let index = format!("infractions:{}", filter.participant);
-        let fits = |report: &InfractionReport| {
+        let matches = |report: &InfractionReport| {
             let on_side = |side: &Side| match side {
-                Side::Beginner => report.reporter() == Some(&*filter.participant),
-                Side::Other => report.counterparty() == Some(&*filter.participant),
+                Side::Initiator => report.reporter() == Some(&*filter.participant),
+                Side::Counterparty => report.counterparty() == Some(&*filter.participant),
             };
             filter.sides.iter().any(on_side) && status.is_none_or(|status| report.status == status)
         };
-        Ok(self.list(&index, "infraction", filter, fits).await?)
+        Ok(self.list(&index, "infraction", filter, matches).await?)
     }
 
-    /// update-, acknowledge-, cancel- and closeInfractionReport.
-    pub(crate) async fn move_infraction(
+    /// Carries out update-, acknowledge-, cancel- or closeInfractionReport.
+    pub(crate) async fn apply_infraction_action(
         &self,
-        step: InfractionStep,
-        request: &MoveInfractionReport,
-        now: Moment,
-    ) -> Result<Arc<InfractionReport>, Refusal> {
-        let mut tries = Tries::default();
-        loop {
-            let mut change = Change::default();
+        action: InfractionAction,
+        request: &InfractionActionRequest,
+        now: Timestamp,
+    ) -> Result<Arc<InfractionReport>, DirectoryError> {
+        self.transact(|mut transaction| async move {
             let name = infraction_name(&request.id);
-            let found: Option<Arc<InfractionReport>> = self.world.read(&mut change, &name).await?;
-            let found = found.ok_or_else(none_has_the_id)?;
+            let found: Option<Arc<InfractionReport>> = transaction.read(&name).await?;
+            let found = found.ok_or_else(not_found)?;
             let side = side_of(&found, &request.participant)?;
-            may_move(&found, step, side, request)?;
+            check_action(&found, action, side, request)?;
             let mut report = (*found).clone();
             report.last_modified = now;
-            if side == Side::Other && report.counterparty().is_none() {
+            if side == Side::Counterparty && report.counterparty().is_none() {
                 report.set_counterparty(&request.participant);
             }
-            let event = match step {
-                InfractionStep::Update => {
+            let event = match action {
+                InfractionAction::Update => {
                     report.situation_type = request.situation_type.unwrap_or(report.situation_type);
                     if request.report_details.is_some() {
                         report.report_details.clone_from(&request.report_details);
                     }
                     "INFRACTION_REPORT_UPDATED"
                 }
-                InfractionStep::Acknowledge => {
+                InfractionAction::Acknowledge => {
                     report.status = InfractionStatus::Acknowledged;
                     "INFRACTION_REPORT_ACKNOWLEDGED"
                 }
-                InfractionStep::Cancel => {
+                InfractionAction::Cancel => {
                     report.status = InfractionStatus::Cancelled;
-                    change.delete(format!("infractionof:{}", report.transaction_id));
+                    transaction.delete(format!("infractionof:{}", report.transaction_id));
                     "INFRACTION_REPORT_CANCELLED"
                 }
-                InfractionStep::Close => {
+                InfractionAction::Close => {
                     report.status = InfractionStatus::Closed;
                     report.analysis_result = request.analysis_result;
                     report
                         .analysis_details
                         .clone_from(&request.analysis_details);
                     report.fraud_type = request.fraud_type;
-                    self.mark_if_agreed(&mut change, &report, request, now)
+                    self.mark_payee_if_agreed(&mut transaction, &report, request, now)
                         .await?;
                     "INFRACTION_REPORT_CLOSED"
                 }
             };
             let report = Arc::new(report);
-            self.keep_infraction(&mut change, &report, event).await?;
-            if tries.commit(&self.world, change).await? == Try::Done {
-                return Ok(report);
-            }
-        }
+            self.put_infraction(&mut transaction, &report, event)
+                .await?;
+            Ok(transaction.commit(report).await?)
+        })
+        .await
     }
 
-    /// A report that was agreed to marks the payee, where the transaction tells who that is.
-    async fn mark_if_agreed(
+    /// Creates a fraud marker of the payee if the report was agreed to and the payee is known.
+    async fn mark_payee_if_agreed(
         &self,
-        change: &mut Change,
+        transaction: &mut RecordTransaction<'_>,
         report: &InfractionReport,
-        request: &MoveInfractionReport,
-        now: Moment,
-    ) -> Result<(), Refusal> {
+        request: &InfractionActionRequest,
+        now: Timestamp,
+    ) -> Result<(), DirectoryError> {
         let is_agreed = request.analysis_result == Some(AnalysisResult::Agreed);
-        let transaction = self.transaction(&report.transaction_id).await?;
-        if let (true, Some(fraud_type), Some(transaction)) =
-            (is_agreed, request.fraud_type, transaction)
-            && let Some(tax_id_number) = transaction.payee_tax_id.clone()
+        let payment = self.transaction(&report.transaction_id).await?;
+        if let (true, Some(fraud_type), Some(payment)) = (is_agreed, request.fraud_type, payment)
+            && let Some(tax_id_number) = payment.payee_tax_id.clone()
         {
             let marker = Arc::new(FraudMarker {
                 id: new_id(),
                 tax_id_number,
-                key: transaction.key.clone(),
+                key: payment.key.clone(),
                 fraud_type,
                 status: FraudMarkerStatus::Registered,
                 participant: request.participant.clone(),
                 creation_time: now,
                 last_modified: now,
             });
-            self.keep_marker(change, &marker)?;
-            change.count("markers".to_owned(), 1, RECORDS_MAX);
+            put_marker(transaction, &marker)?;
+            transaction.count("markers".to_owned(), 1, RECORDS_MAX);
         }
         Ok(())
     }
 
-    async fn keep_infraction(
+    async fn put_infraction(
         &self,
-        change: &mut Change,
+        transaction: &mut RecordTransaction<'_>,
         report: &Arc<InfractionReport>,
         event: &str,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), DirectoryError> {
         let name = infraction_name(&report.id);
-        self.world.put(change, name, Arc::clone(report))?;
+        transaction.put(name, Arc::clone(report))?;
         let at = report.last_modified.ms();
         for participant in [report.reporter(), report.counterparty()]
             .into_iter()
             .flatten()
         {
-            change.add(format!("infractions:{participant}"), at, &report.id);
-            change.event(
+            transaction.add_member(format!("infractions:{participant}"), at, &report.id);
+            transaction.append_event(
                 format!("events:{participant}"),
                 at,
                 format!("{event}:{}", report.id),
             );
         }
-        if let Some(transaction) = self.transaction(&report.transaction_id).await? {
-            for (what, whose) in [
-                ("owner", &transaction.payee_tax_id),
-                ("key", &transaction.key),
-            ] {
-                if let Some(whose) = whose {
-                    change.add(format!("infractions-{what}:{whose}"), at, &report.id);
+        if let Some(payment) = self.transaction(&report.transaction_id).await? {
+            for (index, subject) in [("owner", &payment.payee_tax_id), ("key", &payment.key)] {
+                if let Some(subject) = subject {
+                    transaction.add_member(
+                        format!("infractions-{index}:{subject}"),
+                        at,
+                        &report.id,
+                    );
                 }
             }
         }
         Ok(())
     }
 
-    async fn already_reported(&self, id: &str) -> Result<Refusal, Refusal> {
-        let other: Option<Arc<InfractionReport>> = self.world.get(&infraction_name(id)).await?;
+    async fn already_reported(&self, id: &str) -> Result<DirectoryError, DirectoryError> {
+        let other: Option<Arc<InfractionReport>> = self.records.get(&infraction_name(id)).await?;
         let is_closed = other.is_some_and(|other| other.status == InfractionStatus::Closed);
         Ok(if is_closed {
-            Refusal::new(
+            DirectoryError::rejected(
                 "InfractionReportAlreadyProcessedForTransaction",
-                "A report on the transaction has been closed",
+                "A report of the transaction has been closed",
             )
         } else {
-            Refusal::new(
+            DirectoryError::rejected(
                 "InfractionReportAlreadyBeingProcessedForTransaction",
-                "A report on the transaction is open",
+                "A report of the transaction is open",
             )
         })
     }
@@ -243,56 +242,56 @@ pub(super) fn infraction_name(id: &str) -> String {
     format!("infraction:{}", id.to_lowercase())
 }
 
-fn none_has_the_id() -> Problem {
+fn not_found() -> Problem {
     Problem::not_found("No infraction report has the given id")
 }
 
-/// Where the other side of a transaction is not known, anybody but the reporter may be it.
-fn side_of(report: &InfractionReport, participant: &str) -> Result<Side, Refusal> {
+/// If the other side of the transaction is not known, any participant but the reporter may take it.
+fn side_of(report: &InfractionReport, participant: &str) -> Result<Side, DirectoryError> {
     if report.reporter() == Some(participant) {
-        Ok(Side::Beginner)
+        Ok(Side::Initiator)
     } else if report
         .counterparty()
         .is_none_or(|other| other == participant)
     {
-        Ok(Side::Other)
+        Ok(Side::Counterparty)
     } else {
-        Err(Problem::forbidden("The participant has no part in this report").into())
+        Err(Problem::forbidden("The participant is on neither side of this report").into())
     }
 }
 
-fn may_move(
+fn check_action(
     report: &InfractionReport,
-    step: InfractionStep,
+    action: InfractionAction,
     side: Side,
-    request: &MoveInfractionReport,
-) -> Result<(), Refusal> {
-    let needed = match step {
-        InfractionStep::Update | InfractionStep::Cancel => Side::Beginner,
-        InfractionStep::Acknowledge | InfractionStep::Close => Side::Other,
+    request: &InfractionActionRequest,
+) -> Result<(), DirectoryError> {
+    let required_side = match action {
+        InfractionAction::Update | InfractionAction::Cancel => Side::Initiator,
+        InfractionAction::Acknowledge | InfractionAction::Close => Side::Counterparty,
     };
-    if side != needed {
-        return Err(Problem::forbidden("The other side of the report does this").into());
+    if side != required_side {
+        return Err(Problem::forbidden("Only the other side of the report may do this").into());
     }
-    let is_lawful = match step {
-        InfractionStep::Acknowledge => report.status == InfractionStatus::Open,
-        InfractionStep::Close => report.status == InfractionStatus::Acknowledged,
-        InfractionStep::Update | InfractionStep::Cancel => matches!(
+    let is_allowed = match action {
+        InfractionAction::Acknowledge => report.status == InfractionStatus::Open,
+        InfractionAction::Close => report.status == InfractionStatus::Acknowledged,
+        InfractionAction::Update | InfractionAction::Cancel => matches!(
             report.status,
             InfractionStatus::Open | InfractionStatus::Acknowledged
         ),
     };
-    if !is_lawful {
-        return Err(Refusal::new(
+    if !is_allowed {
+        return Err(DirectoryError::rejected(
             "InfractionReportOperationInvalid",
             "The report's status does not allow this",
         ));
     }
     let is_agreed = request.analysis_result == Some(AnalysisResult::Agreed);
-    if step == InfractionStep::Close && !is_agreed && request.fraud_type.is_some() {
-        return Err(Refusal::new(
+    if action == InfractionAction::Close && !is_agreed && request.fraud_type.is_some() {
+        return Err(DirectoryError::rejected(
             "InfractionReportInvalid",
-            "A FraudType is for reports that are agreed to",
+            "FraudType is only for reports that are agreed to",
         ));
     }
     Ok(())

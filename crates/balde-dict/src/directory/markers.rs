@@ -1,42 +1,43 @@
-//! Fraud markers: made and called off by the same participant, seen by all.
+//! Fraud markers: created and cancelled by the same participant, visible to all.
 
 use std::sync::Arc;
 
+use super::error::DirectoryError;
+use super::handle::{Directory, RECORDS_MAX};
+use super::ids::new_id;
 use super::lists::{ListFilter, Side};
-use super::world::Change;
-use super::{Directory, RECORDS_MAX, Refusal, Tries, Try, new_id};
+use super::store::RecordTransaction;
 use crate::wire::{
-    CancelFraudMarker, CreateFraudMarker, FraudMarker, FraudMarkerStatus, FraudType, Moment,
-    Problem,
+    CancelFraudMarker, CreateFraudMarker, FraudMarker, FraudMarkerStatus, FraudType, Problem,
+    Timestamp,
 };
 
 impl Directory {
-    /// createFraudMarker. Asked twice under one id, it happens once.
+    /// Carries out createFraudMarker. Repeating a request id returns the marker that it created.
     pub(crate) async fn create_marker(
         &self,
         request: &CreateFraudMarker,
-        now: Moment,
-    ) -> Result<Arc<FraudMarker>, Refusal> {
+        now: Timestamp,
+    ) -> Result<Arc<FraudMarker>, DirectoryError> {
         if request.fraud_type == FraudType::Unknown {
-            return Err(Refusal::new(
+            return Err(DirectoryError::rejected(
                 "FraudMarkerInvalid",
                 "The FraudType UNKNOWN is only for markers of version 1",
             ));
         }
-        let mut tries = Tries::default();
-        loop {
-            let mut change = Change::default();
-            let asked = request.request_id.as_ref().map(|id| {
+        self.transact(|mut transaction| async move {
+            let request_name = request.request_id.as_ref().map(|id| {
                 format!(
                     "markerrequest:{}:{}",
                     request.participant,
                     id.to_lowercase()
                 )
             });
-            if let Some(asked) = &asked {
-                let before: Option<Arc<String>> = self.world.read(&mut change, asked).await?;
-                if let Some(id) = before {
-                    return self.marker(&id).await;
+            if let Some(request_name) = &request_name {
+                let existing: Option<Arc<String>> = transaction.read(request_name).await?;
+                if let Some(id) = existing {
+                    let marker = self.marker(&id).await?;
+                    return Ok(transaction.commit(marker).await?);
                 }
             }
             let marker = Arc::new(FraudMarker {
@@ -49,33 +50,31 @@ impl Directory {
                 creation_time: now,
                 last_modified: now,
             });
-            if let Some(asked) = asked {
-                self.world
-                    .put(&mut change, asked, Arc::new(marker.id.clone()))?;
+            if let Some(request_name) = request_name {
+                transaction.put(request_name, Arc::new(marker.id.clone()))?;
             }
-            change.count("markers".to_owned(), 1, RECORDS_MAX);
-            self.keep_marker(&mut change, &marker)?;
-            if tries.commit(&self.world, change).await? == Try::Done {
-                return Ok(marker);
-            }
-        }
+            transaction.count("markers".to_owned(), 1, RECORDS_MAX);
+            put_marker(&mut transaction, &marker)?;
+            Ok(transaction.commit(marker).await?)
+        })
+        .await
     }
 
-    /// getFraudMarker.
-    pub(crate) async fn marker(&self, id: &str) -> Result<Arc<FraudMarker>, Refusal> {
-        let marker = self.world.get(&marker_name(id)).await?;
-        marker.ok_or_else(|| none_has_the_id().into())
+    /// Carries out getFraudMarker.
+    pub(crate) async fn marker(&self, id: &str) -> Result<Arc<FraudMarker>, DirectoryError> {
+        let marker = self.records.get(&marker_name(id)).await?;
+        marker.ok_or_else(|| not_found().into())
     }
 
-    /// listFraudMarkers, of a person or company.
+    /// Carries out listFraudMarkers, for a person or company.
     pub(crate) async fn markers(
         &self,
         tax_id: &str,
         limit: usize,
-    ) -> Result<(Vec<FraudMarker>, bool), Refusal> {
+    ) -> Result<(Vec<FraudMarker>, bool), DirectoryError> {
         let filter = ListFilter {
             participant: String::new(),
-            sides: vec![Side::Beginner],
+            sides: vec![Side::Initiator],
             modified_after: None,
             modified_before: None,
             limit,
@@ -86,25 +85,23 @@ impl Directory {
             .await?)
     }
 
-    /// cancelFraudMarker.
+    /// Carries out cancelFraudMarker.
     pub(crate) async fn cancel_marker(
         &self,
         request: &CancelFraudMarker,
-        now: Moment,
-    ) -> Result<Arc<FraudMarker>, Refusal> {
-        let mut tries = Tries::default();
-        loop {
-            let mut change = Change::default();
+        now: Timestamp,
+    ) -> Result<Arc<FraudMarker>, DirectoryError> {
+        self.transact(|mut transaction| async move {
             let name = marker_name(&request.id);
-            let found: Option<Arc<FraudMarker>> = self.world.read(&mut change, &name).await?;
-            let found = found.ok_or_else(none_has_the_id)?;
+            let found: Option<Arc<FraudMarker>> = transaction.read(&name).await?;
+            let found = found.ok_or_else(not_found)?;
             if found.participant != request.participant {
-                return Err(Problem::forbidden("Another participant made this marker").into());
+                return Err(Problem::forbidden("Another participant created this marker").into());
             }
             if found.status != FraudMarkerStatus::Registered {
-                return Err(Refusal::new(
+                return Err(DirectoryError::rejected(
                     "FraudMarkerInvalid",
-                    "The marker was called off already",
+                    "The marker is cancelled already",
                 ));
             }
             let marker = Arc::new(FraudMarker {
@@ -112,37 +109,34 @@ impl Directory {
                 last_modified: now,
                 ..(*found).clone()
             });
-            self.keep_marker(&mut change, &marker)?;
-            if tries.commit(&self.world, change).await? == Try::Done {
-                return Ok(marker);
-            }
-        }
+            put_marker(&mut transaction, &marker)?;
+            Ok(transaction.commit(marker).await?)
+        })
+        .await
     }
+}
 
-    pub(super) fn keep_marker(
-        &self,
-        change: &mut Change,
-        marker: &Arc<FraudMarker>,
-    ) -> Result<(), Refusal> {
-        self.world
-            .put(change, marker_name(&marker.id), Arc::clone(marker))?;
-        let at = marker.last_modified.ms();
-        change.add(
-            format!("markers-owner:{}", marker.tax_id_number),
-            at,
-            &marker.id,
-        );
-        if let Some(key) = &marker.key {
-            change.add(format!("markers-key:{key}"), at, &marker.id);
-        }
-        Ok(())
+pub(super) fn put_marker(
+    transaction: &mut RecordTransaction<'_>,
+    marker: &Arc<FraudMarker>,
+) -> Result<(), DirectoryError> {
+    transaction.put(marker_name(&marker.id), Arc::clone(marker))?;
+    let at = marker.last_modified.ms();
+    transaction.add_member(
+        format!("markers-owner:{}", marker.tax_id_number),
+        at,
+        &marker.id,
+    );
+    if let Some(key) = &marker.key {
+        transaction.add_member(format!("markers-key:{key}"), at, &marker.id);
     }
+    Ok(())
 }
 
 fn marker_name(id: &str) -> String {
     format!("marker:{}", id.to_lowercase())
 }
 
-fn none_has_the_id() -> Problem {
+fn not_found() -> Problem {
     Problem::not_found("No fraud marker has the given id")
 }

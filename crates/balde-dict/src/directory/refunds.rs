@@ -1,41 +1,41 @@
-//! Refunds: asked for and called off by one side, answered by the other.
+//! Refunds: requested and cancelled by one side, closed by the other.
 
 use std::sync::Arc;
 
+use super::error::DirectoryError;
+use super::handle::{Directory, RECORDS_MAX};
+use super::ids::new_id;
 use super::infractions::infraction_name;
 use super::lists::{ListFilter, Side};
-use super::world::Change;
-use super::{Directory, RECORDS_MAX, Refusal, Tries, Try, new_id};
+use super::store::RecordTransaction;
 use crate::wire::{
-    AnalysisResult, CreateRefund, InfractionReport, Moment, MoveRefund, Problem, Refund,
-    RefundReason, RefundStatus,
+    AnalysisResult, CreateRefund, InfractionReport, Problem, Refund, RefundActionRequest,
+    RefundReason, RefundStatus, Timestamp,
 };
 
-/// How a refund can be moved.
+/// An action that changes a refund's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RefundStep {
+pub(crate) enum RefundAction {
     Cancel,
     Close,
 }
 
 impl Directory {
-    /// createRefund.
+    /// Carries out createRefund.
     pub(crate) async fn create_refund(
         &self,
         request: &CreateRefund,
-        now: Moment,
-    ) -> Result<Arc<Refund>, Refusal> {
-        let mut tries = Tries::default();
-        loop {
-            let mut change = Change::default();
+        now: Timestamp,
+    ) -> Result<Arc<Refund>, DirectoryError> {
+        self.transact(|mut transaction| async move {
             let (debited, credited) = self
                 .sides(&request.participant, &request.transaction_id, "Refund")
                 .await?;
-            self.report_must_be_agreed(request).await?;
+            self.require_agreed_report(request).await?;
             let active = format!("refundof:{}", request.transaction_id);
-            let other: Option<Arc<String>> = self.world.read(&mut change, &active).await?;
+            let other: Option<Arc<String>> = transaction.read(&active).await?;
             if let Some(other) = other {
-                return Err(self.already_asked(&other).await?);
+                return Err(self.already_requested(&other).await?);
             }
             let contested = if debited.as_deref() == Some(&*request.participant) {
                 credited
@@ -58,77 +58,81 @@ impl Directory {
                 rejection_reason: None,
                 refund_transaction_id: None,
             });
-            self.world
-                .put(&mut change, active, Arc::new(refund.id.clone()))?;
-            change.count("refunds".to_owned(), 1, RECORDS_MAX);
-            self.keep_refund(&mut change, &refund, "REFUND_OPENED")?;
-            if tries.commit(&self.world, change).await? == Try::Done {
-                return Ok(refund);
-            }
-        }
+            transaction.put(active, Arc::new(refund.id.clone()))?;
+            transaction.count("refunds".to_owned(), 1, RECORDS_MAX);
+            put_refund(&mut transaction, &refund, "REFUND_OPENED")?;
+            Ok(transaction.commit(refund).await?)
+        })
+        .await
     }
 
-    /// getRefund, by either side.
-    pub(crate) async fn refund(&self, participant: &str, id: &str) -> Result<Arc<Refund>, Refusal> {
-        let refund: Option<Arc<Refund>> = self.world.get(&refund_name(id)).await?;
-        let refund = refund.ok_or_else(none_has_the_id)?;
+    /// Carries out getRefund, for either side.
+    pub(crate) async fn refund(
+        &self,
+        participant: &str,
+        id: &str,
+    ) -> Result<Arc<Refund>, DirectoryError> {
+        let refund: Option<Arc<Refund>> = self.records.get(&refund_name(id)).await?;
+        let refund = refund.ok_or_else(not_found)?;
         side_of(&refund, participant)?;
         Ok(refund)
     }
 
-    /// listRefunds.
+    /// Carries out listRefunds.
     pub(crate) async fn refunds(
         &self,
         filter: &ListFilter,
         status: Option<RefundStatus>,
-    ) -> Result<(Vec<Refund>, bool), Refusal> {
+    ) -> Result<(Vec<Refund>, bool), DirectoryError> {
         let index = format!("refunds:{}", filter.participant);
-        let fits = |refund: &Refund| {
+        let matches = |refund: &Refund| {
             let on_side = |side: &Side| match side {
-                Side::Beginner => refund.requesting_participant == filter.participant,
-                Side::Other => refund.contested_participant.as_ref() == Some(&filter.participant),
+                Side::Initiator => refund.requesting_participant == filter.participant,
+                Side::Counterparty => {
+                    refund.contested_participant.as_ref() == Some(&filter.participant)
+                }
             };
             filter.sides.iter().any(on_side) && status.is_none_or(|status| refund.status == status)
         };
-        Ok(self.list(&index, "refund", filter, fits).await?)
+        Ok(self.list(&index, "refund", filter, matches).await?)
     }
 
-    /// cancel- and closeRefund.
-    pub(crate) async fn move_refund(
+    /// Carries out cancelRefund or closeRefund.
+    pub(crate) async fn apply_refund_action(
         &self,
-        step: RefundStep,
-        request: &MoveRefund,
-        now: Moment,
-    ) -> Result<Arc<Refund>, Refusal> {
-        let mut tries = Tries::default();
-        loop {
-            let mut change = Change::default();
+        action: RefundAction,
+        request: &RefundActionRequest,
+        now: Timestamp,
+    ) -> Result<Arc<Refund>, DirectoryError> {
+        self.transact(|mut transaction| async move {
             let name = refund_name(&request.id);
-            let found: Option<Arc<Refund>> = self.world.read(&mut change, &name).await?;
-            let found = found.ok_or_else(none_has_the_id)?;
+            let found: Option<Arc<Refund>> = transaction.read(&name).await?;
+            let found = found.ok_or_else(not_found)?;
             let side = side_of(&found, &request.participant)?;
-            let needed = match step {
-                RefundStep::Cancel => Side::Beginner,
-                RefundStep::Close => Side::Other,
+            let required_side = match action {
+                RefundAction::Cancel => Side::Initiator,
+                RefundAction::Close => Side::Counterparty,
             };
-            if side != needed {
-                return Err(Problem::forbidden("The other side of the refund does this").into());
+            if side != required_side {
+                return Err(
+                    Problem::forbidden("Only the other side of the refund may do this").into(),
+                );
             }
             if found.status != RefundStatus::Open {
-                return Err(Refusal::new(
+                return Err(DirectoryError::rejected(
                     "RefundOperationInvalid",
                     "The refund's status does not allow this",
                 ));
             }
             let mut refund = (*found).clone();
             refund.last_modified = now;
-            let event = match step {
-                RefundStep::Cancel => {
+            let event = match action {
+                RefundAction::Cancel => {
                     refund.status = RefundStatus::Cancelled;
-                    change.delete(format!("refundof:{}", refund.transaction_id));
+                    transaction.delete(format!("refundof:{}", refund.transaction_id));
                     "REFUND_CANCELLED"
                 }
-                RefundStep::Close => {
+                RefundAction::Close => {
                     refund.status = RefundStatus::Closed;
                     refund.contested_participant = Some(request.participant.clone());
                     refund.analysis_result = request.result;
@@ -141,45 +145,20 @@ impl Directory {
                 }
             };
             let refund = Arc::new(refund);
-            self.keep_refund(&mut change, &refund, event)?;
-            if tries.commit(&self.world, change).await? == Try::Done {
-                return Ok(refund);
-            }
-        }
+            put_refund(&mut transaction, &refund, event)?;
+            Ok(transaction.commit(refund).await?)
+        })
+        .await
     }
 
-    fn keep_refund(
-        &self,
-        change: &mut Change,
-        refund: &Arc<Refund>,
-        event: &str,
-    ) -> Result<(), Refusal> {
-        self.world
-            .put(change, refund_name(&refund.id), Arc::clone(refund))?;
-        let at = refund.last_modified.ms();
-        let other = refund.contested_participant.as_ref();
-        for participant in [Some(&refund.requesting_participant), other]
-            .into_iter()
-            .flatten()
-        {
-            change.add(format!("refunds:{participant}"), at, &refund.id);
-            change.event(
-                format!("events:{participant}"),
-                at,
-                format!("{event}:{}", refund.id),
-            );
-        }
-        Ok(())
-    }
-
-    async fn report_must_be_agreed(&self, request: &CreateRefund) -> Result<(), Refusal> {
-        if !self.rules.refunds_need_a_report || request.reason != RefundReason::Fraud {
+    async fn require_agreed_report(&self, request: &CreateRefund) -> Result<(), DirectoryError> {
+        if !self.rules.refunds_need_report || request.reason != RefundReason::Fraud {
             return Ok(());
         }
         let active = format!("infractionof:{}", request.transaction_id);
-        let id: Option<Arc<String>> = self.world.get(&active).await?;
+        let id: Option<Arc<String>> = self.records.get(&active).await?;
         let report: Option<Arc<InfractionReport>> = match id {
-            Some(id) => self.world.get(&infraction_name(&id)).await?,
+            Some(id) => self.records.get(&infraction_name(&id)).await?,
             None => None,
         };
         let is_agreed =
@@ -187,23 +166,23 @@ impl Directory {
         if is_agreed {
             Ok(())
         } else {
-            Err(Refusal::new(
+            Err(DirectoryError::rejected(
                 "RefundInfractionReportNotFound",
-                "No infraction report on the transaction was agreed to",
+                "No infraction report of the transaction was closed as agreed",
             ))
         }
     }
 
-    async fn already_asked(&self, id: &str) -> Result<Refusal, Refusal> {
-        let other: Option<Arc<Refund>> = self.world.get(&refund_name(id)).await?;
+    async fn already_requested(&self, id: &str) -> Result<DirectoryError, DirectoryError> {
+        let other: Option<Arc<Refund>> = self.records.get(&refund_name(id)).await?;
         let is_closed = other.is_some_and(|other| other.status == RefundStatus::Closed);
         Ok(if is_closed {
-            Refusal::new(
+            DirectoryError::rejected(
                 "RefundAlreadyProcessedForTransaction",
                 "A refund of the transaction has been closed",
             )
         } else {
-            Refusal::new(
+            DirectoryError::rejected(
                 "RefundAlreadyBeingProcessedForTransaction",
                 "A refund of the transaction is open",
             )
@@ -211,22 +190,45 @@ impl Directory {
     }
 }
 
+fn put_refund(
+    transaction: &mut RecordTransaction<'_>,
+    refund: &Arc<Refund>,
+    event: &str,
+) -> Result<(), DirectoryError> {
+    transaction.put(refund_name(&refund.id), Arc::clone(refund))?;
+    let at = refund.last_modified.ms();
+    let other = refund.contested_participant.as_ref();
+    for participant in [Some(&refund.requesting_participant), other]
+        .into_iter()
+        .flatten()
+    {
+        transaction.add_member(format!("refunds:{participant}"), at, &refund.id);
+        transaction.append_event(
+            format!("events:{participant}"),
+            at,
+            format!("{event}:{}", refund.id),
+        );
+    }
+    Ok(())
+}
+
 fn refund_name(id: &str) -> String {
     format!("refund:{}", id.to_lowercase())
 }
 
-fn none_has_the_id() -> Problem {
+fn not_found() -> Problem {
     Problem::not_found("No refund has the given id")
 }
 
-/// Where the other side of a transaction is not known, anybody but who asked may be it.
-fn side_of(refund: &Refund, participant: &str) -> Result<Side, Refusal> {
+/// If the other side of the transaction is not known, any participant but the requesting one may
+/// take it.
+fn side_of(refund: &Refund, participant: &str) -> Result<Side, DirectoryError> {
     let other = refund.contested_participant.as_deref();
     if refund.requesting_participant == participant {
-        Ok(Side::Beginner)
+        Ok(Side::Initiator)
     } else if other.is_none_or(|other| other == participant) {
-        Ok(Side::Other)
+        Ok(Side::Counterparty)
     } else {
-        Err(Problem::forbidden("The participant has no part in this refund").into())
+        Err(Problem::forbidden("The participant is on neither side of this refund").into())
     }
 }

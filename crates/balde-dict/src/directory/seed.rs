@@ -1,30 +1,31 @@
-//! Entries from a file: one JSON object to a line.
+//! Entries from a file with one JSON object per line.
 //!
 //! ```json
 //! {"key": "+5561988880000", "participant": "87654321", "tax_id": "11122233300", "name": "Ana"}
 //! ```
-//! Only the key and the participant have to be there. What is made up for the rest follows from the
-//! key, so the same file makes the same entries wherever it is read.
-
-use std::fmt;
+//! Only `key` and `participant` are required. The other values are generated from the key, so the same
+//! file always produces the same entries.
 
 use ring::digest;
 use serde::Deserialize;
+use thiserror::Error;
 
-use super::entries::EntryRecord;
-use super::world::{Change, Committed, WorldError};
-use super::{Directory, Refusal};
+use super::entries::{EntryRecord, add_entry, read_entry};
+use super::error::DirectoryError;
+use super::handle::Directory;
+use super::ids::format_uuid;
+use super::store::{CommitResult, RecordStoreError};
 use crate::KeyType;
-use crate::wire::{Account, Entry, Moment, Owner, OwnerType, is_ispb, is_tax_id, key_type_of};
+use crate::wire::{Account, Entry, Owner, OwnerType, Timestamp, is_ispb, is_tax_id, key_type_of};
 
-/// The most lines of a file.
+/// The most lines of a seed file.
 pub const SEED_LINES_MAX: usize = 1_000_000;
 
-/// The most mistakes that are told at once.
-const MISTAKES_MAX: usize = 50;
+/// The most invalid lines that one error lists.
+const INVALID_LINES_MAX: usize = 50;
 
-/// When made-up accounts were opened, and keys registered: the beginning of 2020.
-const LONG_AGO: u64 = 1_577_836_800_000;
+/// When generated accounts were opened and keys registered: the start of 2020.
+const GENERATED_DATE_MS: u64 = 1_577_836_800_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,14 +41,17 @@ struct Line {
 }
 
 impl Directory {
-    /// Makes the entries of a file that are not there yet, and says how many those were. A file
-    /// with a mistake makes none.
+    /// Creates the entries of a seed file that do not exist yet, and returns how many it created. If
+    /// any line is invalid, nothing is created.
     pub async fn seed(&self, file: &str) -> Result<usize, SeedError> {
-        let mut mistakes = Vec::new();
+        let mut invalid = Vec::new();
         let mut entries = Vec::new();
         for (number, text) in (1..).zip(file.lines()) {
             if number > SEED_LINES_MAX {
-                mistakes.push((number, format!("a file has at most {SEED_LINES_MAX} lines")));
+                invalid.push((
+                    number,
+                    format!("a seed file has at most {SEED_LINES_MAX} lines"),
+                ));
                 break;
             }
             if text.trim().is_empty() || text.trim_start().starts_with('#') {
@@ -55,23 +59,23 @@ impl Directory {
             }
             match read_line(text) {
                 Ok(entry) => entries.push(entry),
-                Err(why) if mistakes.len() < MISTAKES_MAX => mistakes.push((number, why)),
+                Err(reason) if invalid.len() < INVALID_LINES_MAX => invalid.push((number, reason)),
                 Err(_) => {}
             }
         }
-        if !mistakes.is_empty() {
-            return Err(SeedError::Mistakes(mistakes));
+        if !invalid.is_empty() {
+            return Err(SeedError::InvalidLines(invalid));
         }
-        let mut made = 0;
+        let mut created = 0;
         for entry in entries {
-            made += usize::from(self.seed_entry(entry).await?);
+            created += usize::from(self.seed_entry(entry).await?);
         }
-        Ok(made)
+        Ok(created)
     }
 
-    /// Makes so many entries of one participant: `pessoa0000001@exemplo.com.br` and so on.
-    pub async fn seed_made_up(&self, participant: &str, entries: usize) -> Result<(), SeedError> {
-        for number in 1..=entries.min(SEED_LINES_MAX) {
+    /// Creates `count` entries of one participant: `pessoa0000001@exemplo.com.br` and so on.
+    pub async fn seed_generated(&self, participant: &str, count: usize) -> Result<(), SeedError> {
+        for number in 1..=count.min(SEED_LINES_MAX) {
             let line = Line {
                 key: format!("pessoa{number:07}@exemplo.com.br"),
                 participant: participant.to_owned(),
@@ -84,47 +88,48 @@ impl Directory {
             };
             let entry = line
                 .entry()
-                .map_err(|why| SeedError::Mistakes(vec![(0, why)]))?;
+                .map_err(|reason| SeedError::InvalidLines(vec![(0, reason)]))?;
             self.seed_entry(entry).await?;
         }
         Ok(())
     }
 
-    async fn seed_entry(&self, entry: Entry) -> Result<bool, WorldError> {
-        let mut change = Change::default();
+    async fn seed_entry(&self, entry: Entry) -> Result<bool, RecordStoreError> {
+        let mut transaction = self.records.begin();
         let record = EntryRecord::new(entry);
-        match self.read_entry(&mut change, &record.entry.key).await {
+        match read_entry(&mut transaction, &record.entry.key).await {
             Ok(_) => return Ok(false),
-            Err(Refusal::World(error)) => return Err(error),
-            Err(Refusal::Problem(_)) => {}
+            Err(DirectoryError::Store(error)) => return Err(error),
+            Err(DirectoryError::Rejected(_)) => {}
         }
-        self.add_entry(&mut change, &record, record.entry.creation_date)?;
-        // Another simulator that reads the same file may have been quicker.
-        Ok(self.world.commit(change).await? == Committed::Done)
+        add_entry(&mut transaction, &record, record.entry.creation_date)?;
+        // A conflict means that another simulator has created the same entry.
+        Ok(transaction.commit(()).await? == CommitResult::Committed(()))
     }
 }
 
 fn read_line(text: &str) -> Result<Entry, String> {
     let line: Line = serde_json::from_str(text).map_err(|error| {
-        // The line's own number is known; within it only the column says anything.
-        let why = error.to_string();
-        let why = why.split(" at line ").next().unwrap_or_default().to_owned();
-        format!("{why} (column {})", error.column())
+        // Each line is parsed alone, so only the column is meaningful.
+        let message = error.to_string();
+        let message = message.split(" at line ").next().unwrap_or_default();
+        format!("{message} (column {})", error.column())
     })?;
     line.entry()
 }
 
 impl Line {
     fn entry(self) -> Result<Entry, String> {
-        let key_type = key_type_of(&self.key).ok_or("the key has the shape of no key type")?;
+        let key_type =
+            key_type_of(&self.key).ok_or("the key does not have the format of any key type")?;
         if !is_ispb(&self.participant) {
             return Err("the participant is not an ISPB of 8 characters".to_owned());
         }
-        let made_up = MadeUp::of(&self.key);
+        let generated = GeneratedValues::of(&self.key);
         let tax_id = match (self.tax_id, key_type) {
             (Some(tax_id), _) => tax_id,
             (None, KeyType::Cpf | KeyType::Cnpj) => self.key.clone(),
-            (None, _) => made_up.digits(0, 11),
+            (None, _) => generated.digits(0, 11),
         };
         if !is_tax_id(&tax_id) {
             return Err("the tax_id is not a CPF or CNPJ".to_owned());
@@ -133,15 +138,15 @@ impl Line {
             11 => OwnerType::NaturalPerson,
             _ => OwnerType::LegalPerson,
         };
-        let then = Moment::from_ms(LONG_AGO);
+        let date = Timestamp::from_ms(GENERATED_DATE_MS);
         Ok(Entry {
             key_type,
             account: Account {
                 participant: self.participant,
                 branch: self.branch.or_else(|| Some("0001".to_owned())),
-                account_number: self.account.unwrap_or_else(|| made_up.digits(1, 10)),
+                account_number: self.account.unwrap_or_else(|| generated.digits(1, 10)),
                 account_type: self.account_type.unwrap_or_else(|| "CACC".to_owned()),
-                opening_date: then,
+                opening_date: date,
             },
             owner: Owner {
                 owner_type,
@@ -149,19 +154,19 @@ impl Line {
                 name: self.name.unwrap_or_else(|| "Fulana de Tal".to_owned()),
                 trade_name: self.trade_name,
             },
-            creation_date: then,
-            key_ownership_date: then,
+            creation_date: date,
+            key_ownership_date: date,
             open_claim_creation_date: None,
-            request_id: made_up.uuid(),
+            request_id: generated.uuid(),
             key: self.key,
         })
     }
 }
 
-/// Numbers that follow from a key.
-struct MadeUp(digest::Digest);
+/// Values derived from a hash of the key.
+struct GeneratedValues(digest::Digest);
 
-impl MadeUp {
+impl GeneratedValues {
     fn of(key: &str) -> Self {
         Self(digest::digest(&digest::SHA256, key.as_bytes()))
     }
@@ -177,47 +182,26 @@ impl MadeUp {
     }
 
     fn uuid(&self) -> String {
-        let hex = format!("{:016x}{:016x}", self.number(2), self.number(3));
-        [
-            &hex[..8],
-            &hex[8..12],
-            &hex[12..16],
-            &hex[16..20],
-            &hex[20..],
-        ]
-        .join("-")
+        format_uuid(u128::from(self.number(2)) << 64 | u128::from(self.number(3)))
     }
 }
 
-/// Why a file makes no entries.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a seed file created no entries.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SeedError {
-    /// Lines with what is wrong with each.
-    Mistakes(Vec<(usize, String)>),
+    /// Lines that are invalid: line number and reason.
+    #[error("{}", list_lines(.0))]
+    InvalidLines(Vec<(usize, String)>),
     /// The directory cannot be written.
-    World(WorldError),
+    #[error(transparent)]
+    Store(#[from] RecordStoreError),
 }
 
-impl fmt::Display for SeedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mistakes(mistakes) => {
-                for (place, (line, why)) in mistakes.iter().enumerate() {
-                    let newline = if place == 0 { "" } else { "\n" };
-                    write!(f, "{newline}line {line}: {why}")?;
-                }
-                Ok(())
-            }
-            Self::World(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SeedError {}
-
-impl From<WorldError> for SeedError {
-    fn from(error: WorldError) -> Self {
-        Self::World(error)
-    }
+fn list_lines(lines: &[(usize, String)]) -> String {
+    let lines: Vec<_> = lines
+        .iter()
+        .map(|(number, reason)| format!("line {number}: {reason}"))
+        .collect();
+    lines.join("\n")
 }

@@ -1,60 +1,60 @@
-//! What is known of a key or a person: counted when it is asked for.
+//! Statistics of a key or a person, counted for each request.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::Directory;
 use super::entries::owner_name;
-use super::world::{EVENTS_MAX, WorldError};
+use super::handle::Directory;
+use super::store::{EVENTS_MAX, RecordStoreError};
 use crate::wire::{
     AnalysisResult, FraudMarker, FraudMarkerStatus, FraudType, InfractionReport, InfractionStatus,
-    Moment, Statistics,
+    Statistics, Timestamp,
 };
 
-/// The most markers and reports that are counted.
+/// The most fraud markers and infraction reports that are counted.
 const COUNTED_MAX: usize = 10_000;
 
 impl Directory {
-    /// The statistics of a key.
+    /// Returns the statistics of a key.
     pub(crate) async fn key_statistics(
         &self,
         key: &str,
-        now: Moment,
-    ) -> Result<Statistics, WorldError> {
+        now: Timestamp,
+    ) -> Result<Statistics, RecordStoreError> {
         let mut statistics = self.statistics("key", key, now).await?;
         statistics.registered_entries = u64::from(self.entry(key).await?.is_some());
         Ok(statistics)
     }
 
-    /// The statistics of a person or company.
+    /// Returns the statistics of a person or company.
     pub(crate) async fn person_statistics(
         &self,
         tax_id: &str,
-        now: Moment,
-    ) -> Result<Statistics, WorldError> {
+        now: Timestamp,
+    ) -> Result<Statistics, RecordStoreError> {
         let mut statistics = self.statistics("owner", tax_id, now).await?;
-        statistics.registered_entries = self.world.len(&owner_name(tax_id)).await?;
+        statistics.registered_entries = self.records.len(&owner_name(tax_id)).await?;
         Ok(statistics)
     }
 
     async fn statistics(
         &self,
-        what: &str,
-        whose: &str,
-        now: Moment,
-    ) -> Result<Statistics, WorldError> {
+        index: &str,
+        subject: &str,
+        now: Timestamp,
+    ) -> Result<Statistics, RecordStoreError> {
         let mut statistics = Statistics::default();
-        let settlements = format!("settlements-{what}:{whose}");
-        let most = usize::try_from(EVENTS_MAX).unwrap_or(usize::MAX);
+        let settlements = format!("settlements-{index}:{subject}");
+        let limit = usize::try_from(EVENTS_MAX).unwrap_or(usize::MAX);
         for (ms, _) in self
-            .world
-            .members(&settlements, 0..=now.ms(), 0, most)
+            .records
+            .members(&settlements, 0..=now.ms(), 0, limit)
             .await?
         {
-            statistics.settlements.add(Moment::from_ms(ms), now);
+            statistics.settlements.add(Timestamp::from_ms(ms), now);
         }
         let mut reporters = HashSet::new();
-        for marker in self.markers_of(what, whose).await? {
+        for marker in self.markers_of(index, subject).await? {
             if marker.status != FraudMarkerStatus::Registered {
                 continue;
             }
@@ -68,7 +68,7 @@ impl Directory {
             reporters.insert(marker.participant.clone());
         }
         statistics.distinct_reporters = reporters.len() as u64;
-        for report in self.infractions_of(what, whose).await? {
+        for report in self.infractions_of(index, subject).await? {
             match (report.status, report.analysis_result) {
                 (InfractionStatus::Open | InfractionStatus::Acknowledged, _) => {
                     statistics.open_reports += 1;
@@ -84,28 +84,28 @@ impl Directory {
 
     async fn markers_of(
         &self,
-        what: &str,
-        whose: &str,
-    ) -> Result<Vec<Arc<FraudMarker>>, WorldError> {
-        let index = format!("markers-{what}:{whose}");
-        let names = self.names("marker", &index).await?;
-        self.world.get_all(&names).await
+        index: &str,
+        subject: &str,
+    ) -> Result<Vec<Arc<FraudMarker>>, RecordStoreError> {
+        let set = format!("markers-{index}:{subject}");
+        let names = self.names("marker", &set).await?;
+        self.records.get_all(&names).await
     }
 
     async fn infractions_of(
         &self,
-        what: &str,
-        whose: &str,
-    ) -> Result<Vec<Arc<InfractionReport>>, WorldError> {
-        let index = format!("infractions-{what}:{whose}");
-        let names = self.names("infraction", &index).await?;
-        self.world.get_all(&names).await
+        index: &str,
+        subject: &str,
+    ) -> Result<Vec<Arc<InfractionReport>>, RecordStoreError> {
+        let set = format!("infractions-{index}:{subject}");
+        let names = self.names("infraction", &set).await?;
+        self.records.get_all(&names).await
     }
 
-    async fn names(&self, kind: &str, index: &str) -> Result<Vec<String>, WorldError> {
+    async fn names(&self, kind: &str, set: &str) -> Result<Vec<String>, RecordStoreError> {
         let ids = self
-            .world
-            .members(index, 0..=u64::MAX >> 11, 0, COUNTED_MAX)
+            .records
+            .members(set, 0..=u64::MAX >> 11, 0, COUNTED_MAX)
             .await?;
         Ok(ids
             .into_iter()

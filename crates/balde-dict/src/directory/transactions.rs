@@ -1,85 +1,86 @@
-//! Transactions that payment orders made known: who pays whom.
+//! Payment transactions that payment orders have announced: who pays whom.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::world::{Change, WorldError};
-use super::{Directory, Refusal};
-use crate::wire::{EventNotification, Moment, is_end_to_end_id};
+use super::error::DirectoryError;
+use super::handle::{Directory, RECORDS_MAX};
+use super::store::RecordStoreError;
+use crate::wire::{EventNotification, Timestamp, is_end_to_end_id};
 
-/// What is known of a transaction.
+/// A payment transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Transaction {
     pub(crate) debited: String,
     pub(crate) credited: Option<String>,
     pub(crate) key: Option<String>,
     pub(crate) payee_tax_id: Option<String>,
-    pub(crate) at: Moment,
+    pub(crate) at: Timestamp,
 }
 
 impl Directory {
-    /// Notes a transaction, the first time that it is heard of.
-    pub(crate) async fn note_transaction(
+    /// Records a payment transaction, unless its id is known already.
+    pub(crate) async fn record_transaction(
         &self,
         id: &str,
-        transaction: &Transaction,
-    ) -> Result<(), Refusal> {
-        let mut change = Change::default();
+        payment: &Transaction,
+    ) -> Result<(), DirectoryError> {
+        let mut transaction = self.records.begin();
         let name = format!("transaction:{id}");
-        let known: Option<Arc<Transaction>> = self.world.read(&mut change, &name).await?;
+        let known: Option<Arc<Transaction>> = transaction.read(&name).await?;
         if known.is_some() {
             return Ok(());
         }
-        self.world
-            .put(&mut change, name, Arc::new(transaction.clone()))?;
-        change.count("transactions".to_owned(), 1, super::RECORDS_MAX);
-        let at = transaction.at.ms();
-        for (what, whose) in [
-            ("owner", &transaction.payee_tax_id),
-            ("key", &transaction.key),
-        ] {
-            if let Some(whose) = whose {
-                change.event(format!("settlements-{what}:{whose}"), at, id.to_owned());
+        transaction.put(name, Arc::new(payment.clone()))?;
+        transaction.count("transactions".to_owned(), 1, RECORDS_MAX);
+        let at = payment.at.ms();
+        for (index, subject) in [("owner", &payment.payee_tax_id), ("key", &payment.key)] {
+            if let Some(subject) = subject {
+                transaction.append_event(
+                    format!("settlements-{index}:{subject}"),
+                    at,
+                    id.to_owned(),
+                );
             }
         }
-        // Whoever got in the way noted the same; and a directory that is full of transactions goes
-        // without this one.
-        self.world.commit(change).await?;
+        // A conflict means that another request has recorded the same transaction. In a full directory
+        // the transaction is not recorded.
+        transaction.commit(()).await?;
         Ok(())
     }
 
     pub(crate) async fn transaction(
         &self,
         id: &str,
-    ) -> Result<Option<Arc<Transaction>>, WorldError> {
-        self.world.get(&format!("transaction:{id}")).await
+    ) -> Result<Option<Arc<Transaction>>, RecordStoreError> {
+        self.records.get(&format!("transaction:{id}")).await
     }
 
-    /// The payer's and the payee's participant, as far as they are known: from the payment order,
-    /// else from the transaction's id, which begins with the payer's.
+    /// Returns the payer's and the payee's participant, as far as they are known: from the payment
+    /// order, or from the transaction's id, which contains the payer's ISPB.
     pub(super) async fn sides(
         &self,
         participant: &str,
         transaction_id: &str,
         family: &str,
-    ) -> Result<(Option<String>, Option<String>), Refusal> {
+    ) -> Result<(Option<String>, Option<String>), DirectoryError> {
         if let Some(known) = self.transaction(transaction_id).await? {
-            let has_part = known.debited == participant
+            let takes_part = known.debited == participant
                 || known
                     .credited
                     .as_deref()
                     .is_none_or(|credited| credited == participant);
-            if !has_part {
-                return Err(Refusal::new(
+            if !takes_part {
+                return Err(DirectoryError::rejected(
                     "ParticipantInvalid",
-                    "The participant has no part in the transaction",
+                    "The participant does not take part in the transaction",
                 ));
             }
             return Ok((Some(known.debited.clone()), known.credited.clone()));
         }
         if self.rules.transactions_must_be_known {
-            return Err(Refusal::new(
+            return Err(DirectoryError::rejected(
                 &format!("{family}TransactionNotFound"),
                 "No payment order with this EndToEndId is known",
             ));
@@ -91,16 +92,16 @@ impl Directory {
         })
     }
 
-    /// listEventNotifications.
+    /// Carries out listEventNotifications.
     pub(crate) async fn notifications(
         &self,
         participant: &str,
-        (start, end): (Moment, Moment),
+        (start, end): (Timestamp, Timestamp),
         limit: usize,
-    ) -> Result<(Vec<EventNotification>, bool), WorldError> {
+    ) -> Result<(Vec<EventNotification>, bool), RecordStoreError> {
         let list = format!("events:{participant}");
         let mut found = self
-            .world
+            .records
             .members(&list, start.ms()..=end.ms(), 0, limit + 1)
             .await?;
         let has_more = found.len() > limit;
@@ -111,7 +112,7 @@ impl Directory {
                 id: parts.next().unwrap_or_default(),
                 event_type: parts.next().unwrap_or_default(),
                 entity_id: parts.next().unwrap_or_default(),
-                timestamp: Moment::from_ms(ms),
+                timestamp: Timestamp::from_ms(ms),
             }
         };
         Ok((found.into_iter().map(read).collect(), has_more))

@@ -1,21 +1,21 @@
 //! The rules of a profile, sorted by operation once, so that requests need not look at all of them.
 
-use balde_policy::policy::{Part, Rule};
-use balde_policy::profile::{Problem, Profile};
+use balde_policy::{KeyPart, MatchRule};
+use balde_policy::{Problem, Profile};
 
 use super::call::DRAWS_MAX;
-use super::table::{Candidate, Details, Shapes};
+use super::table::{Candidate, Details, Patterns};
 use super::{KeyType, Operation, PAYER_HEADER};
 
-impl Shapes {
+impl Patterns {
     pub(super) fn of(profile: &Profile, problems: &mut Vec<Problem>) -> Option<Self> {
         let mut named = |name: &str| {
-            let shape = profile.shape(name).cloned();
-            if shape.is_none() {
-                let reason = format!("[shapes] of a DICT profile needs `{name}`");
+            let pattern = profile.pattern(name).cloned();
+            if pattern.is_none() {
+                let reason = format!("[patterns] of a DICT profile needs `{name}`");
                 problems.push(Problem::new(None, reason));
             }
-            shape
+            pattern
         };
         let keys = KeyType::ALL.map(|key_type| named(key_type.as_str()));
         let (ispb, end_to_end_id) = (named("ISPB"), named("END-TO-END-ID"));
@@ -38,11 +38,11 @@ pub(super) fn candidates(profile: &Profile, problems: &mut Vec<Problem>) -> Vec<
             let reason = format!("policy {}: {reason}", policy.name());
             problems.push(Problem::new(None, reason));
         };
-        let is_known = |part: &Part| match part {
-            Part::Participant | Part::User => true,
-            Part::Constant(text) => text.len() <= 16,
-            Part::Header(name) => name.eq_ignore_ascii_case(PAYER_HEADER),
-            Part::Query(_) | Part::Path(_) => false,
+        let is_known = |part: &KeyPart| match part {
+            KeyPart::Participant | KeyPart::User => true,
+            KeyPart::Constant(text) => text.len() <= 16,
+            KeyPart::Header(name) => name.eq_ignore_ascii_case(PAYER_HEADER),
+            KeyPart::Query(_) | KeyPart::Path(_) => false,
         };
         if !policy.scope().parts().iter().all(is_known) || policy.scope().parts().len() > 3 {
             refuse("DICT's buckets belong to `participant` and `header:PI-PayerId`");
@@ -97,20 +97,20 @@ fn sample_path(operation: Operation) -> String {
     segments.collect::<Vec<_>>().join("/")
 }
 
-fn details(rule: &Rule) -> Details {
-    let Some((part, shapes)) = rule.shaped() else {
+fn details(rule: &MatchRule) -> Details {
+    let Some((part, patterns)) = rule.patterns() else {
         return if rule.has_conditions() {
-            Details::Rule(Box::new(rule.clone()))
+            Details::MatchRule(Box::new(rule.clone()))
         } else {
             Details::Nothing
         };
     };
-    let types = shapes.iter().map(|(name, _)| KeyType::parse(name));
+    let types = patterns.iter().map(|(name, _)| KeyType::parse(name));
     let types: Option<Vec<KeyType>> = types.collect();
     match (part, types) {
-        (Part::Path(name), Some(types)) if **name == *"Key" && !rule.has_conditions() => {
+        (KeyPart::Path(name), Some(types)) if **name == *"Key" && !rule.has_conditions() => {
             Details::KeyTypes(types.iter().fold(0, |bits, one| bits | one.bit()))
         }
-        _ => Details::Rule(Box::new(rule.clone())),
+        _ => Details::MatchRule(Box::new(rule.clone())),
     }
 }

@@ -73,7 +73,7 @@ pub enum Fault {
     MissingParticipant,
     /// The participant in the body, or the certificate's, is no ISPB.
     InvalidParticipant,
-    /// The key in the path has the shape of no key.
+    /// The key in the path has the pattern of no key.
     InvalidKey,
     /// The tax number in the path is none.
     InvalidTaxId,

@@ -1,6 +1,6 @@
 //! What is known of a request when its buckets are looked for.
 
-use balde_policy::policy::Headers;
+use balde_policy::Headers;
 
 /// Who is asking.
 pub const PARTICIPANT_HEADER: &str = "PI-RequestingParticipant";

@@ -1,52 +1,6 @@
-//! What a key, a payer and a participant are.
+//! Payers and participants: what they are.
 
 use std::fmt;
-
-/// The type of a key, which follows from its shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum KeyType {
-    /// A person's tax number.
-    Cpf,
-    /// A company's tax number.
-    Cnpj,
-    /// A phone number with its country.
-    Phone,
-    /// An e-mail address.
-    Email,
-    /// A random key.
-    Evp,
-}
-
-impl KeyType {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Cpf, Self::Cnpj, Self::Phone, Self::Email, Self::Evp];
-
-    /// As DICT writes it, which is also the name of its shape in a profile.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Cpf => "CPF",
-            Self::Cnpj => "CNPJ",
-            Self::Phone => "PHONE",
-            Self::Email => "EMAIL",
-            Self::Evp => "EVP",
-        }
-    }
-
-    /// Reads what DICT writes.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
-    }
-
-    pub(super) const fn bit(self) -> u8 {
-        1 << self as u8
-    }
-}
-
-impl fmt::Display for KeyType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// Whether a payer is a person or a company.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

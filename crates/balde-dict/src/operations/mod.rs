@@ -15,7 +15,9 @@ pub use fault::{Fault, RouteError};
 pub use incoming::{
     END_TO_END_ID_HEADER, HttpHeaders, Incoming, PARTICIPANT_HEADER, PAYER_HEADER, QUERY_BYTES_MAX,
 };
-pub use kinds::{Category, KeyType, PayerKind};
+pub use kinds::{Category, PayerKind};
 pub use operation::{Operation, ParticipantFrom};
 pub use route::{PATH_BYTES_MAX, Route};
 pub use table::Table;
+
+use crate::wire::KeyType;

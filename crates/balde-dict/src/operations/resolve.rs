@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use balde_policy::policy::{Part, Request, percent_decoded, query_pairs};
+use balde_policy::{KeyPart, Request, percent_decoded, query_pairs};
 
 use super::call::{BucketKey, Call, Draw, Draws};
 use super::route::Route;
@@ -149,7 +149,7 @@ impl Table {
             let is_counted = match &candidate.details {
                 Details::Nothing => true,
                 Details::KeyTypes(types) => types & key_bit != 0,
-                Details::Rule(rule) => {
+                Details::MatchRule(rule) => {
                     let mut request =
                         Request::new(route.operation().method(), route.path(), incoming.query);
                     request.headers = incoming.headers;
@@ -172,8 +172,8 @@ impl Table {
         let mut kind = None;
         for part in self.policy(policy).scope().parts() {
             key = match part {
-                Part::Participant => key.with(call.participant()?)?,
-                Part::Constant(text) => key.with(text)?,
+                KeyPart::Participant => key.with(call.participant()?)?,
+                KeyPart::Constant(text) => key.with(text)?,
                 _ => {
                     kind = call.payer_kind();
                     key.with(call.payer()?)?

@@ -1,8 +1,8 @@
 //! Operations and policies together.
 
 use balde_core::Limit;
-use balde_policy::policy::{ByVariant, Policy, Rule, Shape};
-use balde_policy::profile::{Problem, Profile, ProfileError};
+use balde_policy::{ByVariant, MatchRule, Pattern, Policy};
+use balde_policy::{Problem, Profile, ProfileError};
 
 use super::call::Draw;
 use super::compile;
@@ -18,7 +18,7 @@ const PAYMENT_ORDER: &str = "payment-order";
 pub struct Table {
     profile: Profile,
     settings: Settings,
-    pub(super) shapes: Shapes,
+    pub(super) patterns: Patterns,
     /// By operation: the rules that its method and path fit.
     pub(super) candidates: Vec<Vec<Candidate>>,
 }
@@ -36,14 +36,14 @@ pub(super) enum Details {
     Nothing,
     /// The key has one of these types.
     KeyTypes(u8),
-    Rule(Box<Rule>),
+    MatchRule(Box<MatchRule>),
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Shapes {
-    pub(super) keys: [Shape; 5],
-    pub(super) ispb: Shape,
-    pub(super) end_to_end_id: Shape,
+pub(super) struct Patterns {
+    pub(super) keys: [Pattern; 5],
+    pub(super) ispb: Pattern,
+    pub(super) end_to_end_id: Pattern,
 }
 
 impl Table {
@@ -57,7 +57,7 @@ impl Table {
                 None
             }
         };
-        let shapes = Shapes::of(&profile, &mut problems);
+        let patterns = Patterns::of(&profile, &mut problems);
         let candidates = compile::candidates(&profile, &mut problems);
         if profile.api() != Some("dict") {
             problems.push(Problem::new(
@@ -65,11 +65,11 @@ impl Table {
                 "not a DICT profile: it needs `api = \"dict\"`",
             ));
         }
-        match (ProfileError::of(problems), settings, shapes) {
-            (None, Some(settings), Some(shapes)) => Ok(Self {
+        match (ProfileError::of(problems), settings, patterns) {
+            (None, Some(settings), Some(patterns)) => Ok(Self {
                 profile,
                 settings,
-                shapes,
+                patterns,
                 candidates,
             }),
             (Some(error), ..) => Err(error),
@@ -132,16 +132,16 @@ impl Table {
         tokens.copied().unwrap_or(0)
     }
 
-    /// The type of a decoded key, by its shape.
+    /// The type of a decoded key, by its pattern.
     pub fn key_type(&self, key: &str) -> Option<KeyType> {
-        let shapes = KeyType::ALL.into_iter().zip(&self.shapes.keys);
-        let mut fitting = shapes.filter(|(_, shape)| shape.matches(key));
+        let patterns = KeyType::ALL.into_iter().zip(&self.patterns.keys);
+        let mut fitting = patterns.filter(|(_, pattern)| pattern.matches(key));
         fitting.next().map(|(key_type, _)| key_type)
     }
 
     /// Whether a payer is a person or a company, by its form.
     pub fn payer_kind(&self, payer: &str) -> Option<PayerKind> {
-        let [cpf, cnpj, ..] = &self.shapes.keys;
+        let [cpf, cnpj, ..] = &self.patterns.keys;
         if cpf.matches(payer) {
             return Some(PayerKind::Pf);
         }
@@ -150,12 +150,12 @@ impl Table {
 
     /// Whether a text has the form of a participant's number.
     pub fn is_ispb(&self, text: &str) -> bool {
-        self.shapes.ispb.matches(text)
+        self.patterns.ispb.matches(text)
     }
 
     /// Whether a text has the form of an `EndToEndId`.
     pub fn is_end_to_end_id(&self, text: &str) -> bool {
-        self.shapes.end_to_end_id.matches(text)
+        self.patterns.end_to_end_id.matches(text)
     }
 
     /// The operation of a method and a raw path, base path included.

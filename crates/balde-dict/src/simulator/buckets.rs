@@ -14,10 +14,10 @@ use balde::{
 };
 use balde::{Error as BucketError, OpId, RedisStore};
 use balde_core::Command;
-use balde_policy::policy::Policy;
+use balde_policy::Policy;
 use parking_lot::RwLock;
 
-use super::runtime::Runtime;
+use super::runtime_settings::RuntimeSettings;
 use super::standing::Bucket;
 use crate::{Category, Draw, InFlight, PayerKind, Table};
 
@@ -32,7 +32,7 @@ pub(crate) struct Buckets {
     pub(super) policies: Vec<OfPolicy>,
     default_category: Category,
     is_shared: bool,
-    runtime: RwLock<Arc<Runtime>>,
+    runtime: RwLock<Arc<RuntimeSettings>>,
 }
 
 /// The limiters of one policy.
@@ -109,7 +109,7 @@ impl Buckets {
         })
     }
 
-    pub(crate) fn runtime(&self) -> Arc<Runtime> {
+    pub(crate) fn runtime(&self) -> Arc<RuntimeSettings> {
         Arc::clone(&self.runtime.read())
     }
 
@@ -192,14 +192,14 @@ impl Buckets {
     }
 
     /// Follows what was changed, here or by another simulator.
-    pub(crate) fn follow(&self, new: Runtime) {
+    pub(crate) fn follow(&self, new: RuntimeSettings) {
         let mut runtime = self.runtime.write();
         if !self.is_shared {
             self.move_participants(&runtime, &new);
         }
         for (policy, of_policy) in self.table.profile().policies().iter().zip(&self.policies) {
             for (value, limiter) in &of_policy.limiters {
-                let is_this = |change: &&super::runtime::LimitChange| {
+                let is_this = |change: &&super::runtime_settings::LimitChange| {
                     change.policy == policy.name() && change.value.as_deref() == value.as_deref()
                 };
                 let limit = match new.limits.iter().find(is_this) {
@@ -216,7 +216,7 @@ impl Buckets {
     }
 
     /// What participants are below full goes along to the limiters of their new categories.
-    fn move_participants(&self, old: &Runtime, new: &Runtime) {
+    fn move_participants(&self, old: &RuntimeSettings, new: &RuntimeSettings) {
         let named: BTreeSet<_> = old.categories.keys().chain(new.categories.keys()).collect();
         for participant in named {
             let before = self.category_in(old, participant);
@@ -365,7 +365,7 @@ impl Buckets {
         found.map(|(_, limiter)| limiter)
     }
 
-    fn category_in(&self, runtime: &Runtime, participant: &str) -> Category {
+    fn category_in(&self, runtime: &RuntimeSettings, participant: &str) -> Category {
         let assigned = runtime.categories.get(participant);
         let letter = assigned.and_then(|category| category.chars().next());
         let assigned = letter.and_then(Category::new);

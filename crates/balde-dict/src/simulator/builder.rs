@@ -14,10 +14,10 @@ use rustls::server::WebPkiClientVerifier;
 
 use super::buckets::Buckets;
 use super::lookups::Lookups;
-use super::refusals::Refusals;
+use super::refusal_log::RefusalLog;
 use super::{Inner, Simulator};
-use crate::directory::{Directory, Rules, WorldError};
-use crate::tls::choose_ring;
+use crate::directory::{Directory, DirectoryRules, RecordStoreError};
+use crate::tls::install_crypto_provider;
 use crate::wire::{Signer, Verifier};
 use crate::{Category, Profile, ProfileError, Table, profiles};
 
@@ -26,19 +26,14 @@ use crate::{Category, Profile, ProfileError, Table, profiles};
 pub struct SimulatorBuilder {
     profile: Option<Profile>,
     category: Category,
-    rules: Rules,
-    place: Place,
+    rules: DirectoryRules,
+    manual_clock: Option<ManualClock>,
     redis: Option<(String, String)>,
     redis_password: Option<String>,
     tls: Option<TlsFiles>,
     signer: Option<Arc<dyn Signer>>,
     verifier: Option<Arc<dyn Verifier>>,
-    anonymous: Option<String>,
-}
-
-enum Place {
-    World,
-    Manual(ManualClock),
+    check_keys_participant: Option<String>,
 }
 
 struct TlsFiles {
@@ -52,14 +47,14 @@ impl SimulatorBuilder {
         Self {
             profile: None,
             category: Category::A,
-            rules: Rules::default(),
-            place: Place::World,
+            rules: DirectoryRules::default(),
+            manual_clock: None,
             redis: None,
             redis_password: None,
             tls: None,
             signer: None,
             verifier: None,
-            anonymous: None,
+            check_keys_participant: None,
         }
     }
 
@@ -76,7 +71,7 @@ impl SimulatorBuilder {
     }
 
     /// What the published rules leave open.
-    pub fn rules(mut self, rules: Rules) -> Self {
+    pub fn rules(mut self, rules: DirectoryRules) -> Self {
         self.rules = rules;
         self
     }
@@ -84,14 +79,14 @@ impl SimulatorBuilder {
     /// A clock that stands still until it is told to move: for tests. Not over Redis, whose own
     /// clock all simulators go by.
     pub fn manual_clock(mut self, clock: &ManualClock) -> Self {
-        self.place = Place::Manual(clock.clone());
+        self.manual_clock = Some(clock.clone());
         self
     }
 
     /// Keeps everything in Redis, in a world of this name, which other simulators can share:
     /// `redis://[user:password@]host:port[/database]`, or `rediss://` for TLS.
-    pub fn redis(mut self, address: impl Into<String>, world: impl Into<String>) -> Self {
-        self.redis = Some((address.into(), world.into()));
+    pub fn redis(mut self, address: impl Into<String>, namespace: impl Into<String>) -> Self {
+        self.redis = Some((address.into(), namespace.into()));
         self
     }
 
@@ -130,8 +125,8 @@ impl SimulatorBuilder {
     }
 
     /// Whom a checkKeys counts for that comes without certificate or header.
-    pub fn anonymous(mut self, participant: impl Into<String>) -> Self {
-        self.anonymous = Some(participant.into());
+    pub fn check_keys_participant(mut self, participant: impl Into<String>) -> Self {
+        self.check_keys_participant = Some(participant.into());
         self
     }
 
@@ -148,19 +143,19 @@ impl SimulatorBuilder {
                 category: self.category,
             });
         }
-        let (clock, manual) = match self.place {
-            Place::World => (Clock::precise(), None),
-            Place::Manual(_) if self.redis.is_some() => {
-                return Err(SimulatorBuildError::ManualClockOverRedis);
-            }
-            Place::Manual(manual) => (Clock::manual(&manual), Some(manual)),
-        };
+        if self.manual_clock.is_some() && self.redis.is_some() {
+            return Err(SimulatorBuildError::ManualClockOverRedis);
+        }
+        let clock = self
+            .manual_clock
+            .as_ref()
+            .map_or_else(Clock::precise, Clock::manual);
         let (directory, store) = match &self.redis {
             None => (Directory::in_memory(self.rules), None),
-            Some((address, world)) => {
+            Some((address, namespace)) => {
                 let mut store = RedisStore::builder()
                     .address(address)
-                    .prefix(format!("{world}:buckets"))
+                    .prefix(format!("{namespace}:buckets"))
                     .timeout(balde::REDIS_TIMEOUT_MAX);
                 if let Some(password) = &self.redis_password {
                     store = store.password(password);
@@ -168,7 +163,7 @@ impl SimulatorBuilder {
                 let store = store.build().map_err(SimulatorBuildError::Buckets)?;
                 let client = redis_client(address, self.redis_password.as_deref())
                     .map_err(|_| SimulatorBuildError::Buckets(BuildError::Address))?;
-                let directory = Directory::in_redis(client, world, self.rules)
+                let directory = Directory::in_redis(client, namespace, self.rules)
                     .map_err(SimulatorBuildError::Directory)?;
                 (directory, Some(store))
             }
@@ -176,7 +171,7 @@ impl SimulatorBuilder {
         let buckets = Buckets::new(Arc::clone(&table), self.category, store.as_ref(), &clock)
             .map_err(SimulatorBuildError::Buckets)?;
         let settings = table.settings();
-        let shared = directory.shared_texts();
+        let shared = directory.redis_records();
         let lookups = Lookups::new(
             shared.clone(),
             settings.credit_deadline.as_secs(),
@@ -188,21 +183,21 @@ impl SimulatorBuilder {
             buckets,
             directory,
             lookups,
-            refusals: Refusals::default(),
+            refusals: RefusalLog::default(),
             clock,
-            manual,
+            manual_clock: self.manual_clock,
             shared,
             followed: Mutex::default(),
             signer: self.signer,
             verifier: self.verifier,
             tls: tls.map(Arc::new),
-            anonymous: self.anonymous,
+            check_keys_participant: self.check_keys_participant,
         })))
     }
 }
 
 fn redis_client(address: &str, password: Option<&str>) -> redis::RedisResult<redis::Client> {
-    choose_ring();
+    install_crypto_provider();
     let url = if address.contains("://") {
         address.to_owned()
     } else {
@@ -221,7 +216,7 @@ fn redis_client(address: &str, password: Option<&str>) -> redis::RedisResult<red
 
 impl TlsFiles {
     fn read(&self) -> Result<rustls::ServerConfig, SimulatorBuildError> {
-        choose_ring();
+        install_crypto_provider();
         let chain = certificates(&self.chain)?;
         let key = PrivateKeyDer::from_pem_file(&self.key)
             .map_err(|_| tls(&self.key, "has no private key in PEM"))?;
@@ -290,7 +285,7 @@ pub enum SimulatorBuildError {
     /// The buckets cannot be made.
     Buckets(BuildError),
     /// The directory cannot be made.
-    Directory(WorldError),
+    Directory(RecordStoreError),
     /// A clock that is moved by hand, and Redis, which has its own.
     ManualClockOverRedis,
     /// Certificates or keys cannot be used.

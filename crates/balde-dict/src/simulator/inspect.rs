@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use balde::{Decision, Limit};
-use balde_policy::policy::query_pairs;
+use balde_policy::query_pairs;
 use bytes::Bytes;
 use http::request::Parts;
 use serde::Deserialize;
@@ -12,10 +12,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::answer::Answer;
-use super::runtime::{FAULT_LATENCY_MAX_MS, Fault};
+use super::runtime_settings::{FAULT_LATENCY_MAX_MS, Fault};
 use super::standing::{Bucket, next_token};
 use super::{AssignError, Simulator};
-use crate::wire::{Moment, Problem, is_ispb};
+use crate::wire::{Problem, Timestamp, is_ispb};
 use crate::{Category, Operation};
 
 /// What there is, for whoever asks for `/sim/`.
@@ -146,7 +146,7 @@ impl Simulator {
             "profile": self.0.table.profile().name(),
             "base_paths": self.0.table.profile().base_paths().iter().map(|path| &**path).collect::<Vec<_>>(),
             "storage": if self.0.shared.is_some() { "redis" } else { "memory" },
-            "clock": if self.0.manual.is_some() { "virtual" } else { "real" },
+            "clock": if self.0.manual_clock.is_some() { "virtual" } else { "real" },
             "endpoints": endpoints,
         })
     }
@@ -271,16 +271,16 @@ impl Simulator {
     fn show_clock(&self) -> Value {
         let now_us = self.0.clock.now_us();
         json!({
-            "now": Moment::from_us(now_us).to_string(),
+            "now": Timestamp::from_us(now_us).to_string(),
             "now_us": now_us,
-            "virtual": self.0.manual.is_some(),
+            "virtual": self.0.manual_clock.is_some(),
         })
     }
 
     fn advance(&self, body: &Bytes) -> Result<Value, Problem> {
         let wanted: Advance = read(body)?;
         let conflict = |detail: &str| Problem::new(409, "BadRequest").with_detail(detail);
-        let Some(manual) = &self.0.manual else {
+        let Some(manual) = &self.0.manual_clock else {
             return Err(conflict(if self.0.shared.is_some() {
                 "there is no virtual clock over Redis: all simulators there go by its clock"
             } else {

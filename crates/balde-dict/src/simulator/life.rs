@@ -24,9 +24,9 @@ use super::Simulator;
 use super::answer::{Answer, Body};
 use super::body::{has_body, read_body, read_request_body};
 use super::buckets::{Admission, Refused};
+use super::handlers::RequestContext;
 use super::lookups::LookupId;
-use super::perform::Task;
-use super::refusals::Refusal;
+use super::refusal_log::Refusal;
 use crate::wire::{Element, Problem, XmlError};
 use crate::{
     Call, HttpHeaders, Incoming, Operation, PARTICIPANT_HEADER, ParticipantFrom, Route, RouteError,
@@ -154,7 +154,7 @@ impl Simulator {
             Some(problem) if is_free(&problem) => Answer::problem(&problem),
             wrong => {
                 let now = self.now();
-                let task = Task {
+                let context = RequestContext {
                     operation,
                     participant,
                     segment: route.raw_segment(),
@@ -166,51 +166,60 @@ impl Simulator {
                     now,
                     head: Self::head(now),
                 };
-                self.count(&call, &task, wrong).await
+                self.count(&call, &context, wrong).await
             }
         };
         (Some(participant.to_owned()), answer)
     }
 
     /// Admits a request, performs it and settles it.
-    async fn count(&self, call: &Call<'_>, task: &Task<'_>, wrong: Option<Problem>) -> Answer {
+    async fn count(
+        &self,
+        call: &Call<'_>,
+        context: &RequestContext<'_>,
+        wrong: Option<Problem>,
+    ) -> Answer {
         let buckets = &self.0.buckets;
-        match buckets.admit(task.participant, call.draws()).await {
+        match buckets.admit(context.participant, call.draws()).await {
             Admission::Admitted => {}
             Admission::Refused(refused) => {
-                buckets.charge_refusal(task.participant, call.draws()).await;
-                return self.refuse(call, task, &refused);
+                buckets
+                    .charge_refusal(context.participant, call.draws())
+                    .await;
+                return self.refuse(call, context, &refused);
             }
             Admission::Unavailable => return unavailable("The buckets cannot be asked"),
         }
         let answer = match wrong {
             Some(problem) => Answer::problem(&problem),
-            None => self.perform_or_fail(task).await,
+            None => self.handle_or_fail(context).await,
         };
         let status = answer.status;
-        buckets.settle(task.participant, call.draws(), status).await;
+        buckets
+            .settle(context.participant, call.draws(), status)
+            .await;
         let is_credited = self.0.table.settings().credit_statuses.contains(&status);
         if let (Operation::GetEntry, true, Some(payer), Some(end_to_end_id), Some(key)) = (
-            task.operation,
+            context.operation,
             is_credited,
             call.payer(),
             call.end_to_end_id(),
             call.key(),
         ) {
             let id = LookupId {
-                participant: task.participant,
+                participant: context.participant,
                 payer,
                 end_to_end_id,
             };
-            if let Err(error) = self.0.lookups.note(id, key, task.now).await {
+            if let Err(error) = self.0.lookups.note(id, key, context.now).await {
                 tracing::warn!(%error, "a lookup is not remembered and cannot be credited");
             }
         }
         answer
     }
 
-    async fn perform_or_fail(&self, task: &Task<'_>) -> Answer {
-        let fault = self.0.buckets.runtime().fault(task.operation.as_str());
+    async fn handle_or_fail(&self, context: &RequestContext<'_>) -> Answer {
+        let fault = self.0.buckets.runtime().fault(context.operation.as_str());
         if let Some(fault) = fault {
             if fault.latency_ms > 0 {
                 tokio::time::sleep(Duration::from_millis(fault.latency_ms)).await;
@@ -221,7 +230,7 @@ impl Simulator {
                 return Answer::problem(&problem).retry_after(retry_after);
             }
         }
-        match self.perform(task).await {
+        match self.handle(context).await {
             Ok(answer) => answer,
             Err(problem) => {
                 let retry_after = (problem.status() == 503).then_some(UNAVAILABLE_RETRY_S);
@@ -230,12 +239,12 @@ impl Simulator {
         }
     }
 
-    fn refuse(&self, call: &Call<'_>, task: &Task<'_>, refused: &Refused) -> Answer {
+    fn refuse(&self, call: &Call<'_>, context: &RequestContext<'_>, refused: &Refused) -> Answer {
         let policy = self.0.table.policy(refused.policy);
         let refusal = Refusal {
-            at: task.now.to_string(),
-            operation: task.operation.as_str(),
-            participant: task.participant.to_owned(),
+            at: context.now.to_string(),
+            operation: context.operation.as_str(),
+            participant: context.participant.to_owned(),
             payer: call
                 .payer()
                 .filter(|_| self.0.buckets.is_per_payer(refused.policy))
@@ -245,7 +254,7 @@ impl Simulator {
             level: refused.level,
             retry_after_ms: refused.retry_after_us.map(|us| us.div_ceil(1_000)),
         };
-        self.0.refusals.note(refusal, task.now.ms());
+        self.0.refusals.note(refusal, context.now.ms());
         let seconds = refused
             .retry_after_us
             .map(|us| us.div_ceil(1_000_000).max(1));
@@ -257,7 +266,7 @@ impl Simulator {
     fn caller<'h>(&'h self, headers: &'h HeaderMap) -> Option<&'h str> {
         let header = headers.get(PARTICIPANT_HEADER);
         let header = header.and_then(|value| value.to_str().ok());
-        header.or(self.0.anonymous.as_deref())
+        header.or(self.0.check_keys_participant.as_deref())
     }
 
     fn sign(&self, answer: Answer) -> Answer {

@@ -8,8 +8,8 @@ use std::hash::{BuildHasher, RandomState};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::directory::{SharedTexts, WorldError};
-use crate::wire::Moment;
+use crate::directory::{RecordStoreError, RedisRecords};
+use crate::wire::Timestamp;
 
 /// The most lookups that are remembered in this process; the oldest go first.
 pub const LOOKUPS_MAX: usize = 500_000;
@@ -28,7 +28,7 @@ pub(crate) struct Lookup {
     /// The key that was looked for, from which the buckets follow.
     pub(crate) key: Box<str>,
     /// When.
-    pub(crate) at: Moment,
+    pub(crate) at: Timestamp,
 }
 
 /// What became of the wish to be credited.
@@ -55,7 +55,7 @@ pub(crate) struct Lookups {
 #[derive(Debug)]
 enum Place {
     Here(Box<Here>),
-    Shared(SharedTexts),
+    Shared(RedisRecords),
 }
 
 struct Here {
@@ -71,7 +71,7 @@ struct Known {
 }
 
 impl Lookups {
-    pub(crate) fn new(shared: Option<SharedTexts>, deadline_s: u64, is_once: bool) -> Self {
+    pub(crate) fn new(shared: Option<RedisRecords>, deadline_s: u64, is_once: bool) -> Self {
         let here = || Here {
             secrets: [RandomState::new(), RandomState::new()],
             known: Mutex::default(),
@@ -88,8 +88,8 @@ impl Lookups {
         &self,
         id: LookupId<'_>,
         key: &str,
-        at: Moment,
-    ) -> Result<(), WorldError> {
+        at: Timestamp,
+    ) -> Result<(), RecordStoreError> {
         match &self.place {
             Place::Here(here) => {
                 here.note(id, key, at);
@@ -102,17 +102,21 @@ impl Lookups {
                 };
                 let text = serde_json::to_string(&lookup).unwrap_or_default();
                 let seconds = self.seconds();
-                texts.keep_for(&id.name("lookup"), &text, seconds).await
+                texts.set_text(&id.name("lookup"), &text, seconds).await
             }
         }
     }
 
     /// Takes the right to be credited, if there is one.
-    pub(crate) async fn claim(&self, id: LookupId<'_>, now: Moment) -> Result<Claimed, WorldError> {
+    pub(crate) async fn claim(
+        &self,
+        id: LookupId<'_>,
+        now: Timestamp,
+    ) -> Result<Claimed, RecordStoreError> {
         match &self.place {
             Place::Here(here) => Ok(here.claim(id, now, self.deadline_ms, self.is_once)),
             Place::Shared(texts) => {
-                let text = texts.text(&id.name("lookup")).await?;
+                let text = texts.get_text(&id.name("lookup")).await?;
                 let lookup = text.and_then(|text| serde_json::from_str::<Lookup>(&text).ok());
                 let Some(lookup) = lookup else {
                     return Ok(Claimed::NoLookup);
@@ -121,7 +125,7 @@ impl Lookups {
                     return Ok(Claimed::TooLate);
                 }
                 let name = id.name("credited");
-                if self.is_once && !texts.take_once(&name, self.seconds()).await? {
+                if self.is_once && !texts.create_marker(&name, self.seconds()).await? {
                     return Ok(Claimed::Before);
                 }
                 Ok(Claimed::Yes(lookup))
@@ -130,7 +134,7 @@ impl Lookups {
     }
 
     /// Gives the right back: the credit could not be given.
-    pub(crate) async fn give_back(&self, id: LookupId<'_>) -> Result<(), WorldError> {
+    pub(crate) async fn give_back(&self, id: LookupId<'_>) -> Result<(), RecordStoreError> {
         match &self.place {
             Place::Here(here) => {
                 if let Some((_, is_credited)) = here.known.lock().lookups.get_mut(&here.hash(id)) {
@@ -138,11 +142,11 @@ impl Lookups {
                 }
                 Ok(())
             }
-            Place::Shared(texts) => texts.forget(&id.name("credited")).await,
+            Place::Shared(texts) => texts.delete_text(&id.name("credited")).await,
         }
     }
 
-    fn is_late(&self, lookup: &Lookup, now: Moment) -> bool {
+    fn is_late(&self, lookup: &Lookup, now: Timestamp) -> bool {
         is_late(lookup, now, self.deadline_ms)
     }
 
@@ -152,7 +156,7 @@ impl Lookups {
     }
 }
 
-fn is_late(lookup: &Lookup, now: Moment, deadline_ms: u64) -> bool {
+fn is_late(lookup: &Lookup, now: Timestamp, deadline_ms: u64) -> bool {
     now.ms().saturating_sub(lookup.at.ms()) > deadline_ms
 }
 
@@ -172,7 +176,7 @@ impl Here {
         u128::from(hash(&self.secrets[0])) << 64 | u128::from(hash(&self.secrets[1]))
     }
 
-    fn note(&self, id: LookupId<'_>, key: &str, at: Moment) {
+    fn note(&self, id: LookupId<'_>, key: &str, at: Timestamp) {
         let hash = self.hash(id);
         let mut known = self.known.lock();
         if let Some((lookup, _)) = known.lookups.get_mut(&hash) {
@@ -196,7 +200,7 @@ impl Here {
         known.lookups.insert(hash, (lookup, false));
     }
 
-    fn claim(&self, id: LookupId<'_>, now: Moment, deadline_ms: u64, is_once: bool) -> Claimed {
+    fn claim(&self, id: LookupId<'_>, now: Timestamp, deadline_ms: u64, is_once: bool) -> Claimed {
         let mut known = self.known.lock();
         let Some((lookup, is_credited)) = known.lookups.get_mut(&self.hash(id)) else {
             return Claimed::NoLookup;

@@ -15,13 +15,13 @@ mod answer;
 mod body;
 mod buckets;
 mod builder;
+mod handlers;
 mod inspect;
 mod life;
 mod lookups;
 mod orders;
-mod perform;
-mod refusals;
-mod runtime;
+mod refusal_log;
+mod runtime_settings;
 mod server;
 mod standing;
 
@@ -29,23 +29,23 @@ use std::fmt;
 use std::sync::Arc;
 
 use balde::{Clock, ManualClock};
-use balde_policy::policy::VariantRule;
+use balde_policy::Variant;
 use parking_lot::Mutex;
 
 pub use body::BODY_BYTES_MAX;
 pub use builder::{SimulatorBuildError, SimulatorBuilder};
 pub use lookups::LOOKUPS_MAX;
-pub use refusals::REFUSALS_MAX;
-pub use runtime::{CATEGORIES_MAX, FAULT_LATENCY_MAX_MS};
+pub use refusal_log::REFUSALS_MAX;
+pub use runtime_settings::{CATEGORIES_MAX, FAULT_LATENCY_MAX_MS};
 pub use server::{CONNECTIONS_MAX, run};
 
-use crate::directory::{Directory, Refusal, SharedTexts, WorldError};
-use crate::wire::{Head, Moment, Problem, Signer, Verifier, is_ispb};
+use crate::directory::{Directory, DirectoryError, RecordStoreError, RedisRecords};
+use crate::wire::{Problem, ResponseHead, Signer, Timestamp, Verifier, is_ispb};
 use crate::{Category, Table};
 use buckets::Buckets;
 use lookups::Lookups;
-use refusals::Refusals;
-use runtime::Runtime;
+use refusal_log::RefusalLog;
+use runtime_settings::RuntimeSettings;
 
 /// Under which name simulators share what can be changed.
 const RUNTIME: &str = "runtime";
@@ -73,18 +73,18 @@ struct Inner {
     buckets: Buckets,
     directory: Directory,
     lookups: Lookups,
-    refusals: Refusals,
+    refusals: RefusalLog,
     clock: Clock,
-    /// Only where time is told and does not pass by itself.
-    manual: Option<ManualClock>,
-    shared: Option<SharedTexts>,
+    /// The manual clock, if the simulator was built with one.
+    manual_clock: Option<ManualClock>,
+    shared: Option<RedisRecords>,
     /// What the shared settings were when they were last read.
     followed: Mutex<Option<String>>,
     signer: Option<Arc<dyn Signer>>,
     verifier: Option<Arc<dyn Verifier>>,
     tls: Option<Arc<rustls::ServerConfig>>,
     /// Who asks, where neither a certificate nor a header says.
-    anonymous: Option<String>,
+    check_keys_participant: Option<String>,
 }
 
 impl Simulator {
@@ -110,7 +110,7 @@ impl Simulator {
             return Err(AssignError::Participant);
         }
         let variant = self.0.table.profile().variant("category");
-        let mut known = variant.into_iter().flat_map(VariantRule::values);
+        let mut known = variant.into_iter().flat_map(Variant::values);
         if !known.any(|own| own == category.as_str()) {
             return Err(AssignError::Category);
         }
@@ -131,20 +131,20 @@ impl Simulator {
         Ok(())
     }
 
-    fn now(&self) -> Moment {
-        Moment::from_us(self.0.clock.now_us())
+    fn now(&self) -> Timestamp {
+        Timestamp::from_us(self.0.clock.now_us())
     }
 
-    fn head(now: Moment) -> Head {
-        Head::new(now, fastrand::u128(..).to_be_bytes())
+    fn head(now: Timestamp) -> ResponseHead {
+        ResponseHead::new(now, fastrand::u128(..).to_be_bytes())
     }
 
     /// Follows what another simulator of the same world has changed.
-    async fn follow(&self) -> Result<(), WorldError> {
+    async fn follow(&self) -> Result<(), RecordStoreError> {
         let Some(shared) = &self.0.shared else {
             return Ok(());
         };
-        let text = shared.text(RUNTIME).await?;
+        let text = shared.get_text(RUNTIME).await?;
         if *self.0.followed.lock() == text {
             return Ok(());
         }
@@ -157,14 +157,14 @@ impl Simulator {
     }
 
     /// Changes what can be changed, for all simulators of this world.
-    async fn change(&self, change: impl Fn(&mut Runtime)) -> Result<(), Problem> {
+    async fn change(&self, change: impl Fn(&mut RuntimeSettings)) -> Result<(), Problem> {
         if self.0.shared.is_some() {
             let changed = self.0.directory.update(RUNTIME, change).await;
-            changed.map_err(Refusal::into_problem)?;
+            changed.map_err(DirectoryError::into_problem)?;
             return self
                 .follow()
                 .await
-                .map_err(|error| Refusal::World(error).into_problem());
+                .map_err(|error| DirectoryError::Store(error).into_problem());
         }
         let mut runtime = (*self.0.buckets.runtime()).clone();
         change(&mut runtime);

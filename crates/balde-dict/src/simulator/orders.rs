@@ -89,7 +89,7 @@ impl Simulator {
             Claimed::Yes(lookup) => Some(lookup.key),
             _ => None,
         };
-        self.note_transaction(order, key.as_deref()).await?;
+        self.record_transaction(order, key.as_deref()).await?;
         let mut buckets = Vec::new();
         if let Some(key) = key {
             match self.give_back(order, &key).await {
@@ -144,8 +144,8 @@ impl Simulator {
     }
 
     /// Reports and refunds are about transactions, and statistics count them.
-    async fn note_transaction(&self, order: &Order, key: Option<&str>) -> Result<(), Problem> {
-        let refused = |refusal: crate::directory::Refusal| refusal.into_problem();
+    async fn record_transaction(&self, order: &Order, key: Option<&str>) -> Result<(), Problem> {
+        let refused = |refusal: crate::directory::DirectoryError| refusal.into_problem();
         let entry = match key {
             Some(key) => {
                 let found = self.0.directory.entry(key).await;
@@ -167,7 +167,7 @@ impl Simulator {
         let noted = self
             .0
             .directory
-            .note_transaction(&order.end_to_end_id, &transaction)
+            .record_transaction(&order.end_to_end_id, &transaction)
             .await;
         noted.map_err(refused)
     }

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::Simulator;
-use crate::tls::ispb_of;
+use crate::tls::certificate_ispb;
 
 /// The most connections at once; others wait to be accepted.
 pub const CONNECTIONS_MAX: usize = 10_000;
@@ -87,7 +87,7 @@ async fn serve(stream: TcpStream, simulator: Simulator, ended: watch::Receiver<b
     match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
         Ok(Ok(stream)) => {
             let certificates = stream.get_ref().1.peer_certificates();
-            let certificate = certificates.and_then(|chain| ispb_of(chain.first()?));
+            let certificate = certificates.and_then(|chain| certificate_ispb(chain.first()?));
             serve_stream(stream, simulator, certificate, ended).await;
         }
         Ok(Err(error)) => tracing::info!(%error, "no agreement about TLS"),

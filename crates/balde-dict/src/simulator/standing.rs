@@ -1,7 +1,7 @@
 //! Buckets outside of any request: how they stand, and what somebody sets them to.
 
 use balde::{Decision, Error as BucketError, RateLimiter};
-use balde_policy::policy::Part;
+use balde_policy::KeyPart;
 
 use super::buckets::{Buckets, By};
 use crate::PayerKind;
@@ -40,7 +40,7 @@ impl Buckets {
         let parts = self.table.policy(policy).scope().parts();
         parts
             .iter()
-            .any(|part| matches!(part, Part::Header(_) | Part::User))
+            .any(|part| matches!(part, KeyPart::Header(_) | KeyPart::User))
     }
 
     /// Writes a participant's buckets once under the limits of its category: Redis converts a bucket
@@ -75,8 +75,8 @@ impl Buckets {
                 key.push(b'/');
             }
             match part {
-                Part::Participant => key.extend(bucket.participant.as_bytes()),
-                Part::Constant(text) => key.extend(text.as_bytes()),
+                KeyPart::Participant => key.extend(bucket.participant.as_bytes()),
+                KeyPart::Constant(text) => key.extend(text.as_bytes()),
                 _ => key.extend(bucket.payer.as_ref()?.0.as_bytes()),
             }
         }

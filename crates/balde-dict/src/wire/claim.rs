@@ -1,96 +1,94 @@
-//! Claims: a key wanted by somebody else, or by its owner somewhere else.
+//! Messages about claims: a new owner, or a new participant, for a key.
 
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
 use super::entry::{Account, Owner};
-use super::envelope::{Envelope, Head};
-use super::form::Form;
-use super::formats;
-use super::key_type::{key_type_of, key_type_text};
+use super::enums::{ClaimReason, ClaimSide, ClaimStatus, ClaimType};
+use super::envelope::{Envelope, ResponseHead};
+use super::key_type::{KeyType, key_type_of, key_type_text};
 use super::problem::Violation;
-use super::time::Moment;
-use super::words::{ClaimReason, ClaimSide, ClaimStatus, ClaimType};
+use super::request_reader::RequestReader;
+use super::timestamp::Timestamp;
 use super::writer::Writer;
-use crate::KeyType;
 
-/// A claim.
+/// A claim of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Its id.
+    /// The id.
     pub id: String,
-    /// What is claimed.
+    /// Whether ownership or portability is claimed.
     pub claim_type: ClaimType,
     /// The key.
     pub key: String,
-    /// Its type.
+    /// The type of the key.
     #[serde(with = "key_type_text")]
     pub key_type: KeyType,
-    /// Where the key shall lead.
+    /// The account that the key is claimed for.
     pub claimer_account: Account,
-    /// Who wants it.
+    /// The person or company that claims the key.
     pub claimer: Owner,
-    /// Who has it.
+    /// The participant that has the key now.
     pub donor_participant: String,
-    /// How far it has come.
+    /// The status.
     pub status: ClaimStatus,
-    /// Until when the donor may answer.
-    pub resolution_period_end: Moment,
-    /// Until when the claim may be called off, for ownership.
-    pub completion_period_end: Option<Moment>,
+    /// The end of the donor's period to answer.
+    pub resolution_period_end: Timestamp,
+    /// The end of the period in which an ownership claim can be cancelled.
+    pub completion_period_end: Option<Timestamp>,
     /// When it last changed.
-    pub last_modified: Moment,
+    pub last_modified: Timestamp,
     /// When it was created.
-    pub creation_date: Moment,
-    /// Why the donor granted it.
+    pub creation_date: Timestamp,
+    /// Why the donor confirmed it.
     pub confirm_reason: Option<ClaimReason>,
-    /// Why it was called off.
+    /// Why it was cancelled.
     pub cancel_reason: Option<ClaimReason>,
-    /// By whom.
+    /// Which side cancelled it.
     pub cancelled_by: Option<ClaimSide>,
-    /// Since when the owner has had the key, which goes along with it.
-    pub key_ownership_date: Moment,
+    /// Since when the owner has had the key. Portability keeps this date.
+    pub key_ownership_date: Timestamp,
 }
 
-/// createClaim.
+/// A createClaim request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateClaim {
-    /// What is claimed.
+    /// Whether ownership or portability is claimed.
     pub claim_type: ClaimType,
     /// The key.
     pub key: String,
-    /// Its type.
+    /// The type of the key.
     pub key_type: KeyType,
-    /// Where it shall lead.
+    /// The account that the key is claimed for.
     pub claimer_account: Account,
-    /// Who wants it.
+    /// The person or company that claims the key.
     pub claimer: Owner,
 }
 
-/// acknowledge-, confirm-, cancel- or completeClaim.
+/// An acknowledgeClaim, confirmClaim, cancelClaim or completeClaim request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MoveClaim {
-    /// Which claim.
+pub struct ClaimActionRequest {
+    /// The id of the claim.
     pub claim_id: String,
-    /// Who moves it.
+    /// The participant that acts.
     pub participant: String,
-    /// Why, to confirm or cancel.
+    /// The reason, to confirm or cancel.
     pub reason: Option<ClaimReason>,
-    /// The id for the entry's CID, to complete.
+    /// The id from which the new entry's CID is computed, to complete.
     pub request_id: Option<String>,
 }
 
 impl CreateClaim {
     pub(crate) fn read(root: &Element) -> Result<Self, Vec<Violation>> {
-        let mut form = Form::new(root, "CreateClaimRequest");
-        let claim_type = form.word("Claim/Type", ClaimType::read);
-        let key = form.text("Claim/Key");
-        let key_type = form.word("Claim/KeyType", KeyType::parse);
+        let mut reader = RequestReader::new(root, "CreateClaimRequest");
+        let claim_type = reader.value("Claim/Type", ClaimType::parse);
+        let key = reader.text("Claim/Key");
+        let key_type = reader.value("Claim/KeyType", KeyType::parse);
         if key_type.is_some_and(|key_type| key_type_of(&key) != Some(key_type)) {
-            form.note_at("Claim/Key", "does not have the shape of its KeyType");
+            reader.add_violation_at("Claim/Key", "does not have the format of its KeyType");
         }
-        let claimer_account = Account::read(&mut form, "Claim/ClaimerAccount");
-        let claimer = Owner::read(&mut form, "Claim/Claimer");
+        let claimer_account = Account::read(&mut reader, "Claim/ClaimerAccount");
+        let claimer = Owner::read(&mut reader, "Claim/Claimer");
         let request = (|| {
             Some(Self {
                 claim_type: claim_type?,
@@ -100,27 +98,24 @@ impl CreateClaim {
                 claimer: claimer?,
             })
         })();
-        form.finish(request)
+        reader.finish(request)
     }
 }
 
-impl MoveClaim {
-    /// `name` is the document's; confirming and cancelling need a reason, completing an id.
+impl ClaimActionRequest {
+    /// `name` is the root element's. Confirming and cancelling need a reason, completing a request id.
     pub(crate) fn read(root: &Element, name: &str) -> Result<Self, Vec<Violation>> {
-        let mut form = Form::new(root, name);
-        let claim_id = form.checked("ClaimId", "is not a UUID", formats::is_uuid);
-        let participant = form.checked(
-            "Participant",
-            "is not an ISPB of 8 characters",
-            formats::is_ispb,
-        );
+        let mut reader = RequestReader::new(root, name);
+        let claim_id = reader.uuid("ClaimId");
+        let participant = reader.ispb("Participant");
         let reason = match name {
-            "ConfirmClaimRequest" | "CancelClaimRequest" => form.word("Reason", ClaimReason::read),
+            "ConfirmClaimRequest" | "CancelClaimRequest" => {
+                reader.value("Reason", ClaimReason::parse)
+            }
             _ => None,
         };
-        let request_id = (name == "CompleteClaimRequest")
-            .then(|| form.checked("RequestId", "is not a UUID", formats::is_uuid));
-        form.finish(Some(Self {
+        let request_id = (name == "CompleteClaimRequest").then(|| reader.uuid("RequestId"));
+        reader.finish(Some(Self {
             claim_id,
             participant,
             reason,
@@ -145,20 +140,20 @@ impl Claim {
                 &self.resolution_period_end.to_string(),
             );
         let completion = self.completion_period_end.map(|end| end.to_string());
-        xml.maybe("CompletionPeriodEnd", completion.as_deref())
+        xml.optional("CompletionPeriodEnd", completion.as_deref())
             .element("LastModified", &self.last_modified.to_string())
-            .maybe(
+            .optional(
                 "ConfirmReason",
                 self.confirm_reason.map(ClaimReason::as_str),
             )
-            .maybe("CancelReason", self.cancel_reason.map(ClaimReason::as_str))
-            .maybe("CancelledBy", self.cancelled_by.map(ClaimSide::as_str))
+            .optional("CancelReason", self.cancel_reason.map(ClaimReason::as_str))
+            .optional("CancelledBy", self.cancelled_by.map(ClaimSide::as_str))
             .close("Claim");
     }
 }
 
-/// The answer to every operation on one claim.
-pub(crate) fn claim_response(name: &'static str, head: &Head, claim: &Claim) -> String {
+/// Writes the response to an operation on one claim.
+pub(crate) fn claim_response(name: &'static str, head: &ResponseHead, claim: &Claim) -> String {
     let mut envelope = Envelope::new(name, head, 1_500);
     claim.write(envelope.xml());
     if name == "CompleteClaimResponse" {
@@ -170,8 +165,8 @@ pub(crate) fn claim_response(name: &'static str, head: &Head, claim: &Claim) -> 
     envelope.finish()
 }
 
-/// The answer to listClaims.
-pub(crate) fn list_claims(head: &Head, claims: &[Claim], has_more: bool) -> String {
+/// Writes the response to listClaims.
+pub(crate) fn list_claims(head: &ResponseHead, claims: &[Claim], has_more: bool) -> String {
     let mut envelope = Envelope::new("ListClaimsResponse", head, 400 + 1_200 * claims.len());
     let xml = envelope.xml();
     xml.element("HasMoreElements", if has_more { "true" } else { "false" });

@@ -1,45 +1,44 @@
-//! A document, read into a tree within limits.
-
-use std::fmt;
+//! XML documents, parsed into a tree within limits on size, depth and number of elements.
 
 use quick_xml::Reader;
 use quick_xml::XmlVersion;
 use quick_xml::events::{BytesRef, BytesStart, Event};
+use thiserror::Error;
 
-/// The longest document that is read, in bytes. A list of 200 claims has some 200 kB.
+/// The longest document that is parsed, in bytes. A list of 200 claims has about 200 kB.
 pub const XML_BYTES_MAX: usize = 1 << 20;
 
-/// How deep elements may be inside each other. DICT's own messages need 5, a signature 8.
+/// How deep elements may be nested. DICT's messages need 5 levels, a signature 8.
 pub const XML_DEPTH_MAX: usize = 24;
 
-/// The most elements of a document.
+/// The most elements in a document.
 pub const XML_ELEMENTS_MAX: usize = 20_000;
 
 /// The most attributes of an element.
 pub const XML_ATTRIBUTES_MAX: usize = 32;
 
-/// An element with what is in it. Prefixes of names are left out: DICT has no two elements that
-/// only differ there, and clients choose theirs.
+/// An XML element with its text and children. Namespace prefixes are dropped: clients choose theirs,
+/// and no two elements of DICT differ only by namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Element {
     name: String,
     attributes: Vec<(String, String)>,
     text: String,
     children: Vec<Self>,
-    position: Position,
+    position: XmlPosition,
 }
 
-/// Where something is in a document, counted from one.
+/// A position in a document. Lines and columns are counted from one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// The line.
+pub struct XmlPosition {
+    /// The line number.
     pub line: usize,
-    /// The character in the line.
+    /// The number of the character within the line.
     pub column: usize,
 }
 
 impl Element {
-    /// Reads a whole document.
+    /// Parses a whole document. DOCTYPE declarations and custom entities are rejected.
     ///
     /// ```
     /// use balde_dict::wire::Element;
@@ -54,67 +53,67 @@ impl Element {
     pub fn read(document: &[u8]) -> Result<Self, XmlError> {
         if document.len() > XML_BYTES_MAX {
             return Err(XmlError::new(
-                Fault::TooLong {
+                XmlErrorKind::TooLong {
                     bytes: document.len(),
                 },
-                Position::default(),
+                XmlPosition::default(),
             ));
         }
         let text = std::str::from_utf8(document).map_err(|error| {
             let position = position(document, error.valid_up_to());
-            XmlError::new(Fault::NotUtf8, position)
+            XmlError::new(XmlErrorKind::NotUtf8, position)
         })?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        Tree::default().build(text)
+        TreeBuilder::default().build(text)
     }
 
-    /// The name, without a prefix.
+    /// The name, without its namespace prefix.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The text directly inside, without white space around it.
+    /// The element's own text, without surrounding white space.
     pub fn text(&self) -> &str {
         self.text.trim()
     }
 
-    /// An attribute's value.
+    /// The value of an attribute.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         let found = self.attributes.iter().find(|(own, _)| own == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The elements directly inside.
+    /// The child elements.
     pub fn children(&self) -> &[Self] {
         &self.children
     }
 
-    /// The first element directly inside with this name.
+    /// The first child element with this name.
     pub fn child(&self, name: &str) -> Option<&Self> {
         self.children.iter().find(|child| child.name == name)
     }
 
-    /// The element at a path such as `Entry/Account/Participant`.
+    /// The descendant at a path such as `Entry/Account/Participant`.
     pub fn at(&self, path: &str) -> Option<&Self> {
         path.split('/')
             .try_fold(self, |element, name| element.child(name))
     }
 
-    /// Where it begins.
-    pub fn position(&self) -> Position {
+    /// The position of its start tag.
+    pub fn position(&self) -> XmlPosition {
         self.position
     }
 }
 
-/// The elements that are open, the root first.
+/// Builds the tree. `open` holds the elements whose end tag has not been read, the root first.
 #[derive(Default)]
-struct Tree {
+struct TreeBuilder {
     open: Vec<Element>,
     root: Option<Element>,
     elements: usize,
 }
 
-impl Tree {
+impl TreeBuilder {
     fn build(mut self, text: &str) -> Result<Element, XmlError> {
         let mut reader = Reader::from_str(text);
         reader.config_mut().enable_all_checks(true);
@@ -122,53 +121,56 @@ impl Tree {
             let before = offset(reader.buffer_position());
             let event = reader.read_event().map_err(|error| {
                 let at = offset(reader.error_position());
-                let fault = Fault::Malformed {
-                    what: without_content(&error),
+                let kind = XmlErrorKind::Malformed {
+                    reason: without_content(&error),
                 };
-                XmlError::new(fault, position(text.as_bytes(), at))
+                XmlError::new(kind, position(text.as_bytes(), at))
             })?;
-            let here = || position(text.as_bytes(), before);
+            let current = || position(text.as_bytes(), before);
             let step = match event {
-                Event::Start(start) => self.start(&start, here()),
-                Event::Empty(start) => self.start(&start, here()).and_then(|()| self.end()),
+                Event::Start(start) => self.start(&start, current()),
+                Event::Empty(start) => self.start(&start, current()).and_then(|()| self.end()),
                 Event::End(_) => self.end(),
                 Event::Text(text) => self.text(&text.xml10_content()),
                 Event::CData(data) => self.text(&data.xml10_content()),
                 Event::GeneralRef(reference) => self.reference(&reference),
-                Event::DocType(_) => Err(Fault::DocType),
+                Event::DocType(_) => Err(XmlErrorKind::DocType),
                 Event::Comment(_) | Event::Decl(_) | Event::PI(_) => Ok(()),
                 Event::Eof => break,
             };
-            step.map_err(|fault| XmlError::new(fault, here()))?;
+            step.map_err(|kind| XmlError::new(kind, current()))?;
         }
         let end = position(text.as_bytes(), text.len());
         match (self.open.pop(), self.root) {
-            (Some(open), _) => Err(XmlError::new(Fault::Unclosed { name: open.name }, end)),
-            (None, None) => Err(XmlError::new(Fault::Empty, end)),
+            (Some(open), _) => Err(XmlError::new(
+                XmlErrorKind::Unclosed { name: open.name },
+                end,
+            )),
+            (None, None) => Err(XmlError::new(XmlErrorKind::Empty, end)),
             (None, Some(root)) => Ok(root),
         }
     }
 
-    fn start(&mut self, start: &BytesStart<'_>, position: Position) -> Result<(), Fault> {
+    fn start(&mut self, start: &BytesStart<'_>, position: XmlPosition) -> Result<(), XmlErrorKind> {
         if self.root.is_some() && self.open.is_empty() {
-            return Err(Fault::SecondRoot);
+            return Err(XmlErrorKind::SecondRoot);
         }
         if self.open.len() >= XML_DEPTH_MAX {
-            return Err(Fault::TooDeep);
+            return Err(XmlErrorKind::TooDeep);
         }
         self.elements += 1;
         if self.elements > XML_ELEMENTS_MAX {
-            return Err(Fault::TooManyElements);
+            return Err(XmlErrorKind::TooManyElements);
         }
         let mut attributes = Vec::new();
         for attribute in start.attributes() {
             if attributes.len() == XML_ATTRIBUTES_MAX {
-                return Err(Fault::TooManyAttributes);
+                return Err(XmlErrorKind::TooManyAttributes);
             }
-            let attribute = attribute.map_err(|_| Fault::Attribute)?;
+            let attribute = attribute.map_err(|_| XmlErrorKind::Attribute)?;
             let value = attribute
                 .normalized_value(XmlVersion::Explicit1_0)
-                .map_err(|_| Fault::Attribute)?;
+                .map_err(|_| XmlErrorKind::Attribute)?;
             let name = attribute.key.local_name().as_ref().to_owned();
             attributes.push((name, value.into_owned()));
         }
@@ -181,10 +183,10 @@ impl Tree {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), Fault> {
-        // The reader has checked that there is one and what it is called.
+    fn end(&mut self) -> Result<(), XmlErrorKind> {
+        // The reader has checked that the end tag matches an open element.
         let Some(element) = self.open.pop() else {
-            return Err(Fault::Empty);
+            return Err(XmlErrorKind::Empty);
         };
         match self.open.last_mut() {
             Some(parent) => parent.children.push(element),
@@ -193,18 +195,21 @@ impl Tree {
         Ok(())
     }
 
-    fn text(&mut self, text: &str) -> Result<(), Fault> {
+    fn text(&mut self, text: &str) -> Result<(), XmlErrorKind> {
         match self.open.last_mut() {
             Some(element) => element.text.push_str(text),
             None if text.trim().is_empty() => {}
-            None => return Err(Fault::TextOutside),
+            None => return Err(XmlErrorKind::TextOutside),
         }
         Ok(())
     }
 
-    /// The five names that XML itself has, and characters by number. Nothing is ever expanded.
-    fn reference(&mut self, reference: &BytesRef<'_>) -> Result<(), Fault> {
-        if let Some(character) = reference.resolve_char_ref().map_err(|_| Fault::Entity)? {
+    /// Resolves XML's five predefined entities and character references. Others are rejected.
+    fn reference(&mut self, reference: &BytesRef<'_>) -> Result<(), XmlErrorKind> {
+        if let Some(character) = reference
+            .resolve_char_ref()
+            .map_err(|_| XmlErrorKind::Entity)?
+        {
             return self.text(character.encode_utf8(&mut [0; 4]));
         }
         let text = match reference.xml10_content().as_ref() {
@@ -213,87 +218,78 @@ impl Tree {
             "amp" => "&",
             "apos" => "'",
             "quot" => "\"",
-            _ => return Err(Fault::Entity),
+            _ => return Err(XmlErrorKind::Entity),
         };
         self.text(text)
     }
 }
 
-/// Why a document cannot be read, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a document cannot be parsed, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}{kind}", prefix(*position))]
 pub struct XmlError {
-    fault: Fault,
-    position: Position,
+    kind: XmlErrorKind,
+    position: XmlPosition,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Fault {
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+enum XmlErrorKind {
+    #[error("the document has {bytes} bytes, more than {XML_BYTES_MAX}")]
     TooLong { bytes: usize },
+    #[error("the document is not UTF-8")]
     NotUtf8,
-    Malformed { what: String },
+    #[error("the document is not well-formed XML: {reason}")]
+    Malformed { reason: String },
+    #[error("a DOCTYPE is refused: DICT's messages have none, and entities are not expanded")]
     DocType,
+    #[error(
+        "an entity is refused: only lt, gt, amp, apos, quot and numeric character references are \
+         allowed"
+    )]
     Entity,
+    #[error("elements are more than {XML_DEPTH_MAX} deep")]
     TooDeep,
+    #[error("more than {XML_ELEMENTS_MAX} elements")]
     TooManyElements,
+    #[error("more than {XML_ATTRIBUTES_MAX} attributes on one element")]
     TooManyAttributes,
+    #[error("an attribute cannot be read")]
     Attribute,
+    #[error("a second root element")]
     SecondRoot,
+    #[error("text outside the root element")]
     TextOutside,
+    #[error("the document ends inside <{name}>")]
     Unclosed { name: String },
+    #[error("the document has no element")]
     Empty,
 }
 
 impl XmlError {
-    fn new(fault: Fault, position: Position) -> Self {
-        Self { fault, position }
+    fn new(kind: XmlErrorKind, position: XmlPosition) -> Self {
+        Self { kind, position }
     }
 
-    /// Whether the document is not even read, because of its length.
+    /// Returns true if the document is longer than [`XML_BYTES_MAX`].
     pub fn is_too_long(&self) -> bool {
-        matches!(self.fault, Fault::TooLong { .. })
+        matches!(self.kind, XmlErrorKind::TooLong { .. })
     }
 
-    /// Where it went wrong.
-    pub fn position(&self) -> Position {
+    /// Where in the document the error is.
+    pub fn position(&self) -> XmlPosition {
         self.position
     }
 }
 
-impl fmt::Display for XmlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Position { line, column } = self.position;
-        if line > 0 {
-            write!(f, "line {line}, column {column}: ")?;
-        }
-        match &self.fault {
-            Fault::TooLong { bytes } => {
-                write!(f, "the document has {bytes} bytes, more than {XML_BYTES_MAX}")
-            }
-            Fault::NotUtf8 => f.write_str("the document is not UTF-8"),
-            Fault::Malformed { what } => write!(f, "the document is not well-formed XML: {what}"),
-            Fault::DocType => f.write_str(
-                "a DOCTYPE is refused: DICT's messages have none, and entities are not expanded",
-            ),
-            Fault::Entity => f.write_str(
-                "an entity is refused: only lt, gt, amp, apos, quot and characters by number are known",
-            ),
-            Fault::TooDeep => write!(f, "elements are more than {XML_DEPTH_MAX} deep"),
-            Fault::TooManyElements => write!(f, "more than {XML_ELEMENTS_MAX} elements"),
-            Fault::TooManyAttributes => {
-                write!(f, "more than {XML_ATTRIBUTES_MAX} attributes on one element")
-            }
-            Fault::Attribute => f.write_str("an attribute cannot be read"),
-            Fault::SecondRoot => f.write_str("a second root element"),
-            Fault::TextOutside => f.write_str("text outside the root element"),
-            Fault::Unclosed { name } => write!(f, "the document ends inside <{name}>"),
-            Fault::Empty => f.write_str("the document has no element"),
-        }
+/// A document that was not parsed at all has no position.
+fn prefix(XmlPosition { line, column }: XmlPosition) -> String {
+    match line {
+        0 => String::new(),
+        _ => format!("line {line}, column {column}: "),
     }
 }
 
-impl std::error::Error for XmlError {}
-
-/// What the reader says, without what it read: names and values may be a caller's data.
+/// The parser's message without names and values from the document, which may be personal data.
 fn without_content(error: &quick_xml::Error) -> String {
     use quick_xml::Error;
     use quick_xml::errors::IllFormedError;
@@ -319,11 +315,11 @@ fn offset(position: u64) -> usize {
     usize::try_from(position).unwrap_or(usize::MAX)
 }
 
-fn position(document: &[u8], offset: usize) -> Position {
+fn position(document: &[u8], offset: usize) -> XmlPosition {
     let before = &document[..offset.min(document.len())];
     let line_start = before.iter().rposition(|byte| *byte == b'\n');
     let line_start = line_start.map_or(0, |newline| newline + 1);
-    Position {
+    XmlPosition {
         line: before.split(|byte| *byte == b'\n').count(),
         column: 1 + String::from_utf8_lossy(&before[line_start..])
             .chars()
@@ -340,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_name_their_position() {
         for (document, expected) in [
             ("", "line 1, column 1: the document has no element"),
             (
@@ -359,8 +355,8 @@ mod tests {
                 "a DOCTYPE is refused",
             ),
         ] {
-            let told = error(document);
-            assert!(told.contains(expected), "{document}: {told}");
+            let message = error(document);
+            assert!(message.contains(expected), "{document}: {message}");
         }
         assert!(Element::read(b"<a>\xff</a>").is_err());
     }
@@ -372,8 +368,8 @@ mod tests {
         let broad = format!("<a>{}</a>", "<b/>".repeat(XML_ELEMENTS_MAX));
         assert!(error(&broad).contains("20000 elements"));
         let long = format!("<a>{}</a>", " ".repeat(XML_BYTES_MAX));
-        let told = Element::read(long.as_bytes()).unwrap_err();
-        assert!(told.is_too_long());
+        let error_of_long = Element::read(long.as_bytes()).unwrap_err();
+        assert!(error_of_long.is_too_long());
         let attributes: Vec<_> = (0..33).map(|n| format!(" a{n}='x'")).collect();
         assert!(error(&format!("<a{}/>", attributes.concat())).contains("32 attributes"));
     }

@@ -1,50 +1,49 @@
-//! Entries: a key, the account it leads to and who owns it.
+//! Messages about entries: a key, its account and its owner.
 
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::envelope::{Envelope, Head};
-use super::form::Form;
+use super::enums::{EntryReason, OwnerType};
+use super::envelope::{Envelope, ResponseHead};
 use super::formats;
-use super::key_type::{key_type_of, key_type_text};
+use super::key_type::{KeyType, key_type_of, key_type_text};
 use super::problem::Violation;
-use super::time::Moment;
-use super::words::{EntryReason, OwnerType};
+use super::request_reader::RequestReader;
+use super::timestamp::Timestamp;
 use super::writer::Writer;
-use crate::KeyType;
 
 /// The longest name of an owner, in characters.
 const NAME_CHARS_MAX: usize = 100;
 
-/// The most keys of one checkKeys.
+/// The most keys of a checkKeys request.
 pub const CHECK_KEYS_MAX: usize = 200;
 
-/// An account in Brazil.
+/// A bank or payment account in Brazil.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// The ISPB of who keeps it.
+    /// The ISPB of the participant that holds the account.
     pub participant: String,
-    /// The branch, without its check digit.
+    /// The branch number, without its check digit.
     pub branch: Option<String>,
-    /// The number, with its check digit.
+    /// The account number, with its check digit.
     pub account_number: String,
-    /// Four letters, such as `CACC`.
+    /// The account type: four letters, such as `CACC`.
     pub account_type: String,
-    /// When it was opened.
-    pub opening_date: Moment,
+    /// When the account was opened.
+    pub opening_date: Timestamp,
 }
 
-/// Who owns a key.
+/// The owner of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// A person or a company.
     #[serde(rename = "type")]
     pub owner_type: OwnerType,
-    /// CPF or CNPJ.
+    /// The owner's CPF or CNPJ.
     pub tax_id_number: String,
     /// The full name.
     pub name: String,
-    /// What a company calls itself.
+    /// A company's trade name.
     pub trade_name: Option<String>,
 }
 
@@ -53,101 +52,97 @@ pub struct Owner {
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// Its type.
+    /// The type of the key.
     #[serde(with = "key_type_text")]
     pub key_type: KeyType,
-    /// Where it leads.
+    /// The account that receives payments to the key.
     pub account: Account,
-    /// Who owns it.
+    /// The owner of the key.
     pub owner: Owner,
-    /// When the entry was made.
-    pub creation_date: Moment,
+    /// When the entry was created.
+    pub creation_date: Timestamp,
     /// Since when the owner has had the key.
-    pub key_ownership_date: Moment,
-    /// Since when somebody claims it.
-    pub open_claim_creation_date: Option<Moment>,
-    /// The id of the request that made it, from which its CID is worked out.
+    pub key_ownership_date: Timestamp,
+    /// When the open claim of the key was created, if there is one.
+    pub open_claim_creation_date: Option<Timestamp>,
+    /// The id of the request that created the entry. The entry's CID is computed from it.
     pub request_id: String,
 }
 
-/// createEntry.
+/// A createEntry request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateEntry {
-    /// The key; DICT itself makes those of type EVP.
+    /// The key. Absent for type EVP, whose keys DICT generates.
     pub key: Option<String>,
-    /// Its type.
+    /// The type of the key.
     pub key_type: KeyType,
-    /// Where it leads.
+    /// The account that receives payments to the key.
     pub account: Account,
-    /// Who owns it.
+    /// The owner of the key.
     pub owner: Owner,
-    /// Why.
+    /// The reason.
     pub reason: EntryReason,
-    /// What makes asking twice happen once.
+    /// The idempotency id: repeating it does not create a second entry.
     pub request_id: String,
 }
 
-/// updateEntry.
+/// An updateEntry request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpdateEntry {
     /// The key.
     pub key: String,
-    /// Where it leads from now on.
+    /// The new account.
     pub account: Account,
-    /// What the owner is called from now on.
+    /// The owner's new name.
     pub name: Option<String>,
-    /// What the company calls itself from now on.
+    /// The company's new trade name.
     pub trade_name: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: EntryReason,
 }
 
-/// deleteEntry.
+/// A deleteEntry request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteEntry {
     /// The key.
     pub key: String,
-    /// Who keeps the account.
+    /// The ISPB of the participant that holds the account.
     pub participant: String,
-    /// Why.
+    /// The reason.
     pub reason: EntryReason,
 }
 
 impl Account {
-    pub(crate) fn read(form: &mut Form<'_>, at: &str) -> Self {
+    pub(crate) fn read(reader: &mut RequestReader<'_>, at: &str) -> Self {
         let path = |name: &str| format!("{at}/{name}");
-        let branch = form.maybe(&path("Branch"), 4);
+        let branch = reader.optional_text(&path("Branch"), 4);
         if branch
             .as_deref()
             .is_some_and(|branch| !formats::is_branch(branch))
         {
-            form.note_at(&path("Branch"), "is not 1 to 4 digits");
+            reader.add_violation_at(&path("Branch"), "is not 1 to 4 digits");
         }
         Self {
-            participant: form.checked(
-                &path("Participant"),
-                "is not an ISPB of 8 characters",
-                formats::is_ispb,
-            ),
+            participant: reader.ispb(&path("Participant")),
             branch,
-            account_number: form.checked(
+            account_number: reader.text_matching(
                 &path("AccountNumber"),
                 "is not 1 to 20 digits",
                 formats::is_account_number,
             ),
-            account_type: form.checked(
+            account_type: reader.text_matching(
                 &path("AccountType"),
                 "is not four capital letters",
                 formats::is_account_type,
             ),
-            opening_date: form.moment(&path("OpeningDate")),
+            opening_date: reader.timestamp(&path("OpeningDate")),
         }
     }
 
     pub(crate) fn write(&self, xml: &mut Writer, name: &str) {
         xml.open(name)
             .element("Participant", &self.participant)
-            .maybe("Branch", self.branch.as_deref())
+            .optional("Branch", self.branch.as_deref())
             .element("AccountNumber", &self.account_number)
             .element("AccountType", &self.account_type)
             .element("OpeningDate", &self.opening_date.to_string())
@@ -156,25 +151,25 @@ impl Account {
 }
 
 impl Owner {
-    pub(crate) fn read(form: &mut Form<'_>, at: &str) -> Option<Self> {
+    pub(crate) fn read(reader: &mut RequestReader<'_>, at: &str) -> Option<Self> {
         let path = |name: &str| format!("{at}/{name}");
-        let owner_type = form.word(&path("Type"), OwnerType::read);
-        let is_right: fn(&str) -> bool = match owner_type {
+        let owner_type = reader.value(&path("Type"), OwnerType::parse);
+        let is_valid: fn(&str) -> bool = match owner_type {
             Some(OwnerType::NaturalPerson) => formats::is_cpf,
             Some(OwnerType::LegalPerson) => formats::is_cnpj,
             None => formats::is_tax_id,
         };
-        let tax_id_number = form.checked(
+        let tax_id_number = reader.text_matching(
             &path("TaxIdNumber"),
-            "is not the CPF or CNPJ of such an owner",
-            is_right,
+            "is not a CPF or CNPJ of the owner's type",
+            is_valid,
         );
-        let name = form.checked(
+        let name = reader.text_matching(
             &path("Name"),
             "is not 1 to 100 characters",
             formats::is_name,
         );
-        let trade_name = form.maybe(&path("TradeName"), NAME_CHARS_MAX);
+        let trade_name = reader.optional_text(&path("TradeName"), NAME_CHARS_MAX);
         Some(Self {
             owner_type: owner_type?,
             tax_id_number,
@@ -188,15 +183,15 @@ impl Owner {
             .element("Type", self.owner_type.as_str())
             .element("TaxIdNumber", &self.tax_id_number)
             .element("Name", &self.name)
-            .maybe("TradeName", self.trade_name.as_deref())
+            .optional("TradeName", self.trade_name.as_deref())
             .close(name);
     }
 }
 
 impl Entry {
-    /// The element, which is the same in every answer and so can be kept.
+    /// Writes the `Entry` element. It is the same in every response, so it can be cached.
     pub(crate) fn to_xml(&self) -> String {
-        let mut xml = Writer::part();
+        let mut xml = Writer::fragment();
         xml.open("Entry")
             .element("Key", &self.key)
             .element("KeyType", self.key_type.as_str());
@@ -214,31 +209,34 @@ impl Entry {
 
 impl CreateEntry {
     pub(crate) fn read(root: &Element) -> Result<Self, Vec<Violation>> {
-        let mut form = Form::new(root, "CreateEntryRequest");
-        let key = form.maybe("Entry/Key", 77);
-        let key_type = form.word("Entry/KeyType", KeyType::parse);
+        let mut reader = RequestReader::new(root, "CreateEntryRequest");
+        let key = reader.optional_text("Entry/Key", 77);
+        let key_type = reader.value("Entry/KeyType", KeyType::parse);
         match (key_type, key.as_deref()) {
             (Some(KeyType::Evp), Some(_)) => {
-                form.note_at("Entry/Key", "must not be sent: DICT makes keys of type EVP");
+                reader.add_violation_at(
+                    "Entry/Key",
+                    "must not be sent: DICT generates keys of type EVP",
+                );
             }
             (Some(key_type), Some(key)) if key_type_of(key) != Some(key_type) => {
-                form.note_at("Entry/Key", "does not have the shape of its KeyType");
+                reader.add_violation_at("Entry/Key", "does not have the format of its KeyType");
             }
             (Some(key_type), None) if key_type != KeyType::Evp => {
-                form.note_at("Entry/Key", "is missing");
+                reader.add_violation_at("Entry/Key", "is missing");
             }
             _ => {}
         }
-        let account = Account::read(&mut form, "Entry/Account");
-        let owner = Owner::read(&mut form, "Entry/Owner");
+        let account = Account::read(&mut reader, "Entry/Account");
+        let owner = Owner::read(&mut reader, "Entry/Owner");
         if let (Some(KeyType::Cpf | KeyType::Cnpj), Some(key), Some(owner)) =
             (key_type, &key, &owner)
             && *key != owner.tax_id_number
         {
-            form.note_at("Entry/Key", "is not the owner's own CPF or CNPJ");
+            reader.add_violation_at("Entry/Key", "is not the owner's CPF or CNPJ");
         }
-        let reason = form.word("Reason", EntryReason::read);
-        let request_id = form.checked("RequestId", "is not a UUID", formats::is_uuid);
+        let reason = reader.value("Reason", EntryReason::parse);
+        let request_id = reader.uuid("RequestId");
         let request = (|| {
             Some(Self {
                 key,
@@ -249,18 +247,18 @@ impl CreateEntry {
                 request_id,
             })
         })();
-        form.finish(request)
+        reader.finish(request)
     }
 }
 
 impl UpdateEntry {
     pub(crate) fn read(root: &Element) -> Result<Self, Vec<Violation>> {
-        let mut form = Form::new(root, "UpdateEntryRequest");
-        let key = form.text("Key");
-        let account = Account::read(&mut form, "Account");
-        let name = form.maybe("Owner/Name", NAME_CHARS_MAX);
-        let trade_name = form.maybe("Owner/TradeName", NAME_CHARS_MAX);
-        let reason = form.word("Reason", EntryReason::read);
+        let mut reader = RequestReader::new(root, "UpdateEntryRequest");
+        let key = reader.text("Key");
+        let account = Account::read(&mut reader, "Account");
+        let name = reader.optional_text("Owner/Name", NAME_CHARS_MAX);
+        let trade_name = reader.optional_text("Owner/TradeName", NAME_CHARS_MAX);
+        let reason = reader.value("Reason", EntryReason::parse);
         let request = reason.map(|reason| Self {
             key,
             account,
@@ -268,32 +266,28 @@ impl UpdateEntry {
             trade_name,
             reason,
         });
-        form.finish(request)
+        reader.finish(request)
     }
 }
 
 impl DeleteEntry {
     pub(crate) fn read(root: &Element) -> Result<Self, Vec<Violation>> {
-        let mut form = Form::new(root, "DeleteEntryRequest");
-        let key = form.text("Key");
-        let participant = form.checked(
-            "Participant",
-            "is not an ISPB of 8 characters",
-            formats::is_ispb,
-        );
-        let reason = form.word("Reason", EntryReason::read);
+        let mut reader = RequestReader::new(root, "DeleteEntryRequest");
+        let key = reader.text("Key");
+        let participant = reader.ispb("Participant");
+        let reason = reader.value("Reason", EntryReason::parse);
         let request = reason.map(|reason| Self {
             key,
             participant,
             reason,
         });
-        form.finish(request)
+        reader.finish(request)
     }
 }
 
-/// The keys of a checkKeys.
+/// Reads the keys of a checkKeys request.
 pub(crate) fn read_check_keys(root: &Element) -> Result<Vec<String>, Vec<Violation>> {
-    let mut form = Form::new(root, "CheckKeysRequest");
+    let mut reader = RequestReader::new(root, "CheckKeysRequest");
     let keys = root.child("Keys").map_or(&[][..], Element::children);
     let keys: Vec<_> = keys
         .iter()
@@ -301,29 +295,29 @@ pub(crate) fn read_check_keys(root: &Element) -> Result<Vec<String>, Vec<Violati
         .map(|key| key.text().to_owned())
         .collect();
     if !(1..=CHECK_KEYS_MAX).contains(&keys.len()) {
-        form.note_at("Keys", "must have 1 to 200 keys");
+        reader.add_violation_at("Keys", "must have 1 to 200 keys");
     } else if keys.iter().any(|key| key_type_of(key).is_none()) {
-        form.note_at("Keys", "has a key without the shape of any key type");
+        reader.add_violation_at("Keys", "contains a key without the format of any key type");
     }
-    form.finish(Some(keys))
+    reader.finish(Some(keys))
 }
 
-/// The answer to createEntry, getEntry and updateEntry.
-pub(crate) fn entry_response(name: &'static str, head: &Head, entry_xml: &str) -> String {
+/// Writes the response to createEntry, getEntry and updateEntry.
+pub(crate) fn entry_response(name: &'static str, head: &ResponseHead, entry_xml: &str) -> String {
     let mut envelope = Envelope::new(name, head, 256 + entry_xml.len());
     envelope.xml().raw(entry_xml);
     envelope.finish()
 }
 
-/// The answer to deleteEntry.
-pub(crate) fn delete_response(head: &Head, key: &str) -> String {
+/// Writes the response to deleteEntry.
+pub(crate) fn delete_response(head: &ResponseHead, key: &str) -> String {
     let mut envelope = Envelope::new("DeleteEntryResponse", head, 400);
     envelope.xml().element("Key", key);
     envelope.finish()
 }
 
-/// The answer to checkKeys.
-pub(crate) fn check_keys_response(head: &Head, keys: &[(String, bool)]) -> String {
+/// Writes the response to checkKeys.
+pub(crate) fn check_keys_response(head: &ResponseHead, keys: &[(String, bool)]) -> String {
     let mut envelope = Envelope::new("CheckKeysResponse", head, 300 + 80 * keys.len());
     envelope.xml().within("Keys", |xml| {
         for (key, has_entry) in keys {

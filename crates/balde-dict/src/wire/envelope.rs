@@ -1,26 +1,22 @@
-//! What every answer of DICT has around it: a signature, the time and a correlation id.
+//! The envelope of every DICT response: signature, time and correlation id.
 
-use super::time::Moment;
+use super::timestamp::Timestamp;
 use super::writer::Writer;
 
-/// Where a signer puts the signature.
-pub(crate) const SIGNATURE_PLACE: &str = "<Signature></Signature>";
+/// The empty signature, which a signer replaces.
+pub(crate) const EMPTY_SIGNATURE: &str = "<Signature></Signature>";
 
-/// The time and the correlation id of an answer.
+/// The time and the correlation id of a response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
+pub(crate) struct ResponseHead {
     time: [u8; 24],
     correlation: [u8; 32],
 }
 
-impl Head {
-    pub(crate) fn new(time: Moment, correlation: [u8; 16]) -> Self {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
+impl ResponseHead {
+    pub(crate) fn new(time: Timestamp, correlation: [u8; 16]) -> Self {
         let mut text = [0; 32];
-        for (pair, byte) in text.chunks_exact_mut(2).zip(correlation) {
-            pair[0] = HEX[usize::from(byte >> 4)];
-            pair[1] = HEX[usize::from(byte & 15)];
-        }
+        let _sizes_match = hex::encode_to_slice(correlation, &mut text);
         Self {
             time: time.to_text(),
             correlation: text,
@@ -36,17 +32,17 @@ impl Head {
     }
 }
 
-/// An answer being written.
+/// Writes one response document.
 pub(crate) struct Envelope {
     name: &'static str,
     xml: Writer,
 }
 
 impl Envelope {
-    /// Most answers have the time before the correlation id.
-    pub(crate) fn new(name: &'static str, head: &Head, bytes: usize) -> Self {
+    /// Starts a response. In most responses the time comes before the correlation id.
+    pub(crate) fn new(name: &'static str, head: &ResponseHead, bytes: usize) -> Self {
         let mut xml = Writer::document(bytes);
-        xml.open(name).raw(SIGNATURE_PLACE);
+        xml.open(name).raw(EMPTY_SIGNATURE);
         xml.raw("<ResponseTime>")
             .raw(head.time())
             .raw("</ResponseTime>");
@@ -56,10 +52,10 @@ impl Envelope {
         Self { name, xml }
     }
 
-    /// Those about policies have it after.
-    pub(crate) fn correlation_first(name: &'static str, head: &Head, bytes: usize) -> Self {
+    /// Starts a response with the correlation id before the time, as those about policies have it.
+    pub(crate) fn correlation_first(name: &'static str, head: &ResponseHead, bytes: usize) -> Self {
         let mut xml = Writer::document(bytes);
-        xml.open(name).raw(SIGNATURE_PLACE);
+        xml.open(name).raw(EMPTY_SIGNATURE);
         xml.raw("<CorrelationId>")
             .raw(head.correlation_id())
             .raw("</CorrelationId>");

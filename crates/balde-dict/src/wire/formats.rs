@@ -1,13 +1,13 @@
-//! The shapes of DICT's identifiers.
+//! Formats of DICT's identifiers.
 
-/// Eight digits or capital letters.
+/// Returns true for an ISPB, a participant's identifier: eight digits or capital letters.
 pub fn is_ispb(text: &str) -> bool {
     is_all(text, 8..=8, |byte| {
         byte.is_ascii_digit() || byte.is_ascii_uppercase()
     })
 }
 
-/// A CPF or CNPJ: 11 digits, or 14 digits and capital letters.
+/// Returns true for a CPF or CNPJ: 11 digits, or 14 digits and capital letters.
 pub(crate) fn is_tax_id(text: &str) -> bool {
     is_cpf(text) || is_cnpj(text)
 }
@@ -22,7 +22,8 @@ pub(crate) fn is_cnpj(text: &str) -> bool {
     })
 }
 
-/// `E`, the ISPB, a date and time to the minute, and eleven letters or digits.
+/// Returns true for an `EndToEndId`: `E`, an ISPB, a date and time to the minute, and eleven letters
+/// or digits.
 pub(crate) fn is_end_to_end_id(text: &str) -> bool {
     text.len() == 32
         && text.is_ascii()
@@ -32,7 +33,7 @@ pub(crate) fn is_end_to_end_id(text: &str) -> bool {
         && is_all(&text[21..], 11..=11, |byte| byte.is_ascii_alphanumeric())
 }
 
-/// What reports and refunds are about: an `EndToEndId` or a refund's id of that shape.
+/// Returns true for the id of a payment transaction: an `EndToEndId` or the id of a refund.
 pub(crate) fn is_transaction_id(text: &str) -> bool {
     is_all(text, 8..=32, |byte| {
         byte.is_ascii_alphanumeric() || byte == b'_'
@@ -47,7 +48,7 @@ pub(crate) fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// 64 hexadecimal digits.
+/// Returns true for a content id: 64 hexadecimal digits.
 pub(crate) fn is_cid(text: &str) -> bool {
     is_all(text, 64..=64, |byte| byte.is_ascii_hexdigit())
 }
@@ -64,14 +65,14 @@ pub(crate) fn is_account_type(text: &str) -> bool {
     is_all(text, 4..=4, |byte| byte.is_ascii_uppercase())
 }
 
-/// Money as DICT writes it: digits, and two more after a point.
+/// Returns true for an amount of money: digits, and up to two decimals.
 pub(crate) fn is_amount(text: &str) -> bool {
     let (whole, cents) = text.split_once('.').unwrap_or((text, "00"));
     is_all(whole, 1..=16, |byte| byte.is_ascii_digit())
         && is_all(cents, 1..=2, |byte| byte.is_ascii_digit())
 }
 
-/// A name within DICT's hundred characters, none of them a control character.
+/// Returns true for a name of 1 to 100 characters without control characters.
 pub(crate) fn is_name(text: &str) -> bool {
     (1..=100).contains(&text.chars().count()) && !text.chars().any(char::is_control)
 }
@@ -85,8 +86,12 @@ fn is_minute(text: &str) -> bool {
         && number(10..12) < 60
 }
 
-fn is_all(text: &str, length: std::ops::RangeInclusive<usize>, keeps: impl Fn(u8) -> bool) -> bool {
-    length.contains(&text.len()) && text.bytes().all(keeps)
+fn is_all(
+    text: &str,
+    length: std::ops::RangeInclusive<usize>,
+    is_valid: impl Fn(u8) -> bool,
+) -> bool {
+    length.contains(&text.len()) && text.bytes().all(is_valid)
 }
 
 #[cfg(test)]
@@ -94,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_to_end_ids_have_their_parts() {
+    fn end_to_end_ids() {
         assert!(is_end_to_end_id("E1234567820201231235901234567890"));
         assert!(is_end_to_end_id(
             "E1234567820201231235aBcdefghiJK1"
@@ -115,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn other_shapes() {
+    fn other_formats() {
         assert!(is_ispb("12345678") && is_ispb("AB345678") && !is_ispb("ab345678"));
         assert!(is_tax_id("12345678901") && is_tax_id("12ABC34501DE35") && !is_tax_id("1"));
         assert!(is_uuid("91d65e98-97c0-4b0f-b577-73625da1f9fc") && !is_uuid("91d65e98"));

@@ -1,59 +1,59 @@
-//! Fraud markers: a participant warns all others of a person or a key.
+//! Messages about fraud markers, by which a participant warns all others of a person or a key.
 
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::envelope::{Envelope, Head};
-use super::form::Form;
+use super::enums::{FraudMarkerStatus, FraudType};
+use super::envelope::{Envelope, ResponseHead};
 use super::formats;
 use super::key_type::key_type_of;
 use super::problem::Violation;
-use super::time::Moment;
-use super::words::{FraudMarkerStatus, FraudType};
+use super::request_reader::RequestReader;
+use super::timestamp::Timestamp;
 use super::writer::Writer;
 
 /// A fraud marker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FraudMarker {
-    /// Its id.
+    /// The id.
     pub id: String,
-    /// Whose CPF or CNPJ.
+    /// The CPF or CNPJ of the marked person or company.
     pub tax_id_number: String,
-    /// Which key, if one.
+    /// The marked key, if any.
     pub key: Option<String>,
-    /// What kind of fraud.
+    /// The kind of fraud.
     pub fraud_type: FraudType,
-    /// Whether it counts.
+    /// Whether the marker is in force.
     pub status: FraudMarkerStatus,
-    /// Who made it.
+    /// The participant that created it.
     pub participant: String,
-    /// When it was made.
-    pub creation_time: Moment,
+    /// When it was created.
+    pub creation_time: Timestamp,
     /// When it last changed.
-    pub last_modified: Moment,
+    pub last_modified: Timestamp,
 }
 
-/// createFraudMarker.
+/// A createFraudMarker request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateFraudMarker {
-    /// Who makes it.
+    /// The participant that creates it.
     pub participant: String,
-    /// Whose CPF or CNPJ.
+    /// The CPF or CNPJ of the marked person or company.
     pub tax_id_number: String,
-    /// Which key, if one.
+    /// The marked key, if any.
     pub key: Option<String>,
-    /// What kind of fraud.
+    /// The kind of fraud.
     pub fraud_type: FraudType,
-    /// What makes asking twice happen once.
+    /// The idempotency id: repeating it does not create a second marker.
     pub request_id: Option<String>,
 }
 
-/// cancelFraudMarker.
+/// A cancelFraudMarker request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CancelFraudMarker {
-    /// Which marker.
+    /// The id of the marker.
     pub id: String,
-    /// Who made it.
+    /// The participant that created it.
     pub participant: String,
 }
 
@@ -61,7 +61,7 @@ impl FraudMarker {
     fn write(&self, xml: &mut Writer) {
         xml.open("FraudMarker")
             .element("TaxIdNumber", &self.tax_id_number)
-            .maybe("Key", self.key.as_deref())
+            .optional("Key", self.key.as_deref())
             .element("FraudType", self.fraud_type.as_str())
             .element("Id", &self.id)
             .element("Status", self.status.as_str())
@@ -74,23 +74,22 @@ impl FraudMarker {
 
 impl CreateFraudMarker {
     pub(crate) fn read(root: &Element) -> Result<Self, Vec<Violation>> {
-        let mut form = Form::new(root, "CreateFraudMarkerRequest");
-        let participant = form.checked(
-            "Participant",
-            "is not an ISPB of 8 characters",
-            formats::is_ispb,
-        );
-        let tax_id_number = form.checked(
+        let mut reader = RequestReader::new(root, "CreateFraudMarkerRequest");
+        let participant = reader.ispb("Participant");
+        let tax_id_number = reader.text_matching(
             "FraudMarker/TaxIdNumber",
             "is not a CPF or CNPJ",
             formats::is_tax_id,
         );
-        let key = form.maybe("FraudMarker/Key", 77);
+        let key = reader.optional_text("FraudMarker/Key", 77);
         if key.as_deref().is_some_and(|key| key_type_of(key).is_none()) {
-            form.note_at("FraudMarker/Key", "does not have the shape of any key type");
+            reader.add_violation_at(
+                "FraudMarker/Key",
+                "does not have the format of any key type",
+            );
         }
-        let fraud_type = form.word("FraudMarker/FraudType", FraudType::read);
-        let request_id = form.maybe("RequestId", 36);
+        let fraud_type = reader.value("FraudMarker/FraudType", FraudType::parse);
+        let request_id = reader.optional_text("RequestId", 36);
         let request = fraud_type.map(|fraud_type| Self {
             participant,
             tax_id_number,
@@ -98,27 +97,23 @@ impl CreateFraudMarker {
             fraud_type,
             request_id,
         });
-        form.finish(request)
+        reader.finish(request)
     }
 }
 
 impl CancelFraudMarker {
     pub(crate) fn read(root: &Element) -> Result<Self, Vec<Violation>> {
-        let mut form = Form::new(root, "CancelFraudMarkerRequest");
-        let id = form.checked("FraudMarkerId", "is not a UUID", formats::is_uuid);
-        let participant = form.checked(
-            "Participant",
-            "is not an ISPB of 8 characters",
-            formats::is_ispb,
-        );
-        form.finish(Some(Self { id, participant }))
+        let mut reader = RequestReader::new(root, "CancelFraudMarkerRequest");
+        let id = reader.uuid("FraudMarkerId");
+        let participant = reader.ispb("Participant");
+        reader.finish(Some(Self { id, participant }))
     }
 }
 
-/// The answer to every operation on one marker.
+/// Writes the response to an operation on one marker.
 pub(crate) fn fraud_marker_response(
     name: &'static str,
-    head: &Head,
+    head: &ResponseHead,
     marker: &FraudMarker,
 ) -> String {
     let mut envelope = Envelope::new(name, head, 800);
@@ -126,8 +121,12 @@ pub(crate) fn fraud_marker_response(
     envelope.finish()
 }
 
-/// The answer to listFraudMarkers.
-pub(crate) fn list_fraud_markers(head: &Head, markers: &[FraudMarker], has_more: bool) -> String {
+/// Writes the response to listFraudMarkers.
+pub(crate) fn list_fraud_markers(
+    head: &ResponseHead,
+    markers: &[FraudMarker],
+    has_more: bool,
+) -> String {
     let mut envelope = Envelope::new("ListFraudMarkersResponse", head, 400 + 500 * markers.len());
     let xml = envelope.xml();
     xml.element("HasMoreElements", if has_more { "true" } else { "false" });

@@ -1,90 +1,90 @@
-//! Infraction reports: one participant tells another of a suspicious transaction.
+//! Messages about infraction reports, by which a participant reports a suspicious transaction.
 
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::envelope::{Envelope, Head};
-use super::form::Form;
-use super::formats;
-use super::problem::Violation;
-use super::time::Moment;
-use super::words::{
+use super::enums::{
     AnalysisResult, FraudType, InfractionReason, InfractionStatus, ReportedBy, SituationType,
 };
+use super::envelope::{Envelope, ResponseHead};
+use super::formats;
+use super::problem::Violation;
+use super::request_reader::RequestReader;
+use super::timestamp::Timestamp;
 use super::writer::Writer;
 
-/// The longest details, in characters.
+/// The most characters of a details field.
 pub(super) const DETAILS_CHARS_MAX: usize = 2_000;
 
 /// An infraction report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InfractionReport {
-    /// Its id.
+    /// The id.
     pub id: String,
-    /// The transaction it is about.
+    /// The id of the reported transaction.
     pub transaction_id: String,
-    /// What it is for.
+    /// The purpose of the report.
     pub reason: InfractionReason,
-    /// How it came about.
+    /// How the fraud was committed.
     pub situation_type: SituationType,
-    /// More about it.
+    /// The reporter's details.
     pub report_details: Option<String>,
-    /// Which side reported.
+    /// Which side reported it.
     pub reported_by: ReportedBy,
-    /// How far it has come.
+    /// The status.
     pub status: InfractionStatus,
-    /// The payer's participant, once it is known.
+    /// The payer's participant, if it is known.
     pub debited_participant: Option<String>,
-    /// The payee's participant, once it is known.
+    /// The payee's participant, if it is known.
     pub credited_participant: Option<String>,
     /// When it was created.
-    pub creation_time: Moment,
+    pub creation_time: Timestamp,
     /// When it last changed.
-    pub last_modified: Moment,
-    /// What the counterparty found.
+    pub last_modified: Timestamp,
+    /// The counterparty's conclusion.
     pub analysis_result: Option<AnalysisResult>,
-    /// More about that.
+    /// The counterparty's details.
     pub analysis_details: Option<String>,
-    /// What kind of fraud it was.
+    /// The kind of fraud.
     pub fraud_type: Option<FraudType>,
 }
 
-/// createInfractionReport.
+/// A createInfractionReport request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateInfractionReport {
-    /// Who reports.
+    /// The participant that reports.
     pub participant: String,
-    /// The transaction.
+    /// The id of the reported transaction.
     pub transaction_id: String,
-    /// What for.
+    /// The purpose of the report.
     pub reason: InfractionReason,
-    /// How it came about.
+    /// How the fraud was committed.
     pub situation_type: SituationType,
-    /// More about it.
+    /// The reporter's details.
     pub report_details: Option<String>,
 }
 
-/// update-, acknowledge-, cancel- or closeInfractionReport.
+/// An update-, acknowledge-, cancel- or closeInfractionReport request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MoveInfractionReport {
-    /// Which report.
+pub struct InfractionActionRequest {
+    /// The id of the report.
     pub id: String,
-    /// Who moves it.
+    /// The participant that acts.
     pub participant: String,
-    /// How it came about, to update.
+    /// How the fraud was committed, to update.
     pub situation_type: Option<SituationType>,
-    /// More about it, to update.
+    /// The reporter's details, to update.
     pub report_details: Option<String>,
-    /// What was found, to close.
+    /// The conclusion, to close.
     pub analysis_result: Option<AnalysisResult>,
-    /// More about that.
+    /// The counterparty's details.
     pub analysis_details: Option<String>,
-    /// What kind of fraud it was.
+    /// The kind of fraud.
     pub fraud_type: Option<FraudType>,
 }
 
 impl InfractionReport {
-    /// Who reported.
+    /// The participant that reported, if it is known.
     pub fn reporter(&self) -> Option<&str> {
         match self.reported_by {
             ReportedBy::Debited => self.debited_participant.as_deref(),
@@ -92,7 +92,7 @@ impl InfractionReport {
         }
     }
 
-    /// Who was told, once that is known.
+    /// The participant on the other side of the transaction, if it is known.
     pub fn counterparty(&self) -> Option<&str> {
         match self.reported_by {
             ReportedBy::Debited => self.credited_participant.as_deref(),
@@ -100,13 +100,13 @@ impl InfractionReport {
         }
     }
 
-    /// Whoever first acts as the counterparty of a transaction that nobody knows becomes it.
+    /// Sets the counterparty of a transaction whose other side is not known yet.
     pub(crate) fn set_counterparty(&mut self, participant: &str) {
-        let place = match self.reported_by {
+        let field = match self.reported_by {
             ReportedBy::Debited => &mut self.credited_participant,
             ReportedBy::Credited => &mut self.debited_participant,
         };
-        *place = Some(participant.to_owned());
+        *field = Some(participant.to_owned());
     }
 
     fn write(&self, xml: &mut Writer) {
@@ -114,49 +114,47 @@ impl InfractionReport {
             .element("TransactionId", &self.transaction_id)
             .element("Reason", self.reason.as_str())
             .element("SituationType", self.situation_type.as_str())
-            .maybe("ReportDetails", self.report_details.as_deref())
+            .optional("ReportDetails", self.report_details.as_deref())
             .element("Id", &self.id)
             .element("ReportedBy", self.reported_by.as_str())
             .element("Status", self.status.as_str())
-            .maybe("DebitedParticipant", self.debited_participant.as_deref())
-            .maybe("CreditedParticipant", self.credited_participant.as_deref())
+            .optional("DebitedParticipant", self.debited_participant.as_deref())
+            .optional("CreditedParticipant", self.credited_participant.as_deref())
             .element("CreationTime", &self.creation_time.to_string())
             .element("LastModified", &self.last_modified.to_string())
-            .maybe("FraudType", self.fraud_type.map(FraudType::as_str))
-            .maybe(
+            .optional("FraudType", self.fraud_type.map(FraudType::as_str))
+            .optional(
                 "AnalysisResult",
                 self.analysis_result.map(AnalysisResult::as_str),
             )
-            .maybe("AnalysisDetails", self.analysis_details.as_deref())
+            .optional("AnalysisDetails", self.analysis_details.as_deref())
             .close("InfractionReport");
     }
 }
 
 impl CreateInfractionReport {
     pub(crate) fn read(root: &Element) -> Result<Self, Vec<Violation>> {
-        let mut form = Form::new(root, "CreateInfractionReportRequest");
-        let participant = form.checked(
-            "Participant",
-            "is not an ISPB of 8 characters",
-            formats::is_ispb,
-        );
-        let transaction_id = form.checked(
+        let mut reader = RequestReader::new(root, "CreateInfractionReportRequest");
+        let participant = reader.ispb("Participant");
+        let transaction_id = reader.text_matching(
             "InfractionReport/TransactionId",
             "is not the id of a transaction",
             formats::is_transaction_id,
         );
-        // Version 1 calls it InfractionType and has no situations.
+        // Version 1 of the API names the field InfractionType and has no SituationType.
         let reason = if root.at("InfractionReport/InfractionType").is_some() {
-            form.word("InfractionReport/InfractionType", InfractionReason::read)
+            reader.value("InfractionReport/InfractionType", InfractionReason::parse)
         } else {
-            form.word("InfractionReport/Reason", InfractionReason::read)
+            reader.value("InfractionReport/Reason", InfractionReason::parse)
         };
-        let situation_type = form.maybe_word("InfractionReport/SituationType", SituationType::read);
-        let report_details = form.maybe("InfractionReport/ReportDetails", DETAILS_CHARS_MAX);
+        let situation_type =
+            reader.optional_value("InfractionReport/SituationType", SituationType::parse);
+        let report_details =
+            reader.optional_text("InfractionReport/ReportDetails", DETAILS_CHARS_MAX);
         if situation_type == Some(SituationType::Other) && report_details.is_none() {
-            form.note_at(
+            reader.add_violation_at(
                 "InfractionReport/ReportDetails",
-                "is missing: the situation OTHER needs it",
+                "is missing: SituationType OTHER requires it",
             );
         }
         let request = reason.map(|reason| Self {
@@ -166,37 +164,33 @@ impl CreateInfractionReport {
             situation_type: situation_type.unwrap_or(SituationType::Unknown),
             report_details,
         });
-        form.finish(request)
+        reader.finish(request)
     }
 }
 
-impl MoveInfractionReport {
+impl InfractionActionRequest {
     pub(crate) fn read(root: &Element, name: &str) -> Result<Self, Vec<Violation>> {
-        let mut form = Form::new(root, name);
-        let id = form.checked("InfractionReportId", "is not a UUID", formats::is_uuid);
-        let participant = form.checked(
-            "Participant",
-            "is not an ISPB of 8 characters",
-            formats::is_ispb,
-        );
+        let mut reader = RequestReader::new(root, name);
+        let id = reader.uuid("InfractionReportId");
+        let participant = reader.ispb("Participant");
         let is_close = name == "CloseInfractionReportRequest";
         let is_update = name == "UpdateInfractionReportRequest";
         let analysis_result = is_close
-            .then(|| form.word("AnalysisResult", AnalysisResult::read))
+            .then(|| reader.value("AnalysisResult", AnalysisResult::parse))
             .flatten();
-        let fraud_type = form.maybe_word("FraudType", FraudType::read);
-        let analysis_details = form.maybe("AnalysisDetails", DETAILS_CHARS_MAX);
+        let fraud_type = reader.optional_value("FraudType", FraudType::parse);
+        let analysis_details = reader.optional_text("AnalysisDetails", DETAILS_CHARS_MAX);
         let (mut situation_type, mut report_details) = (None, None);
         if is_update {
-            // Clients write the fields inside or beside the report.
+            // Clients write these fields either inside the report or beside it.
             let at = |name: &str| match root.at(&format!("InfractionReport/{name}")) {
                 Some(_) => format!("InfractionReport/{name}"),
                 None => name.to_owned(),
             };
-            situation_type = form.maybe_word(&at("SituationType"), SituationType::read);
-            report_details = form.maybe(&at("ReportDetails"), DETAILS_CHARS_MAX);
+            situation_type = reader.optional_value(&at("SituationType"), SituationType::parse);
+            report_details = reader.optional_text(&at("ReportDetails"), DETAILS_CHARS_MAX);
         }
-        form.finish(Some(Self {
+        reader.finish(Some(Self {
             id,
             participant,
             situation_type,
@@ -208,10 +202,10 @@ impl MoveInfractionReport {
     }
 }
 
-/// The answer to every operation on one report.
+/// Writes the response to an operation on one report.
 pub(crate) fn infraction_response(
     name: &'static str,
-    head: &Head,
+    head: &ResponseHead,
     report: &InfractionReport,
 ) -> String {
     let mut envelope = Envelope::new(name, head, 1_200);
@@ -219,9 +213,9 @@ pub(crate) fn infraction_response(
     envelope.finish()
 }
 
-/// The answer to listInfractionReports.
+/// Writes the response to listInfractionReports.
 pub(crate) fn list_infractions(
-    head: &Head,
+    head: &ResponseHead,
     reports: &[InfractionReport],
     has_more: bool,
 ) -> String {

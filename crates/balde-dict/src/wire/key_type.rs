@@ -1,12 +1,59 @@
-//! The types of keys, told by their shapes.
+//! Types of Pix keys. Each has a format of its own, so a key's type follows from its text.
+
+use std::fmt;
 
 use super::formats;
-use crate::KeyType;
 
 /// The longest key, in characters.
 pub const KEY_CHARS_MAX: usize = 77;
 
-/// The type of a key in a message: no two shapes have a text in common. Nothing, if it is no key.
+/// The type of a Pix key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum KeyType {
+    /// A person's tax number (CPF).
+    Cpf,
+    /// A company's tax number (CNPJ).
+    Cnpj,
+    /// A phone number with its country code.
+    Phone,
+    /// An e-mail address.
+    Email,
+    /// A random key (EVP).
+    Evp,
+}
+
+impl KeyType {
+    /// Every type.
+    pub const ALL: [Self; 5] = [Self::Cpf, Self::Cnpj, Self::Phone, Self::Email, Self::Evp];
+
+    /// The type's name in DICT's messages, which is also the name of its pattern in a profile.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpf => "CPF",
+            Self::Cnpj => "CNPJ",
+            Self::Phone => "PHONE",
+            Self::Email => "EMAIL",
+            Self::Evp => "EVP",
+        }
+    }
+
+    /// Parses the name that DICT's messages use.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    pub(crate) const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl fmt::Display for KeyType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Returns the type of a key, or `None` if the text is not a key. No text matches two types.
 ///
 /// ```
 /// use balde_dict::{KeyType, wire::key_type_of};
@@ -31,12 +78,12 @@ pub fn key_type_of(key: &str) -> Option<KeyType> {
     }
 }
 
-/// A key's type as it is kept: the word of the wire.
+/// Serializes a key type as its name in DICT's messages.
 pub(super) mod key_type_text {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::KeyType;
+    use super::KeyType;
 
     #[expect(
         clippy::trivially_copy_pass_by_ref,
@@ -53,11 +100,11 @@ pub(super) mod key_type_text {
         deserializer: D,
     ) -> Result<KeyType, D::Error> {
         let text = String::deserialize(deserializer)?;
-        KeyType::parse(&text).ok_or_else(|| D::Error::custom("no type of keys"))
+        KeyType::parse(&text).ok_or_else(|| D::Error::custom("unknown key type"))
     }
 }
 
-/// `+`, and 2 to 15 digits that do not begin with zero.
+/// `+` and 2 to 15 digits, the first of them not zero.
 fn is_phone(key: &str) -> bool {
     let Some(digits) = key.strip_prefix('+') else {
         return false;
@@ -67,7 +114,7 @@ fn is_phone(key: &str) -> bool {
         && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Something before the one `@` and something after it, in lower case, without spaces.
+/// One `@` with text before and after it, in lower case, without spaces.
 fn is_email(key: &str) -> bool {
     let Some((local, domain)) = key.split_once('@') else {
         return false;
@@ -87,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_every_wrong_shape_are_none() {
+    fn texts_that_are_not_keys_have_no_type() {
         for key in [
             "",
             " ",

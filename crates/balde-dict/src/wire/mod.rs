@@ -1,21 +1,22 @@
-//! DICT's messages: written exactly, read tolerantly and within limits.
+//! DICT's XML messages. Writing follows the published format exactly; parsing accepts unknown and
+//! reordered elements, within limits.
 //!
 //! | File | Holds |
 //! |--|--|
-//! | `element` | documents, read into a tree within limits |
-//! | `writer`, `envelope` | documents, written; what every answer has around it |
-//! | `form` | a request's fields, with all that is wrong with them at once |
-//! | `formats`, `words`, `time` | the shapes of identifiers, words of the wire, moments |
-//! | `problem` | what DICT answers when it does not do what was asked |
-//! | `policies` | the states of buckets |
-//! | `signature` | the seam for signing and verifying |
-//! | the others | a family of messages each |
+//! | `element` | the XML parser |
+//! | `writer`, `envelope` | the XML writer, and the envelope of every response |
+//! | `request_reader` | reads a request's fields and collects all violations |
+//! | `formats`, `enums`, `timestamp`, `key_type` | identifiers, enumerations, timestamps, key types |
+//! | `problem` | error responses |
+//! | `policies` | bucket states |
+//! | `signature` | traits for signing and verifying |
+//! | the others | one family of messages each |
 
 mod claim;
 mod element;
 mod entry;
+mod enums;
 mod envelope;
-mod form;
 mod formats;
 mod fraud;
 mod infraction;
@@ -24,28 +25,29 @@ mod policies;
 mod problem;
 mod reconciliation;
 mod refund;
+mod request_reader;
 mod signature;
 mod statistics;
-mod time;
-mod words;
+mod timestamp;
 mod writer;
 
-pub use claim::{Claim, CreateClaim, MoveClaim};
+pub use claim::{Claim, ClaimActionRequest, CreateClaim};
 pub(crate) use claim::{claim_response, list_claims};
 pub use element::{
-    Element, Position, XML_ATTRIBUTES_MAX, XML_BYTES_MAX, XML_DEPTH_MAX, XML_ELEMENTS_MAX, XmlError,
+    Element, XML_ATTRIBUTES_MAX, XML_BYTES_MAX, XML_DEPTH_MAX, XML_ELEMENTS_MAX, XmlError,
+    XmlPosition,
 };
 pub use entry::{Account, CHECK_KEYS_MAX, CreateEntry, DeleteEntry, Entry, Owner, UpdateEntry};
 pub(crate) use entry::{check_keys_response, delete_response, entry_response, read_check_keys};
-pub(crate) use envelope::Head;
-pub use form::VIOLATIONS_MAX;
+pub use enums::*;
+pub(crate) use envelope::ResponseHead;
 pub use formats::is_ispb;
 pub(crate) use formats::{is_cid, is_end_to_end_id, is_tax_id, is_uuid};
 pub use fraud::{CancelFraudMarker, CreateFraudMarker, FraudMarker};
 pub(crate) use fraud::{fraud_marker_response, list_fraud_markers};
-pub use infraction::{CreateInfractionReport, InfractionReport, MoveInfractionReport};
+pub use infraction::{CreateInfractionReport, InfractionActionRequest, InfractionReport};
 pub(crate) use infraction::{infraction_response, list_infractions};
-pub use key_type::{KEY_CHARS_MAX, key_type_of};
+pub use key_type::{KEY_CHARS_MAX, KeyType, key_type_of};
 pub use policies::{BucketState, BucketStates, ReadStatesError};
 pub(crate) use policies::{get_policy, list_policies};
 pub use problem::{PROBLEM_XML, Problem, Violation};
@@ -57,10 +59,10 @@ pub(crate) use reconciliation::{
     cid_set_events_response, cid_set_file_response, entry_by_cid_response,
     event_notifications_response, sync_verification_response,
 };
-pub use refund::{CreateRefund, MoveRefund, Refund};
+pub use refund::{CreateRefund, Refund, RefundActionRequest};
 pub(crate) use refund::{list_refunds, refund_response};
-pub use signature::{SignatureError, Signer, Unsigned, Unverified, Verifier, signature_place};
+pub use request_reader::VIOLATIONS_MAX;
+pub use signature::{SignatureError, Signer, Unsigned, Unverified, Verifier, signature_range};
 pub use statistics::{Counts, Statistics};
 pub(crate) use statistics::{entry_statistics_response, person_statistics_response};
-pub use time::{BadMoment, Moment};
-pub use words::*;
+pub use timestamp::{Timestamp, TimestampError};

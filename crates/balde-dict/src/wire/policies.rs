@@ -1,28 +1,28 @@
-//! The states of buckets, as GET /policies/ and GET /policies/{policy} answer them.
+//! Bucket states, as returned by `GET /policies/` and `GET /policies/{policy}`.
 
-use std::fmt;
+use thiserror::Error;
 
-use super::element::{Element, Position, XmlError};
-use super::envelope::{Envelope, Head};
-use super::time::Moment;
+use super::element::{Element, XmlError, XmlPosition};
+use super::envelope::{Envelope, ResponseHead};
+use super::timestamp::Timestamp;
 use super::writer::Writer;
 
-/// One bucket's state. The numbers are whatever DICT says: negative tokens are a debt.
+/// The state of one bucket, as DICT reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BucketState {
-    /// The policy, known or not.
+    /// The policy's name. It may be one that no profile knows.
     pub name: String,
-    /// Tokens now; negative is debt.
+    /// The tokens available now. A negative number is debt.
     pub available_tokens: i64,
-    /// The most it holds.
+    /// The most tokens that the bucket holds.
     pub capacity: i64,
-    /// Tokens that come back in a period.
+    /// The tokens that are added in each refill period.
     pub refill_tokens: i64,
-    /// That period.
+    /// The refill period in seconds.
     pub refill_period_sec: i64,
 }
 
-/// What listBucketStates or getBucketState answered.
+/// The response to listBucketStates or getBucketState.
 ///
 /// ```
 /// use balde_dict::wire::BucketStates;
@@ -41,16 +41,16 @@ pub struct BucketState {
 pub struct BucketStates {
     /// The participant's category, usually one letter.
     pub category: Option<String>,
-    /// When DICT answered.
-    pub response_time: Option<Moment>,
-    /// The id under which support finds the answer.
+    /// The time of the response.
+    pub response_time: Option<Timestamp>,
+    /// The id by which DICT's support finds the response.
     pub correlation_id: Option<String>,
     /// The buckets, in DICT's order.
     pub policies: Vec<BucketState>,
 }
 
 impl BucketStates {
-    /// Reads either answer, in any order and with anything unknown in it.
+    /// Parses either response. Elements may be in any order, and unknown ones are ignored.
     pub fn read(document: &[u8]) -> Result<Self, ReadStatesError> {
         let root = Element::read(document)?;
         let policies: Vec<&Element> = match root.name() {
@@ -70,7 +70,7 @@ impl BucketStates {
         let text = |name: &str| root.child(name).map(|child| child.text().to_owned());
         Ok(Self {
             category: text("Category").filter(|category| !category.is_empty()),
-            // A moment that cannot be read is worth no failure: the states are what was asked for.
+            // An unreadable timestamp is ignored: the caller wants the bucket states.
             response_time: text("ResponseTime").and_then(|time| time.parse().ok()),
             correlation_id: text("CorrelationId"),
             policies: policies
@@ -118,8 +118,8 @@ impl BucketState {
     }
 }
 
-/// The answer to listBucketStates.
-pub(crate) fn list_policies(head: &Head, category: &str, states: &[BucketState]) -> String {
+/// Writes the response to listBucketStates.
+pub(crate) fn list_policies(head: &ResponseHead, category: &str, states: &[BucketState]) -> String {
     let mut envelope =
         Envelope::correlation_first("ListPoliciesResponse", head, 400 + 220 * states.len());
     envelope.xml().element("Category", category);
@@ -131,58 +131,41 @@ pub(crate) fn list_policies(head: &Head, category: &str, states: &[BucketState])
     envelope.finish()
 }
 
-/// The answer to getBucketState.
-pub(crate) fn get_policy(head: &Head, category: &str, state: &BucketState) -> String {
+/// Writes the response to getBucketState.
+pub(crate) fn get_policy(head: &ResponseHead, category: &str, state: &BucketState) -> String {
     let mut envelope = Envelope::correlation_first("GetPolicyResponse", head, 600);
     envelope.xml().element("Category", category);
     state.write(envelope.xml());
     envelope.finish()
 }
 
-/// Why an answer about buckets cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a response with bucket states cannot be parsed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ReadStatesError {
-    /// It is no XML, or beyond the limits.
-    Xml(XmlError),
+    /// It is not XML, or exceeds a limit of the parser.
+    #[error(transparent)]
+    Xml(#[from] XmlError),
     /// It is another document.
+    #[error(
+        "line {}, column {}: neither a ListPoliciesResponse nor a GetPolicyResponse",
+        position.line, position.column
+    )]
     OtherDocument {
-        /// Where its root is.
-        position: Position,
+        /// The position of its root element.
+        position: XmlPosition,
     },
-    /// A field of a policy is missing or no whole number.
+    /// A field of a policy is missing or invalid.
+    #[error(
+        "line {}, column {}: a Policy's {field} is missing or invalid",
+        position.line, position.column
+    )]
     Field {
-        /// Which.
+        /// The name of the field.
         field: &'static str,
-        /// Where it is, or where the policy is that lacks it.
-        position: Position,
+        /// The position of the field, or of the policy that lacks it.
+        position: XmlPosition,
     },
-}
-
-impl fmt::Display for ReadStatesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Xml(error) => error.fmt(f),
-            Self::OtherDocument { position } => write!(
-                f,
-                "line {}, column {}: neither a ListPoliciesResponse nor a GetPolicyResponse",
-                position.line, position.column
-            ),
-            Self::Field { field, position } => write!(
-                f,
-                "line {}, column {}: a Policy's {field} is missing or not what it should be",
-                position.line, position.column
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ReadStatesError {}
-
-impl From<XmlError> for ReadStatesError {
-    fn from(error: XmlError) -> Self {
-        Self::Xml(error)
-    }
 }
 
 #[cfg(test)]
@@ -191,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_list_is_written_as_published_and_reads_back() {
-        let head = Head::new(Moment::from_ms(1_662_124_765_833), [7; 16]);
+        let head = ResponseHead::new(Timestamp::from_ms(1_662_124_765_833), [7; 16]);
         let states = vec![
             BucketState {
                 name: "ENTRIES_WRITE".to_owned(),
@@ -219,7 +202,10 @@ mod tests {
         let read = BucketStates::read(document.as_bytes()).unwrap();
         assert_eq!(read.policies, states);
         assert_eq!(read.correlation_id, Some("07".repeat(16)));
-        assert_eq!(read.response_time, Some(Moment::from_ms(1_662_124_765_833)));
+        assert_eq!(
+            read.response_time,
+            Some(Timestamp::from_ms(1_662_124_765_833))
+        );
         let one = get_policy(&head, "A", &states[0]);
         assert_eq!(
             BucketStates::read(one.as_bytes()).unwrap().policies,
@@ -228,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_its_place() {
+    fn errors_name_their_position() {
         for (document, expected) in [
             ("<problem/>", "neither"),
             (

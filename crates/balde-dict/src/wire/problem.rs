@@ -1,17 +1,17 @@
-//! What DICT answers when it does not do what was asked: problem+xml.
+//! Problem documents (RFC 7807) as XML: DICT's error responses.
 
 use std::fmt;
 
 use super::element::{Element, XmlError};
 use super::writer::Writer;
 
-/// The content type of a problem.
+/// The content type of a problem document.
 pub const PROBLEM_XML: &str = "application/problem+xml";
 
 const NAMESPACE: &str = "urn:ietf:rfc:7807";
 const TYPE_BASE: &str = "https://dict.pi.rsfn.net.br/api/v2/error/";
 
-/// A problem: its type and status, and what else there is to say.
+/// A problem document: error type, status, and optionally details and violations.
 ///
 /// ```
 /// use balde_dict::wire::Problem;
@@ -23,11 +23,11 @@ const TYPE_BASE: &str = "https://dict.pi.rsfn.net.br/api/v2/error/";
 /// # Ok::<(), balde_dict::wire::XmlError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem(Box<Told>);
+pub struct Problem(Box<ProblemFields>);
 
-/// Apart, so that a result which may be a problem stays small.
+/// Boxed, so that a `Result` with a problem stays small.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Told {
+struct ProblemFields {
     error_type: String,
     title: String,
     status: u16,
@@ -36,22 +36,22 @@ struct Told {
     violations: Vec<Violation>,
 }
 
-/// One thing that is wrong with a request.
+/// One field of a request that is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What is wrong.
+    /// Why it is invalid.
     pub reason: String,
-    /// What was sent, if that is told.
+    /// The value that was sent, if the response repeats it.
     pub value: Option<String>,
-    /// Which field, as `Entry.Account.Participant`.
+    /// The field, such as `Entry.Account.Participant`.
     pub property: Option<String>,
 }
 
 impl Problem {
-    /// A problem of one of DICT's types, such as `EntryInvalid`.
+    /// Creates a problem of one of DICT's error types, such as `EntryInvalid`.
     pub fn new(status: u16, error_type: impl Into<String>) -> Self {
         let error_type = error_type.into();
-        Self(Box::new(Told {
+        Self(Box::new(ProblemFields {
             title: title(&error_type),
             error_type,
             status,
@@ -66,44 +66,44 @@ impl Problem {
         Self::new(400, "BadRequest").with_detail(detail)
     }
 
-    /// 400: a header that must be there is not.
+    /// 400: a required header is missing.
     pub fn missing_header(name: &str) -> Self {
         Self::bad_request(format!("Missing request header '{name}'"))
     }
 
-    /// 403: this participant may not do this.
+    /// 403: the participant is not allowed to do this.
     pub fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(403, "Forbidden").with_detail(detail)
     }
 
-    /// 404: there is no such thing.
+    /// 404: not found.
     pub fn not_found(detail: impl Into<String>) -> Self {
         Self::new(404, "NotFound").with_detail(detail)
     }
 
-    /// 429: type, title and status, and nothing more. Which bucket refused is not told.
+    /// 429: rate limited. As in DICT, the document does not name the bucket.
     pub fn rate_limited() -> Self {
         Self::new(429, "RateLimited")
     }
 
-    /// 503: not now.
+    /// 503: temporarily unavailable.
     pub fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(503, "ServiceUnavailable").with_detail(detail)
     }
 
-    /// The same with an explanation.
+    /// Adds an explanation.
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.0.detail = Some(detail.into());
         self
     }
 
-    /// The same with a list of what is wrong.
+    /// Adds the fields that are invalid.
     pub fn with_violations(mut self, violations: Vec<Violation>) -> Self {
         self.0.violations = violations;
         self
     }
 
-    /// The same with the id under which support finds it.
+    /// Adds the id by which the operator's support finds the request.
     pub fn with_correlation_id(mut self, id: impl Into<String>) -> Self {
         self.0.correlation_id = Some(id.into());
         self
@@ -114,27 +114,27 @@ impl Problem {
         self.0.status
     }
 
-    /// The last part of the type, such as `RateLimited`.
+    /// The last segment of the type URI, such as `RateLimited`.
     pub fn error_type(&self) -> &str {
         &self.0.error_type
     }
 
-    /// What it is, in words.
+    /// The title, such as `Rate limited`.
     pub fn title(&self) -> &str {
         &self.0.title
     }
 
-    /// What is wrong in this case, if that is told.
+    /// The explanation, if there is one.
     pub fn detail(&self) -> Option<&str> {
         self.0.detail.as_deref()
     }
 
-    /// The list of what is wrong.
+    /// The fields that are invalid.
     pub fn violations(&self) -> &[Violation] {
         &self.0.violations
     }
 
-    /// The document.
+    /// Writes the document.
     pub fn to_xml(&self) -> String {
         let mut xml = Writer::document(400);
         xml.raw("<problem xmlns=\"").raw(NAMESPACE).raw("\">");
@@ -144,14 +144,14 @@ impl Problem {
             .close("type");
         xml.element("title", &self.0.title);
         xml.element("status", &self.0.status.to_string());
-        xml.maybe("detail", self.0.detail.as_deref());
-        xml.maybe("correlationId", self.0.correlation_id.as_deref());
+        xml.optional("detail", self.0.detail.as_deref());
+        xml.optional("correlationId", self.0.correlation_id.as_deref());
         if !self.0.violations.is_empty() {
             xml.within("violations", |xml| {
                 for violation in &self.0.violations {
                     xml.open("violation").element("reason", &violation.reason);
-                    xml.maybe("value", violation.value.as_deref());
-                    xml.maybe("property", violation.property.as_deref());
+                    xml.optional("value", violation.value.as_deref());
+                    xml.optional("property", violation.property.as_deref());
                     xml.close("violation");
                 }
             });
@@ -160,14 +160,15 @@ impl Problem {
         xml.finish()
     }
 
-    /// Reads a problem, in any order and with anything unknown in it. What is missing stays empty.
+    /// Parses a problem document. Elements may be in any order, unknown ones are ignored and missing
+    /// ones stay empty.
     pub fn read(document: &[u8]) -> Result<Self, XmlError> {
         let root = Element::read(document)?;
         let text = |name: &str| root.child(name).map(|child| child.text().to_owned());
         let error_type = text("type").unwrap_or_default();
         let error_type = error_type.rsplit('/').next().unwrap_or_default().to_owned();
         let violations = root.child("violations").map_or(&[][..], Element::children);
-        Ok(Self(Box::new(Told {
+        Ok(Self(Box::new(ProblemFields {
             title: text("title").unwrap_or_else(|| title(&error_type)),
             error_type,
             status: text("status")
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_written_to_the_letter() {
+    fn a_rate_limited_problem_is_written_as_published() {
         assert_eq!(
             Problem::rate_limited().to_xml(),
             "<?xml version=\"1.0\" encoding=\"UTF-8\" ?>\n\

@@ -1,112 +1,107 @@
-//! What keeps a participant's books and DICT's the same: sets of CIDs, their files and events, and
-//! notifications of what happened.
+//! Messages for reconciliation: sets of content ids (CIDs), their files and events, and event
+//! notifications.
 
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::envelope::{Envelope, Head};
-use super::form::Form;
+use super::enums::CidEventType;
+use super::envelope::{Envelope, ResponseHead};
 use super::formats;
-use super::key_type::key_type_text;
+use super::key_type::{KeyType, key_type_text};
 use super::problem::Violation;
-use super::time::Moment;
-use super::words::CidEventType;
+use super::request_reader::RequestReader;
+use super::timestamp::Timestamp;
 use super::writer::Writer;
-use crate::KeyType;
 
-/// createSyncVerification.
+/// A createSyncVerification request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateSyncVerification {
-    /// Whose keys.
+    /// The participant that holds the keys.
     pub participant: String,
-    /// Of which type.
+    /// The type of the keys.
     pub key_type: KeyType,
-    /// What the participant worked out.
+    /// The verifier that the participant computed.
     pub verifier: String,
 }
 
-/// createCidSetFile.
+/// A createCidSetFile request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateCidSetFile {
-    /// Whose keys.
+    /// The participant that holds the keys.
     pub participant: String,
-    /// Of which type.
+    /// The type of the keys.
     pub key_type: KeyType,
 }
 
 /// A file with all CIDs of a participant's keys of one type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CidSetFile {
-    /// Its id.
+    /// The id.
     pub id: u64,
-    /// Whose keys.
+    /// The participant that holds the keys.
     pub participant: String,
-    /// Of which type.
+    /// The type of the keys.
     #[serde(with = "key_type_text")]
     pub key_type: KeyType,
-    /// When it was asked for, and made.
-    pub request_time: Moment,
-    /// What is in it: a CID to a line.
+    /// When it was requested and created.
+    pub request_time: Timestamp,
+    /// The content: one CID per line.
     pub content: String,
-    /// Its SHA-256.
+    /// The SHA-256 of the content, in hexadecimal.
     pub sha256: String,
 }
 
-/// A CID that came or went.
+/// A CID that was added to a set or removed from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CidSetEvent {
-    /// Which of the two.
+    /// Whether it was added or removed.
     pub event_type: CidEventType,
     /// The CID.
     pub cid: String,
-    /// When.
-    pub timestamp: Moment,
+    /// When it happened.
+    pub timestamp: Timestamp,
 }
 
-/// Events of a set of CIDs, and the set's verifiers around them.
+/// Events of a set of CIDs, and the set's verifiers at the first and the last of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CidSetEvents {
-    /// Whose keys.
+    /// The participant that holds the keys.
     pub participant: String,
-    /// Of which type.
+    /// The type of the keys.
     pub key_type: KeyType,
-    /// The first event's moment, or the beginning of what was asked for.
-    pub start_time: Moment,
-    /// The last event's moment, or the end of what was asked for.
-    pub end_time: Moment,
+    /// The time of the first event, or the start of the requested period.
+    pub start_time: Timestamp,
+    /// The time of the last event, or the end of the requested period.
+    pub end_time: Timestamp,
     /// The set's verifier after the first event.
     pub verifier_start: String,
     /// The set's verifier after the last event.
     pub verifier_end: String,
     /// The events.
     pub events: Vec<CidSetEvent>,
-    /// Whether there are more.
+    /// Whether there are more events in the period.
     pub has_more: bool,
 }
 
-/// Something that happened to what a participant has a part in.
+/// An event of a claim, report or refund that a participant takes part in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventNotification {
-    /// Its number.
+    /// The sequence number.
     pub id: String,
-    /// What happened, such as `CLAIM_OPENED`.
+    /// The type, such as `CLAIM_OPENED`.
     pub event_type: String,
-    /// To what.
+    /// The id of the claim, report or refund.
     pub entity_id: String,
-    /// When.
-    pub timestamp: Moment,
+    /// When it happened.
+    pub timestamp: Timestamp,
 }
 
 impl CreateSyncVerification {
     pub(crate) fn read(root: &Element) -> Result<Self, Vec<Violation>> {
-        let mut form = Form::new(root, "CreateSyncVerificationRequest");
-        let participant = form.checked(
-            "SyncVerification/Participant",
-            "is not an ISPB of 8 characters",
-            formats::is_ispb,
-        );
-        let key_type = form.word("SyncVerification/KeyType", KeyType::parse);
-        let verifier = form.checked(
+        let mut reader = RequestReader::new(root, "CreateSyncVerificationRequest");
+        let participant = reader.ispb("SyncVerification/Participant");
+        let key_type = reader.value("SyncVerification/KeyType", KeyType::parse);
+        let verifier = reader.text_matching(
             "SyncVerification/ParticipantSyncVerifier",
             "is not 64 hexadecimal digits",
             formats::is_cid,
@@ -116,30 +111,26 @@ impl CreateSyncVerification {
             key_type,
             verifier,
         });
-        form.finish(request)
+        reader.finish(request)
     }
 }
 
 impl CreateCidSetFile {
     pub(crate) fn read(root: &Element) -> Result<Self, Vec<Violation>> {
-        let mut form = Form::new(root, "CreateCidSetFileRequest");
-        let participant = form.checked(
-            "Participant",
-            "is not an ISPB of 8 characters",
-            formats::is_ispb,
-        );
-        let key_type = form.word("KeyType", KeyType::parse);
+        let mut reader = RequestReader::new(root, "CreateCidSetFileRequest");
+        let participant = reader.ispb("Participant");
+        let key_type = reader.value("KeyType", KeyType::parse);
         let request = key_type.map(|key_type| Self {
             participant,
             key_type,
         });
-        form.finish(request)
+        reader.finish(request)
     }
 }
 
-/// The answer to createSyncVerification.
+/// Writes the response to createSyncVerification.
 pub(crate) fn sync_verification_response(
-    head: &Head,
+    head: &ResponseHead,
     request: &CreateSyncVerification,
     id: u64,
     is_same: bool,
@@ -155,10 +146,10 @@ pub(crate) fn sync_verification_response(
     envelope.finish()
 }
 
-/// The answer to createCidSetFile and getCidSetFile.
+/// Writes the response to createCidSetFile and getCidSetFile.
 pub(crate) fn cid_set_file_response(
     name: &'static str,
-    head: &Head,
+    head: &ResponseHead,
     file: &CidSetFile,
     url: &str,
 ) -> String {
@@ -177,8 +168,8 @@ pub(crate) fn cid_set_file_response(
     envelope.finish()
 }
 
-/// The answer to listCidSetEvents.
-pub(crate) fn cid_set_events_response(head: &Head, list: &CidSetEvents) -> String {
+/// Writes the response to listCidSetEvents.
+pub(crate) fn cid_set_events_response(head: &ResponseHead, list: &CidSetEvents) -> String {
     let bytes = 800 + 200 * list.events.len();
     let mut envelope = Envelope::new("ListCidSetEventsResponse", head, bytes);
     let xml = envelope.xml();
@@ -204,9 +195,9 @@ pub(crate) fn cid_set_events_response(head: &Head, list: &CidSetEvents) -> Strin
     envelope.finish()
 }
 
-/// The answer to getEntryByCid.
+/// Writes the response to getEntryByCid.
 pub(crate) fn entry_by_cid_response(
-    head: &Head,
+    head: &ResponseHead,
     cid: &str,
     entry_xml: &str,
     request_id: &str,
@@ -220,9 +211,9 @@ pub(crate) fn entry_by_cid_response(
     envelope.finish()
 }
 
-/// The answer to listEventNotifications.
+/// Writes the response to listEventNotifications.
 pub(crate) fn event_notifications_response(
-    head: &Head,
+    head: &ResponseHead,
     events: &[EventNotification],
     has_more: bool,
 ) -> String {

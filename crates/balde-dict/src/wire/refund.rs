@@ -1,79 +1,79 @@
-//! Refunds: one participant asks another for a transaction's money back.
+//! Messages about refunds, by which a participant requests a transaction's money back.
 
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::envelope::{Envelope, Head};
-use super::form::Form;
+use super::enums::{RefundReason, RefundRejection, RefundResult, RefundStatus};
+use super::envelope::{Envelope, ResponseHead};
 use super::formats;
 use super::infraction::DETAILS_CHARS_MAX;
 use super::problem::Violation;
-use super::time::Moment;
-use super::words::{RefundReason, RefundRejection, RefundResult, RefundStatus};
+use super::request_reader::RequestReader;
+use super::timestamp::Timestamp;
 use super::writer::Writer;
 
-/// A refund that was asked for.
+/// A refund request and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refund {
-    /// Its id.
+    /// The id.
     pub id: String,
-    /// The transaction it is about.
+    /// The id of the transaction to refund.
     pub transaction_id: String,
-    /// Why.
+    /// The reason.
     pub reason: RefundReason,
-    /// How much.
+    /// The amount.
     pub amount: Option<String>,
-    /// More about it.
+    /// The requesting participant's details.
     pub details: Option<String>,
-    /// How far it has come.
+    /// The status.
     pub status: RefundStatus,
-    /// Who asks.
+    /// The participant that requests the refund.
     pub requesting_participant: String,
-    /// Who is asked, once that is known.
+    /// The participant that is to refund, if it is known.
     pub contested_participant: Option<String>,
     /// When it was created.
-    pub creation_time: Moment,
+    pub creation_time: Timestamp,
     /// When it last changed.
-    pub last_modified: Moment,
-    /// What was done.
+    pub last_modified: Timestamp,
+    /// Whether the money was refunded.
     pub analysis_result: Option<RefundResult>,
-    /// More about that.
+    /// The contested participant's details.
     pub analysis_details: Option<String>,
-    /// Why nothing was done.
+    /// Why nothing was refunded.
     pub rejection_reason: Option<RefundRejection>,
-    /// The transaction that paid it back.
+    /// The id of the transaction that refunded the money.
     pub refund_transaction_id: Option<String>,
 }
 
-/// createRefund.
+/// A createRefund request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateRefund {
-    /// Who asks.
+    /// The participant that requests the refund.
     pub participant: String,
-    /// The transaction.
+    /// The id of the transaction to refund.
     pub transaction_id: String,
-    /// Why.
+    /// The reason.
     pub reason: RefundReason,
-    /// How much.
+    /// The amount.
     pub amount: Option<String>,
-    /// More about it.
+    /// The requesting participant's details.
     pub details: Option<String>,
 }
 
-/// cancel- or closeRefund.
+/// A cancelRefund or closeRefund request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MoveRefund {
-    /// Which refund.
+pub struct RefundActionRequest {
+    /// The id of the refund.
     pub id: String,
-    /// Who moves it.
+    /// The participant that acts.
     pub participant: String,
-    /// What was done, to close.
+    /// Whether the money was refunded, to close.
     pub result: Option<RefundResult>,
-    /// More about that.
+    /// The contested participant's details.
     pub details: Option<String>,
-    /// Why nothing was done.
+    /// Why nothing was refunded.
     pub rejection: Option<RefundRejection>,
-    /// The transaction that paid it back.
+    /// The id of the transaction that refunded the money.
     pub refund_transaction_id: Option<String>,
 }
 
@@ -82,53 +82,49 @@ impl Refund {
         xml.open("Refund")
             .element("TransactionId", &self.transaction_id)
             .element("RefundReason", self.reason.as_str())
-            .maybe("RefundAmount", self.amount.as_deref())
-            .maybe("RefundDetails", self.details.as_deref())
+            .optional("RefundAmount", self.amount.as_deref())
+            .optional("RefundDetails", self.details.as_deref())
             .element("Id", &self.id)
             .element("Status", self.status.as_str())
-            .maybe(
+            .optional(
                 "ContestedParticipant",
                 self.contested_participant.as_deref(),
             )
             .element("RequestingParticipant", &self.requesting_participant)
             .element("CreationTime", &self.creation_time.to_string())
             .element("LastModified", &self.last_modified.to_string())
-            .maybe(
+            .optional(
                 "AnalysisResult",
                 self.analysis_result.map(RefundResult::as_str),
             )
-            .maybe("AnalysisDetails", self.analysis_details.as_deref())
-            .maybe(
+            .optional("AnalysisDetails", self.analysis_details.as_deref())
+            .optional(
                 "RefundRejectionReason",
                 self.rejection_reason.map(RefundRejection::as_str),
             )
-            .maybe("RefundTransactionId", self.refund_transaction_id.as_deref())
+            .optional("RefundTransactionId", self.refund_transaction_id.as_deref())
             .close("Refund");
     }
 }
 
 impl CreateRefund {
     pub(crate) fn read(root: &Element) -> Result<Self, Vec<Violation>> {
-        let mut form = Form::new(root, "CreateRefundRequest");
-        let participant = form.checked(
-            "Participant",
-            "is not an ISPB of 8 characters",
-            formats::is_ispb,
-        );
-        let transaction_id = form.checked(
+        let mut reader = RequestReader::new(root, "CreateRefundRequest");
+        let participant = reader.ispb("Participant");
+        let transaction_id = reader.text_matching(
             "Refund/TransactionId",
             "is not the id of a transaction",
             formats::is_transaction_id,
         );
-        let reason = form.word("Refund/RefundReason", RefundReason::read);
-        let amount = form.maybe("Refund/RefundAmount", 19);
+        let reason = reader.value("Refund/RefundReason", RefundReason::parse);
+        let amount = reader.optional_text("Refund/RefundAmount", 19);
         if amount
             .as_deref()
             .is_some_and(|amount| !formats::is_amount(amount))
         {
-            form.note_at("Refund/RefundAmount", "is no amount such as 100.00");
+            reader.add_violation_at("Refund/RefundAmount", "is not an amount such as 100.00");
         }
-        let details = form.maybe("Refund/RefundDetails", DETAILS_CHARS_MAX);
+        let details = reader.optional_text("Refund/RefundDetails", DETAILS_CHARS_MAX);
         let request = reason.map(|reason| Self {
             participant,
             transaction_id,
@@ -136,26 +132,22 @@ impl CreateRefund {
             amount,
             details,
         });
-        form.finish(request)
+        reader.finish(request)
     }
 }
 
-impl MoveRefund {
+impl RefundActionRequest {
     pub(crate) fn read(root: &Element, name: &str) -> Result<Self, Vec<Violation>> {
-        let mut form = Form::new(root, name);
-        let id = form.checked("RefundId", "is not a UUID", formats::is_uuid);
-        let participant = form.checked(
-            "Participant",
-            "is not an ISPB of 8 characters",
-            formats::is_ispb,
-        );
+        let mut reader = RequestReader::new(root, name);
+        let id = reader.uuid("RefundId");
+        let participant = reader.ispb("Participant");
         let result = (name == "CloseRefundRequest")
-            .then(|| form.word("RefundAnalysisResult", read_result))
+            .then(|| reader.value("RefundAnalysisResult", parse_result))
             .flatten();
-        let details = form.maybe("RefundAnalysisDetails", DETAILS_CHARS_MAX);
-        let rejection = form.maybe_word("RefundRejectionReason", RefundRejection::read);
-        let refund_transaction_id = form.maybe("RefundTransactionId", 32);
-        form.finish(Some(Self {
+        let details = reader.optional_text("RefundAnalysisDetails", DETAILS_CHARS_MAX);
+        let rejection = reader.optional_value("RefundRejectionReason", RefundRejection::parse);
+        let refund_transaction_id = reader.optional_text("RefundTransactionId", 32);
+        reader.finish(Some(Self {
             id,
             participant,
             result,
@@ -166,23 +158,23 @@ impl MoveRefund {
     }
 }
 
-/// One published version has a spelling of its own.
-fn read_result(text: &str) -> Option<RefundResult> {
+/// Parses the result. One published version of the API misspells a value.
+fn parse_result(text: &str) -> Option<RefundResult> {
     match text {
         "PARCIALlY_ACCEPTED" => Some(RefundResult::PartiallyAccepted),
-        _ => RefundResult::read(text),
+        _ => RefundResult::parse(text),
     }
 }
 
-/// The answer to every operation on one refund.
-pub(crate) fn refund_response(name: &'static str, head: &Head, refund: &Refund) -> String {
+/// Writes the response to an operation on one refund.
+pub(crate) fn refund_response(name: &'static str, head: &ResponseHead, refund: &Refund) -> String {
     let mut envelope = Envelope::new(name, head, 1_200);
     refund.write(envelope.xml());
     envelope.finish()
 }
 
-/// The answer to listRefunds.
-pub(crate) fn list_refunds(head: &Head, refunds: &[Refund], has_more: bool) -> String {
+/// Writes the response to listRefunds.
+pub(crate) fn list_refunds(head: &ResponseHead, refunds: &[Refund], has_more: bool) -> String {
     let mut envelope = Envelope::new("ListRefundsResponse", head, 400 + 900 * refunds.len());
     let xml = envelope.xml();
     xml.element("HasMoreElements", if has_more { "true" } else { "false" });

@@ -1,30 +1,33 @@
-//! The one seam for signatures: who signs what DICT answers, and who checks what DICT is sent.
+//! XML signatures: traits by which an operator signs responses and verifies requests.
 //!
-//! DICT signs every answer and wants every write signed, with an enveloped XML signature as the
-//! first child of the root. Keys are the operator's: in a file, in a hardware module, behind a
-//! service. So both sides are traits that an operator can implement.
+//! DICT signs every response and requires every write to be signed, with an enveloped XML signature as
+//! the first child of the root. The operator holds the keys (in a file, in a hardware module, behind a
+//! service), so signing and verifying are traits that the operator implements.
 
 use std::fmt;
+use std::ops::Range;
 
-use super::envelope::SIGNATURE_PLACE;
+use thiserror::Error;
+
+use super::envelope::EMPTY_SIGNATURE;
 
 /// Signs documents.
 ///
-/// What it gets is a whole document whose root begins with an empty `<Signature></Signature>`; what
-/// it gives back is sent as it is. [`signature_place`] finds that element.
+/// The document's root starts with an empty `<Signature></Signature>`, which [`signature_range`]
+/// finds. The signed document is sent as it is returned.
 pub trait Signer: fmt::Debug + Send + Sync {
-    /// The same document, signed.
+    /// Returns the signed document.
     fn sign(&self, document: String) -> Result<String, SignatureError>;
 }
 
-/// Checks signatures.
+/// Verifies the signatures of documents.
 pub trait Verifier: fmt::Debug + Send + Sync {
-    /// Nothing, if the document is signed as it must be.
+    /// Returns an error unless the document has a valid signature.
     fn verify(&self, document: &[u8]) -> Result<(), SignatureError>;
 }
 
-/// Leaves the signature empty, as DICT's published examples do. A client that verifies will refuse
-/// such answers, and is right to.
+/// A signer that leaves the signature empty, as DICT's published examples do. Clients that verify
+/// signatures will reject the documents.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unsigned;
 
@@ -34,7 +37,7 @@ impl Signer for Unsigned {
     }
 }
 
-/// Takes every document for signed, whether it is or not.
+/// A verifier that accepts every document.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unverified;
 
@@ -44,38 +47,29 @@ impl Verifier for Unverified {
     }
 }
 
-/// Where the empty signature of an answer is, for a signer to replace.
-pub fn signature_place(document: &str) -> Option<std::ops::Range<usize>> {
-    let start = document.find(SIGNATURE_PLACE)?;
-    Some(start..start + SIGNATURE_PLACE.len())
+/// Returns the byte range of a document's empty signature, for a signer to replace.
+pub fn signature_range(document: &str) -> Option<Range<usize>> {
+    let start = document.find(EMPTY_SIGNATURE)?;
+    Some(start..start + EMPTY_SIGNATURE.len())
 }
 
-/// Why a document could not be signed, or is not signed as it must be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a document could not be signed, or has no valid signature.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SignatureError {
-    /// There is no signature.
+    /// The document has no signature.
+    #[error("the document is not signed")]
     Missing,
-    /// The signature does not fit the document, or is by somebody who is not trusted.
+    /// The signature does not match the document, or its signer is not trusted.
+    #[error("the signature is not valid: {reason}")]
     Invalid {
-        /// What is wrong with it.
-        why: String,
+        /// Why it is not valid.
+        reason: String,
     },
-    /// The signer could not sign.
+    /// The signer failed.
+    #[error("the document could not be signed: {reason}")]
     Signer {
-        /// What it said.
-        why: String,
+        /// Why it failed.
+        reason: String,
     },
 }
-
-impl fmt::Display for SignatureError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing => f.write_str("the document is not signed"),
-            Self::Invalid { why } => write!(f, "the signature is not valid: {why}"),
-            Self::Signer { why } => write!(f, "the document could not be signed: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for SignatureError {}

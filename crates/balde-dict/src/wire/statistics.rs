@@ -1,10 +1,10 @@
-//! What DICT knows of a key or a person that helps to tell fraud.
+//! Statistics of a key or a person, which participants use to detect fraud.
 
-use super::envelope::{Envelope, Head};
-use super::time::Moment;
+use super::envelope::{Envelope, ResponseHead};
+use super::timestamp::Timestamp;
 use super::writer::Writer;
 
-/// A number in three windows of time: 90 days, 12 months, 60 months.
+/// The number of events in three periods: 90 days, 12 months, 60 months.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// In the last 90 days.
@@ -18,8 +18,8 @@ pub struct Counts {
 const DAY_MS: u64 = 86_400_000;
 
 impl Counts {
-    /// Counts one that happened then, as seen now. Months are taken for 30 days.
-    pub(crate) fn add(&mut self, then: Moment, now: Moment) {
+    /// Counts an event at `then`, as seen from `now`. A month has 30 days.
+    pub(crate) fn add(&mut self, then: Timestamp, now: Timestamp) {
         let age = now.ms().saturating_sub(then.ms());
         self.d90 += u64::from(age < 90 * DAY_MS);
         self.m12 += u64::from(age < 12 * 30 * DAY_MS);
@@ -42,28 +42,28 @@ impl Counts {
 /// The statistics of a key or a person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Payments that arrived.
+    /// Payments received.
     pub settlements: Counts,
-    /// Markers of accounts under false names.
+    /// Markers of accounts opened with a false identity.
     pub application_frauds: Counts,
-    /// Markers of accounts lent to others.
+    /// Markers of accounts that receive money for others.
     pub mule_accounts: Counts,
-    /// Markers of deceivers' accounts.
+    /// Markers of scammers' accounts.
     pub scammer_accounts: Counts,
     /// Markers of other frauds.
     pub other_frauds: Counts,
-    /// Participants that made them.
+    /// Participants that created the markers.
     pub distinct_reporters: u64,
-    /// Reports that nobody has answered yet.
+    /// Infraction reports that are not closed.
     pub open_reports: u64,
-    /// Reports that turned out to be none.
+    /// Infraction reports that the counterparty disagreed with.
     pub rejected_reports: Counts,
-    /// Entries of the person.
+    /// Entries of the key or person.
     pub registered_entries: u64,
 }
 
 impl Statistics {
-    fn write(&self, xml: &mut Writer, name: &str, now: Moment) {
+    fn write(&self, xml: &mut Writer, name: &str, now: Timestamp) {
         xml.open(name).element("Watermark", &now.to_string());
         xml.within("Spi", |xml| self.settlements.write(xml, "Settlements"));
         xml.within("FraudMarkers", |xml| {
@@ -87,13 +87,13 @@ impl Statistics {
     }
 }
 
-/// The answer to getEntryStatistics: the key's and its owner's.
+/// Writes the response to getEntryStatistics: the statistics of the key and of its owner.
 pub(crate) fn entry_statistics_response(
-    head: &Head,
+    head: &ResponseHead,
     key: &str,
     of_key: &Statistics,
     of_owner: &Statistics,
-    now: Moment,
+    now: Timestamp,
 ) -> String {
     let mut envelope = Envelope::new("GetEntryStatisticsResponse", head, 2_000);
     envelope.xml().element("Key", key);
@@ -102,12 +102,12 @@ pub(crate) fn entry_statistics_response(
     envelope.finish()
 }
 
-/// The answer to getPersonStatistics.
+/// Writes the response to getPersonStatistics.
 pub(crate) fn person_statistics_response(
-    head: &Head,
+    head: &ResponseHead,
     tax_id: &str,
     of_person: &Statistics,
-    now: Moment,
+    now: Timestamp,
 ) -> String {
     let mut envelope = Envelope::new("GetPersonStatisticsResponse", head, 1_200);
     envelope.xml().element("TaxIdNumber", tax_id);

@@ -1,22 +1,22 @@
-//! Documents, written as DICT writes them.
+//! Writes XML documents in DICT's format.
 
-/// What every document begins with.
+/// The XML declaration of every document.
 pub(crate) const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\" ?>\n";
 
-/// Appends elements to a document. Escapes what has to be.
+/// Appends elements to a document and escapes their text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Writer(String);
 
 impl Writer {
-    /// A document with room for so many bytes.
+    /// Starts a document. `bytes` is the capacity to reserve.
     pub(crate) fn document(bytes: usize) -> Self {
         let mut text = String::with_capacity(bytes);
         text.push_str(DECLARATION);
         Self(text)
     }
 
-    /// A part of a document.
-    pub(crate) fn part() -> Self {
+    /// Starts a fragment of a document.
+    pub(crate) fn fragment() -> Self {
         Self::default()
     }
 
@@ -38,7 +38,7 @@ impl Writer {
         self.open(name).text(text).close(name)
     }
 
-    pub(crate) fn maybe(&mut self, name: &str, text: Option<&str>) -> &mut Self {
+    pub(crate) fn optional(&mut self, name: &str, text: Option<&str>) -> &mut Self {
         match text {
             Some(text) => self.element(name, text),
             None => self,
@@ -56,7 +56,7 @@ impl Writer {
         self
     }
 
-    /// What is XML already.
+    /// Appends text that is XML already.
     pub(crate) fn raw(&mut self, xml: &str) -> &mut Self {
         self.0.push_str(xml);
         self
@@ -76,7 +76,7 @@ fn escape(text: &str, out: &mut String) {
             '&' => "&amp;",
             '"' => "&quot;",
             '\'' => "&apos;",
-            // XML 1.0 has no way to write other control characters.
+            // XML 1.0 cannot represent other control characters.
             '\t' | '\n' | '\r' => continue,
             '\u{fffe}' | '\u{ffff}' => "\u{fffd}",
             character if character.is_control() && character < ' ' => "\u{fffd}",
@@ -95,7 +95,7 @@ mod tests {
     use crate::wire::Element;
 
     #[test]
-    fn what_is_written_reads_back_the_same() {
+    fn written_text_parses_back_unchanged() {
         for text in ["", "João & Maria <\"'>", "a\tb", "]]>", "&lt;"] {
             let mut writer = Writer::document(0);
             writer.element("a", text);
@@ -106,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn what_xml_cannot_say_is_replaced() {
-        let mut writer = Writer::part();
+    fn characters_that_xml_cannot_represent_are_replaced() {
+        let mut writer = Writer::fragment();
         writer.element("a", "x\u{0}\u{1b}y");
         assert_eq!(writer.finish(), "<a>x\u{fffd}\u{fffd}y</a>");
     }

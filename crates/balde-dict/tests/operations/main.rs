@@ -1,12 +1,14 @@
 //! From a request to buckets and costs, for every operation and every policy.
 
 mod faults;
+mod key_shapes;
 mod paths;
+mod published_tables;
 mod roles;
 mod rows;
 
 use balde_dict::{Category, Incoming, Operation, Table, profiles};
-use balde_policy::policy::Request;
+use balde_policy::Request;
 
 pub(crate) const ISPB: &str = "12345678";
 pub(crate) const PERSON: &str = "11122233300";

@@ -1,8 +1,8 @@
 //! Claims from their beginning to their end, moves that are not lawful, and their lists.
 
-use crate::world::{
-    ASKER, KEEPER, KEY, PERSON, World, account, create_entry, delete_entry, end_to_end_id,
-    error_type, person, text_of,
+use crate::test_server::{
+    CALLER, KEY, KEY_HOLDER, PERSON, TestServer, account, create_entry, delete_entry,
+    end_to_end_id, error_type, person, text_of,
 };
 
 const STRANGER: &str = "11111111";
@@ -16,7 +16,7 @@ fn claim(claim_type: &str, key: &str, key_type: &str, participant: &str, tax_id:
     )
 }
 
-fn move_claim(what: &str, id: &str, participant: &str) -> String {
+fn apply_claim_action(what: &str, id: &str, participant: &str) -> String {
     format!(
         "<{what}ClaimRequest><ClaimId>{id}</ClaimId><Participant>{participant}</Participant>\
          <Reason>USER_REQUESTED</Reason><RequestId>b946d533-7f22-42a5-9a9b-e87cd55c0f4d</RequestId>\
@@ -24,75 +24,77 @@ fn move_claim(what: &str, id: &str, participant: &str) -> String {
     )
 }
 
-async fn moved(world: &World, what: &str, id: &str, participant: &str) -> (u16, String) {
+async fn moved(server: &TestServer, what: &str, id: &str, participant: &str) -> (u16, String) {
     let path = format!("/claims/{id}/{}", what.to_lowercase());
-    world.post(&path, move_claim(what, id, participant)).await
+    server
+        .post(&path, apply_claim_action(what, id, participant))
+        .await
 }
 
 #[tokio::test]
 async fn a_claim_goes_from_open_to_completed_and_takes_the_key_along() {
-    let world = World::new().await;
-    let body = claim("OWNERSHIP", KEY, "EMAIL", ASKER, "11122233305");
-    let (status, opened) = world.post("/claims/", body.clone()).await;
+    let server = TestServer::new().await;
+    let body = claim("OWNERSHIP", KEY, "EMAIL", CALLER, "11122233305");
+    let (status, opened) = server.post("/claims/", body.clone()).await;
     assert_eq!(
         (status, text_of(&opened, "Status")),
         (201, "OPEN"),
         "{opened}"
     );
-    assert_eq!(text_of(&opened, "DonorParticipant"), KEEPER);
+    assert_eq!(text_of(&opened, "DonorParticipant"), KEY_HOLDER);
     let id = text_of(&opened, "Id").to_owned();
 
-    let (status, twice) = world.post("/claims/", body).await;
+    let (status, twice) = server.post("/claims/", body).await;
     assert_eq!(
         (status, error_type(&twice)),
         (400, "ClaimAlreadyExistsForKey")
     );
     let path = format!("/entries/{KEY}/delete");
-    let (status, locked) = world.post(&path, delete_entry(KEY, KEEPER)).await;
+    let (status, locked) = server.post(&path, delete_entry(KEY, KEY_HOLDER)).await;
     assert_eq!((status, error_type(&locked)), (400, "EntryLockedByClaim"));
 
-    assert_eq!(world.get(&format!("/claims/{id}"), STRANGER).await.0, 403);
+    assert_eq!(server.get(&format!("/claims/{id}"), STRANGER).await.0, 403);
     assert_eq!(
-        moved(&world, "Acknowledge", &id, ASKER).await.0,
+        moved(&server, "Acknowledge", &id, CALLER).await.0,
         403,
         "the donor does"
     );
-    let (status, early) = moved(&world, "Confirm", &id, KEEPER).await;
+    let (status, early) = moved(&server, "Confirm", &id, KEY_HOLDER).await;
     assert_eq!((status, error_type(&early)), (400, "ClaimOperationInvalid"));
-    let (status, body) = moved(&world, "Acknowledge", &id, KEEPER).await;
+    let (status, body) = moved(&server, "Acknowledge", &id, KEY_HOLDER).await;
     assert_eq!(
         (status, text_of(&body, "Status")),
         (200, "WAITING_RESOLUTION"),
         "{body}"
     );
-    assert_eq!(moved(&world, "Confirm", &id, KEEPER).await.0, 200);
+    assert_eq!(moved(&server, "Confirm", &id, KEY_HOLDER).await.0, 200);
     assert_eq!(
-        world.look(KEY, PERSON).await,
+        server.get_entry_status(KEY, PERSON).await,
         404,
         "between confirming and completing"
     );
     assert_eq!(
-        moved(&world, "Complete", &id, KEEPER).await.0,
+        moved(&server, "Complete", &id, KEY_HOLDER).await.0,
         403,
         "the claimer does"
     );
-    let (status, body) = moved(&world, "Complete", &id, ASKER).await;
+    let (status, body) = moved(&server, "Complete", &id, CALLER).await;
     assert_eq!(
         (status, text_of(&body, "Status")),
         (200, "COMPLETED"),
         "{body}"
     );
-    let (status, late) = moved(&world, "Cancel", &id, ASKER).await;
+    let (status, late) = moved(&server, "Cancel", &id, CALLER).await;
     assert_eq!((status, error_type(&late)), (400, "ClaimOperationInvalid"));
 
-    let found = world
-        .look_up_by(KEEPER, KEY, PERSON, &end_to_end_id(1))
+    let found = server
+        .get_entry_as(KEY_HOLDER, KEY, PERSON, &end_to_end_id(1))
         .await;
     let entry = found.text().await.unwrap();
-    assert_eq!(text_of(&entry, "Participant"), ASKER);
+    assert_eq!(text_of(&entry, "Participant"), CALLER);
     assert_eq!(text_of(&entry, "TaxIdNumber"), "11122233305");
-    let (_, events) = world
-        .get("/event-notifications?Participant=87654321", KEEPER)
+    let (_, events) = server
+        .get("/event-notifications?Participant=87654321", KEY_HOLDER)
         .await;
     for event in [
         "CLAIM_OPENED",
@@ -106,15 +108,15 @@ async fn a_claim_goes_from_open_to_completed_and_takes_the_key_along() {
 
 #[tokio::test]
 async fn a_claim_that_is_called_off_unlocks_the_key_and_claims_that_make_no_sense_are_refused() {
-    let world = World::new().await;
-    let (_, opened) = world
+    let server = TestServer::new().await;
+    let (_, opened) = server
         .post(
             "/claims/",
-            claim("OWNERSHIP", KEY, "EMAIL", ASKER, "11122233305"),
+            claim("OWNERSHIP", KEY, "EMAIL", CALLER, "11122233305"),
         )
         .await;
     let id = text_of(&opened, "Id").to_owned();
-    let (status, body) = moved(&world, "Cancel", &id, KEEPER).await;
+    let (status, body) = moved(&server, "Cancel", &id, KEY_HOLDER).await;
     assert_eq!(
         (status, text_of(&body, "CancelledBy")),
         (200, "DONOR"),
@@ -123,53 +125,62 @@ async fn a_claim_that_is_called_off_unlocks_the_key_and_claims_that_make_no_sens
     let path = format!("/entries/{KEY}/delete");
     for (body, status, expected) in [
         (
-            claim("PORTABILITY", KEY, "EMAIL", ASKER, "11122233305"),
+            claim("PORTABILITY", KEY, "EMAIL", CALLER, "11122233305"),
             400,
             "ClaimTypeInconsistent",
         ),
         (
-            claim("OWNERSHIP", KEY, "EMAIL", ASKER, "99988877700"),
+            claim("OWNERSHIP", KEY, "EMAIL", CALLER, "99988877700"),
             400,
             "ClaimTypeInconsistent",
         ),
         (
-            claim("PORTABILITY", KEY, "EMAIL", KEEPER, "99988877700"),
+            claim("PORTABILITY", KEY, "EMAIL", KEY_HOLDER, "99988877700"),
             400,
             "ClaimResultingEntryAlreadyExists",
         ),
         (
-            claim("OWNERSHIP", "no@example.com", "EMAIL", ASKER, "11122233305"),
+            claim(
+                "OWNERSHIP",
+                "no@example.com",
+                "EMAIL",
+                CALLER,
+                "11122233305",
+            ),
             404,
             "ClaimKeyNotFound",
         ),
         (
-            claim("OWNERSHIP", "11122233305", "CPF", ASKER, "11122233305"),
+            claim("OWNERSHIP", "11122233305", "CPF", CALLER, "11122233305"),
             400,
             "ClaimInvalid",
         ),
         (
-            claim("OWNERSHIP", KEY, "PHONE", ASKER, "11122233305"),
+            claim("OWNERSHIP", KEY, "PHONE", CALLER, "11122233305"),
             400,
             "ClaimInvalid",
         ),
     ] {
-        let (answered, problem) = world.post("/claims/", body).await;
+        let (answered, problem) = server.post("/claims/", body).await;
         assert_eq!((answered, error_type(&problem)), (status, expected));
     }
-    assert_eq!(world.post(&path, delete_entry(KEY, KEEPER)).await.0, 200);
+    assert_eq!(
+        server.post(&path, delete_entry(KEY, KEY_HOLDER)).await.0,
+        200
+    );
 }
 
 #[tokio::test]
 async fn lists_show_what_the_filters_say_and_how_much_there_is() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     for number in 0..3 {
         let phone = format!("+556198888{number:04}");
-        let body = create_entry("PHONE", &phone, KEEPER, "11122233301", number + 1)
+        let body = create_entry("PHONE", &phone, KEY_HOLDER, "11122233301", number + 1)
             .replace("0007654321", &format!("{}", number + 1));
-        assert_eq!(world.post("/entries/", body).await.0, 201);
-        let body = claim("OWNERSHIP", &phone, "PHONE", ASKER, "11122233305");
-        assert_eq!(world.post("/claims/", body).await.0, 201);
-        world.advance(std::time::Duration::from_secs(1)).await;
+        assert_eq!(server.post("/entries/", body).await.0, 201);
+        let body = claim("OWNERSHIP", &phone, "PHONE", CALLER, "11122233305");
+        assert_eq!(server.post("/claims/", body).await.0, 201);
+        server.advance(std::time::Duration::from_secs(1)).await;
     }
     let count = |body: &str| body.matches("<Claim>").count();
     for (query, expected, more) in [
@@ -198,7 +209,7 @@ async fn lists_show_what_the_filters_say_and_how_much_there_is() {
         ),
         ("Participant=11111111", 0, "false"),
     ] {
-        let (status, body) = world.get(&format!("/claims/?{query}"), ASKER).await;
+        let (status, body) = server.get(&format!("/claims/?{query}"), CALLER).await;
         assert_eq!((status, count(&body)), (200, expected), "{query}: {body}");
         assert_eq!(text_of(&body, "HasMoreElements"), more, "{query}");
     }
@@ -210,8 +221,8 @@ async fn lists_show_what_the_filters_say_and_how_much_there_is() {
         "IsDonor=yes",
         "ModifiedAfter=now",
     ] {
-        let (status, body) = world
-            .get(&format!("/claims/?Participant=12345678&{query}"), ASKER)
+        let (status, body) = server
+            .get(&format!("/claims/?Participant=12345678&{query}"), CALLER)
             .await;
         assert_eq!((status, error_type(&body)), (400, "BadRequest"), "{query}");
     }

@@ -4,7 +4,7 @@ use balde_dict::{Operation, ParticipantFrom};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::world::{ASKER, PERSON, World, account, end_to_end_id};
+use crate::test_server::{CALLER, PERSON, TestServer, account, end_to_end_id};
 
 /// The policies of an operation, and what a 404 costs in each.
 fn policies(operation: Operation) -> Vec<(&'static str, i64)> {
@@ -54,7 +54,7 @@ fn policies(operation: Operation) -> Vec<(&'static str, i64)> {
 }
 
 /// A request of an operation that says just enough to be counted.
-async fn ask(world: &World, operation: Operation) -> u16 {
+async fn ask(server: &TestServer, operation: Operation) -> u16 {
     let path = operation
         .path()
         .replace("{Key}", "ana@example.com")
@@ -79,16 +79,16 @@ async fn ask(world: &World, operation: Operation) -> u16 {
     };
     let id = end_to_end_id(0);
     let headers = [
-        ("PI-RequestingParticipant", ASKER),
+        ("PI-RequestingParticipant", CALLER),
         ("PI-PayerId", PERSON),
         ("PI-EndToEndId", id.as_str()),
     ];
     let body = (operation.method() != "GET").then(|| {
         // The participant wherever some operation looks for it.
-        let account = |name| account(name, ASKER);
+        let account = |name| account(name, CALLER);
         format!(
-            "<R><Participant>{ASKER}</Participant>{}<Entry>{}</Entry><Claim>{}</Claim>\
-             <SyncVerification><Participant>{ASKER}</Participant></SyncVerification></R>",
+            "<R><Participant>{CALLER}</Participant>{}<Entry>{}</Entry><Claim>{}</Claim>\
+             <SyncVerification><Participant>{CALLER}</Participant></SyncVerification></R>",
             account("Account"),
             account("Account"),
             account("ClaimerAccount"),
@@ -96,16 +96,16 @@ async fn ask(world: &World, operation: Operation) -> u16 {
     });
     let method = Method::from_bytes(operation.method().as_bytes()).unwrap();
     let path = format!("/api/v2{path}{query}");
-    world
+    server
         .send(method, &path, &headers, body)
         .await
         .status()
         .as_u16()
 }
 
-async fn levels(world: &World) -> Value {
-    let path = format!("/sim/buckets?participant={ASKER}&payer={PERSON}");
-    world.sim(Method::GET, &path, None).await.1["buckets"].clone()
+async fn levels(server: &TestServer) -> Value {
+    let path = format!("/sim/buckets?participant={CALLER}&payer={PERSON}");
+    server.sim(Method::GET, &path, None).await.1["buckets"].clone()
 }
 
 /// What each policy holds less than before.
@@ -126,16 +126,16 @@ fn taken(before: &Value, after: &Value) -> Vec<(String, i64)> {
 
 #[tokio::test]
 async fn every_operation_draws_on_its_policies_and_every_status_costs_what_it_should() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     for operation in Operation::ALL {
         for status in [400, 403, 404, 500, 503] {
             let fault = json!({"operation": operation.as_str(), "status": status});
             assert_eq!(
-                world.sim(Method::PUT, "/sim/faults", Some(fault)).await.0,
+                server.sim(Method::PUT, "/sim/faults", Some(fault)).await.0,
                 200
             );
-            let before = levels(&world).await;
-            let answered = ask(&world, *operation).await;
+            let before = levels(&server).await;
+            let answered = ask(&server, *operation).await;
             assert_eq!(answered, status, "{}", operation.as_str());
             let mut expected: Vec<(String, i64)> = policies(*operation)
                 .into_iter()
@@ -150,25 +150,30 @@ async fn every_operation_draws_on_its_policies_and_every_status_costs_what_it_sh
                 })
                 .filter(|(_, cost)| *cost != 0)
                 .collect();
-            let mut costs = taken(&before, &levels(&world).await);
+            let mut costs = taken(&before, &levels(&server).await);
             expected.sort();
             costs.sort();
             assert_eq!(costs, expected, "{} {status}", operation.as_str());
         }
         let path = format!("/sim/faults?operation={}", operation.as_str());
-        assert_eq!(world.sim(Method::DELETE, &path, None).await.0, 200);
+        assert_eq!(server.sim(Method::DELETE, &path, None).await.0, 200);
         // 429: when its bucket is empty, and then nothing changes.
         let (policy, _) = policies(*operation)[0];
         let payer = policy.contains("USER").then_some(PERSON);
-        world.set_level(policy, ASKER, payer, 0).await;
-        let before = levels(&world).await;
-        assert_eq!(ask(&world, *operation).await, 429, "{}", operation.as_str());
+        server.set_level(policy, CALLER, payer, 0).await;
+        let before = levels(&server).await;
         assert_eq!(
-            taken(&before, &levels(&world).await),
+            ask(&server, *operation).await,
+            429,
+            "{}",
+            operation.as_str()
+        );
+        assert_eq!(
+            taken(&before, &levels(&server).await),
             [],
             "{}",
             operation.as_str()
         );
-        world.set_level(policy, ASKER, payer, 20).await;
+        server.set_level(policy, CALLER, payer, 20).await;
     }
 }

@@ -5,68 +5,71 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::world::{ASKER, KEY, PERSON, READ_USER, World, end_to_end_id, error_type};
+use crate::test_server::{CALLER, KEY, PERSON, READ_USER, TestServer, end_to_end_id, error_type};
 
 #[tokio::test]
 async fn a_status_on_purpose_is_settled_as_that_status() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     for (status, expected, cost) in [
         (500, "InternalServerError", 0),
         (503, "ServiceUnavailable", 0),
         (403, "Forbidden", 0),
         (404, "NotFound", 20),
     ] {
-        let before = world.level(READ_USER, ASKER, Some(PERSON)).await;
+        let before = server.level(READ_USER, CALLER, Some(PERSON)).await;
         let body = json!({"operation": "getEntry", "status": status});
         assert_eq!(
-            world.sim(Method::PUT, "/sim/faults", Some(body)).await.0,
+            server.sim(Method::PUT, "/sim/faults", Some(body)).await.0,
             200
         );
-        let response = world.look_up(KEY, PERSON, &end_to_end_id(0)).await;
+        let response = server.get_entry(KEY, PERSON, &end_to_end_id(0)).await;
         assert_eq!(response.status(), status);
         assert_eq!(
             response.headers().contains_key("retry-after"),
             status == 503
         );
         assert_eq!(error_type(&response.text().await.unwrap()), expected);
-        let after = world.level(READ_USER, ASKER, Some(PERSON)).await;
+        let after = server.level(READ_USER, CALLER, Some(PERSON)).await;
         assert_eq!(before - after, cost, "{status}");
     }
     // Another policy: any status but 500 costs one.
     for (status, cost) in [(500, 0), (503, 1), (404, 1)] {
-        let before = world.level("CLAIMS_READ", ASKER, None).await;
+        let before = server.level("CLAIMS_READ", CALLER, None).await;
         let body = json!({"operation": "*", "status": status});
         assert_eq!(
-            world.sim(Method::PUT, "/sim/faults", Some(body)).await.0,
+            server.sim(Method::PUT, "/sim/faults", Some(body)).await.0,
             200
         );
-        let (answered, _) = world
-            .get("/claims/91d65e98-97c0-4b0f-b577-73625da1f9fc", ASKER)
+        let (answered, _) = server
+            .get("/claims/91d65e98-97c0-4b0f-b577-73625da1f9fc", CALLER)
             .await;
         assert_eq!(answered, status);
         assert_eq!(
-            before - world.level("CLAIMS_READ", ASKER, None).await,
+            before - server.level("CLAIMS_READ", CALLER, None).await,
             cost,
             "{status}"
         );
     }
-    assert_eq!(world.sim(Method::DELETE, "/sim/faults", None).await.0, 200);
-    assert_eq!(world.look(KEY, PERSON).await, 200);
+    assert_eq!(server.sim(Method::DELETE, "/sim/faults", None).await.0, 200);
+    assert_eq!(server.get_entry_status(KEY, PERSON).await, 200);
 }
 
 #[tokio::test]
 async fn a_request_whose_client_has_gone_is_settled_all_the_same() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     let body = json!({"operation": "getEntry", "latency_ms": 300, "status": 404});
     assert_eq!(
-        world.sim(Method::PUT, "/sim/faults", Some(body)).await.0,
+        server.sim(Method::PUT, "/sim/faults", Some(body)).await.0,
         200
     );
     let id = end_to_end_id(0);
-    let gone = tokio::time::timeout(Duration::from_millis(50), world.look_up(KEY, PERSON, &id));
+    let gone = tokio::time::timeout(
+        Duration::from_millis(50),
+        server.get_entry(KEY, PERSON, &id),
+    );
     assert!(gone.await.is_err(), "the client does not wait");
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
-    while world.level(READ_USER, ASKER, Some(PERSON)).await != 80 {
+    while server.level(READ_USER, CALLER, Some(PERSON)).await != 80 {
         assert!(std::time::Instant::now() < deadline, "it is never settled");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -74,7 +77,7 @@ async fn a_request_whose_client_has_gone_is_settled_all_the_same() {
 
 #[tokio::test]
 async fn faults_that_make_no_sense_are_refused() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     for body in [
         json!({"operation": "getNothing", "status": 500}),
         json!({"operation": "getEntry", "status": 200}),
@@ -83,32 +86,32 @@ async fn faults_that_make_no_sense_are_refused() {
         json!({"operation": "getEntry", "unknown": 1}),
         json!(["getEntry"]),
     ] {
-        let (status, _) = world
+        let (status, _) = server
             .sim(Method::PUT, "/sim/faults", Some(body.clone()))
             .await;
         assert_eq!(status, 400, "{body}");
     }
-    assert_eq!(world.sim(Method::GET, "/sim/nothing", None).await.0, 404);
+    assert_eq!(server.sim(Method::GET, "/sim/nothing", None).await.0, 404);
     assert_eq!(
-        world.sim(Method::GET, "/sim/", None).await.1["clock"],
+        server.sim(Method::GET, "/sim/", None).await.1["clock"],
         "virtual"
     );
 }
 
 #[tokio::test]
 async fn the_end_comes_only_after_requests_under_way_are_answered() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     let body = json!({"operation": "getEntry", "latency_ms": 200});
     assert_eq!(
-        world.sim(Method::PUT, "/sim/faults", Some(body)).await.0,
+        server.sim(Method::PUT, "/sim/faults", Some(body)).await.0,
         200
     );
-    let url = world.url(&format!("/api/v2/entries/{KEY}"));
-    let client = crate::world::client();
+    let url = server.url(&format!("/api/v2/entries/{KEY}"));
+    let client = crate::test_server::client();
     let under_way = tokio::spawn(async move {
         let request = client
             .get(url)
-            .header("PI-RequestingParticipant", ASKER)
+            .header("PI-RequestingParticipant", CALLER)
             .header("PI-PayerId", PERSON)
             .header("PI-EndToEndId", end_to_end_id(0));
         request
@@ -117,9 +120,9 @@ async fn the_end_comes_only_after_requests_under_way_are_answered() {
             .map(|response| response.status().as_u16())
     });
     // The bucket tells that the request is there.
-    while world.level(READ_USER, ASKER, Some(PERSON)).await == 100 {
+    while server.level(READ_USER, CALLER, Some(PERSON)).await == 100 {
         tokio::task::yield_now().await;
     }
-    world.stop().await;
+    server.stop().await;
     assert_eq!(under_way.await.unwrap().unwrap(), 200);
 }

@@ -3,7 +3,7 @@
 use balde_dict::{Profile, profiles};
 use reqwest::Method;
 
-use crate::world::{ASKER, World};
+use crate::test_server::{CALLER, TestServer};
 
 const WITH: &str = "CLAIMS_LIST_WITH_ROLE";
 const WITHOUT: &str = "CLAIMS_LIST_WITHOUT_ROLE";
@@ -35,18 +35,18 @@ async fn a_list_of_claims_draws_on_the_bucket_that_the_setting_says() {
         .into_iter()
         .enumerate()
     {
-        let world = World::of(|builder| builder.profile(with_role_filter(name))).await;
+        let server = TestServer::with(|builder| builder.profile(with_role_filter(name))).await;
         for (query, filtered) in &cases {
             let before = (
-                world.level(WITH, ASKER, None).await,
-                world.level(WITHOUT, ASKER, None).await,
+                server.level(WITH, CALLER, None).await,
+                server.level(WITHOUT, CALLER, None).await,
             );
-            let path = format!("/api/v2/claims/?Participant={ASKER}{query}");
-            let response = world.send(Method::GET, &path, &[], None).await;
+            let path = format!("/api/v2/claims/?Participant={CALLER}{query}");
+            let response = server.send(Method::GET, &path, &[], None).await;
             assert_eq!(response.status(), 200, "{name} {query}");
             let after = (
-                world.level(WITH, ASKER, None).await,
-                world.level(WITHOUT, ASKER, None).await,
+                server.level(WITH, CALLER, None).await,
+                server.level(WITHOUT, CALLER, None).await,
             );
             let taken = (before.0 - after.0, before.1 - after.1);
             let expected = if filtered[setting] { (1, 0) } else { (0, 1) };
@@ -57,7 +57,7 @@ async fn a_list_of_claims_draws_on_the_bucket_that_the_setting_says() {
 
 #[tokio::test]
 async fn reports_and_refunds_have_role_filters_of_their_own() {
-    let world = World::of(|builder| builder.profile(profiles::default())).await;
+    let server = TestServer::with(|builder| builder.profile(profiles::default())).await;
     for (path, policy) in [
         (
             "/infraction-reports/?Participant=12345678",
@@ -73,11 +73,15 @@ async fn reports_and_refunds_have_role_filters_of_their_own() {
             "REFUND_LIST_WITH_ROLE",
         ),
     ] {
-        let before = world.level(policy, ASKER, None).await;
-        let response = world
+        let before = server.level(policy, CALLER, None).await;
+        let response = server
             .send(Method::GET, &format!("/api/v2{path}"), &[], None)
             .await;
         assert_eq!(response.status(), 200, "{path}");
-        assert_eq!(before - world.level(policy, ASKER, None).await, 1, "{path}");
+        assert_eq!(
+            before - server.level(policy, CALLER, None).await,
+            1,
+            "{path}"
+        );
     }
 }

@@ -2,50 +2,61 @@
 
 use reqwest::Method;
 
-use crate::world::{
-    ASKER, COMPANY, KEEPER, KEY, NO_KEY, PERSON, READ_PARTICIPANT, READ_USER, World, end_to_end_id,
-    error_type,
+use crate::test_server::{
+    CALLER, COMPANY, KEY, KEY_HOLDER, NO_KEY, PERSON, READ_PARTICIPANT, READ_USER, TestServer,
+    end_to_end_id, error_type,
 };
 
 #[tokio::test]
 async fn misses_of_one_payer_empty_that_payer_and_not_its_neighbours() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     // 100 tokens at 20 a miss; the fifth leaves nothing.
     for _ in 0..5 {
-        assert_eq!(world.look(NO_KEY, PERSON).await, 404);
+        assert_eq!(server.get_entry_status(NO_KEY, PERSON).await, 404);
     }
-    assert_eq!(world.level(READ_USER, ASKER, Some(PERSON)).await, 0);
-    assert_eq!(world.look(NO_KEY, PERSON).await, 429);
+    assert_eq!(server.level(READ_USER, CALLER, Some(PERSON)).await, 0);
+    assert_eq!(server.get_entry_status(NO_KEY, PERSON).await, 429);
     for neighbour in ["11122233301", "00000000000", COMPANY] {
-        assert_eq!(world.look(KEY, neighbour).await, 200, "{neighbour}");
+        assert_eq!(
+            server.get_entry_status(KEY, neighbour).await,
+            200,
+            "{neighbour}"
+        );
     }
     // The same payer at another participant is another bucket.
-    let elsewhere = world
-        .look_up_by("11111111", KEY, PERSON, &end_to_end_id(9))
+    let elsewhere = server
+        .get_entry_as("11111111", KEY, PERSON, &end_to_end_id(9))
         .await;
     assert_eq!(elsewhere.status(), 200);
     // And keys of other types are counted apart.
-    assert_eq!(world.look("11122233344", PERSON).await, 404);
+    assert_eq!(server.get_entry_status("11122233344", PERSON).await, 404);
     assert_eq!(
-        world.level(READ_PARTICIPANT, ASKER, None).await,
+        server.level(READ_PARTICIPANT, CALLER, None).await,
         50_000 - 5 * 3 - 3 - 3
     );
 }
 
 #[tokio::test]
 async fn misses_of_many_payers_empty_the_participant_at_3_each() {
-    let world = World::of(|builder| builder.category(balde_dict::Category::H)).await;
+    let server = TestServer::with(|builder| builder.category(balde_dict::Category::H)).await;
     // Category H holds 50: seventeen misses owe one.
     for payer in 0..17 {
-        assert_eq!(world.look(NO_KEY, &format!("{payer:011}")).await, 404);
+        assert_eq!(
+            server
+                .get_entry_status(NO_KEY, &format!("{payer:011}"))
+                .await,
+            404
+        );
     }
-    assert_eq!(world.level(READ_PARTICIPANT, ASKER, None).await, -1);
-    let refused = world.look_up(KEY, "00000000099", &end_to_end_id(0)).await;
+    assert_eq!(server.level(READ_PARTICIPANT, CALLER, None).await, -1);
+    let refused = server
+        .get_entry(KEY, "00000000099", &end_to_end_id(0))
+        .await;
     assert_eq!(refused.status(), 429);
     // One token owed and one needed, at two a minute.
     assert_eq!(refused.headers()["retry-after"], "60");
     assert_eq!(
-        world.level(READ_USER, ASKER, Some("00000000099")).await,
+        server.level(READ_USER, CALLER, Some("00000000099")).await,
         100,
         "untouched"
     );
@@ -53,20 +64,20 @@ async fn misses_of_many_payers_empty_the_participant_at_3_each() {
 
 #[tokio::test]
 async fn which_bucket_refused_is_told_in_the_inspection_and_not_in_the_body() {
-    let world = World::new().await;
-    world.set_level(READ_USER, ASKER, Some(PERSON), 0).await;
-    let body = world
-        .look_up(KEY, PERSON, &end_to_end_id(0))
+    let server = TestServer::new().await;
+    server.set_level(READ_USER, CALLER, Some(PERSON), 0).await;
+    let body = server
+        .get_entry(KEY, PERSON, &end_to_end_id(0))
         .await
         .text()
         .await
         .unwrap();
     assert_eq!(error_type(&body), "RateLimited");
     assert!(!body.contains("ENTRIES"), "{body}");
-    world.set_level(READ_PARTICIPANT, ASKER, None, -7).await;
-    assert_eq!(world.look(KEY, COMPANY).await, 429);
+    server.set_level(READ_PARTICIPANT, CALLER, None, -7).await;
+    assert_eq!(server.get_entry_status(KEY, COMPANY).await, 429);
 
-    let (_, shown) = world.sim(Method::GET, "/sim/refusals", None).await;
+    let (_, shown) = server.sim(Method::GET, "/sim/refusals", None).await;
     assert_eq!(shown["count"], 2);
     let [latest, first] = [&shown["refusals"][0], &shown["refusals"][1]];
     assert_eq!(latest["policy"], READ_PARTICIPANT);
@@ -80,38 +91,41 @@ async fn which_bucket_refused_is_told_in_the_inspection_and_not_in_the_body() {
         (first["scope"].as_str(), first["payer"].as_str()),
         (Some("USER"), Some(PERSON))
     );
-    assert_eq!(first["participant"], ASKER);
+    assert_eq!(first["participant"], CALLER);
     assert_eq!(first["operation"], "getEntry");
 }
 
 #[tokio::test]
 async fn a_key_of_the_asker_itself_is_a_400_that_costs_nothing() {
-    let world = World::new().await;
-    let own = world
-        .look_up_by(KEEPER, KEY, PERSON, &end_to_end_id(0))
+    let server = TestServer::new().await;
+    let own = server
+        .get_entry_as(KEY_HOLDER, KEY, PERSON, &end_to_end_id(0))
         .await;
     assert_eq!(own.status(), 400);
     let body = own.text().await.unwrap();
     assert_eq!(error_type(&body), "EntryCannotBeQueriedForBookTransfer");
-    assert_eq!(world.level(READ_USER, KEEPER, Some(PERSON)).await, 100);
-    assert_eq!(world.level(READ_PARTICIPANT, KEEPER, None).await, 50_000);
+    assert_eq!(server.level(READ_USER, KEY_HOLDER, Some(PERSON)).await, 100);
+    assert_eq!(
+        server.level(READ_PARTICIPANT, KEY_HOLDER, None).await,
+        50_000
+    );
 }
 
 #[tokio::test]
 async fn an_encoded_phone_key_is_found_and_answers_are_compressed_for_those_who_ask() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     let phone = "+5561988880000";
-    let body = crate::world::create_entry("PHONE", phone, KEEPER, "11122233301", 7);
-    assert_eq!(world.post("/entries/", body).await.0, 201);
+    let body = crate::test_server::create_entry("PHONE", phone, KEY_HOLDER, "11122233301", 7);
+    assert_eq!(server.post("/entries/", body).await.0, 201);
     let id = end_to_end_id(0);
     let headers = [
-        ("PI-RequestingParticipant", ASKER),
+        ("PI-RequestingParticipant", CALLER),
         ("PI-PayerId", PERSON),
         ("PI-EndToEndId", id.as_str()),
         ("Accept-Encoding", "gzip"),
     ];
     let path = "/api/v2/entries/%2B5561988880000";
-    let response = world.send(Method::GET, path, &headers, None).await;
+    let response = server.send(Method::GET, path, &headers, None).await;
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["content-encoding"], "gzip");
     assert_eq!(response.headers()["keep-alive"], "timeout=60");

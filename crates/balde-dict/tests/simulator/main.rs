@@ -2,6 +2,7 @@
 
 mod categories;
 mod claims;
+mod client;
 mod curl;
 mod entries;
 mod every_operation;
@@ -12,8 +13,8 @@ mod malformed;
 mod manual_case;
 mod mutual_tls;
 mod reports;
+mod test_server;
 mod two_simulators;
-mod world;
 
 #[path = "../../../balde/tests/support/redis_server.rs"]
 #[expect(dead_code, reason = "these stories need no broken server")]

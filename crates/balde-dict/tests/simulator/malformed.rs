@@ -8,7 +8,7 @@ use fastrand::Rng;
 use reqwest::{Body, Method};
 use serde_json::Value;
 
-use crate::world::{ASKER, KEEPER, PERSON, World, create_entry, end_to_end_id};
+use crate::test_server::{CALLER, KEY_HOLDER, PERSON, TestServer, create_entry, end_to_end_id};
 
 const REQUESTS: usize = 1_000;
 const SEED: u64 = 0xba1de;
@@ -33,7 +33,7 @@ impl Bad {
             method: Method::GET,
             path: path.into(),
             headers: vec![
-                ("PI-RequestingParticipant", ASKER.into()),
+                ("PI-RequestingParticipant", CALLER.into()),
                 ("PI-PayerId", PERSON.into()),
                 ("PI-EndToEndId", end_to_end_id(0).into()),
             ],
@@ -77,7 +77,7 @@ fn lookup(class: &'static str) -> Bad {
 }
 
 fn entry() -> String {
-    create_entry("PHONE", "+5561988880000", ASKER, PERSON, 1)
+    create_entry("PHONE", "+5561988880000", CALLER, PERSON, 1)
 }
 
 const ENTRIES: &str = "/api/v2/entries/";
@@ -256,7 +256,7 @@ fn bad(random: &mut Rng) -> Bad {
         19 => {
             let mut bad = lookup("a header twice");
             bad.headers
-                .push(("PI-RequestingParticipant", KEEPER.into()));
+                .push(("PI-RequestingParticipant", KEY_HOLDER.into()));
             bad
         }
         20 => {
@@ -312,7 +312,7 @@ fn bad(random: &mut Rng) -> Bad {
             );
             Bad::get(
                 "bad parameters",
-                format!("/api/v2/claims/?Participant={ASKER}&{query}"),
+                format!("/api/v2/claims/?Participant={CALLER}&{query}"),
             )
             .costing("CLAIMS_LIST_WITHOUT_ROLE")
         }
@@ -333,7 +333,7 @@ fn bad(random: &mut Rng) -> Bad {
             "/api-np/v2/keys/check",
             "<CheckKeysRequest><Keys><Key>1</Key></Keys></CheckKeysRequest>",
         )
-        .header("PI-RequestingParticipant", Some(ASKER.as_bytes()))
+        .header("PI-RequestingParticipant", Some(CALLER.as_bytes()))
         .costing("KEYS_CHECK"),
         _ => Bad::get(
             "a list of nobody's",
@@ -350,10 +350,10 @@ fn bad(random: &mut Rng) -> Bad {
     }
 }
 
-async fn send(world: &World, bad: &Bad) -> reqwest::Response {
-    let mut request = world
+async fn send(server: &TestServer, bad: &Bad) -> reqwest::Response {
+    let mut request = server
         .client
-        .request(bad.method.clone(), world.url(&bad.path));
+        .request(bad.method.clone(), server.url(&bad.path));
     for (name, value) in &bad.headers {
         request = request.header(
             *name,
@@ -369,11 +369,11 @@ async fn send(world: &World, bad: &Bad) -> reqwest::Response {
         .unwrap_or_else(|error| panic!("{}: {error}", bad.class))
 }
 
-async fn levels(world: &World) -> Vec<Value> {
+async fn levels(server: &TestServer) -> Vec<Value> {
     let mut all = Vec::new();
-    for participant in [ASKER, KEEPER] {
+    for participant in [CALLER, KEY_HOLDER] {
         let path = format!("/sim/buckets?participant={participant}&payer={PERSON}");
-        let (_, shown) = world.sim(Method::GET, &path, None).await;
+        let (_, shown) = server.sim(Method::GET, &path, None).await;
         all.extend(shown["buckets"].as_array().unwrap().clone());
     }
     all
@@ -383,15 +383,15 @@ async fn levels(world: &World) -> Vec<Value> {
 async fn a_thousand_bad_requests_get_their_problem_and_change_no_bucket_they_should_not() {
     println!("seed {SEED:#x}");
     let mut random = Rng::with_seed(SEED);
-    let world = World::new().await;
+    let server = TestServer::new().await;
     let mut classes = std::collections::BTreeMap::new();
     for number in 0..REQUESTS {
         // Everything is full again, so that no bucket is the reason of a refusal.
-        world.clock.advance(Duration::from_secs(30 * 86_400));
-        let before = levels(&world).await;
+        server.clock.advance(Duration::from_secs(30 * 86_400));
+        let before = levels(&server).await;
         let bad = bad(&mut random);
         *classes.entry(bad.class).or_insert(0) += 1;
-        let response = send(&world, &bad).await;
+        let response = send(&server, &bad).await;
         let what = format!("{number}: {} {} {}", bad.class, bad.method, bad.path);
         assert_eq!(response.status().as_u16(), bad.status, "{what}");
         assert_eq!(
@@ -403,9 +403,9 @@ async fn a_thousand_bad_requests_get_their_problem_and_change_no_bucket_they_sho
         let problem = Problem::read(&body).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(problem.status(), bad.status, "{what}");
         assert_eq!(problem.error_type(), bad.error_type, "{what}: {problem}");
-        for (before, after) in before.iter().zip(levels(&world).await) {
+        for (before, after) in before.iter().zip(levels(&server).await) {
             let taken = before["level"].as_i64().unwrap() - after["level"].as_i64().unwrap();
-            let is_its = before["policy"].as_str() == bad.costs && before["participant"] == ASKER;
+            let is_its = before["policy"].as_str() == bad.costs && before["participant"] == CALLER;
             assert_eq!(taken, i64::from(is_its), "{what}: {}", before["policy"]);
         }
     }
@@ -415,26 +415,26 @@ async fn a_thousand_bad_requests_get_their_problem_and_change_no_bucket_they_sho
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_of_ten_mebibytes_are_answered_and_cost_nothing() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     for length in [256 * 1_024 + 1, 10 << 20] {
-        let before = levels(&world).await;
+        let before = levels(&server).await;
         let bad = Bad::post("too long", ENTRIES, vec![b' '; length]).told(413, "BadRequest");
-        let response = send(&world, &bad).await;
+        let response = send(&server, &bad).await;
         assert_eq!(response.status(), 413);
         let problem = Problem::read(&response.bytes().await.unwrap()).unwrap();
         assert_eq!(problem.error_type(), "BadRequest");
-        assert_eq!(before, levels(&world).await);
+        assert_eq!(before, levels(&server).await);
     }
     // Just short enough is read, and found to be no XML.
     let bad = Bad::post("long enough", ENTRIES, vec![b' '; 256 * 1_024]);
-    assert_eq!(send(&world, &bad).await.status(), 400);
+    assert_eq!(send(&server, &bad).await.status(), 400);
 }
 
 #[tokio::test]
 async fn a_missing_header_is_told_in_dicts_own_words() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     let bad = lookup("a header missing").header("PI-PayerId", None);
-    let body = send(&world, &bad).await.text().await.unwrap();
+    let body = send(&server, &bad).await.text().await.unwrap();
     assert!(
         body.contains("<detail>Missing request header &apos;PI-PayerId&apos;</detail>"),
         "{body}"
@@ -448,12 +448,12 @@ async fn a_missing_header_is_told_in_dicts_own_words() {
 
 #[tokio::test]
 async fn every_field_that_is_wrong_is_told_at_once_with_its_place() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     let body = entry()
         .replace("<KeyType>PHONE</KeyType>", "<KeyType>FAX</KeyType>")
         .replace("<AccountNumber>0007654321</AccountNumber>", "")
         .replace("<Reason>USER_REQUESTED</Reason>", "<Reason>WHIM</Reason>");
-    let (status, answer) = world.post("/entries/", body).await;
+    let (status, answer) = server.post("/entries/", body).await;
     assert_eq!(status, 400);
     let problem = Problem::read(answer.as_bytes()).unwrap();
     let properties: Vec<_> = problem

@@ -9,7 +9,7 @@ use balde_dict::simulator::Simulator;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
-use crate::world::{ASKER, START_US, World};
+use crate::test_server::{CALLER, START_US, TestServer};
 
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -59,12 +59,12 @@ async fn only_clients_with_a_certificate_are_answered() {
         )
         .build()
         .unwrap();
-    let world = World::start(simulator, clock).await;
-    let url = format!("https://{}/api/v2/", world.address);
+    let server = TestServer::start(simulator, clock).await;
+    let url = format!("https://{}/api/v2/", server.address);
     let ca = fs::read(authority.path("ca.pem")).unwrap();
 
-    let (chain, key) = authority.issue(ASKER);
-    let client = Client::builder(&url, ASKER)
+    let (chain, key) = authority.issue(CALLER);
+    let client = Client::builder(&url, CALLER)
         .ca_pem(&ca)
         .identity_pem(chain.as_bytes(), key.as_bytes())
         .build()
@@ -83,13 +83,13 @@ async fn only_clients_with_a_certificate_are_answered() {
         .build()
         .unwrap();
     let body = "<CheckKeysRequest><Keys><Key>ana@example.com</Key></Keys></CheckKeysRequest>";
-    let address = format!("https://{}/api-np/v2/keys/check", world.address);
+    let address = format!("https://{}/api-np/v2/keys/check", server.address);
     let checked = https.post(address).body(body).send().await.unwrap();
     assert_eq!(checked.status(), 200);
     let state = client.get_bucket_state("KEYS_CHECK").await.unwrap();
     assert_eq!(state.policies[0].available_tokens, 69);
 
-    let stranger = Client::builder(&url, ASKER)
+    let stranger = Client::builder(&url, CALLER)
         .ca_pem(&ca)
         .attempts(1)
         .build()
@@ -98,8 +98,8 @@ async fn only_clients_with_a_certificate_are_answered() {
         stranger.list_bucket_states().await.is_err(),
         "no certificate"
     );
-    let (chain, key) = Authority::new().issue(ASKER);
-    let forger = Client::builder(&url, ASKER)
+    let (chain, key) = Authority::new().issue(CALLER);
+    let forger = Client::builder(&url, CALLER)
         .ca_pem(&ca)
         .identity_pem(chain.as_bytes(), key.as_bytes())
         .attempts(1)

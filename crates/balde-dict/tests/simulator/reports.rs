@@ -2,17 +2,22 @@
 
 use reqwest::Method;
 
-use crate::world::{ASKER, KEEPER, KEY, PERSON, World, end_to_end_id, error_type, text_of};
+use crate::test_server::{
+    CALLER, KEY, KEY_HOLDER, PERSON, TestServer, end_to_end_id, error_type, text_of,
+};
 
 const STRANGER: &str = "11111111";
 
 #[tokio::test]
 async fn a_report_is_opened_updated_acknowledged_and_closed_and_then_money_comes_back() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     // A payment of the asker's to the keeper's key makes the transaction known.
     let transaction = end_to_end_id(7);
-    assert_eq!(world.look_up(KEY, PERSON, &transaction).await.status(), 200);
-    assert!(world.order(ASKER, PERSON, &transaction).await);
+    assert_eq!(
+        server.get_entry(KEY, PERSON, &transaction).await.status(),
+        200
+    );
+    assert!(server.send_order(CALLER, PERSON, &transaction).await);
     let report = |participant: &str| {
         format!(
             "<CreateInfractionReportRequest><Participant>{participant}</Participant><InfractionReport>\
@@ -20,18 +25,18 @@ async fn a_report_is_opened_updated_acknowledged_and_closed_and_then_money_comes
              <SituationType>SCAM</SituationType></InfractionReport></CreateInfractionReportRequest>"
         )
     };
-    let (status, stranger) = world.post("/infraction-reports/", report(STRANGER)).await;
+    let (status, stranger) = server.post("/infraction-reports/", report(STRANGER)).await;
     assert_eq!((status, error_type(&stranger)), (400, "ParticipantInvalid"));
-    let (status, opened) = world.post("/infraction-reports/", report(ASKER)).await;
+    let (status, opened) = server.post("/infraction-reports/", report(CALLER)).await;
     assert_eq!(
         (status, text_of(&opened, "Status")),
         (201, "OPEN"),
         "{opened}"
     );
     assert_eq!(text_of(&opened, "ReportedBy"), "DEBITED_PARTICIPANT");
-    assert_eq!(text_of(&opened, "CreditedParticipant"), KEEPER);
+    assert_eq!(text_of(&opened, "CreditedParticipant"), KEY_HOLDER);
     let id = text_of(&opened, "Id").to_owned();
-    let again = world.post("/infraction-reports/", report(ASKER)).await;
+    let again = server.post("/infraction-reports/", report(CALLER)).await;
     assert_eq!(
         error_type(&again.1),
         "InfractionReportAlreadyBeingProcessedForTransaction"
@@ -45,8 +50,8 @@ async fn a_report_is_opened_updated_acknowledged_and_closed_and_then_money_comes
     };
     let base = format!("/infraction-reports/{id}");
     let details = "<ReportDetails>mais</ReportDetails>";
-    let (status, updated) = world
-        .write(Method::PUT, &base, step("Update", ASKER, details))
+    let (status, updated) = server
+        .write(Method::PUT, &base, step("Update", CALLER, details))
         .await;
     assert_eq!(
         (status, text_of(&updated, "ReportDetails")),
@@ -55,41 +60,41 @@ async fn a_report_is_opened_updated_acknowledged_and_closed_and_then_money_comes
     );
     let close = "<AnalysisResult>AGREED</AnalysisResult><FraudType>MULE_ACCOUNT</FraudType>";
     let path = format!("{base}/close");
-    let (status, early) = world.post(&path, step("Close", KEEPER, close)).await;
+    let (status, early) = server.post(&path, step("Close", KEY_HOLDER, close)).await;
     assert_eq!(
         (status, error_type(&early)),
         (400, "InfractionReportOperationInvalid")
     );
     let acknowledge = format!("{base}/acknowledge");
     assert_eq!(
-        world
-            .post(&acknowledge, step("Acknowledge", ASKER, ""))
+        server
+            .post(&acknowledge, step("Acknowledge", CALLER, ""))
             .await
             .0,
         403
     );
     assert_eq!(
-        world
-            .post(&acknowledge, step("Acknowledge", KEEPER, ""))
+        server
+            .post(&acknowledge, step("Acknowledge", KEY_HOLDER, ""))
             .await
             .0,
         200
     );
-    let (status, closed) = world.post(&path, step("Close", KEEPER, close)).await;
+    let (status, closed) = server.post(&path, step("Close", KEY_HOLDER, close)).await;
     assert_eq!(
         (status, text_of(&closed, "Status")),
         (200, "CLOSED"),
         "{closed}"
     );
-    assert_eq!(world.get(&base, KEEPER).await.0, 200);
-    assert_eq!(world.get(&base, STRANGER).await.0, 403);
+    assert_eq!(server.get(&base, KEY_HOLDER).await.0, 200);
+    assert_eq!(server.get(&base, STRANGER).await.0, 403);
     // What was agreed to marks the payee.
-    let (_, markers) = world
-        .get("/fraud-markers/?TaxIdNumber=99988877700", ASKER)
+    let (_, markers) = server
+        .get("/fraud-markers/?TaxIdNumber=99988877700", CALLER)
         .await;
     assert_eq!(text_of(&markers, "FraudType"), "MULE_ACCOUNT");
-    let (_, statistics) = world
-        .get(&format!("/entries/{KEY}/statistics"), ASKER)
+    let (_, statistics) = server
+        .get(&format!("/entries/{KEY}/statistics"), CALLER)
         .await;
     assert!(
         statistics.contains("<MuleAccounts d90=\"1\" m12=\"1\" m60=\"1\"/>"),
@@ -100,20 +105,20 @@ async fn a_report_is_opened_updated_acknowledged_and_closed_and_then_money_comes
         "{statistics}"
     );
 
-    refund_of(&world, &transaction).await;
+    refund_of(&server, &transaction).await;
 }
 
 /// Asked for by who paid, answered by who was paid, once.
-async fn refund_of(world: &World, transaction: &str) {
+async fn refund_of(server: &TestServer, transaction: &str) {
     let refund = format!(
-        "<CreateRefundRequest><Participant>{ASKER}</Participant><Refund>\
+        "<CreateRefundRequest><Participant>{CALLER}</Participant><Refund>\
          <TransactionId>{transaction}</TransactionId><RefundReason>FRAUD</RefundReason>\
          <RefundAmount>100.00</RefundAmount></Refund></CreateRefundRequest>"
     );
-    let (status, asked) = world.post("/refunds/", refund).await;
+    let (status, asked) = server.post("/refunds/", refund).await;
     assert_eq!(
         (status, text_of(&asked, "ContestedParticipant")),
-        (201, KEEPER),
+        (201, KEY_HOLDER),
         "{asked}"
     );
     let refund_id = text_of(&asked, "Id").to_owned();
@@ -124,31 +129,31 @@ async fn refund_of(world: &World, transaction: &str) {
         )
     };
     let path = format!("/refunds/{refund_id}/close");
-    assert_eq!(world.post(&path, close(ASKER)).await.0, 403);
-    let (status, closed) = world.post(&path, close(KEEPER)).await;
+    assert_eq!(server.post(&path, close(CALLER)).await.0, 403);
+    let (status, closed) = server.post(&path, close(KEY_HOLDER)).await;
     assert_eq!(
         (status, text_of(&closed, "Status")),
         (200, "CLOSED"),
         "{closed}"
     );
-    let (status, again) = world.post(&path, close(KEEPER)).await;
+    let (status, again) = server.post(&path, close(KEY_HOLDER)).await;
     assert_eq!(
         (status, error_type(&again)),
         (400, "RefundOperationInvalid")
     );
     let query = "/refunds/?Participant=87654321&ParticipantRole=CONTESTED";
-    assert!(world.get(query, KEEPER).await.1.contains(&refund_id));
+    assert!(server.get(query, KEY_HOLDER).await.1.contains(&refund_id));
 }
 
 #[tokio::test]
 async fn a_marker_is_made_seen_by_all_and_called_off_by_its_maker() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     let body = format!(
-        "<CreateFraudMarkerRequest><Participant>{ASKER}</Participant><FraudMarker>\
+        "<CreateFraudMarkerRequest><Participant>{CALLER}</Participant><FraudMarker>\
          <TaxIdNumber>{PERSON}</TaxIdNumber><Key>{KEY}</Key>\
          <FraudType>SCAMMER_ACCOUNT</FraudType></FraudMarker></CreateFraudMarkerRequest>"
     );
-    let (status, made) = world.post("/fraud-markers/", body).await;
+    let (status, made) = server.post("/fraud-markers/", body).await;
     assert_eq!(
         (status, text_of(&made, "Status")),
         (201, "REGISTERED"),
@@ -156,7 +161,10 @@ async fn a_marker_is_made_seen_by_all_and_called_off_by_its_maker() {
     );
     let id = text_of(&made, "Id").to_owned();
     assert_eq!(
-        world.get(&format!("/fraud-markers/{id}"), STRANGER).await.0,
+        server
+            .get(&format!("/fraud-markers/{id}"), STRANGER)
+            .await
+            .0,
         200
     );
     let cancel = |participant: &str| {
@@ -166,13 +174,13 @@ async fn a_marker_is_made_seen_by_all_and_called_off_by_its_maker() {
         )
     };
     let path = format!("/fraud-markers/{id}/cancel");
-    assert_eq!(world.post(&path, cancel(KEEPER)).await.0, 403);
-    let (status, cancelled) = world.post(&path, cancel(ASKER)).await;
+    assert_eq!(server.post(&path, cancel(KEY_HOLDER)).await.0, 403);
+    let (status, cancelled) = server.post(&path, cancel(CALLER)).await;
     assert_eq!((status, text_of(&cancelled, "Status")), (200, "CANCELLED"));
-    let (status, again) = world.post(&path, cancel(ASKER)).await;
+    let (status, again) = server.post(&path, cancel(CALLER)).await;
     assert_eq!((status, error_type(&again)), (400, "FraudMarkerInvalid"));
-    let (_, statistics) = world
-        .get(&format!("/persons/{PERSON}/statistics"), ASKER)
+    let (_, statistics) = server
+        .get(&format!("/persons/{PERSON}/statistics"), CALLER)
         .await;
     assert!(
         statistics.contains("<ScammerAccounts d90=\"0\""),

@@ -6,27 +6,27 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::redis_server::RedisServer;
-use crate::world::{
-    ASKER, KEEPER, KEY, NO_KEY, PERSON, READ_PARTICIPANT, READ_USER, World, account, create_entry,
-    delete_entry, end_to_end_id, error_type, person, text_of,
+use crate::test_server::{
+    CALLER, KEY, KEY_HOLDER, NO_KEY, PERSON, READ_PARTICIPANT, READ_USER, TestServer, account,
+    create_entry, delete_entry, end_to_end_id, error_type, person, text_of,
 };
 
-async fn two(server: &RedisServer) -> [World; 2] {
+async fn two(server: &RedisServer) -> [TestServer; 2] {
     let simulator = || {
         Simulator::builder()
-            .redis(server.url(), "world")
+            .redis(server.url(), "shared")
             .build()
             .unwrap()
     };
     let clock = ManualClock::new();
     [
-        World::start(simulator(), clock.clone()).await,
-        World::start(simulator(), clock).await,
+        TestServer::start(simulator(), clock.clone()).await,
+        TestServer::start(simulator(), clock).await,
     ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn buckets_directory_and_orders_are_one_world() {
+async fn buckets_directory_and_orders_are_shared() {
     let Some(server) = RedisServer::start() else {
         return;
     };
@@ -34,36 +34,36 @@ async fn buckets_directory_and_orders_are_one_world() {
 
     // Buckets: a debt made at one is refused at the other. (They refill by the server's clock, at
     // two tokens a minute, so a level may be one more than it was.)
-    a.set_level(READ_USER, ASKER, Some(PERSON), 5).await;
-    assert_eq!(b.look(NO_KEY, PERSON).await, 404);
-    let level = a.level(READ_USER, ASKER, Some(PERSON)).await;
+    a.set_level(READ_USER, CALLER, Some(PERSON), 5).await;
+    assert_eq!(b.get_entry_status(NO_KEY, PERSON).await, 404);
+    let level = a.level(READ_USER, CALLER, Some(PERSON)).await;
     assert!((-15..=-14).contains(&level), "{level}");
-    assert_eq!(a.look(KEY, PERSON).await, 429);
-    assert_eq!(b.look(KEY, PERSON).await, 429);
+    assert_eq!(a.get_entry_status(KEY, PERSON).await, 429);
+    assert_eq!(b.get_entry_status(KEY, PERSON).await, 429);
 
     // The directory: an entry made at one is read, changed and deleted at the other.
     let phone = "+5561988880000";
     let path = "/entries/%2B5561988880000";
-    let body = create_entry("PHONE", phone, KEEPER, "11122233301", 1);
+    let body = create_entry("PHONE", phone, KEY_HOLDER, "11122233301", 1);
     assert_eq!(a.post("/entries/", body.clone()).await.0, 201);
     let payer = "11122233399";
-    assert_eq!(b.look(phone, payer).await, 200);
+    assert_eq!(b.get_entry_status(phone, payer).await, 200);
     let twice = b.post("/entries/", body).await;
     assert_eq!(twice.0, 201, "the same request: {}", twice.1);
     assert_eq!(
-        b.post(&format!("{path}/delete"), delete_entry(phone, KEEPER))
+        b.post(&format!("{path}/delete"), delete_entry(phone, KEY_HOLDER))
             .await
             .0,
         200
     );
-    assert_eq!(a.look(phone, payer).await, 404);
+    assert_eq!(a.get_entry_status(phone, payer).await, 404);
 
     // Orders: looked up at one, credited at the other, once.
     let id = end_to_end_id(5);
-    assert_eq!(a.look_up(KEY, "22222222222", &id).await.status(), 200);
-    assert!(b.order(ASKER, "22222222222", &id).await);
-    assert!(!a.order(ASKER, "22222222222", &id).await);
-    assert!(!b.order(ASKER, "22222222222", &id).await);
+    assert_eq!(a.get_entry(KEY, "22222222222", &id).await.status(), 200);
+    assert!(b.send_order(CALLER, "22222222222", &id).await);
+    assert!(!a.send_order(CALLER, "22222222222", &id).await);
+    assert!(!b.send_order(CALLER, "22222222222", &id).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,27 +74,30 @@ async fn categories_limits_and_faults_hold_for_both() {
     let [a, b] = two(&server).await;
     // By the server's clock some hundred tokens a second come back in between, to whoever is in
     // category A: so a participant of the smaller categories shows more.
-    a.set_category(ASKER, "G").await;
-    a.set_level(READ_PARTICIPANT, ASKER, None, 240).await;
-    b.set_category(ASKER, "H").await;
-    for world in [&a, &b] {
-        let bucket = world.bucket(READ_PARTICIPANT, ASKER, None).await;
+    a.set_category(CALLER, "G").await;
+    a.set_level(READ_PARTICIPANT, CALLER, None, 240).await;
+    b.set_category(CALLER, "H").await;
+    for simulator in [&a, &b] {
+        let bucket = simulator.bucket(READ_PARTICIPANT, CALLER, None).await;
         assert_eq!(bucket["capacity"], 50);
         // Below full as it was, and from now on at two a minute.
         let level = bucket["level"].as_i64().unwrap();
         assert!((40..=45).contains(&level), "{level}");
-        let (_, body) = world.get("/policies/POLICIES_LIST", ASKER).await;
+        let (_, body) = simulator.get("/policies/POLICIES_LIST", CALLER).await;
         assert!(body.contains("<Category>H</Category>"), "{body}");
     }
     let body = json!({"policy": "POLICIES_READ", "limit": "1/min burst 3"});
     assert_eq!(a.sim(Method::PUT, "/sim/limits", Some(body)).await.0, 200);
-    assert_eq!(b.bucket("POLICIES_READ", KEEPER, None).await["capacity"], 3);
-    a.set_level(READ_PARTICIPANT, ASKER, None, 40).await;
+    assert_eq!(
+        b.bucket("POLICIES_READ", KEY_HOLDER, None).await["capacity"],
+        3
+    );
+    a.set_level(READ_PARTICIPANT, CALLER, None, 40).await;
     let fault = json!({"operation": "getEntry", "status": 503});
     assert_eq!(b.sim(Method::PUT, "/sim/faults", Some(fault)).await.0, 200);
-    assert_eq!(a.look(KEY, PERSON).await, 503);
+    assert_eq!(a.get_entry_status(KEY, PERSON).await, 503);
     assert_eq!(a.sim(Method::DELETE, "/sim/faults", None).await.0, 200);
-    assert_eq!(b.look(KEY, PERSON).await, 200);
+    assert_eq!(b.get_entry_status(KEY, PERSON).await, 200);
     let (status, shown) = a
         .sim(Method::POST, "/sim/clock", Some(json!({"advance_ms": 1})))
         .await;
@@ -114,7 +117,7 @@ async fn a_claim_is_moved_by_whichever_simulator_its_sides_ask() {
     let claim = format!(
         "<CreateClaimRequest><Claim><Type>OWNERSHIP</Type><Key>{KEY}</Key><KeyType>EMAIL</KeyType>\
          {}{}</Claim></CreateClaimRequest>",
-        account("ClaimerAccount", ASKER),
+        account("ClaimerAccount", CALLER),
         person("Claimer", "11122233305"),
     );
     let (status, opened) = a.post("/claims/", claim).await;
@@ -128,7 +131,7 @@ async fn a_claim_is_moved_by_whichever_simulator_its_sides_ask() {
         )
     };
     assert!(
-        b.get("/claims/?Participant=87654321", KEEPER)
+        b.get("/claims/?Participant=87654321", KEY_HOLDER)
             .await
             .1
             .contains(&id)
@@ -136,26 +139,29 @@ async fn a_claim_is_moved_by_whichever_simulator_its_sides_ask() {
     assert_eq!(
         b.post(
             &format!("/claims/{id}/acknowledge"),
-            step("Acknowledge", KEEPER)
+            step("Acknowledge", KEY_HOLDER)
         )
         .await
         .0,
         200
     );
     assert_eq!(
-        a.post(&format!("/claims/{id}/confirm"), step("Confirm", KEEPER))
-            .await
-            .0,
+        a.post(
+            &format!("/claims/{id}/confirm"),
+            step("Confirm", KEY_HOLDER)
+        )
+        .await
+        .0,
         200
     );
     assert_eq!(
-        b.post(&format!("/claims/{id}/complete"), step("Complete", ASKER))
+        b.post(&format!("/claims/{id}/complete"), step("Complete", CALLER))
             .await
             .0,
         200
     );
     let (status, late) = a
-        .post(&format!("/claims/{id}/cancel"), step("Cancel", ASKER))
+        .post(&format!("/claims/{id}/cancel"), step("Cancel", CALLER))
         .await;
     assert_eq!((status, error_type(&late)), (400, "ClaimOperationInvalid"));
 }
@@ -168,9 +174,9 @@ async fn of_two_who_want_the_same_key_at_once_one_gets_it() {
     let [a, b] = two(&server).await;
     for round in 0..20_u64 {
         let phone = format!("+556198888{round:04}");
-        let ours = create_entry("PHONE", &phone, ASKER, "11122233301", 2 * round)
+        let ours = create_entry("PHONE", &phone, CALLER, "11122233301", 2 * round)
             .replace("0007654321", &format!("{}", round + 1));
-        let theirs = create_entry("PHONE", &phone, KEEPER, "11122233302", 2 * round + 1)
+        let theirs = create_entry("PHONE", &phone, KEY_HOLDER, "11122233302", 2 * round + 1)
             .replace("0007654321", &format!("{}", round + 1));
         let (one, other) = tokio::join!(a.post("/entries/", ours), b.post("/entries/", theirs));
         let mut statuses = [one.0, other.0];
@@ -185,9 +191,9 @@ async fn without_redis_there_is_a_503_and_with_it_again_an_answer() {
         return;
     };
     let [a, _b] = two(&server).await;
-    assert_eq!(a.look(KEY, PERSON).await, 200);
+    assert_eq!(a.get_entry_status(KEY, PERSON).await, 200);
     server.kill();
-    let response = a.look_up(KEY, PERSON, &end_to_end_id(0)).await;
+    let response = a.get_entry(KEY, PERSON, &end_to_end_id(0)).await;
     assert_eq!(response.status(), 503);
     assert_eq!(response.headers()["retry-after"], "1");
     assert_eq!(
@@ -197,7 +203,7 @@ async fn without_redis_there_is_a_503_and_with_it_again_an_answer() {
     server.restart();
     // The server has forgotten everything, and a new one asks for patience.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while a.look(KEY, PERSON).await != 404 {
+    while a.get_entry_status(KEY, PERSON).await != 404 {
         assert!(
             std::time::Instant::now() < deadline,
             "it does not come back"
@@ -211,7 +217,7 @@ fn a_virtual_clock_over_redis_is_refused_by_name() {
     let clock = ManualClock::new();
     let built = Simulator::builder()
         .manual_clock(&clock)
-        .redis("127.0.0.1:1", "world")
+        .redis("127.0.0.1:1", "shared")
         .build();
     assert!(matches!(
         built,

@@ -33,7 +33,7 @@ pub(crate) fn judge(telling: &mut Telling<'_>, seen: &Assessment<'_>, rule: &Rul
     let taken_us = seen.sample().taken_us();
     let within_us = rule.predict_within_us();
     let sure = seen
-        .to_empty()
+        .time_to_empty()
         .filter(|outlook| outlook.confidence() >= rule.predict_confidence());
     let expected_us = sure
         .and_then(|outlook| Some((outlook.expected_us()?, outlook.confidence())))

@@ -1,4 +1,4 @@
-//! What changed between two answers, and whether there was an answer lately.
+//! Differences between two polls of a participant, and whether the newest poll is recent enough.
 
 use std::collections::BTreeMap;
 
@@ -6,71 +6,71 @@ use serde::{Deserialize, Serialize};
 
 use crate::sample::{Poll, Sample};
 
-/// Something that the other side changed.
+/// A change of a participant's limits, detected between two polls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Change {
-    /// The participant was put into another category.
+    /// The participant's category changed.
     Category {
-        /// Before.
+        /// The previous category.
         from: String,
-        /// Now.
+        /// The new category.
         to: String,
     },
-    /// A bucket holds more or less.
+    /// The capacity of a bucket changed.
     Capacity {
-        /// Which.
+        /// The policy.
         policy: String,
-        /// Before, in tokens.
+        /// The previous capacity, in tokens.
         from: u64,
-        /// Now, in tokens.
+        /// The new capacity, in tokens.
         to: u64,
     },
-    /// A bucket refills otherwise: another count or another period.
+    /// The refill of a bucket changed: its tokens, its period, or both.
     Refill {
-        /// Which.
+        /// The policy.
         policy: String,
-        /// Tokens and period before.
+        /// The previous tokens and period in microseconds.
         from: (u64, u64),
-        /// Tokens and period in microseconds now.
+        /// The new tokens and period in microseconds.
         to: (u64, u64),
     },
-    /// A policy that was not there before.
-    Appeared {
-        /// Which.
+    /// A policy was added.
+    PolicyAdded {
+        /// The policy.
         policy: String,
     },
-    /// A policy that is no longer listed.
-    Vanished {
-        /// Which.
+    /// A policy is no longer listed.
+    PolicyRemoved {
+        /// The policy.
         policy: String,
     },
 }
 
 impl Change {
-    /// A short name of the change and of what it is now, for keys: the same change found again has
-    /// the same.
+    /// A short name for the change and its new value, used in event keys. Detecting the same change
+    /// twice gives the same label.
     pub fn label(&self) -> String {
         match self {
             Self::Category { to, .. } => format!("category-{to}"),
             Self::Capacity { policy, to, .. } => format!("capacity-{policy}-{to}"),
             Self::Refill { policy, to, .. } => format!("refill-{policy}-{}-{}", to.0, to.1),
-            Self::Appeared { policy } => format!("appeared-{policy}"),
-            Self::Vanished { policy } => format!("vanished-{policy}"),
+            Self::PolicyAdded { policy } => format!("policy-added-{policy}"),
+            Self::PolicyRemoved { policy } => format!("policy-removed-{policy}"),
         }
     }
 }
 
-/// What is different in `after`, another answer about the same participant. A category that one of
-/// them does not tell is no change.
+/// Returns the differences between two polls of the same participant. A category that is missing
+/// from either poll does not count as a change.
 pub fn changes(before: &Poll, after: &Poll) -> Vec<Change> {
     let old = by_policy(before);
     let new = by_policy(after);
     let mut changes = Vec::new();
     let category = |poll: &Poll| {
-        let mut told = poll.samples().iter().filter_map(Sample::category);
-        told.next().map(str::to_owned)
+        let mut categories = poll.samples().iter().filter_map(Sample::category);
+        categories.next().map(str::to_owned)
     };
     if let (Some(from), Some(to)) = (category(before), category(after))
         && from != to
@@ -80,7 +80,7 @@ pub fn changes(before: &Poll, after: &Poll) -> Vec<Change> {
     for (&policy, was) in &old {
         let policy = policy.to_owned();
         let Some(is) = new.get(policy.as_str()) else {
-            changes.push(Change::Vanished { policy });
+            changes.push(Change::PolicyRemoved { policy });
             continue;
         };
         let (was, is) = (was.terms(), is.terms());
@@ -100,28 +100,28 @@ pub fn changes(before: &Poll, after: &Poll) -> Vec<Change> {
             });
         }
     }
-    let appeared = new.keys().filter(|policy| !old.contains_key(*policy));
-    changes.extend(appeared.map(|&policy| Change::Appeared {
+    let added = new.keys().filter(|policy| !old.contains_key(*policy));
+    changes.extend(added.map(|&policy| Change::PolicyAdded {
         policy: policy.to_owned(),
     }));
     changes
 }
 
-/// Whether what is known is recent enough to be believed.
+/// Whether the newest poll of a participant is recent enough to be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// It is.
+    /// The newest poll is recent enough.
     Fresh,
-    /// It is older than it may be.
+    /// The newest poll is too old.
     Stale {
-        /// By how much it is older than it may be.
+        /// By how much the age exceeds the maximum.
         overdue_us: u64,
     },
 }
 
 impl Freshness {
-    /// Of knowledge from `newest_us` (or of a monitor that has known nothing since then), when it
-    /// may be `stale_after_us` old. A clock that went back makes nothing stale.
+    /// The freshness at `now_us` of data polled at `newest_us`, which may be up to `stale_after_us`
+    /// old. A clock that stepped backwards makes nothing stale.
     pub const fn of(newest_us: u64, now_us: u64, stale_after_us: u64) -> Self {
         let age_us = now_us.saturating_sub(newest_us);
         if age_us > stale_after_us {
@@ -176,16 +176,16 @@ mod tests {
             labels,
             [
                 "category-H",
-                "vanished-GONE",
+                "policy-removed-GONE",
                 "capacity-X-50",
                 "refill-X-2-60000000",
-                "appeared-NEW"
+                "policy-added-NEW"
             ]
         );
         assert_eq!(changes(&before, &before), []);
-        let untold = poll(None, &[("SAME", 1, 1, 60)]);
-        let told = poll(Some("B"), &[("SAME", 1, 1, 60)]);
-        assert_eq!(changes(&untold, &told), []);
+        let without = poll(None, &[("SAME", 1, 1, 60)]);
+        let with = poll(Some("B"), &[("SAME", 1, 1, 60)]);
+        assert_eq!(changes(&without, &with), []);
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn knowledge_is_stale_one_microsecond_after_it_may_be() {
+    fn data_is_stale_one_microsecond_past_the_maximum_age() {
         assert_eq!(Freshness::of(100, 150, 50), Freshness::Fresh);
         assert_eq!(
             Freshness::of(100, 151, 50),

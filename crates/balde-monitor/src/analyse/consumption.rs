@@ -1,41 +1,42 @@
-//! What was consumed between two samples, as bounds that hold however the bucket refills.
+//! Bounds on the tokens consumed between two samples, valid for continuous and stepwise refill.
 //!
-//! Consumption is the fall in level and what came back in between. What came back is not told, and
-//! nobody says whether it comes with every microsecond or all at once at a moment of the other
-//! side's choosing, so between two samples lie at least ⌊T/P⌋ and at most ⌈T/P⌉ refills of a
-//! period P; continuous refill is within that. What comes back to a full bucket is lost, so where
-//! it may have been full in between, the fall from full is all that is certain.
+//! Consumption is the fall in level plus the tokens refilled in between. A poll does not say how
+//! much was refilled, nor whether the bucket refills continuously or in steps, nor when the steps
+//! happen. Within a time T a bucket of refill period P refills at least ⌊T/P⌋ and at most ⌈T/P⌉
+//! times; continuous refill lies between the two. Refills of a full bucket are lost, so if the
+//! bucket may have been full in between, only the fall from full is certain.
 
 use crate::sample::Sample;
 
-/// Whether tokens come back to a bucket by other ways than its refill.
+/// Whether events other than the refill can add tokens to a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Credits {
-    /// Only the refill raises the level.
+    /// Only the refill adds tokens.
     #[default]
     Never,
-    /// Events raise it too, such as a payment order after a lookup. Consumption is then what left
-    /// less what was given back, and may be negative.
+    /// Events add tokens too, such as a payment order after a lookup. Consumption is then net of
+    /// credits and may be negative.
     Possible,
 }
 
-/// Bounds on the tokens that left a bucket within a span of time.
+/// Bounds on the tokens consumed from a bucket within a span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumption {
-    /// At least this many tokens left.
+    /// The lower bound, in tokens.
     pub at_least: i64,
-    /// At most this many tokens left.
+    /// The upper bound, in tokens.
     pub at_most: i64,
-    /// Within this time.
+    /// The length of the span.
     pub span_us: u64,
 }
 
 impl Consumption {
-    /// Between `earlier` and `later`, whose distance in time is known to within `error_us`.
+    /// Computes the consumption between two samples whose distance in time is known to within
+    /// `error_us`.
     ///
-    /// Nothing when they do not compare: another bucket, other terms, or a clock that went back.
-    /// A level that rose by more than the refill shows that somebody gave tokens (a credit, a
-    /// reset), and is then counted as if credits were possible.
+    /// Returns `None` if they are not comparable: different buckets, different terms, or a clock
+    /// that stepped backwards. If the level rose by more than the refill allows, tokens must have
+    /// been credited, and the bounds are computed as for [`Credits::Possible`].
     ///
     /// ```
     /// use balde_monitor::analyse::{Consumption, Credits};
@@ -45,12 +46,12 @@ impl Consumption {
     /// let terms = Terms::per_seconds(36_000, 1_200, 60)?;
     /// let sample = |level, at_s: u64| Sample::new(bucket.clone(), terms, level, at_s * 1_000_000);
     ///
-    /// // The level stands still while 1,200 a minute are used.
+    /// // The level does not change while 1,200 tokens a minute are consumed.
     /// let (from, to) = (sample(20_000, 0)?, sample(20_000, 300)?);
     /// let used = Consumption::between(&from, &to, Credits::Never, 0).unwrap();
     /// assert_eq!((used.at_least, used.at_most), (6_000, 6_000));
     ///
-    /// // Full at both ends: anything up to the refill may have been used.
+    /// // Full in both samples: anything up to the refill may have been consumed.
     /// let (from, to) = (sample(36_000, 0)?, sample(36_000, 300)?);
     /// let used = Consumption::between(&from, &to, Credits::Never, 0).unwrap();
     /// assert_eq!((used.at_least, used.at_most), (0, 6_000));
@@ -77,14 +78,14 @@ impl Consumption {
         let refilled_min = i128::from(periods_min) * refill;
         let refilled_max = i128::from(periods_max) * refill;
 
-        // A credit to a bucket that is nearly full may count in part, so what left less what was
-        // given back is no whole number, and levels show whole ones only.
+        // A nearly full bucket may accept a fraction of a credit, so net consumption may not be a
+        // whole number, while levels are whole: widen the bounds by one token each way.
         let with_credits = (fall - 1, fall + refilled_max + 1);
         let (at_least, at_most) = match credits {
             Credits::Possible => with_credits,
             Credits::Never if fall + refilled_max < 0 => with_credits,
             Credits::Never => {
-                // One more for the fraction of a token that a level does not show.
+                // Strictly less, because a level does not show the fraction of a token.
                 let was_never_full = from + refilled_max < capacity;
                 let from_full = if was_never_full {
                     i128::MAX
@@ -102,7 +103,7 @@ impl Consumption {
         })
     }
 
-    /// This span and the one right after it.
+    /// Combines this span with the one that follows it.
     pub(crate) fn and_then(self, next: Self) -> Self {
         Self {
             at_least: self.at_least.saturating_add(next.at_least),
@@ -111,8 +112,8 @@ impl Consumption {
         }
     }
 
-    /// What two true statements about the same span say together.
-    pub(crate) fn and(self, other: Self) -> Self {
+    /// Intersects two sets of bounds on the same span.
+    pub(crate) fn intersect(self, other: Self) -> Self {
         Self {
             at_least: self.at_least.max(other.at_least),
             at_most: self.at_most.min(other.at_most),

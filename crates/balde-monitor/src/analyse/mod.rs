@@ -1,48 +1,55 @@
-//! What samples say about a bucket: how full, how fast, how long still.
+//! The analysis of samples: utilisation, burn rates, forecasts and changes. Pure functions of their
+//! arguments.
 
-mod burn;
+mod burn_rate;
+mod by_policy;
 mod change;
 mod consumption;
-mod outlook;
+mod forecast;
 mod settings;
 mod trend;
 
-pub use burn::{Burn, LOOK_BACK_MAX};
+pub use burn_rate::{BurnRate, LOOKBACK_SAMPLES_MAX};
+pub use by_policy::SettingsByPolicy;
 pub use change::{Change, Freshness, changes};
 pub use consumption::{Consumption, Credits};
-pub use outlook::{Confidence, FullAfter, Outlook};
-pub use settings::{HORIZONS_MAX, HorizonsError, Settings};
+pub use forecast::{Confidence, Forecast, TimeToFull};
+pub use settings::{AnalysisSettings, WINDOWS_MAX, WindowsError};
 
 use crate::analyse::trend::Trend;
 use crate::sample::Sample;
 use crate::severity::{Severity, Thresholds, WHOLE_BP};
 
-/// All that is known about a bucket as of its newest sample.
+/// The analysis of one bucket as of its newest sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assessment<'a> {
     sample: &'a Sample,
     thresholds: Thresholds,
-    burns: Vec<Burn>,
+    burn_rates: Vec<BurnRate>,
     trend: Option<Trend>,
 }
 
 impl<'a> Assessment<'a> {
-    /// From one bucket's samples, the newest last; nothing without any.
-    pub fn of(history: &'a [Sample], thresholds: Thresholds, settings: &Settings) -> Option<Self> {
-        let burns = burn::burns(history, settings);
-        // Where polls failed for longer than the shortest horizon, a longer one would pass for the
-        // present, whatever the newest samples say.
-        let shortest_us = settings.horizons_us().first().copied().unwrap_or(0);
-        let is_present = |burn: &Burn| burn.horizon_us() == shortest_us;
-        let newest = match burns.first() {
-            Some(first) if !is_present(first) => burn::newest(history, settings),
+    /// Analyses the samples of one bucket, the newest last; `None` if there are none.
+    pub fn of(
+        history: &'a [Sample],
+        thresholds: Thresholds,
+        settings: &AnalysisSettings,
+    ) -> Option<Self> {
+        let burn_rates = burn_rate::burn_rates(history, settings);
+        // If polls failed for longer than the shortest window, only longer windows have samples.
+        // The two newest samples then stand in for the shortest window.
+        let shortest_us = settings.windows_us().first().copied().unwrap_or(0);
+        let is_present = |burn: &BurnRate| burn.window_us() == shortest_us;
+        let newest = match burn_rates.first() {
+            Some(first) if !is_present(first) => burn_rate::newest(history, settings),
             _ => None,
         };
         Some(Self {
             sample: history.last()?,
             thresholds,
-            trend: Trend::of(newest.iter().chain(&burns)),
-            burns,
+            trend: Trend::of(newest.iter().chain(&burn_rates)),
+            burn_rates,
         })
     }
 
@@ -51,66 +58,67 @@ impl<'a> Assessment<'a> {
         self.sample
     }
 
-    /// The thresholds it is judged by.
+    /// The thresholds of the severities.
     pub const fn thresholds(&self) -> Thresholds {
         self.thresholds
     }
 
-    /// How bad the level is by itself, whatever it was before.
+    /// The severity of the current level, without hysteresis.
     pub fn severity(&self) -> Severity {
         self.thresholds
             .severity(self.sample.level(), self.sample.terms())
     }
 
-    /// The share of capacity in use, in hundredths of a percent; above 10,000 in debt.
+    /// The share of capacity in use, in basis points; above 10,000 when in debt.
     pub fn utilisation_bp(&self) -> i64 {
-        i64::from(WHOLE_BP) - self.left_bp()
+        i64::from(WHOLE_BP) - self.remaining_bp()
     }
 
-    /// The share of capacity left, in hundredths of a percent, rounded down; negative in debt.
-    pub fn left_bp(&self) -> i64 {
+    /// The remaining share of capacity, in basis points, rounded down; negative when in debt.
+    pub fn remaining_bp(&self) -> i64 {
         let capacity = i128::from(self.sample.terms().capacity().max(1));
         let left = i128::from(self.sample.level()) * i128::from(WHOLE_BP);
         consumption::saturated(left.div_euclid(capacity))
     }
 
-    /// Consumption over each horizon that has samples, the shortest first.
-    pub fn burns(&self) -> &[Burn] {
-        &self.burns
+    /// The burn rate of each window that has enough samples, the shortest first.
+    pub fn burn_rates(&self) -> &[BurnRate] {
+        &self.burn_rates
     }
 
-    /// How long until a severity holds; nothing for NORMAL, and for what will not be.
-    pub fn to(&self, severity: Severity) -> Option<Outlook> {
+    /// Forecasts when a severity will be reached; `None` for NORMAL and for a severity that will not
+    /// be reached.
+    pub fn time_to(&self, severity: Severity) -> Option<Forecast> {
         let tokens = self.thresholds.tokens(severity, self.sample.terms())?;
-        Outlook::on(tokens, self.sample, self.trend.as_ref())
+        Forecast::of(tokens, self.sample, self.trend.as_ref())
     }
 
-    /// How long until WARNING.
-    pub fn to_warning(&self) -> Option<Outlook> {
-        self.to(Severity::Warning)
+    /// Forecasts when the bucket will be at WARNING.
+    pub fn time_to_warning(&self) -> Option<Forecast> {
+        self.time_to(Severity::Warning)
     }
 
-    /// How long until CRITICAL.
-    pub fn to_critical(&self) -> Option<Outlook> {
-        self.to(Severity::Critical)
+    /// Forecasts when the bucket will be at CRITICAL.
+    pub fn time_to_critical(&self) -> Option<Forecast> {
+        self.time_to(Severity::Critical)
     }
 
-    /// How long until the bucket is empty.
-    pub fn to_empty(&self) -> Option<Outlook> {
-        self.to(Severity::Exhausted)
+    /// Forecasts when the bucket will be empty.
+    pub fn time_to_empty(&self) -> Option<Forecast> {
+        self.time_to(Severity::Exhausted)
     }
 
-    /// How long until the bucket is full if nobody touches it; nothing when it never refills.
-    pub fn full_after(&self) -> Option<FullAfter> {
-        FullAfter::of(self.sample)
+    /// The time until the bucket is full without further consumption; `None` if it never refills.
+    pub fn time_to_full(&self) -> Option<TimeToFull> {
+        TimeToFull::of(self.sample)
     }
 
-    /// How long until the bucket is full at the present rate; nothing when it never will be.
-    pub fn full_at_rate_us(&self) -> Option<u64> {
-        outlook::full_at_rate_us(self.sample, self.trend.as_ref())
+    /// The time until the bucket is full at the current rate; `None` if it never will be.
+    pub fn time_to_full_at_rate_us(&self) -> Option<u64> {
+        forecast::time_to_full_at_rate_us(self.sample, self.trend.as_ref())
     }
 
-    /// How long an empty bucket takes to be full: (capacity / refill) × period.
+    /// The time an empty bucket takes to become full: (capacity / refill) × period.
     pub fn recovery_us(&self) -> Option<u64> {
         let terms = self.sample.terms();
         if terms.refill_tokens() == 0 {

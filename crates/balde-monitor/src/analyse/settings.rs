@@ -1,103 +1,88 @@
-//! How samples are read.
-
-use std::fmt;
+//! Settings of the analysis.
 
 use crate::analyse::Credits;
 
-/// The most horizons.
-pub const HORIZONS_MAX: usize = 16;
+/// The most look-back windows.
+pub const WINDOWS_MAX: usize = 16;
 
 const MINUTE_US: u64 = 60_000_000;
 
-/// How samples are read: horizons, gaps, clocks, credits.
+/// Settings of the analysis: look-back windows, gaps, clock error, credits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    horizons_us: Vec<u64>,
-    gap_us: u64,
-    moment_error_us: u64,
+pub struct AnalysisSettings {
+    windows_us: Vec<u64>,
+    gap_max_us: u64,
+    timestamp_error_us: u64,
     credits: Credits,
 }
 
-impl Settings {
-    /// The horizons of burn rates, ascending.
-    pub fn horizons_us(&self) -> &[u64] {
-        &self.horizons_us
+impl AnalysisSettings {
+    /// The look-back windows of the burn rates, ascending.
+    pub fn windows_us(&self) -> &[u64] {
+        &self.windows_us
     }
 
-    /// Two samples further apart than this have a gap between them, which no rate bridges.
-    pub const fn gap_us(&self) -> u64 {
-        self.gap_us
+    /// The longest time between two consecutive samples. A longer gap ends every window.
+    pub const fn gap_max_us(&self) -> u64 {
+        self.gap_max_us
     }
 
-    /// How far the time between two samples may be from the time between the moments at which
-    /// their levels were true: the other side's clock counts milliseconds, and reads it sometime
-    /// while it answers.
-    pub const fn moment_error_us(&self) -> u64 {
-        self.moment_error_us
+    /// The error of the time between two samples. The server's clock has a resolution of
+    /// milliseconds and is read at an unknown moment of the request.
+    pub const fn timestamp_error_us(&self) -> u64 {
+        self.timestamp_error_us
     }
 
-    /// Whether credits raise the level.
+    /// Whether credits can raise the level.
     pub const fn credits(&self) -> Credits {
         self.credits
     }
 
-    /// The same with other horizons, in any order.
-    pub fn with_horizons_us(self, horizons_us: impl Into<Vec<u64>>) -> Result<Self, HorizonsError> {
-        let mut horizons_us = horizons_us.into();
-        horizons_us.sort_unstable();
-        horizons_us.dedup();
-        let is_bad = horizons_us.is_empty() || horizons_us.len() > HORIZONS_MAX;
-        if is_bad || horizons_us[0] == 0 {
-            return Err(HorizonsError);
+    /// Sets the look-back windows, in any order.
+    pub fn with_windows_us(self, windows_us: impl Into<Vec<u64>>) -> Result<Self, WindowsError> {
+        let mut windows_us = windows_us.into();
+        windows_us.sort_unstable();
+        windows_us.dedup();
+        let is_bad = windows_us.is_empty() || windows_us.len() > WINDOWS_MAX;
+        if is_bad || windows_us[0] == 0 {
+            return Err(WindowsError);
         }
-        Ok(Self {
-            horizons_us,
-            ..self
-        })
+        Ok(Self { windows_us, ..self })
     }
 
-    /// The same with another longest distance between samples that belong together.
-    pub fn with_gap_us(self, gap_us: u64) -> Self {
-        Self { gap_us, ..self }
+    /// Sets the longest time between two consecutive samples.
+    pub fn with_gap_max_us(self, gap_max_us: u64) -> Self {
+        Self { gap_max_us, ..self }
     }
 
-    /// The same with another error of the time between samples.
-    pub fn with_moment_error_us(self, moment_error_us: u64) -> Self {
+    /// Sets the error of the time between two samples.
+    pub fn with_timestamp_error_us(self, timestamp_error_us: u64) -> Self {
         Self {
-            moment_error_us,
+            timestamp_error_us,
             ..self
         }
     }
 
-    /// The same for a bucket with or without credits.
+    /// Sets whether credits can raise the level.
     pub fn with_credits(self, credits: Credits) -> Self {
         Self { credits, ..self }
     }
 }
 
-impl Default for Settings {
-    /// Horizons of 1, 5, 15 and 60 minutes, gaps from 15 minutes on, a second of error, no credits.
+impl Default for AnalysisSettings {
+    /// Windows of 1, 5, 15 and 60 minutes, gaps of up to 15 minutes, an error of one second, no
+    /// credits.
     fn default() -> Self {
         Self {
-            horizons_us: [1, 5, 15, 60].map(|minutes| minutes * MINUTE_US).to_vec(),
-            gap_us: 15 * MINUTE_US,
-            moment_error_us: 1_000_000,
+            windows_us: [1, 5, 15, 60].map(|minutes| minutes * MINUTE_US).to_vec(),
+            gap_max_us: 15 * MINUTE_US,
+            timestamp_error_us: 1_000_000,
             credits: Credits::Never,
         }
     }
 }
 
-/// There are no horizons, more than [`HORIZONS_MAX`], or one of no length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HorizonsError;
-
-impl fmt::Display for HorizonsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "name 1 to {HORIZONS_MAX} horizons, each longer than zero"
-        )
-    }
-}
-
-impl std::error::Error for HorizonsError {}
+/// The error returned for no windows, more than [`WINDOWS_MAX`] windows, or a window of length zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("name 1 to {WINDOWS_MAX} windows, each longer than zero")]
+pub struct WindowsError;

@@ -1,11 +1,11 @@
-//! The present rate, from all horizons that agree on it.
+//! The current rate of consumption, derived from all windows that agree with each other.
 
 use std::cmp::Ordering;
 
-use crate::analyse::burn::Burn;
+use crate::analyse::burn_rate::BurnRate;
 use crate::sample::Terms;
 
-/// Tokens in a time.
+/// A number of tokens within a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
     tokens: i64,
@@ -13,19 +13,19 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// How long until `distance` tokens are gone from a bucket that is used at this rate and
-    /// refills meanwhile; nothing when they never are.
-    pub(crate) fn falls_us(self, distance: i128, terms: Terms) -> Option<u64> {
+    /// The time until the level has fallen by `distance` tokens at this rate of consumption, refill
+    /// included; `None` if it never falls that far.
+    pub(crate) fn time_to_fall_us(self, distance: i128, terms: Terms) -> Option<u64> {
         self.time_us(distance, self.net(terms), terms)
     }
 
-    /// How long until `distance` tokens have come back in spite of this rate; nothing when they
-    /// never do.
-    pub(crate) fn rises_us(self, distance: i128, terms: Terms) -> Option<u64> {
+    /// The time until the level has risen by `distance` tokens at this rate of consumption; `None`
+    /// if it never rises that far.
+    pub(crate) fn time_to_rise_us(self, distance: i128, terms: Terms) -> Option<u64> {
         self.time_us(distance, -self.net(terms), terms)
     }
 
-    /// Consumption less refill, in tokens × period over the span.
+    /// Consumption minus refill, scaled by period × span.
     fn net(self, terms: Terms) -> i128 {
         i128::from(self.tokens) * i128::from(terms.period_us())
             - i128::from(terms.refill_tokens()) * i128::from(self.span_us)
@@ -62,7 +62,7 @@ impl Rate {
     }
 }
 
-/// How fast a bucket is used now, as bounds and a best guess.
+/// The current rate of consumption: an estimate and its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trend {
     pub(crate) at_least: Rate,
@@ -72,15 +72,14 @@ pub(crate) struct Trend {
 }
 
 impl Trend {
-    /// From burns, the shortest horizon first.
+    /// Combines burn rates, the shortest window first.
     ///
-    /// A short horizon is the more present one, but one refill seen in it or not makes much of its
-    /// answer. A long one knows the rate well, if the rate was the same all along. So each longer
-    /// horizon is believed as long as its bounds meet those of all shorter ones, and the first that
-    /// does not meet them shows when the rate changed.
-    pub(crate) fn of<'a>(mut burns: impl Iterator<Item = &'a Burn>) -> Option<Self> {
-        let mut trend = Self::over(burns.next()?);
-        for burn in burns {
+    /// A short window is more recent, but a single refill changes its result a lot. A long window
+    /// is precise if the rate was constant. So each longer window is used as long as its bounds
+    /// overlap those of all shorter ones; the first that does not shows that the rate changed.
+    pub(crate) fn of<'a>(mut burn_rates: impl Iterator<Item = &'a BurnRate>) -> Option<Self> {
+        let mut trend = Self::over(burn_rates.next()?);
+        for burn in burn_rates {
             let next = Self::over(burn);
             let at_least = trend.at_least.max(next.at_least);
             let at_most = trend.at_most.min(next.at_most);
@@ -97,7 +96,7 @@ impl Trend {
         Some(trend)
     }
 
-    fn over(burn: &Burn) -> Self {
+    fn over(burn: &BurnRate) -> Self {
         let rate = |tokens| Rate {
             tokens,
             span_us: burn.span_us(),

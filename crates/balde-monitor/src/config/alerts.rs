@@ -4,8 +4,8 @@
 use balde_config::{Diagnostics, Located, Section};
 
 use crate::alert::{Routes, Rule, Rulebook, SinkClass, WatchRule};
-use crate::analyse::{Confidence, Settings};
-use crate::cycle::Reading;
+use crate::analyse::SettingsByPolicy;
+use crate::analyse::{AnalysisSettings, Confidence};
 use crate::severity::{Severity, Thresholds};
 
 const SECOND_US: u64 = 1_000_000;
@@ -16,7 +16,7 @@ const DURATION_MAX_S: u64 = 30 * 86_400;
 pub(super) struct Alerts {
     pub(super) rules: Rulebook,
     pub(super) watch: WatchRule,
-    pub(super) reading: Reading,
+    pub(super) analysis: SettingsByPolicy,
 }
 
 const SEVERITIES: [(&str, Severity); 3] = [
@@ -29,7 +29,7 @@ pub(super) fn read(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) 
     let mut alerts = Alerts {
         rules: Rulebook::default(),
         watch: WatchRule::default(),
-        reading: Reading::default(),
+        analysis: SettingsByPolicy::default(),
     };
     let Some(mut section) = section else {
         return alerts;
@@ -48,7 +48,7 @@ pub(super) fn read(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) 
     if section.get("credited").is_some() {
         let names = section.strings("credited", diagnostics);
         let names = names.into_iter().map(|name| name.value.to_owned());
-        alerts.reading = Reading::new(&Settings::default(), names.collect());
+        alerts.analysis = SettingsByPolicy::new(&AnalysisSettings::default(), names.collect());
     }
     if let Some(policies) = section.table("policy", diagnostics) {
         for entry in policies.entries() {

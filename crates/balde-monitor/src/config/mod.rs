@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use balde_config::{ConfigError, Diagnostics, Document, Environment, Section, Source};
 
 use crate::alert::{Routes, Rulebook, WatchRule};
-use crate::cycle::Reading;
-use crate::schedule::embedded::Plan;
+use crate::analyse::SettingsByPolicy;
+use crate::schedule::PollPlan;
 
 pub use participants::{ParticipantConfig, SourceConfig};
-pub use plan::{HttpConfig, ScheduleConfig, TemporalConfig};
+pub use plan::{HttpConfig, ScheduleConfig};
 pub use sinks::{SinkConfig, SinkKind};
 
 /// A validated configuration file.
@@ -31,7 +31,7 @@ pub struct Config {
     /// The database of the history.
     pub history: String,
     /// When participants are polled, and how long samples are kept.
-    pub plan: Plan,
+    pub plan: PollPlan,
     /// What runs the poll cycles.
     pub schedule: ScheduleConfig,
     /// The participants whose buckets are polled.
@@ -41,7 +41,7 @@ pub struct Config {
     /// When missing or changed data raises an alert.
     pub watch: WatchRule,
     /// How samples are analysed.
-    pub reading: Reading,
+    pub analysis: SettingsByPolicy,
     /// Which kinds of sink each severity goes to.
     pub routes: Routes,
     /// The sinks that alerts are sent to.
@@ -96,7 +96,7 @@ impl Config {
                 participants,
                 rules: alerts.rules,
                 watch: alerts.watch,
-                reading: alerts.reading,
+                analysis: alerts.analysis,
                 routes,
                 sinks,
             }

@@ -10,7 +10,7 @@ use balde_dict::wire::is_ispb;
 
 use super::Resolver;
 use crate::schedule::PARTICIPANTS_MAX;
-use crate::source::{Gateway, Source};
+use crate::source::{GatewayClient, Source};
 
 /// A participant and the source of its bucket states.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ impl ParticipantConfig {
                 let mut builder = Client::builder(url, &self.ispb)
                     .clock(clock.clone())
                     .attempts(2)
-                    .patience(Duration::from_secs(2))
+                    .wait_max(Duration::from_secs(2))
                     .timeout(*timeout);
                 if let Some((chain, key)) = identity {
                     builder = builder.identity_pem(chain, key);
@@ -79,7 +79,7 @@ impl ParticipantConfig {
                 ca,
                 timeout,
             } => {
-                let gateway = Gateway::new(url, token.clone(), ca.as_deref(), *timeout);
+                let gateway = GatewayClient::new(url, token.clone(), ca.as_deref(), *timeout);
                 let gateway = gateway.map_err(|error| error.to_string())?;
                 Ok(Source::Gateway(gateway))
             }

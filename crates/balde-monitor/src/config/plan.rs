@@ -8,9 +8,8 @@ use balde_core::Limit;
 
 use super::Resolver;
 use crate::history::Retention;
-use crate::http::Writers;
-use crate::schedule::embedded::Plan;
-use crate::schedule::{Budget, Cron, Pace, Peaks};
+use crate::http::WriteAccess;
+use crate::schedule::{Cron, PeakDetection, PollBudget, PollPlan, PollSchedule, TemporalSettings};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:9180";
 const HISTORY_DEFAULT: &str = "monitor.db";
@@ -27,11 +26,11 @@ pub struct HttpConfig {
 impl HttpConfig {
     /// Who may create and end silences. Without a token: everybody on a loopback address, else
     /// nobody.
-    pub fn writers(&self) -> Writers {
+    pub fn write_access(&self) -> WriteAccess {
         match &self.token {
-            Some(token) => Writers::Token(token.clone()),
-            None if self.listen.ip().is_loopback() => Writers::Anybody,
-            None => Writers::Nobody,
+            Some(token) => WriteAccess::Token(token.clone()),
+            None if self.listen.ip().is_loopback() => WriteAccess::Anyone,
+            None => WriteAccess::Denied,
         }
     }
 }
@@ -50,22 +49,7 @@ pub enum ScheduleConfig {
     /// A loop in this process.
     Embedded,
     /// Workflows of a Temporal server.
-    Temporal(TemporalConfig),
-}
-
-/// A Temporal server and the names used on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TemporalConfig {
-    /// The address of the server, as `http://127.0.0.1:7233`.
-    pub address: String,
-    /// The namespace.
-    pub namespace: String,
-    /// The task queue.
-    pub task_queue: String,
-    /// The workflow's id.
-    pub workflow_id: String,
-    /// When the workflow runs, as a cron expression.
-    pub cron: String,
+    Temporal(TemporalSettings),
 }
 
 pub(super) fn http(
@@ -120,10 +104,10 @@ pub(super) fn schedule(
     root: &mut Section<'_>,
     retention: Retention,
     diagnostics: &mut Diagnostics,
-) -> (ScheduleConfig, Plan) {
-    let mut plan = Plan {
+) -> (ScheduleConfig, PollPlan) {
+    let mut plan = PollPlan {
         retention,
-        ..Plan::default()
+        ..PollPlan::default()
     };
     let mut kind = ScheduleConfig::Embedded;
     let Some(mut section) = root.table("schedule", diagnostics) else {
@@ -137,17 +121,23 @@ pub(super) fn schedule(
             Err(error) => diagnostics.at(text.span, error.to_string()),
         }
     }
-    let words = [("seen", Peaks::Seen), ("missed", Peaks::Missed)];
+    let words = [
+        ("seen", PeakDetection::Enabled),
+        ("missed", PeakDetection::Disabled),
+    ];
     let peaks = section.choice("peaks", &words, diagnostics);
-    plan.pace = Pace::new(cron, peaks.map_or(Peaks::Seen, |peaks| peaks.value));
+    plan.schedule = PollSchedule::new(
+        cron,
+        peaks.map_or(PeakDetection::Enabled, |peaks| peaks.value),
+    );
     let mut limit = "6/min burst 20".parse::<Limit>().expect("DICT's own");
     if let Some(budget) = section.limit("budget", diagnostics) {
         limit = budget.value;
     }
     let is_shared = section.boolean("budget_is_shared", diagnostics);
     plan.budget = match is_shared {
-        Some(flag) if flag.value => Budget::Shared(limit),
-        _ => Budget::PerParticipant(limit),
+        Some(flag) if flag.value => PollBudget::Shared(limit),
+        _ => PollBudget::PerParticipant(limit),
     };
     if let Some(reserve) = section.integer("reserve", 0..=limit.capacity() - 1, diagnostics) {
         plan.reserve = reserve.value;
@@ -168,7 +158,7 @@ pub(super) fn schedule(
             let text = section.string(key, diagnostics);
             text.map_or(default.to_owned(), |text| text.value.to_owned())
         };
-        kind = ScheduleConfig::Temporal(TemporalConfig {
+        kind = ScheduleConfig::Temporal(TemporalSettings {
             address: text("temporal_address", "http://127.0.0.1:7233"),
             namespace: text("temporal_namespace", "default"),
             task_queue: text("temporal_task_queue", "dict-task-queue"),

@@ -1,39 +1,39 @@
-//! The analysis itself, pure: machines and samples in, machines and events out.
+//! Judging samples, as pure functions: alert states and samples in, alert states and events out.
 //!
-//! Samples are judged one by one in the order they were taken, each at the moment it was taken. So
-//! a monitor that stored an answer and crashed before it could judge it does so afterwards, with the
-//! same events and the same keys, and no state that was seen is passed over.
+//! Samples are judged one by one in the order in which they were taken, each at the time it was
+//! taken. A monitor that crashed between storing and judging a poll therefore produces the same
+//! events with the same keys after a restart, and skips no sample.
 
 use std::collections::BTreeMap;
 
 use crate::alert::{self, Alarm, Event, Rulebook, Silence, Watch, WatchRule};
-use crate::analyse::{Assessment, changes};
-use crate::cycle::Reading;
+use crate::analyse::{Assessment, SettingsByPolicy, changes};
 use crate::sample::{Poll, Sample};
 
-/// How far ahead of the clock a sample may be: less than any step back that matters, more than two
-/// machines' clocks differ.
+/// How far in the future a sample may be. More than the usual difference between the clocks of two
+/// machines, less than any clock step that matters.
 const AHEAD_MAX_US: u64 = 5_000_000;
 
-/// What a judgement goes by.
-pub(super) struct Bench<'a> {
+/// The rules and settings that samples are judged by.
+pub(super) struct JudgeContext<'a> {
     pub(super) rules: &'a Rulebook,
     pub(super) watch: &'a WatchRule,
-    pub(super) reading: &'a Reading,
+    pub(super) analysis: &'a SettingsByPolicy,
     pub(super) silences: &'a [Silence],
     pub(super) now_us: u64,
 }
 
-/// What came of it.
+/// The result of judging samples.
 pub(super) struct Verdict {
     pub(super) watch: Watch,
-    /// Only those that changed.
+    /// Only the states that changed.
     pub(super) alarms: Vec<Alarm>,
     pub(super) events: Vec<Event>,
 }
 
-impl Bench<'_> {
-    /// `samples` are by policy, the oldest first; `before` is the answer that the watch saw last.
+impl JudgeContext<'_> {
+    /// Judges `samples`, which are grouped by policy, the oldest first. `before` is the newest poll
+    /// that has been judged already.
     pub(super) fn judge(
         &self,
         watch: &Watch,
@@ -69,7 +69,7 @@ impl Bench<'_> {
         newest_us: Option<u64>,
     ) -> (Alarm, Vec<Event>) {
         let rule = self.rules.rule(&alarm.bucket);
-        let settings = self.reading.settings(alarm.bucket.policy());
+        let settings = self.analysis.settings(alarm.bucket.policy());
         let mut events = Vec::new();
         let mut now = alarm.clone();
         for end in self.unjudged(alarm, own) {
@@ -89,8 +89,8 @@ impl Bench<'_> {
         (next, events)
     }
 
-    /// The positions of samples that the alarm has not seen. After the clock went back behind what
-    /// it saw, only the newest is.
+    /// The positions of the samples that have not been judged. If the clock was set back to before
+    /// the last judged sample, only the newest one is judged.
     fn unjudged(&self, alarm: &Alarm, own: &[Sample]) -> std::ops::Range<usize> {
         match alarm.sampled_us {
             Some(us) if us > self.now_us.saturating_add(AHEAD_MAX_US) => {
@@ -145,8 +145,8 @@ impl Bench<'_> {
     }
 }
 
-/// Takes away samples that were taken by a clock that was ahead and has been put right since.
-pub(super) fn forget_the_future(samples: &mut Vec<Vec<Sample>>, now_us: u64) {
+/// Removes samples with timestamps in the future, taken before the clock was set back.
+pub(super) fn drop_future_samples(samples: &mut Vec<Vec<Sample>>, now_us: u64) {
     let latest_us = now_us.saturating_add(AHEAD_MAX_US);
     for own in samples.iter_mut() {
         own.retain(|sample| sample.taken_us() <= latest_us);
@@ -154,7 +154,7 @@ pub(super) fn forget_the_future(samples: &mut Vec<Vec<Sample>>, now_us: u64) {
     samples.retain(|own| !own.is_empty());
 }
 
-/// Alarms for buckets that have none yet.
+/// Creates the alert states of buckets that have none yet.
 pub(super) fn new_alarms(alarms: &[Alarm], samples: &[Vec<Sample>], now_us: u64) -> Vec<Alarm> {
     samples
         .iter()
@@ -165,11 +165,11 @@ pub(super) fn new_alarms(alarms: &[Alarm], samples: &[Vec<Sample>], now_us: u64)
         .collect()
 }
 
-/// How the buckets of the newest answer look.
+/// Analyses the buckets of the newest poll.
 pub(super) fn assessments<'a>(
     samples: &'a [Vec<Sample>],
     rules: &Rulebook,
-    reading: &Reading,
+    analysis: &SettingsByPolicy,
 ) -> Vec<Assessment<'a>> {
     let newest_us = newest_us(samples);
     samples
@@ -178,7 +178,7 @@ pub(super) fn assessments<'a>(
         .filter_map(|own| {
             let bucket = own.last()?.bucket();
             let thresholds = rules.rule(bucket).thresholds();
-            Assessment::of(own, thresholds, reading.settings(bucket.policy()))
+            Assessment::of(own, thresholds, analysis.settings(bucket.policy()))
         })
         .collect()
 }

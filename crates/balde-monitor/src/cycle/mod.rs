@@ -1,18 +1,18 @@
-//! One cycle: ask, store, analyse, publish. Each step is a function of its own with a retry rule of
-//! its own, so that whoever schedules them (the embedded loop, Temporal, a test) can run them one by
-//! one, and stop and go on between any two.
+//! One polling cycle: fetch, store, analyse, publish.
 //!
-//! | Step | What it does | When it fails |
+//! Each step is a separate function with its own retries, so that a scheduler (the embedded loop,
+//! Temporal, a test) can run the steps one by one and resume after any of them.
+//!
+//! | Step | What it does | On failure |
 //! |--|--|--|
-//! | [`Cycle::get`] | one call that lists all buckets | the source's own attempts; then the planner waits, Retry-After included |
-//! | [`Cycle::store`] | the samples, once | again while the database is away, five times; then kept in memory for the next cycle |
-//! | [`Cycle::analyse`] | machines forward, state and letters committed together | again from the start when overtaken or away; nothing is half done |
-//! | [`Cycle::announce`], [`Cycle::publish`] | the couriers are told; or one attempt at every letter that is due, for those who have no couriers running | left to the couriers, who never give up |
+//! | [`Cycle::fetch`] | one request that lists all buckets | the client retries; then the planner backs off and honours Retry-After |
+//! | [`Cycle::store`] | stores the samples, idempotently | retried five times on transient errors; then the poll stays in memory until the next cycle |
+//! | [`Cycle::analyse`] | advances the alert states; commits states, events and outbox messages in one transaction | retried from the start after a conflict or a transient error; nothing is committed in part |
+//! | [`Cycle::notify_dispatcher`], [`Cycle::publish`] | wakes the dispatchers; or attempts every due delivery once, for schedulers without running dispatchers | left to the dispatchers, which retry without end |
 
 mod judge;
 mod pending;
-mod reading;
-mod roster;
+mod sink_directory;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,120 +20,120 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::alert::{Alarm, Event, Routes, Rulebook, Silence, Watch, WatchRule};
-use crate::analyse::Assessment;
+use crate::analyse::{Assessment, SettingsByPolicy};
 use crate::delivery::{Couriers, Round};
 use crate::history::{History, HistoryError, Step};
 use crate::sample::{Poll, Sample};
 use crate::source::{Source, SourceError};
-use crate::time::Time;
-use pending::Pending;
+use crate::time_source::TimeSource;
+use pending::PendingPolls;
 
-pub use pending::PENDING_MAX;
-pub use reading::Reading;
-pub use roster::Roster;
+pub use pending::PENDING_POLLS_MAX;
+pub use sink_directory::SinkDirectory;
 
-/// How often a step is tried while the database is away or others commit in between.
+/// The attempts of a step in case of transient database errors and conflicts.
 const ATTEMPTS: u32 = 5;
 
-/// The wait after the first failure; twice as long after each further one.
+/// The wait after the first failed attempt, doubled after each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 
-/// How long one attempt at everything that is due may take.
+/// The longest duration of one attempt at all due deliveries.
 const PUBLISH_WITHIN: Duration = Duration::from_secs(30);
 
-/// All that a cycle needs to know.
+/// Everything that a cycle uses.
 #[derive(Debug)]
-pub struct Parts {
-    /// What is remembered.
+pub struct Components {
+    /// The database.
     pub history: History,
-    /// Whom to ask about each participant.
+    /// The source of each participant's bucket states.
     pub sources: BTreeMap<String, Source>,
-    /// How buckets are watched.
+    /// The alert rules of the buckets.
     pub rules: Rulebook,
-    /// How the data itself is watched.
+    /// The rule for stale data and changes.
     pub watch: WatchRule,
-    /// How samples are read.
-    pub reading: Reading,
-    /// Which severity goes where.
+    /// The analysis settings of each policy.
+    pub analysis: SettingsByPolicy,
+    /// The classes of sinks for each severity.
     pub routes: Routes,
-    /// Which sinks there are.
-    pub roster: Roster,
-    /// Who delivers.
+    /// The configured sinks by class.
+    pub sink_directory: SinkDirectory,
+    /// The dispatchers of the outbox.
     pub couriers: Couriers,
-    /// What time it is.
-    pub time: Time,
+    /// The clock.
+    pub time: TimeSource,
 }
 
-/// The four steps. Clones share everything.
+/// The four steps of a polling cycle. Clones share all state.
 #[derive(Clone)]
 pub struct Cycle {
-    parts: Arc<Parts>,
-    pending: Arc<Pending>,
+    components: Arc<Components>,
+    pending: Arc<PendingPolls>,
 }
 
 impl Cycle {
-    /// A cycle of these parts.
-    pub fn new(parts: Parts) -> Self {
+    /// Creates a cycle from its components.
+    pub fn new(components: Components) -> Self {
         Self {
-            parts: Arc::new(parts),
+            components: Arc::new(components),
             pending: Arc::default(),
         }
     }
 
-    /// What it is made of.
-    pub fn parts(&self) -> &Parts {
-        &self.parts
+    /// The components.
+    pub fn components(&self) -> &Components {
+        &self.components
     }
 
-    /// Step one: asks about a participant.
-    pub async fn get(&self, participant: &str) -> Result<Poll, GetError> {
-        let source = self.parts.sources.get(participant);
-        let source = source.ok_or(GetError::Nobody)?;
+    /// Step one: fetches the bucket states of a participant.
+    pub async fn fetch(&self, participant: &str) -> Result<Poll, FetchError> {
+        let source = self.components.sources.get(participant);
+        let source = source.ok_or(FetchError::UnknownParticipant)?;
         let poll = source
-            .request(participant, || self.parts.time.now_us())
+            .fetch(participant, || self.components.time.now_us())
             .await;
-        poll.map_err(GetError::Source)
+        poll.map_err(FetchError::Source)
     }
 
-    /// Step two: keeps the answer. What cannot be kept now is kept in memory and comes before the
-    /// next answer, up to [`PENDING_MAX`] answers.
+    /// Step two: stores a poll. If the database stays unavailable, the poll waits in memory and is
+    /// stored before the next one; up to [`PENDING_POLLS_MAX`] polls wait.
     pub async fn store(&self, poll: Poll) -> Result<(), HistoryError> {
         self.pending.push(poll);
-        retried(|| self.pending.store(&self.parts.history)).await
+        retried(|| self.pending.store(&self.components.history)).await
     }
 
-    /// Step three: brings the machines up to date with everything that was stored, and commits them
-    /// together with what they tell. Without news it still tells of stale data and reminds.
+    /// Step three: judges all samples that have not been judged yet, and commits the new alert
+    /// states together with their events. Without new samples it still detects stale data and sends
+    /// reminders.
     pub async fn analyse(&self, participant: &str) -> Result<Findings, HistoryError> {
         retried(|| self.analyse_once(participant)).await
     }
 
-    /// What time alone brings: stale data, reminders, the end of silences. A step three without
-    /// samples, cheap enough for every few seconds.
-    pub async fn remind(&self, participant: &str) -> Result<Vec<Event>, HistoryError> {
-        retried(|| self.remind_once(participant)).await
+    /// Evaluates what depends on time alone: stale data, reminders, the end of silences. Cheap enough
+    /// to run every few seconds.
+    pub async fn check_timers(&self, participant: &str) -> Result<Vec<Event>, HistoryError> {
+        retried(|| self.check_timers_once(participant)).await
     }
 
-    /// Step four: tries to deliver what is due. What fails is tried again by the couriers.
+    /// Step four: attempts every due delivery once. The dispatchers retry those that fail.
     pub async fn publish(&self) -> Result<Round, HistoryError> {
-        let now_us = self.parts.time.now_us();
-        self.parts
+        let now_us = self.components.time.now_us();
+        self.components
             .couriers
             .deliver_once(now_us, PUBLISH_WITHIN)
             .await
     }
 
-    /// Tells the couriers that there is something to deliver, if there is.
-    pub fn announce(&self, events: &[Event]) {
+    /// Wakes the dispatchers if there are events to deliver.
+    pub fn notify_dispatcher(&self, events: &[Event]) {
         if !events.is_empty() {
-            self.parts.couriers.wake();
+            self.components.couriers.wake();
         }
     }
 
-    /// What an analysis would see now, without bringing anything forward.
-    pub async fn look(&self, participant: &str) -> Result<Findings, HistoryError> {
-        let now_us = self.parts.time.now_us();
-        let newest = self.parts.history.newest_poll(participant).await?;
+    /// Analyses the stored samples without judging them or changing any state.
+    pub async fn inspect(&self, participant: &str) -> Result<Findings, HistoryError> {
+        let now_us = self.components.time.now_us();
+        let newest = self.components.history.newest_poll(participant).await?;
         let newest_us = newest.map_or(now_us, |poll| poll.taken_us()).min(now_us);
         let samples = self.samples(participant, newest_us, now_us).await?;
         Ok(Findings {
@@ -148,15 +148,19 @@ impl Cycle {
         until_us: u64,
         now_us: u64,
     ) -> Result<Vec<Vec<Sample>>, HistoryError> {
-        let since_us = until_us.saturating_sub(self.parts.reading.look_back_us());
-        let mut samples = self.parts.history.recent(participant, since_us).await?;
-        judge::forget_the_future(&mut samples, now_us);
+        let since_us = until_us.saturating_sub(self.components.analysis.lookback_us());
+        let mut samples = self
+            .components
+            .history
+            .recent(participant, since_us)
+            .await?;
+        judge::drop_future_samples(&mut samples, now_us);
         Ok(samples)
     }
 
     async fn analyse_once(&self, participant: &str) -> Result<Findings, HistoryError> {
-        let Parts { history, .. } = self.parts();
-        let now_us = self.parts.time.now_us();
+        let Components { history, .. } = self.components();
+        let now_us = self.components.time.now_us();
         let machines = history.machines(participant, now_us).await?;
         let silences = history.silences(now_us).await?;
         let known_us = machines.watch.newest_us.unwrap_or(now_us).min(now_us);
@@ -164,72 +168,76 @@ impl Cycle {
         let mut alarms = machines.alarms;
         let new = judge::new_alarms(&alarms, &samples, now_us);
         if !new.is_empty() {
-            // Before the first step, so that its epoch is the same whenever that is repeated.
+            // Stored before they are judged, so that a repeated step sees the same epoch.
             alarms.extend(history.add_alarms(&new).await?);
         }
         let before = match machines.watch.newest_us {
             Some(us) => history.poll_at(participant, us).await?,
             None => None,
         };
-        let seen = Seen {
+        let input = JudgeInput {
             samples: &samples,
             alarms: &alarms,
             before,
         };
         let events = self
-            .judge(&machines.watch, machines.version, seen, &silences, now_us)
+            .judge(&machines.watch, machines.version, input, &silences, now_us)
             .await?;
         Ok(Findings { samples, events })
     }
 
-    async fn remind_once(&self, participant: &str) -> Result<Vec<Event>, HistoryError> {
-        let Parts { history, .. } = self.parts();
-        let now_us = self.parts.time.now_us();
+    async fn check_timers_once(&self, participant: &str) -> Result<Vec<Event>, HistoryError> {
+        let Components { history, .. } = self.components();
+        let now_us = self.components.time.now_us();
         let machines = history.machines(participant, now_us).await?;
         let silences = history.silences(now_us).await?;
-        let seen = Seen {
+        let input = JudgeInput {
             samples: &[],
             alarms: &machines.alarms,
             before: None,
         };
-        self.judge(&machines.watch, machines.version, seen, &silences, now_us)
+        self.judge(&machines.watch, machines.version, input, &silences, now_us)
             .await
     }
 
-    /// Judges what was seen and commits it, if there is anything to commit.
+    /// Judges the input and commits the result if anything changed.
     async fn judge(
         &self,
         watch: &Watch,
         version: u64,
-        seen: Seen<'_>,
+        input: JudgeInput<'_>,
         silences: &[Silence],
         now_us: u64,
     ) -> Result<Vec<Event>, HistoryError> {
-        let bench = judge::Bench {
-            rules: &self.parts.rules,
-            watch: &self.parts.watch,
-            reading: &self.parts.reading,
+        let context = judge::JudgeContext {
+            rules: &self.components.rules,
+            watch: &self.components.watch,
+            analysis: &self.components.analysis,
             silences,
             now_us,
         };
-        let verdict = bench.judge(watch, seen.alarms, seen.samples, seen.before);
+        let verdict = context.judge(watch, input.alarms, input.samples, input.before);
         if verdict.watch != *watch || !verdict.alarms.is_empty() {
             let told = verdict.events.iter().cloned();
-            let told = told.map(|event| self.parts.roster.told(&self.parts.routes, event));
+            let told = told.map(|event| {
+                self.components
+                    .sink_directory
+                    .told(&self.components.routes, event)
+            });
             let step = Step {
                 version,
                 watch: verdict.watch,
                 alarms: verdict.alarms,
                 told: told.collect(),
             };
-            self.parts.history.commit(&step).await?;
+            self.components.history.commit(&step).await?;
         }
         Ok(verdict.events)
     }
 }
 
-/// What a judgement is about.
-struct Seen<'a> {
+/// The samples and alert states to judge.
+struct JudgeInput<'a> {
     samples: &'a [Vec<Sample>],
     alarms: &'a [Alarm],
     before: Option<Poll>,
@@ -241,7 +249,7 @@ impl fmt::Debug for Cycle {
     }
 }
 
-/// What an analysis saw and told.
+/// The result of [`Cycle::analyse`].
 #[derive(Clone, Debug)]
 pub struct Findings {
     samples: Vec<Vec<Sample>>,
@@ -249,47 +257,43 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// What was told.
+    /// The events that the analysis produced.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// All buckets that the newest answer lists, as they look now.
-    pub fn assessments(&self, rules: &Rulebook, reading: &Reading) -> Vec<Assessment<'_>> {
-        judge::assessments(&self.samples, rules, reading)
+    /// The analysis of every bucket that the newest poll lists.
+    pub fn assessments(
+        &self,
+        rules: &Rulebook,
+        analysis: &SettingsByPolicy,
+    ) -> Vec<Assessment<'_>> {
+        judge::assessments(&self.samples, rules, analysis)
     }
 }
 
-/// Why there is no answer about a participant.
-#[derive(Debug)]
-pub enum GetError {
-    /// Nobody knows about this participant.
-    Nobody,
-    /// Whoever knows did not answer.
+/// Why the bucket states of a participant could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The participant is not configured.
+    #[error("no source is configured for this participant")]
+    UnknownParticipant,
+    /// The source failed.
+    #[error(transparent)]
     Source(SourceError),
 }
 
-impl GetError {
-    /// A short name for counters and logs.
+impl FetchError {
+    /// A short name for metrics and logs.
     pub fn label(&self) -> &'static str {
         match self {
-            Self::Nobody => "nobody",
+            Self::UnknownParticipant => "unknown_participant",
             Self::Source(error) => error.label(),
         }
     }
 }
 
-impl fmt::Display for GetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nobody => f.write_str("no source is configured for this participant"),
-            Self::Source(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for GetError {}
-
+/// Retries an operation on transient database errors, with exponential backoff.
 async fn retried<T, F: Future<Output = Result<T, HistoryError>>>(
     mut attempt: impl FnMut() -> F,
 ) -> Result<T, HistoryError> {

@@ -1,4 +1,4 @@
-//! Answers that the database has not taken yet.
+//! Polls that wait in memory until the database accepts them.
 
 use std::collections::VecDeque;
 
@@ -7,46 +7,46 @@ use parking_lot::Mutex;
 use crate::history::{History, HistoryError};
 use crate::sample::Poll;
 
-/// The most answers that wait in memory for a database that is away: some four hours of one
-/// participant at the fastest pace.
-pub const PENDING_MAX: usize = 1_024;
+/// The most polls that wait in memory while the database is unavailable: about four hours of one
+/// participant at the shortest polling interval.
+pub const PENDING_POLLS_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingPolls {
     polls: Mutex<VecDeque<Poll>>,
-    /// One at a time, so that they are stored in their order.
+    /// Held while storing, so that polls are stored in their order.
     storing: tokio::sync::Mutex<()>,
 }
 
-impl Pending {
+impl PendingPolls {
     pub(super) fn push(&self, poll: Poll) {
         let mut polls = self.polls.lock();
-        // Whoever tries a step again brings the same answer again.
+        // A retried step pushes the same poll again.
         if polls.contains(&poll) {
             return;
         }
-        if polls.len() >= PENDING_MAX
-            && let Some(lost) = polls.pop_front()
+        if polls.len() >= PENDING_POLLS_MAX
+            && let Some(dropped) = polls.pop_front()
         {
             tracing::error!(
-                event_type = "answer_lost",
-                participant = lost.participant(),
-                taken_us = lost.taken_us(),
-                "an answer was thrown away: the database has been away for too long"
+                event_type = "poll_dropped",
+                participant = dropped.participant(),
+                taken_us = dropped.taken_us(),
+                "dropped a poll: the database has been unavailable for too long"
             );
         }
         polls.push_back(poll);
     }
 
-    /// Stores all that wait, the oldest first.
+    /// Stores all pending polls, the oldest first.
     pub(super) async fn store(&self, history: &History) -> Result<(), HistoryError> {
         let _in_order = self.storing.lock().await;
         loop {
             let Some(poll) = self.polls.lock().front().cloned() else {
                 return Ok(());
             };
-            // Whatever the database has against it, it stays: a full disk is emptied some day, and
-            // nothing is lost before the room in memory ends.
+            // After any error the poll stays in the queue: even a permanent error, such as a full
+            // disk, may be repaired before the queue is full.
             history.store(&poll).await?;
             self.polls.lock().pop_front_if(|front| *front == poll);
         }

@@ -55,7 +55,7 @@ pub(super) use values;
 impl Database {
     pub(super) async fn begin(&self) -> Result<Tx, HistoryError> {
         match self {
-            // Writers queue for one connection, and each says at once that it will write: one that
+            // WriteAccess queue for one connection, and each says at once that it will write: one that
             // reads first and writes later could be refused halfway.
             Self::Sqlite(pools) => {
                 let tx = pools.writer().begin_with("BEGIN IMMEDIATE");

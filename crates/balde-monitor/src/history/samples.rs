@@ -3,7 +3,7 @@
 use super::History;
 use super::database::{Database, Row, values};
 use super::records::HistoryError;
-use crate::analyse::LOOK_BACK_MAX;
+use crate::analyse::LOOKBACK_SAMPLES_MAX;
 use crate::sample::{BucketId, Poll, Sample, Terms};
 
 /// What [`sample`] reads, of `bucket` as b and `sample` or `newest` as s.
@@ -39,7 +39,7 @@ const RECENT_POSTGRES: &str = concat!(
 
 impl History {
     /// A participant's samples since a moment, the oldest first and those of one policy together:
-    /// of each at most the [`LOOK_BACK_MAX`] newest. A policy without any is not among them.
+    /// of each at most the [`LOOKBACK_SAMPLES_MAX`] newest. A policy without any is not among them.
     pub async fn recent(
         &self,
         participant: &str,
@@ -49,7 +49,7 @@ impl History {
             Database::Sqlite(_) => RECENT_SQLITE,
             Database::Postgres(_) => RECENT_POSTGRES,
         };
-        let values = values![participant, since_us, LOOK_BACK_MAX];
+        let values = values![participant, since_us, LOOKBACK_SAMPLES_MAX];
         let samples = samples(&self.database.fetch(sql, values).await?)?;
         let mut by_policy: Vec<Vec<Sample>> = samples
             .chunk_by(|one, next| one.bucket() == next.bucket())

@@ -1,4 +1,4 @@
-//! The JSON API. Times are microseconds since 1970, tokens whole numbers.
+//! The JSON API. Times are microseconds since 1970; tokens are integers.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -14,17 +14,17 @@ use crate::history::{EventFilter, HistoryError, Incident, Series};
 use crate::sample::BucketId;
 use crate::severity::Severity;
 
-/// The most rows of one answer.
+/// The most rows of one response.
 const ROWS_MAX: usize = 1_000;
 
-/// The most points of one series, and how many there are unless told otherwise.
+/// The most points of one series, and the default.
 const POINTS_MAX: usize = 20_000;
 const POINTS_DEFAULT: usize = 10_000;
 
 const MINUTE_US: u64 = 60_000_000;
 const DAY_US: u64 = 24 * 60 * MINUTE_US;
 
-/// Something that went wrong, as problem+json.
+/// An error response, sent as problem+json.
 pub(super) struct ApiError {
     status: StatusCode,
     detail: String,
@@ -63,9 +63,10 @@ impl IntoResponse for ApiError {
 pub(super) async fn not_found() -> ApiError {
     ApiError {
         status: StatusCode::NOT_FOUND,
-        detail: "there are /, /metrics, /healthz, /readyz and, under /api/v1/, states, history, \
-                 alerts, incidents, status and silences"
-            .to_owned(),
+        detail:
+            "no such path; there are /, /metrics, /healthz, /readyz and, under /api/v1/, states, \
+                 history, alerts, incidents, status and silences"
+                .to_owned(),
     }
 }
 
@@ -76,7 +77,7 @@ pub(super) struct States {
     view: View,
 }
 
-/// Every bucket as it looks now.
+/// The current state of every bucket.
 pub(super) async fn states(State(app): State<App>) -> Result<Json<States>, ApiError> {
     Ok(Json(States {
         note: app.0.note.clone(),
@@ -94,27 +95,27 @@ pub(super) struct HistoryQuery {
     points: Option<usize>,
 }
 
-type Asked<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
+type QueryResult<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
-fn asked<T>(query: Asked<T>) -> Result<T, ApiError> {
+fn checked<T>(query: QueryResult<T>) -> Result<T, ApiError> {
     match query {
         Ok(Query(query)) => Ok(query),
         Err(error) => Err(ApiError::bad(error.body_text())),
     }
 }
 
-/// One bucket over time; the last day unless told otherwise.
+/// One bucket over time, by default over the last day.
 pub(super) async fn history(
     State(app): State<App>,
-    query: Asked<HistoryQuery>,
+    query: QueryResult<HistoryQuery>,
 ) -> Result<Json<Series>, ApiError> {
-    let query = asked(query)?;
-    let parts = app.0.cycle.parts();
+    let query = checked(query)?;
+    let components = app.0.cycle.components();
     let bucket = BucketId::new(query.participant, query.policy);
     let bucket = bucket.map_err(|error| ApiError::bad(error.to_string()))?;
-    // Up to and with what was seen just now.
+    // The end is exclusive; one more includes a sample taken just now.
     let until_us = query.until_us;
-    let until_us = until_us.unwrap_or_else(|| parts.time.now_us().saturating_add(1));
+    let until_us = until_us.unwrap_or_else(|| components.time.now_us().saturating_add(1));
     let from_us = query.from_us.unwrap_or(until_us.saturating_sub(DAY_US));
     if from_us > until_us {
         return Err(ApiError::bad("from_us is after until_us; exchange them"));
@@ -123,7 +124,9 @@ pub(super) async fn history(
     if !(1..=POINTS_MAX).contains(&points) {
         return Err(ApiError::bad(format!("points must be 1 to {POINTS_MAX}")));
     }
-    let series = parts.history.series(&bucket, from_us, until_us, points);
+    let series = components
+        .history
+        .series(&bucket, from_us, until_us, points);
     Ok(Json(series.await?))
 }
 
@@ -138,12 +141,12 @@ pub(super) struct AlertsQuery {
     limit: Option<usize>,
 }
 
-/// What was told, the newest first.
+/// The alert events, the newest first.
 pub(super) async fn alerts(
     State(app): State<App>,
-    query: Asked<AlertsQuery>,
+    query: QueryResult<AlertsQuery>,
 ) -> Result<Json<Vec<Event>>, ApiError> {
-    let query = asked(query)?;
+    let query = checked(query)?;
     let severity = query.severity.map(|name| severity(&name)).transpose()?;
     let filter = EventFilter {
         participant: query.participant,
@@ -153,8 +156,8 @@ pub(super) async fn alerts(
         before_us: query.before_us,
     };
     let rows = query.limit.unwrap_or(100).clamp(1, ROWS_MAX);
-    let parts = app.0.cycle.parts();
-    Ok(Json(parts.history.events(&filter, rows).await?))
+    let components = app.0.cycle.components();
+    Ok(Json(components.history.events(&filter, rows).await?))
 }
 
 #[derive(Deserialize)]
@@ -163,32 +166,37 @@ pub(super) struct LimitQuery {
     limit: Option<usize>,
 }
 
-/// Incidents with their timelines, the newest first.
+/// The incidents with their timelines, the newest first.
 pub(super) async fn incidents(
     State(app): State<App>,
-    query: Asked<LimitQuery>,
+    query: QueryResult<LimitQuery>,
 ) -> Result<Json<Vec<Incident>>, ApiError> {
-    let rows = asked(query)?.limit.unwrap_or(50).clamp(1, ROWS_MAX);
-    let parts = app.0.cycle.parts();
-    Ok(Json(parts.history.incidents(rows).await?))
+    let rows = checked(query)?.limit.unwrap_or(50).clamp(1, ROWS_MAX);
+    let components = app.0.cycle.components();
+    Ok(Json(components.history.incidents(rows).await?))
 }
 
-/// How the monitor itself is doing.
+/// The monitor's own status.
 pub(super) async fn status(State(app): State<App>) -> Result<Json<serde_json::Value>, ApiError> {
-    let parts = app.0.cycle.parts();
+    let components = app.0.cycle.components();
     Ok(Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "now_us": parts.time.now_us(),
+        "now_us": components.time.now_us(),
         "is_leader": app.0.status.is_leader(),
         "participants": app.0.status.participants(),
-        "waiting": parts.history.backlog().await?,
+        "backlog": components.history.backlog().await?,
     })))
 }
 
-/// Silences that hold now or will.
+/// The silences that are active or in the future.
 pub(super) async fn silences(State(app): State<App>) -> Result<Json<Vec<Silence>>, ApiError> {
-    let parts = app.0.cycle.parts();
-    Ok(Json(parts.history.silences(parts.time.now_us()).await?))
+    let components = app.0.cycle.components();
+    Ok(Json(
+        components
+            .history
+            .silences(components.time.now_us())
+            .await?,
+    ))
 }
 
 #[derive(Deserialize)]
@@ -197,14 +205,14 @@ pub(super) struct NewSilence {
     id: Option<String>,
     participant: Option<String>,
     policy: Option<String>,
-    /// The worst that it covers.
+    /// The worst severity that it covers.
     up_to: String,
     from_us: Option<u64>,
     until_us: Option<u64>,
     minutes: Option<u64>,
 }
 
-/// A new silence.
+/// Creates a silence.
 pub(super) async fn silence(
     State(app): State<App>,
     headers: HeaderMap,
@@ -212,12 +220,12 @@ pub(super) async fn silence(
 ) -> Result<Response, ApiError> {
     may_write(&app, &headers)?;
     let Json(new) = body.map_err(|error| ApiError::bad(error.body_text()))?;
-    let parts = app.0.cycle.parts();
-    let from_us = new.from_us.unwrap_or_else(|| parts.time.now_us());
+    let components = app.0.cycle.components();
+    let from_us = new.from_us.unwrap_or_else(|| components.time.now_us());
     let until_us = match (new.until_us, new.minutes) {
         (Some(us), None) => us,
         (None, Some(minutes)) => from_us.saturating_add(minutes.saturating_mul(MINUTE_US)),
-        _ => return Err(ApiError::bad("name either until_us or minutes")),
+        _ => return Err(ApiError::bad("set either until_us or minutes")),
     };
     let id = match new.id {
         Some(id) if is_id(&id) => id,
@@ -232,34 +240,40 @@ pub(super) async fn silence(
     if let Some(policy) = new.policy {
         silence = silence.of_policy(policy);
     }
-    parts.history.silence(&silence).await?;
+    components.history.silence(&silence).await?;
     Ok((StatusCode::CREATED, Json(silence)).into_response())
 }
 
-/// The end of a silence.
+/// Ends a silence.
 pub(super) async fn end_silence(
     State(app): State<App>,
     headers: HeaderMap,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     may_write(&app, &headers)?;
-    let parts = app.0.cycle.parts();
-    if parts.history.end_silence(&id, parts.time.now_us()).await? {
+    let components = app.0.cycle.components();
+    if components
+        .history
+        .end_silence(&id, components.time.now_us())
+        .await?
+    {
         return Ok(StatusCode::NO_CONTENT);
     }
     Err(ApiError {
         status: StatusCode::NOT_FOUND,
-        detail: "no silence of this id holds".to_owned(),
+        detail: "there is no active silence with this id".to_owned(),
     })
 }
 
 fn may_write(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
-    if app.0.writers.allow(headers) {
+    if app.0.write_access.allow(headers) {
         return Ok(());
     }
     Err(ApiError {
         status: StatusCode::FORBIDDEN,
-        detail: "silences need the token of [http] in Authorization: Bearer …".to_owned(),
+        detail:
+            "writing silences needs the token that [http] configures, as Authorization: Bearer …"
+                .to_owned(),
     })
 }
 
@@ -269,6 +283,6 @@ fn severity(name: &str) -> Result<Severity, ApiError> {
 }
 
 fn is_id(id: &str) -> bool {
-    let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    (1..=64).contains(&id.len()) && id.bytes().all(is_fine)
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=64).contains(&id.len()) && id.bytes().all(is_allowed)
 }

@@ -1,4 +1,4 @@
-//! The metrics page: what is seen of the buckets, and how the monitor itself is doing.
+//! The Prometheus metrics of the buckets and of the monitor itself.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -13,51 +13,51 @@ use prometheus_client::registry::Registry;
 use super::view::{BucketView, View};
 use crate::delivery::Couriers;
 use crate::history::{Backlog, Count};
-use crate::status::Standing;
+use crate::status::PollStatus;
 
 type Ratio = Gauge<f64, AtomicU64>;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfBucket {
+struct BucketLabels {
     participant: String,
     policy: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfAlert {
+struct AlertLabels {
     participant: String,
     policy: String,
     severity: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfParticipant {
+struct ParticipantLabels {
     participant: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfPoll {
+struct PollLabels {
     participant: String,
     outcome: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfSink {
+struct SinkLabels {
     sink: String,
 }
 
-/// All that the page tells.
-pub(super) struct Sheet<'a> {
+/// The data of the metrics page.
+pub(super) struct MetricsPage<'a> {
     pub(super) view: &'a View,
     pub(super) counts: &'a [Count],
-    pub(super) standings: &'a BTreeMap<String, Standing>,
+    pub(super) poll_statuses: &'a BTreeMap<String, PollStatus>,
     pub(super) backlog: &'a [Backlog],
     pub(super) couriers: &'a Couriers,
     pub(super) is_leader: bool,
 }
 
-impl Sheet<'_> {
-    /// As text.
+impl MetricsPage<'_> {
+    /// Renders the page as text.
     pub(super) fn text(&self) -> String {
         let mut registry = Registry::default();
         self.buckets(&mut registry);
@@ -66,22 +66,22 @@ impl Sheet<'_> {
         self.deliveries(&mut registry);
         let leader = Gauge::<i64>::default();
         leader.set(i64::from(self.is_leader));
-        let help = "Whether this monitor is the one that polls";
+        let help = "1 if this monitor is the leader, which polls and delivers";
         registry.register("balde_monitor_leader", help, leader);
         metrics_text(&registry)
     }
 
     fn buckets(&self, registry: &mut Registry) {
-        let tokens = Family::<OfBucket, Gauge>::default();
-        let capacity = Family::<OfBucket, Gauge>::default();
-        let utilisation = Family::<OfBucket, Ratio>::default();
-        let severity = Family::<OfBucket, Gauge>::default();
-        let burn = Family::<OfBucket, Ratio>::default();
-        let empty = Family::<OfBucket, Ratio>::default();
-        // What is stale is not told: a level that nobody knows any more is none.
+        let tokens = Family::<BucketLabels, Gauge>::default();
+        let capacity = Family::<BucketLabels, Gauge>::default();
+        let utilisation = Family::<BucketLabels, Ratio>::default();
+        let severity = Family::<BucketLabels, Gauge>::default();
+        let burn = Family::<BucketLabels, Ratio>::default();
+        let empty = Family::<BucketLabels, Ratio>::default();
+        // Stale levels are left out, because they are no longer known to be true.
         for participant in self.view.participants.iter().filter(|one| !one.is_stale) {
             for bucket in &participant.buckets {
-                let labels = OfBucket {
+                let labels = BucketLabels {
                     participant: participant.participant.clone(),
                     policy: bucket.policy.clone(),
                 };
@@ -94,96 +94,102 @@ impl Sheet<'_> {
                 if let Some(rate) = per_second(bucket) {
                     burn.get_or_create(&labels).set(rate);
                 }
-                let outlook = bucket.to_empty.as_ref();
-                if let Some(us) = outlook.and_then(|outlook| outlook.expected_us) {
+                let forecast = bucket.time_to_empty.as_ref();
+                if let Some(us) = forecast.and_then(|forecast| forecast.expected_us) {
                     empty.get_or_create(&labels).set(seconds(us));
                 }
             }
         }
         let name = "dict_rate_limit_available_tokens";
-        registry.register(name, "Tokens left; negative is debt", tokens);
-        let help = "The most tokens that the bucket holds";
+        registry.register(
+            name,
+            "Tokens left in the bucket; negative when in debt",
+            tokens,
+        );
+        let help = "Capacity of the bucket in tokens";
         registry.register("dict_rate_limit_capacity", help, capacity);
-        let help = "The share of capacity in use, in percent; above 100 in debt";
+        let help = "Share of capacity in use, in percent; above 100 when in debt";
         registry.register("dict_rate_limit_utilization_pct", help, utilisation);
-        let help = "The state of the alarm: 0 NORMAL, 1 WARNING, 2 CRITICAL, 3 EXHAUSTED";
+        let help = "Severity of the bucket: 0 NORMAL, 1 WARNING, 2 CRITICAL, 3 EXHAUSTED";
         registry.register("dict_rate_limit_severity", help, severity);
         let name = "dict_rate_limit_burn_tokens_per_second";
-        registry.register(name, "Tokens consumed over the shortest horizon", burn);
-        let name = "dict_rate_limit_empty_in_seconds";
-        let help = "When the bucket is expected to be empty, if it is, at the present rate";
+        registry.register(
+            name,
+            "Tokens consumed per second within the shortest window",
+            burn,
+        );
+        let name = "dict_rate_limit_time_to_empty_seconds";
+        let help = "Forecast time until the bucket is empty at the current rate; absent without a forecast";
         registry.register(name, help, empty);
     }
 
     fn alerts(&self, registry: &mut Registry) {
-        let alerts = Family::<OfAlert, Counter>::default();
+        let alerts = Family::<AlertLabels, Counter>::default();
         for count in self.counts {
-            let labels = OfAlert {
+            let labels = AlertLabels {
                 participant: count.participant.clone(),
                 policy: count.policy.clone().unwrap_or_default(),
                 severity: count.severity.name(),
             };
             alerts.get_or_create(&labels).inc_by(count.alerts);
         }
-        let help = "Alerts raised, predicted ones and stale data included";
+        let help = "Alerts raised, including predicted alerts and stale data";
         registry.register("dict_rate_limit_alerts", help, alerts);
     }
 
     fn polls(&self, registry: &mut Registry) {
-        let polls = Family::<OfPoll, Counter>::default();
-        let took = Family::<OfParticipant, Ratio>::default();
-        for (participant, standing) in self.standings {
-            let of = |outcome: &str| OfPoll {
+        let polls = Family::<PollLabels, Counter>::default();
+        let took = Family::<ParticipantLabels, Ratio>::default();
+        for (participant, status) in self.poll_statuses {
+            let of = |outcome: &str| PollLabels {
                 participant: participant.clone(),
                 outcome: outcome.to_owned(),
             };
-            polls
-                .get_or_create(&of("answered"))
-                .inc_by(standing.answers);
-            for (label, failures) in &standing.failures {
+            polls.get_or_create(&of("success")).inc_by(status.successes);
+            for (label, failures) in &status.failures {
                 polls.get_or_create(&of(label)).inc_by(*failures);
             }
-            if let Some(us) = standing.took_us {
-                let labels = OfParticipant {
+            if let Some(us) = status.last_duration_us {
+                let labels = ParticipantLabels {
                     participant: participant.clone(),
                 };
                 took.get_or_create(&labels).set(seconds(us));
             }
         }
-        let answered = Family::<OfParticipant, Ratio>::default();
-        let stale = Family::<OfParticipant, Gauge>::default();
+        let answered = Family::<ParticipantLabels, Ratio>::default();
+        let stale = Family::<ParticipantLabels, Gauge>::default();
         for participant in &self.view.participants {
-            let labels = OfParticipant {
+            let labels = ParticipantLabels {
                 participant: participant.participant.clone(),
             };
             stale
                 .get_or_create(&labels)
                 .set(i64::from(participant.is_stale));
-            let us = participant.answered_us.unwrap_or(0);
+            let us = participant.last_poll_us.unwrap_or(0);
             answered.get_or_create(&labels).set(seconds(us));
         }
-        let help = "Times that the buckets were asked for, by what came of it";
+        let help = "Polls by outcome: success or the label of the error";
         registry.register("balde_monitor_polls", help, polls);
-        let help = "How long the newest answer took";
-        registry.register("balde_monitor_answer_seconds", help, took);
-        let help = "When the newest answer came; 0 before the first";
+        let help = "Duration of the last successful poll";
+        registry.register("balde_monitor_poll_duration_seconds", help, took);
+        let help = "Time of the newest stored poll; 0 before the first";
         registry.register(
-            "balde_monitor_last_answer_timestamp_seconds",
+            "balde_monitor_last_success_timestamp_seconds",
             help,
             answered,
         );
-        let help = "Whether what is known is too old to be believed";
+        let help = "1 if the newest poll of the participant is too old";
         registry.register("balde_monitor_stale", help, stale);
     }
 
     fn deliveries(&self, registry: &mut Registry) {
-        let of = |sink: &str| OfSink {
+        let of = |sink: &str| SinkLabels {
             sink: sink.to_owned(),
         };
-        let delivered = Family::<OfSink, Counter>::default();
-        let failed = Family::<OfSink, Counter>::default();
-        let refused = Family::<OfSink, Counter>::default();
-        let waiting = Family::<OfSink, Gauge>::default();
+        let delivered = Family::<SinkLabels, Counter>::default();
+        let failed = Family::<SinkLabels, Counter>::default();
+        let refused = Family::<SinkLabels, Counter>::default();
+        let waiting = Family::<SinkLabels, Gauge>::default();
         for (sink, tally) in self.couriers.tallies() {
             let labels = of(sink);
             delivered.get_or_create(&labels).inc_by(tally.delivered());
@@ -197,20 +203,23 @@ impl Sheet<'_> {
         }
         let help = "Alerts delivered since the start";
         registry.register("balde_monitor_deliveries", help, delivered);
-        let help = "Attempts to deliver that failed since the start";
+        let help = "Failed delivery attempts since the start";
         registry.register("balde_monitor_delivery_failures", help, failed);
-        let help = "Attempts that failed because the receiver does not want the alert at all";
-        registry.register("balde_monitor_delivery_refusals", help, refused);
-        let help = "Alerts that wait for delivery";
-        registry.register("balde_monitor_waiting_deliveries", help, waiting);
+        let help = "Delivery attempts that the receiver rejected permanently";
+        registry.register("balde_monitor_delivery_rejections", help, refused);
+        let help = "Alerts waiting for delivery";
+        registry.register("balde_monitor_pending_deliveries", help, waiting);
     }
 }
 
-/// The rate over the shortest horizon; nothing for a bucket that was full all the time.
+/// The burn rate of the shortest window; `None` for a bucket that was full all the time.
 #[expect(clippy::float_arithmetic, reason = "Prometheus counts in floats")]
 #[expect(clippy::cast_precision_loss, reason = "a rate is no count")]
 fn per_second(bucket: &BucketView) -> Option<f64> {
-    let burn = bucket.burns.first().filter(|burn| !burn.is_upper_bound)?;
+    let burn = bucket
+        .burn_rates
+        .first()
+        .filter(|burn| !burn.is_upper_bound)?;
     Some(burn.expected_milli_per_minute as f64 / 60_000.0)
 }
 

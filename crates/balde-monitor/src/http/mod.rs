@@ -1,7 +1,7 @@
-//! What the monitor shows: a plain page, a JSON API, metrics and health.
+//! The HTTP server: the web page, the JSON API, metrics and health checks.
 
+mod access;
 mod api;
-mod guard;
 mod metrics;
 mod view;
 
@@ -22,16 +22,16 @@ use crate::cycle::Cycle;
 use crate::history::HistoryError;
 use crate::status::Status;
 
-pub use guard::Writers;
-pub use view::{BucketView, BurnView, OutlookView, ParticipantView, View};
+pub use access::WriteAccess;
+pub use view::{BucketView, BurnRateView, ForecastView, ParticipantView, View};
 
-/// How old a view may be that several readers share.
+/// How long a view is cached for all clients.
 const VIEW_AGE_MAX: Duration = Duration::from_millis(500);
 
-/// Only what this server itself sends is run or shown.
-const POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'";
+/// The Content-Security-Policy: only resources of this server.
+const CONTENT_POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Everything that the pages go by. Clones share it.
+/// The HTTP application of one monitor. Clones share all state.
 #[derive(Clone, Debug)]
 pub struct App(Arc<Inner>);
 
@@ -39,29 +39,30 @@ pub struct App(Arc<Inner>);
 struct Inner {
     cycle: Cycle,
     status: Arc<Status>,
-    writers: Writers,
+    write_access: WriteAccess,
     note: String,
     view: Mutex<Option<(Instant, Arc<View>)>>,
 }
 
 impl App {
-    /// The pages of one monitor. `writers` may make and end silences; `note` stands on the page.
+    /// Creates the application. `write_access` decides who may create and end silences; `note` is
+    /// shown on the page.
     pub fn new(
         cycle: Cycle,
         status: Arc<Status>,
-        writers: Writers,
+        write_access: WriteAccess,
         note: impl Into<String>,
     ) -> Self {
         Self(Arc::new(Inner {
             cycle,
             status,
-            writers,
+            write_access,
             note: note.into(),
             view: Mutex::default(),
         }))
     }
 
-    /// All routes.
+    /// Builds the router with all routes.
     pub fn router(self) -> Router {
         Router::new()
             .route("/", get(page))
@@ -81,22 +82,22 @@ impl App {
             .with_state(self)
     }
 
-    /// How everything looks, as of less than a second ago. Readers share it, so that a crowd of
-    /// them costs the database no more than one.
+    /// The current view, cached for [`VIEW_AGE_MAX`], so that many clients cost the database no more
+    /// than one.
     async fn view(&self) -> Result<Arc<View>, HistoryError> {
-        let mut kept = self.0.view.lock().await;
-        if let Some((at, view)) = &*kept
+        let mut cached = self.0.view.lock().await;
+        if let Some((at, view)) = &*cached
             && at.elapsed() < VIEW_AGE_MAX
         {
             return Ok(Arc::clone(view));
         }
         let view = Arc::new(View::of(&self.0.cycle).await?);
-        *kept = Some((Instant::now(), Arc::clone(&view)));
+        *cached = Some((Instant::now(), Arc::clone(&view)));
         Ok(view)
     }
 }
 
-/// Serves the pages until `shutdown` is there.
+/// Serves the application until `shutdown` completes.
 pub async fn serve(
     listener: TcpListener,
     app: App,
@@ -122,42 +123,45 @@ async fn style() -> Response {
 fn file(kind: &'static str, text: &'static str) -> Response {
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (
+            CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static(CONTENT_POLICY),
+        ),
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
     (headers, text).into_response()
 }
 
-/// Alive: the loop has turns.
+/// The liveness check: the scheduling loop is running.
 async fn healthz(State(app): State<App>) -> Response {
-    if app.0.status.is_turning() {
+    if app.0.status.is_loop_running() {
         "ok\n".into_response()
     } else {
-        let why = "the loop has had no turn for a minute\n";
+        let why = "the scheduling loop has been stalled for a minute\n";
         (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
     }
 }
 
-/// Ready: the history can be read.
+/// The readiness check: the database can be read.
 async fn readyz(State(app): State<App>) -> Response {
-    match app.0.cycle.parts().history.ping().await {
-        Ok(()) if app.0.status.is_leader() => "ok, leading\n".into_response(),
-        Ok(()) => "ok, standing by\n".into_response(),
+    match app.0.cycle.components().history.ping().await {
+        Ok(()) if app.0.status.is_leader() => "ok, leader\n".into_response(),
+        Ok(()) => "ok, standby\n".into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }
 }
 
 async fn metrics_page(State(app): State<App>) -> Result<Response, api::ApiError> {
-    let parts = app.0.cycle.parts();
-    let sheet = metrics::Sheet {
+    let components = app.0.cycle.components();
+    let page = metrics::MetricsPage {
         view: &*app.view().await?,
-        counts: &parts.history.counts().await?,
-        standings: &app.0.status.participants(),
-        backlog: &parts.history.backlog().await?,
-        couriers: &parts.couriers,
+        counts: &components.history.counts().await?,
+        poll_statuses: &app.0.status.participants(),
+        backlog: &components.history.backlog().await?,
+        couriers: &components.couriers,
         is_leader: app.0.status.is_leader(),
     };
     let kind = HeaderValue::from_static(METRICS_CONTENT_TYPE);
     let kind = [(CONTENT_TYPE, kind)];
-    Ok((kind, sheet.text()).into_response())
+    Ok((kind, page.text()).into_response())
 }

@@ -1,5 +1,5 @@
 "use strict";
-// Every text goes through textContent: names come from the other side.
+// Every text is set through textContent, because policy names come from the server that is polled.
 
 const EVERY_MS = 1000;
 const byId = (id) => document.getElementById(id);
@@ -19,17 +19,17 @@ const span = (us) => {
   return `${Math.round(s / 3600)} h`;
 };
 
-const dry = (bucket) => {
+const timeToEmpty = (bucket) => {
   if (bucket.level <= 0) return "empty";
-  const outlook = bucket.to_empty;
-  if (!outlook || outlook.expected_us === null) return "–";
-  return `${span(outlook.expected_us)} (${outlook.confidence})`;
+  const forecast = bucket.time_to_empty;
+  if (!forecast || forecast.expected_us === null) return "–";
+  return `${span(forecast.expected_us)} (${forecast.confidence})`;
 };
 
-// A bucket that is full whenever it is looked at tells only the most that can have been used.
+// For a bucket that was full in every sample the rate is only an upper bound.
 const burn = (bucket) => {
-  if (!bucket.burns.length) return "–";
-  const [shortest] = bucket.burns;
+  if (!bucket.burn_rates.length) return "–";
+  const [shortest] = bucket.burn_rates;
   const rate = numbers.format(Math.round(shortest.expected_milli_per_minute / 1000));
   return shortest.is_upper_bound ? `≤ ${rate}` : rate;
 };
@@ -41,7 +41,7 @@ const row = (bucket) => {
   const cell = made("td", "bar");
   const trough = made("div", "trough");
   const fill = made("div", "fill");
-  const percent = Math.max(0, Math.min(100, bucket.left_bp / 100));
+  const percent = Math.max(0, Math.min(100, bucket.remaining_bp / 100));
   fill.style.width = `${percent}%`;
   trough.title = `${percent} % left`;
   trough.append(fill);
@@ -50,13 +50,13 @@ const row = (bucket) => {
   line.append(made("td", "number", `${numbers.format(bucket.level)} / ${numbers.format(bucket.capacity)}`));
   line.append(made("td", "severity", bucket.severity + (bucket.is_predicted ? " (predicted)" : "")));
   line.append(made("td", "number", burn(bucket)));
-  line.append(made("td", "", dry(bucket)));
+  line.append(made("td", "", timeToEmpty(bucket)));
   return line;
 };
 
 const heading = () => {
   const line = made("tr");
-  for (const [text, name] of [["Policy"], ["Left"], ["Tokens", "number"], ["State"], ["Burn a minute", "number"], ["Runs dry in"]]) {
+  for (const [text, name] of [["Policy"], ["Remaining"], ["Tokens", "number"], ["Severity"], ["Burn rate (tokens/min)", "number"], ["Empty in"]]) {
     const cell = made("th", name, text);
     cell.scope = "col";
     line.append(cell);
@@ -64,25 +64,25 @@ const heading = () => {
   return line;
 };
 
-const participant = (one) => {
-  const part = made("section");
-  const title = made("h2", "", `Participant ${one.participant}` + (one.category ? `, category ${one.category}` : ""));
-  part.append(title);
-  if (one.is_stale) part.append(made("p", "stale", "No answer lately: what is below may be wrong."));
+const participant = (state) => {
+  const section = made("section");
+  const title = made("h2", "", `Participant ${state.participant}` + (state.category ? `, category ${state.category}` : ""));
+  section.append(title);
+  if (state.is_stale) section.append(made("p", "stale", "Stale: the newest poll is too old, so the numbers below may be wrong."));
   const table = made("table");
   const head = made("thead");
   head.append(heading());
   const body = made("tbody");
-  // The worst first, so that nobody has to scroll to see what matters.
+  // The worst first.
   const rank = { EXHAUSTED: 0, CRITICAL: 1, WARNING: 2, NORMAL: 3 };
-  const order = (a, b) => rank[a.severity] - rank[b.severity] || a.left_bp - b.left_bp || a.policy.localeCompare(b.policy);
-  body.append(...[...one.buckets].sort(order).map(row));
+  const order = (a, b) => rank[a.severity] - rank[b.severity] || a.remaining_bp - b.remaining_bp || a.policy.localeCompare(b.policy);
+  body.append(...[...state.buckets].sort(order).map(row));
   table.append(head, body);
-  part.append(table);
-  return part;
+  section.append(table);
+  return section;
 };
 
-const said = (event) => {
+const describe = (event) => {
   const kind = event.kind;
   const level = event.level === null ? "" : `, ${numbers.format(event.level)} of ${numbers.format(event.capacity)} left`;
   switch (kind.type) {
@@ -90,10 +90,10 @@ const said = (event) => {
     case "lowered": return `down to ${kind.to}${level}`;
     case "resolved": return `resolved${level}`;
     case "reminder": return `still ${event.severity}${level}`;
-    case "predicted": return `will be empty at ${clock(kind.empty_at_us)} (${kind.confidence})`;
-    case "forecast_over": return kind.outcome === "came_true" ? "the prediction came true" : "no longer about to be empty";
-    case "stale": case "still_stale": return "no answer for too long";
-    case "fresh": return "there are answers again";
+    case "predicted": return `predicted to be empty at ${clock(kind.empty_at_us)} (${kind.confidence} confidence)`;
+    case "forecast_over": return kind.outcome === "came_true" ? "the predicted emptying happened" : "no longer predicted to be empty";
+    case "stale": case "still_stale": return "no successful poll for too long";
+    case "fresh": return "polls succeed again";
     case "changed": return `changed: ${kind.what}`;
     default: return kind.type;
   }
@@ -103,14 +103,14 @@ const alertLine = (event) => {
   const line = made("li", event.severity);
   line.append(made("time", "", clock(event.at_us)));
   line.append(made("span", "severity", event.policy || event.participant));
-  line.append(made("span", "", ` ${said(event)}`));
+  line.append(made("span", "", ` ${describe(event)}`));
   return line;
 };
 
 const json = async (path) => {
-  const answer = await fetch(path, { headers: { accept: "application/json" } });
-  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
-  return answer.json();
+  const response = await fetch(path, { headers: { accept: "application/json" } });
+  if (!response.ok) throw new Error(`${path}: ${response.status}`);
+  return response.json();
 };
 
 const draw = async () => {
@@ -122,7 +122,7 @@ const draw = async () => {
     byId("participants").replaceChildren(...states.participants.map(participant));
     byId("alerts").replaceChildren(...alerts.map(alertLine));
   } catch (error) {
-    byId("now").textContent = `the monitor does not answer: ${error.message}`;
+    byId("now").textContent = `the monitor does not respond: ${error.message}`;
     byId("now").className = "stale";
   }
   setTimeout(draw, EVERY_MS);

@@ -1,118 +1,119 @@
-//! How everything looks now, for people and programs.
+//! The current state of all buckets, as the page and the JSON API show it.
 
 use serde::Serialize;
 
 use crate::alert::Alarm;
-use crate::analyse::{Assessment, Confidence, Freshness, Outlook};
+use crate::analyse::{Assessment, Confidence, Forecast, Freshness};
 use crate::cycle::Cycle;
 use crate::history::HistoryError;
 use crate::severity::Severity;
 
-/// All participants as they look now.
+/// The current state of all participants.
 #[derive(Clone, Debug, Serialize)]
 pub struct View {
-    /// When this was.
+    /// The time of this view.
     pub now_us: u64,
-    /// Everybody that this monitor knows, in alphabetical order.
+    /// The configured participants, in alphabetical order.
     pub participants: Vec<ParticipantView>,
 }
 
-/// One participant.
+/// The current state of one participant.
 #[derive(Clone, Debug, Serialize)]
 pub struct ParticipantView {
-    /// Whose buckets these are.
+    /// The participant.
     pub participant: String,
-    /// The category, if it was told.
+    /// The category, if the newest poll names one.
     pub category: Option<String>,
-    /// When the newest answer came; nothing before the first.
-    pub answered_us: Option<u64>,
-    /// Whether that is too long ago to be believed.
+    /// The time of the newest poll; `None` before the first.
+    pub last_poll_us: Option<u64>,
+    /// Whether the newest poll is too old to be trusted.
     pub is_stale: bool,
-    /// The buckets, by policy in alphabetical order.
+    /// The buckets, in alphabetical order of their policies.
     pub buckets: Vec<BucketView>,
 }
 
-/// One bucket.
+/// The current state of one bucket.
 #[derive(Clone, Debug, Serialize)]
 pub struct BucketView {
-    /// Under which policy.
+    /// The policy.
     pub policy: String,
-    /// Tokens left; negative is debt.
+    /// The tokens left; negative when in debt.
     pub level: i64,
-    /// The most it holds.
+    /// The capacity in tokens.
     pub capacity: u64,
-    /// Tokens that come back in a period.
+    /// The tokens refilled in each period.
     pub refill_tokens: u64,
-    /// That period.
+    /// The refill period.
     pub period_us: u64,
-    /// The share left, in hundredths of a percent.
-    pub left_bp: i64,
-    /// The share in use, in hundredths of a percent.
+    /// The remaining share of capacity, in basis points.
+    pub remaining_bp: i64,
+    /// The share of capacity in use, in basis points.
     pub utilisation_bp: i64,
-    /// The state of its alarm.
+    /// The severity of its alert state.
     pub severity: Severity,
-    /// Since when.
+    /// Since when the severity holds.
     pub since_us: u64,
-    /// Whether it is expected to be empty soon.
+    /// Whether a predicted alert is open.
     pub is_predicted: bool,
-    /// Consumption over each horizon that has samples, the shortest first.
-    pub burns: Vec<BurnView>,
-    /// When it will be at WARNING, if it goes on like this.
-    pub to_warning: Option<OutlookView>,
-    /// When at CRITICAL.
-    pub to_critical: Option<OutlookView>,
-    /// When empty.
-    pub to_empty: Option<OutlookView>,
-    /// How long until it is full if nobody touches it, at least.
-    pub full_at_least_us: Option<u64>,
-    /// And at most.
-    pub full_at_most_us: Option<u64>,
-    /// How long an empty bucket takes to be full.
+    /// The burn rate of each window that has samples, the shortest first.
+    pub burn_rates: Vec<BurnRateView>,
+    /// The forecast of WARNING at the current rate.
+    pub time_to_warning: Option<ForecastView>,
+    /// The forecast of CRITICAL.
+    pub time_to_critical: Option<ForecastView>,
+    /// The forecast of an empty bucket.
+    pub time_to_empty: Option<ForecastView>,
+    /// The lower bound of the time until it is full without further consumption.
+    pub time_to_full_min_us: Option<u64>,
+    /// The upper bound of that time.
+    pub time_to_full_max_us: Option<u64>,
+    /// The time an empty bucket takes to become full.
     pub recovery_us: Option<u64>,
 }
 
-/// Consumption over one horizon.
+/// The consumption within one look-back window.
 #[derive(Clone, Debug, Serialize)]
-pub struct BurnView {
-    /// How far back was looked.
-    pub horizon_us: u64,
-    /// How much of that there are samples for.
+pub struct BurnRateView {
+    /// The length of the window.
+    pub window_us: u64,
+    /// The time covered by samples.
     pub span_us: u64,
-    /// How many.
+    /// The number of samples.
     pub samples: usize,
-    /// Tokens consumed, at least.
+    /// The lower bound of the tokens consumed.
     pub at_least: i64,
-    /// And at most.
+    /// The upper bound of the tokens consumed.
     pub at_most: i64,
-    /// Thousandths of a token a minute, in all likelihood.
+    /// The estimated rate, in thousandths of a token per minute.
     pub expected_milli_per_minute: i64,
-    /// Whether that is only the most it can have been: the bucket was full all the time.
+    /// Whether the rate is only an upper bound, because every sample showed a full bucket.
     pub is_upper_bound: bool,
 }
 
-/// How long until something.
+/// The time until a level is reached.
 #[derive(Clone, Debug, Serialize)]
-pub struct OutlookView {
-    /// At least.
+pub struct ForecastView {
+    /// The time at the highest consumption that the samples allow.
     pub earliest_us: u64,
-    /// In all likelihood.
+    /// The time at the estimated consumption; `None` if that never reaches the level.
     pub expected_us: Option<u64>,
-    /// At most; nothing when it may never be.
+    /// The time at the lowest consumption that the samples allow; `None` if that never reaches the
+    /// level.
     pub latest_us: Option<u64>,
-    /// How sure that is.
+    /// How certain the forecast is.
     pub confidence: Confidence,
 }
 
 impl View {
-    /// Looks at the history, which any monitor on the same database can.
+    /// Reads the view from the database, which standby monitors can do, too.
     pub async fn of(cycle: &Cycle) -> Result<Self, HistoryError> {
-        let parts = cycle.parts();
+        let components = cycle.components();
         let mut participants = Vec::new();
-        for participant in parts.sources.keys() {
+        for participant in components.sources.keys() {
             participants.push(participant_view(cycle, participant).await?);
         }
         Ok(Self {
-            now_us: parts.time.now_us(),
+            now_us: components.time.now_us(),
             participants,
         })
     }
@@ -122,38 +123,38 @@ async fn participant_view(
     cycle: &Cycle,
     participant: &str,
 ) -> Result<ParticipantView, HistoryError> {
-    let parts = cycle.parts();
-    let now_us = parts.time.now_us();
-    let machines = parts.history.machines(participant, now_us).await?;
-    let findings = cycle.look(participant).await?;
-    let seen = findings.assessments(&parts.rules, &parts.reading);
+    let components = cycle.components();
+    let now_us = components.time.now_us();
+    let machines = components.history.machines(participant, now_us).await?;
+    let findings = cycle.inspect(participant).await?;
+    let assessments = findings.assessments(&components.rules, &components.analysis);
     let newest_us = machines.watch.newest_us;
     let known_us = newest_us.unwrap_or(machines.watch.epoch_us);
-    let freshness = Freshness::of(known_us, now_us, parts.watch.stale_after_us);
-    let bucket = |seen: &Assessment<'_>| {
+    let freshness = Freshness::of(known_us, now_us, components.watch.stale_after_us);
+    let bucket = |assessment: &Assessment<'_>| {
         let alarm = machines
             .alarms
             .iter()
-            .find(|alarm| alarm.bucket == *seen.sample().bucket());
-        BucketView::of(seen, alarm)
+            .find(|alarm| alarm.bucket == *assessment.sample().bucket());
+        BucketView::of(assessment, alarm)
     };
     Ok(ParticipantView {
         participant: participant.to_owned(),
-        category: seen
+        category: assessments
             .first()
-            .and_then(|seen| seen.sample().category().map(str::to_owned)),
-        answered_us: newest_us,
+            .and_then(|assessment| assessment.sample().category().map(str::to_owned)),
+        last_poll_us: newest_us,
         is_stale: matches!(freshness, Freshness::Stale { .. }),
-        buckets: seen.iter().map(bucket).collect(),
+        buckets: assessments.iter().map(bucket).collect(),
     })
 }
 
 impl BucketView {
-    fn of(seen: &Assessment<'_>, alarm: Option<&Alarm>) -> Self {
-        let sample = seen.sample();
+    fn of(assessment: &Assessment<'_>, alarm: Option<&Alarm>) -> Self {
+        let sample = assessment.sample();
         let terms = sample.terms();
-        let burns = seen.burns().iter().map(|burn| BurnView {
-            horizon_us: burn.horizon_us(),
+        let burn_rates = assessment.burn_rates().iter().map(|burn| BurnRateView {
+            window_us: burn.window_us(),
             span_us: burn.span_us(),
             samples: burn.samples(),
             at_least: burn.at_least(),
@@ -161,36 +162,36 @@ impl BucketView {
             expected_milli_per_minute: burn.expected_milli_per_minute(),
             is_upper_bound: burn.is_upper_bound(),
         });
-        let full = seen.full_after();
+        let full = assessment.time_to_full();
         Self {
             policy: sample.bucket().policy().to_owned(),
             level: sample.level(),
             capacity: terms.capacity(),
             refill_tokens: terms.refill_tokens(),
             period_us: terms.period_us(),
-            left_bp: seen.left_bp(),
-            utilisation_bp: seen.utilisation_bp(),
-            severity: alarm.map_or(seen.severity(), |alarm| alarm.severity),
+            remaining_bp: assessment.remaining_bp(),
+            utilisation_bp: assessment.utilisation_bp(),
+            severity: alarm.map_or(assessment.severity(), |alarm| alarm.severity),
             since_us: alarm.map_or(sample.taken_us(), |alarm| alarm.since_us),
             is_predicted: alarm.is_some_and(|alarm| alarm.forecast.is_some()),
-            burns: burns.collect(),
-            to_warning: seen.to_warning().map(OutlookView::of),
-            to_critical: seen.to_critical().map(OutlookView::of),
-            to_empty: seen.to_empty().map(OutlookView::of),
-            full_at_least_us: full.map(|full| full.at_least_us),
-            full_at_most_us: full.map(|full| full.at_most_us),
-            recovery_us: seen.recovery_us(),
+            burn_rates: burn_rates.collect(),
+            time_to_warning: assessment.time_to_warning().map(ForecastView::of),
+            time_to_critical: assessment.time_to_critical().map(ForecastView::of),
+            time_to_empty: assessment.time_to_empty().map(ForecastView::of),
+            time_to_full_min_us: full.map(|full| full.at_least_us),
+            time_to_full_max_us: full.map(|full| full.at_most_us),
+            recovery_us: assessment.recovery_us(),
         }
     }
 }
 
-impl OutlookView {
-    fn of(outlook: Outlook) -> Self {
+impl ForecastView {
+    fn of(forecast: Forecast) -> Self {
         Self {
-            earliest_us: outlook.earliest_us(),
-            expected_us: outlook.expected_us(),
-            latest_us: outlook.latest_us(),
-            confidence: outlook.confidence(),
+            earliest_us: forecast.earliest_us(),
+            expected_us: forecast.expected_us(),
+            latest_us: forecast.latest_us(),
+            confidence: forecast.confidence(),
         }
     }
 }

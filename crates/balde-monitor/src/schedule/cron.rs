@@ -1,4 +1,4 @@
-//! Cron lines of five fields, in UTC.
+//! Cron expressions of five fields, evaluated in UTC.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,21 +7,21 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-use crate::schedule::field::{Field, Values};
+use crate::schedule::cron_field::{CronField, FieldValues};
 
-/// The longest cron line, in bytes.
-const LINE_MAX: usize = 512;
+/// The longest cron expression, in bytes.
+const EXPRESSION_BYTES_MAX: usize = 512;
 
-/// The days in which any line that ever fires does so: a 29 February on a given day of the week
-/// comes back after at most 40 years.
-const DAYS_MAX: u32 = 41 * 366;
+/// The days within which every satisfiable expression fires: 29 February falls on a given day of the
+/// week at least every 40 years.
+const SEARCH_DAYS_MAX: u32 = 41 * 366;
 
-/// When something happens again and again, in UTC.
+/// A cron expression, evaluated in UTC.
 ///
-/// Five fields: minute, hour, day of month, month, day of week. Each is a star, a value, a range,
-/// a list of those, with steps; months and days of the week have names. When both days are
-/// restricted, either will do; a field that begins with a star restricts nothing by itself, so
-/// `*/2` and another day must both hold. That is how cron has always read it.
+/// Five fields: minute, hour, day of month, month, day of week. Each is `*`, a value, a range, or a
+/// list of those, with optional steps; months and days of the week have names. If both day fields
+/// are restricted, a day matches if either does. As in Vixie cron, a field that begins with `*`
+/// counts as unrestricted, so with `*/2` in one day field both must match.
 ///
 /// ```
 /// use balde_monitor::schedule::Cron;
@@ -36,49 +36,47 @@ const DAYS_MAX: u32 = 41 * 366;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cron {
     text: String,
-    minute: Values,
-    hour: Values,
-    day: Values,
-    month: Values,
-    weekday: Values,
+    minute: FieldValues,
+    hour: FieldValues,
+    day: FieldValues,
+    month: FieldValues,
+    weekday: FieldValues,
 }
 
 impl Cron {
-    /// The first moment after `us` (microseconds since 1970) at which it fires; nothing beyond the
-    /// year 9999.
+    /// The first matching time after `us` (microseconds since 1970); `None` after the year 9999.
     pub fn next_after_us(&self, us: u64) -> Option<u64> {
         let after = Timestamp::from_microsecond(i64::try_from(us).ok()?).ok()?;
         let next = self.next_after(after)?;
         u64::try_from(next.as_microsecond()).ok()
     }
 
-    /// [`next_after_us`](Cron::next_after_us) with jiff's type.
-    pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
+    fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         let now = after.to_zoned(TimeZone::UTC).datetime();
         let mut date = now.date();
         let (hour, minute) = (now.hour().cast_unsigned(), now.minute().cast_unsigned());
-        // Later on the same day, else the first minute of the first day after it.
-        if self.is_on(date)
+        // Later on the same day, otherwise the first matching minute of the next matching day.
+        if self.matches_day(date)
             && let Some((hour, minute)) = self.later_that_day(hour, minute)
         {
             return moment(date, hour, minute);
         }
         let hour = self.hour.from(0).next()?;
         let minute = self.minute.from(0).next()?;
-        for _ in 0..DAYS_MAX {
+        for _ in 0..SEARCH_DAYS_MAX {
             date = date.checked_add(1.day()).ok()?;
-            if self.is_on(date) {
+            if self.matches_day(date) {
                 return moment(date, hour, minute);
             }
         }
         None
     }
 
-    fn is_on(&self, date: Date) -> bool {
+    fn matches_day(&self, date: Date) -> bool {
         let day = self.day.has(date.day().cast_unsigned());
         let weekday = date.weekday().to_sunday_zero_offset().cast_unsigned();
         let weekday = self.weekday.has(weekday);
-        let is_day = if self.day.is_open || self.weekday.is_open {
+        let is_day = if self.day.is_star || self.weekday.is_star {
             day && weekday
         } else {
             day || weekday
@@ -86,7 +84,7 @@ impl Cron {
         is_day && self.month.has(date.month().cast_unsigned())
     }
 
-    /// The first hour and minute after these, on a day on which it fires.
+    /// The first matching hour and minute after these, on a matching day.
     fn later_that_day(&self, hour: u8, minute: u8) -> Option<(u8, u8)> {
         if self.hour.has(hour)
             && let Some(minute) = self.minute.from(minute + 1).next()
@@ -102,19 +100,19 @@ impl FromStr for Cron {
     type Err = CronError;
 
     fn from_str(text: &str) -> Result<Self, CronError> {
-        if text.len() > LINE_MAX {
+        if text.len() > EXPRESSION_BYTES_MAX {
             return Err(CronError::TooLong { len: text.len() });
         }
-        let words: Vec<&str> = text.split_ascii_whitespace().collect();
-        let Ok(words) = <[&str; 5]>::try_from(words.as_slice()) else {
+        let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+        let Ok(texts) = <[&str; 5]>::try_from(fields.as_slice()) else {
             return Err(CronError::Fields {
-                fields: words.len(),
+                fields: fields.len(),
             });
         };
         let mut values = [None; 5];
-        for ((slot, field), word) in values.iter_mut().zip(Field::ALL).zip(words) {
-            let read = Values::read(field, word);
-            *slot = Some(read.map_err(|reason| CronError::Field { field, reason })?);
+        for ((slot, field), text) in values.iter_mut().zip(CronField::ALL).zip(texts) {
+            let parsed = FieldValues::parse(field, text);
+            *slot = Some(parsed.map_err(|reason| CronError::Field { field, reason })?);
         }
         let [
             Some(minute),
@@ -127,14 +125,14 @@ impl FromStr for Cron {
             return Err(CronError::Fields { fields: 0 });
         };
         let cron = Self {
-            text: words.join(" "),
+            text: texts.join(" "),
             minute,
             hour,
             day,
             month,
             weekday,
         };
-        // Any 41 years will do to see whether there is such a day at all.
+        // Every satisfiable expression fires within 41 years of any start.
         if cron.next_after_us(0).is_none() {
             return Err(CronError::Never);
         }
@@ -148,48 +146,36 @@ impl fmt::Display for Cron {
     }
 }
 
-/// Why a line is no cron line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a cron expression is not valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CronError {
-    /// It has more bytes than anybody needs.
+    /// The expression is too long.
+    #[error("{len} bytes; {EXPRESSION_BYTES_MAX} is the most")]
     TooLong {
-        /// How many.
+        /// Its length in bytes.
         len: usize,
     },
-    /// It has not five fields.
+    /// The expression does not have five fields.
+    #[error(
+        "{fields} fields; a cron expression has five: minute, hour, day of month, month, day of week"
+    )]
     Fields {
-        /// How many it has.
+        /// The number of fields it has.
         fields: usize,
     },
-    /// A field cannot be read.
+    /// A field is not valid.
+    #[error("{field}: {reason}")]
     Field {
-        /// Which.
-        field: Field,
-        /// Why not.
+        /// The field.
+        field: CronField,
+        /// What is wrong with it.
         reason: String,
     },
-    /// There is no such day, as 30 February.
+    /// The day does not exist, such as 30 February.
+    #[error("day of month: no such month has that day, so it never fires")]
     Never,
 }
-
-impl fmt::Display for CronError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { len } => write!(f, "{len} bytes; {LINE_MAX} is the most"),
-            Self::Fields { fields } => write!(
-                f,
-                "{fields} fields; a line has five: minute, hour, day of month, month, day of week"
-            ),
-            Self::Field { field, reason } => write!(f, "{field}: {reason}"),
-            Self::Never => {
-                f.write_str("day of month: no such month has that day, so it never fires")
-            }
-        }
-    }
-}
-
-impl std::error::Error for CronError {}
 
 fn moment(date: Date, hour: u8, minute: u8) -> Option<Timestamp> {
     let at = date.at(hour.cast_signed(), minute.cast_signed(), 0, 0);

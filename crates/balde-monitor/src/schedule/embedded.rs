@@ -1,272 +1,250 @@
-//! The schedule that needs nobody else: one loop in this process, and one leader per database.
+//! The embedded scheduler: one loop in this process, and one leader per database.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use crate::cycle::{Cycle, Findings, GetError};
-use crate::history::{HistoryError, Leadership, Retention};
-use crate::schedule::leader::{self, Ended, GRACE, Rounds};
-use crate::schedule::{Budget, Next, POLICIES_LIST, Pace, Planner, PlannerError, trouble};
+use crate::cycle::{Cycle, FetchError, Findings};
+use crate::history::{HistoryError, Leadership};
+use crate::schedule::failure;
+use crate::schedule::leader::{self, PeriodicTasks, SHUTDOWN_GRACE, TermEnd};
+use crate::schedule::plan::PollPlan;
+use crate::schedule::planner::{NextAction, Planner, PlannerError};
 use crate::status::Status;
 
-pub use crate::schedule::leader::STANDBY_US;
+pub use crate::schedule::leader::LEADER_RETRY_US;
 
-/// The most participants that are asked about at once.
-const AT_ONCE_MAX: usize = 8;
+/// The most cycles that run concurrently.
+const CYCLES_MAX: usize = 8;
 
-/// What the loop goes by.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// When to ask.
-    pub pace: Pace,
-    /// What asking may cost.
-    pub budget: Budget,
-    /// Tokens of the budget that are left to others.
-    pub reserve: u64,
-    /// How long what is kept.
-    pub retention: Retention,
-}
-
-impl Default for Plan {
-    /// Every five minutes and sooner while it matters, two tokens of the budget left to others.
-    fn default() -> Self {
-        Self {
-            pace: Pace::default(),
-            budget: Budget::default(),
-            reserve: 2,
-            retention: Retention::default(),
-        }
-    }
-}
-
-impl Plan {
-    /// Everybody is due at once, as far as the budget goes by what is known of it.
-    pub(super) async fn planner(&self, cycle: &Cycle) -> Result<Planner, PlannerError> {
-        let parts = cycle.parts();
-        let mut planner = Planner::new(self.pace.clone(), self.budget, self.reserve)?;
-        let known = parts.history.states().await.unwrap_or_default();
-        for participant in parts.sources.keys() {
-            let own = known.iter().find(|sample| {
-                sample.bucket().participant() == participant
-                    && sample.bucket().policy() == POLICIES_LIST
-            });
-            planner.add(participant, parts.time.now_us(), own)?;
-        }
-        Ok(planner)
-    }
-}
-
-/// Runs cycles until `shutdown` is there; then those under way end, and leadership with them.
+/// Runs cycles while this monitor is the leader, until `shutdown` completes. Then the cycles in
+/// flight are finished and the leadership is released.
 pub async fn run(
     cycle: Cycle,
-    plan: Plan,
+    plan: PollPlan,
     status: Arc<Status>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), PlannerError> {
-    // What cannot be planned is told before anything is asked.
-    drop(Planner::new(plan.pace.clone(), plan.budget, plan.reserve)?);
+    // Fails on an invalid plan before anything is polled.
+    plan.validate()?;
     let mut shutdown = std::pin::pin!(shutdown);
-    while let Some(leadership) = leader::until_leading(&cycle, &status, &mut shutdown).await {
-        let reign = Reign {
+    while let Some(leadership) = leader::acquire_leadership(&cycle, &status, &mut shutdown).await {
+        let term = LeaderTerm {
             cycle: &cycle,
             plan: &plan,
             status: &status,
             leadership,
         };
-        let ended = reign.run(&mut shutdown).await;
+        let ended = term.run(&mut shutdown).await;
         leader::step_down(&status, ended.as_ref().ok().copied());
-        if ended? == Ended::Shutdown {
+        if ended? == TermEnd::Shutdown {
             break;
         }
     }
     Ok(())
 }
 
-/// The time in which this monitor is the one that polls.
-struct Reign<'a> {
+/// The time in which this monitor is the leader.
+struct LeaderTerm<'a> {
     cycle: &'a Cycle,
-    plan: &'a Plan,
+    plan: &'a PollPlan,
     status: &'a Arc<Status>,
     leadership: Leadership,
 }
 
-/// What came of asking about one participant.
-struct Report {
+/// The result of one task for one participant.
+struct TaskReport {
     participant: String,
-    /// Whether the participant was asked about, or only thought about.
+    /// Whether the task polled the participant, or only analysed stored data.
     is_poll: bool,
-    outcome: Result<Option<Findings>, Failure>,
+    result: Result<Option<Findings>, TaskError>,
 }
 
-enum Failure {
-    Get(GetError),
+enum TaskError {
+    Fetch(FetchError),
     History(HistoryError),
 }
 
-impl Reign<'_> {
+/// The tasks in flight, and the participants they work on.
+#[derive(Default)]
+struct Tasks {
+    running: JoinSet<TaskReport>,
+    polling: BTreeSet<String>,
+    analysing: BTreeSet<String>,
+}
+
+impl LeaderTerm<'_> {
     async fn run(
         mut self,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
-    ) -> Result<Ended, PlannerError> {
-        let time = self.cycle.parts().time.clone();
+    ) -> Result<TermEnd, PlannerError> {
+        let time = self.cycle.components().time.clone();
         let mut planner = self.plan.planner(self.cycle).await?;
-        let mut at_work = JoinSet::new();
-        let mut busy = BTreeSet::new();
-        let mut polling = BTreeSet::new();
-        // What was stored and not judged before the last end comes first.
-        for participant in self.cycle.parts().sources.keys() {
-            busy.insert(participant.clone());
-            at_work.spawn(judge(self.cycle.clone(), participant.clone()));
+        let mut tasks = Tasks::default();
+        // Polls that were stored but not analysed before the previous leader ended come first.
+        for participant in self.cycle.components().sources.keys() {
+            tasks.analysing.insert(participant.clone());
+            let analyse = analyse(self.cycle.clone(), participant.clone());
+            tasks.running.spawn(analyse);
         }
-        let mut rounds = Rounds::from(time.now_us());
-        let mut upkeep = JoinSet::new();
+        let mut periodic = PeriodicTasks::from(time.now_us());
+        let mut retention = JoinSet::new();
         let ended = loop {
             let now_us = time.now_us();
-            self.status.turned();
-            rounds.heal(now_us);
-            if rounds.is_time_to_remind(now_us) {
+            self.status.record_loop_iteration();
+            periodic.adjust_to_clock(now_us);
+            if periodic.is_timer_check_due(now_us) {
                 if !self.leadership.is_held().await {
-                    break Ended::Deposed;
+                    break TermEnd::LeadershipLost;
                 }
-                self.remind(&mut busy, &mut at_work);
+                self.check_timers(&mut tasks);
             }
-            let mut wake_us = rounds.remind_us();
-            if upkeep.is_empty() && rounds.is_time_for_upkeep(now_us) {
-                upkeep.spawn(leader::keep_up(self.cycle.clone(), self.plan.retention));
+            let mut wake_us = periodic.timer_check_us();
+            if retention.is_empty() && periodic.is_retention_due(now_us) {
+                let enforce = leader::enforce_retention(self.cycle.clone(), self.plan.retention);
+                retention.spawn(enforce);
             }
-            if at_work.len() < AT_ONCE_MAX {
+            if tasks.running.len() < CYCLES_MAX {
                 match planner.next(now_us) {
-                    Next::Poll { participant } => {
+                    NextAction::Poll { participant } => {
                         if !self.leadership.is_held().await {
-                            break Ended::Deposed;
+                            break TermEnd::LeadershipLost;
                         }
-                        // Asking again before an answer is there would judge them out of order.
-                        if polling.insert(participant.clone()) {
+                        // Two concurrent polls of a participant could be judged out of order.
+                        if tasks.polling.insert(participant.clone()) {
                             let status = Arc::clone(self.status);
-                            at_work.spawn(turn(self.cycle.clone(), status, participant));
+                            let poll = run_cycle(self.cycle.clone(), status, participant);
+                            tasks.running.spawn(poll);
                         }
                         continue;
                     }
-                    Next::Wait { until_us } => wake_us = wake_us.min(until_us),
-                    Next::Nobody => {}
+                    NextAction::Wait { until_us } => wake_us = wake_us.min(until_us),
+                    NextAction::Idle => {}
                 }
             }
             tokio::select! {
                 () = time.sleep_until(wake_us) => {}
-                Some(done) = at_work.join_next() => {
-                    if let Some(report) = Self::joined(done, &mut busy, &mut polling) {
-                        self.note(report, &mut planner);
+                Some(done) = tasks.running.join_next() => {
+                    if let Some(report) = tasks.finished(done) {
+                        self.record(report, &mut planner);
                     }
                 }
-                _ = upkeep.join_next(), if !upkeep.is_empty() => {}
-                () = &mut *shutdown => break Ended::Shutdown,
+                _ = retention.join_next(), if !retention.is_empty() => {}
+                () = &mut *shutdown => break TermEnd::Shutdown,
             }
         };
-        upkeep.abort_all();
-        let all = async { while at_work.join_next().await.is_some() {} };
-        if tokio::time::timeout(GRACE, all).await.is_err() {
-            tracing::warn!("some cycles were cut short; what they had stored is judged later");
+        retention.abort_all();
+        let all = async { while tasks.running.join_next().await.is_some() {} };
+        if tokio::time::timeout(SHUTDOWN_GRACE, all).await.is_err() {
+            tracing::warn!(
+                event_type = "cycles_aborted",
+                "aborted cycles that did not finish in time; polls that they stored are analysed \
+                 after the next start"
+            );
         }
         Ok(ended)
     }
 
-    fn remind(&self, busy: &mut BTreeSet<String>, at_work: &mut JoinSet<Report>) {
-        for participant in self.cycle.parts().sources.keys() {
-            if busy.insert(participant.clone()) {
-                at_work.spawn(remind(self.cycle.clone(), participant.clone()));
+    fn check_timers(&self, tasks: &mut Tasks) {
+        for participant in self.cycle.components().sources.keys() {
+            if tasks.analysing.insert(participant.clone()) {
+                let check = check_timers(self.cycle.clone(), participant.clone());
+                tasks.running.spawn(check);
             }
         }
     }
 
-    /// Who is done. After a panic nobody knows who that was, so everybody is.
-    fn joined(
-        done: Result<Report, tokio::task::JoinError>,
-        busy: &mut BTreeSet<String>,
-        polling: &mut BTreeSet<String>,
-    ) -> Option<Report> {
+    fn record(&self, report: TaskReport, planner: &mut Planner) {
+        let now_us = self.cycle.components().time.now_us();
+        let participant = &report.participant;
+        match report.result {
+            Ok(Some(findings)) => {
+                let components = self.cycle.components();
+                let assessments = findings.assessments(&components.rules, &components.analysis);
+                planner.polled(participant, now_us, &assessments);
+            }
+            Ok(None) => return,
+            Err(TaskError::Fetch(error)) => {
+                failure::record_fetch_failure(participant, &error, now_us, planner, self.status);
+            }
+            Err(TaskError::History(error)) => {
+                if report.is_poll {
+                    planner.failed(participant, now_us, None);
+                }
+                failure::record_history_failure(participant, &error, self.status);
+            }
+        }
+        if let Some(us) = planner.due_us(participant) {
+            self.status.set_next_poll(participant, us);
+        }
+    }
+}
+
+impl Tasks {
+    /// Removes a finished task. After a panic its participant is not known, so all participants
+    /// count as free again.
+    fn finished(&mut self, done: Result<TaskReport, tokio::task::JoinError>) -> Option<TaskReport> {
         let Ok(report) = done else {
             tracing::error!(
                 event_type = "cycle_panicked",
                 "a cycle panicked; this is a bug"
             );
-            busy.clear();
-            polling.clear();
+            self.analysing.clear();
+            self.polling.clear();
             return None;
         };
-        let who = if report.is_poll { polling } else { busy };
-        who.remove(&report.participant);
+        let busy = if report.is_poll {
+            &mut self.polling
+        } else {
+            &mut self.analysing
+        };
+        busy.remove(&report.participant);
         Some(report)
-    }
-
-    fn note(&self, report: Report, planner: &mut Planner) {
-        let now_us = self.cycle.parts().time.now_us();
-        let participant = &report.participant;
-        match report.outcome {
-            Ok(Some(findings)) => {
-                let parts = self.cycle.parts();
-                let seen = findings.assessments(&parts.rules, &parts.reading);
-                planner.polled(participant, now_us, &seen);
-            }
-            Ok(None) => return,
-            Err(Failure::Get(error)) => {
-                trouble::not_answered(participant, &error, now_us, planner, self.status);
-            }
-            Err(Failure::History(error)) => {
-                if report.is_poll {
-                    planner.failed(participant, now_us, None);
-                }
-                trouble::not_kept(participant, &error, self.status);
-            }
-        }
-        if let Some(us) = planner.due_us(participant) {
-            self.status.next(participant, us);
-        }
     }
 }
 
-/// The four steps for one participant.
-async fn turn(cycle: Cycle, status: Arc<Status>, participant: String) -> Report {
-    let outcome = async {
-        let time = &cycle.parts().time;
-        let asked_us = time.now_us();
-        let poll = cycle.get(&participant).await.map_err(Failure::Get)?;
+/// Runs the steps of a cycle for one participant. The dispatchers do the publishing.
+async fn run_cycle(cycle: Cycle, status: Arc<Status>, participant: String) -> TaskReport {
+    let result = async {
+        let time = &cycle.components().time;
+        let start_us = time.now_us();
+        let poll = cycle.fetch(&participant).await.map_err(TaskError::Fetch)?;
         let now_us = time.now_us();
-        status.answered(&participant, now_us, now_us.saturating_sub(asked_us));
-        cycle.store(poll).await.map_err(Failure::History)?;
+        status.record_success(&participant, now_us, now_us.saturating_sub(start_us));
+        cycle.store(poll).await.map_err(TaskError::History)?;
         let findings = cycle.analyse(&participant).await;
-        let findings = findings.map_err(Failure::History)?;
-        cycle.announce(findings.events());
+        let findings = findings.map_err(TaskError::History)?;
+        cycle.notify_dispatcher(findings.events());
         Ok(Some(findings))
     };
-    Report {
-        outcome: outcome.await,
+    TaskReport {
+        result: result.await,
         participant,
         is_poll: true,
     }
 }
 
-/// What was stored before and not judged.
-async fn judge(cycle: Cycle, participant: String) -> Report {
-    let outcome = cycle.analyse(&participant).await;
-    if let Ok(findings) = &outcome {
-        cycle.announce(findings.events());
+/// Analyses polls that were stored earlier.
+async fn analyse(cycle: Cycle, participant: String) -> TaskReport {
+    let result = cycle.analyse(&participant).await;
+    if let Ok(findings) = &result {
+        cycle.notify_dispatcher(findings.events());
     }
-    Report {
-        outcome: outcome.map(|_| None).map_err(Failure::History),
+    TaskReport {
+        result: result.map(|_| None).map_err(TaskError::History),
         participant,
         is_poll: false,
     }
 }
 
-async fn remind(cycle: Cycle, participant: String) -> Report {
-    let outcome = cycle.remind(&participant).await;
-    if let Ok(events) = &outcome {
-        cycle.announce(events);
+async fn check_timers(cycle: Cycle, participant: String) -> TaskReport {
+    let result = cycle.check_timers(&participant).await;
+    if let Ok(events) = &result {
+        cycle.notify_dispatcher(events);
     }
-    Report {
-        outcome: outcome.map(|_| None).map_err(Failure::History),
+    TaskReport {
+        result: result.map(|_| None).map_err(TaskError::History),
         participant,
         is_poll: false,
     }

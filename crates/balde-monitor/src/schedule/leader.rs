@@ -1,5 +1,5 @@
-//! One monitor leads, the others stand by. What a leader does besides polling is the same whoever
-//! schedules the polls.
+//! Leadership among the monitors of one database, and the leader's periodic tasks. Shared by both
+//! schedulers.
 
 use std::time::Duration;
 
@@ -7,123 +7,136 @@ use crate::cycle::Cycle;
 use crate::history::{Leadership, Retention};
 use crate::status::Status;
 
-/// How often a monitor that does not lead tries to.
-pub const STANDBY_US: u64 = 5_000_000;
+/// How often a standby monitor tries to become the leader.
+pub const LEADER_RETRY_US: u64 = 5_000_000;
 
-/// How often time alone is looked at: staleness, reminders, silences that end.
-const REMIND_US: u64 = 10_000_000;
+/// How often staleness, reminders and the end of silences are evaluated.
+const TIMER_CHECK_US: u64 = 10_000_000;
 
-/// How often old rows are looked for.
-const UPKEEP_US: u64 = 3_600_000_000;
+/// How often retention is enforced.
+const RETENTION_US: u64 = 3_600_000_000;
 
-/// How long cycles under way may take once the end has come.
-pub(super) const GRACE: Duration = Duration::from_secs(10);
+/// The longest time that cycles in flight may take after shutdown was requested.
+pub(super) const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
-/// When a leader next looks at what time alone brings, and at what is old.
+/// When the leader's periodic tasks run next.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rounds {
-    remind_us: u64,
-    upkeep_us: u64,
+pub(super) struct PeriodicTasks {
+    timer_check_us: u64,
+    retention_us: u64,
 }
 
-impl Rounds {
-    /// Upkeep at once, reminders after a while.
+impl PeriodicTasks {
+    /// Retention is due at once, the timer check after its interval.
     pub(super) fn from(now_us: u64) -> Self {
         Self {
-            remind_us: now_us.saturating_add(REMIND_US),
-            upkeep_us: now_us,
+            timer_check_us: now_us.saturating_add(TIMER_CHECK_US),
+            retention_us: now_us,
         }
     }
 
-    /// To be called with every turn. After the clock was put back, what is to happen by the old one
-    /// is too far away.
-    pub(super) fn heal(&mut self, now_us: u64) {
-        self.remind_us = self.remind_us.min(now_us.saturating_add(REMIND_US));
-        self.upkeep_us = self.upkeep_us.min(now_us.saturating_add(UPKEEP_US));
+    /// Limits the next runs to one interval from now. Called in every iteration, because after the
+    /// clock was set back they would be too far in the future.
+    pub(super) fn adjust_to_clock(&mut self, now_us: u64) {
+        self.timer_check_us = self
+            .timer_check_us
+            .min(now_us.saturating_add(TIMER_CHECK_US));
+        self.retention_us = self.retention_us.min(now_us.saturating_add(RETENTION_US));
     }
 
-    /// Whether it is time to remind; if so, the next time is set.
-    pub(super) fn is_time_to_remind(&mut self, now_us: u64) -> bool {
-        let is_time = now_us >= self.remind_us;
-        if is_time {
-            self.remind_us = now_us.saturating_add(REMIND_US);
+    /// Returns true if the timer check is due, and schedules the next one.
+    pub(super) fn is_timer_check_due(&mut self, now_us: u64) -> bool {
+        let is_due = now_us >= self.timer_check_us;
+        if is_due {
+            self.timer_check_us = now_us.saturating_add(TIMER_CHECK_US);
         }
-        is_time
+        is_due
     }
 
-    /// The same for upkeep.
-    pub(super) fn is_time_for_upkeep(&mut self, now_us: u64) -> bool {
-        let is_time = now_us >= self.upkeep_us;
-        if is_time {
-            self.upkeep_us = now_us.saturating_add(UPKEEP_US);
+    /// Returns true if retention is due, and schedules the next run.
+    pub(super) fn is_retention_due(&mut self, now_us: u64) -> bool {
+        let is_due = now_us >= self.retention_us;
+        if is_due {
+            self.retention_us = now_us.saturating_add(RETENTION_US);
         }
-        is_time
+        is_due
     }
 
-    /// When to remind next.
-    pub(super) const fn remind_us(&self) -> u64 {
-        self.remind_us
+    /// When the next timer check is due.
+    pub(super) const fn timer_check_us(&self) -> u64 {
+        self.timer_check_us
     }
 }
 
-/// Why a reign ended.
+/// Why a leader's term ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum TermEnd {
     Shutdown,
-    Deposed,
+    LeadershipLost,
 }
 
-/// Waits until this monitor leads; nothing when the end came first.
-pub(super) async fn until_leading(
+/// Waits until this monitor is the leader. Returns `None` if `shutdown` completes first.
+pub(super) async fn acquire_leadership(
     cycle: &Cycle,
     status: &Status,
     shutdown: &mut (impl Future<Output = ()> + Unpin),
 ) -> Option<Leadership> {
-    let time = &cycle.parts().time;
+    let time = &cycle.components().time;
     loop {
-        status.turned();
-        match cycle.parts().history.lead().await {
+        status.record_loop_iteration();
+        match cycle.components().history.lead().await {
             Ok(Some(leadership)) => {
-                tracing::info!(event_type = "leading", "this monitor polls from now on");
-                status.lead(true);
+                tracing::info!(
+                    event_type = "leadership_acquired",
+                    "this monitor is now the leader and starts polling"
+                );
+                status.set_leader(true);
                 return Some(leadership);
             }
             Ok(None) => {}
             Err(error) => tracing::error!(
                 event_type = "history_error",
                 error = %error,
-                "whether this monitor leads cannot be found out"
+                "cannot determine whether this monitor is the leader"
             ),
         }
         tokio::select! {
-            () = time.sleep_until(time.now_us().saturating_add(STANDBY_US)) => {}
+            () = time.sleep_until(time.now_us().saturating_add(LEADER_RETRY_US)) => {}
             () = &mut *shutdown => return None,
         }
     }
 }
 
-/// Takes note that a reign is over, whyever.
-pub(super) fn step_down(status: &Status, ended: Option<Ended>) {
-    status.lead(false);
-    if ended == Some(Ended::Deposed) {
-        tracing::warn!(event_type = "deposed", "this monitor polls no more");
+/// Records the end of a leader's term.
+pub(super) fn step_down(status: &Status, ended: Option<TermEnd>) {
+    status.set_leader(false);
+    if ended == Some(TermEnd::LeadershipLost) {
+        tracing::warn!(
+            event_type = "leadership_lost",
+            "this monitor lost the leadership and stops polling"
+        );
     }
 }
 
-/// Deletes and thins out what is old, in short rounds.
-pub(super) async fn keep_up(cycle: Cycle, retention: Retention) {
+/// Deletes and downsamples old data in short transactions, until none is left.
+pub(super) async fn enforce_retention(cycle: Cycle, retention: Retention) {
     const PAUSE: Duration = Duration::from_millis(100);
     loop {
-        let now_us = cycle.parts().time.now_us();
-        match cycle.parts().history.maintain(now_us, &retention).await {
+        let now_us = cycle.components().time.now_us();
+        match cycle
+            .components()
+            .history
+            .maintain(now_us, &retention)
+            .await
+        {
             Ok(upkeep) => {
-                tracing::debug!(?upkeep, "upkeep");
+                tracing::debug!(?upkeep, "enforced retention");
                 if !upkeep.is_more {
                     return;
                 }
             }
             Err(error) => {
-                tracing::warn!(event_type = "history_error", error = %error, "upkeep has to wait");
+                tracing::warn!(event_type = "history_error", error = %error, "retention could not be enforced; it is retried within the hour");
                 return;
             }
         }
@@ -136,16 +149,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_was_put_back_by_a_day_puts_nothing_off_by_one() {
+    fn a_clock_that_is_set_back_by_a_day_does_not_delay_tasks_by_a_day() {
         const DAY_US: u64 = 86_400_000_000;
-        let mut rounds = Rounds::from(DAY_US);
-        assert!(rounds.is_time_for_upkeep(DAY_US));
-        assert!(!rounds.is_time_for_upkeep(DAY_US));
-        rounds.heal(0);
-        assert_eq!(rounds.remind_us(), REMIND_US);
-        assert!(!rounds.is_time_to_remind(REMIND_US - 1));
-        assert!(rounds.is_time_to_remind(REMIND_US));
-        assert!(!rounds.is_time_to_remind(REMIND_US));
-        assert!(rounds.is_time_for_upkeep(UPKEEP_US));
+        let mut periodic = PeriodicTasks::from(DAY_US);
+        assert!(periodic.is_retention_due(DAY_US));
+        assert!(!periodic.is_retention_due(DAY_US));
+        periodic.adjust_to_clock(0);
+        assert_eq!(periodic.timer_check_us(), TIMER_CHECK_US);
+        assert!(!periodic.is_timer_check_due(TIMER_CHECK_US - 1));
+        assert!(periodic.is_timer_check_due(TIMER_CHECK_US));
+        assert!(!periodic.is_timer_check_due(TIMER_CHECK_US));
+        assert!(periodic.is_retention_due(RETENTION_US));
     }
 }

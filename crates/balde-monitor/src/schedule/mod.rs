@@ -1,17 +1,21 @@
-//! When to ask next: by the calendar, faster while it matters, and never more often than asking
-//! itself may cost.
+//! When to poll: by a cron expression, more often while a bucket is low, and never beyond the rate
+//! limit of polling itself.
 
 mod cron;
+mod cron_field;
 pub mod embedded;
-mod field;
+mod failure;
 mod leader;
-mod pace;
+mod plan;
 mod planner;
+mod poll_schedule;
 #[cfg(feature = "temporal")]
 pub mod temporal;
-mod trouble;
+mod temporal_settings;
 
 pub use cron::{Cron, CronError};
-pub use field::Field;
-pub use pace::{PACE_MIN_US, POLICIES_LIST, Pace, Peaks};
-pub use planner::{Budget, Next, PARTICIPANTS_MAX, Planner, PlannerError};
+pub use cron_field::CronField;
+pub use plan::PollPlan;
+pub use planner::{NextAction, PARTICIPANTS_MAX, Planner, PlannerError, PollBudget};
+pub use poll_schedule::{POLICIES_LIST, POLL_INTERVAL_MIN_US, PeakDetection, PollSchedule};
+pub use temporal_settings::TemporalSettings;

@@ -1,36 +1,35 @@
-//! Whom to ask next, within what asking may cost.
+//! Which participant to poll next, within the rate limit of polling.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use balde_core::{Command, Limit, State};
 
 use crate::analyse::Assessment;
 use crate::sample::{NAME_MAX, Sample};
-use crate::schedule::pace::{PACE_MIN_US, POLICIES_LIST, Pace};
+use crate::schedule::poll_schedule::{POLICIES_LIST, POLL_INTERVAL_MIN_US, PollSchedule};
 
 /// The most participants of one monitor.
 pub const PARTICIPANTS_MAX: usize = 1_024;
 
-/// The longest time that a refusal may ask to be waited for.
+/// The longest Retry-After that is honoured.
 const RETRY_AFTER_MAX_US: u64 = 3_600_000_000;
 
-/// The longest wait that failures by themselves lead to.
+/// The longest backoff after consecutive failures.
 const BACKOFF_MAX_US: u64 = 300_000_000;
 
-/// A clock that goes back by less is being corrected, and has not stepped.
-const STEP_US: u64 = 5_000_000;
+/// A clock that goes back by less than this is being corrected and has not stepped.
+const CLOCK_STEP_US: u64 = 5_000_000;
 
-/// What asking may cost, and who shares it.
+/// The rate limit of polling, and who shares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Budget {
-    /// Each participant has its own bucket for asking, as at DICT.
+pub enum PollBudget {
+    /// Each participant has its own limit, as at DICT.
     PerParticipant(Limit),
-    /// All participants ask from one bucket, as over one gateway with a limit of its own.
+    /// All participants share one limit, for example that of a gateway.
     Shared(Limit),
 }
 
-impl Budget {
+impl PollBudget {
     const fn limit(&self) -> &Limit {
         match self {
             Self::PerParticipant(limit) | Self::Shared(limit) => limit,
@@ -38,69 +37,75 @@ impl Budget {
     }
 }
 
-impl Default for Budget {
-    /// DICT's `POLICIES_LIST`: 6 a minute, 20 at once, for each participant.
+impl Default for PollBudget {
+    /// DICT's `POLICIES_LIST`: 6 a minute with a burst of 20, for each participant.
     fn default() -> Self {
         let limit = "6/min burst 20".parse();
-        Self::PerParticipant(limit.expect("the limit is in DICT's table"))
+        Self::PerParticipant(limit.expect("DICT's limit is valid"))
     }
 }
 
-/// What to do now.
+/// What a scheduler has to do now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Ask about this participant, whose turn it is; it is paid for.
+pub enum NextAction {
+    /// Poll this participant. The budget has been charged already.
     Poll {
-        /// Whom.
+        /// The participant.
         participant: String,
     },
-    /// Nobody's turn before this.
+    /// Wait, because no participant is due or the budget is used up.
     Wait {
-        /// Until when.
+        /// When to try again.
         until_us: u64,
     },
-    /// There is nobody to ask about.
-    Nobody,
+    /// Nothing: there is no such participant, or none at all.
+    Idle,
 }
 
-/// Whose turn it is: whoever is due for longest, as soon as the budget allows.
+/// Decides which participant is polled next: the one that has been due longest, as soon as the
+/// budget allows.
 ///
-/// A turn that has come stays at its time until it is taken, so a participant with trouble, who is
-/// due again and again, never overtakes one that has waited longer.
+/// A due participant keeps its due time until it is polled. So a participant that fails again and
+/// again never overtakes one that has been waiting longer.
 #[derive(Clone, Debug)]
 pub struct Planner {
-    pace: Pace,
-    budget: Budget,
+    schedule: PollSchedule,
+    budget: PollBudget,
     reserve: u64,
-    turns: BTreeMap<String, Turn>,
-    shared: Option<State>,
+    participants: BTreeMap<String, PollState>,
+    shared_budget: Option<State>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct PollState {
     due_us: u64,
-    asked_us: Option<u64>,
+    polled_us: Option<u64>,
     failures: u32,
-    spent: Option<State>,
+    budget: Option<State>,
 }
 
 impl Planner {
-    /// Nobody to ask about yet. `reserve` tokens of the budget are left to others.
-    pub fn new(pace: Pace, budget: Budget, reserve: u64) -> Result<Self, PlannerError> {
+    /// Creates a planner without participants. It leaves `reserve` tokens of the budget to other
+    /// clients.
+    pub fn new(
+        schedule: PollSchedule,
+        budget: PollBudget,
+        reserve: u64,
+    ) -> Result<Self, PlannerError> {
         if reserve >= budget.limit().capacity() {
             return Err(PlannerError::Reserve { reserve });
         }
         Ok(Self {
-            pace,
+            schedule,
             budget,
             reserve,
-            turns: BTreeMap::new(),
-            shared: None,
+            participants: BTreeMap::new(),
+            shared_budget: None,
         })
     }
 
-    /// Adds a participant, who is due at once. `known` is the newest sample of its budget from
-    /// before a restart, so that a monitor that keeps crashing does not spend what it has spent.
+    /// Adds a participant, which is due at once. `known` is the newest sample of its budget from
+    /// before a restart, so that a monitor that restarts often does not exceed the budget.
     pub fn add(
         &mut self,
         participant: &str,
@@ -110,236 +115,213 @@ impl Planner {
         if participant.is_empty() || participant.len() > NAME_MAX {
             return Err(PlannerError::Name);
         }
-        if self.turns.len() >= PARTICIPANTS_MAX && !self.turns.contains_key(participant) {
+        let is_known = self.participants.contains_key(participant);
+        if self.participants.len() >= PARTICIPANTS_MAX && !is_known {
             return Err(PlannerError::TooMany);
         }
-        self.turns.entry(participant.to_owned()).or_insert(Turn {
+        let state = PollState {
             due_us: now_us,
-            asked_us: None,
+            polled_us: None,
             failures: 0,
-            spent: None,
-        });
+            budget: None,
+        };
+        self.participants
+            .entry(participant.to_owned())
+            .or_insert(state);
         if let Some(sample) = known {
-            self.learn(participant, sample);
+            self.lower_budget(participant, sample);
         }
         Ok(())
     }
 
-    /// Takes a participant away.
+    /// Removes a participant.
     pub fn remove(&mut self, participant: &str) {
-        self.turns.remove(participant);
+        self.participants.remove(participant);
     }
 
-    /// Whose turn it is at `now_us`. A turn that is given costs a token and is over: what came of
-    /// it is told by [`polled`](Planner::polled) or [`failed`](Planner::failed), and if it never
-    /// is, the calendar brings the next one.
-    pub fn next(&mut self, now_us: u64) -> Next {
-        self.heal(now_us);
-        let turns = self.turns.iter();
-        let first = turns.min_by_key(|(name, turn)| {
-            let ready_us = turn.due_us.max(self.affordable_us(turn, now_us));
-            // Among those who can be asked now, the one due for longest.
-            (ready_us.max(now_us), turn.due_us, turn.asked_us, *name)
+    /// Decides what to do at `now_us`. A poll is charged to the budget at once, and its result is
+    /// reported with [`polled`](Planner::polled) or [`failed`](Planner::failed). A participant whose
+    /// result is never reported is due again at the next time of the cron expression.
+    pub fn next(&mut self, now_us: u64) -> NextAction {
+        self.adjust_to_clock(now_us);
+        let first = self.participants.iter().min_by_key(|(name, state)| {
+            let ready_us = state.due_us.max(self.affordable_us(state, now_us));
+            // Among those that can be polled now, the one that has been due longest.
+            (ready_us.max(now_us), state.due_us, state.polled_us, *name)
         });
-        let Some((name, turn)) = first else {
-            return Next::Nobody;
+        let Some((name, state)) = first else {
+            return NextAction::Idle;
         };
-        let ready_us = turn.due_us.max(self.affordable_us(turn, now_us));
+        let ready_us = state.due_us.max(self.affordable_us(state, now_us));
         if ready_us > now_us {
-            return Next::Wait { until_us: ready_us };
+            return NextAction::Wait { until_us: ready_us };
         }
         let participant = name.clone();
-        self.spend(&participant, now_us);
-        Next::Poll { participant }
+        self.charge(&participant, now_us);
+        NextAction::Poll { participant }
     }
 
-    /// Whether it is this participant's turn at `now_us`, for those who keep time themselves and
-    /// ask about each by name; it costs the same as one from [`next`](Planner::next). Where a
-    /// budget is shared, whoever is due for longer goes first.
-    pub fn take(&mut self, participant: &str, now_us: u64) -> Next {
-        self.heal(now_us);
-        let Some(turn) = self.turns.get(participant) else {
-            return Next::Nobody;
+    /// Decides whether to poll this participant at `now_us`, for schedulers that keep a timer for
+    /// each participant. Costs the same as a poll from [`next`](Planner::next). With a shared budget,
+    /// participants that have been due longer go first.
+    pub fn next_for(&mut self, participant: &str, now_us: u64) -> NextAction {
+        self.adjust_to_clock(now_us);
+        let Some(state) = self.participants.get(participant) else {
+            return NextAction::Idle;
         };
         let ahead = match self.budget {
-            Budget::PerParticipant(_) => 0,
-            Budget::Shared(_) => self.ahead(participant, turn, now_us),
+            PollBudget::PerParticipant(_) => 0,
+            PollBudget::Shared(_) => self.due_longer(participant, state, now_us),
         };
-        // Never more than the bucket holds, or nobody would go while those ahead do not ask.
+        // Never more than the capacity, or nobody could poll while those ahead do not.
         let capacity = self.budget.limit().capacity();
         let n = (self.reserve + 1).saturating_add(ahead).min(capacity);
-        let until_us = turn.due_us.max(self.with_tokens_us(turn, n, now_us));
+        let until_us = state.due_us.max(self.with_tokens_us(state, n, now_us));
         if until_us > now_us {
-            return Next::Wait { until_us };
+            return NextAction::Wait { until_us };
         }
-        self.spend(participant, now_us);
+        self.charge(participant, now_us);
         let participant = participant.to_owned();
-        Next::Poll { participant }
+        NextAction::Poll { participant }
     }
 
-    /// When the calendar says to ask next.
-    pub fn regular_us(&self, now_us: u64) -> u64 {
-        self.pace.regular_us(now_us)
+    /// The next time of the cron expression.
+    pub fn next_cron_us(&self, now_us: u64) -> u64 {
+        self.schedule.next_cron_us(now_us)
     }
 
-    /// A participant was asked and answered; `seen` is what its buckets look like now. What the
-    /// answer says about the budget is believed where it is less than was thought: others ask, too.
-    pub fn polled(&mut self, participant: &str, now_us: u64, seen: &[Assessment<'_>]) {
-        let due_us = self.pace.next_us(now_us, seen);
-        let Some(turn) = self.turns.get_mut(participant) else {
+    /// Reports a successful poll and the analysis of its buckets. If the poll shows fewer tokens of
+    /// the budget than expected, that number is used, because other clients poll, too.
+    pub fn polled(&mut self, participant: &str, now_us: u64, assessments: &[Assessment<'_>]) {
+        let due_us = self.schedule.next_us(now_us, assessments);
+        let Some(state) = self.participants.get_mut(participant) else {
             return;
         };
-        turn.due_us = due_us;
-        turn.failures = 0;
-        let own = seen.iter().map(Assessment::sample);
-        let mut own = own.filter(|sample| sample.bucket().policy() == POLICIES_LIST);
-        if let Some(sample) = own.next() {
-            self.learn(participant, sample);
+        state.due_us = due_us;
+        state.failures = 0;
+        let samples = assessments.iter().map(Assessment::sample);
+        let mut budget = samples.filter(|sample| sample.bucket().policy() == POLICIES_LIST);
+        if let Some(sample) = budget.next() {
+            self.lower_budget(participant, sample);
         }
     }
 
-    /// A participant was asked and there was no good answer; it said when to come back, perhaps.
+    /// Reports a failed poll. The participant is due again after an exponential backoff, or after
+    /// `retry_after_us` if that is longer.
     pub fn failed(&mut self, participant: &str, now_us: u64, retry_after_us: Option<u64>) {
-        let Some(turn) = self.turns.get_mut(participant) else {
+        let Some(state) = self.participants.get_mut(participant) else {
             return;
         };
-        turn.failures = turn.failures.saturating_add(1);
-        let doubled = PACE_MIN_US << (turn.failures - 1).min(10);
-        let told_us = retry_after_us.unwrap_or(0).min(RETRY_AFTER_MAX_US);
-        let wait_us = doubled.min(BACKOFF_MAX_US).max(told_us);
-        turn.due_us = now_us.saturating_add(wait_us);
+        state.failures = state.failures.saturating_add(1);
+        let doubled_us = POLL_INTERVAL_MIN_US << (state.failures - 1).min(10);
+        let retry_after_us = retry_after_us.unwrap_or(0).min(RETRY_AFTER_MAX_US);
+        let wait_us = doubled_us.min(BACKOFF_MAX_US).max(retry_after_us);
+        state.due_us = now_us.saturating_add(wait_us);
     }
 
-    /// When a participant is due; nothing for one that is not here.
+    /// When a participant is due; `None` for an unknown one.
     pub fn due_us(&self, participant: &str) -> Option<u64> {
-        self.turns.get(participant).map(|turn| turn.due_us)
+        self.participants.get(participant).map(|state| state.due_us)
     }
 
-    /// After the clock stepped back behind a turn that was taken, what is due by the old clock is
-    /// due now, and what was spent by it is not known any more: a bucket would stand still until the
-    /// time is made up for. Whoever asks has a limit of its own, by a clock that does not step.
-    fn heal(&mut self, now_us: u64) {
-        for turn in self.turns.values_mut() {
-            let is_behind = |asked_us| asked_us > now_us.saturating_add(STEP_US);
-            if turn.asked_us.is_some_and(is_behind) {
-                turn.due_us = now_us;
-                turn.asked_us = Some(now_us);
-                turn.spent = None;
-                self.shared = None;
+    /// Handles a clock that was set back to before a participant's last poll. Its due time belongs
+    /// to the old clock, so it is due now. Its budget is reset, because it would not refill until
+    /// the time is made up for; the client has its own limit by a monotonic clock.
+    fn adjust_to_clock(&mut self, now_us: u64) {
+        for state in self.participants.values_mut() {
+            let is_future = |polled_us| polled_us > now_us.saturating_add(CLOCK_STEP_US);
+            if state.polled_us.is_some_and(is_future) {
+                state.due_us = now_us;
+                state.polled_us = Some(now_us);
+                state.budget = None;
+                self.shared_budget = None;
             }
         }
     }
 
-    fn spent(&self, turn: &Turn) -> Option<State> {
+    fn budget(&self, state: &PollState) -> Option<State> {
         match self.budget {
-            Budget::PerParticipant(_) => turn.spent,
-            Budget::Shared(_) => self.shared,
+            PollBudget::PerParticipant(_) => state.budget,
+            PollBudget::Shared(_) => self.shared_budget,
         }
     }
 
-    /// How many others are due and have been for longer.
-    fn ahead(&self, participant: &str, turn: &Turn, now_us: u64) -> u64 {
-        let rank = |name: &str, turn: &Turn| (turn.due_us, turn.asked_us, name.to_owned());
-        let own = rank(participant, turn);
-        let due = self.turns.iter().filter(|(_, turn)| turn.due_us <= now_us);
-        let ahead = due.filter(|(name, turn)| rank(name, turn) < own).count();
+    /// The number of other participants that have been due longer.
+    fn due_longer(&self, participant: &str, state: &PollState, now_us: u64) -> u64 {
+        let rank = |name: &str, state: &PollState| (state.due_us, state.polled_us, name.to_owned());
+        let own = rank(participant, state);
+        let participants = self.participants.iter();
+        let due = participants.filter(|(_, state)| state.due_us <= now_us);
+        let ahead = due.filter(|(name, state)| rank(name, state) < own).count();
         u64::try_from(ahead).unwrap_or(u64::MAX)
     }
 
     /// When the budget has a token beyond the reserve.
-    fn affordable_us(&self, turn: &Turn, now_us: u64) -> u64 {
-        self.with_tokens_us(turn, self.reserve + 1, now_us)
+    fn affordable_us(&self, state: &PollState, now_us: u64) -> u64 {
+        self.with_tokens_us(state, self.reserve + 1, now_us)
     }
 
     /// When the budget has `n` tokens.
-    fn with_tokens_us(&self, turn: &Turn, n: u64, now_us: u64) -> u64 {
-        let ask = self
-            .budget
-            .limit()
-            .apply(self.spent(turn), Command::Take { n }, now_us);
-        now_us.saturating_add(ask.retry_after_us().unwrap_or(0))
+    fn with_tokens_us(&self, state: &PollState, n: u64, now_us: u64) -> u64 {
+        let limit = self.budget.limit();
+        let decision = limit.apply(self.budget(state), Command::Take { n }, now_us);
+        now_us.saturating_add(decision.retry_after_us().unwrap_or(0))
     }
 
-    fn spend(&mut self, participant: &str, now_us: u64) {
-        let regular_us = self.pace.regular_us(now_us);
-        let Some(turn) = self.turns.get(participant).copied() else {
+    fn charge(&mut self, participant: &str, now_us: u64) {
+        let Some(state) = self.participants.get(participant).copied() else {
             return;
         };
-        let taken = self
-            .budget
-            .limit()
-            .apply(self.spent(&turn), Command::Take { n: 1 }, now_us);
-        self.keep(
-            participant,
-            Turn {
-                due_us: regular_us,
-                asked_us: Some(now_us),
-                ..turn
-            },
-            taken.state(),
-        );
+        let limit = self.budget.limit();
+        let decision = limit.apply(self.budget(&state), Command::Take { n: 1 }, now_us);
+        let state = PollState {
+            due_us: self.schedule.next_cron_us(now_us),
+            polled_us: Some(now_us),
+            ..state
+        };
+        self.update(participant, state, decision.state());
     }
 
-    fn learn(&mut self, participant: &str, sample: &Sample) {
-        let Some(turn) = self.turns.get(participant).copied() else {
+    /// Lowers the budget to the level of a sample, if that is less than expected.
+    fn lower_budget(&mut self, participant: &str, sample: &Sample) {
+        let Some(state) = self.participants.get(participant).copied() else {
             return;
         };
         let limit = *self.budget.limit();
-        let thought = limit.apply(self.spent(&turn), Command::Peek, sample.taken_us());
-        if sample.level() < thought.level() {
-            let level = sample.level();
-            let told = limit.apply(
-                thought.state(),
-                Command::SetLevel { level },
-                sample.taken_us(),
-            );
-            self.keep(participant, turn, told.state());
+        let (level, taken_us) = (sample.level(), sample.taken_us());
+        let expected = limit.apply(self.budget(&state), Command::Peek, taken_us);
+        if level < expected.level() {
+            let lowered = limit.apply(expected.state(), Command::SetLevel { level }, taken_us);
+            self.update(participant, state, lowered.state());
         }
     }
 
-    fn keep(&mut self, participant: &str, turn: Turn, spent: Option<State>) {
-        match self.budget {
-            Budget::PerParticipant(_) => {
-                let turn = Turn { spent, ..turn };
-                self.turns.insert(participant.to_owned(), turn);
+    fn update(&mut self, participant: &str, state: PollState, budget: Option<State>) {
+        let state = match self.budget {
+            PollBudget::PerParticipant(_) => PollState { budget, ..state },
+            PollBudget::Shared(_) => {
+                self.shared_budget = budget;
+                state
             }
-            Budget::Shared(_) => {
-                self.shared = spent;
-                self.turns.insert(participant.to_owned(), turn);
-            }
-        }
+        };
+        self.participants.insert(participant.to_owned(), state);
     }
 }
 
-/// Why a planner or a participant was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a planner or a participant is not valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlannerError {
-    /// Nothing of the budget would be left for the monitor.
+    /// The reserve leaves no tokens for the monitor.
+    #[error("a reserve of {reserve} leaves nothing of the budget for the monitor; lower it")]
     Reserve {
-        /// What was to be left to others.
+        /// The tokens to leave to other clients.
         reserve: u64,
     },
-    /// More than [`PARTICIPANTS_MAX`].
+    /// There are more than [`PARTICIPANTS_MAX`] participants.
+    #[error("one monitor polls at most {PARTICIPANTS_MAX} participants")]
     TooMany,
-    /// A participant's name is empty or too long.
+    /// The name of a participant is empty or too long.
+    #[error("a participant's name must have 1 to {NAME_MAX} bytes")]
     Name,
 }
-
-impl fmt::Display for PlannerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Reserve { reserve } => write!(
-                f,
-                "a reserve of {reserve} leaves nothing of the budget for the monitor; lower it"
-            ),
-            Self::TooMany => write!(
-                f,
-                "{PARTICIPANTS_MAX} participants are the most that one monitor asks about"
-            ),
-            Self::Name => write!(f, "a participant's name needs 1 to {NAME_MAX} bytes"),
-        }
-    }
-}
-
-impl std::error::Error for PlannerError {}

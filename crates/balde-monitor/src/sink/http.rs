@@ -7,7 +7,7 @@ use balde::http::headers;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Certificate, Response, Url};
 
-use crate::client::{choose_ring, innermost};
+use crate::http_client::{install_crypto_provider, root_cause};
 use crate::sink::failure::ANSWER_CHARS_MAX;
 use crate::sink::{Failure, Reason, Secret, SinkError};
 
@@ -142,7 +142,7 @@ impl Receiver {
         if error.is_timeout() {
             return Failure::new(Reason::Timeout);
         }
-        let why = self.shown(innermost(&error.without_url()).as_bytes());
+        let why = self.shown(root_cause(&error.without_url()).as_bytes());
         Failure::new(Reason::Unreachable { why })
     }
 
@@ -188,7 +188,7 @@ pub(crate) fn checked_timeout(timeout: Duration) -> Result<Duration, SinkError> 
 }
 
 fn client(settings: &HttpSettings) -> Result<reqwest::Client, SinkError> {
-    choose_ring();
+    install_crypto_provider();
     let timeout = checked_timeout(settings.timeout)?;
     let mut http = reqwest::Client::builder()
         .no_proxy()

@@ -14,8 +14,8 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::alert::Event;
-use crate::client::choose_ring;
 use crate::history::Letter;
+use crate::http_client::install_crypto_provider;
 use crate::sink::failure::ANSWER_CHARS_MAX;
 use crate::sink::http::{TIMEOUT_DEFAULT, certificates, checked_timeout};
 use crate::sink::{Failure, Reason, Secret, SinkError, document};
@@ -118,7 +118,7 @@ impl PulsarTopic {
             certificates(pem)?;
         }
         checked_timeout(settings.timeout)?;
-        choose_ring();
+        install_crypto_provider();
         Ok(Self {
             settings,
             line: Box::default(),

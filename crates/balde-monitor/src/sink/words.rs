@@ -199,8 +199,8 @@ fn changed(change: &Change) -> String {
         Change::Refill { policy, from, to } => {
             format!("refill of {policy} from {} to {}", rate(*from), rate(*to))
         }
-        Change::Appeared { policy } => format!("policy {policy} is new"),
-        Change::Vanished { policy } => format!("policy {policy} is no longer listed"),
+        Change::PolicyAdded { policy } => format!("policy {policy} is new"),
+        Change::PolicyRemoved { policy } => format!("policy {policy} is no longer listed"),
     }
 }
 

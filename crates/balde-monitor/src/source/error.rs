@@ -1,52 +1,57 @@
-//! Why there is no answer, told apart by what the monitor does about it.
+//! Errors of a source, distinguished by how the monitor reacts to them.
 
-use std::fmt;
 use std::time::Duration;
 
 use balde_dict::client::ClientError;
 
 use crate::sample::SampleError;
 
-/// Why a participant's buckets are not known.
-#[derive(Debug)]
+/// Why the bucket states of a participant could not be fetched.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// What DICT did instead of answering.
+    /// The request to DICT failed.
+    #[error(transparent)]
     Dict(ClientError),
-    /// The gateway answered with another status than 200.
+    /// The gateway answered with a status other than 200.
+    #[error("the gateway answered with status {status}")]
     Status {
-        /// Which.
+        /// The status.
         status: u16,
-        /// When it says to ask again, if it does.
+        /// The value of Retry-After, if there was one.
         retry_after: Option<Duration>,
     },
-    /// The gateway's answer is not what it should be.
-    Garbage {
-        /// Why.
+    /// The gateway's response is not valid.
+    #[error("the gateway's response cannot be read: {why}")]
+    InvalidResponse {
+        /// What is wrong with it.
         why: String,
     },
-    /// The gateway's answer ends before its end.
+    /// The connection to the gateway was closed in the middle of the response.
+    #[error("the gateway's response is truncated")]
     Truncated,
-    /// The gateway did not answer.
+    /// The gateway cannot be reached, or did not respond in time.
+    #[error("the gateway cannot be reached: {why}")]
     Unreachable {
-        /// What is known about it.
+        /// The cause.
         why: String,
     },
-    /// The answer can be read and cannot be true.
-    Strange(SampleError),
+    /// The response can be read, but its values are impossible.
+    #[error("the response contains impossible values: {0}")]
+    InvalidSample(#[source] SampleError),
 }
 
 impl SourceError {
-    /// A short name for counters and logs.
+    /// A short name for metrics and logs.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Dict(error) => match error {
-                ClientError::OwnLimit { .. } => "own_limit",
+                ClientError::LocalLimit { .. } => "own_limit",
                 ClientError::RateLimited { .. } => "rate_limited",
                 ClientError::Forbidden(_) => "forbidden",
                 ClientError::Unavailable { .. } => "unavailable",
                 ClientError::Status { .. } => "status",
-                ClientError::Garbage(_) => "garbage",
+                ClientError::InvalidResponse(_) => "invalid_response",
                 ClientError::Signature(_) => "signature",
                 ClientError::Truncated => "truncated",
                 ClientError::TooLong => "too_long",
@@ -55,41 +60,18 @@ impl SourceError {
                 _ => "other",
             },
             Self::Status { .. } => "status",
-            Self::Garbage { .. } => "garbage",
+            Self::InvalidResponse { .. } => "invalid_response",
             Self::Truncated => "truncated",
             Self::Unreachable { .. } => "unreachable",
-            Self::Strange(_) => "strange",
+            Self::InvalidSample(_) => "invalid_sample",
         }
     }
 
-    /// How long to wait before asking again, where that was told.
+    /// The time to wait before the next request, if the server specified one.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Dict(error) => error.retry_after(),
             Self::Status { retry_after, .. } => *retry_after,
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for SourceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Dict(error) => error.fmt(f),
-            Self::Status { status, .. } => write!(f, "the gateway answered with status {status}"),
-            Self::Garbage { why } => write!(f, "the gateway's answer cannot be read: {why}"),
-            Self::Truncated => f.write_str("the gateway's answer ends before its end"),
-            Self::Unreachable { why } => write!(f, "the gateway cannot be reached: {why}"),
-            Self::Strange(error) => write!(f, "the answer cannot be true: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for SourceError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Dict(error) => Some(error),
-            Self::Strange(error) => Some(error),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! A gateway's state endpoint: the buckets of a participant as JSON.
+//! A client for a gateway's state endpoint, which returns the buckets of a participant as JSON.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,39 +8,39 @@ use reqwest::{Certificate, Url};
 use serde::{Deserialize, Serialize};
 
 use super::SourceError;
-use crate::client::{choose_ring, innermost};
+use crate::http_client::{install_crypto_provider, root_cause};
 use crate::sample::{BucketId, Poll, Sample, SampleError, Terms};
 
-/// The longest answer that is read.
+/// The longest response that is read, in bytes.
 pub const STATES_BYTES_MAX: usize = 1 << 20;
 
-/// The longest Retry-After that is believed.
+/// The longest Retry-After that is honoured.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 
-/// Asks a gateway for the states of a participant's buckets: `GET url?participant=ISPB`, with a
-/// bearer token where one is set.
+/// Fetches the bucket states of a participant from a gateway: `GET url?participant=ISPB`, with a
+/// bearer token if one is set.
 #[derive(Clone)]
-pub struct Gateway {
+pub struct GatewayClient {
     http: reqwest::Client,
     url: Url,
     token: Option<String>,
 }
 
-impl Gateway {
-    /// A gateway whose state endpoint is `url`, and the token that it wants, if it wants one.
+impl GatewayClient {
+    /// Creates a client for the state endpoint at `url`, with an optional bearer token.
     ///
-    /// `ca` are the authorities to trust, as PEM; the system's where there are none.
+    /// `ca` holds the certificate authorities to trust, as PEM; by default those of the system.
     pub fn new(
         url: &str,
         token: Option<String>,
         ca: Option<&[u8]>,
         timeout: Duration,
-    ) -> Result<Self, GatewayBuildError> {
-        let url = Url::parse(url).map_err(|_| GatewayBuildError::Url)?;
+    ) -> Result<Self, GatewayClientError> {
+        let url = Url::parse(url).map_err(|_| GatewayClientError::Url)?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(GatewayBuildError::Url);
+            return Err(GatewayClientError::Url);
         }
-        choose_ring();
+        install_crypto_provider();
         let mut http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
@@ -48,13 +48,13 @@ impl Gateway {
         if let Some(ca) = ca {
             let authorities = Certificate::from_pem_bundle(ca).ok();
             let authorities = authorities.filter(|list| !list.is_empty());
-            http = http.tls_certs_only(authorities.ok_or(GatewayBuildError::Ca)?);
+            http = http.tls_certs_only(authorities.ok_or(GatewayClientError::Ca)?);
         }
-        let http = http.build().map_err(|_| GatewayBuildError::Ca)?;
+        let http = http.build().map_err(|_| GatewayClientError::Ca)?;
         Ok(Self { http, url, token })
     }
 
-    pub(super) async fn request(&self, participant: &str) -> Result<States, SourceError> {
+    pub(super) async fn fetch(&self, participant: &str) -> Result<States, SourceError> {
         let mut url = self.url.clone();
         url.query_pairs_mut()
             .append_pair("participant", participant);
@@ -62,11 +62,14 @@ impl Gateway {
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
-        let mut response = request.send().await.map_err(|error| unreachable(&error))?;
+        let mut response = request
+            .send()
+            .await
+            .map_err(|error| request_error(&error))?;
         let status = response.status().as_u16();
         if status != 200 {
-            let told = response.headers().get(RETRY_AFTER);
-            let seconds = told.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+            let header = response.headers().get(RETRY_AFTER);
+            let seconds = header.and_then(|value| value.to_str().ok()?.trim().parse().ok());
             let retry_after = seconds.map(|s| Duration::from_secs(s).min(RETRY_AFTER_MAX));
             return Err(SourceError::Status {
                 status,
@@ -74,31 +77,31 @@ impl Gateway {
             });
         }
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| cut_off(&error))? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| body_error(&error))? {
             if body.len() + chunk.len() > STATES_BYTES_MAX {
                 let why = format!("it is longer than {STATES_BYTES_MAX} bytes");
-                return Err(SourceError::Garbage { why });
+                return Err(SourceError::InvalidResponse { why });
             }
             body.extend_from_slice(&chunk);
         }
-        serde_json::from_slice(&body).map_err(|error| SourceError::Garbage {
+        serde_json::from_slice(&body).map_err(|error| SourceError::InvalidResponse {
             why: error.to_string(),
         })
     }
 }
 
-impl fmt::Debug for Gateway {
+impl fmt::Debug for GatewayClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither the token nor an address that may have one in it.
-        f.debug_struct("Gateway").finish_non_exhaustive()
+        // Both the token and the URL may hold a secret.
+        f.debug_struct("GatewayClient").finish_non_exhaustive()
     }
 }
 
-/// What a gateway tells. Fields that are not known are passed over.
+/// The gateway's response. Unknown fields are ignored.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct States {
     category: Option<String>,
-    /// The gateway's clock when it answered.
+    /// The gateway's time of the response.
     answered_us: Option<u64>,
     policies: Vec<State>,
 }
@@ -131,40 +134,31 @@ impl States {
     }
 }
 
-/// Why a gateway cannot be asked at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a [`GatewayClient`] could not be created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum GatewayBuildError {
-    /// The URL is none, or neither http nor https.
+pub enum GatewayClientError {
+    /// The URL is not valid, or its scheme is neither http nor https.
+    #[error("the gateway's URL must be http:// or https://, with host and path")]
     Url,
-    /// The authorities cannot be read as PEM.
+    /// The certificate authorities are not valid PEM.
+    #[error("the CA cannot be read as PEM")]
     Ca,
 }
 
-impl fmt::Display for GatewayBuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Url => "the gateway's URL must be http:// or https://, with host and path",
-            Self::Ca => "the CA cannot be read as PEM",
-        })
-    }
-}
-
-impl std::error::Error for GatewayBuildError {}
-
-fn cut_off(error: &reqwest::Error) -> SourceError {
+fn body_error(error: &reqwest::Error) -> SourceError {
     if error.is_timeout() {
-        return unreachable(error);
+        return request_error(error);
     }
     SourceError::Truncated
 }
 
-fn unreachable(error: &reqwest::Error) -> SourceError {
+fn request_error(error: &reqwest::Error) -> SourceError {
     if error.is_timeout() {
-        let why = "it did not answer in time".to_owned();
+        let why = "it did not respond in time".to_owned();
         return SourceError::Unreachable { why };
     }
     SourceError::Unreachable {
-        why: innermost(error),
+        why: root_cause(error),
     }
 }

@@ -1,4 +1,4 @@
-//! Whom to ask how the buckets stand: DICT itself, or a gateway that knows.
+//! Sources of bucket states: DICT itself, or a balde gateway.
 
 mod error;
 mod gateway;
@@ -9,21 +9,21 @@ use balde_dict::wire::BucketStates;
 use crate::sample::{BucketId, Poll, Sample, SampleError, Terms};
 
 pub use error::SourceError;
-pub use gateway::{Gateway, GatewayBuildError, STATES_BYTES_MAX};
+pub use gateway::{GatewayClient, GatewayClientError, STATES_BYTES_MAX};
 
-/// Where the states of one participant's buckets come from.
+/// Where the bucket states of a participant are fetched from.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// DICT: one listBucketStates call.
+    /// DICT, by its listBucketStates operation.
     Dict(Client),
-    /// A balde gateway's state endpoint.
-    Gateway(Gateway),
+    /// The state endpoint of a balde gateway.
+    Gateway(GatewayClient),
 }
 
 impl Source {
-    /// Asks once. The moment of the samples is what `now_us` says when the answer is there. An
-    /// answer that is not wholly sound is none: nothing is made up for what is missing.
-    pub async fn request(
+    /// Fetches the bucket states of a participant once. The samples are timestamped with `now_us` at
+    /// the moment the response has arrived. A response with any invalid value is rejected as a whole.
+    pub async fn fetch(
         &self,
         participant: &str,
         now_us: impl Fn() -> u64,
@@ -32,13 +32,13 @@ impl Source {
             Self::Dict(client) => {
                 let states = client.list_bucket_states().await;
                 let states = states.map_err(SourceError::Dict)?;
-                poll_of(participant, &states, now_us()).map_err(SourceError::Strange)
+                poll_of(participant, &states, now_us()).map_err(SourceError::InvalidSample)
             }
             Self::Gateway(gateway) => {
-                let states = gateway.request(participant).await?;
+                let states = gateway.fetch(participant).await?;
                 states
                     .poll(participant, now_us())
-                    .map_err(SourceError::Strange)
+                    .map_err(SourceError::InvalidSample)
             }
         }
     }
@@ -66,7 +66,7 @@ fn poll_of(participant: &str, states: &BucketStates, taken_us: u64) -> Result<Po
 mod tests {
     use super::*;
 
-    const ANSWER: &str = "<ListPoliciesResponse><ResponseTime>2026-01-15T10:20:30.123Z</ResponseTime>\
+    const RESPONSE: &str = "<ListPoliciesResponse><ResponseTime>2026-01-15T10:20:30.123Z</ResponseTime>\
         <Category>F</Category><Policies>\
         <Policy><AvailableTokens>-17</AvailableTokens><Capacity>500</Capacity>\
         <RefillTokens>250</RefillTokens><RefillPeriodSec>60</RefillPeriodSec>\
@@ -74,8 +74,8 @@ mod tests {
         </Policies></ListPoliciesResponse>";
 
     #[test]
-    fn an_answer_becomes_samples_with_debt_category_and_the_other_sides_time() {
-        let states = BucketStates::read(ANSWER.as_bytes()).unwrap();
+    fn a_response_becomes_samples_with_debt_category_and_the_servers_time() {
+        let states = BucketStates::read(RESPONSE.as_bytes()).unwrap();
         let poll = poll_of("12345678", &states, 42).unwrap();
         let sample = &poll.samples()[0];
         assert_eq!((sample.level(), sample.taken_us()), (-17, 42));
@@ -85,8 +85,8 @@ mod tests {
     }
 
     #[test]
-    fn one_bucket_that_cannot_be_spoils_the_answer() {
-        let bad = ANSWER.replace("<Capacity>500", "<Capacity>-500");
+    fn one_impossible_bucket_invalidates_the_response() {
+        let bad = RESPONSE.replace("<Capacity>500", "<Capacity>-500");
         let states = BucketStates::read(bad.as_bytes()).unwrap();
         assert!(poll_of("12345678", &states, 42).is_err());
     }

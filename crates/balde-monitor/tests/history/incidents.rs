@@ -67,7 +67,7 @@ pub(crate) async fn what_is_not_routed_there_opens_none(place: Place) {
     assert!(history.incidents(10).await.unwrap().is_empty());
     // A change is an incident that is over at once: nothing will ever end it.
     let changed = Event {
-        kind: Kind::Changed(Change::Appeared {
+        kind: Kind::Changed(Change::PolicyAdded {
             policy: "A".to_owned(),
         }),
         ..raised(2, "change-2", Critical, 30)

@@ -1,6 +1,6 @@
 //! Answers in and out.
 
-use balde_monitor::analyse::LOOK_BACK_MAX;
+use balde_monitor::analyse::LOOKBACK_SAMPLES_MAX;
 use balde_monitor::sample::{BucketId, POLICIES_MAX, Poll, Sample, Terms};
 
 use crate::fixture::{DAY_US, HOUR_US, MINUTE_US, NOVEMBER_US, PARTICIPANT, bucket, poll, sample};
@@ -141,7 +141,7 @@ pub(crate) async fn states_are_what_the_newest_answer_lists(place: Place) {
 
 pub(crate) async fn looking_back_gives_the_newest_of_each_policy(place: Place) {
     let history = place.open().await;
-    let polls = LOOK_BACK_MAX as u64 + 3;
+    let polls = LOOKBACK_SAMPLES_MAX as u64 + 3;
     for i in 0..polls {
         let mut levels = vec![("B", i.cast_signed())];
         if i < 10 {
@@ -157,7 +157,7 @@ pub(crate) async fn looking_back_gives_the_newest_of_each_policy(place: Place) {
     assert_eq!((recent[0][0].bucket(), recent[0].len()), (&bucket("A"), 10));
     assert_eq!(
         (recent[1][0].bucket(), recent[1].len()),
-        (&bucket("B"), LOOK_BACK_MAX)
+        (&bucket("B"), LOOKBACK_SAMPLES_MAX)
     );
     assert_eq!(recent[1][0].taken_us(), NOVEMBER_US + 3);
     assert!(recent[1].is_sorted_by_key(Sample::taken_us));

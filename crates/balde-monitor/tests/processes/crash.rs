@@ -1,6 +1,6 @@
 //! The monitor is killed at random moments while a bucket rises and falls. Afterwards every change
-//! that was there for more than a poll was told once to every sink that it concerns, and nothing
-//! else was.
+//! that lasted for more than a poll has been sent once to every sink it is routed to, and nothing
+//! else.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use balde_monitor::alert::{Alarm, Event, Routes, Rule, SinkClass, step};
-use balde_monitor::analyse::{Assessment, Settings};
+use balde_monitor::analyse::{AnalysisSettings, Assessment};
 use balde_monitor::sample::{BucketId, Sample, Terms};
 use balde_monitor::severity::Severity;
 
@@ -20,17 +20,17 @@ const KILLS: u64 = 200;
 const PARTICIPANT: &str = "12345678";
 const POLICY: &str = "ENTRIES_WRITE";
 const CAPACITY: u64 = 1_000;
-/// Twelve seconds between polls are 60 ms.
+/// The twelve seconds between polls take 60 ms.
 const SPEED: u32 = 200;
-/// How long a life lasts that ends anywhere, also before the database is open.
-const SHORT_LIFE_MS: std::ops::Range<u64> = 5..200;
-/// How many polls other lives see, and how long they last after that: one poll is 60 ms.
+/// The lifetime of a process that is killed at any moment, even before the database is open.
+const LIFETIME_MS: std::ops::Range<u64> = 5..200;
+/// How many polls the other processes do, and how long they live after that.
 const POLLS: std::ops::RangeInclusive<u64> = 1..=4;
 const AFTER_MS: std::ops::Range<u64> = 0..60;
-/// The longest that polls are waited for, on however slow a machine.
+/// The longest wait for polls, even on a slow machine.
 const POLLS_WITHIN: Duration = Duration::from_secs(10);
-/// How long everything may take to be told in the end.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest time until everything has been delivered in the end.
+const DELIVERED_WITHIN: Duration = Duration::from_secs(120);
 
 const SINKS: [(&str, &[SinkClass]); 4] = [
     ("webhook", &[SinkClass::Event]),
@@ -39,24 +39,24 @@ const SINKS: [(&str, &[SinkClass]); 4] = [
     ("incident", &[SinkClass::Incident]),
 ];
 
-/// The bucket's true levels, one after the other. Each stays until one process has asked twice and
-/// asks a third time: then the first of the three answers has certainly been judged.
-struct Truth {
+/// The actual levels of the bucket, in order. A level lasts until one process has polled it twice and
+/// polls a third time: then the first of the three polls has certainly been judged.
+struct Levels {
     levels: Vec<i64>,
-    asked: u32,
-    life: u64,
+    polls: u32,
+    process: u64,
     chance: fastrand::Rng,
     is_over: bool,
 }
 
-impl Truth {
-    fn asked(&mut self, life: u64) -> Answer {
-        if self.life != life {
-            (self.life, self.asked) = (life, 0);
+impl Levels {
+    fn polled(&mut self, process: u64) -> Answer {
+        if self.process != process {
+            (self.process, self.polls) = (process, 0);
         }
-        self.asked += 1;
-        if self.asked == 3 && !self.is_over {
-            self.asked = 1;
+        self.polls += 1;
+        if self.polls == 3 && !self.is_over {
+            self.polls = 1;
             let level = [1_000, 800, 251, 200, 120, 60, 10, 0, -30];
             self.levels.push(*self.chance.choice(&level).unwrap());
         }
@@ -88,7 +88,7 @@ fn config(dict: &str, receiver: &Receiver) -> String {
     )
 }
 
-/// What the state machine, which has tests of its own, tells of these levels.
+/// The events that the alert state machine, which has its own tests, produces for these levels.
 fn expected(levels: &[i64]) -> Vec<Event> {
     let bucket = BucketId::new(PARTICIPANT, POLICY).unwrap();
     let terms = Terms::per_seconds(1_000, 0, 60).unwrap();
@@ -101,18 +101,18 @@ fn expected(levels: &[i64]) -> Vec<Event> {
         |rule, severity| rule.with_reminders(severity, None),
     );
     let mut alarm = Alarm::new(bucket.clone(), 0);
-    let mut told = Vec::new();
+    let mut all = Vec::new();
     for (level, us) in levels.iter().zip(1_000_000..) {
         let sample = [Sample::new(bucket.clone(), terms, *level, us).unwrap()];
-        let seen = Assessment::of(&sample, rule.thresholds(), &Settings::default());
-        let (next, events) = step(&alarm, seen.as_ref(), us, &rule, &[]);
+        let assessment = Assessment::of(&sample, rule.thresholds(), &AnalysisSettings::default());
+        let (next, events) = step(&alarm, assessment.as_ref(), us, &rule, &[]);
         alarm = next;
-        told.extend(events);
+        all.extend(events);
     }
-    told
+    all
 }
 
-/// The number and the kind of an event: its key without whose it is and since when.
+/// The sequence number and the kind of an event: the end of its key.
 fn tail(key: &str) -> (u64, String) {
     let mut parts = key.rsplit('/');
     let kind = parts.next().unwrap().to_owned();
@@ -120,37 +120,40 @@ fn tail(key: &str) -> (u64, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_two_hundred_times_it_tells_every_change_once() {
+async fn a_monitor_killed_two_hundred_times_sends_every_change_once() {
     let seed = std::env::var("BALDE_SEED").map_or(20_261_115, |seed| seed.parse().unwrap());
     println!("BALDE_SEED={seed}");
     let mut chance = fastrand::Rng::with_seed(seed);
-    let truth = Arc::new(Mutex::new(Truth {
+    let truth = Arc::new(Mutex::new(Levels {
         levels: vec![1_000],
-        asked: 0,
-        life: 0,
+        polls: 0,
+        process: 0,
         chance: fastrand::Rng::with_seed(seed + 1),
         is_over: false,
     }));
-    let life = Arc::new(AtomicU64::new(0));
+    let process = Arc::new(AtomicU64::new(0));
     let dict = FakeDict::start(buckets(1_000)).await;
-    let (watched, lives) = (Arc::clone(&truth), Arc::clone(&life));
-    dict.watch(move |_| Some(watched.lock().unwrap().asked(lives.load(Ordering::SeqCst))));
+    let (levels, current) = (Arc::clone(&truth), Arc::clone(&process));
+    dict.on_request(move |_| {
+        let process = current.load(Ordering::SeqCst);
+        Some(levels.lock().unwrap().polled(process))
+    });
     let receiver = Receiver::start(seed + 2, 20).await;
     let config = config(&dict.url(), &receiver);
     let folder = tempfile::tempdir().unwrap();
     let time = FastTime::begin(SPEED);
 
     for number in 1..=KILLS {
-        life.store(number, Ordering::SeqCst);
+        process.store(number, Ordering::SeqCst);
         let mut child = worker::start(&config, folder.path(), "log", time);
-        live(&dict, &mut chance).await;
+        wait_for_kill(&dict, &mut chance).await;
         child.kill().expect("it runs until it is killed");
         child.wait().unwrap();
     }
-    // The last life is long enough for everything to be told.
-    life.store(KILLS + 1, Ordering::SeqCst);
+    // The last process lives until everything has been delivered.
+    process.store(KILLS + 1, Ordering::SeqCst);
     let mut child = worker::start(&config, folder.path(), "log", time);
-    let asked = dict.asked();
+    let before = dict.requests();
     let start = Instant::now();
     let is_done = |receiver: &Receiver, events: &[Event]| {
         SINKS.iter().all(|(sink, classes)| {
@@ -159,14 +162,14 @@ async fn killed_two_hundred_times_it_tells_every_change_once() {
         })
     };
     let mut events = Vec::new();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < DELIVERED_WITHIN {
         let levels = {
             let mut truth = truth.lock().unwrap();
             truth.is_over = true;
             truth.levels.clone()
         };
         events = expected(&levels);
-        if dict.asked() > asked + 3 && is_done(&receiver, &events) {
+        if dict.requests() > before + 3 && is_done(&receiver, &events) {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -178,7 +181,7 @@ async fn killed_two_hundred_times_it_tells_every_change_once() {
     println!(
         "{} levels, {} polls, {} events over {KILLS} kills",
         levels.len(),
-        dict.asked(),
+        dict.requests(),
         events.len()
     );
     assert!(events.len() > 20, "the buckets did rise and fall");
@@ -209,14 +212,14 @@ async fn killed_two_hundred_times_it_tells_every_change_once() {
     assert_eq!(logged, wanted(&events, &[SinkClass::Log]), "log");
 }
 
-/// Some lives end by the clock, others some time after so many polls.
-async fn live(dict: &FakeDict, chance: &mut fastrand::Rng) {
+/// Waits until the process is to be killed: after a random time, or some time after a number of polls.
+async fn wait_for_kill(dict: &FakeDict, chance: &mut fastrand::Rng) {
     let ends_ms = if chance.bool() {
-        chance.u64(SHORT_LIFE_MS)
+        chance.u64(LIFETIME_MS)
     } else {
-        let enough = dict.asked() + chance.u64(POLLS);
+        let enough = dict.requests() + chance.u64(POLLS);
         let start = Instant::now();
-        while dict.asked() < enough && start.elapsed() < POLLS_WITHIN {
+        while dict.requests() < enough && start.elapsed() < POLLS_WITHIN {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         chance.u64(AFTER_MS)

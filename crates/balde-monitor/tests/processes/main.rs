@@ -1,11 +1,11 @@
-//! The monitor as whole processes that are killed: 200 times while buckets rise and fall, and one of
-//! two that share a database.
+//! The monitor as processes that are killed: 200 times while a bucket rises and falls, and one of two
+//! that share a database.
 //!
-//! Each process is this test again, told by its environment that it is a monitor. All go by one
-//! clock that is the world's, made faster: a number that every process works out for itself.
+//! Each process is this test binary again, with environment variables that make it a monitor. All
+//! use the system clock, accelerated by a common factor.
 
 mod crash;
-#[expect(dead_code, reason = "it answers well here")]
+#[expect(dead_code, reason = "the category never changes here")]
 #[path = "../support/fake_dict.rs"]
 mod fake_dict;
 #[path = "../support/postgres.rs"]

@@ -1,4 +1,4 @@
-//! Whoever is told: takes bodies in, now and then fails, and keeps what arrived.
+//! A receiver of alerts that records their keys and fails some requests.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use tokio::net::TcpListener;
 
-/// By sink: the keys of events in the order of their arrival, repetitions included.
+/// The keys of the events by sink, in the order of arrival, repetitions included.
 type Arrived = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
 
 #[derive(Clone)]
@@ -20,23 +20,25 @@ pub(crate) struct Receiver {
 }
 
 #[derive(Clone)]
-struct Desk {
+struct Handler {
     arrived: Arrived,
     chance: Arc<Mutex<fastrand::Rng>>,
-    fails_of_hundred: u32,
+    failure_percent: u32,
 }
 
 impl Receiver {
-    /// Fails `fails_of_hundred` of a hundred requests: half of those before, half after it has kept
-    /// what came, as a receiver does whose answer is lost.
-    pub(crate) async fn start(seed: u64, fails_of_hundred: u32) -> Self {
+    /// Fails `failure_percent` of the requests: half of them before and half after recording the key,
+    /// like a receiver whose response is lost.
+    pub(crate) async fn start(seed: u64, failure_percent: u32) -> Self {
         let arrived = Arrived::default();
-        let desk = Desk {
+        let handler = Handler {
             arrived: Arc::clone(&arrived),
             chance: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
-            fails_of_hundred,
+            failure_percent,
         };
-        let app = Router::new().route("/{sink}", post(take)).with_state(desk);
+        let app = Router::new()
+            .route("/{sink}", post(take))
+            .with_state(handler);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
@@ -47,7 +49,7 @@ impl Receiver {
         format!("http://{}/{sink}", self.address)
     }
 
-    /// What arrived at a sink, repetitions included.
+    /// The keys that arrived at a sink, repetitions included.
     pub(crate) fn keys(&self, sink: &str) -> Vec<String> {
         let arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         arrived.get(sink).cloned().unwrap_or_default()
@@ -55,7 +57,7 @@ impl Receiver {
 }
 
 async fn take(
-    State(desk): State<Desk>,
+    State(handler): State<Handler>,
     Path(sink): Path<String>,
     headers: HeaderMap,
     body: String,
@@ -63,12 +65,18 @@ async fn take(
     serde_json::from_str::<serde_json::Value>(&body).expect("a body is JSON");
     let key = headers["idempotency-key"].to_str().unwrap().to_owned();
     let (fails, keeps) = {
-        let mut chance = desk.chance.lock().unwrap_or_else(PoisonError::into_inner);
-        let fails = chance.u32(0..100) < desk.fails_of_hundred;
+        let mut chance = handler
+            .chance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let fails = chance.u32(0..100) < handler.failure_percent;
         (fails, !fails || chance.bool())
     };
     if keeps {
-        let mut arrived = desk.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arrived = handler
+            .arrived
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         arrived.entry(sink).or_default().push(key);
     }
     if fails {

@@ -1,5 +1,5 @@
-//! Two monitors on one PostgreSQL: one polls, the other takes over when it is killed, and nobody is
-//! told twice.
+//! Two monitors on one PostgreSQL: one polls, the other takes over when it is killed, and no alert is
+//! sent twice.
 
 use std::collections::BTreeSet;
 use std::process::Child;
@@ -15,7 +15,7 @@ const SPEED: u32 = 20;
 const INTERVAL_US: u64 = 300_000_000;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A monitor, and a DICT that only it asks.
+/// A monitor, and a DICT that only this monitor polls.
 struct Side {
     dict: FakeDict,
     child: Child,
@@ -28,7 +28,7 @@ fn buckets(level: i64) -> Answer {
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "{what}: it never was");
+        assert!(start.elapsed() < PATIENCE, "{what}: timed out");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -55,44 +55,51 @@ async fn one_of_two_polls_and_the_other_takes_over_within_an_interval() {
         let child = worker::start(&config, folder.path(), name, time);
         sides.push(Side { dict, child });
     }
-    let asked =
-        |sides: &[Side]| -> Vec<u64> { sides.iter().map(|side| side.dict.asked()).collect() };
-    until("somebody polls", || {
-        asked(&sides).iter().any(|asked| *asked >= 3)
+    let requests =
+        |sides: &[Side]| -> Vec<u64> { sides.iter().map(|side| side.dict.requests()).collect() };
+    until("one monitor polls", || {
+        requests(&sides).iter().any(|requests| *requests >= 3)
     })
     .await;
-    let leader = usize::from(asked(&sides)[1] > 0);
-    assert_eq!(asked(&sides)[1 - leader], 0, "and only one does");
+    let leader = usize::from(requests(&sides)[1] > 0);
+    assert_eq!(requests(&sides)[1 - leader], 0, "only the leader polls");
 
-    // It falls under the one,
+    // The bucket is emptied while the first one leads.
     for side in &sides {
         side.dict.answer(buckets(0));
     }
     until("an alert", || !receiver.keys("hook").is_empty()).await;
-    assert_eq!(asked(&sides)[1 - leader], 0, "still only one polls");
+    assert_eq!(
+        requests(&sides)[1 - leader],
+        0,
+        "still only the leader polls"
+    );
 
-    // which is killed; the other goes on
+    // The leader is killed and the other takes over.
     let killed_us = time.now_us();
     sides[leader].child.kill().unwrap();
     sides[leader].child.wait().unwrap();
-    until("a takeover", || asked(&sides)[1 - leader] > 0).await;
+    until("a takeover", || requests(&sides)[1 - leader] > 0).await;
     let took_us = time.now_us() - killed_us;
     println!("taken over after {} virtual seconds", took_us / 1_000_000);
     assert!(took_us <= INTERVAL_US, "within one interval");
 
-    // and tells the end, once.
+    // The resolution is sent once.
     for side in &sides {
         side.dict.answer(buckets(50));
     }
-    // By key: a monitor killed between telling and writing that down is told for by the other.
+    // By key: if a monitor is killed between a delivery and its commit, the other delivers again.
     let kinds = || -> Vec<String> {
         let keys: BTreeSet<String> = receiver.keys("hook").into_iter().collect();
         let kind = |key: &String| key.rsplit('/').next().unwrap().to_owned();
         keys.iter().map(kind).collect()
     };
-    until("the end", || kinds().iter().any(|kind| kind == "resolved")).await;
+    until("the resolution", || {
+        kinds().iter().any(|kind| kind == "resolved")
+    })
+    .await;
     for side in &mut sides {
-        // The one is dead already.
+        // One of them has been killed already.
         let _ = side.child.kill();
         let _ = side.child.wait();
     }

@@ -1,4 +1,4 @@
-//! A monitor as a process of its own.
+//! Starts a monitor as a separate process.
 
 use std::env;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use balde::{Clock, ManualClock};
-use balde_monitor::{Config, Monitor, Time};
+use balde_monitor::{Config, Monitor, TimeSource};
 use tokio::net::TcpListener;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -18,10 +18,10 @@ const FOLDER: &str = "BALDE_TEST_FOLDER";
 const SPEED: &str = "BALDE_TEST_SPEED";
 const BEGAN_US: &str = "BALDE_TEST_BEGAN_US";
 
-/// The value of every variable that a file names as a secret.
+/// The value of every environment variable that a config file names as a secret.
 pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-/// One clock for all processes of a story: as fast as told, from one moment on.
+/// An accelerated clock that all processes of a test share.
 #[derive(Clone, Copy)]
 pub(crate) struct FastTime {
     pub(crate) began_us: u64,
@@ -42,7 +42,7 @@ impl FastTime {
     }
 }
 
-/// Starts a monitor with this file; its log is appended to a file in `folder`.
+/// Starts a monitor with this config; its log is appended to a file in `folder`.
 pub(crate) fn start(config: &str, folder: &Path, log: &str, time: FastTime) -> Child {
     let log = File::options()
         .create(true)
@@ -51,7 +51,7 @@ pub(crate) fn start(config: &str, folder: &Path, log: &str, time: FastTime) -> C
         .unwrap();
     Command::new(env::current_exe().unwrap())
         .args([
-            "worker::a_monitor_that_is_told_to_be_one",
+            "worker::runs_a_monitor_if_the_environment_says_so",
             "--exact",
             "--nocapture",
         ])
@@ -67,7 +67,7 @@ pub(crate) fn start(config: &str, folder: &Path, log: &str, time: FastTime) -> C
 }
 
 #[test]
-fn a_monitor_that_is_told_to_be_one() {
+fn runs_a_monitor_if_the_environment_says_so() {
     let Ok(config) = env::var(CONFIG) else {
         return;
     };
@@ -94,7 +94,7 @@ async fn run(config: &str, folder: &Path, time: FastTime) {
     });
     let secret = |_variable: &str| Some(SECRET.to_owned());
     let config = Config::parse(config, "worker", folder, secret).unwrap();
-    let time = Time::moved(&clock, time.speed);
+    let time = TimeSource::manual(&clock, time.speed);
     let monitor = Monitor::build(&config, time).await.unwrap();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     monitor

@@ -67,10 +67,10 @@ pub(crate) fn every_kind() -> Vec<Event> {
                 from: (10, 60_000_000),
                 to: (1, 6_000_001),
             },
-            Change::Appeared {
+            Change::PolicyAdded {
                 policy: policy.clone(),
             },
-            Change::Vanished { policy },
+            Change::PolicyRemoved { policy },
         ];
         let mut kinds = vec![
             Kind::Raised {

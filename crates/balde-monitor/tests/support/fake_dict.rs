@@ -1,4 +1,4 @@
-//! A DICT that answers what it is told to, sound or not, and counts who asked.
+//! A fake DICT whose response is set by the test, and which counts requests.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,21 +7,21 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What it does with a question.
+/// How it responds to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
-    /// These buckets: policy, level, capacity, refill in a minute.
+    /// With these buckets: policy, level, capacity, refill per minute.
     Buckets(Vec<(&'static str, i64, u64, u64)>),
-    /// A status with a body, and perhaps a Retry-After.
+    /// With a status, an optional Retry-After and a body.
     Status(u16, Option<u64>, &'static str),
-    /// 200, and this.
-    Garbage(&'static str),
-    /// The beginning of a good answer.
+    /// With status 200 and this body.
+    Body(&'static str),
+    /// With the beginning of a valid response.
     Truncated,
-    /// A connection that is closed without a word.
-    Nothing,
-    /// A connection that is kept open without a word.
-    Silence,
+    /// By closing the connection.
+    Close,
+    /// Not at all; the connection stays open.
+    Hang,
 }
 
 #[derive(Clone)]
@@ -33,9 +33,9 @@ pub(crate) struct FakeDict {
 struct Inner {
     answer: Answer,
     category: char,
-    asked: u64,
-    /// Is told of every question before it is answered.
-    watch: Option<Box<dyn FnMut(u64) -> Option<Answer> + Send>>,
+    requests: u64,
+    /// Called for every request before the response.
+    on_request: Option<Box<dyn FnMut(u64) -> Option<Answer> + Send>>,
 }
 
 impl FakeDict {
@@ -45,8 +45,8 @@ impl FakeDict {
         let inner = Arc::new(Mutex::new(Inner {
             answer,
             category: 'A',
-            asked: 0,
-            watch: None,
+            requests: 0,
+            on_request: None,
         }));
         let served = Arc::clone(&inner);
         tokio::spawn(async move {
@@ -66,17 +66,21 @@ impl FakeDict {
         self.lock().answer = answer;
     }
 
-    pub(crate) fn asked(&self) -> u64 {
-        self.lock().asked
+    pub(crate) fn requests(&self) -> u64 {
+        self.lock().requests
     }
 
     pub(crate) fn category(&self, category: char) {
         self.lock().category = category;
     }
 
-    /// Calls `watch` with the number of every question; what it gives is answered from then on.
-    pub(crate) fn watch(&self, watch: impl FnMut(u64) -> Option<Answer> + Send + 'static) {
-        self.lock().watch = Some(Box::new(watch));
+    /// Calls `on_request` with the number of every request. An answer that it returns is used from
+    /// then on.
+    pub(crate) fn on_request(
+        &self,
+        on_request: impl FnMut(u64) -> Option<Answer> + Send + 'static,
+    ) {
+        self.lock().on_request = Some(Box::new(on_request));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -92,9 +96,10 @@ async fn serve(mut stream: TcpStream, inner: Arc<Mutex<Inner>>) -> Option<()> {
         }
         let (answer, category) = {
             let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
-            inner.asked += 1;
-            let asked = inner.asked;
-            if let Some(answer) = inner.watch.as_mut().and_then(|watch| watch(asked)) {
+            inner.requests += 1;
+            let number = inner.requests;
+            let hook = inner.on_request.as_mut();
+            if let Some(answer) = hook.and_then(|hook| hook(number)) {
                 inner.answer = answer;
             }
             (inner.answer.clone(), inner.category)
@@ -102,7 +107,7 @@ async fn serve(mut stream: TcpStream, inner: Arc<Mutex<Inner>>) -> Option<()> {
         let text = match answer {
             Answer::Buckets(buckets) => http(200, None, &document(&buckets, category)),
             Answer::Status(status, retry_after, body) => http(status, retry_after, body),
-            Answer::Garbage(body) => http(200, None, body),
+            Answer::Body(body) => http(200, None, body),
             Answer::Truncated => {
                 let whole = http(
                     200,
@@ -113,8 +118,8 @@ async fn serve(mut stream: TcpStream, inner: Arc<Mutex<Inner>>) -> Option<()> {
                 stream.write_all(half).await.ok()?;
                 return None;
             }
-            Answer::Nothing => return None,
-            Answer::Silence => {
+            Answer::Close => return None,
+            Answer::Hang => {
                 tokio::time::sleep(Duration::from_secs(3_600)).await;
                 return None;
             }
@@ -142,7 +147,7 @@ fn document(buckets: &[(&str, i64, u64, u64)], category: char) -> String {
 fn http(status: u16, retry_after: Option<u64>, body: &str) -> String {
     let retry_after = retry_after.map_or(String::new(), |s| format!("Retry-After: {s}\r\n"));
     format!(
-        "HTTP/1.1 {status} Told\r\nContent-Type: application/xml\r\n{retry_after}Content-Length: \
+        "HTTP/1.1 {status} Fake\r\nContent-Type: application/xml\r\n{retry_after}Content-Length: \
          {}\r\n\r\n{body}",
         body.len()
     )

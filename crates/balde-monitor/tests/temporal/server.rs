@@ -1,4 +1,4 @@
-//! A Temporal server of its own, on free ports, in memory.
+//! A Temporal development server for one test, in memory and on free ports.
 
 use std::env;
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::until;
 
-/// The server that the tests start, stopped with this.
+/// A Temporal server, which is stopped when this is dropped.
 pub(crate) struct Server {
     program: PathBuf,
     port: u16,
@@ -17,7 +17,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server that is not there yet, or nothing where there is no program for it.
+    /// A server that has not been started yet; `None` if its program is not installed.
     pub(crate) fn planned() -> Option<Self> {
         let Some(program) = program() else {
             let why = "there is no Temporal server: `./scripts/test.sh` installs one into \
@@ -37,7 +37,7 @@ impl Server {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts it and waits until it is ready.
     pub(crate) async fn start(&mut self) {
         let mut command = Command::new(&self.program);
         command
@@ -51,14 +51,14 @@ impl Server {
         self.child = Some(command.spawn().expect("the server starts"));
         until("the server answers", async || {
             let health = self.run(&["operator", "cluster", "health"]);
-            // The namespace comes a moment after the server.
+            // The namespace is created a moment after the server is healthy.
             let namespace = self.run(&["operator", "namespace", "describe", "default"]);
             health.status.success() && namespace.status.success()
         })
         .await;
     }
 
-    /// What the command line says.
+    /// Runs Temporal's command line.
     pub(crate) fn run(&self, args: &[&str]) -> Output {
         Command::new(&self.program)
             .args(args)
@@ -69,7 +69,7 @@ impl Server {
             .expect("the program was there a moment ago")
     }
 
-    /// The histories of all runs of a workflow, each a list of entries.
+    /// The event histories of all runs of a workflow.
     pub(crate) fn histories(&self, workflow_id: &str) -> Vec<Vec<Value>> {
         let query = format!("WorkflowId = \"{workflow_id}\"");
         let listed = self.run(&["workflow", "list", "--query", &query]);
@@ -95,8 +95,8 @@ impl Drop for Server {
     }
 }
 
-/// How a run began.
-pub(crate) fn begun(history: &[Value]) -> &Value {
+/// The attributes that a run was started with.
+pub(crate) fn start_attributes(history: &[Value]) -> &Value {
     &history[0]["workflowExecutionStartedEventAttributes"]
 }
 
@@ -108,13 +108,13 @@ pub(crate) fn activities(history: &[Value]) -> Vec<&str> {
     names.collect()
 }
 
-/// Where `scripts/test.sh` puts it, or wherever else it is.
+/// Finds the program where `scripts/test.sh` installs it, or in PATH.
 fn program() -> Option<PathBuf> {
-    let told = env::var_os("BALDE_TEST_TOOLS").map(PathBuf::from);
+    let configured = env::var_os("BALDE_TEST_TOOLS").map(PathBuf::from);
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
     let target = target.expect("the folder that it is in").join("test-tools");
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-tools");
-    let tools = told.into_iter().chain([target, workspace]);
+    let tools = configured.into_iter().chain([target, workspace]);
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = tools.map(|tools| tools.join("bin"));
     let mut programs = folders

@@ -1,11 +1,11 @@
-//! From the calendar to the alert, with the worker killed in between.
+//! From the cron schedule to the alert, with the worker killed in between.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::fake_dict::{Answer, FakeDict};
 use crate::receiver::Receiver;
-use crate::server::{Server, activities, begun};
+use crate::server::{Server, activities, start_attributes};
 use crate::until;
 use crate::worker::{self, FastTime};
 
@@ -17,7 +17,7 @@ const STEPS: [&str; 4] = [
     "PublishAlert",
 ];
 /// The shortest time between two polls.
-const PACE_MIN_S: u64 = 12;
+const POLL_INTERVAL_MIN_S: u64 = 12;
 
 fn buckets(level: i64) -> Answer {
     Answer::Buckets(vec![("ENTRIES_WRITE", level, 1_000, 0)])
@@ -30,12 +30,12 @@ fn arrived(receiver: &Receiver, kind: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_at_work_it_still_tells_every_alert_once() {
+async fn a_worker_that_is_killed_still_sends_every_alert_once() {
     let Some(mut server) = Server::planned() else {
         return;
     };
-    // The first question is never answered.
-    let dict = FakeDict::start(Answer::Silence).await;
+    // The first request is never answered.
+    let dict = FakeDict::start(Answer::Hang).await;
     let receiver = Receiver::start(1, 0).await;
     let folder = tempfile::tempdir().unwrap();
     let config = format!(
@@ -52,16 +52,17 @@ async fn killed_at_work_it_still_tells_every_alert_once() {
     let begin = |log: &str| worker::start(&config, folder.path(), log, time);
     let log = |log: &str| std::fs::read_to_string(folder.path().join(log)).unwrap_or_default();
 
-    // A server that is away is waited for.
+    // The worker waits for a server that is unavailable.
     let mut monitor = begin("first");
-    until("the worker misses the server", async || {
-        log("first").contains("temporal_away")
-    })
+    until(
+        "the worker reports that the server is unavailable",
+        async || log("first").contains("temporal_unavailable"),
+    )
     .await;
     server.start().await;
 
-    // Killed while it asks; the next one asks again and tells what it sees.
-    until("somebody asks", async || dict.asked() > 0).await;
+    // Killed during a poll; the next worker polls again and sends the alert.
+    until("a poll", async || dict.requests() > 0).await;
     monitor.kill().unwrap();
     monitor.wait().unwrap();
     dict.answer(buckets(200));
@@ -71,11 +72,11 @@ async fn killed_at_work_it_still_tells_every_alert_once() {
     })
     .await;
 
-    // Killed again, wherever it is just then; and the calendar's own run goes on.
+    // Killed again at an arbitrary moment; the run of the cron workflow goes on.
     monitor.kill().unwrap();
     monitor.wait().unwrap();
     let mut monitor = begin("third");
-    until("a run of the calendar's", async || {
+    until("a run of the cron workflow", async || {
         let runs = server.histories(WORKFLOW);
         runs.iter().any(|run| activities(run).contains(&STEPS[2]))
     })
@@ -97,10 +98,10 @@ async fn killed_at_work_it_still_tells_every_alert_once() {
 
     let runs = server.histories(WORKFLOW);
     for run in &runs {
-        let begun = begun(run);
-        assert_eq!(begun["cronSchedule"], "* * * * *");
-        assert_eq!(begun["taskQueue"]["name"], "dict-task-queue");
-        assert_eq!(begun["workflowType"]["name"], "MonitorRateLimitsWorkflow");
+        let started = start_attributes(run);
+        assert_eq!(started["cronSchedule"], "* * * * *");
+        assert_eq!(started["taskQueue"]["name"], "dict-task-queue");
+        assert_eq!(started["workflowType"]["name"], "MonitorRateLimitsWorkflow");
         println!("a run: {:?}", activities(run));
     }
     println!("{:?}: {:?}", took, receiver.keys("hook"));
@@ -108,7 +109,7 @@ async fn killed_at_work_it_still_tells_every_alert_once() {
     assert_eq!(arrived(&receiver, "EXHAUSTED"), 1);
     let all: BTreeSet<String> = receiver.keys("hook").into_iter().collect();
     assert_eq!(all.len(), 2, "and nothing else: {all:?}");
-    // Each of three lives asks at once and then at most every twelve seconds.
-    let asked_max = 3 + (took + Duration::from_secs(1)).as_secs() / PACE_MIN_S;
-    assert!(dict.asked() <= asked_max, "{} polls", dict.asked());
+    // Each of the three workers polls at once and then at most every twelve seconds.
+    let polls_max = 3 + (took + Duration::from_secs(1)).as_secs() / POLL_INTERVAL_MIN_S;
+    assert!(dict.requests() <= polls_max, "{} polls", dict.requests());
 }

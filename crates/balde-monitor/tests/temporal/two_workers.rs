@@ -1,5 +1,5 @@
-//! Two monitors of one `PostgreSQL` and one Temporal: one works, and the other takes over when it is
-//! killed.
+//! Two monitors on one `PostgreSQL` and one Temporal server: one is the leader, and the other takes
+//! over when it is killed.
 
 use std::collections::BTreeSet;
 use std::process::Child;
@@ -11,7 +11,7 @@ use crate::server::Server;
 use crate::until;
 use crate::worker::{self, FastTime};
 
-/// A monitor, and a DICT that only it asks.
+/// A monitor, and a DICT that only this monitor polls.
 struct Side {
     dict: FakeDict,
     child: Child,
@@ -22,7 +22,7 @@ fn buckets(level: i64) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_two_works_and_the_other_takes_over() {
+async fn one_of_two_leads_and_the_other_takes_over() {
     let (Some(postgres), Some(mut server)) = (Postgres::shared(), Server::planned()) else {
         return;
     };
@@ -47,22 +47,26 @@ async fn one_of_two_works_and_the_other_takes_over() {
         let child = worker::start(&config, folder.path(), name, time);
         sides.push(Side { dict, child });
     }
-    let told = |kind: &str| {
+    let sent = |kind: &str| {
         let keys: BTreeSet<String> = receiver.keys("hook").into_iter().collect();
         keys.iter().filter(|key| key.ends_with(kind)).count()
     };
-    until("an alert", async || told("raised-WARNING") > 0).await;
-    let leader = usize::from(sides[1].dict.asked() > 0);
-    assert_eq!(sides[1 - leader].dict.asked(), 0, "only one works");
+    until("an alert", async || sent("raised-WARNING") > 0).await;
+    let leader = usize::from(sides[1].dict.requests() > 0);
+    assert_eq!(
+        sides[1 - leader].dict.requests(),
+        0,
+        "only the leader polls"
+    );
 
     sides[leader].child.kill().unwrap();
     sides[leader].child.wait().unwrap();
     let other = &mut sides[1 - leader];
     other.dict.answer(buckets(0));
-    until("the other takes over", async || other.dict.asked() > 0).await;
-    until("and tells the next", async || told("EXHAUSTED") > 0).await;
+    until("the other takes over", async || other.dict.requests() > 0).await;
+    until("and sends the next alert", async || sent("EXHAUSTED") > 0).await;
     other.child.kill().unwrap();
     other.child.wait().unwrap();
-    assert_eq!(told("raised-WARNING"), 1);
-    assert_eq!(told("EXHAUSTED"), 1);
+    assert_eq!(sent("raised-WARNING"), 1);
+    assert_eq!(sent("EXHAUSTED"), 1);
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Part;
+use super::KeyPart;
 
 /// The longest part of a key that is used.
 const PART_BYTES_MAX: usize = 512;
@@ -30,7 +30,7 @@ pub enum KeyError {
     /// The request does not have this part, or it is empty.
     Missing {
         /// The part.
-        part: Part,
+        part: KeyPart,
     },
     /// A part is longer than a key's part may be.
     TooLong {

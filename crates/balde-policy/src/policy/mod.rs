@@ -1,25 +1,24 @@
 //! A limit with a name: whom it counts, which requests, what each outcome costs.
 
 mod key;
-mod part;
+mod key_part;
+mod match_rule;
+mod path_template;
+mod pattern;
 mod price;
 mod request;
-mod rule;
-mod shape;
-mod template;
 mod variant;
 
-use std::fmt;
-
 pub use key::{KeyError, write_key_part};
-pub use part::{Part, Scope};
+pub use key_part::{KeyPart, Scope};
+pub use match_rule::{Condition, FlagRule, Flags, MatchRule};
+pub use path_template::{PathTemplate, PathTemplateError};
+pub use pattern::{NamedPattern, Pattern, PatternError};
 pub use price::{COST_MAX, PriceList};
 pub use request::{Headers, Request, percent_decoded, query_pairs};
-pub use rule::{Condition, FlagRule, Flags, Rule};
-pub use shape::{NamedShape, Shape, ShapeError};
-pub use template::{Template, TemplateError};
-pub use variant::{ByVariant, Credit, VariantRule, VariantSource};
+pub use variant::{ByVariant, Credit, Variant, VariantSource};
 
+use balde::OnFailure;
 use balde_core::{Command, Limit};
 
 /// The level that a bucket needs for a request to be admitted, unless a policy says otherwise.
@@ -28,12 +27,12 @@ pub const ADMISSION_DEFAULT: u64 = 1;
 /// A limit with a name, a scope, a match rule and a price list.
 ///
 /// ```
-/// use balde_policy::policy::{Part, Policy, PriceList, Scope};
+/// use balde_policy::{KeyPart, Policy, PriceList, Scope};
 /// use balde_core::Command;
 ///
 /// let prices = PriceList::new(0).with_status(200, 1).with_status(404, 20);
 /// let policy = Policy::new("lookups", "2/min burst 100".parse()?)
-///     .with_scope(Scope::new("per-payer", [Part::header("PI-PayerId")]))
+///     .with_scope(Scope::new("per-payer", [KeyPart::header("PI-PayerId")]))
 ///     .with_prices(prices);
 ///
 /// // One token was taken when the request came in; the outcome settles the rest.
@@ -46,12 +45,13 @@ pub const ADMISSION_DEFAULT: u64 = 1;
 pub struct Policy {
     name: Box<str>,
     scope: Scope,
-    rules: Vec<Rule>,
+    rules: Vec<MatchRule>,
     limits: ByVariant<Limit>,
     admission: u64,
     prices: PriceList,
     credits: Vec<Credit>,
-    on_failure: FailurePolicy,
+    on_failure: OnFailure,
+    mode: Mode,
 }
 
 impl Policy {
@@ -65,7 +65,8 @@ impl Policy {
             admission: ADMISSION_DEFAULT,
             prices: PriceList::new(1),
             credits: Vec::new(),
-            on_failure: FailurePolicy::Deny,
+            on_failure: OnFailure::Deny,
+            mode: Mode::Enforce,
         }
     }
 
@@ -80,7 +81,7 @@ impl Policy {
     }
 
     /// The same policy for requests that one of these rules and those before matches.
-    pub fn with_rule(mut self, rule: Rule) -> Self {
+    pub fn with_rule(mut self, rule: MatchRule) -> Self {
         self.rules.push(rule);
         self
     }
@@ -101,9 +102,14 @@ impl Policy {
         self
     }
 
-    /// The same policy with another answer while its store is away.
-    pub fn with_on_failure(self, on_failure: FailurePolicy) -> Self {
+    /// The same policy with another answer while its store is unavailable.
+    pub fn with_on_failure(self, on_failure: OnFailure) -> Self {
         Self { on_failure, ..self }
+    }
+
+    /// The same policy in another mode.
+    pub fn with_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
     }
 
     /// What it is called, in logs and metrics too.
@@ -117,15 +123,15 @@ impl Policy {
     }
 
     /// The requests it counts: those that one of these matches. Without any, all.
-    pub fn rules(&self) -> &[Rule] {
+    pub fn rules(&self) -> &[MatchRule] {
         &self.rules
     }
 
     /// The rule that a request matches, or nothing when the policy does not count it. A policy
-    /// without rules counts everything, by [`Rule::any`].
-    pub fn matching_rule<'p>(&'p self, request: &Request<'_>) -> Option<&'p Rule> {
+    /// without rules counts everything, by [`MatchRule::any`].
+    pub fn matching_rule<'p>(&'p self, request: &Request<'_>) -> Option<&'p MatchRule> {
         if self.rules.is_empty() {
-            return Some(Rule::any());
+            return Some(MatchRule::any());
         }
         self.rules.iter().find(|rule| rule.matches(request))
     }
@@ -181,9 +187,14 @@ impl Policy {
         tokens.copied().unwrap_or(0)
     }
 
-    /// What happens while its store is away.
-    pub fn on_failure(&self) -> FailurePolicy {
+    /// What the policy decides while its store is unavailable.
+    pub fn on_failure(&self) -> OnFailure {
         self.on_failure
+    }
+
+    /// Whether the policy refuses requests or only counts them.
+    pub fn mode(&self) -> Mode {
+        self.mode
     }
 }
 
@@ -195,28 +206,12 @@ fn settle(paid: u64, cost: u64) -> Option<Command> {
     }
 }
 
-/// What happens while the store that keeps a policy's buckets is away.
+/// Whether a policy refuses requests or only counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FailurePolicy {
-    /// Refuse.
+pub enum Mode {
+    /// Requests above the limit are refused.
     #[default]
-    Deny,
-    /// Let pass, uncounted.
-    Allow,
-    /// Decide by buckets of this process alone, with so many hundredths of the limit.
-    Local {
-        /// 1 to 100.
-        percent: u8,
-    },
-}
-
-/// As profiles write it.
-impl fmt::Display for FailurePolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Deny => f.write_str("deny"),
-            Self::Allow => f.write_str("allow"),
-            Self::Local { percent } => write!(f, "local {percent}%"),
-        }
-    }
+    Enforce,
+    /// Requests above the limit are counted and reported, and pass.
+    Shadow,
 }

@@ -6,7 +6,7 @@ pub const COST_MAX: u64 = 1_000_000;
 /// Tokens by response status: exact ones first, then by class (`4xx`), then a default.
 ///
 /// ```
-/// use balde_policy::policy::PriceList;
+/// use balde_policy::PriceList;
 ///
 /// let prices = PriceList::new(1).with_class(5, 0).with_status(503, 2);
 /// assert_eq!([200, 500, 503].map(|status| prices.cost(status)), [1, 0, 2]);

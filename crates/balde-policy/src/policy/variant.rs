@@ -1,6 +1,6 @@
 //! Numbers that depend on who is counted: a participant's category, a person or a company.
 
-use super::{NamedShape, Part, Request, Rule};
+use super::{KeyPart, MatchRule, NamedPattern, Request};
 
 /// One value for all, or one for each value of a variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Credit {
 
 /// How the value of a variant is found for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VariantRule {
+pub struct Variant {
     name: Box<str>,
     source: VariantSource,
 }
@@ -90,17 +90,17 @@ pub enum VariantSource {
         /// The values there are.
         values: Vec<Box<str>>,
     },
-    /// A part of the request has the shape that belongs to the value.
-    Shaped {
+    /// A part of the request has the pattern that belongs to the value.
+    Matched {
         /// The part to look at.
-        part: Part,
-        /// Each value with its shape. The first that fits counts.
-        shapes: Vec<NamedShape>,
+        part: KeyPart,
+        /// Each value with its pattern. The first that fits counts.
+        patterns: Vec<NamedPattern>,
     },
     /// A part of the request is the value.
-    Written {
+    Listed {
         /// The part to look at.
-        part: Part,
+        part: KeyPart,
         /// The values there are.
         values: Vec<Box<str>>,
         /// What counts when the part is missing or is none of the values.
@@ -108,7 +108,7 @@ pub enum VariantSource {
     },
 }
 
-impl VariantRule {
+impl Variant {
     /// A variant with a name and a source.
     pub fn new(name: impl Into<Box<str>>, source: VariantSource) -> Self {
         Self {
@@ -129,27 +129,27 @@ impl VariantRule {
 
     /// All its values, in the order of the file.
     pub fn values(&self) -> impl Iterator<Item = &str> {
-        let (plain, shaped) = match &self.source {
-            VariantSource::Assigned { values } | VariantSource::Written { values, .. } => {
+        let (plain, patterned) = match &self.source {
+            VariantSource::Assigned { values } | VariantSource::Listed { values, .. } => {
                 (values.as_slice(), [].as_slice())
             }
-            VariantSource::Shaped { shapes, .. } => ([].as_slice(), shapes.as_slice()),
+            VariantSource::Matched { patterns, .. } => ([].as_slice(), patterns.as_slice()),
         };
-        let shaped = shaped.iter().map(|(name, _)| name);
-        plain.iter().chain(shaped).map(|name| &**name)
+        let patterned = patterned.iter().map(|(name, _)| name);
+        plain.iter().chain(patterned).map(|name| &**name)
     }
 
     /// The value that the request itself tells. Nothing where it is assigned, or where nothing
     /// fits.
-    pub fn value_of(&self, request: &Request<'_>, rule: &Rule) -> Option<&str> {
+    pub fn value_of(&self, request: &Request<'_>, rule: &MatchRule) -> Option<&str> {
         match &self.source {
             VariantSource::Assigned { .. } => None,
-            VariantSource::Shaped { part, shapes } => {
+            VariantSource::Matched { part, patterns } => {
                 let text = part.value(request, rule)?;
-                let fits = |(_, shape): &&NamedShape| shape.matches(&text);
-                shapes.iter().find(fits).map(|(name, _)| &**name)
+                let fits = |(_, pattern): &&NamedPattern| pattern.matches(&text);
+                patterns.iter().find(fits).map(|(name, _)| &**name)
             }
-            VariantSource::Written {
+            VariantSource::Listed {
                 part,
                 values,
                 otherwise,

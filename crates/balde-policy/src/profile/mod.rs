@@ -10,7 +10,7 @@ pub use parse::{PROFILE_BYTES_MAX, WORD_BYTES_MAX};
 pub use problem::{PROBLEMS_MAX, Place, Problem, ProfileError};
 pub use setting::{Setting, SettingValue};
 
-use crate::policy::{NamedShape, Policy, Scope, Shape, VariantRule};
+use crate::policy::{NamedPattern, Pattern, Policy, Scope, Variant};
 
 /// The most policies in a profile.
 pub const POLICIES_MAX: usize = 256;
@@ -21,8 +21,8 @@ pub const POLICIES_MAX: usize = 256;
 /// docs/profiles.md.
 ///
 /// ```
-/// use balde_policy::policy::Request;
-/// use balde_policy::profile::Profile;
+/// use balde_policy::Request;
+/// use balde_policy::Profile;
 ///
 /// let profile = Profile::parse(r#"
 /// profile = "shop"
@@ -42,9 +42,9 @@ pub struct Profile {
     title: Box<str>,
     api: Option<Box<str>>,
     base_paths: Vec<Box<str>>,
-    shapes: Vec<NamedShape>,
+    patterns: Vec<NamedPattern>,
     scopes: Vec<Scope>,
-    variants: Vec<VariantRule>,
+    variants: Vec<Variant>,
     settings: Vec<Setting>,
     policies: Vec<Policy>,
 }
@@ -57,7 +57,7 @@ impl Profile {
             title: "".into(),
             api: None,
             base_paths: Vec::new(),
-            shapes: Vec::new(),
+            patterns: Vec::new(),
             scopes: Vec::new(),
             variants: Vec::new(),
             settings: Vec::new(),
@@ -75,7 +75,7 @@ impl Profile {
     }
 
     /// The same profile with one more variant.
-    pub fn with_variant(mut self, variant: VariantRule) -> Self {
+    pub fn with_variant(mut self, variant: Variant) -> Self {
         self.variants.push(variant);
         self
     }
@@ -111,15 +111,15 @@ impl Profile {
         })
     }
 
-    /// Its named shapes.
-    pub fn shapes(&self) -> &[NamedShape] {
-        &self.shapes
+    /// Its named patterns.
+    pub fn patterns(&self) -> &[NamedPattern] {
+        &self.patterns
     }
 
-    /// The shape of a name.
-    pub fn shape(&self, name: &str) -> Option<&Shape> {
-        let found = self.shapes.iter().find(|(other, _)| **other == *name);
-        found.map(|(_, shape)| shape)
+    /// The pattern of a name.
+    pub fn pattern(&self, name: &str) -> Option<&Pattern> {
+        let found = self.patterns.iter().find(|(other, _)| **other == *name);
+        found.map(|(_, pattern)| pattern)
     }
 
     /// Its named scopes.
@@ -128,12 +128,12 @@ impl Profile {
     }
 
     /// Its variants.
-    pub fn variants(&self) -> &[VariantRule] {
+    pub fn variants(&self) -> &[Variant] {
         &self.variants
     }
 
     /// The variant of a name.
-    pub fn variant(&self, name: &str) -> Option<&VariantRule> {
+    pub fn variant(&self, name: &str) -> Option<&Variant> {
         self.variants.iter().find(|variant| variant.name() == name)
     }
 

@@ -11,10 +11,6 @@
 //! `--quick` makes it short, for trying things out, and then writes no report.
 
 #[cfg(feature = "throttle")]
-#[expect(dead_code, reason = "nothing is shown while it runs")]
-#[path = "../report/mod.rs"]
-mod report;
-#[cfg(feature = "throttle")]
 mod run;
 
 #[cfg(feature = "throttle")]

@@ -7,7 +7,7 @@ use balde::Clock;
 use balde::throttle::Throttler;
 use cpu_time::ThreadTime;
 
-use crate::report::{self, Table, median};
+use balde_bench::{self as report, Table, median};
 
 /// Both buckets stay far from empty: nobody waits, so what is measured is asking.
 const PLENTY: u64 = 1_000_000_000;

@@ -53,6 +53,15 @@ impl Settling {
         Self(State::Done(None))
     }
 
+    /// The bucket after the settlement, if that is done already.
+    pub(super) fn done(self) -> Option<Decision> {
+        match self.0 {
+            State::Done(decision) => decision,
+            #[cfg(feature = "redis")]
+            State::Trying(_) => None,
+        }
+    }
+
     /// How the bucket stands after the first attempt, if that succeeded.
     #[cfg_attr(
         not(feature = "redis"),

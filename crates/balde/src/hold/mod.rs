@@ -120,6 +120,29 @@ impl Hold {
         self.settle_at(&costs)
     }
 
+    /// [`settle`](Hold::settle) for callers without `await`.
+    ///
+    /// Buckets in memory are settled when this returns. For a bucket in Redis, a thread without a
+    /// tokio runtime waits for one attempt; inside a runtime the settlement runs in the background,
+    /// and the decision returned for that bucket is the one that took the tokens.
+    pub fn settle_blocking(self, cost: u64) -> Vec<Decision> {
+        self.settle_each_blocking(move |_, _| cost)
+    }
+
+    /// [`settle_blocking`](Hold::settle_blocking) with a price for each bucket: `cost_of` is called
+    /// in the order of the requests, with the index of the request and the tokens it took.
+    pub fn settle_each_blocking(
+        mut self,
+        mut cost_of: impl FnMut(usize, u64) -> u64,
+    ) -> Vec<Decision> {
+        let parts = std::mem::take(&mut self.parts).into_iter().enumerate();
+        let settle = |(index, part): (usize, Held)| {
+            let (before, cost) = (part.decision, cost_of(index, part.taken));
+            part.settle(cost).done().unwrap_or(before)
+        };
+        parts.map(settle).collect()
+    }
+
     /// The same, and the future borrows nothing.
     pub(crate) fn settle_at(
         mut self,
@@ -212,6 +235,19 @@ mod tests {
         // Dropped before it is polled: it counts all the same, and once.
         drop(hold.if_dropped(|_, _| 50).settle(20));
         assert_eq!(level(&limiter), 80);
+    }
+
+    #[test]
+    fn a_hold_in_memory_settles_without_awaiting() {
+        let limiter = limiter();
+        let requests = [limiter.request("k"), limiter.request_n("l", 2)];
+        let hold = Hold::take_blocking(&requests).unwrap();
+        let settled = hold.settle_each_blocking(|index, taken| taken + 10 * index as u64);
+        assert_eq!(settled[0].level(), 99);
+        assert_eq!(settled[1].level(), 88);
+        let hold = Hold::take_blocking(&requests).unwrap();
+        assert_eq!(hold.settle_blocking(0)[0].level(), 99);
+        assert_eq!(level(&limiter), 99);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use ::http::HeaderName;
 use balde_config::{Diagnostics, Section};
 
-use crate::http::{Forwarded, HeaderOptions, Identity, Reset};
+use crate::http::{ForwardedHeader, HeaderOptions, Identity, ResetFormat};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct HttpOptions {
@@ -37,18 +37,18 @@ impl HttpOptions {
 fn identity(mut section: Section<'_>, diagnostics: &mut Diagnostics) -> Identity {
     let mut identity = Identity::new();
     for network in section.strings("trusted_proxies", diagnostics) {
-        match identity.clone().trust([network.value]) {
+        match identity.clone().trusted_proxies([network.value]) {
             Ok(trusting) => identity = trusting,
             Err(error) => diagnostics.at(network.span, error.to_string()),
         }
     }
     let words = [
-        ("x-forwarded-for", Forwarded::XForwardedFor),
-        ("forwarded", Forwarded::Rfc7239),
-        ("none", Forwarded::Ignored),
+        ("x-forwarded-for", ForwardedHeader::XForwardedFor),
+        ("forwarded", ForwardedHeader::Rfc7239),
+        ("none", ForwardedHeader::Ignored),
     ];
     if let Some(forwarded) = section.choice("forwarded", &words, diagnostics) {
-        identity = identity.forwarded(forwarded.value);
+        identity = identity.forwarded_header(forwarded.value);
     }
     if let Some(name) = header(&mut section, "api_key_header", diagnostics) {
         identity = identity.api_key_header(name);
@@ -78,7 +78,10 @@ fn header(
 
 fn headers(mut section: Section<'_>, diagnostics: &mut Diagnostics) -> HeaderOptions {
     let mut headers = HeaderOptions::default();
-    let words = [("seconds", Reset::Seconds), ("unix", Reset::UnixTime)];
+    let words = [
+        ("seconds", ResetFormat::Seconds),
+        ("unix", ResetFormat::UnixTime),
+    ];
     if let Some(reset) = section.choice("reset", &words, diagnostics) {
         headers = headers.reset(reset.value);
     }

@@ -1,164 +1,167 @@
-//! Cycles as workflows of a Temporal server.
+//! The Temporal scheduler: cycles as workflow runs of a Temporal server.
 //!
-//! The server keeps the calendar: the workflow `monitor-rate-limits-cron` has a cron line, and one
-//! run of it is a cycle over all participants, with the four steps as activities. While a bucket is
-//! low a run goes on with timers until the calendar brings the next one.
+//! The workflow `monitor-rate-limits-cron` has a cron expression. One run of it is a cycle over all
+//! participants, with the four steps as activities. While a bucket is low, a run continues with
+//! timers until the next cron time.
 //!
 //! | Where | What |
 //! |--|--|
-//! | server | when runs begin, which step is next, how often it is tried: [the rules](self#rules) |
-//! | the leading monitor | workflow and steps, on the task queue; the budget of asking; delivery |
-//! | the other monitors | stand by, as without Temporal |
+//! | server | when runs start, which activity is next, [timeouts and retries](self#retries) |
+//! | leader | runs workflow and activities from the task queue; keeps the poll budget; delivers alerts |
+//! | other monitors | standby, as without Temporal |
 //!
-//! Only the monitor that [leads](crate::history::History::lead) its database takes tasks. That costs
-//! nothing, because the steps are short and DICT allows few; and it keeps the budget in one place
-//! and every alert with one courier. Staleness and reminders do not wait for the server either: a
-//! monitor whose Temporal is away says that its data is stale.
+//! Only the monitor that [leads](crate::history::History::lead) its database takes tasks. One worker
+//! is enough, because activities are short and DICT allows few polls, and it keeps the budget and the
+//! dispatchers in one process. Staleness and reminders do not depend on the server: while Temporal is
+//! unavailable, the leader still raises the alert for stale data.
 //!
-//! # Rules
+//! # Retries
 //!
-//! | Step | Activity | An attempt | Attempts | Waits | Not tried again |
+//! | Step | Activity | Timeout of an attempt | Attempts | Waits | Not retried |
 //! |--|--|--|--|--|--|
-//! | get | `GetPolicies` | 45 s | 3 | as long as the planner waits, 12 s or more, or Retry-After | refused (403), nonsense, nobody to ask; waits over a minute |
-//! | store | `StorePolicyState` | 30 s | for 5 minutes | 1 s to 30 s | a poll that cannot be one |
+//! | fetch | `GetPolicies` | 45 s | 3 | the planner's backoff (12 s or more), or Retry-After | 403, an invalid response, an unknown participant; waits of over a minute |
+//! | store | `StorePolicyState` | 30 s | for 5 minutes | 1 s to 30 s | an invalid poll |
 //! | analyse | `AnalyzeBalance` | 30 s | for 5 minutes | 1 s to 30 s | |
 //! | publish | `PublishAlert` | 45 s | 3 | 2 s to 10 s | |
 //!
-//! A step whose worker has not been heard of for 10 s is given to the next one.
+//! An activity without a heartbeat for 10 s is given to another worker.
 
+mod activities;
+mod completion;
+mod cron_workflow;
 mod payload;
 mod retries;
-mod rota;
-mod standing;
-mod steps;
 mod worker;
 mod workflow;
 
-use std::fmt;
 use std::sync::Arc;
 
 use temporalio_client::Url;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use self::payload::Assignment;
-use self::steps::Activities;
-use self::worker::Work;
-use crate::config::TemporalConfig;
+use self::activities::Activities;
+use self::payload::WorkflowInput;
+use self::worker::TemporalWorker;
 use crate::cycle::Cycle;
 use crate::history::Leadership;
-use crate::schedule::embedded::Plan;
-use crate::schedule::leader::{self, Ended, Rounds};
-use crate::schedule::{Planner, PlannerError, trouble};
+use crate::schedule::failure;
+use crate::schedule::leader::{self, PeriodicTasks, TermEnd};
+use crate::schedule::plan::PollPlan;
+use crate::schedule::planner::PlannerError;
+use crate::schedule::temporal_settings::TemporalSettings;
 use crate::status::Status;
 
-/// Works for a Temporal server until `shutdown` is there, whenever this monitor leads; then steps
-/// under way end, and leadership with them. A server that is away is waited for.
+/// Runs a Temporal worker while this monitor is the leader, until `shutdown` completes. Then the
+/// activities in progress are finished and the leadership is released. Reconnects while the server is
+/// unavailable.
 pub async fn run(
     cycle: Cycle,
-    plan: Plan,
+    plan: PollPlan,
     status: Arc<Status>,
-    settings: &TemporalConfig,
+    settings: &TemporalSettings,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), TemporalError> {
-    // What cannot be planned or reached is told before anything else.
-    let planner = Planner::new(plan.pace.clone(), plan.budget, plan.reserve);
-    drop(planner.map_err(TemporalError::Plan)?);
+    // Fails on an invalid plan or address before anything is polled.
+    plan.validate().map_err(TemporalError::Plan)?;
     let target = target(&settings.address)?;
     let mut shutdown = std::pin::pin!(shutdown);
-    while let Some(leadership) = leader::until_leading(&cycle, &status, &mut shutdown).await {
-        let reign = Reign {
+    while let Some(leadership) = leader::acquire_leadership(&cycle, &status, &mut shutdown).await {
+        let term = LeaderTerm {
             cycle: &cycle,
             plan: &plan,
             status: &status,
             leadership,
         };
-        let ended = reign.run(&target, settings, &mut shutdown).await;
+        let ended = term.run(&target, settings, &mut shutdown).await;
         leader::step_down(&status, ended.as_ref().ok().copied());
-        if ended? == Ended::Shutdown {
+        if ended? == TermEnd::Shutdown {
             break;
         }
     }
     Ok(())
 }
 
-/// The time in which this monitor is the one that takes tasks.
-struct Reign<'a> {
+/// The time in which this monitor is the leader.
+struct LeaderTerm<'a> {
     cycle: &'a Cycle,
-    plan: &'a Plan,
+    plan: &'a PollPlan,
     status: &'a Arc<Status>,
     leadership: Leadership,
 }
 
-impl Reign<'_> {
+impl LeaderTerm<'_> {
     async fn run(
         mut self,
         target: &Url,
-        settings: &TemporalConfig,
+        settings: &TemporalSettings,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
-    ) -> Result<Ended, TemporalError> {
-        let time = &self.cycle.parts().time;
-        let (stop, mut working) = self.work(target, settings).await?;
-        let mut rounds = Rounds::from(time.now_us());
-        let (mut reminding, mut upkeep) = (JoinSet::new(), JoinSet::new());
+    ) -> Result<TermEnd, TemporalError> {
+        let time = &self.cycle.components().time;
+        let (stop, mut worker) = self.start_worker(target, settings).await?;
+        let mut periodic = PeriodicTasks::from(time.now_us());
+        let (mut timers, mut retention) = (JoinSet::new(), JoinSet::new());
         let ended = loop {
             let now_us = time.now_us();
-            self.status.turned();
-            rounds.heal(now_us);
-            if upkeep.is_empty() && rounds.is_time_for_upkeep(now_us) {
-                upkeep.spawn(leader::keep_up(self.cycle.clone(), self.plan.retention));
+            self.status.record_loop_iteration();
+            periodic.adjust_to_clock(now_us);
+            if retention.is_empty() && periodic.is_retention_due(now_us) {
+                retention.spawn(leader::enforce_retention(
+                    self.cycle.clone(),
+                    self.plan.retention,
+                ));
             }
-            if rounds.is_time_to_remind(now_us) {
+            if periodic.is_timer_check_due(now_us) {
                 if !self.leadership.is_held().await {
-                    break Ended::Deposed;
+                    break TermEnd::LeadershipLost;
                 }
-                if reminding.is_empty() {
-                    reminding.spawn(remind(self.cycle.clone(), Arc::clone(self.status)));
+                if timers.is_empty() {
+                    timers.spawn(check_timers(self.cycle.clone(), Arc::clone(self.status)));
                 }
             }
             tokio::select! {
-                () = time.sleep_until(rounds.remind_us()) => {}
-                _ = reminding.join_next(), if !reminding.is_empty() => {}
-                _ = upkeep.join_next(), if !upkeep.is_empty() => {}
-                () = &mut *shutdown => break Ended::Shutdown,
-                worked = &mut working => {
-                    // It ends by itself only when it is refused, or by a bug.
-                    return worked.unwrap_or(Err(TemporalError::Panicked)).map(|()| Ended::Deposed);
+                () = time.sleep_until(periodic.timer_check_us()) => {}
+                _ = timers.join_next(), if !timers.is_empty() => {}
+                _ = retention.join_next(), if !retention.is_empty() => {}
+                () = &mut *shutdown => break TermEnd::Shutdown,
+                stopped = &mut worker => {
+                    // It stops by itself only if the server rejects the workflow, or by a bug.
+                    return stopped.unwrap_or(Err(TemporalError::Panicked)).map(|()| TermEnd::LeadershipLost);
                 }
             }
         };
         stop.send_replace(true);
-        upkeep.abort_all();
-        let _ended_by_itself = working.await;
+        retention.abort_all();
+        let _stopped_or_panicked = worker.await;
         Ok(ended)
     }
 
-    /// Puts a worker to work, with a planner that knows what was spent before.
-    async fn work(
+    /// Starts a worker with a planner that knows the budget as of the newest stored samples.
+    async fn start_worker(
         &self,
         target: &Url,
-        settings: &TemporalConfig,
+        settings: &TemporalSettings,
     ) -> Result<(watch::Sender<bool>, JoinHandle<Result<(), TemporalError>>), TemporalError> {
         let planner = self.plan.planner(self.cycle).await;
         let planner = planner.map_err(TemporalError::Plan)?;
-        let participants = self.cycle.parts().sources.keys().cloned().collect();
-        let work = Work {
+        let participants = self.cycle.components().sources.keys().cloned().collect();
+        let worker = TemporalWorker {
             target: target.clone(),
             settings: settings.clone(),
-            assignment: Assignment { participants },
-            steps: Activities::new(self.cycle.clone(), Arc::clone(self.status), planner),
+            input: WorkflowInput { participants },
+            activities: Activities::new(self.cycle.clone(), Arc::clone(self.status), planner),
         };
         let (stop, stopped) = watch::channel(false);
-        Ok((stop, tokio::spawn(work.run(stopped))))
+        Ok((stop, tokio::spawn(worker.run(stopped))))
     }
 }
 
-/// What time alone brings, for everybody.
-async fn remind(cycle: Cycle, status: Arc<Status>) {
-    for participant in cycle.parts().sources.keys() {
-        match cycle.remind(participant).await {
-            Ok(events) => cycle.announce(&events),
-            Err(error) => trouble::not_kept(participant, &error, &status),
+/// Evaluates staleness, reminders and silences of all participants.
+async fn check_timers(cycle: Cycle, status: Arc<Status>) {
+    for participant in cycle.components().sources.keys() {
+        match cycle.check_timers(participant).await {
+            Ok(events) => cycle.notify_dispatcher(&events),
+            Err(error) => failure::record_history_failure(participant, &error, &status),
         }
     }
 }
@@ -175,50 +178,36 @@ fn target(address: &str) -> Result<Url, TemporalError> {
         .ok_or(TemporalError::Address)
 }
 
-/// Why a monitor does not work for Temporal.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why the Temporal scheduler stopped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemporalError {
-    /// The plan cannot be kept.
+    /// The polling plan is not valid.
+    #[error(transparent)]
     Plan(PlannerError),
-    /// The server's address is none.
+    /// The address of the server is not valid.
+    #[error(
+        "temporal_address must be the address of Temporal's frontend, such as http://127.0.0.1:7233"
+    )]
     Address,
-    /// The workflow's id belongs to something else.
-    Taken {
+    /// The id of the workflow is in use by a workflow of another type.
+    #[error(
+        "the workflow id {workflow_id} is in use by a workflow of type {workflow_type}; terminate \
+         that workflow, or set another temporal_workflow_id"
+    )]
+    IdInUse {
         /// The id.
         workflow_id: String,
-        /// What it is there.
-        kind: String,
+        /// The type of the workflow that uses it.
+        workflow_type: String,
     },
-    /// The server does not take the workflow as it is configured.
-    Refused {
-        /// What it says.
+    /// The server rejects the workflow as it is configured.
+    #[error("Temporal rejects the workflow that [schedule] describes: {why}")]
+    Rejected {
+        /// The server's message.
         why: String,
     },
-    /// A bug.
+    /// The worker panicked.
+    #[error("the Temporal worker panicked; this is a bug")]
     Panicked,
 }
-
-impl fmt::Display for TemporalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Plan(error) => error.fmt(f),
-            Self::Address => f.write_str(
-                "temporal_address must be where Temporal's frontend listens, as \
-                 http://127.0.0.1:7233",
-            ),
-            Self::Taken { workflow_id, kind } => write!(
-                f,
-                "the id {workflow_id} belongs to a workflow of the kind {kind}, which is not the \
-                 monitor's; end that one, or write another temporal_workflow_id"
-            ),
-            Self::Refused { why } => write!(
-                f,
-                "Temporal does not take the workflow as [schedule] describes it; its words: {why}"
-            ),
-            Self::Panicked => f.write_str("the worker for Temporal panicked; this is a bug"),
-        }
-    }
-}
-
-impl std::error::Error for TemporalError {}

@@ -1,5 +1,5 @@
-//! What goes through Temporal, as JSON in its histories: little, and nothing secret. The samples
-//! themselves live in the history of the monitor.
+//! The payloads of the workflow and its activities, stored as JSON in Temporal's event histories.
+//! They are small and hold no secrets; the samples are kept in the monitor's own database.
 
 use std::time::Duration;
 
@@ -7,75 +7,75 @@ use serde::{Deserialize, Serialize};
 
 use crate::sample::Poll;
 
-/// The shortest wait within a run, so that no answer keeps the server busy.
-const SHORTEST: Duration = Duration::from_secs(1);
+/// The shortest timer within a run, which limits the load on the server.
+const TIMER_MIN: Duration = Duration::from_secs(1);
 
-/// What a run is started with.
+/// The input of a workflow run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Assignment {
-    /// Whom to ask about, in order.
+pub(crate) struct WorkflowInput {
+    /// The participants to poll, in order.
     pub(super) participants: Vec<String>,
 }
 
-/// What came of asking.
+/// The result of the fetch activity.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
-    /// These buckets.
+pub(crate) enum FetchResult {
+    /// The participant was polled.
     Poll(Poll),
-    /// Nobody was asked: it is too soon, or the budget is used up.
-    NotYet(Look),
+    /// The participant was not polled: it is not due, or the budget is used up.
+    NotDue(NextPoll),
 }
 
-/// What is to be analysed.
+/// The input of the analyse activity.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct AnalyseInput {
     pub(super) participant: String,
-    /// Whether there was an answer. Without one, time alone is judged: stale data, reminders.
-    pub(super) is_answered: bool,
+    /// Whether the poll succeeded. If not, only stale data and reminders are evaluated.
+    pub(super) is_polled: bool,
 }
 
-/// What the analysis found.
+/// The result of the analyse activity.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Found {
-    /// How many alerts it told.
+pub(crate) struct AnalyseResult {
+    /// The number of events.
     pub(super) alerts: u64,
-    pub(super) look: Look,
+    pub(super) next_poll: NextPoll,
 }
 
-/// When to look again.
+/// When a participant is polled next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Look {
-    /// From now. Not a time of day, for a worker's clock is not the server's.
+pub(crate) struct NextPoll {
+    /// The time from now. Not a time of day, because the worker's clock differs from the server's.
     pub(super) in_us: u64,
-    /// Whether that is what the calendar says anyway, and a later run's to do.
-    pub(super) is_regular: bool,
+    /// Whether that is the next time of the cron expression, and so part of the next run.
+    pub(super) is_cron: bool,
 }
 
-impl Look {
-    /// As long as it takes the worker or the database to come back.
+impl NextPoll {
+    /// The wait after a failed activity, which gives a worker or a database time to come back.
     pub(super) const AFTER_FAILURE: Self = Self {
         in_us: 60_000_000,
-        is_regular: false,
+        is_cron: false,
     };
 
-    /// How long to wait.
+    /// The duration of the timer.
     pub(super) fn wait(&self) -> Duration {
-        Duration::from_micros(self.in_us).max(SHORTEST)
+        Duration::from_micros(self.in_us).max(TIMER_MIN)
     }
 }
 
-/// What the last step did.
+/// The result of the publish activity.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Published {
+pub(crate) struct PublishResult {
     pub(super) delivered: u64,
-    /// Left to the couriers.
+    /// Failed deliveries, which the dispatchers retry.
     pub(super) failed: u64,
 }
 
-/// What a run did, for whoever looks at it in Temporal.
+/// The result of a workflow run, shown in Temporal's UI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Served {
-    pub(super) answers: u64,
+pub(crate) struct RunSummary {
+    pub(super) polls: u64,
     pub(super) failures: u64,
     pub(super) alerts: u64,
 }

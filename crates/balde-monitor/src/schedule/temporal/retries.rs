@@ -1,97 +1,97 @@
-//! How often and for how long each step is tried: all of it, in one place.
+//! The timeouts and retry policies of the activities.
 
 use std::time::Duration;
 
 use temporalio_sdk::ActivityOptions;
 use temporalio_workflow::{ActivityCloseTimeouts, RetryPolicy};
 
-/// How often a step tells the server that its worker lives.
+/// How often an activity sends a heartbeat.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(3);
 
-/// After how long without a word the server gives the step to another worker.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How long the server waits for a heartbeat before it gives the activity to another worker.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a run may wait for the database before it goes on without.
-const ONE_RUN: Duration = Duration::from_secs(300);
+/// How long a run waits for the database before it continues without the result.
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How one step is tried.
+/// The timeouts and the retry policy of one activity.
 #[derive(Debug)]
-pub(super) struct Rule {
-    /// How long one attempt may take.
+pub(super) struct RetryRule {
+    /// The longest duration of one attempt.
     attempt: Duration,
-    /// How long all of them may take together, waits included.
-    together: Option<Duration>,
-    /// How many there are; as many as there is time for where nothing is said.
+    /// The longest duration of all attempts together, waits included.
+    total: Option<Duration>,
+    /// The number of attempts; `None` for as many as fit into `total`.
     attempts: Option<u32>,
-    /// The wait after the first one, and twice as long after each further one. A failure that knows
-    /// better says so: a source that is asked again waits for the planner.
+    /// The wait after the first attempt, doubled after each further one. An error may override it:
+    /// a failed fetch is retried when the planner allows it.
     first_wait: Duration,
     longest_wait: Duration,
-    /// Failures after which another attempt is a waste, by their short names.
-    never_again: &'static [&'static str],
+    /// The labels of errors that are not retried.
+    permanent: &'static [&'static str],
 }
 
-/// One call that lists all buckets. Each attempt costs a token of the budget, so there are few, as
-/// far apart as two polls are; a refusal or nonsense is the same the next second.
-pub(super) const GET: Rule = Rule {
+/// The fetch activity. Each attempt costs a token of the budget, so there are few, as far apart as
+/// two polls. A refusal or an invalid response is not expected to change within seconds.
+pub(super) const FETCH: RetryRule = RetryRule {
     attempt: Duration::from_secs(45),
-    together: None,
+    total: None,
     attempts: Some(3),
     first_wait: Duration::from_secs(12),
     longest_wait: Duration::from_secs(60),
-    never_again: &[
+    permanent: &[
         "forbidden",
-        "garbage",
-        "nobody",
+        "invalid_response",
+        "invalid_sample",
         "signature",
-        "strange",
         "too_long",
+        "unknown_participant",
     ],
 };
 
-/// An answer that was paid for is kept, if it takes as long as the run. After that it stays in the
-/// worker's memory, and goes in before the next one.
-pub(super) const STORE: Rule = Rule {
+/// The store activity. Retried for as long as a run lasts; after that the poll stays in the worker's
+/// memory and is stored before the next one.
+pub(super) const STORE: RetryRule = RetryRule {
     attempt: Duration::from_secs(30),
-    together: Some(ONE_RUN),
+    total: Some(DATABASE_TIMEOUT),
     attempts: None,
     first_wait: Duration::from_secs(1),
     longest_wait: Duration::from_secs(30),
-    never_again: &["invalid"],
+    permanent: &["invalid"],
 };
 
-/// Begins at the same place every time, so trying again does no harm.
-pub(super) const ANALYSE: Rule = Rule {
+/// The analyse activity. It is idempotent, so it can be retried freely.
+pub(super) const ANALYSE: RetryRule = RetryRule {
     attempt: Duration::from_secs(30),
-    together: Some(ONE_RUN),
+    total: Some(DATABASE_TIMEOUT),
     attempts: None,
     first_wait: Duration::from_secs(1),
     longest_wait: Duration::from_secs(30),
-    never_again: &[],
+    permanent: &[],
 };
 
-/// Few: whatever does not arrive now is carried by the couriers, who never give up.
-pub(super) const PUBLISH: Rule = Rule {
+/// The publish activity. Few attempts, because the dispatchers retry every failed delivery.
+pub(super) const PUBLISH: RetryRule = RetryRule {
     attempt: Duration::from_secs(45),
-    together: None,
+    total: None,
     attempts: Some(3),
     first_wait: Duration::from_secs(2),
     longest_wait: Duration::from_secs(10),
-    never_again: &[],
+    permanent: &[],
 };
 
-impl Rule {
-    /// The same in Temporal's words.
+impl RetryRule {
+    /// The options of the activity for Temporal.
     pub(super) fn options(&self) -> ActivityOptions {
         let retries = RetryPolicy::builder()
             .initial_interval(self.first_wait)
             .backoff_coefficient(2.0)
             .maximum_interval(self.longest_wait)
             .maximum_attempts(self.attempts.unwrap_or(0))
-            .non_retryable_error_types(self.never_again.iter().copied())
+            .non_retryable_error_types(self.permanent.iter().copied())
             .build();
         let start_to_close = self.attempt;
-        let timeouts = match self.together {
+        let timeouts = match self.total {
             Some(schedule_to_close) => ActivityCloseTimeouts::ScheduleAndStartToClose {
                 schedule_to_close,
                 start_to_close,
@@ -99,7 +99,7 @@ impl Rule {
             None => ActivityCloseTimeouts::StartToClose(start_to_close),
         };
         ActivityOptions::with_close_timeouts(timeouts)
-            .heartbeat_timeout(SILENCE_MAX)
+            .heartbeat_timeout(HEARTBEAT_TIMEOUT)
             .retry_policy(retries)
             .build()
     }

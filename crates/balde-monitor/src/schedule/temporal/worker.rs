@@ -1,5 +1,5 @@
-//! The worker: connects, places the standing order, takes tasks; and does all of that again for as
-//! long as the server goes away.
+//! The worker: connects, ensures that the workflow runs, and takes tasks. It reconnects while the
+//! server is unavailable.
 
 use std::time::Duration;
 
@@ -12,53 +12,53 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::TemporalError;
-use super::payload::Assignment;
-use super::standing::{Order, Trouble};
-use super::steps::Activities;
+use super::activities::Activities;
+use super::cron_workflow::{CronWorkflow, ServerError};
+use super::payload::WorkflowInput;
 use super::workflow::MonitorRateLimits;
-use crate::config::TemporalConfig;
-use crate::schedule::leader::GRACE;
+use crate::schedule::leader::SHUTDOWN_GRACE;
+use crate::schedule::temporal_settings::TemporalSettings;
 
-/// How long a server may take to answer the first call.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// The connection timeout.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The wait after the first failure; twice as long after each further one.
+/// The wait after the first failed connection, doubled after each further one.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// The longest of those waits.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// How often the order is looked at: somebody may have ended the workflow.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How often the worker checks that the workflow still runs.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Steps and decisions that are worked on at once.
-const AT_ONCE_MAX: usize = 16;
+/// The most workflow tasks, and the most activities, that run concurrently.
+const TASKS_MAX: usize = 16;
 
-/// How long a decision waits for the worker that made the last one, before any worker may make it.
-const FAITHFUL: Duration = Duration::from_secs(5);
+/// How long a workflow task waits for the worker that has the run in its cache.
+const STICKY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs that are kept in memory: the calendar's and the one at once.
-const RUNS_MAX: usize = 4;
+/// The most runs in the cache: the cron workflow and the run started at once, with room to spare.
+const CACHED_RUNS_MAX: usize = 4;
 
-/// All that a worker is.
+/// A worker and everything it needs.
 #[derive(Clone)]
-pub(super) struct Work {
+pub(super) struct TemporalWorker {
     pub(super) target: Url,
-    pub(super) settings: TemporalConfig,
-    pub(super) assignment: Assignment,
-    pub(super) steps: Activities,
+    pub(super) settings: TemporalSettings,
+    pub(super) input: WorkflowInput,
+    pub(super) activities: Activities,
 }
 
-impl Work {
-    /// Works until told to stop, or gone; a server that is away is waited for.
+impl TemporalWorker {
+    /// Runs until `stop` is set or its sender is dropped. Reconnects while the server is unavailable.
     pub(super) async fn run(self, mut stop: watch::Receiver<bool>) -> Result<(), TemporalError> {
         let mut wait = FIRST_WAIT;
         loop {
-            let why = match self.connected(&mut stop).await {
+            let why = match self.connect(&mut stop).await {
                 Ok(Some(client)) => match self.serve(&client, &mut stop).await {
                     Ok(()) => return Ok(()),
-                    Err(Trouble::Refused(error)) => return Err(error),
-                    Err(Trouble::Away(why)) => {
+                    Err(ServerError::Rejected(error)) => return Err(error),
+                    Err(ServerError::Unavailable(why)) => {
                         wait = FIRST_WAIT;
                         why
                     }
@@ -67,102 +67,102 @@ impl Work {
                 Err(why) => why,
             };
             tracing::warn!(
-                event_type = "temporal_away",
+                event_type = "temporal_unavailable",
                 address = self.settings.address,
                 error = why,
-                "there is no Temporal to work for, and nobody is polled; tried again in {wait:?}"
+                "Temporal is unavailable, so no participant is polled; reconnecting in {wait:?}"
             );
             tokio::select! {
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
-                _ = stop.wait_for(|is_over| *is_over) => return Ok(()),
+                _ = stop.wait_for(|is_stopped| *is_stopped) => return Ok(()),
             }
         }
     }
 
-    /// A client; nothing when the end came first.
-    async fn connected(&self, stop: &mut watch::Receiver<bool>) -> Result<Option<Client>, String> {
+    /// Connects to the server. Returns `None` if `stop` is set first.
+    async fn connect(&self, stop: &mut watch::Receiver<bool>) -> Result<Option<Client>, String> {
         let is_tls = self.target.scheme() == "https";
         let options = ConnectionOptions::new(self.target.clone())
             .identity(format!("balde-monitor-{}", std::process::id()))
-            .connect_timeout(CONNECT_WITHIN)
+            .connect_timeout(CONNECT_TIMEOUT)
             .maybe_tls_options(is_tls.then(|| TlsOptions::builder().build()))
             .build();
-        let connect = tokio::time::timeout(2 * CONNECT_WITHIN, Connection::connect(options));
+        let connect = tokio::time::timeout(2 * CONNECT_TIMEOUT, Connection::connect(options));
         let connection = tokio::select! {
             connection = connect => connection,
-            _ = stop.wait_for(|is_over| *is_over) => return Ok(None),
+            _ = stop.wait_for(|is_stopped| *is_stopped) => return Ok(None),
         };
         let connection = connection
-            .map_err(|_| "no answer".to_owned())?
+            .map_err(|_| "the connection timed out".to_owned())?
             .map_err(|error| error.to_string())?;
         let options = ClientOptions::new(&self.settings.namespace).build();
         let client = Client::new(connection, options).map_err(|error| error.to_string())?;
         Ok(Some(client))
     }
 
-    /// Works over one connection until told to stop.
+    /// Serves over one connection until `stop` is set.
     async fn serve(
         &self,
         client: &Client,
         stop: &mut watch::Receiver<bool>,
-    ) -> Result<(), Trouble> {
-        let order = Order {
+    ) -> Result<(), ServerError> {
+        let workflow = CronWorkflow {
             client,
             settings: &self.settings,
-            assignment: &self.assignment,
+            input: &self.input,
         };
-        order.place().await?;
-        order.run_at_once().await?;
+        workflow.ensure_running().await?;
+        workflow.run_at_once().await?;
         tracing::info!(
-            event_type = "temporal_working",
+            event_type = "temporal_worker_started",
             address = self.settings.address,
             task_queue = self.settings.task_queue,
-            "this monitor works for Temporal"
+            "the Temporal worker has started"
         );
-        // Whatever ends this, the worker's thread hears that its end of the channel is gone.
+        // If this future is dropped, the worker's thread sees a closed channel and stops.
         let (end, ended) = watch::channel(false);
-        let (work, client, runtime) = (self.clone(), client.clone(), Handle::current());
-        // A workflow stays on its thread, and a monitor may move between them.
+        let (worker, client, runtime) = (self.clone(), client.clone(), Handle::current());
+        // The SDK's worker is not Send, so it gets a thread of its own.
         let mut working =
-            tokio::task::spawn_blocking(move || runtime.block_on(work.take_tasks(client, ended)));
-        let mut is_away = false;
-        let trouble = loop {
+            tokio::task::spawn_blocking(move || runtime.block_on(worker.take_tasks(client, ended)));
+        let mut is_unavailable = false;
+        let error = loop {
             tokio::select! {
                 done = &mut working => {
                     let why = done.unwrap_or_else(|error| Err(error.to_string()));
-                    let why = why.err().unwrap_or_else(|| "the worker ended".to_owned());
-                    return Err(Trouble::Away(why));
+                    let why = why.err().unwrap_or_else(|| "the worker stopped".to_owned());
+                    return Err(ServerError::Unavailable(why));
                 }
-                _ = stop.wait_for(|is_over| *is_over) => break None,
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                _ = stop.wait_for(|is_stopped| *is_stopped) => break None,
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
-            // The worker itself waits for a server that is away; it need not be made anew.
-            let looked = match order.place().await {
+            // The SDK's worker reconnects by itself, so an unavailable server is only logged here.
+            let checked = match workflow.ensure_running().await {
                 Ok(true) => Ok(()),
-                Ok(false) => order.run_at_once().await,
-                Err(trouble) => Err(trouble),
+                Ok(false) => workflow.run_at_once().await,
+                Err(error) => Err(error),
             };
-            match looked {
-                Ok(()) => is_away = false,
-                Err(Trouble::Refused(error)) => break Some(Trouble::Refused(error)),
-                Err(Trouble::Away(why)) if !is_away => {
-                    is_away = true;
+            match checked {
+                Ok(()) => is_unavailable = false,
+                Err(ServerError::Rejected(error)) => break Some(ServerError::Rejected(error)),
+                Err(ServerError::Unavailable(why)) if !is_unavailable => {
+                    is_unavailable = true;
                     tracing::warn!(
-                        event_type = "temporal_away",
+                        event_type = "temporal_unavailable",
                         address = self.settings.address,
                         error = why,
-                        "Temporal does not answer, and nobody is polled until it does"
+                        "Temporal is unavailable, so no participant is polled until it is back"
                     );
                 }
-                Err(Trouble::Away(_)) => {}
+                Err(ServerError::Unavailable(_)) => {}
             }
         };
         end.send_replace(true);
-        let _ended_by_itself = working.await;
-        trouble.map_or(Ok(()), Err)
+        let _stopped_or_panicked = working.await;
+        error.map_or(Ok(()), Err)
     }
 
-    /// Takes tasks until `ended`, then finishes what it has.
+    /// Takes tasks until `ended` is set, then finishes the tasks in progress.
     async fn take_tasks(
         self,
         client: Client,
@@ -170,7 +170,7 @@ impl Work {
     ) -> Result<(), String> {
         let runtime = Runtime::from_current_tokio(RuntimeOptions::default());
         let runtime = runtime.map_err(|error| error.to_string())?;
-        let slots = FixedSizeSlotSupplier::new(AT_ONCE_MAX);
+        let slots = FixedSizeSlotSupplier::new(TASKS_MAX);
         let tuner = TunerHolder::builder()
             .workflow_task_slot_supplier(slots)
             .activity_task_slot_supplier(slots)
@@ -179,13 +179,13 @@ impl Work {
             .build();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let options = WorkerOptions::new(&self.settings.task_queue)
-            .register_activities(self.steps)
+            .register_activities(self.activities)
             .register_workflow::<MonitorRateLimits>()
             .map_err(|error| error.to_string())?
             .deployment_options(WorkerDeploymentOptions::from_build_id(version))
-            .graceful_shutdown_period(GRACE)
-            .max_cached_workflows(RUNS_MAX)
-            .sticky_queue_schedule_to_start_timeout(FAITHFUL)
+            .graceful_shutdown_period(SHUTDOWN_GRACE)
+            .max_cached_workflows(CACHED_RUNS_MAX)
+            .sticky_queue_schedule_to_start_timeout(STICKY_TIMEOUT)
             .tuner(tuner)
             .build();
         let worker = Worker::new(&runtime, client, options);
@@ -194,11 +194,11 @@ impl Work {
         let mut run = std::pin::pin!(worker.run());
         let done = tokio::select! {
             done = &mut run => done,
-            _ = ended.wait_for(|is_over| *is_over) => {
+            _ = ended.wait_for(|is_stopped| *is_stopped) => {
                 shut_down();
-                match tokio::time::timeout(2 * GRACE, run).await {
+                match tokio::time::timeout(2 * SHUTDOWN_GRACE, run).await {
                     Ok(done) => done,
-                    Err(_) => return Err("it took too long to end".to_owned()),
+                    Err(_) => return Err("the worker did not stop in time".to_owned()),
                 }
             }
         };

@@ -1,8 +1,9 @@
-//! One run: everybody is asked about, and again while it matters, until the calendar takes over.
+//! The workflow: one run polls every participant, and again while a bucket is low, until the next
+//! cron time.
 //!
-//! All of it happens again, from what Temporal wrote down, whenever a worker takes a run over. So
-//! nothing in here knows a clock, a configuration or chance: only the input, the workflow's own time
-//! and what the steps returned.
+//! Temporal replays a workflow from its event history whenever another worker takes it over. So the
+//! code here must be deterministic: it reads no clock, no configuration and no random numbers, only
+//! the input, the workflow's own time and the results of activities.
 
 use std::time::UNIX_EPOCH;
 
@@ -11,104 +12,104 @@ use temporalio_workflow::{
     WorkflowContext, WorkflowContextView, WorkflowResult, WorkflowTermination, join_all, select,
 };
 
-use super::payload::{Answer, Asked, Assignment, Look, Served};
-use super::retries::{ANALYSE, GET, PUBLISH, STORE};
-use super::rota::Rota;
-use super::steps::Activities;
+use super::activities::Activities;
+use super::completion::RunCompletion;
+use super::payload::{AnalyseInput, FetchResult, NextPoll, RunSummary, WorkflowInput};
+use super::retries::{ANALYSE, FETCH, PUBLISH, STORE};
 
-/// What the workflow is called at the server.
-pub(super) const KIND: &str = "MonitorRateLimitsWorkflow";
+/// The type name of the workflow.
+pub(super) const WORKFLOW_TYPE: &str = "MonitorRateLimitsWorkflow";
 
-/// How long a run's own history may get, of the 51,200 entries at which Temporal ends it: from then
-/// on the calendar alone makes the pace, until the next run. A poll makes some 23 entries.
-const ENTRIES_MAX: u32 = 20_000;
+/// The event-history length from which a run polls at cron times only. Temporal terminates a run at
+/// 51,200 events; a poll takes about 23.
+const HISTORY_EVENTS_MAX: u32 = 20_000;
 
 /// The workflow.
 #[workflow]
 pub(crate) struct MonitorRateLimits {
-    assignment: Assignment,
-    rota: Rota,
-    served: Served,
+    input: WorkflowInput,
+    completion: RunCompletion,
+    summary: RunSummary,
 }
 
 #[workflow_methods]
 impl MonitorRateLimits {
     #[init]
-    fn new(_ctx: &WorkflowContextView, assignment: Assignment) -> Self {
+    fn new(_ctx: &WorkflowContextView, input: WorkflowInput) -> Self {
         Self {
-            rota: Rota::new(assignment.participants.len()),
-            served: Served::default(),
-            assignment,
+            completion: RunCompletion::new(input.participants.len()),
+            summary: RunSummary::default(),
+            input,
         }
     }
 
-    #[run(name = KIND)]
-    pub(crate) async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<Served> {
-        let participants = ctx.state(|run| run.assignment.participants.clone());
+    #[run(name = WORKFLOW_TYPE)]
+    pub(crate) async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<RunSummary> {
+        let participants = ctx.state(|run| run.input.participants.clone());
         let all = participants.into_iter();
-        join_all(all.map(|participant| watch(ctx.clone(), participant))).await;
+        join_all(all.map(|participant| poll_until_complete(ctx.clone(), participant))).await;
         if ctx.cancellation_token().is_cancelled() {
             return Err(WorkflowTermination::cancelled());
         }
-        Ok(ctx.state(|run| run.served))
+        Ok(ctx.state(|run| run.summary))
     }
 }
 
-/// Takes one participant's turns until the run is over. Whatever fails here fails for this one.
-async fn watch(ctx: WorkflowContext<MonitorRateLimits>, participant: String) {
+/// Polls one participant until the run is complete. Failures do not affect other participants.
+async fn poll_until_complete(ctx: WorkflowContext<MonitorRateLimits>, participant: String) {
     loop {
-        let look = turn(&ctx, &participant).await;
+        let next_poll = run_cycle(&ctx, &participant).await;
         if ctx.cancellation_token().is_cancelled() {
             return;
         }
-        if look.is_regular || ctx.history_length() > ENTRIES_MAX {
+        if next_poll.is_cron || ctx.history_length() > HISTORY_EVENTS_MAX {
             let now_us = now_us(&ctx);
-            let due_us = now_us.saturating_add(look.in_us);
-            ctx.state_mut(|run| run.rota.rest(&participant, now_us, due_us));
+            let due_us = now_us.saturating_add(next_poll.in_us);
+            ctx.state_mut(|run| run.completion.wait(&participant, now_us, due_us));
         }
-        let mut over = std::pin::pin!(ctx.wait_condition(|run| run.rota.is_over()));
-        let mut due = std::pin::pin!(ctx.timer(look.wait()));
+        let mut complete = std::pin::pin!(ctx.wait_condition(|run| run.completion.is_complete()));
+        let mut due = std::pin::pin!(ctx.timer(next_poll.wait()));
         select! {
-            _ = over => return,
+            _ = complete => return,
             _ = due => {}
         }
-        ctx.state_mut(|run| run.rota.work(&participant));
+        ctx.state_mut(|run| run.completion.resume(&participant));
     }
 }
 
-/// The four steps.
-async fn turn(ctx: &WorkflowContext<MonitorRateLimits>, participant: &str) -> Look {
-    let get = ctx.execute_activity(Activities::get, participant.to_owned(), GET.options());
-    let is_answered = match get.await {
-        Ok(Answer::NotYet(look)) => return look,
-        Ok(Answer::Poll(poll)) => {
+/// Runs the four steps of a cycle as activities.
+async fn run_cycle(ctx: &WorkflowContext<MonitorRateLimits>, participant: &str) -> NextPoll {
+    let fetch = ctx.execute_activity(Activities::fetch, participant.to_owned(), FETCH.options());
+    let is_polled = match fetch.await {
+        Ok(FetchResult::NotDue(next_poll)) => return next_poll,
+        Ok(FetchResult::Poll(poll)) => {
             let store = ctx.execute_activity(Activities::store, poll, STORE.options());
-            // Kept in the worker's memory, if not yet in the database.
-            let _either_way = store.await;
+            // If it failed, the poll stays in the worker's memory.
+            let _stored_or_pending = store.await;
             true
         }
-        // Judged nevertheless: that there is no answer is news, too.
+        // The analysis runs nevertheless, because it detects stale data.
         Err(_) => false,
     };
     ctx.state_mut(|run| {
-        run.served.answers += u64::from(is_answered);
-        run.served.failures += u64::from(!is_answered);
+        run.summary.polls += u64::from(is_polled);
+        run.summary.failures += u64::from(!is_polled);
     });
-    let asked = Asked {
+    let input = AnalyseInput {
         participant: participant.to_owned(),
-        is_answered,
+        is_polled,
     };
-    let analyse = ctx.execute_activity(Activities::analyse, asked, ANALYSE.options());
-    let Ok(found) = analyse.await else {
-        return Look::AFTER_FAILURE;
+    let analyse = ctx.execute_activity(Activities::analyse, input, ANALYSE.options());
+    let Ok(result) = analyse.await else {
+        return NextPoll::AFTER_FAILURE;
     };
-    if found.alerts > 0 {
-        ctx.state_mut(|run| run.served.alerts += found.alerts);
+    if result.alerts > 0 {
+        ctx.state_mut(|run| run.summary.alerts += result.alerts);
         let publish = ctx.execute_activity(Activities::publish, (), PUBLISH.options());
-        // What did not arrive is the couriers' to carry.
-        let _either_way = publish.await;
+        // The dispatchers retry what failed.
+        let _delivered_or_retried = publish.await;
     }
-    found.look
+    result.next_poll
 }
 
 fn now_us(ctx: &WorkflowContext<MonitorRateLimits>) -> u64 {

@@ -1,7 +1,7 @@
 //! Limits, prices and credits, for all or by variant.
 
 use super::reader::{Reader, Value, entries};
-use crate::policy::{ByVariant, COST_MAX, PriceList, VariantRule};
+use crate::policy::{ByVariant, COST_MAX, PriceList, Variant};
 use balde_core::{Limit, Strategy};
 
 /// How the limits of a policy refill and start where their text does not say.
@@ -40,7 +40,7 @@ pub(super) fn limit(reader: &mut Reader<'_>, value: &Value<'_>, manner: Manner) 
 pub(super) fn by_variant<T>(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
-    variants: &[VariantRule],
+    variants: &[Variant],
     mut read: impl FnMut(&mut Reader<'_>, &Value<'_>) -> Option<T>,
 ) -> Option<ByVariant<T>> {
     let table = reader.table(value)?;
@@ -83,7 +83,7 @@ pub(super) fn by_variant<T>(
 pub(super) fn tokens(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
-    variants: &[VariantRule],
+    variants: &[Variant],
 ) -> Option<ByVariant<u64>> {
     if value.get_ref().is_table() {
         return by_variant(reader, value, variants, |reader, value| {

@@ -2,7 +2,7 @@
 
 use super::reader::{Fields, Reader, Value, entries, is_reference};
 use super::words;
-use crate::policy::{Condition, FlagRule, Flags, NamedShape, Part, Rule, Template};
+use crate::policy::{Condition, FlagRule, Flags, KeyPart, MatchRule, NamedPattern, PathTemplate};
 
 /// The most rules of a policy, and conditions of a rule.
 const RULES_MAX: usize = 64;
@@ -11,8 +11,8 @@ const CONDITIONS_MAX: usize = 16;
 pub(super) fn rules(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
-    shapes: &[NamedShape],
-) -> Vec<Rule> {
+    patterns: &[NamedPattern],
+) -> Vec<MatchRule> {
     let items = reader.array(value);
     if items.is_empty() || items.len() > RULES_MAX {
         let reason =
@@ -20,11 +20,15 @@ pub(super) fn rules(
         reader.problem(value.span(), reason);
         return Vec::new();
     }
-    let rules = items.iter().filter_map(|item| rule(reader, item, shapes));
+    let rules = items.iter().filter_map(|item| rule(reader, item, patterns));
     rules.collect()
 }
 
-fn rule(reader: &mut Reader<'_>, value: &Value<'_>, shapes: &[NamedShape]) -> Option<Rule> {
+fn rule(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    patterns: &[NamedPattern],
+) -> Option<MatchRule> {
     if value.get_ref().is_str() {
         return on(reader, value);
     }
@@ -36,7 +40,7 @@ fn rule(reader: &mut Reader<'_>, value: &Value<'_>, shapes: &[NamedShape]) -> Op
     let filtered_by = fields.get("filtered-by");
     let not_filtered_by = fields.get("not-filtered-by");
     let filter = fields.get("filter");
-    let shaped = fields.get("shapes");
+    let written = fields.get("patterns");
     fields.finish(reader);
 
     let mut rule = route.and_then(|route| on(reader, route));
@@ -65,14 +69,16 @@ fn rule(reader: &mut Reader<'_>, value: &Value<'_>, shapes: &[NamedShape]) -> Op
         };
         rule = rule.map(|rule| rule.with_flags(flags));
     }
-    if let Some((part, shapes)) = shaped.and_then(|shaped| shaped_part(reader, shaped, shapes)) {
-        rule = rule.map(|rule| rule.with_shapes(part, shapes));
+    if let Some((part, patterns)) =
+        written.and_then(|written| part_patterns(reader, written, patterns))
+    {
+        rule = rule.map(|rule| rule.with_patterns(part, patterns));
     }
     rule
 }
 
 /// `"GET /path"`, `"GET,POST /path"` or `"/path"`.
-fn on(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Rule> {
+fn on(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<MatchRule> {
     let text = reader.text(value)?;
     let (methods, path) = match text.split_once(' ') {
         Some((methods, path)) => (methods.split(',').collect(), path.trim_start()),
@@ -91,8 +97,8 @@ fn on(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Rule> {
         reader.problem(value.span(), "a path has at most 256 bytes");
         return None;
     }
-    match Template::new(path) {
-        Ok(template) => Some(Rule::new(methods, template)),
+    match PathTemplate::new(path) {
+        Ok(template) => Some(MatchRule::new(methods, template)),
         Err(error) => {
             reader.problem(value.span(), format!("{error}"));
             None
@@ -152,21 +158,21 @@ fn flag_rule(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<FlagRule> {
 }
 
 /// `{ "path:Key" = ["EMAIL", "PHONE"] }`.
-fn shaped_part(
+fn part_patterns(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
-    shapes: &[NamedShape],
-) -> Option<(Part, Vec<NamedShape>)> {
+    patterns: &[NamedPattern],
+) -> Option<(KeyPart, Vec<NamedPattern>)> {
     let table = reader.table(value)?;
     let entries = entries(table);
     let [(name, span, names)] = entries.as_slice() else {
         reader.problem(
             value.span(),
-            "shapes are given for one part: { \"path:id\" = [\"NAME\"] }",
+            "patterns are given for one part: { \"path:id\" = [\"NAME\"] }",
         );
         return None;
     };
-    let Some(part) = Part::parse(name) else {
+    let Some(part) = KeyPart::parse(name) else {
         let reason = "a part is participant, user, header:NAME, query:NAME or path:NAME";
         reader.problem(span.clone(), reason);
         return None;
@@ -175,12 +181,12 @@ fn shaped_part(
     if items.is_empty() || items.len() > CONDITIONS_MAX {
         reader.problem(
             names.span(),
-            format!("1 to {CONDITIONS_MAX} shapes are possible"),
+            format!("1 to {CONDITIONS_MAX} patterns are possible"),
         );
         return None;
     }
     let found = items
         .iter()
-        .filter_map(|item| words::shape(reader, item, shapes));
+        .filter_map(|item| words::pattern(reader, item, patterns));
     Some((part, found.collect()))
 }

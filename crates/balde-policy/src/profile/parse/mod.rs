@@ -22,7 +22,7 @@ impl Profile {
     /// Reads a profile, or tells everything that is wrong with it.
     ///
     /// ```
-    /// use balde_policy::profile::Profile;
+    /// use balde_policy::Profile;
     ///
     /// let error = Profile::parse("profile = 'x'\n[[policy]]\nname = 'a'\nlimit = '10/fortnight'\ncots = 1\n")
     ///     .unwrap_err();
@@ -71,9 +71,9 @@ fn read(reader: &mut Reader<'_>, table: &DeTable<'_>, overrides: &[(&str, &str)]
     profile.api = fields.get("api").and_then(|api| reader.word(api));
     profile.base_paths = base_paths(reader, &mut fields);
     profile.settings = settings::read(reader, fields.get("settings"), overrides);
-    profile.shapes = words::shapes(reader, fields.get("shapes"));
+    profile.patterns = words::patterns(reader, fields.get("patterns"));
     profile.scopes = words::scopes(reader, fields.get("scopes"));
-    profile.variants = words::variants(reader, fields.get("variants"), &profile.shapes);
+    profile.variants = words::variants(reader, fields.get("variants"), &profile.patterns);
     let limits = fields.get("limits");
     let defaults = fields.get("defaults");
     let policies = fields.get("policy");

@@ -5,8 +5,9 @@ use std::ops::Range;
 use super::amount::{self, Manner};
 use super::matching;
 use super::reader::{Fields, Reader, Value, entries};
-use crate::policy::{ByVariant, Credit, FailurePolicy, Part, Policy, Rule, Scope};
+use crate::policy::{ByVariant, Credit, KeyPart, MatchRule, Mode, Policy, Scope};
 use crate::profile::{POLICIES_MAX, Profile};
+use balde::{OnFailure, Share};
 use balde_core::Limit;
 
 /// The most events that a policy gives tokens back for.
@@ -88,7 +89,8 @@ struct Common {
     starts_empty: Option<bool>,
     admission: Option<u64>,
     prices: Option<crate::policy::PriceList>,
-    on_failure: Option<FailurePolicy>,
+    on_failure: Option<OnFailure>,
+    is_shadow: Option<bool>,
 }
 
 impl Common {
@@ -112,6 +114,9 @@ impl Common {
             on_failure: fields
                 .get("on-failure")
                 .and_then(|value| failure(reader, value)),
+            is_shadow: fields
+                .get("mode")
+                .and_then(|value| choice(reader, value, ["enforce", "shadow"])),
         }
     }
 
@@ -124,6 +129,7 @@ impl Common {
             admission: self.admission.or(other.admission),
             prices: self.prices.or(other.prices),
             on_failure: self.on_failure.or(other.on_failure),
+            is_shadow: self.is_shadow.or(other.is_shadow),
         }
     }
 
@@ -147,7 +153,7 @@ fn read_one(
     let name = fields.required(reader, "name");
     let common = Common::read(reader, profile, &mut fields).or(shared);
     let matched = fields.get("match");
-    let rules = matched.map(|value| matching::rules(reader, value, &profile.shapes));
+    let rules = matched.map(|value| matching::rules(reader, value, &profile.patterns));
     let rules = rules.unwrap_or_default();
     let limits = read_limits(reader, profile, named, &mut fields, common.manner());
     let credited = fields.get("credits");
@@ -183,7 +189,10 @@ fn read_one(
         let reason = "its admission is above its capacity: it would refuse everything for ever";
         reader.problem(span.clone(), reason);
     }
-    let policy = policy.with_on_failure(common.on_failure.unwrap_or_default());
+    if common.is_shadow == Some(true) {
+        policy = policy.with_mode(Mode::Shadow);
+    }
+    let policy = policy.with_on_failure(common.on_failure.unwrap_or(OnFailure::Deny));
     Some((policy, span))
 }
 
@@ -248,8 +257,8 @@ fn scope(reader: &mut Reader<'_>, profile: &Profile, value: &Value<'_>) -> Optio
     let own = profile.scopes.iter().find(|scope| scope.name() == name);
     let scope = own.cloned().or_else(|| match name {
         "everyone" => Some(Scope::everyone()),
-        "participant" => Some(Scope::new(name, [Part::Participant])),
-        "user" => Some(Scope::new(name, [Part::User])),
+        "participant" => Some(Scope::new(name, [KeyPart::Participant])),
+        "user" => Some(Scope::new(name, [KeyPart::User])),
         _ => None,
     });
     if scope.is_none() {
@@ -263,12 +272,12 @@ fn scope(reader: &mut Reader<'_>, profile: &Profile, value: &Value<'_>) -> Optio
 }
 
 /// A scope that takes a segment of the path needs rules whose path has it.
-fn check_paths(reader: &mut Reader<'_>, scope: &Scope, rules: &[Rule], span: &Range<usize>) {
+fn check_paths(reader: &mut Reader<'_>, scope: &Scope, rules: &[MatchRule], span: &Range<usize>) {
     for part in scope.parts() {
-        let Part::Path(name) = part else {
+        let KeyPart::Path(name) = part else {
             continue;
         };
-        let has = |rule: &Rule| {
+        let has = |rule: &MatchRule| {
             rule.path()
                 .is_some_and(|path| path.names().any(|n| n == &**name))
         };
@@ -291,16 +300,18 @@ fn choice(reader: &mut Reader<'_>, value: &Value<'_>, [first, second]: [&str; 2]
 }
 
 /// `deny`, `allow` or `local 25%`.
-fn failure(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<FailurePolicy> {
+fn failure(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<OnFailure> {
     let text = reader.text_or_setting(value)?;
     let local = text
         .strip_prefix("local ")
         .and_then(|t| t.strip_suffix('%'));
     let percent = local.and_then(|percent| percent.parse().ok());
     match (&*text, percent) {
-        ("deny", _) => Some(FailurePolicy::Deny),
-        ("allow", _) => Some(FailurePolicy::Allow),
-        (_, Some(percent @ 1..=100)) => Some(FailurePolicy::Local { percent }),
+        ("deny", _) => Some(OnFailure::Deny),
+        ("allow", _) => Some(OnFailure::Allow),
+        (_, Some(percent @ 1..=100)) => Some(OnFailure::Local {
+            share: Share::percent(percent),
+        }),
         _ => {
             reader.problem(
                 value.span(),

@@ -1,30 +1,30 @@
-//! The words that policies use: shapes, scopes, variants.
+//! The words that policies use: patterns, scopes, variants.
 
 use std::ops::Range;
 
 use super::reader::{Fields, Reader, Value, entries, is_word};
-use crate::policy::{NamedShape, Part, Scope, Shape, VariantRule, VariantSource};
+use crate::policy::{KeyPart, NamedPattern, Pattern, Scope, Variant, VariantSource};
 
-/// The most shapes, scopes or variants of a profile, and values of a variant.
+/// The most patterns, scopes or variants of a profile, and values of a variant.
 const WORDS_MAX: usize = 128;
 
 /// The most parts of a scope.
 const PARTS_MAX: usize = 8;
 
-pub(super) fn shapes(reader: &mut Reader<'_>, value: Option<&Value<'_>>) -> Vec<NamedShape> {
-    let mut shapes = Vec::new();
+pub(super) fn patterns(reader: &mut Reader<'_>, value: Option<&Value<'_>>) -> Vec<NamedPattern> {
+    let mut patterns = Vec::new();
     for (name, _, value) in named(reader, value) {
         let Some(text) = reader.text(value) else {
             continue;
         };
         // In the place of a broken one, so that rules which name it are not told off, too.
-        let shape = Shape::new(text).or_else(|error| {
+        let pattern = Pattern::new(text).or_else(|error| {
             reader.problem(value.span(), format!("{error}"));
-            Shape::new("x")
+            Pattern::new("x")
         });
-        shapes.extend(shape.ok().map(|shape| (name.into(), shape)));
+        patterns.extend(pattern.ok().map(|pattern| (name.into(), pattern)));
     }
-    shapes
+    patterns
 }
 
 pub(super) fn scopes(reader: &mut Reader<'_>, value: Option<&Value<'_>>) -> Vec<Scope> {
@@ -44,50 +44,50 @@ pub(super) fn scopes(reader: &mut Reader<'_>, value: Option<&Value<'_>>) -> Vec<
 pub(super) fn variants(
     reader: &mut Reader<'_>,
     value: Option<&Value<'_>>,
-    shapes: &[NamedShape],
-) -> Vec<VariantRule> {
+    patterns: &[NamedPattern],
+) -> Vec<Variant> {
     let mut variants = Vec::new();
     for (name, _, value) in named(reader, value) {
         let source = if value.get_ref().is_array() {
             let values = values(reader, value);
             Some(VariantSource::Assigned { values })
         } else {
-            told(reader, value, shapes)
+            told(reader, value, patterns)
         };
         if let Some(source) = source {
-            variants.push(VariantRule::new(name, source));
+            variants.push(Variant::new(name, source));
         }
     }
     variants
 }
 
-/// A variant that the request tells: a part, with the shapes or the words it may have.
+/// A variant that the request tells: a part, with the patterns or the words it may have.
 fn told(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
-    shapes: &[NamedShape],
+    patterns: &[NamedPattern],
 ) -> Option<VariantSource> {
     let table = reader.table(value)?;
     let mut fields = Fields::new(table, "a variant", value.span());
     let looked_at = fields.required(reader, "part");
     let looked_at = looked_at.and_then(|value| part(reader, value));
-    let shaped = fields.get("shapes");
+    let written = fields.get("patterns");
     let words = fields.get("values");
     let otherwise = fields.get("otherwise");
     fields.finish(reader);
-    match (shaped, words) {
-        (Some(shaped), None) => {
+    match (written, words) {
+        (Some(written), None) => {
             if let Some(otherwise) = otherwise {
                 reader.problem(otherwise.span(), "`otherwise` goes with `values`");
             }
             let mut known = Vec::new();
-            for (name, _, value) in named(reader, Some(shaped)) {
-                let found = shape(reader, value, shapes);
-                known.extend(found.map(|(_, shape)| (name.into(), shape)));
+            for (name, _, value) in named(reader, Some(written)) {
+                let found = pattern(reader, value, patterns);
+                known.extend(found.map(|(_, pattern)| (name.into(), pattern)));
             }
-            Some(VariantSource::Shaped {
+            Some(VariantSource::Matched {
                 part: looked_at?,
-                shapes: known,
+                patterns: known,
             })
         }
         (None, Some(words)) => {
@@ -99,7 +99,7 @@ fn told(
                 }
                 Some(word)
             });
-            Some(VariantSource::Written {
+            Some(VariantSource::Listed {
                 part: looked_at?,
                 values,
                 otherwise,
@@ -108,36 +108,36 @@ fn told(
         _ => {
             reader.missing(
                 value.span(),
-                "a variant needs `shapes` or `values`, and not both",
+                "a variant needs `patterns` or `values`, and not both",
             );
             None
         }
     }
 }
 
-/// A shape by its name.
-pub(super) fn shape(
+/// A pattern by its name.
+pub(super) fn pattern(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
-    shapes: &[NamedShape],
-) -> Option<NamedShape> {
+    patterns: &[NamedPattern],
+) -> Option<NamedPattern> {
     let name = reader.text(value)?;
-    let found = shapes.iter().find(|(other, _)| **other == *name);
+    let found = patterns.iter().find(|(other, _)| **other == *name);
     if found.is_none() {
         let name = name.escape_debug();
         reader.missing(
             value.span(),
-            format!("there is no shape `{name}` in [shapes]"),
+            format!("there is no pattern `{name}` in [patterns]"),
         );
     }
     found.cloned()
 }
 
 /// A part of a request.
-pub(super) fn part(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Part> {
+pub(super) fn part(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<KeyPart> {
     let text = reader.text(value)?;
     let part = (text.len() <= super::WORD_BYTES_MAX)
-        .then(|| Part::parse(text))
+        .then(|| KeyPart::parse(text))
         .flatten();
     if part.is_none() {
         let reason =

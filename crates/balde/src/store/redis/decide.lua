@@ -24,7 +24,7 @@
 -- A bucket is one string, 61 bytes: the limit it was written under, owed, at. That the limit did not
 -- change is then one comparison of strings, and when it did, the old one is at hand.
 --
--- The laws it keeps (numbers as in the design; balde-core is the oracle, tests/differential.rs the
+-- The laws it keeps (numbers as in the design; balde-core is the oracle, tests/redis_suite/differential.rs the
 -- proof):
 --   2  waits that are worked out from the reply come true. That is why a write command that finds an
 --      absent bucket which starts empty, or a bucket under another limit, stores what it found even if

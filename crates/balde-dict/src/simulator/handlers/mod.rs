@@ -1,0 +1,136 @@
+//! What each operation does to the directory, and what it answers.
+
+mod claims;
+mod entries;
+mod infractions;
+mod markers;
+mod policies;
+mod query;
+mod reconciliation;
+mod refunds;
+
+use bytes::Bytes;
+use http::HeaderValue;
+
+use super::Simulator;
+use super::answer::Answer;
+use crate::Operation;
+use crate::directory::DirectoryError;
+use crate::wire::{Element, Problem, ResponseHead, SignatureError, Timestamp, Violation};
+
+/// A request that was admitted and is to be performed.
+pub(crate) struct RequestContext<'t> {
+    pub(crate) operation: Operation,
+    pub(crate) participant: &'t str,
+    /// The segment of the path that is an id, as it came.
+    pub(crate) segment: &'t str,
+    pub(crate) query: &'t str,
+    pub(crate) host: Option<&'t HeaderValue>,
+    /// The key in the path, where the operation has one.
+    pub(crate) key: Option<&'t str>,
+    pub(crate) root: Option<&'t Element>,
+    pub(crate) body: &'t Bytes,
+    pub(crate) now: Timestamp,
+    pub(crate) head: ResponseHead,
+}
+
+impl Simulator {
+    /// Does what was asked, or tells why not.
+    pub(crate) async fn handle(&self, context: &RequestContext<'_>) -> Result<Answer, Problem> {
+        use Operation as O;
+
+        self.check_signature(context)?;
+        match context.operation {
+            O::GetEntry => self.get_entry(context).await,
+            O::CreateEntry => self.create_entry(context).await,
+            O::UpdateEntry => self.update_entry(context).await,
+            O::DeleteEntry => self.delete_entry(context).await,
+            O::GetEntryStatistics => self.get_entry_statistics(context).await,
+            O::GetPersonStatistics => self.get_person_statistics(context).await,
+            O::CheckKeys => self.check_keys(context).await,
+            O::CreateClaim => self.create_claim(context).await,
+            O::ListClaims => self.list_claims(context).await,
+            O::GetClaim => self.get_claim(context).await,
+            O::AcknowledgeClaim | O::ConfirmClaim | O::CancelClaim | O::CompleteClaim => {
+                self.apply_claim_action(context).await
+            }
+            O::CreateSyncVerification => self.create_sync_verification(context).await,
+            O::CreateCidSetFile => self.create_cid_set_file(context).await,
+            O::GetCidSetFile => self.get_cid_set_file(context).await,
+            O::ListCidSetEvents => self.list_cid_set_events(context).await,
+            O::GetEntryByCid => self.get_entry_by_cid(context).await,
+            O::CreateInfractionReport => self.create_infraction_report(context).await,
+            O::ListInfractionReports => self.list_infraction_reports(context).await,
+            O::GetInfractionReport => self.get_infraction_report(context).await,
+            O::UpdateInfractionReport
+            | O::AcknowledgeInfractionReport
+            | O::CancelInfractionReport
+            | O::CloseInfractionReport => self.apply_infraction_action(context).await,
+            O::CreateFraudMarker => self.create_fraud_marker(context).await,
+            O::ListFraudMarkers => self.list_fraud_markers(context).await,
+            O::GetFraudMarker => self.get_fraud_marker(context).await,
+            O::CancelFraudMarker => self.cancel_fraud_marker(context).await,
+            O::CreateRefund => self.create_refund(context).await,
+            O::ListRefunds => self.list_refunds(context).await,
+            O::GetRefund => self.get_refund(context).await,
+            O::CancelRefund | O::CloseRefund => self.apply_refund_action(context).await,
+            O::ListEventNotifications => self.list_event_notifications(context).await,
+            O::ListBucketStates => self.list_bucket_states(context).await,
+            O::GetBucketState => self.get_bucket_state(context).await,
+        }
+    }
+
+    /// Writes are signed; checkKeys, which changes nothing, is not.
+    fn check_signature(&self, context: &RequestContext<'_>) -> Result<(), Problem> {
+        let is_signed = context.root.is_some() && context.operation != Operation::CheckKeys;
+        let Some(verifier) = self.0.verifier.as_ref().filter(|_| is_signed) else {
+            return Ok(());
+        };
+        verifier
+            .verify(context.body)
+            .map_err(|error: SignatureError| {
+                Problem::new(400, "RequestSignatureInvalid").with_detail(error.to_string())
+            })
+    }
+}
+
+impl RequestContext<'_> {
+    /// The document, which an operation that has one has been given.
+    fn document(&self) -> Result<&Element, Problem> {
+        self.root
+            .ok_or_else(|| Problem::bad_request("The request has no body"))
+    }
+
+    /// The id in the path, which must be the one in the body.
+    fn must_be_the_id(&self, id: &str) -> Result<(), Problem> {
+        if self.segment.eq_ignore_ascii_case(id) {
+            Ok(())
+        } else {
+            Err(Problem::bad_request(
+                "The path and the body name different ids",
+            ))
+        }
+    }
+
+    /// The id in the path.
+    fn uuid(&self) -> Result<&str, Problem> {
+        if crate::wire::is_uuid(self.segment) {
+            Ok(self.segment)
+        } else {
+            Err(Problem::bad_request("The id in the path is not a UUID"))
+        }
+    }
+}
+
+/// A request that lacks something or has something wrong in it.
+fn invalid(error_type: &str) -> impl Fn(Vec<Violation>) -> Problem + '_ {
+    move |violations| {
+        Problem::new(400, error_type)
+            .with_detail("The request has fields that are missing or wrong")
+            .with_violations(violations)
+    }
+}
+
+fn refused(refusal: impl Into<DirectoryError>) -> Problem {
+    refusal.into().into_problem()
+}

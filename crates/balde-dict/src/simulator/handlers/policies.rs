@@ -1,0 +1,66 @@
+//! How the participant's buckets stand.
+
+use super::RequestContext;
+use crate::simulator::Simulator;
+use crate::simulator::answer::Answer;
+use crate::simulator::standing::Bucket;
+use crate::wire::{BucketState, Problem, get_policy, list_policies};
+
+impl Simulator {
+    pub(super) async fn list_bucket_states(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
+        let mut states = Vec::new();
+        for policy in 0..self.0.table.profile().policies().len() {
+            states.extend(self.bucket_state(context.participant, policy).await?);
+        }
+        let category = self.0.buckets.category(context.participant);
+        let body = list_policies(&context.head, category.as_str(), &states);
+        Ok(Answer::xml(200, body))
+    }
+
+    pub(super) async fn get_bucket_state(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
+        let policy = self.0.table.policy_index(context.segment);
+        let state = match policy {
+            Some(policy) => self.bucket_state(context.participant, policy).await?,
+            None => None,
+        };
+        let state =
+            state.ok_or_else(|| Problem::not_found("The participant has no such policy"))?;
+        let category = self.0.buckets.category(context.participant);
+        Ok(Answer::xml(
+            200,
+            get_policy(&context.head, category.as_str(), &state),
+        ))
+    }
+
+    /// A bucket of the participant; buckets of its payers are not told.
+    async fn bucket_state(
+        &self,
+        participant: &str,
+        policy: usize,
+    ) -> Result<Option<BucketState>, Problem> {
+        if self.0.buckets.is_per_payer(policy) {
+            return Ok(None);
+        }
+        let bucket = Bucket {
+            policy,
+            participant: participant.to_owned(),
+            payer: None,
+        };
+        let found = self.0.buckets.look_at(&bucket).await;
+        let found = found.map_err(|error| Problem::unavailable(error.to_string()))?;
+        let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        Ok(found.map(|decision| BucketState {
+            name: self.0.table.policy(policy).name().to_owned(),
+            available_tokens: decision.level(),
+            capacity: whole(decision.limit().capacity()),
+            refill_tokens: whole(decision.limit().refill_tokens()),
+            refill_period_sec: whole(decision.limit().period_us() / 1_000_000),
+        }))
+    }
+}

@@ -1,0 +1,133 @@
+//! Content ids, their files and events, and notifications.
+
+use super::query::Query;
+use super::{RequestContext, invalid, refused};
+use crate::KeyType;
+use crate::simulator::Simulator;
+use crate::simulator::answer::Answer;
+use crate::wire::{
+    CidSetFile, CreateCidSetFile, CreateSyncVerification, Problem, Timestamp,
+    cid_set_events_response, cid_set_file_response, entry_by_cid_response,
+    event_notifications_response, is_cid, sync_verification_response,
+};
+
+impl Simulator {
+    pub(super) async fn create_sync_verification(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
+        let read = CreateSyncVerification::read(context.document()?);
+        let request = read.map_err(invalid("BadRequest"))?;
+        let directory = &self.0.directory;
+        let ours = directory
+            .sync_verifier(&request.participant, request.key_type)
+            .await;
+        let is_same = ours
+            .map_err(refused)?
+            .eq_ignore_ascii_case(&request.verifier);
+        let id = directory.next_number().await.map_err(refused)?;
+        let body = sync_verification_response(&context.head, &request, id, is_same);
+        Ok(Answer::xml(201, body))
+    }
+
+    pub(super) async fn create_cid_set_file(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
+        let read = CreateCidSetFile::read(context.document()?);
+        let request = read.map_err(invalid("BadRequest"))?;
+        let directory = &self.0.directory;
+        let created = directory
+            .create_cid_file(&request.participant, request.key_type, context.now)
+            .await;
+        let file = created.map_err(refused)?;
+        let url = self.file_url(context, &file);
+        let body = cid_set_file_response("CreateCidSetFileResponse", &context.head, &file, &url);
+        Ok(Answer::xml(201, body))
+    }
+
+    pub(super) async fn get_cid_set_file(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
+        let found = self
+            .0
+            .directory
+            .cid_file(context.participant, context.segment)
+            .await;
+        let file = found.map_err(refused)?;
+        let url = self.file_url(context, &file);
+        let body = cid_set_file_response("GetCidSetFileResponse", &context.head, &file, &url);
+        Ok(Answer::xml(200, body))
+    }
+
+    pub(super) async fn list_cid_set_events(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
+        let query = Query::new(context.query);
+        let key_type = query.word("KeyType", KeyType::parse)?;
+        let key_type =
+            key_type.ok_or_else(|| Problem::bad_request("Missing request parameter 'KeyType'"))?;
+        let span = span(&query, context.now)?;
+        let limit = query.limit()?;
+        let directory = &self.0.directory;
+        let found = directory
+            .cid_events(context.participant, key_type, span, limit)
+            .await;
+        let body = cid_set_events_response(&context.head, &found.map_err(refused)?);
+        Ok(Answer::xml(200, body))
+    }
+
+    pub(super) async fn get_entry_by_cid(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
+        if !is_cid(context.segment) {
+            return Err(Problem::bad_request(
+                "The id in the path is not 64 hexadecimal digits",
+            ));
+        }
+        let found = self
+            .0
+            .directory
+            .entry_by_cid(context.participant, context.segment)
+            .await;
+        let record = found.map_err(refused)?;
+        let request_id = &record.entry.request_id;
+        let body = entry_by_cid_response(&context.head, &record.cid(), record.xml(), request_id);
+        Ok(Answer::xml(200, body))
+    }
+
+    pub(super) async fn list_event_notifications(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
+        let query = Query::new(context.query);
+        let span = span(&query, context.now)?;
+        let limit = query.limit()?;
+        let found = self
+            .0
+            .directory
+            .notifications(context.participant, span, limit)
+            .await;
+        let (events, has_more) = found.map_err(refused)?;
+        let body = event_notifications_response(&context.head, &events, has_more);
+        Ok(Answer::xml(200, body))
+    }
+
+    /// Where the file itself is: outside of DICT's paths.
+    fn file_url(&self, context: &RequestContext<'_>, file: &CidSetFile) -> String {
+        let scheme = if self.is_tls() { "https" } else { "http" };
+        let host = context.host.and_then(|host| host.to_str().ok());
+        let host = host.unwrap_or("localhost");
+        format!("{scheme}://{host}/sim/cids/files/{}", file.id)
+    }
+}
+
+/// The time that a list of events is for: all, unless told otherwise.
+fn span(query: &Query<'_>, now: Timestamp) -> Result<(Timestamp, Timestamp), Problem> {
+    let start = query.moment("StartTime")?.unwrap_or_default();
+    let end = query.moment("EndTime")?.unwrap_or(now);
+    Ok((start, end))
+}

@@ -1,0 +1,86 @@
+//! Refunds.
+
+use super::query::Query;
+use super::{RequestContext, invalid, refused};
+use crate::Operation;
+use crate::directory::{RefundAction, Side};
+use crate::simulator::Simulator;
+use crate::simulator::answer::Answer;
+use crate::wire::{
+    CreateRefund, Problem, RefundActionRequest, RefundRole, RefundStatus, list_refunds,
+    refund_response,
+};
+
+impl Simulator {
+    pub(super) async fn create_refund(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
+        let request = CreateRefund::read(context.document()?).map_err(invalid("RefundInvalid"))?;
+        let created = self.0.directory.create_refund(&request, context.now).await;
+        let refund = created.map_err(refused)?;
+        let body = refund_response("CreateRefundResponse", &context.head, &refund);
+        Ok(Answer::xml(201, body))
+    }
+
+    pub(super) async fn get_refund(&self, context: &RequestContext<'_>) -> Result<Answer, Problem> {
+        let refund = self
+            .0
+            .directory
+            .refund(context.participant, context.uuid()?)
+            .await;
+        let refund = refund.map_err(refused)?;
+        let body = refund_response("GetRefundResponse", &context.head, &refund);
+        Ok(Answer::xml(200, body))
+    }
+
+    pub(super) async fn list_refunds(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
+        let query = Query::new(context.query);
+        let role = query.word("ParticipantRole", RefundRole::parse)?;
+        let sides = match role {
+            Some(RefundRole::Requesting) => vec![Side::Initiator],
+            Some(RefundRole::Contested) => vec![Side::Counterparty],
+            None => Vec::new(),
+        };
+        let filter = query.filter(context.participant, sides)?;
+        let status = query.word("Status", RefundStatus::parse)?;
+        let found = self.0.directory.refunds(&filter, status).await;
+        let (refunds, has_more) = found.map_err(refused)?;
+        Ok(Answer::xml(
+            200,
+            list_refunds(&context.head, &refunds, has_more),
+        ))
+    }
+
+    pub(super) async fn apply_refund_action(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
+        let (step, request, response) = match context.operation {
+            Operation::CloseRefund => (
+                RefundAction::Close,
+                "CloseRefundRequest",
+                "CloseRefundResponse",
+            ),
+            _ => (
+                RefundAction::Cancel,
+                "CancelRefundRequest",
+                "CancelRefundResponse",
+            ),
+        };
+        let read = RefundActionRequest::read(context.document()?, request);
+        let request = read.map_err(invalid("RefundInvalid"))?;
+        context.must_be_the_id(&request.id)?;
+        let moved = self
+            .0
+            .directory
+            .apply_refund_action(step, &request, context.now)
+            .await;
+        let moved = moved.map_err(refused)?;
+        let body = refund_response(response, &context.head, &moved);
+        Ok(Answer::xml(200, body))
+    }
+}

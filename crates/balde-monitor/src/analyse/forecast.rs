@@ -1,0 +1,124 @@
+//! Forecasts: when a bucket will reach a level at the current rate of consumption.
+
+use serde::{Deserialize, Serialize};
+
+use crate::analyse::trend::{Rate, Trend};
+use crate::sample::Sample;
+
+/// How certain a forecast is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// The upper bound of the consumption leads to the level, the lower bound does not. Healthy
+    /// buckets that refill in steps often show such forecasts, because they fall between the steps.
+    Low,
+    /// Even the lower bound of the consumption leads to the level, according to two samples.
+    Medium,
+    /// Even the lower bound leads to the level, according to three samples or more; or the level has
+    /// been reached already.
+    High,
+}
+
+/// The time from the newest sample until a level is reached at the current rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forecast {
+    earliest_us: u64,
+    expected_us: Option<u64>,
+    latest_us: Option<u64>,
+    confidence: Confidence,
+}
+
+impl Forecast {
+    /// The time at the highest consumption that the samples allow.
+    pub const fn earliest_us(&self) -> u64 {
+        self.earliest_us
+    }
+
+    /// The time at the estimated consumption; `None` if that never reaches the level.
+    pub const fn expected_us(&self) -> Option<u64> {
+        self.expected_us
+    }
+
+    /// The time at the lowest consumption that the samples allow; `None` if that never reaches the
+    /// level.
+    pub const fn latest_us(&self) -> Option<u64> {
+        self.latest_us
+    }
+
+    /// How certain the forecast is.
+    pub const fn confidence(&self) -> Confidence {
+        self.confidence
+    }
+
+    /// Forecasts when `tokens` will be left. Returns `None` if not even the highest consumption
+    /// leads there.
+    pub(crate) fn of(tokens: i64, newest: &Sample, trend: Option<&Trend>) -> Option<Self> {
+        if newest.level() <= tokens {
+            return Some(Self {
+                earliest_us: 0,
+                expected_us: Some(0),
+                latest_us: Some(0),
+                confidence: Confidence::High,
+            });
+        }
+        let trend = trend?;
+        let distance = i128::from(newest.level()) - i128::from(tokens);
+        let after = |rate: Rate| rate.time_to_fall_us(distance, newest.terms());
+        let latest_us = after(trend.at_least);
+        Some(Self {
+            earliest_us: after(trend.at_most)?,
+            expected_us: after(trend.expected),
+            latest_us,
+            confidence: match latest_us {
+                Some(_) if trend.samples >= 3 => Confidence::High,
+                Some(_) => Confidence::Medium,
+                None => Confidence::Low,
+            },
+        })
+    }
+}
+
+/// Bounds on the time until an unused bucket is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeToFull {
+    /// The lower bound, for any kind of refill.
+    pub at_least_us: u64,
+    /// The upper bound, for any kind of refill.
+    pub at_most_us: u64,
+}
+
+impl TimeToFull {
+    /// Computes the bounds from a sample; `None` if the bucket never refills. The last refill may
+    /// happen at any moment of its period, which covers continuous and stepwise refill.
+    pub(crate) fn of(sample: &Sample) -> Option<Self> {
+        let terms = sample.terms();
+        let missing = i128::from(terms.capacity()) - i128::from(sample.level());
+        let Ok(missing) = u64::try_from(missing.max(0)) else {
+            return None;
+        };
+        if missing == 0 {
+            return Some(Self {
+                at_least_us: 0,
+                at_most_us: 0,
+            });
+        }
+        if terms.refill_tokens() == 0 {
+            return None;
+        }
+        let refills = missing.div_ceil(terms.refill_tokens());
+        Some(Self {
+            at_least_us: (refills - 1).saturating_mul(terms.period_us()),
+            at_most_us: refills.saturating_mul(terms.period_us()),
+        })
+    }
+}
+
+/// The time until a bucket is full at the current rate of consumption; `None` if it never will be.
+pub(crate) fn time_to_full_at_rate_us(newest: &Sample, trend: Option<&Trend>) -> Option<u64> {
+    let terms = newest.terms();
+    let missing = i128::from(terms.capacity()) - i128::from(newest.level());
+    if missing <= 0 {
+        return Some(0);
+    }
+    trend?.expected.time_to_rise_us(missing, terms)
+}

@@ -1,0 +1,45 @@
+//! The configured sinks and the classes that each serves.
+
+use std::collections::BTreeMap;
+
+use crate::alert::{Event, Routes, SinkClass};
+use crate::history::Told;
+
+/// The names of the configured sinks by the class they serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SinkDirectory {
+    by_class: BTreeMap<SinkClass, Vec<String>>,
+}
+
+impl SinkDirectory {
+    /// Adds a sink that serves all of `classes`.
+    pub fn with(mut self, sink: &str, classes: impl IntoIterator<Item = SinkClass>) -> Self {
+        for class in classes {
+            let sinks = self.by_class.entry(class).or_default();
+            if !sinks.iter().any(|name| name == sink) {
+                sinks.push(sink.to_owned());
+            }
+        }
+        self
+    }
+
+    /// Routes an event to sinks. A sink that serves several of the event's classes gets it once, as
+    /// the last and most urgent of them.
+    pub(crate) fn told(&self, routes: &Routes, event: Event) -> Told {
+        let classes: Vec<SinkClass> = routes.sinks(&event).into_iter().collect();
+        let mut sinks: BTreeMap<&str, SinkClass> = BTreeMap::new();
+        for class in &classes {
+            for sink in self.by_class.get(class).into_iter().flatten() {
+                sinks.insert(sink, *class);
+            }
+        }
+        let sinks = sinks.into_iter();
+        Told {
+            sinks: sinks
+                .map(|(sink, class)| (sink.to_owned(), class))
+                .collect(),
+            event,
+            classes,
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Alerts as an on-call engineer lives them.
+
+use balde_monitor::alert::{
+    Alarm, Event, Kind, Outcome, Routes, Rule, Silence, SinkClass, Watch, WatchRule, Why, step,
+    step_watch, vanish,
+};
+use balde_monitor::analyse::{AnalysisSettings, Assessment, Change};
+use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::severity::{Severity, Thresholds};
+
+const MINUTE_US: u64 = 60_000_000;
+
+/// An on-call engineer's evening: samples minute by minute, and what came of them.
+struct Evening {
+    alarm: Alarm,
+    history: Vec<Sample>,
+    rule: Rule,
+    silences: Vec<Silence>,
+}
+
+impl Evening {
+    fn new() -> Self {
+        Self {
+            alarm: Alarm::new(bucket(), 0),
+            history: Vec::new(),
+            rule: Rule::default(),
+            silences: Vec::new(),
+        }
+    }
+
+    fn sees(&mut self, level: i64, minute: u64) -> Vec<Event> {
+        let terms = Terms::per_seconds(36_000, 1_200, 60).unwrap();
+        let sample = Sample::new(bucket(), terms, level, minute * MINUTE_US).unwrap();
+        self.history.push(sample);
+        let seen = Assessment::of(
+            &self.history,
+            Thresholds::default(),
+            &AnalysisSettings::default(),
+        );
+        let now_us = minute * MINUTE_US;
+        let (alarm, events) = step(
+            &self.alarm,
+            seen.as_ref(),
+            now_us,
+            &self.rule,
+            &self.silences,
+        );
+        self.alarm = alarm;
+        events
+    }
+
+    fn waits(&mut self, minute: u64) -> Vec<Event> {
+        let now_us = minute * MINUTE_US;
+        let (alarm, events) = step(&self.alarm, None, now_us, &self.rule, &self.silences);
+        self.alarm = alarm;
+        events
+    }
+}
+
+fn bucket() -> BucketId {
+    BucketId::new("12345678", "ENTRIES_WRITE").unwrap()
+}
+
+fn labels(events: &[Event]) -> Vec<String> {
+    events.iter().map(|event| event.kind.label()).collect()
+}
+
+#[test]
+fn a_burst_is_predicted_raised_and_resolved_once_each() {
+    let mut evening = Evening::new();
+    assert_eq!(labels(&evening.sees(36_000, 0)), [""; 0]);
+    // 13,800 a minute go: at 60 % left it is told that none will be left in two minutes.
+    let predicted = evening.sees(21_600, 1);
+    assert_eq!(labels(&predicted), ["predicted"]);
+    let Kind::Predicted { empty_at_us, .. } = predicted[0].kind else {
+        panic!("{predicted:?}");
+    };
+    assert_eq!(empty_at_us, 150_000_000);
+    assert_eq!(labels(&evening.sees(7_200, 2)), ["raised-WARNING"]);
+    let empty = evening.sees(-20, 3);
+    assert_eq!(labels(&empty), ["raised-EXHAUSTED", "forecast-over"]);
+    let outcome = Outcome::CameTrue;
+    assert_eq!(empty[1].kind, Kind::ForecastOver { outcome });
+
+    // It fills up again. The first better sample waits for the calm.
+    assert_eq!(labels(&evening.sees(4_000, 6)), [""; 0]);
+    assert_eq!(labels(&evening.sees(5_200, 7)), [""; 0]);
+    assert_eq!(labels(&evening.sees(6_400, 8)), ["lowered-CRITICAL"]);
+    assert_eq!(labels(&evening.sees(16_000, 16)), [""; 0]);
+    let over = evening.sees(19_000, 18);
+    assert_eq!(labels(&over), ["resolved"]);
+    // Whoever was told of the worst is told of the end.
+    assert_eq!(over[0].severity, Severity::Exhausted);
+    assert!(
+        Routes::default()
+            .sinks(&over[0])
+            .contains(&SinkClass::Incident)
+    );
+    assert_eq!(over[0].episode, empty[0].episode);
+    assert_ne!(over[0].key, empty[0].key);
+}
+
+#[test]
+fn the_keys_are_stable_names() {
+    let mut evening = Evening::new();
+    let events = evening.sees(9_000, 5);
+    assert_eq!(events[0].key, "12345678/ENTRIES_WRITE/0/0/raised-WARNING");
+    assert_eq!(events[0].episode, "12345678/ENTRIES_WRITE/0/level-0");
+}
+
+#[test]
+fn an_open_alert_reminds_by_its_severity_and_not_with_every_poll() {
+    let mut evening = Evening::new();
+    assert_eq!(labels(&evening.sees(0, 1)), ["raised-EXHAUSTED"]);
+    assert_eq!(labels(&evening.sees(0, 5)), [""; 0]);
+    assert_eq!(labels(&evening.waits(15)), [""; 0]);
+    // Even without a new sample.
+    assert_eq!(labels(&evening.waits(16)), ["reminder"]);
+    assert_eq!(labels(&evening.waits(16)), [""; 0]);
+    assert_eq!(labels(&evening.waits(31)), ["reminder"]);
+}
+
+#[test]
+fn a_silence_records_without_waking_and_its_end_tells_what_is_still_so() {
+    let mut evening = Evening::new();
+    let silence = Silence::new("change 4711", Severity::Critical, 0, 10 * MINUTE_US).unwrap();
+    evening.silences = vec![silence.of_policy("ENTRIES_WRITE")];
+    let quiet = evening.sees(3_000, 1);
+    assert_eq!(quiet[0].silenced_by.as_deref(), Some("change 4711"));
+    let sinks = Routes::default().sinks(&quiet[0]);
+    assert_eq!(sinks, [SinkClass::Log, SinkClass::Gauge].into());
+    assert_eq!(labels(&evening.waits(9)), [""; 0]);
+    let after = evening.waits(10);
+    assert_eq!(labels(&after), ["reminder"]);
+    assert_eq!(after[0].silenced_by, None);
+
+    // What is worse than the silence covers is heard at once.
+    let mut evening = Evening::new();
+    let silence = Silence::new("change 4712", Severity::Critical, 0, 10 * MINUTE_US).unwrap();
+    evening.silences = vec![silence.of_participant("12345678")];
+    assert_eq!(evening.sees(0, 1)[0].silenced_by, None);
+}
+
+#[test]
+fn a_page_is_taken_back_even_in_a_silence() {
+    let mut evening = Evening::new();
+    assert_eq!(evening.sees(3_000, 1)[0].silenced_by, None);
+    let silence = Silence::new("night", Severity::Exhausted, 2 * MINUTE_US, 90 * MINUTE_US);
+    evening.silences = vec![silence.unwrap()];
+    evening.sees(36_000, 40);
+    let over = evening.sees(36_000, 43);
+    assert_eq!(labels(&over), ["resolved"]);
+    assert_eq!(over[0].silenced_by, None);
+}
+
+#[test]
+fn a_prediction_that_is_averted_is_taken_back_after_the_calm() {
+    let mut evening = Evening::new();
+    evening.sees(36_000, 0);
+    assert_eq!(labels(&evening.sees(21_600, 1)), ["predicted"]);
+    assert_eq!(labels(&evening.sees(22_800, 2)), [""; 0]);
+    assert_eq!(labels(&evening.sees(24_000, 3)), [""; 0]);
+    let over = evening.sees(25_200, 4);
+    let outcome = Outcome::Averted;
+    assert_eq!(over[0].kind, Kind::ForecastOver { outcome });
+}
+
+#[test]
+fn a_policy_that_vanishes_leaves_no_alert_behind() {
+    let mut evening = Evening::new();
+    evening.sees(100, 1);
+    let (alarm, events) = vanish(&evening.alarm, 2 * MINUTE_US, &evening.rule);
+    let why = Why::Vanished;
+    let from = Severity::Critical;
+    assert_eq!(events[0].kind, Kind::Resolved { from, why });
+    assert_eq!(vanish(&alarm, 3 * MINUTE_US, &evening.rule).1, []);
+}
+
+#[test]
+fn after_the_clock_went_back_samples_still_count() {
+    let mut evening = Evening::new();
+    evening.sees(36_000, 600);
+    assert_eq!(labels(&evening.sees(0, 10)), ["raised-EXHAUSTED"]);
+}
+
+#[test]
+fn a_sample_of_another_bucket_says_nothing() {
+    let mut evening = Evening::new();
+    evening.alarm = Alarm::new(BucketId::new("12345678", "OTHER").unwrap(), 0);
+    assert_eq!(evening.sees(0, 1), []);
+}
+
+#[test]
+fn silence_from_the_other_side_is_an_alert() {
+    let rule = WatchRule::default();
+    let at = |watch: &Watch, polled: Option<u64>, minute: u64| {
+        let polled_us = polled.map(|minute| minute * MINUTE_US);
+        step_watch(watch, polled_us, &[], minute * MINUTE_US, &rule, &[])
+    };
+    let watch = Watch::new("12345678", 0);
+    // Nothing was ever heard: that counts from the beginning.
+    assert_eq!(at(&watch, None, 11).1, []);
+    let (stale, events) = at(&watch, None, 12);
+    assert_eq!(labels(&events), ["stale"]);
+    assert!(
+        Routes::default()
+            .sinks(&events[0])
+            .contains(&SinkClass::Page)
+    );
+    assert_eq!(at(&stale, None, 30).1, []);
+    let (still, events) = at(&stale, None, 72);
+    assert_eq!(labels(&events), ["still-stale"]);
+    let (fresh, events) = at(&still, Some(73), 73);
+    assert_eq!(labels(&events), ["fresh"]);
+    assert_eq!(events[0].episode, "12345678/0/stale-0");
+    // The same answer again is no news, and an old answer makes nothing fresh.
+    assert_eq!(at(&fresh, Some(73), 73), (fresh.clone(), Vec::new()));
+    let (stale, events) = at(&fresh, None, 90);
+    assert_eq!(labels(&events), ["stale"]);
+    assert_eq!(at(&stale, Some(73), 91).1, []);
+}
+
+#[test]
+fn what_the_other_side_changed_is_told_once() {
+    let change = Change::Category {
+        from: "A".to_owned(),
+        to: "H".to_owned(),
+    };
+    let watch = Watch::new("12345678", 0);
+    let tell = |watch: &Watch| {
+        let changes = std::slice::from_ref(&change);
+        let rule = WatchRule::default();
+        step_watch(watch, Some(MINUTE_US), changes, MINUTE_US, &rule, &[])
+    };
+    let (after, events) = tell(&watch);
+    assert_eq!(events[0].key, "12345678/0/0/changed-category-H");
+    assert_eq!(tell(&watch).1, events);
+    assert_eq!(tell(&after).1, []);
+}
+
+#[test]
+fn silences_have_an_order_and_an_end() {
+    let error = Silence::new("x", Severity::Warning, 5, 5).unwrap_err();
+    assert!(error.to_string().contains("ends before it begins"));
+    let error = Silence::new("x", Severity::Warning, 0, u64::MAX).unwrap_err();
+    assert!(error.to_string().contains("30 days"));
+}
+
+/// 4,200 a minute go, 1,200 come back: it is empty in a few minutes.
+#[test]
+fn a_prediction_made_in_a_silence_is_told_when_the_silence_ends() {
+    for ends in [true, false] {
+        let mut evening = Evening::new();
+        let silence = Silence::new("works", Severity::Warning, 0, 60 * MINUTE_US).unwrap();
+        evening.silences = vec![silence];
+        evening.sees(20_000, 0);
+        let mut quiet = evening.sees(17_000, 1);
+        quiet.extend(evening.sees(14_000, 2));
+        assert_eq!(labels(&quiet), ["predicted"]);
+        assert_eq!(quiet[0].silenced_by.as_deref(), Some("works"));
+        if ends {
+            evening.silences.clear();
+            let told = evening.sees(11_000, 3);
+            assert_eq!(labels(&told), ["predicted"]);
+            assert_eq!(told[0].silenced_by, None);
+            assert_eq!(told[0].episode, quiet[0].episode);
+        }
+        // It is over; whoever was not told of it is not told of that.
+        let mut over = evening.sees(36_000, 4);
+        evening.silences.clear();
+        over.extend((5..20).flat_map(|minute| evening.sees(36_000, minute)));
+        assert_eq!(labels(&over), ["forecast-over"]);
+        assert_eq!(over[0].silenced_by.is_none(), ends);
+    }
+}
+
+/// A bucket was emptied at once and is left alone since. Polls fail for longer than the shortest
+/// window: what is seen then is a bucket that fills.
+#[test]
+fn a_pause_of_polls_makes_no_prediction_of_what_was_long_before() {
+    let mut evening = Evening::new();
+    let terms = Terms::per_seconds(36_000, 1_200, 60).unwrap();
+    let mut told = Vec::new();
+    let levels = (0..16).map(|i| (10 + 240 * i, 12 * i));
+    for (level, s) in std::iter::once((36_000, -12_i64))
+        .chain(levels)
+        .chain([(5_630, 281)])
+    {
+        let at_us = (s + 1_000).unsigned_abs() * 1_000_000;
+        evening
+            .history
+            .push(Sample::new(bucket(), terms, level, at_us).unwrap());
+        let seen = Assessment::of(
+            &evening.history,
+            Thresholds::default(),
+            &AnalysisSettings::default(),
+        );
+        let (alarm, events) = step(&evening.alarm, seen.as_ref(), at_us, &evening.rule, &[]);
+        evening.alarm = alarm;
+        if s > 0 {
+            told.extend(events);
+        }
+    }
+    let is_prediction = |event: &&Event| matches!(event.kind, Kind::Predicted { .. });
+    assert_eq!(told.iter().find(is_prediction), None);
+}

@@ -1,0 +1,245 @@
+//! A small bucket: 50 tokens, a refill of 10 a minute, consumption of 8 a minute, and a peak that
+//! empties it within a minute. Simulated in virtual time with balde's own buckets; polls are charged
+//! to a bucket like DICT's.
+
+use std::collections::BTreeMap;
+
+use balde_core::{Command, Limit, State};
+use balde_monitor::alert::{Alarm, Event, Kind, Rule, step};
+use balde_monitor::analyse::{AnalysisSettings, Assessment};
+use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::schedule::{
+    NextAction, POLICIES_LIST, PeakDetection, Planner, PollBudget, PollSchedule,
+};
+use balde_monitor::severity::Severity;
+
+const PARTICIPANT: &str = "12345678";
+const SMALL: &str = "CLAIMS_LIST_WITHOUT_ROLE";
+const TICK_US: u64 = 100_000;
+const SECOND_US: u64 = 1_000_000;
+
+/// DICT, reduced to its buckets by policy.
+struct Dict {
+    buckets: BTreeMap<&'static str, (Limit, Option<State>)>,
+}
+
+impl Dict {
+    fn new(policies: &[(&'static str, &str)], mode: &str) -> Self {
+        let bucket = |&(policy, limit): &(&'static str, &str)| {
+            let limit = format!("{limit}{mode}").parse().unwrap();
+            (policy, (limit, None))
+        };
+        Self {
+            buckets: policies.iter().map(bucket).collect(),
+        }
+    }
+
+    fn take(&mut self, policy: &str, n: u64, now_us: u64) -> bool {
+        let (limit, state) = self.buckets.get_mut(policy).unwrap();
+        let decision = limit.apply(*state, Command::Take { n }, now_us);
+        *state = decision.state();
+        decision.is_allowed()
+    }
+
+    fn samples(&self, now_us: u64) -> Vec<Sample> {
+        let sample = |(policy, (limit, state)): (&&str, &(Limit, Option<State>))| {
+            let level = limit.apply(*state, Command::Peek, now_us).level();
+            let bucket = BucketId::new(PARTICIPANT, *policy).unwrap();
+            let terms =
+                Terms::new(limit.capacity(), limit.refill_tokens(), limit.period_us()).unwrap();
+            Sample::new(bucket, terms, level, now_us).unwrap()
+        };
+        self.buckets.iter().map(sample).collect()
+    }
+}
+
+/// A monitor without clock and I/O: planner, analysis and alert states.
+struct Monitor {
+    planner: Planner,
+    history: BTreeMap<String, Vec<Sample>>,
+    alarms: BTreeMap<String, Alarm>,
+    polls_us: Vec<u64>,
+    events: Vec<Event>,
+}
+
+impl Monitor {
+    fn new(schedule: PollSchedule) -> Self {
+        let mut planner = Planner::new(schedule, PollBudget::default(), 2).unwrap();
+        planner.add(PARTICIPANT, 0, None).unwrap();
+        Self {
+            planner,
+            history: BTreeMap::new(),
+            alarms: BTreeMap::new(),
+            polls_us: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    fn poll_if_due(&mut self, dict: &mut Dict, now_us: u64) {
+        let NextAction::Poll { participant } = self.planner.next(now_us) else {
+            return;
+        };
+        assert!(
+            dict.take(POLICIES_LIST, 1, now_us),
+            "a poll was refused at {now_us} µs"
+        );
+        self.polls_us.push(now_us);
+        for sample in dict.samples(now_us) {
+            let policy = sample.bucket().policy().to_owned();
+            self.history.entry(policy).or_default().push(sample);
+        }
+        let rule = Rule::default();
+        let mut assessments = Vec::new();
+        for (policy, history) in &self.history {
+            let assessment =
+                Assessment::of(history, rule.thresholds(), &AnalysisSettings::default());
+            let assessment = assessment.unwrap();
+            let bucket = assessment.sample().bucket().clone();
+            let alarm = self.alarms.entry(policy.clone());
+            let alarm = alarm.or_insert_with(|| Alarm::new(bucket, now_us));
+            let (next, events) = step(alarm, Some(&assessment), now_us, &rule, &[]);
+            *alarm = next;
+            self.events.extend(events);
+            assessments.push(assessment);
+        }
+        self.planner.polled(&participant, now_us, &assessments);
+    }
+}
+
+/// The result of one simulation.
+struct Simulation {
+    empty_us: u64,
+    alerted_us: Option<u64>,
+    polls_us: Vec<u64>,
+    events: Vec<Event>,
+}
+
+/// Forty minutes with normal use, and a peak of about one token a second that begins at `peak_us`
+/// and ends with the first refusal.
+fn simulate(
+    policies: &[(&'static str, &str)],
+    mode: &str,
+    schedule: PollSchedule,
+    peak_us: u64,
+) -> Simulation {
+    let mut dict = Dict::new(policies, mode);
+    let mut monitor = Monitor::new(schedule);
+    let mut empty_us = None;
+    for tick in 0..40 * 600 {
+        let now_us = tick * TICK_US;
+        let is_peak = now_us >= peak_us && empty_us.is_none();
+        if is_peak && tick % 9 == 0 && !dict.take(SMALL, 1, now_us) {
+            empty_us = Some(now_us);
+        }
+        if now_us < peak_us && tick % 75 == 0 {
+            dict.take(SMALL, 1, now_us);
+        }
+        monitor.poll_if_due(&mut dict, now_us);
+    }
+    let mut about_it = monitor.events.iter().filter(|event| {
+        let is_alert = matches!(event.kind, Kind::Raised { .. } | Kind::Predicted { .. });
+        is_alert && event.policy.as_deref() == Some(SMALL) && event.at_us >= peak_us
+    });
+    Simulation {
+        empty_us: empty_us.expect("the peak empties the bucket"),
+        alerted_us: about_it.next().map(|event| event.at_us),
+        polls_us: monitor.polls_us,
+        events: monitor.events,
+    }
+}
+
+const FEW: [(&str, &str); 3] = [
+    (SMALL, "10/min burst 50"),
+    ("ENTRIES_WRITE", "1200/min burst 36000"),
+    (POLICIES_LIST, "6/min burst 20"),
+];
+
+const SWIFT: [(&str, &str); 5] = [
+    (SMALL, "10/min burst 50"),
+    ("ENTRIES_WRITE", "1200/min burst 36000"),
+    ("KEYS_CHECK", "70/min burst 70"),
+    ("ENTRIES_UPDATE", "600/min burst 600"),
+    (POLICIES_LIST, "6/min burst 20"),
+];
+
+#[test]
+fn a_peak_that_empties_a_small_bucket_raises_an_alert_before_or_within_one_poll() {
+    for policies in [&FEW[..], &SWIFT[..]] {
+        for mode in ["", " stepwise"] {
+            for phase in 0..24 {
+                let peak_us = 400 * SECOND_US + phase * 13 * SECOND_US;
+                let simulation = simulate(policies, mode, PollSchedule::default(), peak_us);
+                let case = format!("{} policies{mode}, phase {phase}", policies.len());
+                let alerted_us = simulation
+                    .alerted_us
+                    .unwrap_or_else(|| panic!("{case}: missed"));
+                let mut polls = simulation.polls_us.iter();
+                let next_poll_us = polls.find(|us| **us >= simulation.empty_us).unwrap();
+                assert!(alerted_us <= *next_poll_us, "{case}");
+                assert!(alerted_us <= simulation.empty_us + 60 * SECOND_US, "{case}");
+                // Never more than the refill of a minute, so the burst is not used up.
+                for window in simulation.polls_us.windows(7) {
+                    assert!(
+                        window[6] - window[0] >= 60 * SECOND_US,
+                        "{case}: {window:?}"
+                    );
+                }
+                let mut events = simulation.events.iter();
+                let early = events.find(|event| event.at_us < peak_us);
+                assert_eq!(early, None, "{case}: normal consumption raises no alert");
+                let open = simulation
+                    .events
+                    .iter()
+                    .fold(0_i32, |open, event| match event.kind {
+                        Kind::Raised {
+                            from: Severity::Normal,
+                            ..
+                        } => open + 1,
+                        Kind::Resolved { .. } => open - 1,
+                        _ => open,
+                    });
+                assert_eq!(open, 0, "{case}: all is resolved in the end");
+            }
+        }
+    }
+}
+
+/// The same with polls every five minutes only, which proves that the test above can fail.
+#[test]
+fn polls_at_cron_times_alone_miss_the_peak() {
+    let schedule = PollSchedule::new("*/5 * * * *".parse().unwrap(), PeakDetection::Disabled);
+    let simulation = simulate(&FEW, "", schedule, 601 * SECOND_US);
+    let is_late = |us: u64| us > simulation.empty_us + 60 * SECOND_US;
+    assert!(simulation.alerted_us.is_none_or(is_late));
+}
+
+/// A quarter more is used than comes back, so that 36,000 last two hours. The forecast is there ten
+/// minutes before the end, give or take what cannot be known, and not an hour before.
+#[test]
+fn a_slow_leak_is_predicted_in_time_however_the_bucket_refills() {
+    for mode in ["", " stepwise"] {
+        let mut dict = Dict::new(&FEW, mode);
+        let mut monitor = Monitor::new(PollSchedule::default());
+        let mut empty_us = None;
+        for tick in 0..130 * 600 {
+            let now_us = tick * TICK_US;
+            if tick % 2 == 0 && !dict.take("ENTRIES_WRITE", 5, now_us) {
+                empty_us = Some(now_us);
+                break;
+            }
+            monitor.poll_if_due(&mut dict, now_us);
+        }
+        let empty_us = empty_us.expect("it is emptied");
+        let predicted: Vec<&Event> = monitor
+            .events
+            .iter()
+            .filter(|event| matches!(event.kind, Kind::Predicted { .. }))
+            .collect();
+        let [predicted] = predicted[..] else {
+            panic!("one prediction{mode}: {predicted:?}");
+        };
+        let ahead_us = empty_us - predicted.at_us;
+        let minutes = ahead_us / (60 * SECOND_US);
+        assert!((7..=20).contains(&minutes), "{minutes} minutes ahead{mode}");
+    }
+}

@@ -1,0 +1,286 @@
+//! The HTTP server: every path, the errors of invalid requests, and who may write.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fake_dict::{Answer, FakeDict};
+use balde::ManualClock;
+use balde_monitor::http::{App, WriteAccess, serve};
+use balde_monitor::{Config, Monitor, TimeSource};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+const PARTICIPANT: &str = "12345678";
+const START_US: u64 = 1_767_225_600_000_000;
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn buckets(level: i64) -> Answer {
+    Answer::Buckets(vec![
+        ("<img src=x onerror=alert(1)>", 10, 20, 1),
+        ("ENTRIES_WRITE", level, 36_000, 1_200),
+    ])
+}
+
+struct TestMonitor {
+    clock: ManualClock,
+    dict: FakeDict,
+    monitor: Monitor,
+    address: SocketAddr,
+    http: reqwest::Client,
+    _folder: tempfile::TempDir,
+}
+
+impl TestMonitor {
+    async fn new(write_access: WriteAccess) -> Self {
+        let clock = ManualClock::at_us(START_US);
+        let dict = FakeDict::start(buckets(36_000)).await;
+        let folder = tempfile::tempdir().unwrap();
+        let monitor = monitor(&dict, folder.path(), &clock).await;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let status = Arc::clone(monitor.status());
+        let app = App::new(monitor.cycle().clone(), status, write_access, "a note");
+        tokio::spawn(serve(listener, app, std::future::pending()));
+        Self {
+            clock,
+            dict,
+            monitor,
+            address,
+            http: reqwest::Client::builder().no_proxy().build().unwrap(),
+            _folder: folder,
+        }
+    }
+
+    async fn cycle(&self, level: i64) {
+        self.clock.advance(MINUTE);
+        self.dict.answer(buckets(level));
+        let cycle = self.monitor.cycle();
+        let poll = cycle.fetch(PARTICIPANT).await.unwrap();
+        cycle.store(poll).await.unwrap();
+        cycle.analyse(PARTICIPANT).await.unwrap();
+    }
+
+    async fn get(&self, path: &str) -> (u16, String) {
+        let url = format!("http://{}{path}", self.address);
+        let answer = self.http.get(url).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    async fn json(&self, path: &str) -> Value {
+        let (status, body) = self.get(path).await;
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    async fn post(&self, body: &Value, token: Option<&str>) -> (u16, Value) {
+        let url = format!("http://{}/api/v1/silences", self.address);
+        let mut request = self.http.post(url).json(body);
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        let answer = request.send().await.unwrap();
+        let status = answer.status().as_u16();
+        (status, answer.json().await.unwrap())
+    }
+}
+
+async fn monitor(dict: &FakeDict, folder: &Path, clock: &ManualClock) -> Monitor {
+    let text = format!(
+        "[history]\naddress = \"monitor.db\"\n\
+         [[participant]]\nispb = \"{PARTICIPANT}\"\ndict = \"{}\"\n",
+        dict.url()
+    );
+    let config = Config::parse(&text, "story", folder, |_| None).unwrap();
+    Monitor::build(&config, TimeSource::manual(clock, 1))
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn states_history_alerts_incidents_and_metrics_agree() {
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    for level in [36_000, 20_000, 8_000, 0] {
+        monitor.cycle(level).await;
+    }
+    let states = monitor.json("/api/v1/states").await;
+    assert_eq!(states["note"], "a note");
+    let participant = &states["participants"][0];
+    assert_eq!(participant["participant"], PARTICIPANT);
+    assert_eq!(participant["category"], "A");
+    assert_eq!(participant["is_stale"], false);
+    let bucket = &participant["buckets"][1];
+    assert_eq!(bucket["policy"], "ENTRIES_WRITE");
+    assert_eq!(bucket["level"], 0);
+    assert_eq!(bucket["severity"], "EXHAUSTED");
+    assert_eq!(bucket["utilisation_bp"], 10_000);
+    assert_eq!(bucket["recovery_us"], 1_800_000_000_u64);
+    let burn = &bucket["burn_rates"][0];
+    assert_eq!(burn["window_us"], 60_000_000);
+    assert_eq!(burn["expected_milli_per_minute"], 9_200_000);
+
+    let series = monitor
+        .json(&format!(
+            "/api/v1/history?participant={PARTICIPANT}&policy=ENTRIES_WRITE"
+        ))
+        .await;
+    let levels: Vec<i64> = series["points"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|point| point["level"].as_i64().unwrap())
+        .collect();
+    assert_eq!(levels, [36_000, 20_000, 8_000, 0]);
+    let alerts = monitor.json("/api/v1/alerts?severity=exhausted").await;
+    assert_eq!(alerts[0]["kind"]["type"], "raised");
+    assert_eq!(alerts[0]["kind"]["to"], "EXHAUSTED");
+    let incidents = monitor.json("/api/v1/incidents").await;
+    assert_eq!(incidents[0]["severity"], "EXHAUSTED");
+    assert_eq!(incidents[0]["closed_us"], Value::Null);
+
+    let (_, metrics) = monitor.get("/metrics").await;
+    let labels = format!("{{participant=\"{PARTICIPANT}\",policy=\"ENTRIES_WRITE\"}}");
+    for line in [
+        format!("dict_rate_limit_available_tokens{labels} 0"),
+        format!("dict_rate_limit_capacity{labels} 36000"),
+        format!("dict_rate_limit_utilization_pct{labels} 100.0"),
+        format!("dict_rate_limit_severity{labels} 3"),
+    ] {
+        assert!(
+            metrics.lines().any(|actual| actual == line),
+            "{line}\n{metrics}"
+        );
+    }
+
+    // Stale buckets are left out of the metrics.
+    monitor.clock.advance(20 * MINUTE);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let states = monitor.json("/api/v1/states").await;
+    assert_eq!(states["participants"][0]["is_stale"], true);
+    let (_, metrics) = monitor.get("/metrics").await;
+    assert!(!metrics.contains("dict_rate_limit_available_tokens{"));
+    assert!(metrics.contains(&format!(
+        "balde_monitor_stale{{participant=\"{PARTICIPANT}\"}} 1"
+    )));
+}
+
+#[tokio::test]
+async fn the_page_has_a_content_policy_and_escapes_names() {
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    monitor.cycle(36_000).await;
+    for (path, kind) in [
+        ("/", "text/html; charset=utf-8"),
+        ("/page.js", "text/javascript; charset=utf-8"),
+        ("/page.css", "text/css; charset=utf-8"),
+    ] {
+        let url = format!("http://{}{path}", monitor.address);
+        let answer = monitor.http.get(url).send().await.unwrap();
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.headers()["content-type"], kind);
+        let policy = answer.headers()["content-security-policy"]
+            .to_str()
+            .unwrap();
+        assert!(policy.starts_with("default-src 'self'"));
+    }
+    let (_, script) = monitor.get("/page.js").await;
+    assert!(!script.contains("innerHTML"));
+    // A policy name that looks like HTML is data.
+    let states = monitor.json("/api/v1/states").await;
+    let bucket = &states["participants"][0]["buckets"][0];
+    assert_eq!(bucket["policy"], "<img src=x onerror=alert(1)>");
+}
+
+#[tokio::test]
+async fn invalid_requests_get_a_reason() {
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    for (path, status, expected) in [
+        ("/nope", 404, "/api/v1/"),
+        ("/api/v1/history", 400, "participant"),
+        ("/api/v1/history?participant=1&policy=", 400, "policy"),
+        (
+            "/api/v1/history?participant=1&policy=A&from_us=9&until_us=3",
+            400,
+            "exchange",
+        ),
+        (
+            "/api/v1/history?participant=1&policy=A&points=0",
+            400,
+            "points",
+        ),
+        (
+            "/api/v1/history?participant=1&policy=A&from_us=-1",
+            400,
+            "from_us",
+        ),
+        ("/api/v1/alerts?severity=BAD", 400, "NORMAL, WARNING"),
+        ("/api/v1/alerts?who=1", 400, "who"),
+    ] {
+        let (actual, body) = monitor.get(path).await;
+        assert_eq!(actual, status, "{path}: {body}");
+        assert!(body.contains(expected), "{path}: {body}");
+    }
+    let nothing = monitor.json("/api/v1/history?participant=1&policy=A").await;
+    assert_eq!(nothing["points"], json!([]));
+}
+
+#[tokio::test]
+async fn silences_are_created_listed_and_ended() {
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    let body =
+        json!({"id": "works", "up_to": "CRITICAL", "minutes": 60, "policy": "ENTRIES_WRITE"});
+    assert_eq!(monitor.post(&body, None).await.0, 201);
+    for (body, expected) in [
+        (json!({"up_to": "CRITICAL"}), "until_us or minutes"),
+        (json!({"up_to": "LOUD", "minutes": 1}), "NORMAL, WARNING"),
+        (json!({"up_to": "WARNING", "minutes": 100_000}), "30 days"),
+        (json!({"up_to": "WARNING", "minutes": 0}), "ends before"),
+        (
+            json!({"up_to": "WARNING", "minutes": 1, "id": "a/b"}),
+            "an id is",
+        ),
+        (json!({"up_to": "WARNING", "minutes": 1, "oops": 1}), "oops"),
+    ] {
+        let (status, problem) = monitor.post(&body, None).await;
+        assert_eq!(status, 400, "{problem}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains(expected), "{detail}");
+    }
+    monitor.cycle(36_000).await;
+    monitor.cycle(1_000).await;
+    let alerts = monitor.json("/api/v1/alerts?severity=CRITICAL").await;
+    assert_eq!(alerts[0]["silenced_by"], "works");
+    assert_eq!(monitor.json("/api/v1/silences").await[0]["id"], "works");
+    let url = format!("http://{}/api/v1/silences/works", monitor.address);
+    assert_eq!(
+        monitor.http.delete(&url).send().await.unwrap().status(),
+        204
+    );
+    assert_eq!(
+        monitor.http.delete(&url).send().await.unwrap().status(),
+        404
+    );
+    assert_eq!(monitor.json("/api/v1/silences").await, json!([]));
+}
+
+#[tokio::test]
+async fn clients_without_write_access_may_read() {
+    let body = json!({"up_to": "CRITICAL", "minutes": 60});
+    let monitor = TestMonitor::new(WriteAccess::Token("a long secret".to_owned())).await;
+    for token in [
+        None,
+        Some(""),
+        Some("a long secreT"),
+        Some("a long secret too"),
+    ] {
+        assert_eq!(monitor.post(&body, token).await.0, 403, "{token:?}");
+    }
+    assert_eq!(monitor.post(&body, Some("a long secret")).await.0, 201);
+    let monitor = TestMonitor::new(WriteAccess::Denied).await;
+    assert_eq!(monitor.post(&body, Some("a long secret")).await.0, 403);
+    assert_eq!(monitor.json("/api/v1/silences").await, json!([]));
+    assert_eq!(
+        monitor.get("/readyz").await,
+        (200, "ok, standby\n".to_owned())
+    );
+}

@@ -1,0 +1,191 @@
+//! The rules and the dashboard are about metrics that there are, promtool and a real Prometheus
+//! agree, and the rules fire from a live monitor.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::fake_dict::{Answer, FakeDict};
+use crate::prometheus::{Prometheus, promtool_complaints};
+use balde::ManualClock;
+use balde_monitor::{Config, Monitor, TimeSource};
+use tokio::net::TcpListener;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const SPEED: u32 = 60;
+
+fn deploy(file: &str) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.join("../../deploy").join(file).canonicalize().unwrap()
+}
+
+fn buckets(level: i64) -> Answer {
+    Answer::Buckets(vec![
+        ("CLAIMS_LIST_WITHOUT_ROLE", level, 50, 10),
+        ("ENTRIES_WRITE", 36_000, 36_000, 1_200),
+    ])
+}
+
+/// A monitor whose minutes are seconds, until the end of the test.
+async fn monitor(dict: &FakeDict, folder: &Path) -> SocketAddr {
+    let clock = ManualClock::at_us(balde::Clock::wall().now_us());
+    let moved = clock.clone();
+    tokio::spawn(async move {
+        let mut last = Instant::now();
+        loop {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            let now = Instant::now();
+            moved.advance((now - last) * SPEED);
+            last = now;
+        }
+    });
+    let text = format!(
+        "[history]\naddress = \"monitor.db\"\n\
+         [[participant]]\nispb = \"12345678\"\ndict = \"{}\"\n",
+        dict.url()
+    );
+    let config = Config::parse(&text, "story", folder, |_| None).unwrap();
+    let time = TimeSource::manual(&clock, SPEED);
+    let monitor = Monitor::build(&config, time).await.unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { monitor.run(listener, "", std::future::pending()).await });
+    address
+}
+
+async fn exposition(address: SocketAddr) -> String {
+    let answer = reqwest::get(format!("http://{address}/metrics")).await;
+    answer.unwrap().text().await.unwrap()
+}
+
+/// Every name in a text that begins like one of ours.
+fn names(text: &str) -> BTreeSet<String> {
+    let is_of_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
+    let words = text.split(|one| !is_of_name(one));
+    let is_ours =
+        |word: &&str| word.starts_with("dict_rate_limit_") || word.starts_with("balde_monitor_");
+    words.filter(is_ours).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_fire_from_a_live_monitor_and_are_over_with_the_reason_for_them() {
+    let dict = FakeDict::start(buckets(0)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let address = monitor(&dict, folder.path()).await;
+    let rules = deploy("prometheus/balde-rules.yml");
+    let Some(prometheus) = Prometheus::with_rules(address, &[&rules]) else {
+        return;
+    };
+    let firing = || -> BTreeSet<(String, String)> {
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let alerts = prometheus.firing();
+        let name = |alert: &serde_json::Value| (text(&alert["alertname"]), text(&alert["policy"]));
+        alerts.iter().map(name).collect()
+    };
+    let exhausted = (
+        "DictBucketExhausted".to_owned(),
+        "CLAIMS_LIST_WITHOUT_ROLE".to_owned(),
+    );
+    let until = async |what: &str, is_so: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !is_so() {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{what}: {:?} {}",
+                firing(),
+                prometheus.targets()
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    until("it fires", &|| firing().contains(&exhausted)).await;
+    assert_eq!(firing().len(), 1, "and nothing else does: {:?}", firing());
+    dict.answer(buckets(4));
+    let critical = (
+        "DictBucketCritical".to_owned(),
+        "CLAIMS_LIST_WITHOUT_ROLE".to_owned(),
+    );
+    until("less bad", &|| firing() == [critical.clone()].into()).await;
+    dict.answer(buckets(50));
+    until("it is over", &|| firing().is_empty()).await;
+    dict.answer(Answer::Close);
+    let stale = ("BaldeMonitorStale".to_owned(), String::new());
+    until("stale", &|| firing() == [stale.clone()].into()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn promtool_finds_nothing_to_object_to() {
+    let dict = FakeDict::start(buckets(7)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let address = monitor(&dict, folder.path()).await;
+    let start = Instant::now();
+    // A bucket that falls, so that there is a forecast, too.
+    let mut level = 50;
+    let text = loop {
+        let text = exposition(address).await;
+        if text.contains("dict_rate_limit_time_to_empty_seconds{")
+            && text.contains("_alerts_total{")
+        {
+            break text;
+        }
+        assert!(start.elapsed() < PATIENCE, "{text}");
+        level = if level <= 2 { 50 } else { level - 1 };
+        dict.answer(buckets(level));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    if let Some(complaints) = promtool_complaints(&text) {
+        assert_eq!(complaints, Vec::<String>::new());
+    }
+    // What the rules and the dashboard speak of is there.
+    let told = names(&text);
+    for file in ["prometheus/balde-rules.yml", "grafana/balde-dict.json"] {
+        let spoken = std::fs::read_to_string(deploy(file)).unwrap();
+        let missing: Vec<String> = names(&spoken).difference(&told).cloned().collect();
+        assert_eq!(missing, Vec::<String>::new(), "{file}");
+    }
+    let dashboard = std::fs::read_to_string(deploy("grafana/balde-dict.json")).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+    let shown = names(&dashboard.to_string());
+    let design = [
+        "dict_rate_limit_available_tokens",
+        "dict_rate_limit_capacity",
+        "dict_rate_limit_utilization_pct",
+        "dict_rate_limit_alerts_total",
+    ];
+    for name in design {
+        assert!(shown.contains(name), "{name} is on the dashboard");
+    }
+    let ids: BTreeSet<i64> = dashboard["panels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|panel| panel["id"].as_i64().unwrap())
+        .collect();
+    assert_eq!(ids.len(), dashboard["panels"].as_array().unwrap().len());
+}
+
+#[test]
+fn promtool_tests_the_rules() {
+    for arguments in [
+        ["check", "rules", "balde-rules.yml"],
+        ["test", "rules", "balde-rules-test.yml"],
+    ] {
+        let output = Command::new("promtool")
+            .args(arguments)
+            .current_dir(deploy("prometheus"))
+            .output();
+        let Ok(output) = output else {
+            assert!(
+                std::env::var("BALDE_REQUIRE_SERVICES").as_deref() != Ok("1"),
+                "promtool is not installed, and BALDE_REQUIRE_SERVICES=1"
+            );
+            eprintln!("\n*** SKIPPED: promtool is not installed, so this tested NOTHING ***\n");
+            return;
+        };
+        let said = String::from_utf8_lossy(&output.stdout);
+        let wrong = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}{wrong}");
+    }
+}

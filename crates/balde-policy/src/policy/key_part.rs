@@ -1,0 +1,139 @@
+//! Whose requests share a bucket.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::{KeyError, MatchRule, Request, write_key_part};
+
+/// A piece of a request that is part of a bucket's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyPart {
+    /// The institution or tenant that is asking, as the adapter of the protocol found it.
+    Participant,
+    /// The user that is asking, as the adapter of the protocol found it.
+    User,
+    /// A header's value.
+    Header(Box<str>),
+    /// A query parameter's first value, decoded.
+    Query(Box<str>),
+    /// The segment of the path that a rule's template names, decoded.
+    Path(Box<str>),
+    /// The same for everybody.
+    Constant(Box<str>),
+}
+
+impl KeyPart {
+    /// A header's value.
+    pub fn header(name: impl Into<Box<str>>) -> Self {
+        Self::Header(name.into())
+    }
+
+    /// A query parameter's first value.
+    pub fn query(name: impl Into<Box<str>>) -> Self {
+        Self::Query(name.into())
+    }
+
+    /// The segment that a template calls `{name}`.
+    pub fn path(name: impl Into<Box<str>>) -> Self {
+        Self::Path(name.into())
+    }
+
+    /// Reads `participant`, `user`, `header:NAME`, `query:NAME`, `path:NAME` or `const:TEXT`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "participant" => return Some(Self::Participant),
+            "user" => return Some(Self::User),
+            _ => {}
+        }
+        let (kind, name) = text.split_once(':')?;
+        if name.is_empty() || name.chars().any(char::is_control) {
+            return None;
+        }
+        match kind {
+            "header" => Some(Self::Header(name.into())),
+            "query" => Some(Self::Query(name.into())),
+            "path" => Some(Self::Path(name.into())),
+            "const" => Some(Self::Constant(name.into())),
+            _ => None,
+        }
+    }
+
+    /// What the request has there. A path segment is found through the rule that matched.
+    pub fn value<'r>(&'r self, request: &Request<'r>, rule: &MatchRule) -> Option<Cow<'r, str>> {
+        let value = match self {
+            Self::Participant => request.participant.map(Cow::Borrowed),
+            Self::User => request.user.map(Cow::Borrowed),
+            Self::Header(name) => request.headers.value_of(name).map(Cow::Borrowed),
+            Self::Query(name) => request.query_first(name),
+            Self::Path(name) => rule.segment(request, name),
+            Self::Constant(text) => Some(Cow::Borrowed(&**text)),
+        };
+        value.filter(|value| !value.is_empty())
+    }
+}
+
+impl fmt::Display for KeyPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Participant => f.write_str("participant"),
+            Self::User => f.write_str("user"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Query(name) => write!(f, "query:{name}"),
+            Self::Path(name) => write!(f, "path:{name}"),
+            Self::Constant(text) => write!(f, "const:{text}"),
+        }
+    }
+}
+
+/// Whose requests share a bucket: those with the same parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    name: Box<str>,
+    parts: Vec<KeyPart>,
+}
+
+impl Scope {
+    /// A scope with a name and the parts that make a bucket's key, in their order.
+    pub fn new(name: impl Into<Box<str>>, parts: impl IntoIterator<Item = KeyPart>) -> Self {
+        Self {
+            name: name.into(),
+            parts: parts.into_iter().collect(),
+        }
+    }
+
+    /// One bucket for all.
+    pub fn everyone() -> Self {
+        Self {
+            name: "everyone".into(),
+            parts: vec![KeyPart::Constant("everyone".into())],
+        }
+    }
+
+    /// What it is called, as `PSP`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What makes a bucket's key.
+    pub fn parts(&self) -> &[KeyPart] {
+        &self.parts
+    }
+
+    /// Appends the key of the request's bucket to `key`. Different parts never make the same key.
+    pub fn write_key(
+        &self,
+        request: &Request<'_>,
+        rule: &MatchRule,
+        key: &mut Vec<u8>,
+    ) -> Result<(), KeyError> {
+        for (index, part) in self.parts.iter().enumerate() {
+            let missing = || KeyError::Missing { part: part.clone() };
+            let value = part.value(request, rule).ok_or_else(missing)?;
+            if index > 0 {
+                key.push(b'/');
+            }
+            write_key_part(key, &value)?;
+        }
+        Ok(())
+    }
+}

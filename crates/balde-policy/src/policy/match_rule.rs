@@ -1,0 +1,278 @@
+//! Which requests a policy counts.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::{KeyPart, NamedPattern, PathTemplate, Request, percent_decoded};
+
+/// Which requests a policy counts: those that fit everything that is said here.
+///
+/// ```
+/// use balde_policy::{Condition, Request, MatchRule, PathTemplate};
+///
+/// let rule = MatchRule::new(["GET"], PathTemplate::new("/search/")?)
+///     .with_query("cursor", Condition::Absent);
+/// assert!(rule.matches(&Request::new("GET", "/search/", "q=shoes")));
+/// assert!(!rule.matches(&Request::new("GET", "/search/", "q=shoes&cursor=9")));
+/// # Ok::<(), balde_policy::PathTemplateError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MatchRule {
+    methods: Vec<Box<str>>,
+    path: Option<PathTemplate>,
+    query: Vec<(Box<str>, Condition)>,
+    headers: Vec<(Box<str>, Condition)>,
+    flags: Vec<Flags>,
+    patterns: Option<(KeyPart, Vec<NamedPattern>)>,
+}
+
+impl MatchRule {
+    /// The rule that every request fits.
+    pub fn any() -> &'static Self {
+        static ANY: MatchRule = MatchRule {
+            methods: Vec::new(),
+            path: None,
+            query: Vec::new(),
+            headers: Vec::new(),
+            flags: Vec::new(),
+            patterns: None,
+        };
+        &ANY
+    }
+
+    /// Requests with one of these methods (any, if there are none) and a path of this form.
+    pub fn new<M: Into<Box<str>>>(
+        methods: impl IntoIterator<Item = M>,
+        path: PathTemplate,
+    ) -> Self {
+        Self {
+            methods: methods.into_iter().map(Into::into).collect(),
+            path: Some(path),
+            ..Self::default()
+        }
+    }
+
+    /// Requests with one of these methods, whatever their path.
+    pub fn with_methods<M: Into<Box<str>>>(self, methods: impl IntoIterator<Item = M>) -> Self {
+        Self {
+            methods: methods.into_iter().map(Into::into).collect(),
+            ..self
+        }
+    }
+
+    /// Of those, the ones whose query parameter meets a condition. The first value counts.
+    pub fn with_query(mut self, name: impl Into<Box<str>>, condition: Condition) -> Self {
+        self.query.push((name.into(), condition));
+        self
+    }
+
+    /// Of those, the ones whose header meets a condition.
+    pub fn with_header(mut self, name: impl Into<Box<str>>, condition: Condition) -> Self {
+        self.headers.push((name.into(), condition));
+        self
+    }
+
+    /// Of those, the ones that are, or are not, filtered by flags.
+    pub fn with_flags(mut self, flags: Flags) -> Self {
+        self.flags.push(flags);
+        self
+    }
+
+    /// Of those, the ones in which a part has one of these patterns.
+    pub fn with_patterns(self, part: KeyPart, patterns: Vec<NamedPattern>) -> Self {
+        Self {
+            patterns: Some((part, patterns)),
+            ..self
+        }
+    }
+
+    /// The methods; none for any.
+    pub fn methods(&self) -> &[Box<str>] {
+        &self.methods
+    }
+
+    /// The form of the path; none for any.
+    pub fn path(&self) -> Option<&PathTemplate> {
+        self.path.as_ref()
+    }
+
+    /// The part that must have one of some named patterns.
+    pub fn patterns(&self) -> Option<(&KeyPart, &[NamedPattern])> {
+        let (part, patterns) = self.patterns.as_ref()?;
+        Some((part, patterns))
+    }
+
+    /// Whether it says anything about query or headers.
+    pub fn has_conditions(&self) -> bool {
+        !(self.query.is_empty() && self.headers.is_empty() && self.flags.is_empty())
+    }
+
+    /// Whether a request fits all of it.
+    pub fn matches(&self, request: &Request<'_>) -> bool {
+        self.matches_route(request.method, request.path) && self.matches_details(request)
+    }
+
+    /// Whether a method and a raw path fit.
+    pub fn matches_route(&self, method: &str, path: &str) -> bool {
+        let has_method = self.methods.is_empty() || self.methods.iter().any(|m| **m == *method);
+        has_method && self.path.as_ref().is_none_or(|form| form.matches(path))
+    }
+
+    /// Whether a request whose method and path fit fits the rest, too.
+    pub fn matches_details(&self, request: &Request<'_>) -> bool {
+        let query = self.query.iter();
+        let headers = self.headers.iter();
+        query.clone().all(|(name, condition)| {
+            let value = request.query_first(name);
+            condition.holds(value.as_deref())
+        }) && headers
+            .clone()
+            .all(|(name, condition)| condition.holds(request.headers.value_of(name)))
+            && self.flags.iter().all(|flags| flags.hold(request))
+            && self.patterns.as_ref().is_none_or(|(part, patterns)| {
+                let value = part.value(request, self);
+                value.is_some_and(|text| patterns.iter().any(|(_, pattern)| pattern.matches(&text)))
+            })
+    }
+
+    /// The segment that the path's form calls `name`, decoded. Nothing where it cannot be decoded.
+    pub fn segment<'r>(&self, request: &Request<'r>, name: &str) -> Option<Cow<'r, str>> {
+        percent_decoded(self.path.as_ref()?.segment(request.path, name)?)
+    }
+}
+
+/// For people: `GET /claims/ filtered by IsDonor, IsClaimer`.
+impl fmt::Display for MatchRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for method in &self.methods {
+            write!(f, "{between}{method}")?;
+            between = ",";
+        }
+        let path = self.path.as_ref().map_or("/{*}", PathTemplate::as_str);
+        let space = if self.methods.is_empty() { "" } else { " " };
+        write!(f, "{space}{path}")?;
+        for (name, condition) in &self.query {
+            write!(f, " with query {name} {condition}")?;
+        }
+        for (name, condition) in &self.headers {
+            write!(f, " with header {name} {condition}")?;
+        }
+        for flags in &self.flags {
+            let not = if flags.is_filtered { "" } else { "not " };
+            write!(f, " {not}filtered by {}", flags.names.join(", "))?;
+        }
+        if let Some((part, patterns)) = &self.patterns {
+            let names: Vec<&str> = patterns.iter().map(|(name, _)| &**name).collect();
+            write!(f, " where {part} is {}", names.join(" or "))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a header or query parameter has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// There, with any value that is not empty.
+    Present,
+    /// Not there, or empty.
+    Absent,
+    /// This.
+    Is(Box<str>),
+    /// Anything but this; absent, too.
+    IsNot(Box<str>),
+}
+
+impl Condition {
+    /// Reads `*` (present), `!*` (absent), `text` (is) or `!text` (is not).
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "" | "!" => None,
+            "*" => Some(Self::Present),
+            "!*" => Some(Self::Absent),
+            _ => Some(match text.strip_prefix('!') {
+                Some(text) => Self::IsNot(text.into()),
+                None => Self::Is(text.into()),
+            }),
+        }
+    }
+
+    /// Whether a value meets it.
+    pub fn holds(&self, value: Option<&str>) -> bool {
+        let value = value.filter(|value| !value.is_empty());
+        match self {
+            Self::Present => value.is_some(),
+            Self::Absent => value.is_none(),
+            Self::Is(text) => value == Some(text),
+            Self::IsNot(text) => value != Some(text),
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Present => f.write_str("present"),
+            Self::Absent => f.write_str("absent"),
+            Self::Is(text) => write!(f, "= {text}"),
+            Self::IsNot(text) => write!(f, "!= {text}"),
+        }
+    }
+}
+
+/// Query parameters that are `true` or `false` and together filter a list, as `IsDonor` and
+/// `IsClaimer` do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flags {
+    /// Their names.
+    pub names: Vec<Box<str>>,
+    /// When they count as a filter.
+    pub rule: FlagRule,
+    /// Whether the request has to be filtered, or has not to be.
+    pub is_filtered: bool,
+}
+
+/// When flags count as a filter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlagRule {
+    /// Exactly one of them is true.
+    #[default]
+    ExactlyOneTrue,
+    /// At least one of them is true.
+    AnyTrue,
+    /// At least one of them is there, true or false.
+    AnyPresent,
+}
+
+impl FlagRule {
+    /// Reads `exactly-one-true`, `any-true` or `any-present`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "exactly-one-true" => Some(Self::ExactlyOneTrue),
+            "any-true" => Some(Self::AnyTrue),
+            "any-present" => Some(Self::AnyPresent),
+            _ => None,
+        }
+    }
+}
+
+impl Flags {
+    /// Whether a request is filtered, or not, as it has to be.
+    pub fn hold(&self, request: &Request<'_>) -> bool {
+        let values = self
+            .names
+            .iter()
+            .filter_map(|name| request.query_first(name));
+        let (mut present, mut set) = (0_u32, 0_u32);
+        for value in values.filter(|value| !value.is_empty()) {
+            present += 1;
+            set += u32::from(value.eq_ignore_ascii_case("true"));
+        }
+        let is_filtered = match self.rule {
+            FlagRule::ExactlyOneTrue => set == 1,
+            FlagRule::AnyTrue => set > 0,
+            FlagRule::AnyPresent => present > 0,
+        };
+        is_filtered == self.is_filtered
+    }
+}

@@ -1,0 +1,166 @@
+//! Paths with holes: `/entries/{Key}/statistics`.
+
+use std::fmt;
+
+/// The most segments of a template.
+const SEGMENTS_MAX: usize = 32;
+
+/// A path in which `{name}` stands for one segment that is not empty, and `{*}` at the end for
+/// everything that is left. A slash at the end counts.
+///
+/// ```
+/// use balde_policy::PathTemplate;
+///
+/// let template = PathTemplate::new("/entries/{Key}/statistics")?;
+/// assert!(template.matches("/entries/%2B5511987654321/statistics"));
+/// assert!(!template.matches("/entries//statistics"));
+/// assert_eq!(template.segment("/entries/a%40b/statistics", "Key"), Some("a%40b"));
+/// # Ok::<(), balde_policy::PathTemplateError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathTemplate {
+    text: Box<str>,
+    segments: Vec<Segment>,
+    is_open: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    Literal(Box<str>),
+    Hole(Box<str>),
+}
+
+impl PathTemplate {
+    /// Reads a template.
+    pub fn new(text: &str) -> Result<Self, PathTemplateError> {
+        let path = text.strip_prefix('/').ok_or(PathTemplateError::NoSlash)?;
+        let (path, is_open) = match path.strip_suffix("{*}") {
+            Some("") => ("", true),
+            Some(before) => match before.strip_suffix('/') {
+                Some(before) => (before, true),
+                None => return Err(PathTemplateError::Braces),
+            },
+            None => (path, false),
+        };
+        let mut segments = Vec::new();
+        if !(is_open && path.is_empty()) {
+            for segment in path.split('/') {
+                segments.push(Segment::new(segment)?);
+            }
+        }
+        if segments.len() > SEGMENTS_MAX {
+            return Err(PathTemplateError::TooManySegments);
+        }
+        for (index, segment) in segments.iter().enumerate() {
+            if let Segment::Hole(name) = segment
+                && !name.is_empty()
+                && segments[..index].contains(segment)
+            {
+                return Err(PathTemplateError::RepeatedName);
+            }
+        }
+        Ok(Self {
+            text: text.into(),
+            segments,
+            is_open,
+        })
+    }
+
+    /// The template as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a raw path, percent-encoded as it came, has this form.
+    pub fn matches(&self, path: &str) -> bool {
+        let Some(path) = path.strip_prefix('/') else {
+            return false;
+        };
+        let mut found = path.split('/');
+        for segment in &self.segments {
+            let fits = found.next().is_some_and(|text| segment.fits(text));
+            if !fits {
+                return false;
+            }
+        }
+        self.is_open || found.next().is_none()
+    }
+
+    /// The segment of a path of this form that is called `name`, still percent-encoded.
+    pub fn segment<'p>(&self, path: &'p str, name: &str) -> Option<&'p str> {
+        let is_called =
+            |segment: &Segment| matches!(segment, Segment::Hole(hole) if **hole == *name);
+        let index = self.segments.iter().position(is_called)?;
+        path.strip_prefix('/')?.split('/').nth(index)
+    }
+
+    /// The names of its holes.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.segments.iter().filter_map(|segment| match segment {
+            Segment::Hole(name) if !name.is_empty() => Some(&**name),
+            _ => None,
+        })
+    }
+}
+
+impl Segment {
+    fn new(text: &str) -> Result<Self, PathTemplateError> {
+        if let Some(name) = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')) {
+            let is_name = name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+            return if is_name {
+                Ok(Self::Hole(name.into()))
+            } else {
+                Err(PathTemplateError::Braces)
+            };
+        }
+        if text.contains(['{', '}']) {
+            return Err(PathTemplateError::Braces);
+        }
+        let is_odd = |c: char| c == '?' || c == '#' || c.is_whitespace() || c.is_control();
+        if text.contains(is_odd) {
+            return Err(PathTemplateError::Character);
+        }
+        Ok(Self::Literal(text.into()))
+    }
+
+    fn fits(&self, text: &str) -> bool {
+        match self {
+            Self::Literal(literal) => **literal == *text,
+            Self::Hole(_) => !text.is_empty(),
+        }
+    }
+}
+
+/// Why a text is no template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PathTemplateError {
+    /// It does not begin with a slash.
+    NoSlash,
+    /// Braces that are not a whole segment, or `{*}` before the end.
+    Braces,
+    /// A character that a path cannot have.
+    Character,
+    /// Two holes of one name.
+    RepeatedName,
+    /// More segments than a template may have.
+    TooManySegments,
+}
+
+impl fmt::Display for PathTemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSlash => "a path begins with `/`",
+            Self::Braces => {
+                "braces stand for a whole segment, as in `/users/{id}`; `{*}` stands for the rest, at the end"
+            }
+            Self::Character => "a path has no `?`, no `#` and no spaces",
+            Self::RepeatedName => "two segments have the same name",
+            Self::TooManySegments => "a path has at most 32 segments",
+        })
+    }
+}
+
+impl std::error::Error for PathTemplateError {}
