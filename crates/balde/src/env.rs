@@ -1,11 +1,11 @@
-//! Where buckets are kept, as the environment says.
+//! The store that environment variables choose: `RL_STORAGE_MODE`, `REDIS_ADDR`, `REDIS_PASSWORD`.
 
 use crate::error::BuildError;
 use crate::failure::OnFailure;
 #[cfg(feature = "redis")]
 use crate::store::redis::RedisStore;
 
-/// Where buckets are kept.
+/// The store of a limiter.
 #[derive(Debug)]
 pub(crate) enum Storage {
     Memory,
@@ -36,7 +36,7 @@ impl StorageMode {
     }
 }
 
-/// Reads the settings through `lookup`, so that tests need not change the process's own.
+/// Reads the variables through `lookup`, so that tests need not change those of the process.
 pub(crate) fn storage(
     lookup: impl Fn(&str) -> Option<String>,
     on_failure: OnFailure,

@@ -3,7 +3,7 @@
 
 use balde_config::{Diagnostics, Located, Section};
 
-use crate::alert::{Routes, Rule, Rulebook, SinkClass, WatchRule};
+use crate::alert::{AlertRule, AlertRules, Routes, SinkClass, StalenessRule};
 use crate::analyse::SettingsByPolicy;
 use crate::analyse::{AnalysisSettings, Confidence};
 use crate::severity::{Severity, Thresholds};
@@ -14,8 +14,8 @@ const SECOND_US: u64 = 1_000_000;
 const DURATION_MAX_S: u64 = 30 * 86_400;
 
 pub(super) struct Alerts {
-    pub(super) rules: Rulebook,
-    pub(super) watch: WatchRule,
+    pub(super) rules: AlertRules,
+    pub(super) staleness: StalenessRule,
     pub(super) analysis: SettingsByPolicy,
 }
 
@@ -27,23 +27,23 @@ const SEVERITIES: [(&str, Severity); 3] = [
 
 pub(super) fn read(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) -> Alerts {
     let mut alerts = Alerts {
-        rules: Rulebook::default(),
-        watch: WatchRule::default(),
+        rules: AlertRules::default(),
+        staleness: StalenessRule::default(),
         analysis: SettingsByPolicy::default(),
     };
     let Some(mut section) = section else {
         return alerts;
     };
     let defaults = read_numbers(&mut section, Numbers::default(), diagnostics);
-    alerts.rules = Rulebook::new(defaults.rule(&section, diagnostics));
+    alerts.rules = AlertRules::new(defaults.rule(&section, diagnostics));
     if let Some(us) = seconds(&mut section, "stale_after_s", 1, diagnostics) {
-        alerts.watch.stale_after_us = us;
+        alerts.staleness.stale_after_us = us;
     }
     if let Some(severity) = section.choice("stale_as", &SEVERITIES, diagnostics) {
-        alerts.watch.stale_as = severity.value;
+        alerts.staleness.stale_severity = severity.value;
     }
     if let Some(severity) = section.choice("changed_as", &SEVERITIES, diagnostics) {
-        alerts.watch.changed_as = severity.value;
+        alerts.staleness.changed_severity = severity.value;
     }
     if section.get("credited").is_some() {
         let names = section.strings("credited", diagnostics);
@@ -71,7 +71,7 @@ struct Numbers {
     warning_pct: u32,
     critical_pct: u32,
     band_pct: u32,
-    rule: Rule,
+    rule: AlertRule,
 }
 
 impl Default for Numbers {
@@ -80,13 +80,13 @@ impl Default for Numbers {
             warning_pct: 25,
             critical_pct: 10,
             band_pct: 5,
-            rule: Rule::default(),
+            rule: AlertRule::default(),
         }
     }
 }
 
 impl Numbers {
-    fn rule(self, section: &Section<'_>, diagnostics: &mut Diagnostics) -> Rule {
+    fn rule(self, section: &Section<'_>, diagnostics: &mut Diagnostics) -> AlertRule {
         let bp = |percent: u32| percent * 100;
         let (warning, critical) = (bp(self.warning_pct), bp(self.critical_pct));
         match Thresholds::new(warning, critical, bp(self.band_pct)) {
@@ -116,7 +116,7 @@ fn read_numbers(
         }
     }
     if let Some(us) = seconds(section, "calm_s", 0, diagnostics) {
-        numbers.rule = numbers.rule.with_calm_us(us);
+        numbers.rule = numbers.rule.with_resolve_after_us(us);
     }
     let words = [
         ("low", Confidence::Low),
@@ -130,7 +130,7 @@ fn read_numbers(
     numbers.rule = rule.with_predictions(
         within_us.unwrap_or(rule.predict_within_us()),
         confidence.map_or(rule.predict_confidence(), |word| word.value),
-        severity.map_or(rule.predicted_as(), |word| word.value),
+        severity.map_or(rule.predicted_severity(), |word| word.value),
     );
     for (key, severity) in [
         ("remind_warning_s", Severity::Warning),

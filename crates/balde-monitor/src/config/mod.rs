@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use balde_config::{ConfigError, Diagnostics, Document, Environment, Section, Source};
 
-use crate::alert::{Routes, Rulebook, WatchRule};
+use crate::alert::{AlertRules, Routes, StalenessRule};
 use crate::analyse::SettingsByPolicy;
 use crate::schedule::PollPlan;
 
@@ -37,9 +37,9 @@ pub struct Config {
     /// The participants whose buckets are polled.
     pub participants: Vec<ParticipantConfig>,
     /// When a bucket raises an alert.
-    pub rules: Rulebook,
+    pub rules: AlertRules,
     /// When missing or changed data raises an alert.
-    pub watch: WatchRule,
+    pub staleness: StalenessRule,
     /// How samples are analysed.
     pub analysis: SettingsByPolicy,
     /// Which kinds of sink each severity goes to.
@@ -95,7 +95,7 @@ impl Config {
                 schedule,
                 participants,
                 rules: alerts.rules,
-                watch: alerts.watch,
+                staleness: alerts.staleness,
                 analysis: alerts.analysis,
                 routes,
                 sinks,

@@ -8,12 +8,10 @@ use super::LIMITS_MAX;
 use super::redis::{RedisOptions, SharedStore};
 use super::strategy;
 use super::variables::Variables;
-use crate::builder::KEYS_MAX_DEFAULT;
 use crate::env::StorageMode;
-use crate::error::BuildError;
+use crate::error::{BuildError, KEYS_MAX_MAX};
 use crate::failure::{OnFailure, Share};
-use crate::limiter::RateLimiter;
-use crate::store::memory::KEYS_MAX_MAX;
+use crate::limiter::{KEYS_MAX_DEFAULT, RateLimiter};
 
 /// The longest name of a limit.
 const NAME_BYTES_MAX: usize = 64;
