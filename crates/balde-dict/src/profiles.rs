@@ -1,6 +1,7 @@
 //! The published tables of DICT, as profiles inside the crate.
 
-use balde_policy::{Profile, ProfileError};
+use balde_config::{ConfigError, Source};
+use balde_policy::Profile;
 
 /// The profile that is used unless another is named.
 pub const DEFAULT: &str = "dict-2.12.1";
@@ -34,8 +35,8 @@ pub fn named(name: &str) -> Option<Profile> {
 
 /// A profile by name with other values for some settings: `("refill", "stepwise")`. Nothing when
 /// there is no profile of that name.
-pub fn named_with(name: &str, overrides: &[(&str, &str)]) -> Option<Result<Profile, ProfileError>> {
-    text(name).map(|text| Profile::parse_with(text, overrides))
+pub fn named_with(name: &str, overrides: &[(&str, &str)]) -> Option<Result<Profile, ConfigError>> {
+    text(name).map(|text| Profile::from_source(&Source::new(name, text), overrides))
 }
 
 /// The profile of [`DEFAULT`].

@@ -12,7 +12,7 @@ pub use policy::{
     Policy, PriceList, Request, Scope, Variant, VariantSource, percent_decoded, query_pairs,
     write_key_part,
 };
+pub use balde_config::{ConfigError, Diagnostic, Position};
 pub use profile::{
-    Draw, DrawError, POLICIES_MAX, PROBLEMS_MAX, PROFILE_BYTES_MAX, Place, Problem, Profile,
-    ProfileError, Setting, SettingValue, WORD_BYTES_MAX,
+    Draw, DrawError, NAME_BYTES_MAX, POLICIES_MAX, Profile, Setting, SettingValue,
 };

@@ -19,7 +19,7 @@ use super::{Inner, Simulator};
 use crate::directory::{Directory, DirectoryRules, RecordStoreError};
 use crate::tls::install_crypto_provider;
 use crate::wire::{Signer, Verifier};
-use crate::{Category, Profile, ProfileError, Table, profiles};
+use crate::{Category, ConfigError, Profile, Table, profiles};
 
 /// Collects what a [`Simulator`] needs. Everything has a default.
 #[must_use = "a builder does nothing until it is built"]
@@ -276,7 +276,7 @@ impl fmt::Debug for SimulatorBuilder {
 #[non_exhaustive]
 pub enum SimulatorBuildError {
     /// The profile is none of DICT's.
-    Profile(ProfileError),
+    Profile(ConfigError),
     /// The profile does not have the category.
     Category {
         /// Which.
