@@ -61,8 +61,9 @@ pub mod simulator;
 mod tls;
 pub mod wire;
 
+pub use balde_config::ConfigError;
+pub use balde_policy::Profile;
 pub use balde_policy::{Headers, Policy};
-pub use balde_policy::{Profile, ProfileError};
 pub use operations::{
     BucketKey, Call, Category, DRAWS_MAX, Draw, END_TO_END_ID_HEADER, Fault, HttpHeaders, Incoming,
     Operation, PARTICIPANT_HEADER, PATH_BYTES_MAX, PAYER_HEADER, ParticipantFrom, PayerKind,

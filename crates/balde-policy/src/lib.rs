@@ -6,13 +6,11 @@
 mod policy;
 mod profile;
 
+pub use balde_config::{ConfigError, Diagnostic, Position};
 pub use policy::{
     ADMISSION_DEFAULT, ByVariant, COST_MAX, Condition, Credit, FlagRule, Flags, Headers, KeyError,
     KeyPart, MatchRule, Mode, NamedPattern, PathTemplate, PathTemplateError, Pattern, PatternError,
     Policy, PriceList, Request, Scope, Variant, VariantSource, percent_decoded, query_pairs,
     write_key_part,
 };
-pub use profile::{
-    Draw, DrawError, POLICIES_MAX, PROBLEMS_MAX, PROFILE_BYTES_MAX, Place, Problem, Profile,
-    ProfileError, Setting, SettingValue, WORD_BYTES_MAX,
-};
+pub use profile::{Draw, DrawError, NAME_BYTES_MAX, POLICIES_MAX, Profile, Setting, SettingValue};

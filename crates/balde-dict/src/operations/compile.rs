@@ -1,19 +1,19 @@
 //! The rules of a profile, sorted by operation once, so that requests need not look at all of them.
 
-use balde_policy::{KeyPart, MatchRule};
-use balde_policy::{Problem, Profile};
+use balde_config::Diagnostics;
+use balde_policy::{KeyPart, MatchRule, Profile};
 
 use super::call::DRAWS_MAX;
 use super::table::{Candidate, Details, Patterns};
 use super::{KeyType, Operation, PAYER_HEADER};
 
 impl Patterns {
-    pub(super) fn of(profile: &Profile, problems: &mut Vec<Problem>) -> Option<Self> {
+    pub(super) fn of(profile: &Profile, diagnostics: &mut Diagnostics) -> Option<Self> {
         let mut named = |name: &str| {
             let pattern = profile.pattern(name).cloned();
             if pattern.is_none() {
                 let reason = format!("[patterns] of a DICT profile needs `{name}`");
-                problems.push(Problem::new(None, reason));
+                diagnostics.at(None, reason);
             }
             pattern
         };
@@ -31,12 +31,12 @@ impl Patterns {
 }
 
 /// For each operation the rules that its method and path fit.
-pub(super) fn candidates(profile: &Profile, problems: &mut Vec<Problem>) -> Vec<Vec<Candidate>> {
+pub(super) fn candidates(profile: &Profile, diagnostics: &mut Diagnostics) -> Vec<Vec<Candidate>> {
     let mut candidates = vec![Vec::new(); Operation::ALL.len()];
     for (index, policy) in profile.policies().iter().enumerate() {
         let mut refuse = |reason: &str| {
             let reason = format!("policy {}: {reason}", policy.name());
-            problems.push(Problem::new(None, reason));
+            diagnostics.at(None, reason);
         };
         let is_known = |part: &KeyPart| match part {
             KeyPart::Participant | KeyPart::User => true,
@@ -80,7 +80,7 @@ pub(super) fn candidates(profile: &Profile, problems: &mut Vec<Problem>) -> Vec<
         if policies.len() > DRAWS_MAX {
             let name = operation.as_str();
             let reason = format!("{name} would draw on more than {DRAWS_MAX} buckets");
-            problems.push(Problem::new(None, reason));
+            diagnostics.at(None, reason);
         }
     }
     candidates

@@ -1,8 +1,8 @@
 //! Operations and policies together.
 
+use balde_config::{ConfigError, Diagnostics};
 use balde_core::Limit;
-use balde_policy::{ByVariant, MatchRule, Pattern, Policy};
-use balde_policy::{Problem, Profile, ProfileError};
+use balde_policy::{ByVariant, MatchRule, Pattern, Policy, Profile};
 
 use super::call::Draw;
 use super::compile;
@@ -47,34 +47,27 @@ pub(super) struct Patterns {
 }
 
 impl Table {
-    /// Puts a DICT profile together with the operations, or tells what does not fit.
-    pub fn new(profile: Profile) -> Result<Self, ProfileError> {
-        let mut problems = Vec::new();
-        let settings = match Settings::of(&profile) {
-            Ok(settings) => Some(settings),
-            Err(error) => {
-                problems.extend_from_slice(error.problems());
-                None
-            }
-        };
-        let patterns = Patterns::of(&profile, &mut problems);
-        let candidates = compile::candidates(&profile, &mut problems);
+    /// Combines a DICT profile with the operations. The error has everything that does not fit.
+    pub fn new(profile: Profile) -> Result<Self, ConfigError> {
+        let mut diagnostics = Diagnostics::new(profile.source());
+        let settings = Settings::of(&profile)
+            .map_err(|error| diagnostics.extend(error))
+            .ok();
+        let patterns = Patterns::of(&profile, &mut diagnostics);
+        let candidates = compile::candidates(&profile, &mut diagnostics);
         if profile.api() != Some("dict") {
-            problems.push(Problem::new(
-                None,
-                "not a DICT profile: it needs `api = \"dict\"`",
-            ));
+            let message = "not a DICT profile: it needs `api = \"dict\"`";
+            diagnostics.at(None, message);
         }
-        match (ProfileError::of(problems), settings, patterns) {
-            (None, Some(settings), Some(patterns)) => Ok(Self {
-                profile,
-                settings,
-                patterns,
-                candidates,
-            }),
-            (Some(error), ..) => Err(error),
-            (None, ..) => unreachable!("what is missing is told as a problem"),
-        }
+        let (Some(settings), Some(patterns)) = (settings, patterns) else {
+            return Err(diagnostics.into_error());
+        };
+        diagnostics.into_result(Self {
+            profile,
+            settings,
+            patterns,
+            candidates,
+        })
     }
 
     /// The profile.

@@ -2,13 +2,13 @@
 
 mod draw;
 mod parse;
-mod problem;
 mod setting;
 
 pub use draw::{Draw, DrawError};
-pub use parse::{PROFILE_BYTES_MAX, WORD_BYTES_MAX};
-pub use problem::{PROBLEMS_MAX, Place, Problem, ProfileError};
+pub use parse::NAME_BYTES_MAX;
 pub use setting::{Setting, SettingValue};
+
+use balde_config::Source;
 
 use crate::policy::{NamedPattern, Pattern, Policy, Scope, Variant};
 
@@ -17,7 +17,7 @@ pub const POLICIES_MAX: usize = 256;
 
 /// Policies that belong together, and the words they use.
 ///
-/// With the feature `profile`, a text is read with [`Profile::parse`]; the file format is in
+/// A file is read with [`Profile::read`], a text with [`Profile::parse`]; the format is in
 /// docs/profiles.md.
 ///
 /// ```
@@ -47,6 +47,7 @@ pub struct Profile {
     variants: Vec<Variant>,
     settings: Vec<Setting>,
     policies: Vec<Policy>,
+    source: Source,
 }
 
 impl Profile {
@@ -62,6 +63,7 @@ impl Profile {
             variants: Vec::new(),
             settings: Vec::new(),
             policies: Vec::new(),
+            source: Source::unnamed(""),
         }
     }
 
@@ -145,6 +147,12 @@ impl Profile {
     /// The setting of a name.
     pub fn setting(&self, name: &str) -> Option<&Setting> {
         self.settings.iter().find(|setting| setting.name() == name)
+    }
+
+    /// The text that it was parsed from, for problems that an adapter finds; empty for a profile that
+    /// was built in code.
+    pub fn source(&self) -> &Source {
+        &self.source
     }
 
     /// Its policies, in the order of the file.
