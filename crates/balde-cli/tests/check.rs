@@ -122,7 +122,7 @@ fn the_kind_of_a_file_is_decided_by_its_content() {
 
 #[test]
 fn problems_of_every_kind_of_file_look_the_same() {
-    let folder = self::folder(&[
+    let folder = folder(&[
         ("options.toml", b"[limits.a]\nlimit = '10/fortnight'\n"),
         (
             "monitor.toml",
