@@ -53,8 +53,9 @@ pub(super) fn variants(
     let mut variants = Vec::new();
     for entry in named(value, reader) {
         let source = if entry.is_array() {
+            let part = KeyPart::Participant;
             let values = values(&entry, reader);
-            Some(VariantSource::Assigned { values })
+            Some(VariantSource::Assigned { part, values })
         } else {
             request_variant(&entry, patterns, reader)
         };
@@ -76,9 +77,15 @@ fn request_variant(
     let named_patterns = section.get("patterns");
     let words = section.get("values");
     let otherwise = section.get("otherwise");
+    let assigned = section.get("assigned");
     section.finish(reader.diagnostics);
-    match (named_patterns, words) {
-        (Some(named_patterns), None) => {
+    match (named_patterns, words, assigned) {
+        (None, None, Some(assigned)) => {
+            let values = values(&assigned, reader);
+            let part = part?;
+            Some(VariantSource::Assigned { part, values })
+        }
+        (Some(named_patterns), None, None) => {
             if let Some(otherwise) = otherwise {
                 let message = "`otherwise` is only used with `values`";
                 reader.diagnostics.at(otherwise.span(), message);
@@ -93,7 +100,7 @@ fn request_variant(
                 patterns: known,
             })
         }
-        (None, Some(words)) => {
+        (None, Some(words), None) => {
             let values = values(&words, reader);
             let otherwise = otherwise.and_then(|value| {
                 let name = reader.name(&value)?;
@@ -110,7 +117,7 @@ fn request_variant(
             })
         }
         _ => {
-            let message = "a variant needs either `patterns` or `values`";
+            let message = "a variant needs one of `patterns`, `values` and `assigned`";
             reader.diagnostics.at(value.span(), message);
             None
         }
@@ -142,8 +149,8 @@ fn key_part(value: &Value<'_>, reader: &mut Reader<'_>) -> Option<KeyPart> {
         .filter(|text| text.len() <= NAME_BYTES_MAX)
         .and_then(KeyPart::parse);
     if part.is_none() {
-        let message = "a key part must be participant, user, header:NAME, query:NAME, path:NAME or \
-                       const:TEXT";
+        let message = "a key part must be participant, user, value:NAME, header:NAME, query:NAME, \
+                       path:NAME or const:TEXT";
         reader.diagnostics.at(text.span, message);
     }
     part
