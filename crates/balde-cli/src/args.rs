@@ -20,7 +20,7 @@ enum Verb {
     Up(up::Args),
     /// Print a profile as a table
     Policies(policies::Args),
-    /// Validate profiles and monitors' files: every problem, with file, line and column
+    /// Validate profiles, options and monitor files: every problem, with file, line and column
     Check(check::Args),
     /// A DICT on this machine that follows the published rules
     Simulate(Box<simulate::Args>),

@@ -2,62 +2,106 @@
 
 use std::process::ExitCode;
 
+use balde::Options;
+use balde_config::{ConfigError, Diagnostics, Document, Section, Source};
 use balde_monitor::Config;
 
 use crate::profile;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Profiles and monitors' files to validate
+    /// Profiles, options and monitor files to validate
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
 }
 
-/// Every file is looked at, whatever is wrong with those before it.
+/// Checks every file, whatever is wrong with those before it.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let mut is_sound = true;
+    let mut is_valid = true;
     for file in &args.files {
-        if is_monitor(file) {
-            match Config::read(file) {
-                Ok(config) => println!(
-                    "{file}: monitor, participants: {}, sinks: {}, sound",
-                    config.participants.len(),
-                    config.sinks.len()
-                ),
-                Err(error) => {
-                    is_sound = false;
-                    eprintln!("{error}");
-                }
-            }
-            continue;
-        }
-        match profile::check(file) {
-            Ok(profile) => {
-                let policies = match profile.policies().len() {
-                    1 => "1 policy".to_owned(),
-                    count => format!("{count} policies"),
-                };
-                println!("{file}: profile {}, {policies}, sound", profile.name());
-            }
-            Err(problems) => {
-                is_sound = false;
-                eprint!("{problems}");
+        match check(file) {
+            Ok(summary) => println!("{file}: {summary}, valid"),
+            Err(error) => {
+                is_valid = false;
+                eprintln!("{error}\n");
             }
         }
     }
-    if is_sound {
+    if is_valid {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     }
 }
 
-/// A monitor's file says whom to ask about; a profile never does.
-fn is_monitor(file: &str) -> bool {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let is_header = |line: &str| {
-        let line = line.trim_start();
-        line.starts_with("[[participant") || line.starts_with("[[sink")
-    };
-    text.lines().any(is_header)
+/// Validates a file and summarises what is in it.
+fn check(file: &str) -> Result<String, ConfigError> {
+    let source = Source::read(file)?;
+    Ok(match FileKind::detect(&source)? {
+        FileKind::Profile => {
+            let profile = profile::parse(&source, &[])?;
+            let policies = counted(profile.policies().len(), "policy", "policies");
+            format!("profile {}, {policies}", profile.name())
+        }
+        FileKind::Options => {
+            let options = Options::read(file)?;
+            let limits = counted(options.names().count(), "limit", "limits");
+            format!("options, {limits}")
+        }
+        FileKind::Monitor => {
+            let config = Config::read(file)?;
+            let participants = counted(config.participants.len(), "participant", "participants");
+            let sinks = counted(config.sinks.len(), "sink", "sinks");
+            format!("monitor, {participants}, {sinks}")
+        }
+    })
+}
+
+#[derive(Clone, Copy)]
+enum FileKind {
+    Profile,
+    Options,
+    Monitor,
+}
+
+impl FileKind {
+    /// Decides by the keys at the top of the file. Profiles come first, because they may have
+    /// `[limits]`, too.
+    fn detect(source: &Source) -> Result<Self, ConfigError> {
+        const KEYS: [(FileKind, &[&str]); 3] = [
+            (FileKind::Profile, &["profile", "policy"]),
+            (
+                FileKind::Monitor,
+                &[
+                    "participant",
+                    "sink",
+                    "history",
+                    "schedule",
+                    "alerts",
+                    "routes",
+                ],
+            ),
+            (
+                FileKind::Options,
+                &["limits", "redis", "identity", "headers"],
+            ),
+        ];
+        let detect = |root: Section<'_>, diagnostics: &mut Diagnostics| {
+            let is_kind = |keys: &[&str]| keys.iter().any(|key| root.contains(key));
+            let found = KEYS.into_iter().find(|(_, keys)| is_kind(keys));
+            if found.is_none() {
+                let message = "cannot tell what kind of file this is: a profile has `profile` and \
+                               [[policy]], options have [limits.NAME], a monitor file has \
+                               [[participant]]";
+                diagnostics.at(None, message);
+            }
+            found.map_or(Self::Profile, |(kind, _)| kind)
+        };
+        Document::read(source, Diagnostics::new(source), detect)
+    }
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    let noun = if count == 1 { one } else { many };
+    format!("{count} {noun}")
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::profile;
 use crate::table::{aligned, duration, grouped};
 
-/// Over which tokens a day are counted.
+/// The interval of the column "Tokens a day".
 const DAY_US: u64 = 86_400_000_000;
 
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     });
     match shown {
         Ok(text) => {
-            // Whoever reads may have seen enough: `balde policies | head`.
+            // The reader of a pipe may have closed it: `balde policies | head`.
             let _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Reads `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 pub(crate) fn setting(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
@@ -76,7 +76,7 @@ fn check_category(profile: &Profile, category: Option<&str>) -> Result<(), Strin
     ))
 }
 
-/// The limits of a policy that are shown.
+/// The limits of a policy that are printed.
 fn limits<'p>(
     policy: &'p Policy,
     category: Option<&'p str>,

@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn every_problem_of_every_file_is_told_with_its_line() {
+fn every_problem_of_every_file_is_shown_with_its_line() {
     let bad = b"profile = 'bad'\n\n[[policy]]\nname = 'a'\nlimit = '10/fortnight'\ncots = { default = 1 }\n";
     let good = b"profile = 'good'\n[[policy]]\nname = 'a'\nlimit = '1/s'\n";
     let folder = folder(&[
@@ -37,23 +37,30 @@ fn every_problem_of_every_file_is_told_with_its_line() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         text(&output.stdout),
-        "good.toml: profile good, 1 policy, sound\n"
+        "good.toml: profile good, 1 policy, valid\n"
     );
-    let told = text(&output.stderr);
+    let shown = text(&output.stderr);
     let expected = "\
-bad.toml:5:13: unknown unit `fortnight`; use us, ms, s, min, h, day or week
-    5 | limit = '10/fortnight'
-      |             ^^^^^^^^^^
-bad.toml:6:1: a policy has no `cots`; did you mean `costs`?
-    6 | cots = { default = 1 }
-      | ^^^^
-missing.toml: cannot be read: ";
-    assert!(told.starts_with(expected), "{told}");
-    assert!(told.ends_with("bytes.toml:1:3: not UTF-8\n"), "{told}");
+error: unknown unit `fortnight`; use us, ms, s, min, h, day or week
+ --> bad.toml:5:13
+  |
+5 | limit = '10/fortnight'
+  |             ^^^^^^^^^
+
+error: unknown key `cots` in [[policy]]; did you mean `costs`?
+ --> bad.toml:6:1
+  |
+6 | cots = { default = 1 }
+  | ^^^^
+
+error: missing.toml: cannot read the file: ";
+    assert!(shown.starts_with(expected), "{shown}");
+    let not_utf8 = "error: the file is not UTF-8 from here on\n --> bytes.toml:1:3\n";
+    assert!(shown.contains(not_utf8), "{shown}");
 }
 
 #[test]
-fn sound_profiles_are_sound() {
+fn valid_profiles_are_valid() {
     let profiles = Path::new(env!("CARGO_MANIFEST_DIR")).join("../balde-dict/profiles");
     let files = [
         "dict-2.12.1.toml",
@@ -77,20 +84,86 @@ fn a_profile_for_dict_has_to_fit_dict() {
     let folder = folder(&[("mine.toml", changed.as_bytes()), ("ftp.toml", other)]);
     let output = check(folder.path(), &["mine.toml", "ftp.toml"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stderr);
+    let shown = text(&output.stderr);
     for part in [
         "setting `in-flite`: DICT has none of that name",
         "in-flite = \"reserved\"\n",
         "setting `credit-statuses`: expected a list of statuses",
         "mine.toml: policy EVENT_LIST: no operation of DICT has /events",
-        "ftp.toml:1:1: the only `api`",
+        "error: the only `api` with an adapter is \"dict\"; leave it out for other APIs\n --> ftp.toml:1:7",
     ] {
-        assert!(told.contains(part), "{part} is not in\n{told}");
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
 }
 
 #[test]
-fn without_a_file_it_says_how_it_is_used() {
+fn the_kind_of_a_file_is_decided_by_its_content() {
+    let options = b"[limits.per-user]\nlimit = '10/s'\n[headers]\nreset = 'unix'\n";
+    let monitor = b"# [[policy]]\n[[participant]]\nispb = '12345678'\ndict = 'http://127.0.0.1/'\n";
+    let profile =
+        b"# [[sink]]\nprofile = 'p'\nlimits = {}\n[[policy]]\nname = 'a'\nlimit = '1/s'\n";
+    let folder = folder(&[
+        ("options.toml", options),
+        ("monitor.toml", monitor),
+        ("profile.toml", profile),
+    ]);
+    let output = check(
+        folder.path(),
+        &["options.toml", "monitor.toml", "profile.toml"],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(
+        text(&output.stdout),
+        "options.toml: options, 1 limit, valid\n\
+         monitor.toml: monitor, 1 participant, 1 sink, valid\n\
+         profile.toml: profile p, 1 policy, valid\n"
+    );
+}
+
+#[test]
+fn problems_of_every_kind_of_file_look_the_same() {
+    let folder = folder(&[
+        ("options.toml", b"[limits.a]\nlimit = '10/fortnight'\n"),
+        (
+            "monitor.toml",
+            b"[[participant]]\nispb = '1'\n[schedule]\nbudget = '10/fortnight'\n",
+        ),
+        (
+            "profile.toml",
+            b"profile = 'x'\n[[policy]]\nname = 'a'\nlimit = '10/fortnight'\n",
+        ),
+        ("unknown.toml", b"colour = 'red'\n"),
+        ("broken.toml", b"[limits\n"),
+    ]);
+    let names = [
+        "options.toml",
+        "monitor.toml",
+        "profile.toml",
+        "unknown.toml",
+        "broken.toml",
+    ];
+    let output = check(folder.path(), &names);
+    assert_eq!(output.status.code(), Some(1));
+    let shown = text(&output.stderr);
+    for position in [
+        "options.toml:2:13",
+        "monitor.toml:4:14",
+        "profile.toml:4:13",
+    ] {
+        let problem = format!(
+            "error: unknown unit `fortnight`; use us, ms, s, min, h, day or week\n --> {position}\n"
+        );
+        assert!(shown.contains(&problem), "{problem} is not in\n{shown}");
+    }
+    assert!(
+        shown.contains("error: unknown.toml: cannot tell what kind of file this is"),
+        "{shown}"
+    );
+    assert!(shown.contains(" --> broken.toml:1:"), "{shown}");
+}
+
+#[test]
+fn without_a_file_it_prints_the_usage() {
     let output = check(Path::new("."), &[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(

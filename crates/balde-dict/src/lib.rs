@@ -59,7 +59,8 @@ pub mod simulator;
 mod tls;
 pub mod wire;
 
-pub use balde_policy::{BucketRef, Headers, HttpHeaders, InFlight, Policy, Profile, ProfileError};
+pub use balde_config::ConfigError;
+pub use balde_policy::{BucketRef, Headers, HttpHeaders, InFlight, Policy, Profile};
 pub use operations::{
     Call, Category, END_TO_END_ID_HEADER, Incoming, Operation, PARTICIPANT_HEADER, PATH_BYTES_MAX,
     PAYER_HEADER, PAYMENT_ORDER, ParticipantFrom, PayerKind, QUERY_BYTES_MAX, RequestError, Route,

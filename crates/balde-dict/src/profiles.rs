@@ -1,6 +1,7 @@
 //! DICT's published limits, as profiles that are part of this crate.
 
-use balde_policy::{Profile, ProfileError};
+use balde_config::{ConfigError, Source};
+use balde_policy::Profile;
 
 /// The name of the default profile.
 pub const DEFAULT: &str = "dict-2.12.1";
@@ -34,8 +35,8 @@ pub fn named(name: &str) -> Option<Profile> {
 
 /// Returns a profile with other values for some settings, such as `("refill", "stepwise")`, or
 /// `None` if there is no profile of that name.
-pub fn named_with(name: &str, overrides: &[(&str, &str)]) -> Option<Result<Profile, ProfileError>> {
-    text(name).map(|text| Profile::parse_with(text, overrides))
+pub fn named_with(name: &str, overrides: &[(&str, &str)]) -> Option<Result<Profile, ConfigError>> {
+    text(name).map(|text| Profile::from_source(&Source::new(name, text), overrides))
 }
 
 /// Returns the default profile.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use balde_policy::{FlagRule, InFlight, Problem, Profile, ProfileError, Setting, SettingValue};
+use balde_config::{ConfigError, Diagnostics};
+use balde_policy::{FlagRule, InFlight, Profile, Setting, SettingValue};
 
 /// The longest deadline for credits: thirty days.
 const CREDIT_DEADLINE_MAX: u64 = 30 * 24 * 3_600;
@@ -51,13 +52,13 @@ impl Settings {
     ///
     /// let settings = Settings::of(&profiles::default())?;
     /// assert_eq!(settings.credit_deadline.as_secs(), 12 * 3_600);
-    /// # Ok::<(), balde_dict::ProfileError>(())
+    /// # Ok::<(), balde_dict::ConfigError>(())
     /// ```
-    pub fn of(profile: &Profile) -> Result<Self, ProfileError> {
+    pub fn of(profile: &Profile) -> Result<Self, ConfigError> {
         let mut reader = Reader {
             profile,
             known: Vec::new(),
-            problems: Vec::new(),
+            diagnostics: Diagnostics::new(profile.source()),
         };
         let settings = Self {
             is_stepwise: reader.choice("refill", ["continuous", "stepwise"]) == 1,
@@ -95,10 +96,7 @@ impl Settings {
             reader.problem("credit-above-capacity", reason);
         }
         reader.unknown();
-        match ProfileError::of(reader.problems) {
-            Some(error) => Err(error),
-            None => Ok(settings),
-        }
+        reader.diagnostics.into_result(settings)
     }
 }
 
@@ -106,7 +104,7 @@ impl Settings {
 struct Reader<'p> {
     profile: &'p Profile,
     known: Vec<&'static str>,
-    problems: Vec<Problem>,
+    diagnostics: Diagnostics,
 }
 
 impl<'p> Reader<'p> {
@@ -116,9 +114,9 @@ impl<'p> Reader<'p> {
     }
 
     fn problem(&mut self, name: &str, reason: &str) {
-        let place = self.profile.setting(name).and_then(Setting::place).cloned();
-        let reason = format!("setting `{name}`: {reason}");
-        self.problems.push(Problem::new(place, reason));
+        let span = self.profile.setting(name).and_then(Setting::span);
+        let message = format!("setting `{name}`: {reason}");
+        self.diagnostics.at(span, message);
     }
 
     /// Which of some words it is; the first is the default.

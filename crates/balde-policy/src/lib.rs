@@ -9,6 +9,7 @@ mod policy;
 mod profile;
 
 pub use balde::{Limit, OnFailure};
+pub use balde_config::{ConfigError, Diagnostic, Position};
 pub use engine::{
     ASSIGNED_MAX, AdmitError, AssignError, BucketRef, BucketState, CREDIT_IDS_MAX, Credited,
     Engine, EngineBuilder, InFlight, Matcher, NoBucketError, OnMissingPart, Outcome, Refusal,
@@ -23,7 +24,4 @@ pub use policy::{
     KeyPart, MatchRule, Mode, NamedPattern, PathTemplate, PathTemplateError, Pattern, PatternError,
     Policy, PriceList, Request, Scope, Variant, VariantSource, percent_decoded, query_pairs,
 };
-pub use profile::{
-    POLICIES_MAX, PROBLEMS_MAX, PROFILE_BYTES_MAX, Place, Problem, Profile, ProfileError, Setting,
-    SettingValue, WORD_BYTES_MAX,
-};
+pub use profile::{NAME_BYTES_MAX, POLICIES_MAX, Profile, Setting, SettingValue};

@@ -1,8 +1,9 @@
-//! Profiles as texts: the documented one, and everything that can be wrong with one.
+//! Profiles as texts: the documented one, and every problem that a profile can have.
 
 use balde::{OnFailure, Share};
+use balde_config::{DIAGNOSTICS_MAX, FILE_BYTES_MAX, Source};
 use balde_core::{Command, Strategy};
-use balde_policy::{Matcher, NoBucketError, PROBLEMS_MAX, PROFILE_BYTES_MAX, Profile, Request};
+use balde_policy::{Matcher, NoBucketError, Profile, Request};
 use proptest::prelude::*;
 
 /// The example in docs/profiles.md.
@@ -168,7 +169,7 @@ fn the_plan_is_told_by_a_header_and_otherwise_free() {
 }
 
 #[test]
-fn all_problems_are_told_at_once_with_their_places() {
+fn all_problems_are_reported_at_once_with_their_positions() {
     let text = r#"
 profile = "bad name"
 titel = "x"
@@ -218,80 +219,83 @@ limit = "1/s"
 costs = { default = "$nothing", 404 = -1 }
 "#;
     let error = Profile::parse(text).unwrap_err();
-    let told: Vec<String> = error.problems().iter().map(ToString::to_string).collect();
+    let reported = error.diagnostics().iter().map(ToString::to_string);
+    let reported: Vec<String> = reported.collect();
     let expected = [
-        "2:11: a name is made of",
-        "3:1: a profile has no `titel`; did you mean `title`?",
+        "2:11: a name must consist of",
+        "3:1: unknown key `titel`; did you mean `title`?",
         "6:10: nothing refers to the setting `unused`",
         "9:5: a class is ASCII characters",
         "10:5: a count that varies must be followed by",
-        "13:8: a part is participant",
-        "20:24: `600` is no status",
+        "13:8: a key part must be participant",
+        "20:24: `600` is not a status",
         "24:9: there is no scope `nobody`",
-        "25:10: a rule is a path, or methods in capitals",
+        "25:10: a rule must be a path, or methods in capitals",
         "25:59: there is no pattern `C`",
-        "25:67: a rule needs `on`",
-        "25:69: a rule has no `path`",
+        "25:67: missing key `on` in [[policy.match]]",
+        "25:69: unknown key `path` in [[policy.match]]",
         "26:15: did not expect `bursts 20`",
         "29:8: scope `byid` needs {id}",
-        "32:10: nothing is said for tier b",
-        "32:36: `c` is no tier; there are a, b",
-        "37:10: a policy has `limit` or `limits`, not both",
-        "39:1: a policy needs `name`",
-        "42:14: expected deny, allow, or local",
+        "32:10: there is no entry for tier b",
+        "32:36: `c` is not a value of tier; expected one of a, b",
+        "37:10: write either `limit` or `limits`, not both",
+        "39:1: missing key `name` in [[policy]]",
+        "42:14: `on-failure` must be \"deny\", \"allow\", or \"local\" with a share",
         "45:8: there is a policy `two` already",
         "47:21: there is no setting `nothing`",
-        "47:39: expected a whole number from 0 to 1000000",
+        "47:39: `404` must be between 0 and 1000000",
     ];
-    for (told, expected) in told.iter().zip(expected) {
+    for (reported, expected) in reported.iter().zip(expected) {
         assert!(
-            told.starts_with(expected),
-            "expected {expected}, told {told}"
+            reported.starts_with(expected),
+            "expected {expected}, reported {reported}"
         );
     }
-    assert_eq!(told.len(), expected.len(), "{told:#?}");
-    assert!(
-        error
-            .in_file("shop.toml")
-            .starts_with("shop.toml:2:11: a name")
-    );
+    assert_eq!(reported.len(), expected.len(), "{reported:#?}");
+    let named = Profile::from_source(&Source::new("shop.toml", text), &[]).unwrap_err();
+    let first = named.diagnostics()[0].to_string();
+    assert!(first.starts_with("shop.toml:2:11: a name"), "{first}");
 }
 
 #[test]
-fn what_is_no_toml_is_told_with_its_place_and_nothing_that_follows_from_it() {
+fn syntax_errors_are_reported_with_their_positions_and_nothing_that_follows_from_them() {
     let text = "profile = \"x\"\nlimit = = 3\n[[policy]\nname = \"a\"\nlimit = \"1/lustrum\"\n";
     let error = Profile::parse(text).unwrap_err();
     let lines: Vec<usize> = error
-        .problems()
+        .diagnostics()
         .iter()
-        .map(|p| p.place().unwrap().line())
+        .map(|diagnostic| diagnostic.position().line().unwrap())
         .collect();
     assert!(lines.contains(&2) && lines.contains(&3), "{error}");
     let repeated = "profile = \"x\"\nprofile = \"y\"\n";
     let error = Profile::parse(repeated).unwrap_err();
-    assert!(error.to_string().starts_with("2:1: "), "{error}");
+    let first = error.diagnostics()[0].to_string();
+    assert!(first.starts_with("2:1: "), "{first}");
 }
 
 #[test]
 fn a_name_twice_and_an_admission_that_never_comes_are_refused() {
     let text = "profile = 'x'\n[[policy]]\nname = 'a'\nlimit = '1/s'\n[[policy]]\nname = 'a'\nlimit = '1/s'\nadmission = 2\n";
     let error = Profile::parse(text).unwrap_err();
-    let told: Vec<String> = error.problems().iter().map(ToString::to_string).collect();
-    assert_eq!(told.len(), 2, "{told:?}");
+    let reported = error.diagnostics().iter().map(ToString::to_string);
+    let reported: Vec<String> = reported.collect();
+    assert_eq!(reported.len(), 2, "{reported:?}");
     assert!(
-        told.iter()
+        reported
+            .iter()
             .any(|one| one.starts_with("6:8: there is a policy `a` already"))
     );
     assert!(
-        told.iter()
-            .any(|one| one.contains("refuse everything for ever"))
+        reported
+            .iter()
+            .any(|one| one.contains("would refuse every request"))
     );
 }
 
 #[test]
 fn there_is_a_limit_on_everything() {
-    let error = Profile::parse(&" ".repeat(PROFILE_BYTES_MAX + 1)).unwrap_err();
-    assert!(error.to_string().contains("at most 1048576 bytes"));
+    let error = Profile::parse(&" ".repeat(FILE_BYTES_MAX + 1)).unwrap_err();
+    assert!(error.to_string().contains("more than 1048576 bytes"));
 
     let policy = |n: usize| format!("[[policy]]\nname = 'p{n}'\nlimit = '1/s'\n");
     let many: String = (0..257).map(policy).collect();
@@ -303,9 +307,9 @@ fn there_is_a_limit_on_everything() {
 
     let wrong: Vec<String> = (0..200).map(|n| format!("wrong{n} = 1\n")).collect();
     let error = Profile::parse(&wrong.concat()).unwrap_err();
-    assert_eq!(error.problems().len(), PROBLEMS_MAX);
+    assert_eq!(error.diagnostics().len(), DIAGNOSTICS_MAX);
     // Two hundred keys, a name and a policy.
-    assert_eq!(error.left_out(), 202 - PROBLEMS_MAX);
+    assert_eq!(error.omitted(), 202 - DIAGNOSTICS_MAX);
 
     let deep = format!("x = {}1{}", "[".repeat(10_000), "]".repeat(10_000));
     assert!(Profile::parse(&deep).is_err());
@@ -363,7 +367,7 @@ proptest! {
     }
 
     #[test]
-    fn a_profile_with_a_piece_missing_or_doubled_is_read_or_refused_with_places_inside_it(
+    fn a_profile_with_a_piece_missing_or_doubled_is_read_or_refused_with_positions_inside_it(
         from in 0_usize..3_000, length in 0_usize..60, is_doubled: bool,
     ) {
         let text = documented();
@@ -373,11 +377,17 @@ proptest! {
         let changed = format!("{}{middle}{}", &text[..from], &text[to..]);
         if let Err(error) = Profile::parse(&changed) {
             let lines = changed.lines().count();
-            for problem in error.problems() {
-                let place = problem.place().expect("problems of a text have a place");
-                prop_assert!(place.line() >= 1 && place.line() <= lines + 1);
-                prop_assert!(place.column() >= 1);
-                prop_assert!(place.span().end <= changed.len());
+            for diagnostic in error.diagnostics() {
+                let position = diagnostic.position();
+                let Some(line) = position.line() else {
+                    // Only what is missing from the file as a whole has no line.
+                    let message = diagnostic.message();
+                    prop_assert!(message.starts_with("missing") || message.contains("needs"), "{}", message);
+                    continue;
+                };
+                prop_assert!(line >= 1 && line <= lines + 1);
+                prop_assert!(position.column().unwrap() >= 1);
+                prop_assert!(position.span().unwrap().end() <= changed.len());
             }
         }
     }

@@ -13,10 +13,7 @@ pub(crate) enum Storage {
     Redis(RedisStore, OnFailure),
 }
 
-/// The variable that chooses the store.
-pub(crate) const STORAGE_MODE: &str = "RL_STORAGE_MODE";
-
-/// The values of [`STORAGE_MODE`].
+/// The values of `RL_STORAGE_MODE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StorageMode {
     Memory,
@@ -24,11 +21,17 @@ pub(crate) enum StorageMode {
 }
 
 impl StorageMode {
-    pub(crate) fn parse(value: &str) -> Option<Self> {
+    pub(crate) const VARIABLE: &'static str = "RL_STORAGE_MODE";
+
+    /// Parses the value of the variable. The error says what to set it to.
+    pub(crate) fn parse(value: &str) -> Result<Self, &'static str> {
         match value.trim() {
-            "memory" => Some(Self::Memory),
-            "redis" => Some(Self::Redis),
-            _ => None,
+            "memory" => Ok(Self::Memory),
+            "redis" if cfg!(feature = "redis") => Ok(Self::Redis),
+            "redis" => {
+                Err("redis needs the feature \"redis\" of the crate balde; enable it or set memory")
+            }
+            _ => Err("unknown storage; set it to redis or memory"),
         }
     }
 }
@@ -39,16 +42,16 @@ pub(crate) fn storage(
     on_failure: OnFailure,
 ) -> Result<Storage, BuildError> {
     let set = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
-    match set(STORAGE_MODE).as_deref().map(StorageMode::parse) {
-        Some(Some(StorageMode::Memory)) => Ok(Storage::Memory),
-        Some(Some(StorageMode::Redis)) => redis(set, on_failure),
-        Some(None) => Err(BuildError::Environment {
-            variable: STORAGE_MODE,
-            advice: "unknown value; set it to redis or memory",
-        }),
-        None => Err(BuildError::Environment {
-            variable: STORAGE_MODE,
-            advice: "is not set; set it to redis or memory",
+    let mode = match set(StorageMode::VARIABLE) {
+        Some(value) => StorageMode::parse(&value),
+        None => Err("is not set; set it to redis or memory"),
+    };
+    match mode {
+        Ok(StorageMode::Memory) => Ok(Storage::Memory),
+        Ok(StorageMode::Redis) => redis(set, on_failure),
+        Err(advice) => Err(BuildError::Environment {
+            variable: StorageMode::VARIABLE,
+            advice,
         }),
     }
 }
@@ -76,10 +79,7 @@ fn redis(
     _set: impl Fn(&str) -> Option<String>,
     _on_failure: OnFailure,
 ) -> Result<Storage, BuildError> {
-    Err(BuildError::Environment {
-        variable: STORAGE_MODE,
-        advice: "redis needs the feature \"redis\" of the crate balde; switch it on or set memory",
-    })
+    unreachable!("without the feature, `StorageMode::parse` refuses redis")
 }
 
 #[cfg(test)]

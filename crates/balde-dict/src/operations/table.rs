@@ -1,6 +1,7 @@
 //! DICT's operations with the policies of a profile.
 
-use balde_policy::{BucketRef, Matcher, Pattern, Policy, Problem, Profile, ProfileError};
+use balde_config::{ConfigError, Diagnostics};
+use balde_policy::{BucketRef, Matcher, Pattern, Policy, Profile};
 
 use super::call::Call;
 use super::route::{self, PATH_BYTES_MAX, Route};
@@ -30,33 +31,26 @@ pub(super) struct Patterns {
 }
 
 impl Table {
-    /// Puts a DICT profile together with the operations, or returns everything that does not fit.
-    pub fn new(profile: Profile) -> Result<Self, ProfileError> {
-        let mut problems = Vec::new();
-        let settings = match Settings::of(&profile) {
-            Ok(settings) => Some(settings),
-            Err(error) => {
-                problems.extend_from_slice(error.problems());
-                None
-            }
-        };
-        let patterns = Patterns::of(&profile, &mut problems);
-        validate::check_policies(&profile, &mut problems);
+    /// Combines a DICT profile with the operations. The error has everything that does not fit.
+    pub fn new(profile: Profile) -> Result<Self, ConfigError> {
+        let mut diagnostics = Diagnostics::new(profile.source());
+        let settings = Settings::of(&profile)
+            .map_err(|error| diagnostics.extend(error))
+            .ok();
+        let patterns = Patterns::of(&profile, &mut diagnostics);
+        validate::check_policies(&profile, &mut diagnostics);
         if profile.api() != Some("dict") {
-            problems.push(Problem::new(
-                None,
-                "not a DICT profile: it needs `api = \"dict\"`",
-            ));
+            let message = "not a DICT profile: it needs `api = \"dict\"`";
+            diagnostics.at(None, message);
         }
-        match (ProfileError::of(problems), settings, patterns) {
-            (None, Some(settings), Some(patterns)) => Ok(Self {
-                matcher: Matcher::new(profile),
-                settings,
-                patterns,
-            }),
-            (Some(error), ..) => Err(error),
-            (None, ..) => unreachable!("whatever is missing was added to the problems"),
-        }
+        let (Some(settings), Some(patterns)) = (settings, patterns) else {
+            return Err(diagnostics.into_error());
+        };
+        diagnostics.into_result(Self {
+            matcher: Matcher::new(profile),
+            settings,
+            patterns,
+        })
     }
 
     /// The profile.

@@ -1,17 +1,18 @@
 //! Whether the policies of a profile fit DICT's operations.
 
-use balde_policy::{KeyPart, Problem, Profile};
+use balde_config::Diagnostics;
+use balde_policy::{KeyPart, Profile};
 
 use super::table::Patterns;
 use super::{KeyType, Operation, PAYER_HEADER};
 
 impl Patterns {
-    pub(super) fn of(profile: &Profile, problems: &mut Vec<Problem>) -> Option<Self> {
+    pub(super) fn of(profile: &Profile, diagnostics: &mut Diagnostics) -> Option<Self> {
         let mut named = |name: &str| {
             let pattern = profile.pattern(name).cloned();
             if pattern.is_none() {
                 let reason = format!("[patterns] of a DICT profile needs `{name}`");
-                problems.push(Problem::new(None, reason));
+                diagnostics.at(None, reason);
             }
             pattern
         };
@@ -29,11 +30,11 @@ impl Patterns {
 }
 
 /// Adds what DICT's operations cannot be counted by.
-pub(super) fn check_policies(profile: &Profile, problems: &mut Vec<Problem>) {
+pub(super) fn check_policies(profile: &Profile, diagnostics: &mut Diagnostics) {
     for policy in profile.policies() {
         let mut refuse = |reason: &str| {
             let reason = format!("policy {}: {reason}", policy.name());
-            problems.push(Problem::new(None, reason));
+            diagnostics.at(None, reason);
         };
         let is_known = |part: &KeyPart| match part {
             KeyPart::Participant | KeyPart::User => true,

@@ -20,7 +20,7 @@ use super::{Inner, Simulator};
 use crate::directory::{Directory, DirectoryRules, RecordStoreError};
 use crate::tls::install_crypto_provider;
 use crate::wire::{Signer, Verifier};
-use crate::{Category, Profile, ProfileError, Table, profiles};
+use crate::{Category, ConfigError, Profile, Table, profiles};
 
 /// Builds a [`Simulator`]. Every option has a default.
 #[must_use = "a builder does nothing until it is built"]
@@ -280,7 +280,7 @@ impl fmt::Debug for SimulatorBuilder {
 pub enum SimulatorBuildError {
     /// The profile cannot be used with DICT's operations.
     #[error(transparent)]
-    Profile(ProfileError),
+    Profile(ConfigError),
     /// The profile does not have the default category.
     #[error("the profile has no category {category}")]
     Category {

@@ -1,6 +1,7 @@
-//! By which rules alerts are raised, and which severity does what.
+//! The sections `[alerts]` and `[routes]`: when alerts fire, and which kinds of sink each severity
+//! goes to.
 
-use balde::options::{Faults, Section};
+use balde_config::{Diagnostics, Located, Section};
 
 use crate::alert::{AlertRule, AlertRules, Routes, SinkClass, StalenessRule};
 use crate::analyse::SettingsByPolicy;
@@ -9,8 +10,8 @@ use crate::severity::{Severity, Thresholds};
 
 const SECOND_US: u64 = 1_000_000;
 
-/// The longest time that a setting may name: thirty days.
-const SPAN_MAX_S: u64 = 30 * 86_400;
+/// The longest duration of a key: thirty days.
+const DURATION_MAX_S: u64 = 30 * 86_400;
 
 pub(super) struct Alerts {
     pub(super) rules: AlertRules,
@@ -24,7 +25,7 @@ const SEVERITIES: [(&str, Severity); 3] = [
     ("EXHAUSTED", Severity::Exhausted),
 ];
 
-pub(super) fn check(section: Option<Section<'_>>, faults: &mut Faults<'_>) -> Alerts {
+pub(super) fn read(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) -> Alerts {
     let mut alerts = Alerts {
         rules: AlertRules::default(),
         staleness: StalenessRule::default(),
@@ -33,35 +34,38 @@ pub(super) fn check(section: Option<Section<'_>>, faults: &mut Faults<'_>) -> Al
     let Some(mut section) = section else {
         return alerts;
     };
-    let common = rule(&mut section, Numbers::default(), faults);
-    alerts.rules = AlertRules::new(common.rule(&section, faults));
-    if let Some(us) = seconds(&mut section, "stale_after_s", 1, faults) {
+    let defaults = read_numbers(&mut section, Numbers::default(), diagnostics);
+    alerts.rules = AlertRules::new(defaults.rule(&section, diagnostics));
+    if let Some(us) = seconds(&mut section, "stale_after_s", 1, diagnostics) {
         alerts.staleness.stale_after_us = us;
     }
-    if let Some(severity) = section.word("stale_as", &SEVERITIES, faults) {
+    if let Some(severity) = section.choice("stale_as", &SEVERITIES, diagnostics) {
         alerts.staleness.stale_severity = severity.value;
     }
-    if let Some(severity) = section.word("changed_as", &SEVERITIES, faults) {
+    if let Some(severity) = section.choice("changed_as", &SEVERITIES, diagnostics) {
         alerts.staleness.changed_severity = severity.value;
     }
-    if section.any("credited").is_some() {
-        let names = section.texts("credited", faults);
+    if section.get("credited").is_some() {
+        let names = section.strings("credited", diagnostics);
         let names = names.into_iter().map(|name| name.value.to_owned());
         alerts.analysis = SettingsByPolicy::new(&AnalysisSettings::default(), names.collect());
     }
-    if let Some(policies) = section.table("policy", faults) {
-        for (name, mut own) in policies.tables(faults) {
-            let numbers = rule(&mut own, common, faults);
-            let rule = numbers.rule(&own, faults);
-            own.finish(faults);
-            alerts.rules = alerts.rules.with_policy(name.value, rule);
+    if let Some(policies) = section.table("policy", diagnostics) {
+        for entry in policies.entries() {
+            let Some(mut policy) = entry.table(diagnostics) else {
+                continue;
+            };
+            let numbers = read_numbers(&mut policy, defaults, diagnostics);
+            let rule = numbers.rule(&policy, diagnostics);
+            policy.finish(diagnostics);
+            alerts.rules = alerts.rules.with_policy(entry.key(), rule);
         }
     }
-    section.finish(faults);
+    section.finish(diagnostics);
     alerts
 }
 
-/// What a rule is made of, before it is one.
+/// The numbers of an alert rule, before they are validated together.
 #[derive(Clone, Copy)]
 struct Numbers {
     warning_pct: u32,
@@ -82,32 +86,36 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    fn rule(self, section: &Section<'_>, faults: &mut Faults<'_>) -> AlertRule {
+    fn rule(self, section: &Section<'_>, diagnostics: &mut Diagnostics) -> AlertRule {
         let bp = |percent: u32| percent * 100;
         let (warning, critical) = (bp(self.warning_pct), bp(self.critical_pct));
         match Thresholds::new(warning, critical, bp(self.band_pct)) {
             Ok(thresholds) => self.rule.with_thresholds(thresholds),
             Err(error) => {
-                faults.at(section.span(), error.to_string());
+                diagnostics.at(section.span(), error.to_string());
                 self.rule
             }
         }
     }
 }
 
-/// The numbers of a section; what it does not name is as in `common`.
-fn rule(section: &mut Section<'_>, common: Numbers, faults: &mut Faults<'_>) -> Numbers {
-    let mut numbers = common;
+/// Reads the numbers of a section; keys that are not there keep the value of `defaults`.
+fn read_numbers(
+    section: &mut Section<'_>,
+    defaults: Numbers,
+    diagnostics: &mut Diagnostics,
+) -> Numbers {
+    let mut numbers = defaults;
     for (key, field) in [
         ("warning_pct", &mut numbers.warning_pct),
         ("critical_pct", &mut numbers.critical_pct),
         ("band_pct", &mut numbers.band_pct),
     ] {
-        if let Some(percent) = section.number(key, (0, 99), faults) {
+        if let Some(percent) = section.integer(key, 0..=99, diagnostics) {
             *field = u32::try_from(percent.value).unwrap_or(99);
         }
     }
-    if let Some(us) = seconds(section, "calm_s", 0, faults) {
+    if let Some(us) = seconds(section, "calm_s", 0, diagnostics) {
         numbers.rule = numbers.rule.with_resolve_after_us(us);
     }
     let words = [
@@ -115,9 +123,9 @@ fn rule(section: &mut Section<'_>, common: Numbers, faults: &mut Faults<'_>) -> 
         ("medium", Confidence::Medium),
         ("high", Confidence::High),
     ];
-    let within_us = seconds(section, "predict_within_s", 0, faults);
-    let confidence = section.word("predict_confidence", &words, faults);
-    let severity = section.word("predicted_as", &SEVERITIES, faults);
+    let within_us = seconds(section, "predict_within_s", 0, diagnostics);
+    let confidence = section.choice("predict_confidence", &words, diagnostics);
+    let severity = section.choice("predicted_as", &SEVERITIES, diagnostics);
     let rule = numbers.rule;
     numbers.rule = rule.with_predictions(
         within_us.unwrap_or(rule.predict_within_us()),
@@ -129,7 +137,7 @@ fn rule(section: &mut Section<'_>, common: Numbers, faults: &mut Faults<'_>) -> 
         ("remind_critical_s", Severity::Critical),
         ("remind_exhausted_s", Severity::Exhausted),
     ] {
-        if let Some(us) = seconds(section, key, 0, faults) {
+        if let Some(us) = seconds(section, key, 0, diagnostics) {
             let every_us = (us > 0).then_some(us);
             numbers.rule = numbers.rule.with_reminders(severity, every_us);
         }
@@ -141,39 +149,47 @@ fn seconds(
     section: &mut Section<'_>,
     key: &'static str,
     least: u64,
-    faults: &mut Faults<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> Option<u64> {
-    let seconds = section.number(key, (least, SPAN_MAX_S), faults)?;
+    let seconds = section.integer(key, least..=DURATION_MAX_S, diagnostics)?;
     Some(seconds.value * SECOND_US)
 }
 
-pub(super) fn routes(section: Option<Section<'_>>, faults: &mut Faults<'_>) -> Routes {
+pub(super) fn read_routes(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) -> Routes {
     let mut routes = Routes::default();
     let Some(mut section) = section else {
         return routes;
     };
     for (name, severity) in SEVERITIES {
-        if section.any(name).is_none() {
+        if section.get(name).is_none() {
             continue;
         }
-        let mut classes = Vec::new();
-        for word in section.texts(name, faults) {
-            match class(word.value) {
-                Some(class) => classes.push(class),
-                None => faults.at(
-                    Some(word.span),
-                    "there are log, event, gauge, page, page_urgent, chat and incident",
-                ),
-            }
-        }
-        routes = routes.with(severity, classes);
+        let words = section.strings(name, diagnostics);
+        routes = routes.with(severity, sink_classes(&words, diagnostics));
     }
-    section.finish(faults);
+    section.finish(diagnostics);
     routes
 }
 
-/// The class of a name.
-pub(super) fn class(name: &str) -> Option<SinkClass> {
+/// The classes that words name; a word that names none is reported.
+pub(super) fn sink_classes(
+    words: &[Located<&str>],
+    diagnostics: &mut Diagnostics,
+) -> Vec<SinkClass> {
+    let mut classes = Vec::new();
+    for word in words {
+        match sink_class(word.value) {
+            Some(class) => classes.push(class),
+            None => diagnostics.at(
+                word.span,
+                "expected log, event, gauge, page, page_urgent, chat or incident",
+            ),
+        }
+    }
+    classes
+}
+
+fn sink_class(name: &str) -> Option<SinkClass> {
     Some(match name {
         "log" => SinkClass::Log,
         "event" => SinkClass::Event,

@@ -1,18 +1,19 @@
-//! The monitor's file: read, checked as a whole, and only then built.
+//! The monitor's configuration file.
 //!
-//! Whatever is wrong is told at once and all together, with file, line, column and what to do.
-//! `docs/monitor.toml` is a file with every key. Secrets are not in the file: it names the variables
-//! of the environment that hold them.
+//! A file is read and validated as a whole before anything is built; every problem is reported with
+//! file, line and column. `docs/monitor.toml` is a file with every key. Secrets are not in the file:
+//! it names the environment variables that hold them.
 
 mod alerts;
 mod participants;
 mod plan;
 mod sinks;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use balde::options::{Faults, OptionsError, Section, check_document, text_of};
+use balde_config::{ConfigError, Diagnostics, Document, Environment, Section, Source};
 
 use crate::alert::{AlertRules, Routes, StalenessRule};
 use crate::analyse::SettingsByPolicy;
@@ -22,63 +23,71 @@ pub use participants::{ParticipantConfig, SourceConfig};
 pub use plan::{HttpConfig, ScheduleConfig};
 pub use sinks::{SinkConfig, SinkKind};
 
-/// What the file says, checked.
+/// A validated configuration file.
 #[derive(Clone)]
 pub struct Config {
-    /// Where to listen, and who may change something.
+    /// The address to listen on, and who may create and end silences.
     pub http: HttpConfig,
-    /// The history's address.
+    /// The database of the history.
     pub history: String,
-    /// When to ask, and how long what is kept.
+    /// When participants are polled, and how long samples are kept.
     pub plan: PollPlan,
-    /// Who runs the cycles.
+    /// What runs the poll cycles.
     pub schedule: ScheduleConfig,
-    /// Whom to ask about.
+    /// The participants whose buckets are polled.
     pub participants: Vec<ParticipantConfig>,
-    /// How buckets are watched.
+    /// When a bucket raises an alert.
     pub rules: AlertRules,
-    /// How the data itself is watched.
+    /// When missing or changed data raises an alert.
     pub staleness: StalenessRule,
-    /// How samples are read.
+    /// How samples are analysed.
     pub analysis: SettingsByPolicy,
-    /// Which severity goes where.
+    /// Which kinds of sink each severity goes to.
     pub routes: Routes,
-    /// Where alerts go.
+    /// The sinks that alerts are sent to.
     pub sinks: Vec<SinkConfig>,
 }
 
 impl Config {
-    /// Reads a file. Paths in it are relative to its folder.
-    pub fn read(path: impl AsRef<Path>) -> Result<Self, OptionsError> {
+    /// Reads a file. Relative paths in it are resolved against its folder.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
-        let name = path.display().to_string();
         let folder = path.parent().unwrap_or(Path::new(""));
-        let variable = |name: &str| std::env::var(name).ok();
-        Self::parse(&text_of(path)?, &name, folder, variable)
+        Self::from_source(&Source::read(path)?, folder, Environment::of_process())
     }
 
-    /// The same of a text that is there already; `name` is what messages call it. Variables that are
-    /// empty are not set.
+    /// Parses a text with the environment that `variable` describes; `name` is the file name in
+    /// messages. An empty variable counts as unset.
     pub fn parse(
         text: &str,
         name: &str,
         folder: &Path,
         variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, OptionsError> {
-        let reader = Reader {
+    ) -> Result<Self, ConfigError> {
+        let lookup = |name: &str| variable(name).map(OsString::from);
+        let source = Source::new(name, text);
+        Self::from_source(&source, folder, Environment::new(&lookup))
+    }
+
+    fn from_source(
+        source: &Source,
+        folder: &Path,
+        environment: Environment<'_>,
+    ) -> Result<Self, ConfigError> {
+        let resolver = Resolver {
             folder: folder.to_owned(),
-            variable: &|name| variable(name).filter(|value| !value.is_empty()),
+            environment,
         };
-        check_document(Faults::new(name, text), |mut root, faults| {
-            let http = plan::http(root.table("http", faults), &reader, faults);
-            let history = root.table("history", faults);
-            let (history, retention) = plan::history(history, &reader, faults);
-            let (schedule, plan) = plan::schedule(&mut root, retention, faults);
-            let participants = participants::check(&mut root, &reader, faults);
-            let alerts = alerts::check(root.table("alerts", faults), faults);
-            let routes = alerts::routes(root.table("routes", faults), faults);
-            let sinks = sinks::check(&mut root, &reader, faults);
-            root.finish(faults);
+        Document::read(source, Diagnostics::new(source), |mut root, diagnostics| {
+            let http = plan::http(root.table("http", diagnostics), &resolver, diagnostics);
+            let history = root.table("history", diagnostics);
+            let (history, retention) = plan::history(history, &resolver, diagnostics);
+            let (schedule, plan) = plan::schedule(&mut root, retention, diagnostics);
+            let participants = participants::read(&mut root, &resolver, diagnostics);
+            let alerts = alerts::read(root.table("alerts", diagnostics), diagnostics);
+            let routes = alerts::read_routes(root.table("routes", diagnostics), diagnostics);
+            let sinks = sinks::read(&mut root, &resolver, diagnostics);
+            root.finish(diagnostics);
             Self {
                 http,
                 history,
@@ -97,7 +106,7 @@ impl Config {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The history's address may have a password in it.
+        // The address of the history may contain a password.
         f.debug_struct("Config")
             .field("http", &self.http)
             .field("participants", &self.participants)
@@ -106,70 +115,62 @@ impl fmt::Debug for Config {
     }
 }
 
-/// How values find what they point at.
-struct Reader<'a> {
+/// Resolves what values refer to: files relative to the folder, and environment variables.
+struct Resolver<'a> {
     folder: PathBuf,
-    variable: &'a dyn Fn(&str) -> Option<String>,
+    environment: Environment<'a>,
 }
 
-impl Reader<'_> {
-    /// A path of the file.
+impl Resolver<'_> {
+    /// A path, relative to the folder of the configuration file.
     fn path(&self, text: &str) -> PathBuf {
         self.folder.join(text)
     }
 
-    /// The value of a variable that `key` names; a fault when it is not set.
+    /// The value of the environment variable that `key` names; an unset one is reported.
     fn secret(
         &self,
         section: &mut Section<'_>,
         key: &'static str,
-        faults: &mut Faults<'_>,
+        diagnostics: &mut Diagnostics,
     ) -> Option<String> {
-        let name = section.text(key, faults)?;
-        let value = (self.variable)(name.value);
-        if value.is_none() {
-            let message = format!("the variable {} is not set, or empty", name.value);
-            faults.at(Some(name.span), message);
-        }
-        value
+        let name = section.string(key, diagnostics)?;
+        self.environment.read_named(&name, diagnostics)
     }
 
-    /// A text in the file, or in a variable that the file names.
-    fn text_or_secret(
+    /// A string in the file, or in the environment variable that the file names.
+    fn string_or_secret(
         &self,
         section: &mut Section<'_>,
         (key, key_env): (&'static str, &'static str),
-        faults: &mut Faults<'_>,
+        diagnostics: &mut Diagnostics,
     ) -> Option<String> {
-        let has_variable = section.any(key_env).is_some();
-        let text = section.text(key, faults);
-        let secret = self.secret(section, key_env, faults);
-        match text {
-            Some(text) if has_variable => {
-                let message = format!("name either `{key}` or `{key_env}`");
-                faults.at(Some(text.span), message);
+        let has_variable = section.get(key_env).is_some();
+        let string = section.string(key, diagnostics);
+        let secret = self.secret(section, key_env, diagnostics);
+        match string {
+            Some(string) if has_variable => {
+                let message = format!("write either `{key}` or `{key_env}`, not both");
+                diagnostics.at(string.span, message);
                 None
             }
-            Some(text) => Some(text.value.to_owned()),
+            Some(string) => Some(string.value.to_owned()),
             None => secret,
         }
     }
 
-    /// The bytes of a file that `key` names.
+    /// The content of the file that `key` names.
     fn bytes(
         &self,
         section: &mut Section<'_>,
         key: &'static str,
-        faults: &mut Faults<'_>,
+        diagnostics: &mut Diagnostics,
     ) -> Option<Vec<u8>> {
-        let name = section.text(key, faults)?;
+        let name = section.string(key, diagnostics)?;
         match std::fs::read(self.path(name.value)) {
             Ok(bytes) => Some(bytes),
             Err(error) => {
-                faults.at(
-                    Some(name.span),
-                    format!("this file cannot be read: {error}"),
-                );
+                diagnostics.at(name.span, format!("cannot read the file: {error}"));
                 None
             }
         }

@@ -1,55 +1,55 @@
-//! Whom to ask about, and where.
+//! The sections `[[participant]]`: whose buckets are polled, and where.
 
 use std::fmt;
 use std::time::Duration;
 
 use balde::Clock;
-use balde::options::{Faults, Section};
+use balde_config::{Diagnostics, Section};
 use balde_dict::client::Client;
 use balde_dict::wire::is_ispb;
 
-use super::Reader;
+use super::Resolver;
 use crate::schedule::PARTICIPANTS_MAX;
 use crate::source::{GatewayClient, Source};
 
-/// One participant and where its states come from.
+/// A participant and the source of its bucket states.
 #[derive(Clone, Debug)]
 pub struct ParticipantConfig {
-    /// Its ISPB.
+    /// The participant's ISPB.
     pub ispb: String,
-    /// Where its states come from.
+    /// The source of its bucket states.
     pub source: SourceConfig,
 }
 
-/// Where states come from.
+/// A source of bucket states.
 #[derive(Clone)]
 pub enum SourceConfig {
-    /// DICT itself.
+    /// The DICT API.
     Dict {
         /// The base URL.
         url: String,
         /// The client's certificate chain and key, as PEM.
         identity: Option<(Vec<u8>, Vec<u8>)>,
-        /// Whom to trust, as PEM.
+        /// The certificate authorities to trust, as PEM.
         ca: Option<Vec<u8>>,
-        /// How long an answer may take.
+        /// The longest wait for a response.
         timeout: Duration,
     },
-    /// A gateway's state endpoint.
+    /// The state endpoint of a gateway.
     Gateway {
-        /// Its URL.
+        /// The URL of the endpoint.
         url: String,
-        /// The token that it wants.
+        /// The bearer token that the endpoint requires.
         token: Option<String>,
-        /// Whom to trust, as PEM.
+        /// The certificate authorities to trust, as PEM.
         ca: Option<Vec<u8>>,
-        /// How long an answer may take.
+        /// The longest wait for a response.
         timeout: Duration,
     },
 }
 
 impl ParticipantConfig {
-    /// The source itself, or what is wrong with it.
+    /// Builds the source. The error says what is wrong with its settings.
     pub fn build(&self, clock: &Clock) -> Result<Source, String> {
         match &self.source {
             SourceConfig::Dict {
@@ -58,7 +58,7 @@ impl ParticipantConfig {
                 ca,
                 timeout,
             } => {
-                // Two attempts at once: what lasts longer is the schedule's to wait for.
+                // A short retry here; longer outages are retried by the schedule.
                 let mut builder = Client::builder(url, &self.ispb)
                     .clock(clock.clone())
                     .attempts(2)
@@ -96,50 +96,50 @@ impl fmt::Debug for SourceConfig {
     }
 }
 
-pub(super) fn check(
+pub(super) fn read(
     root: &mut Section<'_>,
-    reader: &Reader<'_>,
-    faults: &mut Faults<'_>,
+    resolver: &Resolver<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<ParticipantConfig> {
     let mut participants: Vec<ParticipantConfig> = Vec::new();
-    let sections = root.list("participant", faults);
+    let sections = root.tables("participant", diagnostics);
     if sections.is_empty() {
-        let message = "there is nobody to ask about; write [[participant]] with ispb and dict";
-        faults.at(None, message);
+        let message = "there is no participant; write [[participant]] with `ispb` and `dict`";
+        diagnostics.at(None, message);
     }
     for mut section in sections {
         let span = section.span();
-        let ispb = section.text("ispb", faults);
-        let source = source(&mut section, reader, faults);
-        section.finish(faults);
+        let ispb = section.string("ispb", diagnostics);
+        let source = source(&mut section, resolver, diagnostics);
+        section.finish(diagnostics);
         let Some(ispb) = ispb else {
-            faults.at(span, "a participant needs its `ispb`");
+            diagnostics.at(span, "missing key `ispb` in [[participant]]");
             continue;
         };
         let Some(source) = source else {
             continue;
         };
         if !is_ispb(ispb.value) {
-            let message = "an `ispb` has 8 characters: digits, or capital letters among them";
-            faults.at(Some(ispb.span), message);
+            let message = "`ispb` must have 8 characters: digits and capital letters";
+            diagnostics.at(ispb.span, message);
             continue;
         }
         let is_known = |known: &ParticipantConfig| known.ispb == ispb.value;
         if participants.iter().any(is_known) {
-            faults.at(Some(ispb.span), "this participant is here already");
+            diagnostics.at(ispb.span, "this participant is in the file already");
             continue;
         }
         if participants.len() == PARTICIPANTS_MAX {
-            let message = format!("{PARTICIPANTS_MAX} participants are the most");
-            faults.at(Some(ispb.span), message);
+            let message = format!("there are more than {PARTICIPANTS_MAX} participants");
+            diagnostics.at(ispb.span, message);
             break;
         }
         let participant = ParticipantConfig {
             ispb: ispb.value.to_owned(),
             source,
         };
-        if let Err(why) = participant.build(&Clock::precise()) {
-            faults.at(Some(ispb.span.clone()), why);
+        if let Err(reason) = participant.build(&Clock::precise()) {
+            diagnostics.at(ispb.span, reason);
         }
         participants.push(participant);
     }
@@ -148,21 +148,23 @@ pub(super) fn check(
 
 fn source(
     section: &mut Section<'_>,
-    reader: &Reader<'_>,
-    faults: &mut Faults<'_>,
+    resolver: &Resolver<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> Option<SourceConfig> {
-    let dict = section.text("dict", faults);
-    let gateway = section.text("gateway", faults);
-    let ca = reader.bytes(section, "ca", faults);
-    let timeout = section.number("timeout_ms", (1, 60_000), faults);
+    let dict = section.string("dict", diagnostics);
+    let gateway = section.string("gateway", diagnostics);
+    let ca = resolver.bytes(section, "ca", diagnostics);
+    let timeout = section.integer("timeout_ms", 1..=60_000, diagnostics);
     let timeout = Duration::from_millis(timeout.map_or(10_000, |ms| ms.value));
     match (dict, gateway) {
         (Some(url), None) => {
-            let certificate = reader.bytes(section, "certificate", faults);
-            let key = reader.bytes(section, "key", faults);
-            let has = |section: &mut Section<'_>, key| section.any(key).is_some();
-            if has(section, "certificate") != has(section, "key") {
-                faults.at(section.span(), "`certificate` and `key` go together");
+            let certificate = resolver.bytes(section, "certificate", diagnostics);
+            let key = resolver.bytes(section, "key", diagnostics);
+            if section.contains("certificate") != section.contains("key") {
+                diagnostics.at(
+                    section.span(),
+                    "`certificate` and `key` are used together: write both or neither",
+                );
             }
             Some(SourceConfig::Dict {
                 url: url.value.to_owned(),
@@ -173,18 +175,18 @@ fn source(
         }
         (None, Some(url)) => Some(SourceConfig::Gateway {
             url: url.value.to_owned(),
-            token: reader.secret(section, "token_env", faults),
+            token: resolver.secret(section, "token_env", diagnostics),
             ca,
             timeout,
         }),
         (Some(url), Some(_)) => {
-            faults.at(Some(url.span), "name either `dict` or `gateway`");
+            diagnostics.at(url.span, "write either `dict` or `gateway`, not both");
             None
         }
         (None, None) => {
-            let message = "name DICT's base URL as `dict`, or a gateway's state endpoint as \
-                           `gateway`";
-            faults.at(section.span(), message);
+            let message = "a participant needs `dict`, the base URL of DICT, or `gateway`, the URL of \
+                           a gateway's state endpoint";
+            diagnostics.at(section.span(), message);
             None
         }
     }

@@ -1,12 +1,12 @@
-//! Where to listen, what to keep, when to ask.
+//! The sections `[http]`, `[history]` and `[schedule]`.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-use balde::options::{Faults, Section};
+use balde_config::{Diagnostics, Section};
 use balde_core::Limit;
 
-use super::Reader;
+use super::Resolver;
 use crate::history::Retention;
 use crate::http::WriteAccess;
 use crate::schedule::{Cron, PeakDetection, PollBudget, PollPlan, PollSchedule, TemporalSettings};
@@ -14,17 +14,18 @@ use crate::schedule::{Cron, PeakDetection, PollBudget, PollPlan, PollSchedule, T
 const LISTEN_DEFAULT: &str = "127.0.0.1:9180";
 const HISTORY_DEFAULT: &str = "monitor.db";
 
-/// Where to listen, and who may change something.
+/// The address to listen on, and who may create and end silences.
 #[derive(Clone)]
 pub struct HttpConfig {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// The token that making and ending silences needs.
+    /// The token that requests need to create or end silences.
     pub token: Option<String>,
 }
 
 impl HttpConfig {
-    /// Without a token, only a monitor that listens on this machine alone lets anybody write.
+    /// Who may create and end silences. Without a token: everybody on a loopback address, else
+    /// nobody.
     pub fn write_access(&self) -> WriteAccess {
         match &self.token {
             Some(token) => WriteAccess::Token(token.clone()),
@@ -42,7 +43,7 @@ impl fmt::Debug for HttpConfig {
     }
 }
 
-/// Who runs the cycles.
+/// What runs the poll cycles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScheduleConfig {
     /// A loop in this process.
@@ -53,111 +54,108 @@ pub enum ScheduleConfig {
 
 pub(super) fn http(
     section: Option<Section<'_>>,
-    reader: &Reader<'_>,
-    faults: &mut Faults<'_>,
+    resolver: &Resolver<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> HttpConfig {
     let mut listen = LISTEN_DEFAULT.parse().expect("the default is an address");
     let mut token = None;
     if let Some(mut section) = section {
-        if let Some(text) = section.text("listen", faults) {
+        if let Some(text) = section.string("listen", diagnostics) {
             match text.value.parse() {
                 Ok(address) => listen = address,
-                Err(_) => faults.at(
-                    Some(text.span),
-                    "`listen` must be an address and a port, as 127.0.0.1:9180",
+                Err(_) => diagnostics.at(
+                    text.span,
+                    "`listen` must be an address and a port, such as 127.0.0.1:9180",
                 ),
             }
         }
-        token = reader.secret(&mut section, "token_env", faults);
-        section.finish(faults);
+        token = resolver.secret(&mut section, "token_env", diagnostics);
+        section.finish(diagnostics);
     }
     HttpConfig { listen, token }
 }
 
 pub(super) fn history(
     section: Option<Section<'_>>,
-    reader: &Reader<'_>,
-    faults: &mut Faults<'_>,
+    resolver: &Resolver<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> (String, Retention) {
     let mut retention = Retention::default();
     let mut address = None;
     if let Some(mut section) = section {
-        address = reader.text_or_secret(&mut section, ("address", "address_env"), faults);
-        if let Some(months) = section.number("retention_months", (1, 1_200), faults) {
+        address = resolver.string_or_secret(&mut section, ("address", "address_env"), diagnostics);
+        if let Some(months) = section.integer("retention_months", 1..=1_200, diagnostics) {
             retention.months = u32::try_from(months.value).unwrap_or(u32::MAX);
         }
-        if let Some(days) = section.number("thin_after_days", (0, 36_500), faults) {
+        if let Some(days) = section.integer("thin_after_days", 0..=36_500, diagnostics) {
             retention.thin_after_days = u32::try_from(days.value).unwrap_or(u32::MAX);
         }
-        section.finish(faults);
+        section.finish(diagnostics);
     }
     let address = address.unwrap_or_else(|| HISTORY_DEFAULT.to_owned());
     if address.contains("://") {
         return (address, retention);
     }
     let file = address.strip_prefix("sqlite:").unwrap_or(&address);
-    (reader.path(file).display().to_string(), retention)
+    (resolver.path(file).display().to_string(), retention)
 }
 
 pub(super) fn schedule(
     root: &mut Section<'_>,
     retention: Retention,
-    faults: &mut Faults<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> (ScheduleConfig, PollPlan) {
     let mut plan = PollPlan {
         retention,
         ..PollPlan::default()
     };
     let mut kind = ScheduleConfig::Embedded;
-    let Some(mut section) = root.table("schedule", faults) else {
+    let Some(mut section) = root.table("schedule", diagnostics) else {
         return (kind, plan);
     };
     let mut line = "*/5 * * * *".to_owned();
     let mut cron: Cron = line.parse().expect("the default is a cron line");
-    if let Some(text) = section.text("cron", faults) {
+    if let Some(text) = section.string("cron", diagnostics) {
         match text.value.parse() {
             Ok(parsed) => (cron, line) = (parsed, text.value.to_owned()),
-            Err(error) => faults.at(Some(text.span), error.to_string()),
+            Err(error) => diagnostics.at(text.span, error.to_string()),
         }
     }
     let words = [
         ("seen", PeakDetection::Enabled),
         ("missed", PeakDetection::Disabled),
     ];
-    let peaks = section.word("peaks", &words, faults);
+    let peaks = section.choice("peaks", &words, diagnostics);
     plan.schedule = PollSchedule::new(
         cron,
         peaks.map_or(PeakDetection::Enabled, |peaks| peaks.value),
     );
     let mut limit = "6/min burst 20".parse::<Limit>().expect("DICT's own");
-    if let Some(text) = section.text("budget", faults) {
-        match text.value.parse() {
-            Ok(parsed) => limit = parsed,
-            Err(error) => faults.at(Some(text.span), error.to_string()),
-        }
+    if let Some(budget) = section.limit("budget", diagnostics) {
+        limit = budget.value;
     }
-    let is_shared = section.flag("budget_is_shared", faults);
+    let is_shared = section.boolean("budget_is_shared", diagnostics);
     plan.budget = match is_shared {
         Some(flag) if flag.value => PollBudget::Shared(limit),
         _ => PollBudget::PerParticipant(limit),
     };
-    if let Some(reserve) = section.number("reserve", (0, limit.capacity() - 1), faults) {
+    if let Some(reserve) = section.integer("reserve", 0..=limit.capacity() - 1, diagnostics) {
         plan.reserve = reserve.value;
     }
     plan.reserve = plan.reserve.min(limit.capacity() - 1);
     let words = [("embedded", false), ("temporal", true)];
     if section
-        .word("kind", &words, faults)
+        .choice("kind", &words, diagnostics)
         .is_some_and(|kind| kind.value)
     {
         if cfg!(not(feature = "temporal")) {
-            faults.at(
+            diagnostics.at(
                 section.span(),
-                "this balde was built without Temporal; build it with --features temporal",
+                "this build does not include Temporal; build it with --features temporal",
             );
         }
         let mut text = |key, default: &str| {
-            let text = section.text(key, faults);
+            let text = section.string(key, diagnostics);
             text.map_or(default.to_owned(), |text| text.value.to_owned())
         };
         kind = ScheduleConfig::Temporal(TemporalSettings {
@@ -168,6 +166,6 @@ pub(super) fn schedule(
             cron: line,
         });
     }
-    section.finish(faults);
+    section.finish(diagnostics);
     (kind, plan)
 }

@@ -1,12 +1,12 @@
-//! Where alerts go.
+//! The sections `[[sink]]`: where alerts are sent.
 
 use std::fmt;
 use std::time::Duration;
 
-use balde::options::{At, Faults, Section};
+use balde_config::{Diagnostics, Located, Section};
 
-use super::Reader;
-use super::alerts::class;
+use super::Resolver;
+use super::alerts::sink_classes;
 use crate::alert::SinkClass;
 use crate::delivery::{SINK_NAME_MAX, SINKS_MAX};
 use crate::sink::{
@@ -16,14 +16,14 @@ use crate::sink::{
 #[cfg(feature = "pulsar")]
 use crate::sink::{PulsarSettings, PulsarTopic};
 
-/// One sink.
+/// A sink of alerts.
 #[derive(Clone, Debug)]
 pub struct SinkConfig {
-    /// Its name: messages are kept for it under this, so another name is another sink.
+    /// The name under which undelivered messages are stored; a renamed sink is a new sink.
     pub name: String,
-    /// What it serves as.
+    /// The kinds of notification that the sink receives.
     pub classes: Vec<SinkClass>,
-    /// What it is.
+    /// The receiver.
     pub kind: SinkKind,
     http: Http,
 }
@@ -35,45 +35,45 @@ struct Http {
     proxy: Option<Secret>,
 }
 
-/// What a sink is.
+/// A receiver of alerts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SinkKind {
     /// The log.
     Log,
-    /// Any receiver of signed JSON.
+    /// An HTTP endpoint that receives signed JSON.
     Webhook {
-        /// Where it is.
+        /// The URL of the endpoint.
         url: Secret,
-        /// What bodies are signed with.
+        /// The key that bodies are signed with.
         secret: Secret,
     },
     /// A Slack channel.
     Slack {
-        /// The incoming webhook's address.
+        /// The URL of the incoming webhook.
         url: Secret,
     },
     /// A `PagerDuty` service.
     PagerDuty {
-        /// Where its Events API is.
+        /// The URL of the Events API.
         url: Secret,
-        /// Which service.
+        /// The integration key of the service.
         routing_key: Secret,
     },
-    /// Whoever keeps incidents.
+    /// An HTTP endpoint that opens and closes incidents.
     Incident {
-        /// Where it is.
+        /// The URL of the endpoint.
         url: Secret,
-        /// What bodies are signed with.
+        /// The key that bodies are signed with.
         secret: Secret,
     },
     /// A topic of Apache Pulsar.
     Pulsar {
-        /// The broker.
+        /// The URL of the broker.
         url: Secret,
         /// The topic.
         topic: String,
-        /// The token that the broker wants.
+        /// The token that the broker requires.
         token: Option<Secret>,
     },
 }
@@ -89,7 +89,7 @@ enum Kind {
 }
 
 impl SinkConfig {
-    /// The log, which is always there.
+    /// The log, which every monitor has.
     pub fn log() -> Self {
         Self {
             name: "log".to_owned(),
@@ -99,7 +99,7 @@ impl SinkConfig {
         }
     }
 
-    /// The sink itself.
+    /// Builds the sink.
     pub fn build(&self) -> Result<Sink, SinkError> {
         let mut http = HttpSettings::default();
         if let Some(timeout) = self.http.timeout {
@@ -139,7 +139,7 @@ impl SinkConfig {
             }
             #[cfg(not(feature = "pulsar"))]
             SinkKind::Pulsar { .. } => {
-                let advice = "this balde was built without Pulsar; build it with --features pulsar";
+                let advice = "this build does not include Pulsar; build it with --features pulsar";
                 return Err(SinkError::Setting { advice });
             }
         })
@@ -154,48 +154,42 @@ impl fmt::Debug for Http {
     }
 }
 
-pub(super) fn check(
+pub(super) fn read(
     root: &mut Section<'_>,
-    reader: &Reader<'_>,
-    faults: &mut Faults<'_>,
+    resolver: &Resolver<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<SinkConfig> {
     let mut sinks = vec![SinkConfig::log()];
-    for mut section in root.list("sink", faults) {
-        let sink = one(&mut section, reader, faults);
-        let name = section.text("name", faults);
-        let span = section.span();
-        section.finish(faults);
-        let Some(name) = name else {
-            faults.at(span, "a sink needs a `name`");
-            continue;
-        };
-        let Some(sink) = sink else {
-            // What is wrong with it was told where it is.
+    for mut section in root.tables("sink", diagnostics) {
+        let sink = read_one(&mut section, resolver, diagnostics);
+        section.finish(diagnostics);
+        let Some((name, sink)) = sink else {
             continue;
         };
         if sinks.iter().any(|known| known.name == sink.name) {
-            let message = "a sink of this name is here already (log always is)";
-            faults.at(Some(name.span), message);
+            let message = "there is a sink of this name already; `log` is built in";
+            diagnostics.at(name.span, message);
             continue;
         }
         if sinks.len() == SINKS_MAX {
-            faults.at(Some(name.span), format!("{SINKS_MAX} sinks are the most"));
+            diagnostics.at(name.span, format!("there are more than {SINKS_MAX} sinks"));
             break;
         }
         if let Err(error) = sink.build() {
-            faults.at(Some(name.span), error.to_string());
+            diagnostics.at(name.span, error.to_string());
         }
         sinks.push(sink);
     }
     sinks
 }
 
-fn one(
-    section: &mut Section<'_>,
-    reader: &Reader<'_>,
-    faults: &mut Faults<'_>,
-) -> Option<SinkConfig> {
-    let name = section.text("name", faults);
+fn read_one<'a>(
+    section: &mut Section<'a>,
+    resolver: &Resolver<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Option<(Located<&'a str>, SinkConfig)> {
+    let name = section.require("name", diagnostics);
+    let name = name.and_then(|name| name.string(diagnostics));
     let words = [
         ("log", Kind::Log),
         ("webhook", Kind::Webhook),
@@ -204,54 +198,52 @@ fn one(
         ("incident", Kind::Incident),
         ("pulsar", Kind::Pulsar),
     ];
-    if section.any("kind").is_none() {
-        faults.at(section.span(), "a sink needs a `kind`");
-    }
-    let kind = section.word("kind", &words, faults)?.value;
-    let classes = classes(section, kind, faults);
+    let kind = section.require("kind", diagnostics)?;
+    let kind = kind.choice(&words, diagnostics)?.value;
+    let classes = classes(section, kind, diagnostics);
     let http = Http {
         timeout: section
-            .number("timeout_ms", (1, 60_000), faults)
+            .integer("timeout_ms", 1..=60_000, diagnostics)
             .map(|ms| Duration::from_millis(ms.value)),
-        ca: reader.bytes(section, "ca", faults),
-        proxy: reader
-            .text_or_secret(section, ("proxy", "proxy_env"), faults)
+        ca: resolver.bytes(section, "ca", diagnostics),
+        proxy: resolver
+            .string_or_secret(section, ("proxy", "proxy_env"), diagnostics)
             .map(Secret::new),
     };
-    let kind =
-        match kind {
-            Kind::Log => Some(SinkKind::Log),
-            Kind::Webhook => signed(section, reader, faults)
-                .map(|(url, secret)| SinkKind::Webhook { url, secret }),
-            Kind::Incident => signed(section, reader, faults)
-                .map(|(url, secret)| SinkKind::Incident { url, secret }),
-            Kind::Slack => {
-                let url = reader.secret(section, "url_env", faults);
-                needed(section, "url_env", url, faults).map(|url| SinkKind::Slack { url })
-            }
-            Kind::PagerDuty => {
-                let key = reader.secret(section, "routing_key_env", faults);
-                let key = needed(section, "routing_key_env", key, faults);
-                let url = section.text("url", faults);
-                let url = url.map_or(PAGER_DUTY_URL, |url| url.value);
-                key.map(|routing_key| SinkKind::PagerDuty {
-                    url: Secret::new(url),
-                    routing_key,
-                })
-            }
-            Kind::Pulsar => pulsar(section, reader, faults),
-        }?;
-    let name = name.filter(|name| is_name(name, faults))?;
-    Some(SinkConfig {
+    let kind = match kind {
+        Kind::Log => Some(SinkKind::Log),
+        Kind::Webhook => signed(section, resolver, diagnostics)
+            .map(|(url, secret)| SinkKind::Webhook { url, secret }),
+        Kind::Incident => signed(section, resolver, diagnostics)
+            .map(|(url, secret)| SinkKind::Incident { url, secret }),
+        Kind::Slack => {
+            let url = resolver.secret(section, "url_env", diagnostics);
+            required(section, "url_env", url, diagnostics).map(|url| SinkKind::Slack { url })
+        }
+        Kind::PagerDuty => {
+            let key = resolver.secret(section, "routing_key_env", diagnostics);
+            let key = required(section, "routing_key_env", key, diagnostics);
+            let url = section.string("url", diagnostics);
+            let url = url.map_or(PAGER_DUTY_URL, |url| url.value);
+            key.map(|routing_key| SinkKind::PagerDuty {
+                url: Secret::new(url),
+                routing_key,
+            })
+        }
+        Kind::Pulsar => pulsar(section, resolver, diagnostics),
+    }?;
+    let name = name.filter(|name| is_name(name, diagnostics))?;
+    let sink = SinkConfig {
         name: name.value.to_owned(),
         classes,
         kind,
         http,
-    })
+    };
+    Some((name, sink))
 }
 
-fn classes(section: &mut Section<'_>, kind: Kind, faults: &mut Faults<'_>) -> Vec<SinkClass> {
-    if section.any("serves_as").is_none() {
+fn classes(section: &mut Section<'_>, kind: Kind, diagnostics: &mut Diagnostics) -> Vec<SinkClass> {
+    if section.get("serves_as").is_none() {
         return match kind {
             Kind::Log => vec![SinkClass::Log],
             Kind::Webhook | Kind::Pulsar => vec![SinkClass::Event],
@@ -260,46 +252,35 @@ fn classes(section: &mut Section<'_>, kind: Kind, faults: &mut Faults<'_>) -> Ve
             Kind::Incident => vec![SinkClass::Incident],
         };
     }
-    let mut classes = Vec::new();
-    let words = section.texts("serves_as", faults);
+    let words = section.strings("serves_as", diagnostics);
     if words.is_empty() {
-        faults.at(section.span(), "a sink that serves as nothing gets nothing");
+        let message = "`serves_as` is empty, so the sink would receive nothing";
+        diagnostics.at(section.span(), message);
     }
-    for word in words {
-        match class(word.value) {
-            Some(class) => classes.push(class),
-            None => faults.at(
-                Some(word.span),
-                "there are log, event, gauge, page, page_urgent, chat and incident",
-            ),
-        }
-    }
-    classes
+    sink_classes(&words, diagnostics)
 }
 
 fn signed(
     section: &mut Section<'_>,
-    reader: &Reader<'_>,
-    faults: &mut Faults<'_>,
+    resolver: &Resolver<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> Option<(Secret, Secret)> {
-    let url = reader.text_or_secret(section, ("url", "url_env"), faults);
-    let url = needed(section, "url", url, faults);
-    let secret = reader.secret(section, "secret_env", faults);
-    url.zip(needed(section, "secret_env", secret, faults))
+    let url = resolver.string_or_secret(section, ("url", "url_env"), diagnostics);
+    let url = required(section, "url", url, diagnostics);
+    let secret = resolver.secret(section, "secret_env", diagnostics);
+    url.zip(required(section, "secret_env", secret, diagnostics))
 }
 
 fn pulsar(
     section: &mut Section<'_>,
-    reader: &Reader<'_>,
-    faults: &mut Faults<'_>,
+    resolver: &Resolver<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> Option<SinkKind> {
-    let url = reader.text_or_secret(section, ("url", "url_env"), faults);
-    let url = needed(section, "url", url, faults);
-    let topic = section.text("topic", faults);
-    if topic.is_none() {
-        faults.at(section.span(), "a topic needs its name as `topic`");
-    }
-    let token = reader.secret(section, "token_env", faults);
+    let url = resolver.string_or_secret(section, ("url", "url_env"), diagnostics);
+    let url = required(section, "url", url, diagnostics);
+    let topic = section.require("topic", diagnostics);
+    let topic = topic.and_then(|topic| topic.string(diagnostics));
+    let token = resolver.secret(section, "token_env", diagnostics);
     Some(SinkKind::Pulsar {
         url: url?,
         topic: topic?.value.to_owned(),
@@ -307,27 +288,27 @@ fn pulsar(
     })
 }
 
-/// The value as a secret; a fault when its key is not there at all.
-fn needed(
+/// The value as a secret; a key that is not in the file at all is reported.
+fn required(
     section: &mut Section<'_>,
     key: &'static str,
     value: Option<String>,
-    faults: &mut Faults<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Secret> {
-    let is_elsewhere = key == "url" && section.any("url_env").is_some();
-    if value.is_none() && section.any(key).is_none() && !is_elsewhere {
-        faults.at(section.span(), format!("this kind of sink needs `{key}`"));
+    let has_variable = key == "url" && section.contains("url_env");
+    if value.is_none() && !section.contains(key) && !has_variable {
+        diagnostics.at(section.span(), format!("this kind of sink needs `{key}`"));
     }
     value.map(Secret::new)
 }
 
-fn is_name(name: &At<&str>, faults: &mut Faults<'_>) -> bool {
+fn is_name(name: &Located<&str>, diagnostics: &mut Diagnostics) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let is_name =
         (1..=SINK_NAME_MAX).contains(&name.value.len()) && name.value.bytes().all(is_fine);
     if !is_name {
-        let message = format!("a name is 1 to {SINK_NAME_MAX} letters, digits, - or _");
-        faults.at(Some(name.span.clone()), message);
+        let message = format!("`name` must be 1 to {SINK_NAME_MAX} letters, digits, `-` or `_`");
+        diagnostics.at(name.span, message);
     }
     is_name
 }

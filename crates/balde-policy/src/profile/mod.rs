@@ -1,12 +1,12 @@
 //! A published set of policies, as data.
 
 mod parse;
-mod problem;
 mod setting;
 
-pub use parse::{PROFILE_BYTES_MAX, WORD_BYTES_MAX};
-pub use problem::{PROBLEMS_MAX, Place, Problem, ProfileError};
+pub use parse::NAME_BYTES_MAX;
 pub use setting::{Setting, SettingValue};
+
+use balde_config::Source;
 
 use crate::policy::{NamedPattern, Pattern, Policy, Scope, Variant};
 
@@ -15,7 +15,8 @@ pub const POLICIES_MAX: usize = 256;
 
 /// Policies that belong together, and the words they use.
 ///
-/// [`Profile::parse`] reads a profile from TOML; docs/profiles.md describes the format.
+/// A file is read with [`Profile::read`], a text with [`Profile::parse`]; the format is in
+/// docs/profiles.md.
 ///
 /// ```
 /// use balde_policy::Profile;
@@ -42,6 +43,7 @@ pub struct Profile {
     variants: Vec<Variant>,
     settings: Vec<Setting>,
     policies: Vec<Policy>,
+    source: Source,
 }
 
 impl Profile {
@@ -57,6 +59,7 @@ impl Profile {
             variants: Vec::new(),
             settings: Vec::new(),
             policies: Vec::new(),
+            source: Source::unnamed(""),
         }
     }
 
@@ -146,6 +149,12 @@ impl Profile {
     /// The setting of a name.
     pub fn setting(&self, name: &str) -> Option<&Setting> {
         self.settings.iter().find(|setting| setting.name() == name)
+    }
+
+    /// The text that it was parsed from, for problems that an adapter finds; empty for a profile that
+    /// was built in code.
+    pub fn source(&self) -> &Source {
+        &self.source
     }
 
     /// Its policies, in the order of the file.

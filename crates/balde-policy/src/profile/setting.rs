@@ -1,25 +1,25 @@
-//! Questions that a profile leaves to whoever runs it, with an answer.
+//! Named values of a profile that its users may change without touching the policies.
 
-use super::Place;
+use balde_config::Span;
 
-/// A named answer to an open question.
+/// A named value that policies, or the adapter of an API, refer to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     name: Box<str>,
     value: SettingValue,
-    place: Option<Place>,
+    span: Option<Span>,
 }
 
-/// What a setting may be.
+/// The value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingValue {
     /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Number(u64),
-    /// A word.
+    /// A string.
     Text(Box<str>),
-    /// Whole numbers.
+    /// A list of integers.
     Numbers(Vec<u64>),
 }
 
@@ -29,13 +29,13 @@ impl Setting {
         Self {
             name: name.into(),
             value,
-            place: None,
+            span: None,
         }
     }
 
-    pub(super) fn at(self, place: Place) -> Self {
+    pub(super) fn at(self, span: Span) -> Self {
         Self {
-            place: Some(place),
+            span: Some(span),
             ..self
         }
     }
@@ -43,7 +43,7 @@ impl Setting {
     pub(super) fn overridden(self, value: SettingValue) -> Self {
         Self {
             value,
-            place: None,
+            span: None,
             ..self
         }
     }
@@ -58,8 +58,8 @@ impl Setting {
         &self.value
     }
 
-    /// Where the file says so; nothing for one that was given from outside.
-    pub fn place(&self) -> Option<&Place> {
-        self.place.as_ref()
+    /// Where its value is in the file; nothing for a value from elsewhere.
+    pub const fn span(&self) -> Option<Span> {
+        self.span
     }
 }

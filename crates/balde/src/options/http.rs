@@ -1,12 +1,11 @@
-//! Who is asking, and what they are told.
+//! The sections `[identity]` and `[headers]`.
 
 use ::http::HeaderName;
+use balde_config::{Diagnostics, Section};
 
-use super::fault::Faults;
-use super::section::Section;
 use crate::http::{ForwardedHeader, HeaderOptions, Identity, ResetFormat};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct HttpOptions {
     identity: Identity,
     headers: HeaderOptions,
@@ -14,13 +13,13 @@ pub(super) struct HttpOptions {
 
 impl HttpOptions {
     /// Reads `[identity]` and `[headers]`.
-    pub(super) fn check(root: &mut Section<'_>, faults: &mut Faults<'_>) -> Self {
-        let identity = match root.table("identity", faults) {
-            Some(section) => identity(section, faults),
+    pub(super) fn read(root: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Self {
+        let identity = match root.table("identity", diagnostics) {
+            Some(section) => identity(section, diagnostics),
             None => Identity::new(),
         };
-        let headers = match root.table("headers", faults) {
-            Some(section) => headers(section, faults),
+        let headers = match root.table("headers", diagnostics) {
+            Some(section) => headers(section, diagnostics),
             None => HeaderOptions::default(),
         };
         Self { identity, headers }
@@ -35,12 +34,12 @@ impl HttpOptions {
     }
 }
 
-fn identity(mut section: Section<'_>, faults: &mut Faults<'_>) -> Identity {
+fn identity(mut section: Section<'_>, diagnostics: &mut Diagnostics) -> Identity {
     let mut identity = Identity::new();
-    for network in section.texts("trusted_proxies", faults) {
+    for network in section.strings("trusted_proxies", diagnostics) {
         match identity.clone().trusted_proxies([network.value]) {
             Ok(trusting) => identity = trusting,
-            Err(error) => faults.at(Some(network.span), error.to_string()),
+            Err(error) => diagnostics.at(network.span, error.to_string()),
         }
     }
     let words = [
@@ -48,53 +47,56 @@ fn identity(mut section: Section<'_>, faults: &mut Faults<'_>) -> Identity {
         ("forwarded", ForwardedHeader::Rfc7239),
         ("none", ForwardedHeader::Ignored),
     ];
-    if let Some(forwarded) = section.word("forwarded", &words, faults) {
+    if let Some(forwarded) = section.choice("forwarded", &words, diagnostics) {
         identity = identity.forwarded_header(forwarded.value);
     }
-    if let Some(name) = header(&mut section, "api_key_header", faults) {
+    if let Some(name) = header(&mut section, "api_key_header", diagnostics) {
         identity = identity.api_key_header(name);
     }
-    if let Some(name) = header(&mut section, "user_id_header", faults) {
+    if let Some(name) = header(&mut section, "user_id_header", diagnostics) {
         identity = identity.user_id_header(name);
     }
-    if let Some(bits) = section.number("ipv6_prefix", (1, 128), faults) {
+    if let Some(bits) = section.integer("ipv6_prefix", 1..=128, diagnostics) {
         identity = identity.ipv6_prefix(u8::try_from(bits.value).unwrap_or(128));
     }
-    section.finish(faults);
+    section.finish(diagnostics);
     identity
 }
 
 fn header(
     section: &mut Section<'_>,
     key: &'static str,
-    faults: &mut Faults<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> Option<HeaderName> {
-    let text = section.text(key, faults)?;
+    let text = section.string(key, diagnostics)?;
     let name = HeaderName::from_bytes(text.value.as_bytes());
     if name.is_err() {
-        faults.at(Some(text.span), format!("`{key}` is no name of a header"));
+        diagnostics.at(text.span, format!("`{key}` must be the name of a header"));
     }
     name.ok()
 }
 
-fn headers(mut section: Section<'_>, faults: &mut Faults<'_>) -> HeaderOptions {
+fn headers(mut section: Section<'_>, diagnostics: &mut Diagnostics) -> HeaderOptions {
     let mut headers = HeaderOptions::default();
     let words = [
         ("seconds", ResetFormat::Seconds),
         ("unix", ResetFormat::UnixTime),
     ];
-    if let Some(reset) = section.word("reset", &words, faults) {
+    if let Some(reset) = section.choice("reset", &words, diagnostics) {
         headers = headers.reset(reset.value);
     }
     if section
-        .flag("x_ratelimit", faults)
-        .is_some_and(|at| !at.value)
+        .boolean("x_ratelimit", diagnostics)
+        .is_some_and(|enabled| !enabled.value)
     {
         headers = headers.without_x_fields();
     }
-    if section.flag("ietf", faults).is_some_and(|at| !at.value) {
+    if section
+        .boolean("ietf", diagnostics)
+        .is_some_and(|enabled| !enabled.value)
+    {
         headers = headers.without_ietf_fields();
     }
-    section.finish(faults);
+    section.finish(diagnostics);
     headers
 }

@@ -1,15 +1,14 @@
-//! The limits: what each is, where its buckets are, and what happens when these are away.
+//! The section `[limits]`: the numbers of each limit, where its buckets are kept, and what happens
+//! while that store is unavailable.
 
-use std::ops::Range;
-
-use balde_core::{Limit, ParseLimitError};
+use balde_config::{Diagnostics, Section, Span};
+use balde_core::Limit;
 
 use super::LIMITS_MAX;
-use super::environment::Environment;
-use super::fault::Faults;
-use super::numbers;
-use super::redis::{RedisOptions, Store};
-use super::section::{At, Section};
+use super::redis::{RedisOptions, SharedStore};
+use super::strategy;
+use super::variables::Variables;
+use crate::env::StorageMode;
 use crate::error::{BuildError, KEYS_MAX_MAX};
 use crate::failure::{OnFailure, Share};
 use crate::limiter::{KEYS_MAX_DEFAULT, RateLimiter};
@@ -22,18 +21,18 @@ pub(super) struct LimitOptions {
     name: String,
     limit: Limit,
     keys_max: usize,
-    is_redis: bool,
+    storage: StorageMode,
     on_failure: Option<OnFailure>,
     #[cfg_attr(
         not(feature = "redis"),
         expect(
             dead_code,
-            reason = "checked all the same, but there is nothing to lease from"
+            reason = "validated without the feature, too, but there is nothing to lease from"
         )
     )]
     has_leases: bool,
-    /// What to point at when the parts do not fit together; nothing for the environment.
-    span: Option<Range<usize>>,
+    /// Where problems with other sections are reported; nothing for the environment.
+    span: Option<Span>,
 }
 
 #[derive(Clone, Copy)]
@@ -44,103 +43,108 @@ enum Failure {
 }
 
 /// Reads `[limits]`.
-pub(super) fn check(
+pub(super) fn read(
     root: &mut Section<'_>,
-    environment: &Environment<'_>,
-    faults: &mut Faults<'_>,
+    variables: &Variables<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<LimitOptions> {
-    let Some(limits) = root.table("limits", faults) else {
-        if root.any("limits").is_none() {
-            faults.whole_file("there is no limit; write [limits.NAME] with limit = \"10/s\" in it");
-        }
+    const NO_LIMIT: &str = "there is no limit; write [limits.NAME] with limit = \"10/s\" in it";
+    let Some(limits) = root.get("limits") else {
+        diagnostics.at(None, NO_LIMIT);
         return Vec::new();
     };
-    let tables = limits.tables(faults);
-    if tables.is_empty() {
-        faults.at(
-            limits.span(),
-            "there is no limit; write [limits.NAME] with limit = \"10/s\" in it",
-        );
+    let Some(limits) = limits.table(diagnostics) else {
+        return Vec::new();
+    };
+    let entries = limits.entries();
+    if entries.is_empty() {
+        diagnostics.at(limits.span(), NO_LIMIT);
     }
-    if tables.len() > LIMITS_MAX {
-        faults.at(
+    if entries.len() > LIMITS_MAX {
+        diagnostics.at(
             limits.span(),
             format!("there are more than {LIMITS_MAX} limits"),
         );
         return Vec::new();
     }
-    tables
-        .into_iter()
-        .filter_map(|(name, section)| LimitOptions::check(&name, section, environment, faults))
-        .collect()
+    let mut options = Vec::new();
+    for entry in &entries {
+        let name = entry.key();
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            let message = format!("the name of a limit must have 1 to {NAME_BYTES_MAX} bytes");
+            diagnostics.at(entry.key_span(), message);
+        }
+        let section = entry.table(diagnostics);
+        options.extend(
+            section.and_then(|section| LimitOptions::read(name, section, variables, diagnostics)),
+        );
+    }
+    options.sort_by(|one, other| one.name.cmp(&other.name));
+    options
 }
 
 impl LimitOptions {
-    fn check(
-        name: &At<&str>,
+    fn read(
+        name: &str,
         mut section: Section<'_>,
-        environment: &Environment<'_>,
-        faults: &mut Faults<'_>,
+        variables: &Variables<'_>,
+        diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
-        if name.value.is_empty() || name.value.len() > NAME_BYTES_MAX {
-            let message = format!("the name of a limit has 1 to {NAME_BYTES_MAX} bytes");
-            faults.at(Some(name.span.clone()), message);
-        }
-        let limit = numbers::check(&mut section, faults);
-        let keys_max = section.number("keys_max", (1, KEYS_MAX_MAX as u64), faults);
-        let words = [("memory", false), ("redis", true)];
-        let storage = section.word("storage", &words, faults);
-        let on_failure = on_failure(&mut section, faults);
-        let leases = section.flag("leases", faults);
-        let span = storage
-            .as_ref()
-            .map_or(name.span.clone(), |at| at.span.clone());
-        let asked = storage.is_some_and(|at| at.value);
-        if asked && cfg!(not(feature = "redis")) {
+        let limit = strategy::read(&mut section, diagnostics);
+        let keys_max = section.integer("keys_max", 1..=KEYS_MAX_MAX as u64, diagnostics);
+        let words = [
+            ("memory", StorageMode::Memory),
+            ("redis", StorageMode::Redis),
+        ];
+        let storage = section.choice("storage", &words, diagnostics);
+        let on_failure = on_failure(&mut section, diagnostics);
+        let leases = section.boolean("leases", diagnostics);
+        let span = storage.map(|storage| storage.span).or(section.span());
+        let storage = storage.map_or(StorageMode::Memory, |storage| storage.value);
+        if storage == StorageMode::Redis && cfg!(not(feature = "redis")) {
             let message = "redis needs the feature \"redis\" of the crate balde";
-            faults.at(Some(span.clone()), message);
+            diagnostics.at(span, message);
         }
-        section.finish(faults);
+        section.finish(diagnostics);
         Some(Self {
-            name: name.value.to_owned(),
+            name: name.to_owned(),
             limit: limit?,
             keys_max: keys_max
-                .and_then(|at| usize::try_from(at.value).ok())
+                .and_then(|keys| usize::try_from(keys.value).ok())
                 .unwrap_or(KEYS_MAX_DEFAULT),
-            is_redis: environment.is_redis.unwrap_or(asked),
+            storage: variables.storage.unwrap_or(storage),
             on_failure,
-            has_leases: leases.is_some_and(|at| at.value),
-            span: Some(span),
+            has_leases: leases.is_some_and(|leases| leases.value),
+            span,
         })
     }
 
     /// The one limit that the environment can describe.
-    pub(super) fn of_environment(
-        environment: &Environment<'_>,
-        faults: &mut Faults<'_>,
+    pub(super) fn from_variables(
+        variables: &Variables<'_>,
+        diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
-        let on_failure = environment
-            .get("RL_ON_FAILURE", faults)
-            .and_then(|text| on_failure_of(&text, faults));
-        let Some(text) = environment.get("RL_LIMIT", faults) else {
-            faults.in_environment(
-                "RL_LIMIT",
-                "is not set; set it to a limit, as 10/s burst 20",
-            );
+        let on_failure = variables
+            .environment
+            .read("RL_ON_FAILURE", diagnostics)
+            .and_then(|text| parse_on_failure(&text, diagnostics));
+        let Some(text) = variables.environment.read("RL_LIMIT", diagnostics) else {
+            let message = "not set; set it to a limit such as 10/s burst 20";
+            diagnostics.in_variable("RL_LIMIT", message);
             return None;
         };
-        match text.trim().parse() {
+        match text.trim().parse::<Limit>() {
             Ok(limit) => Some(Self {
                 name: "default".to_owned(),
                 limit,
                 keys_max: KEYS_MAX_DEFAULT,
-                is_redis: environment.is_redis.unwrap_or(false),
+                storage: variables.storage.unwrap_or(StorageMode::Memory),
                 on_failure,
                 has_leases: false,
                 span: None,
             }),
             Err(error) => {
-                faults.in_environment("RL_LIMIT", ParseLimitError::to_string(&error));
+                diagnostics.in_variable("RL_LIMIT", error.to_string());
                 None
             }
         }
@@ -150,42 +154,46 @@ impl LimitOptions {
         &self.name
     }
 
-    pub(super) const fn is_redis(&self) -> bool {
-        self.is_redis
+    pub(super) fn is_redis(&self) -> bool {
+        self.storage == StorageMode::Redis
     }
 
-    /// Whether what is said elsewhere suffices for where the buckets are.
-    pub(super) fn check_storage(&self, redis: Option<&RedisOptions>, faults: &mut Faults<'_>) {
-        if !self.is_redis {
+    /// Checks that a limit in Redis has an address and a failure policy.
+    pub(super) fn check_storage(
+        &self,
+        redis: Option<&RedisOptions>,
+        diagnostics: &mut Diagnostics,
+    ) {
+        if !self.is_redis() {
             return;
         }
         if self.on_failure.is_none() {
-            match &self.span {
-                Some(span) => faults.at(
-                    Some(span.clone()),
+            match self.span {
+                Some(span) => diagnostics.at(
+                    span,
                     format!(
-                        "the buckets of `{}` are in Redis, so what happens while it is away has to \
-                         be chosen: on_failure = \"deny\", \"allow\" or \"local\"",
+                        "`{}` keeps its buckets in Redis and has to choose what happens while \
+                         Redis is unavailable: on_failure = \"deny\", \"allow\" or \"local\"",
                         self.name
                     ),
                 ),
-                None => faults.in_environment(
+                None => diagnostics.in_variable(
                     "RL_ON_FAILURE",
-                    "is not set, but RL_STORAGE_MODE=redis needs it; set it to deny, allow or \
+                    "not set, but RL_STORAGE_MODE=redis requires it; set it to deny, allow or \
                      local 25%",
                 ),
             }
         }
         if redis.is_none_or(|redis| !redis.has_address()) {
-            match &self.span {
-                Some(span) => faults.at(
-                    Some(span.clone()),
-                    "the buckets are in Redis, and nobody says where that is: \
-                     write [redis] with addr = \"host:port\", or set REDIS_ADDR",
+            match self.span {
+                Some(span) => diagnostics.at(
+                    span,
+                    "the buckets are in Redis, but Redis has no address: write [redis] with \
+                     addr = \"host:port\", or set REDIS_ADDR",
                 ),
-                None => faults.in_environment(
+                None => diagnostics.in_variable(
                     "REDIS_ADDR",
-                    "is not set, but RL_STORAGE_MODE=redis needs it; set it to host:port or a URL",
+                    "not set, but RL_STORAGE_MODE=redis requires it; set it to host:port or a URL",
                 ),
             }
         }
@@ -195,14 +203,14 @@ impl LimitOptions {
         not(feature = "redis"),
         expect(unused_variables, reason = "there is no store without the feature")
     )]
-    pub(super) fn build(&self, store: &Store) -> Result<RateLimiter, BuildError> {
+    pub(super) fn build(&self, store: &SharedStore) -> Result<RateLimiter, BuildError> {
         let builder = RateLimiter::builder()
             .name(&self.name)
             .limit(self.limit)
             .keys_max(self.keys_max);
         #[cfg(feature = "redis")]
         let builder = match (&store.0, self.on_failure) {
-            (Some(store), Some(on_failure)) if self.is_redis => {
+            (Some(store), Some(on_failure)) if self.is_redis() => {
                 let builder = builder.redis(store, on_failure);
                 if self.has_leases {
                     builder.leases(crate::lease::Leases::new())
@@ -216,62 +224,59 @@ impl LimitOptions {
     }
 }
 
-fn on_failure(section: &mut Section<'_>, faults: &mut Faults<'_>) -> Option<OnFailure> {
+fn on_failure(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Option<OnFailure> {
     let words = [
         ("deny", Failure::Deny),
         ("allow", Failure::Allow),
         ("local", Failure::Local),
     ];
-    let choice = section.word("on_failure", &words, faults);
-    let share = section.text("local_share", faults);
-    let parsed = share
-        .as_ref()
-        .map(|at| (share_of(at.value), at.span.clone()));
-    if let Some((None, span)) = &parsed {
-        let message = "`local_share` is a part of the limit, as \"25%\" or \"1/4\"";
-        faults.at(Some(span.clone()), message);
+    let choice = section.choice("on_failure", &words, diagnostics);
+    let text = section.string("local_share", diagnostics);
+    let share = text.map(|text| text.map(parse_share));
+    if let Some(share) = share
+        && share.value.is_none()
+    {
+        let message = "`local_share` must be a part of the limit, such as \"25%\" or \"1/4\"";
+        diagnostics.at(share.span, message);
         return None;
     }
     let choice = choice?;
-    match (choice.value, parsed) {
+    match (choice.value, share) {
         (Failure::Deny, None) => Some(OnFailure::Deny),
         (Failure::Allow, None) => Some(OnFailure::Allow),
-        (Failure::Local, Some((Some(share), _))) => Some(OnFailure::Local { share }),
-        (Failure::Local, _) => {
+        (Failure::Local, Some(share)) => share.value.map(|share| OnFailure::Local { share }),
+        (Failure::Local, None) => {
             let message = "on_failure = \"local\" needs `local_share`, this process's part of the \
                            limit: \"25%\" or \"1/4\"";
-            faults.at(Some(choice.span), message);
+            diagnostics.at(choice.span, message);
             None
         }
-        (Failure::Deny | Failure::Allow, Some((_, span))) => {
-            faults.at(
-                Some(span),
-                "`local_share` goes with on_failure = \"local\" only",
-            );
+        (Failure::Deny | Failure::Allow, Some(share)) => {
+            let message = "`local_share` is only used with on_failure = \"local\"";
+            diagnostics.at(share.span, message);
             None
         }
     }
 }
 
-fn on_failure_of(text: &str, faults: &mut Faults<'_>) -> Option<OnFailure> {
+fn parse_on_failure(text: &str, diagnostics: &mut Diagnostics) -> Option<OnFailure> {
     let mut words = text.split_whitespace();
     let choice = match (words.next(), words.next(), words.next()) {
         (Some("deny"), None, None) => Some(OnFailure::Deny),
         (Some("allow"), None, None) => Some(OnFailure::Allow),
         (Some("local"), Some(share), None) => {
-            share_of(share).map(|share| OnFailure::Local { share })
+            parse_share(share).map(|share| OnFailure::Local { share })
         }
         _ => None,
     };
     if choice.is_none() {
-        let message =
-            "this is no choice; set it to deny, allow, or local and a share, as local 25%";
-        faults.in_environment("RL_ON_FAILURE", message);
+        let message = "unknown choice; set it to deny, allow, or local with a share: local 25%";
+        diagnostics.in_variable("RL_ON_FAILURE", message);
     }
     choice
 }
 
-fn share_of(text: &str) -> Option<Share> {
+fn parse_share(text: &str) -> Option<Share> {
     let text = text.trim();
     if let Some(percent) = text.strip_suffix('%') {
         let percent: u32 = percent.trim().parse().ok()?;

@@ -1,45 +1,37 @@
-//! Limiters from a file and the environment: read, checked as a whole, and only then built.
+//! Limiters from a TOML file and the environment.
 //!
-//! Whatever is wrong is told at once and all together, with file, line, column and what to do.
-//! `docs/options.toml` is a file with every key.
+//! A file is read and validated as a whole before anything is built; every problem is reported with
+//! file, line and column. `docs/options.toml` is a file with every key.
 
-mod environment;
-mod fault;
 #[cfg(feature = "http")]
 mod http;
 mod limits;
-mod mask;
-mod numbers;
 mod redis;
-mod section;
+mod strategy;
+mod variables;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs;
 use std::path::Path;
 
-use toml::de::DeTable;
+use balde_config::{Diagnostics, Document, Environment, Section, Source};
 
-use self::environment::Environment;
 #[cfg(feature = "http")]
 use self::http::HttpOptions;
 use self::limits::LimitOptions;
 use self::redis::RedisOptions;
+use self::variables::Variables;
 use crate::error::BuildError;
 #[cfg(feature = "http")]
 use crate::http::{HeaderOptions, Identity};
 use crate::limiter::RateLimiter;
 
-pub use fault::{Fault, Faults, OptionsError, Place};
-pub use section::{At, Section};
-
-/// The largest file that is read.
-pub const FILE_BYTES_MAX: u64 = 1 << 20;
+pub use balde_config::{ConfigError, Diagnostic, Position};
 
 /// The most limits in a file.
 pub const LIMITS_MAX: usize = 256;
 
-/// Options that have been checked.
+/// Validated options, from which limiters are built.
 ///
 /// ```
 /// use balde::Options;
@@ -67,64 +59,43 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads a file. The environment goes before it: `RL_STORAGE_MODE` says where all buckets are
-    /// kept, `REDIS_ADDR` and `REDIS_PASSWORD` where Redis is, and `RL_LOG_SALT` how keys are hashed
-    /// in logs. Variables that are empty are not set.
-    pub fn read(path: impl AsRef<Path>) -> Result<Self, OptionsError> {
-        let path = path.as_ref();
-        let name = path.display().to_string();
-        Self::parse(&text_of(path)?, &name)
+    /// Reads a file. The environment takes precedence over it: `RL_STORAGE_MODE` is where all
+    /// buckets are kept, `REDIS_ADDR` and `REDIS_PASSWORD` are the address and password of Redis,
+    /// and `RL_LOG_SALT` is the salt of key hashes in logs. An empty variable counts as unset.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        Self::from_source(&Source::read(path)?, Environment::of_process())
     }
 
-    /// [`read`](Options::read) of a text that is there already; `name` is what messages call it.
-    pub fn parse(text: &str, name: &str) -> Result<Self, OptionsError> {
-        Self::parse_with(text, name, |variable| std::env::var_os(variable))
+    /// Parses a text as [`read`](Options::read) does a file; `name` is the file name in messages.
+    pub fn parse(text: &str, name: &str) -> Result<Self, ConfigError> {
+        Self::from_source(&Source::new(name, text), Environment::of_process())
     }
 
-    /// [`parse`](Options::parse) with an environment of your own.
+    /// Parses a text with the environment that `lookup` describes.
     pub fn parse_with(
         text: &str,
         name: &str,
         lookup: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Self, OptionsError> {
-        let mut faults = Faults::new(name, text);
-        let environment = Environment::new(&lookup, &mut faults);
-        check_document(faults, |root, faults| {
-            Self::check(root, &environment, faults)
-        })
+    ) -> Result<Self, ConfigError> {
+        Self::from_source(&Source::new(name, text), Environment::new(&lookup))
     }
 
-    /// Options from the environment alone: one limit called `default`, from `RL_LIMIT` (as
+    /// Reads the environment alone: one limit called `default`, from `RL_LIMIT` (as
     /// `10/s burst 20`), with `RL_ON_FAILURE` (`deny`, `allow`, or `local` and a share, as
-    /// `local 25%`), which `RL_STORAGE_MODE=redis` needs, and the variables of
+    /// `local 25%`), which `RL_STORAGE_MODE=redis` requires, and the variables of
     /// [`read`](Options::read).
-    pub fn from_env() -> Result<Self, OptionsError> {
-        Self::from_env_with(|variable| std::env::var_os(variable))
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::from_environment(Environment::of_process())
     }
 
-    /// [`from_env`](Options::from_env) with an environment of your own.
-    pub fn from_env_with(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, OptionsError> {
-        let mut faults = Faults::new("", "");
-        let environment = Environment::new(&lookup, &mut faults);
-        let limit = LimitOptions::of_environment(&environment, &mut faults);
-        let none = DeTable::new();
-        let redis = RedisOptions::check(None, &environment, &mut faults);
-        let options = Self {
-            limits: limit.into_iter().collect(),
-            redis,
-            #[cfg(feature = "http")]
-            http: HttpOptions::check(&mut Section::new(&none, "", None), &mut faults),
-            log_salt: environment.log_salt,
-        };
-        #[cfg(not(feature = "http"))]
-        let _ = none;
-        options.check_storage(&mut faults);
-        faults.into_result(options)
+    /// [`from_env`](Options::from_env) with the environment that `lookup` describes.
+    pub fn from_env_with(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError> {
+        Self::from_environment(Environment::new(&lookup))
     }
 
-    /// The limiters, with one connection to Redis for all of them.
+    /// Builds the limiters, with one connection to Redis for all of them.
     pub fn build(&self) -> Result<Limiters, BuildError> {
-        let store = redis::Store::of(&self.limits, self.redis.as_ref())?;
+        let store = redis::SharedStore::build(&self.limits, self.redis.as_ref())?;
         let limiters = self
             .limits
             .iter()
@@ -142,41 +113,73 @@ impl Options {
         self.limits.iter().map(LimitOptions::name)
     }
 
-    /// What keys are hashed with before they are logged, from `RL_LOG_SALT`. Do not print it.
+    /// The salt of key hashes in logs, from `RL_LOG_SALT`. It is a secret.
     pub fn log_salt(&self) -> Option<&str> {
         self.log_salt.as_deref()
     }
 
-    fn check(mut root: Section<'_>, environment: &Environment, faults: &mut Faults<'_>) -> Self {
-        let limits = limits::check(&mut root, environment, faults);
-        let redis = RedisOptions::check(root.table("redis", faults), environment, faults);
+    fn from_source(source: &Source, environment: Environment<'_>) -> Result<Self, ConfigError> {
+        let mut diagnostics = Diagnostics::new(source);
+        let variables = Variables::read(environment, &mut diagnostics);
+        Document::read(source, diagnostics, |root, diagnostics| {
+            Self::from_root(root, &variables, diagnostics)
+        })
+    }
+
+    fn from_environment(environment: Environment<'_>) -> Result<Self, ConfigError> {
+        let mut diagnostics = Diagnostics::new(&Source::unnamed(""));
+        let variables = Variables::read(environment, &mut diagnostics);
+        let limit = LimitOptions::from_variables(&variables, &mut diagnostics);
+        let redis = RedisOptions::from_variables(&variables, &mut diagnostics);
+        let options = Self {
+            limits: limit.into_iter().collect(),
+            redis,
+            #[cfg(feature = "http")]
+            http: HttpOptions::default(),
+            log_salt: variables.log_salt,
+        };
+        options.check_storage(&mut diagnostics);
+        diagnostics.into_result(options)
+    }
+
+    fn from_root(
+        mut root: Section<'_>,
+        variables: &Variables<'_>,
+        diagnostics: &mut Diagnostics,
+    ) -> Self {
+        let limits = limits::read(&mut root, variables, diagnostics);
+        let redis = match root.get("redis") {
+            Some(value) => value
+                .table(diagnostics)
+                .map(|section| RedisOptions::from_section(section, variables, diagnostics)),
+            None => RedisOptions::from_variables(variables, diagnostics),
+        };
         #[cfg(feature = "http")]
-        let http = HttpOptions::check(&mut root, faults);
+        let http = HttpOptions::read(&mut root, diagnostics);
         #[cfg(not(feature = "http"))]
         for name in ["identity", "headers"] {
-            if let Some(section) = root.table(name, faults) {
-                faults.at(
-                    section.span(),
-                    "this needs the feature \"http\" of the crate balde",
-                );
+            if let Some(section) = root.table(name, diagnostics) {
+                let message = "this section needs the feature \"http\" of the crate balde";
+                diagnostics.at(section.span(), message);
             }
         }
-        root.finish(faults);
+        root.finish(diagnostics);
         let options = Self {
             limits,
             redis,
             #[cfg(feature = "http")]
             http,
-            log_salt: environment.log_salt.clone(),
+            log_salt: variables.log_salt.clone(),
         };
-        options.check_storage(faults);
+        options.check_storage(diagnostics);
         options
     }
 
-    /// What only all the parts together tell.
-    fn check_storage(&self, faults: &mut Faults<'_>) {
+    /// Checks that limits in Redis have an address and a failure policy, which may come from
+    /// different sections or from the environment.
+    fn check_storage(&self, diagnostics: &mut Diagnostics) {
         for limit in &self.limits {
-            limit.check_storage(self.redis.as_ref(), faults);
+            limit.check_storage(self.redis.as_ref(), diagnostics);
         }
     }
 }
@@ -184,16 +187,16 @@ impl Options {
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Neither the salt nor the password.
-        let mut shown = f.debug_struct("Options");
-        shown.field("limits", &self.limits);
-        shown.field("redis", &self.redis);
+        let mut debug = f.debug_struct("Options");
+        debug.field("limits", &self.limits);
+        debug.field("redis", &self.redis);
         #[cfg(feature = "http")]
-        shown.field("http", &self.http);
-        shown.finish_non_exhaustive()
+        debug.field("http", &self.http);
+        debug.finish_non_exhaustive()
     }
 }
 
-/// What a file or an environment describes, built.
+/// The limiters of a file or an environment.
 #[derive(Clone, Debug)]
 pub struct Limiters {
     limiters: Vec<RateLimiter>,
@@ -212,63 +215,15 @@ impl Limiters {
         self.limiters.iter()
     }
 
-    /// How callers are told apart.
+    /// How callers are identified, from `[identity]`.
     #[cfg(feature = "http")]
     pub fn identity(&self) -> &Identity {
         self.http.identity()
     }
 
-    /// Which fields are written.
+    /// Which header fields are written, from `[headers]`.
     #[cfg(feature = "http")]
     pub fn header_options(&self) -> HeaderOptions {
         self.http.headers()
     }
-}
-
-/// Reads the text that `faults` are about as TOML and lets `check` take it apart: the value, or all
-/// that is wrong. For files of other programs that want the same messages.
-///
-/// ```
-/// use balde::options::{Faults, check_document};
-///
-/// let faults = Faults::new("example.toml", "listen = 8080\nworkers = 2");
-/// let error = check_document(faults, |mut root, faults| {
-///     let workers = root.number("workers", (1, 8), faults);
-///     let _listen = root.text("listen", faults);
-///     root.finish(faults);
-///     workers.map(|workers| workers.value)
-/// })
-/// .unwrap_err();
-/// assert_eq!(
-///     error.faults()[0].to_string(),
-///     "example.toml:1:10: `listen` must be a text in quotes, and this is a whole number",
-/// );
-/// ```
-pub fn check_document<T>(
-    mut faults: Faults<'_>,
-    check: impl FnOnce(Section<'_>, &mut Faults<'_>) -> T,
-) -> Result<T, OptionsError> {
-    let (document, errors) = DeTable::parse_recoverable(faults.text());
-    if !errors.is_empty() {
-        // What would follow from a broken line is only noise.
-        for error in &errors {
-            faults.at(error.span(), error.message());
-        }
-        return Err(faults.into_error());
-    }
-    let value = check(Section::new(document.get_ref(), "", None), &mut faults);
-    faults.into_result(value)
-}
-
-/// The text of a file of at most [`FILE_BYTES_MAX`].
-pub fn text_of(path: &Path) -> Result<String, OptionsError> {
-    let name = path.display().to_string();
-    let wrong = |why: String| OptionsError::of_file(&name, why);
-    let cannot = |error: std::io::Error| wrong(format!("cannot be read: {error}"));
-    let bytes = fs::metadata(path).map_err(cannot)?.len();
-    if bytes > FILE_BYTES_MAX {
-        let why = format!("has {bytes} bytes, more than {FILE_BYTES_MAX}");
-        return Err(wrong(why));
-    }
-    fs::read_to_string(path).map_err(cannot)
 }

@@ -1,28 +1,27 @@
-//! Where Redis is, and how it is spoken to.
+//! The section `[redis]`: the address of Redis, credentials, TLS and timeouts.
 
 use std::fmt;
-use std::ops::Range;
 #[cfg(feature = "redis")]
 use std::time::Duration;
 
-use super::environment::Environment;
-use super::fault::Faults;
+use balde_config::{Diagnostics, Located, Section, Span};
+
 use super::limits::LimitOptions;
-use super::section::{At, Section};
+use super::variables::Variables;
 use crate::error::BuildError;
 #[cfg(feature = "redis")]
 use crate::store::redis::{REDIS_TIMEOUT_MAX, RedisBuilder, RedisStore};
 
-/// As [`REDIS_TIMEOUT_MAX`] says, which is not there without the feature.
+/// The same as [`REDIS_TIMEOUT_MAX`], which does not exist without the feature.
 const TIMEOUT_MS_MAX: u64 = 100;
 const CONNECTIONS_MAX: u64 = 64;
 
-/// The store that limiters share, where one is needed.
-pub(super) struct Store(#[cfg(feature = "redis")] pub(super) Option<RedisStore>);
+/// The Redis store that limiters share, if any of them needs one.
+pub(super) struct SharedStore(#[cfg(feature = "redis")] pub(super) Option<RedisStore>);
 
-impl Store {
+impl SharedStore {
     #[cfg(feature = "redis")]
-    pub(super) fn of(
+    pub(super) fn build(
         limits: &[LimitOptions],
         redis: Option<&RedisOptions>,
     ) -> Result<Self, BuildError> {
@@ -36,9 +35,9 @@ impl Store {
     #[cfg(not(feature = "redis"))]
     #[expect(
         clippy::unnecessary_wraps,
-        reason = "the same with the feature can fail"
+        reason = "the same function with the feature can fail"
     )]
-    pub(super) fn of(
+    pub(super) fn build(
         limits: &[LimitOptions],
         _redis: Option<&RedisOptions>,
     ) -> Result<Self, BuildError> {
@@ -47,12 +46,12 @@ impl Store {
     }
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 #[cfg_attr(
     not(feature = "redis"),
     expect(
         dead_code,
-        reason = "checked all the same, but there is nothing to build"
+        reason = "validated without the feature, too, but nothing is built"
     )
 )]
 pub(super) struct RedisOptions {
@@ -68,105 +67,100 @@ pub(super) struct RedisOptions {
 }
 
 impl RedisOptions {
-    /// Reads `[redis]`; nothing, if neither the file nor the environment speaks of it.
-    pub(super) fn check(
-        section: Option<Section<'_>>,
-        environment: &Environment<'_>,
-        faults: &mut Faults<'_>,
+    /// Redis as the environment describes it; nothing without an address.
+    pub(super) fn from_variables(
+        variables: &Variables<'_>,
+        diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
-        let Some(mut section) = section else {
-            let address = environment.redis_addr.as_deref()?;
-            let redis = Self {
-                addresses: split(address),
-                is_cluster: false,
-                user: None,
-                password: environment.redis_password.clone(),
-                ca_file: None,
-                identity_files: None,
-                timeout_ms: None,
-                connections: None,
-                prefix: None,
-            };
-            redis.check_whole(None, faults);
-            return Some(redis);
+        let redis = Self {
+            addresses: split(variables.redis_addr.as_deref()?),
+            password: variables.redis_password.clone(),
+            ..Self::default()
         };
-        let addr = section.text("addr", faults);
-        let is_cluster = section.flag("cluster", faults).is_some_and(|at| at.value);
-        let tls = section.flag("tls", faults);
-        let user = section.text("user", faults);
-        let password = password(&mut section, environment, faults);
-        let ca_file = section.text("ca_file", faults);
-        let cert_file = section.text("cert_file", faults);
-        let key_file = section.text("key_file", faults);
-        let timeout_ms = section.number("timeout_ms", (1, TIMEOUT_MS_MAX), faults);
-        let connections = section.number("connections", (1, CONNECTIONS_MAX), faults);
-        let prefix = section.text("prefix", faults);
-        if cert_file.is_some() != key_file.is_some() {
-            let span = cert_file
-                .as_ref()
-                .or(key_file.as_ref())
-                .map(|at| at.span.clone());
-            faults.at(span, "`cert_file` and `key_file` go together");
-        }
-        section.finish(faults);
+        redis.check(None, diagnostics);
+        Some(redis)
+    }
 
-        let whole = environment
-            .redis_addr
-            .as_deref()
-            .or(addr.as_ref().map(|at| at.value));
-        let mut addresses = whole.map(split).unwrap_or_default();
-        // What is wrong with an address is wrong where it came from.
-        let span = match &environment.redis_addr {
-            Some(_) => None,
-            None => addr.map(|at| at.span),
+    /// Reads `[redis]`.
+    pub(super) fn from_section(
+        mut section: Section<'_>,
+        variables: &Variables<'_>,
+        diagnostics: &mut Diagnostics,
+    ) -> Self {
+        let addr = section.string("addr", diagnostics);
+        let is_cluster = section.boolean("cluster", diagnostics);
+        let tls = section.boolean("tls", diagnostics);
+        let user = section.string("user", diagnostics);
+        let password = password(&mut section, variables, diagnostics);
+        let ca_file = section.string("ca_file", diagnostics);
+        let cert_file = section.string("cert_file", diagnostics);
+        let key_file = section.string("key_file", diagnostics);
+        let timeout_ms = section.integer("timeout_ms", 1..=TIMEOUT_MS_MAX, diagnostics);
+        let connections = section.integer("connections", 1..=CONNECTIONS_MAX, diagnostics);
+        let prefix = section.string("prefix", diagnostics);
+        if cert_file.is_some() != key_file.is_some() {
+            let file = cert_file.or(key_file);
+            diagnostics.at(
+                file.map(|file| file.span),
+                "`cert_file` and `key_file` are used together: write both or neither",
+            );
+        }
+        section.finish(diagnostics);
+
+        // A wrong address is reported where it came from.
+        let (address, span) = match (&variables.redis_addr, addr) {
+            (Some(address), _) => (Some(&**address), None),
+            (None, Some(addr)) => (Some(addr.value), Some(addr.span)),
+            (None, None) => (None, None),
         };
+        let mut addresses = address.map(split).unwrap_or_default();
         if let Some(tls) = tls {
             for address in &mut addresses {
                 match with_tls(address, tls.value) {
-                    Some(told) => *address = told,
-                    None => faults.at(
-                        Some(tls.span.clone()),
-                        "the address begins with rediss://, so this must be true",
+                    Some(with_scheme) => *address = with_scheme,
+                    None => diagnostics.at(
+                        tls.span,
+                        "the address begins with rediss://, so `tls` must be true",
                     ),
                 }
             }
         }
-        let text = |at: Option<At<&str>>| at.map(|at| at.value.to_owned());
+        let owned = |text: Option<Located<&str>>| text.map(|text| text.value.to_owned());
         let redis = Self {
             addresses,
-            is_cluster,
-            user: text(user),
+            is_cluster: is_cluster.is_some_and(|cluster| cluster.value),
+            user: owned(user),
             password,
-            ca_file: text(ca_file),
-            identity_files: text(cert_file).zip(text(key_file)),
-            timeout_ms: timeout_ms.map(|at| at.value),
-            connections: connections.map(|at| at.value),
-            prefix: text(prefix),
+            ca_file: owned(ca_file),
+            identity_files: owned(cert_file).zip(owned(key_file)),
+            timeout_ms: timeout_ms.map(|ms| ms.value),
+            connections: connections.map(|connections| connections.value),
+            prefix: owned(prefix),
         };
-        redis.check_whole(span.as_ref(), faults);
-        Some(redis)
+        redis.check(span, diagnostics);
+        redis
     }
 
     pub(super) const fn has_address(&self) -> bool {
         !self.addresses.is_empty()
     }
 
-    /// Whether a store could be built of it. Nothing is connected.
-    fn check_whole(&self, span: Option<&Range<usize>>, faults: &mut Faults<'_>) {
-        let mut tell = |message: String| match span {
-            Some(span) => faults.at(Some(span.clone()), message),
-            None => faults.in_environment("REDIS_ADDR", message),
+    /// Checks that a store can be built, without connecting to it.
+    fn check(&self, span: Option<Span>, diagnostics: &mut Diagnostics) {
+        let mut report = |message: String| match span {
+            Some(span) => diagnostics.at(span, message),
+            None => diagnostics.in_variable("REDIS_ADDR", message),
         };
         let is_one = self.addresses.len() == 1;
         if self.has_address() && !is_one && !self.is_cluster {
-            tell("several addresses need cluster = true in [redis]".to_owned());
+            report("several addresses need cluster = true in [redis]".to_owned());
         }
         #[cfg(feature = "redis")]
         if self.has_address()
             && (is_one || self.is_cluster)
             && let Err(error) = self.builder().check()
         {
-            tell(error.to_string());
+            report(error.to_string());
         }
     }
 
@@ -176,7 +170,7 @@ impl RedisOptions {
         builder = if self.is_cluster {
             builder.cluster(self.addresses.iter().map(String::as_str))
         } else {
-            // One, or it was refused.
+            // `check` reports more than one.
             builder.address(self.addresses.first().map_or("", String::as_str))
         };
         if let Some(user) = &self.user {
@@ -206,7 +200,7 @@ impl RedisOptions {
 
 impl fmt::Debug for RedisOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An address may carry a password, too.
+        // An address may contain a password, too.
         f.debug_struct("RedisOptions")
             .field("is_cluster", &self.is_cluster)
             .field("timeout_ms", &self.timeout_ms)
@@ -216,37 +210,24 @@ impl fmt::Debug for RedisOptions {
     }
 }
 
-/// The password is in the environment and nowhere else: files are copied, printed and checked in.
+/// The password comes from the environment only: files are copied, printed and committed.
 fn password(
     section: &mut Section<'_>,
-    environment: &Environment<'_>,
-    faults: &mut Faults<'_>,
+    variables: &Variables<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> Option<String> {
     if let Some(span) = section.forbidden("password") {
-        let message = "passwords do not belong into files: set REDIS_PASSWORD, or name another \
-                       variable with password_env";
-        faults.at(Some(span), message);
+        let message = "passwords do not belong in files: set REDIS_PASSWORD, or name another \
+                       variable with `password_env`";
+        diagnostics.at(span, message);
     }
-    let Some(variable) = section.text("password_env", faults) else {
-        return environment.redis_password.clone();
-    };
-    match environment.look(variable.value) {
-        Ok(Some(password)) => Some(password),
-        Ok(None) => {
-            faults.at(
-                Some(variable.span),
-                "this variable of the environment is not set",
-            );
-            None
-        }
-        Err(why) => {
-            faults.at(Some(variable.span), format!("the variable it names: {why}"));
-            None
-        }
+    match section.string("password_env", diagnostics) {
+        Some(variable) => variables.environment.read_named(&variable, diagnostics),
+        None => variables.redis_password.clone(),
     }
 }
 
-/// Several nodes of a Cluster are written with commas between them.
+/// Splits the addresses of several nodes of a cluster at the commas.
 fn split(addresses: &str) -> Vec<String> {
     let parts = addresses.split(',').map(str::trim);
     parts
@@ -255,7 +236,7 @@ fn split(addresses: &str) -> Vec<String> {
         .collect()
 }
 
-/// The address with or without TLS; nothing, where it says the contrary itself.
+/// The address with the scheme for TLS or without; nothing where its own scheme contradicts.
 fn with_tls(address: &str, is_tls: bool) -> Option<String> {
     match (address.split_once("://"), is_tls) {
         (Some(("rediss", _)), false) => None,

@@ -163,7 +163,7 @@ fn options(data: &[u8]) {
         match Options::parse_with(text, "fuzz.toml", |_| None) {
             Ok(options) => assert!(options.names().count() > 0),
             Err(error) => {
-                assert!((1..=100).contains(&error.faults().len()));
+                assert!((1..=100).contains(&error.diagnostics().len()));
                 let shown = error.to_string();
                 let is_ours = data
                     .windows(secret.len())

@@ -1,4 +1,4 @@
-//! Options from a file and the environment: what is built, and how mistakes are told.
+//! Options from a file and the environment: what is built, and how problems are reported.
 
 mod redis;
 mod reference;
@@ -6,11 +6,11 @@ mod reference;
 use std::ffi::OsString;
 
 use balde::Options;
-use balde::options::{OptionsError, Place};
+use balde::options::ConfigError;
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
 
-fn parse(text: &str, environment: Pairs<'_>) -> Result<Options, OptionsError> {
+fn parse(text: &str, environment: Pairs<'_>) -> Result<Options, ConfigError> {
     Options::parse_with(text, "balde.toml", lookup(environment))
 }
 
@@ -21,14 +21,18 @@ fn lookup(environment: Pairs<'_>) -> impl Fn(&str) -> Option<OsString> {
     }
 }
 
-fn told(text: &str, environment: Pairs<'_>) -> String {
+fn rendered(text: &str, environment: Pairs<'_>) -> String {
     parse(text, environment).unwrap_err().to_string()
 }
 
-/// Each on one line.
+/// Each problem on one line.
 fn lines(text: &str, environment: Pairs<'_>) -> Vec<String> {
     let error = parse(text, environment).unwrap_err();
-    error.faults().iter().map(ToString::to_string).collect()
+    error
+        .diagnostics()
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 #[test]
@@ -67,9 +71,9 @@ fn limits_are_written_as_text_or_as_numbers() {
 }
 
 #[test]
-fn a_mistake_is_shown_where_it_is() {
+fn a_problem_is_shown_with_its_line() {
     assert_eq!(
-        told("[limits.user]\nlimit = \"10/fortnight\"\n", &[]),
+        rendered("[limits.user]\nlimit = \"10/fortnight\"\n", &[]),
         "\
 error: unknown unit `fortnight`; use us, ms, s, min, h, day or week
  --> balde.toml:2:13
@@ -78,29 +82,29 @@ error: unknown unit `fortnight`; use us, ms, s, min, h, day or week
   |             ^^^^^^^^^"
     );
     assert_eq!(
-        told(
+        rendered(
             "[limits.user]\nlimt = \"10/s\"\n",
             &[("RL_STORAGE_MODE", "etcd")]
         ),
         "\
-error: [limits.user] has no limit; write limit = \"10/s burst 20\"
+error: missing key `limit` in [limits.user]; write limit = \"10/s burst 20\"
  --> balde.toml:1:9
   |
 1 | [limits.user]
   |         ^^^^
 
-error: there is no key `limt` in [limits.user]; did you mean `limit`?
+error: unknown key `limt` in [limits.user]; did you mean `limit`?
  --> balde.toml:2:1
   |
 2 | limt = \"10/s\"
   | ^^^^
 
-error: environment variable RL_STORAGE_MODE: this is no storage; set it to redis or memory"
+error: environment variable RL_STORAGE_MODE: unknown storage; set it to redis or memory"
     );
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_in_their_order() {
+fn all_problems_are_reported_at_once_in_the_order_of_the_file() {
     let text = r#"
 [limits.a]
 limit = 5
@@ -149,43 +153,40 @@ ieft = false
             ]
         ),
         [
-            "balde.toml:3:9: `limit` is a text, as \"10/s burst 20\"; a number needs strategy = \"fixed_window\" and a window",
+            "balde.toml:3:9: `limit` must be a string such as \"10/s burst 20\"; an integer needs strategy = \"fixed_window\" and `window`",
             "balde.toml:4:11: `storage` must be \"memory\" or \"redis\"",
             "balde.toml:5:12: `keys_max` must be between 1 and 1073741824",
-            "balde.toml:8:8: `rate` must be a number of tokens per second",
-            "balde.toml:10:10: a token bucket has no `window`, but `rate` and `burst`",
-            "balde.toml:12:12: a fixed window needs `limit`, a number, and `window`, as \"1 min\"",
+            "balde.toml:8:8: `rate` must be a decimal number, not a string",
+            "balde.toml:10:10: a token bucket takes `rate` and `burst`, not `window`",
+            "balde.toml:12:12: a fixed window needs `limit`, an integer, and `window`, such as \"1 min\"",
             "balde.toml:16:14: on_failure = \"local\" needs `local_share`, this process's part of the limit: \"25%\" or \"1/4\"",
-            "balde.toml:19:15: `local_share` is a part of the limit, as \"25%\" or \"1/4\"",
-            "balde.toml:20:10: `leases` must be true or false, and this is a whole number",
+            "balde.toml:19:15: `local_share` must be a part of the limit, such as \"25%\" or \"1/4\"",
+            "balde.toml:20:10: `leases` must be true or false, not an integer",
             "balde.toml:22:12: `strategy` must be \"token_bucket\" or \"fixed_window\"",
-            "balde.toml:26:9: `burst` needs a `strategy`, or belongs into the text of `limit`",
+            "balde.toml:26:9: `burst` needs `strategy`, or belongs in the string of `limit`",
             "balde.toml:28:14: `timeout_ms` must be between 1 and 100",
-            "balde.toml:29:1: there is no key `conections` in [redis]; did you mean `connections`?",
+            "balde.toml:29:1: unknown key `conections` in [redis]; did you mean `connections`?",
             "balde.toml:31:34: `proxy` is no address and no network; write 10.1.2.3, 10.0.0.0/8 or 2001:db8::/32",
             "balde.toml:31:43: this trusts everybody, so every client could name its own address; list the proxies' networks",
-            "balde.toml:31:56: `trusted_proxies` must be texts in quotes, and this is a whole number",
-            "balde.toml:32:13: `forwarded` must be \"x-forwarded-for\" or \"forwarded\" or \"none\"",
-            "balde.toml:33:18: `api_key_header` is no name of a header",
+            "balde.toml:31:56: an item of `trusted_proxies` must be a string, not an integer",
+            "balde.toml:32:13: `forwarded` must be \"x-forwarded-for\", \"forwarded\" or \"none\"",
+            "balde.toml:33:18: `api_key_header` must be the name of a header",
             "balde.toml:34:15: `ipv6_prefix` must be between 1 and 128",
-            "balde.toml:36:9: `reset` must be a text in quotes, and this is true or false",
-            "balde.toml:37:1: there is no key `ieft` in [headers]; did you mean `ietf`?",
-            "balde.toml:38:2: there is no key `colour` here; there are limits, redis, identity, headers",
+            "balde.toml:36:9: `reset` must be a string, not a boolean",
+            "balde.toml:37:1: unknown key `ieft` in [headers]; did you mean `ietf`?",
+            "balde.toml:38:2: unknown key `colour`; expected one of limits, redis, identity, headers",
             "environment variable REDIS_ADDR: the store's address cannot be read; it is host:port, redis://[user:password@]host:port[/database], or the same with rediss:// for TLS",
         ]
     );
 }
 
 #[test]
-fn broken_files_are_told_by_line_and_column() {
+fn syntax_errors_are_reported_by_line_and_column() {
     let error = parse("[limits.a]\nlimit = \"10/s\n[limits.b\n", &[]).unwrap_err();
     let found: Vec<usize> = error
-        .faults()
+        .diagnostics()
         .iter()
-        .map(|fault| match fault.place() {
-            Place::File { line, .. } => *line,
-            other => panic!("{other:?}"),
-        })
+        .map(|diagnostic| diagnostic.position().line().expect("a line of the file"))
         .collect();
     assert!(
         found.contains(&2) && found.contains(&3),
@@ -197,18 +198,14 @@ fn broken_files_are_told_by_line_and_column() {
     );
     assert_eq!(
         lines("limits = 3", &[]),
-        ["balde.toml:1:10: `limits` must be a table, and this is a whole number"]
+        ["balde.toml:1:10: `limits` must be a table, not an integer"]
     );
     assert_eq!(
         lines("[limits]", &[]),
         ["balde.toml:1:2: there is no limit; write [limits.NAME] with limit = \"10/s\" in it"]
     );
     let both = lines("[limits", &[("RL_STORAGE_MODE", "etcd")]);
-    assert_eq!(
-        both.len(),
-        2,
-        "the environment is checked all the same: {both:?}"
-    );
+    assert_eq!(both.len(), 2, "the environment is checked, too: {both:?}");
     let twice = lines("[limits.a]\nlimit = \"1/s\"\nlimit = \"2/s\"\n", &[]);
     assert_eq!(twice, ["balde.toml:3:1: duplicate key"]);
 
@@ -216,13 +213,13 @@ fn broken_files_are_told_by_line_and_column() {
         .unwrap_err()
         .to_string();
     assert!(
-        gone.starts_with("error: /nowhere/balde.toml: cannot be read: "),
+        gone.starts_with("error: /nowhere/balde.toml: cannot read the file: "),
         "{gone}"
     );
 }
 
 #[test]
-fn of_a_hundred_thousand_mistakes_a_hundred_are_told() {
+fn of_a_hundred_thousand_problems_a_hundred_are_reported() {
     let unknown: Vec<String> = (0..100_000).map(|n| format!("k{n} = 1\n")).collect();
     assert_eq!(lines(&unknown.concat(), &[]).len(), 100);
     let broken = "=\n".repeat(100_000);
@@ -238,11 +235,12 @@ fn a_file_is_read_from_its_path() {
     std::fs::write(&path, vec![b'#'; 2 << 20]).unwrap();
     let error = Options::read(&path).unwrap_err().to_string();
     assert!(
-        error.ends_with("has 2097152 bytes, more than 1048576"),
+        error.ends_with("the file has more than 1048576 bytes"),
         "{error}"
     );
     std::fs::write(&path, [0xFF]).unwrap();
-    assert!(Options::read(&path).is_err());
+    let error = Options::read(&path).unwrap_err().to_string();
+    assert!(error.contains("limits.toml:1:1"), "{error}");
 }
 
 mod with_http {

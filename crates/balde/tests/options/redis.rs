@@ -1,11 +1,11 @@
-//! Limits whose buckets are in Redis, as far as options go.
+//! Limits whose buckets are in Redis: validation of the file and of the environment.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use balde::Options;
 
-use super::{Pairs, lines, lookup, parse, told};
+use super::{Pairs, lines, lookup, parse, rendered};
 
 const REDIS: (&str, &str) = ("RL_STORAGE_MODE", "redis");
 
@@ -15,8 +15,8 @@ fn redis_needs_an_address_and_a_choice() {
     assert_eq!(
         lines(text, &[]),
         [
-            "balde.toml:3:11: the buckets of `a` are in Redis, so what happens while it is away has to be chosen: on_failure = \"deny\", \"allow\" or \"local\"",
-            "balde.toml:3:11: the buckets are in Redis, and nobody says where that is: write [redis] with addr = \"host:port\", or set REDIS_ADDR",
+            "balde.toml:3:11: `a` keeps its buckets in Redis and has to choose what happens while Redis is unavailable: on_failure = \"deny\", \"allow\" or \"local\"",
+            "balde.toml:3:11: the buckets are in Redis, but Redis has no address: write [redis] with addr = \"host:port\", or set REDIS_ADDR",
         ]
     );
     let chosen = format!("{text}on_failure = \"allow\"\n");
@@ -84,7 +84,7 @@ fn addresses_are_checked_before_anything_is_built() {
         ),
         (
             "addr = \"rediss://h\"\ntls = false",
-            Some("5:7: the address begins with rediss://, so this must be true"),
+            Some("5:7: the address begins with rediss://, so `tls` must be true"),
         ),
         (
             "addr = \"rediss://h\"\nca_file = \"/nowhere.pem\"",
@@ -92,7 +92,7 @@ fn addresses_are_checked_before_anything_is_built() {
         ),
         (
             "addr = \"h:1\"\ncert_file = \"a\"",
-            Some("5:13: `cert_file` and `key_file` go together"),
+            Some("5:13: `cert_file` and `key_file` are used together: write both or neither"),
         ),
         (
             "addr = \"h:1\"\nca_file = \"a\"",
@@ -100,7 +100,7 @@ fn addresses_are_checked_before_anything_is_built() {
         ),
         (
             "password_env = \"NOWHERE\"",
-            Some("4:16: this variable of the environment is not set"),
+            Some("4:16: environment variable NOWHERE: it is not set, or empty"),
         ),
     ] {
         let found = parse(&file(redis), &[]);
@@ -108,7 +108,7 @@ fn addresses_are_checked_before_anything_is_built() {
             None => assert!(found.is_ok(), "{redis}"),
             Some(expected) => {
                 let error = found.unwrap_err();
-                let line = error.faults()[0].to_string();
+                let line = error.diagnostics()[0].to_string();
                 assert!(
                     line.starts_with(&format!("balde.toml:{expected}")),
                     "{line}"
@@ -125,16 +125,16 @@ fn secrets_are_in_no_message_and_no_debug() {
     let error = parse(text, &[]).unwrap_err();
     let shown = format!("{error} {error:?}");
     assert!(!shown.contains("hunter2"), "{shown}");
-    assert_eq!(error.faults().len(), 2, "{shown}");
+    assert_eq!(error.diagnostics().len(), 2, "{shown}");
     assert!(shown.contains("password_env"), "{shown}");
     let inline = "limits = { a = { limit = \"1/x\" } }\nredis = { password = \"hunter2\", a = 1 }";
-    let shown = told(inline, &[]);
+    let shown = rendered(inline, &[]);
     assert!(!shown.contains("hunter2"), "{shown}");
     for key in ["pass", "pwd", "Password", "auth_token", "client_secret"] {
-        let shown = told(&format!("[redis]\n{key} = \"hunter2\"\n"), &[]);
+        let shown = rendered(&format!("[redis]\n{key} = \"hunter2\"\n"), &[]);
         assert!(!shown.contains("hunter2"), "{shown}");
     }
-    let broken = told("[redis]\npassword = \"hunter2\nx = y\n", &[]);
+    let broken = rendered("[redis]\npassword = \"hunter2\nx = y\n", &[]);
     assert!(!broken.contains("hunter2"), "{broken}");
 
     let options = parse(
@@ -153,9 +153,13 @@ fn secrets_are_in_no_message_and_no_debug() {
 #[test]
 fn the_environment_alone_is_enough() {
     let from = |pairs: Pairs<'_>| Options::from_env_with(lookup(pairs));
-    let told = |pairs: Pairs<'_>| -> Vec<String> {
+    let reported = |pairs: Pairs<'_>| -> Vec<String> {
         let error = from(pairs).unwrap_err();
-        error.faults().iter().map(ToString::to_string).collect()
+        error
+            .diagnostics()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     };
     let limiters = from(&[("RL_LIMIT", "5/s")]).unwrap().build().unwrap();
     assert_eq!(limiters.get("default").unwrap().limit().capacity(), 5);
@@ -168,31 +172,31 @@ fn the_environment_alone_is_enough() {
     ];
     assert!(from(&all).unwrap().build().is_ok());
     assert_eq!(
-        told(&[
+        reported(&[
             ("RL_LIMIT", "5/y"),
             ("RL_STORAGE_MODE", "disk"),
             ("RL_ON_FAILURE", "maybe")
         ]),
         [
-            "environment variable RL_STORAGE_MODE: this is no storage; set it to redis or memory",
-            "environment variable RL_ON_FAILURE: this is no choice; set it to deny, allow, or local and a share, as local 25%",
+            "environment variable RL_STORAGE_MODE: unknown storage; set it to redis or memory",
+            "environment variable RL_ON_FAILURE: unknown choice; set it to deny, allow, or local with a share: local 25%",
             "environment variable RL_LIMIT: column 3: unknown unit `y`; use us, ms, s, min, h, day or week",
         ]
     );
     assert_eq!(
-        told(&[("RL_LIMIT", "5/s"), REDIS]),
+        reported(&[("RL_LIMIT", "5/s"), REDIS]),
         [
-            "environment variable RL_ON_FAILURE: is not set, but RL_STORAGE_MODE=redis needs it; set it to deny, allow or local 25%",
-            "environment variable REDIS_ADDR: is not set, but RL_STORAGE_MODE=redis needs it; set it to host:port or a URL",
+            "environment variable RL_ON_FAILURE: not set, but RL_STORAGE_MODE=redis requires it; set it to deny, allow or local 25%",
+            "environment variable REDIS_ADDR: not set, but RL_STORAGE_MODE=redis requires it; set it to host:port or a URL",
         ]
     );
     assert_eq!(
-        told(&[]),
-        ["environment variable RL_LIMIT: is not set; set it to a limit, as 10/s burst 20"]
+        reported(&[]),
+        ["environment variable RL_LIMIT: not set; set it to a limit such as 10/s burst 20"]
     );
     let garbled = Options::from_env_with(|name| {
         let value: &[u8] = if name == "RL_LIMIT" { b"1/s" } else { b"\xFF" };
         Some(OsString::from_vec(value.to_vec()))
     });
-    assert_eq!(garbled.unwrap_err().faults().len(), 5);
+    assert_eq!(garbled.unwrap_err().diagnostics().len(), 5);
 }

@@ -1,36 +1,37 @@
-//! The reference file: right as it is, and complete.
+//! The reference file is valid and complete.
 
 use super::{lines, parse};
 
 const REFERENCE: &str = include_str!("../../../../docs/options.toml");
 
 #[test]
-fn the_reference_file_is_right_as_it_is_and_with_every_key() {
+fn the_reference_file_is_valid_as_it_is_and_with_every_key() {
     parse(REFERENCE, &[]).unwrap().build().unwrap();
     let with_every_key = REFERENCE.lines().map(|line| {
         let key = line.strip_prefix('#').filter(|rest| !rest.starts_with(' '));
         key.unwrap_or(line)
     });
     let whole = with_every_key.collect::<Vec<_>>().join("\n");
-    let faults = lines(&whole, &[("REDIS_PASSWORD", "x")]);
-    // All keys are known; only the example files are not there, and a share belongs to "local".
-    assert_eq!(faults.len(), 2, "{faults:?}");
-    assert!(faults[0].contains("`local_share` goes with on_failure = \"local\" only"));
+    let problems = lines(&whole, &[("REDIS_PASSWORD", "x")]);
+    // All keys are known; only the example files do not exist, and `local_share` needs "local".
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems[0].contains("`local_share` is only used with on_failure = \"local\""));
     assert!(
-        faults[1].contains("/etc/balde/ca.pem cannot be read") || faults[1].contains("client.pem")
+        problems[1].contains("/etc/balde/ca.pem cannot be read")
+            || problems[1].contains("client.pem")
     );
 }
 
-/// Every table is asked for a key that does not exist, and tells which do.
+/// The message about an unknown key lists every key that its table has.
 #[test]
 fn the_reference_file_has_every_key() {
     let unknown = "[limits.a]\nlimit = \"1/s\"\nqqqqqqqqqqqqqqq = 1\n[redis]\nqqqqqqqqqqqqqqq = 1\n\
                    [identity]\nqqqqqqqqqqqqqqq = 1\n[headers]\nqqqqqqqqqqqqqqq = 1\n";
-    let faults = lines(unknown, &[]);
-    assert_eq!(faults.len(), 4);
+    let problems = lines(unknown, &[]);
+    assert_eq!(problems.len(), 4);
     let mut keys = 0;
-    for fault in faults {
-        let (_, known) = fault.split_once("there are ").unwrap();
+    for problem in problems {
+        let (_, known) = problem.split_once("expected one of ").unwrap();
         for key in known.split(", ") {
             let written = REFERENCE.lines().map(|line| line.trim_start_matches('#'));
             let is_there = written

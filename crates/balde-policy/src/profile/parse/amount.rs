@@ -1,124 +1,126 @@
-//! Limits, prices and credits, for all or by variant.
+//! Limits, costs and credits: one for all requests, or one for each value of a variant.
 
-use super::reader::{Reader, Value, entries};
-use crate::policy::{ByVariant, COST_MAX, PriceList, Variant};
+use balde_config::Value;
 use balde_core::{Limit, Strategy};
 
-/// How the limits of a policy refill and start where their text does not say.
+use super::reader::Reader;
+use crate::policy::{ByVariant, COST_MAX, PriceList, Variant};
+
+/// How a limit refills and starts when its own text does not say.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Manner {
+pub(super) struct LimitDefaults {
     pub(super) is_stepwise: bool,
     pub(super) starts_empty: bool,
 }
 
-/// A limit as people write it, in this manner unless the text says otherwise.
-pub(super) fn limit(reader: &mut Reader<'_>, value: &Value<'_>, manner: Manner) -> Option<Limit> {
-    let text = reader.text(value)?;
-    let limit: Limit = match text.parse() {
-        Ok(limit) => limit,
-        Err(error) => {
-            let full = format!("{error}");
-            let reason = full.split_once(": ").map_or(&*full, |(_, reason)| reason);
-            reader.problem(reader.inside(value, error.column()), reason);
-            return None;
-        }
-    };
-    let says = |words: &[&str]| text.split_whitespace().any(|word| words.contains(&word));
-    let limit = if manner.is_stepwise && !says(&["continuous", "stepwise", "window"]) {
+/// A limit as people write it, with the defaults applied.
+pub(super) fn limit(
+    value: &Value<'_>,
+    defaults: LimitDefaults,
+    reader: &mut Reader<'_>,
+) -> Option<Limit> {
+    let limit = value.limit(reader.diagnostics)?.value;
+    let text = value.as_str()?;
+    let has_word = |words: &[&str]| text.split_whitespace().any(|word| words.contains(&word));
+    let limit = if defaults.is_stepwise && !has_word(&["continuous", "stepwise", "window"]) {
         limit.stepwise()
     } else {
         limit
     };
     let is_window = limit.strategy() == Strategy::FixedWindow;
-    if manner.starts_empty && !is_window && !says(&["full", "empty"]) {
+    if defaults.starts_empty && !is_window && !has_word(&["full", "empty"]) {
         return limit.starting_empty().ok();
     }
     Some(limit)
 }
 
-/// `{ by = "variant", VALUE = …, … }`, with something for every value of the variant.
+/// `{ by = "variant", VALUE = …, … }`, with an entry for every value of the variant.
 pub(super) fn by_variant<T>(
-    reader: &mut Reader<'_>,
     value: &Value<'_>,
     variants: &[Variant],
-    mut read: impl FnMut(&mut Reader<'_>, &Value<'_>) -> Option<T>,
+    reader: &mut Reader<'_>,
+    mut read: impl FnMut(&Value<'_>, &mut Reader<'_>) -> Option<T>,
 ) -> Option<ByVariant<T>> {
-    let table = reader.table(value)?;
-    let Some(by) = table.get("by") else {
-        reader.missing(value.span(), "this needs `by`, the name of a variant");
+    let mut section = value.table(reader.diagnostics)?;
+    let Some(by) = section.get("by") else {
+        let message = "missing key `by`, the name of a variant";
+        reader.diagnostics.at(value.span(), message);
         return None;
     };
-    let name = reader.text(by)?;
-    let Some(variant) = variants.iter().find(|variant| variant.name() == name) else {
-        let name = name.escape_debug();
-        reader.missing(
-            by.span(),
-            format!("there is no variant `{name}` in [variants]"),
+    let name = by.string(reader.diagnostics)?;
+    let Some(variant) = variants.iter().find(|variant| variant.name() == name.value) else {
+        let message = format!(
+            "there is no variant `{}` in [variants]",
+            name.value.escape_debug()
         );
+        reader.diagnostics.at(name.span, message);
         return None;
     };
+    let name = variant.name();
     let mut values: Vec<(Box<str>, T)> = Vec::new();
-    for (key, span, value) in entries(table).into_iter().filter(|(key, ..)| *key != "by") {
-        if !variant.values().any(|known| known == key) {
+    let entries = section.entries().into_iter();
+    for entry in entries.filter(|entry| entry.key() != "by") {
+        if !variant.values().any(|known| known == entry.key()) {
             let known: Vec<&str> = variant.values().collect();
-            let (key, known) = (key.escape_debug(), known.join(", "));
-            reader.problem(span, format!("`{key}` is no {name}; there are {known}"));
-        } else if let Some(read) = read(reader, value) {
-            values.push((key.into(), read));
+            let (key, known) = (entry.key().escape_debug(), known.join(", "));
+            let message = format!("`{key}` is not a value of {name}; expected one of {known}");
+            reader.diagnostics.at(entry.key_span(), message);
+        } else if let Some(read) = read(&entry, reader) {
+            values.push((entry.key().into(), read));
         }
     }
     let missing: Vec<&str> = variant
         .values()
-        .filter(|v| !table.contains_key(*v))
+        .filter(|value| !section.contains(value))
         .collect();
     if !missing.is_empty() {
-        let reason = format!("nothing is said for {name} {}", missing.join(", "));
-        reader.missing(value.span(), reason);
+        let message = format!("there is no entry for {name} {}", missing.join(", "));
+        reader.diagnostics.at(value.span(), message);
     }
-    let variant = name.into();
-    Some(ByVariant::By { variant, values })
+    Some(ByVariant::By {
+        variant: name.into(),
+        values,
+    })
 }
 
 /// Tokens for an event: a number, or one for each value of a variant.
 pub(super) fn tokens(
-    reader: &mut Reader<'_>,
     value: &Value<'_>,
     variants: &[Variant],
+    reader: &mut Reader<'_>,
 ) -> Option<ByVariant<u64>> {
-    if value.get_ref().is_table() {
-        return by_variant(reader, value, variants, |reader, value| {
-            reader.number(value, COST_MAX)
+    if value.is_table() {
+        return by_variant(value, variants, reader, |value, reader| {
+            reader.integer(value, COST_MAX)
         });
     }
-    reader.number(value, COST_MAX).map(ByVariant::One)
+    reader.integer(value, COST_MAX).map(ByVariant::One)
 }
 
 /// `{ default = 1, 500 = 0, 4xx = 2, unanswered = 1 }`.
-pub(super) fn prices(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<PriceList> {
-    let table = reader.table(value)?;
-    let Some(default) = table.get("default") else {
-        reader.missing(
-            value.span(),
-            "costs need `default`, the price of what is not listed",
-        );
+pub(super) fn prices(value: &Value<'_>, reader: &mut Reader<'_>) -> Option<PriceList> {
+    let mut section = value.table(reader.diagnostics)?;
+    let Some(default) = section.get("default") else {
+        let message = "missing key `default`, the cost of a status that is not listed";
+        reader.diagnostics.at(value.span(), message);
         return None;
     };
-    let mut prices = PriceList::new(reader.number(default, COST_MAX).unwrap_or(0));
-    for (key, span, value) in entries(table) {
-        if key == "default" {
-            continue;
-        }
-        let Some(cost) = reader.number(value, COST_MAX) else {
+    let mut prices = PriceList::new(reader.integer(&default, COST_MAX).unwrap_or(0));
+    let entries = section.entries().into_iter();
+    for entry in entries.filter(|entry| entry.key() != "default") {
+        let Some(cost) = reader.integer(&entry, COST_MAX) else {
             continue;
         };
-        prices = match price_of(key) {
+        prices = match Priced::parse(entry.key()) {
             Some(Priced::Unanswered) => prices.with_unanswered(cost),
             Some(Priced::Class(class)) => prices.with_class(class, cost),
             Some(Priced::Status(status)) => prices.with_status(status, cost),
             None => {
-                let key: String = key.escape_debug().collect();
-                let help = "use 100 to 599, 1xx to 5xx, unanswered or default";
-                reader.problem(span, format!("`{key}` is no status; {help}"));
+                let message = format!(
+                    "`{}` is not a status; use 100 to 599, 1xx to 5xx, unanswered or default",
+                    entry.key().escape_debug()
+                );
+                reader.diagnostics.at(entry.key_span(), message);
                 continue;
             }
         };
@@ -126,17 +128,20 @@ pub(super) fn prices(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Price
     Some(prices)
 }
 
+/// What a cost is for.
 enum Priced {
     Unanswered,
     Class(u8),
     Status(u16),
 }
 
-fn price_of(key: &str) -> Option<Priced> {
-    match key.as_bytes() {
-        b"unanswered" => Some(Priced::Unanswered),
-        [class @ b'1'..=b'5', b'x', b'x'] => Some(Priced::Class(class - b'0')),
-        [b'1'..=b'5', b'0'..=b'9', b'0'..=b'9'] => key.parse().ok().map(Priced::Status),
-        _ => None,
+impl Priced {
+    fn parse(key: &str) -> Option<Self> {
+        match key.as_bytes() {
+            b"unanswered" => Some(Self::Unanswered),
+            [class @ b'1'..=b'5', b'x', b'x'] => Some(Self::Class(class - b'0')),
+            [b'1'..=b'5', b'0'..=b'9', b'0'..=b'9'] => key.parse().ok().map(Self::Status),
+            _ => None,
+        }
     }
 }

@@ -1,7 +1,10 @@
 //! Match rules: `"GET /orders/{id}"`, or a table with `on` and conditions.
 
-use super::reader::{Fields, Reader, Value, entries, is_reference};
-use super::words;
+use balde_config::Value;
+
+use super::NAME_BYTES_MAX;
+use super::definitions;
+use super::reader::{Reader, is_reference};
 use crate::policy::{Condition, FlagRule, Flags, KeyPart, MatchRule, NamedPattern, PathTemplate};
 
 /// The most rules of a policy, and conditions of a rule.
@@ -9,184 +12,183 @@ const RULES_MAX: usize = 64;
 const CONDITIONS_MAX: usize = 16;
 
 pub(super) fn rules(
-    reader: &mut Reader<'_>,
     value: &Value<'_>,
     patterns: &[NamedPattern],
+    reader: &mut Reader<'_>,
 ) -> Vec<MatchRule> {
-    let items = reader.array(value);
+    let Some(items) = value.array(reader.diagnostics) else {
+        return Vec::new();
+    };
     if items.is_empty() || items.len() > RULES_MAX {
-        let reason =
-            format!("1 to {RULES_MAX} rules are possible; leave `match` out for all requests");
-        reader.problem(value.span(), reason);
+        let message =
+            format!("`match` must have 1 to {RULES_MAX} rules; leave it out to match all requests");
+        reader.diagnostics.at(value.span(), message);
         return Vec::new();
     }
-    let rules = items.iter().filter_map(|item| rule(reader, item, patterns));
+    let rules = items.iter().filter_map(|item| rule(item, patterns, reader));
     rules.collect()
 }
 
 fn rule(
-    reader: &mut Reader<'_>,
     value: &Value<'_>,
     patterns: &[NamedPattern],
+    reader: &mut Reader<'_>,
 ) -> Option<MatchRule> {
-    if value.get_ref().is_str() {
-        return on(reader, value);
+    if value.as_str().is_some() {
+        return route(value, reader);
     }
-    let table = reader.table(value)?;
-    let mut fields = Fields::new(table, "a rule", value.span());
-    let route = fields.required(reader, "on");
-    let query = fields.get("query");
-    let headers = fields.get("headers");
-    let filtered_by = fields.get("filtered-by");
-    let not_filtered_by = fields.get("not-filtered-by");
-    let filter = fields.get("filter");
-    let written = fields.get("patterns");
-    fields.finish(reader);
+    let mut section = value.table(reader.diagnostics)?;
+    let on = section.require("on", reader.diagnostics);
+    let query = section.get("query");
+    let headers = section.get("headers");
+    let filtered_by = section.get("filtered-by");
+    let not_filtered_by = section.get("not-filtered-by");
+    let filter = section.get("filter");
+    let named_patterns = section.get("patterns");
+    section.finish(reader.diagnostics);
 
-    let mut rule = route.and_then(|route| on(reader, route));
-    for (name, condition) in conditions(reader, query) {
+    let mut rule = on.and_then(|on| route(&on, reader));
+    for (name, condition) in conditions(query, reader) {
         rule = rule.map(|rule| rule.with_query(name, condition));
     }
-    for (name, condition) in conditions(reader, headers) {
+    for (name, condition) in conditions(headers, reader) {
         rule = rule.map(|rule| rule.with_header(name, condition));
     }
-    let meaning = filter
-        .and_then(|filter| flag_rule(reader, filter))
-        .unwrap_or_default();
-    if let (Some(filter), None, None) = (filter, filtered_by, not_filtered_by) {
-        let reason =
-            "`filter` says when `filtered-by` or `not-filtered-by` hold, and neither is here";
-        reader.missing(filter.span(), reason);
+    if let (Some(filter), None, None) = (&filter, &filtered_by, &not_filtered_by) {
+        let message = "`filter` needs `filtered-by` or `not-filtered-by`";
+        reader.diagnostics.at(filter.span(), message);
     }
+    let flag_rule = filter
+        .and_then(|filter| flag_rule(&filter, reader))
+        .unwrap_or_default();
     for (names, is_filtered) in [(filtered_by, true), (not_filtered_by, false)] {
         let Some(names) = names else {
             continue;
         };
         let flags = Flags {
-            names: flag_names(reader, names),
-            rule: meaning,
+            names: flag_names(&names, reader),
+            rule: flag_rule,
             is_filtered,
         };
         rule = rule.map(|rule| rule.with_flags(flags));
     }
-    if let Some((part, patterns)) =
-        written.and_then(|written| part_patterns(reader, written, patterns))
-    {
+    let part = named_patterns.and_then(|named| part_patterns(&named, patterns, reader));
+    if let Some((part, patterns)) = part {
         rule = rule.map(|rule| rule.with_patterns(part, patterns));
     }
     rule
 }
 
 /// `"GET /path"`, `"GET,POST /path"` or `"/path"`.
-fn on(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<MatchRule> {
-    let text = reader.text(value)?;
-    let (methods, path) = match text.split_once(' ') {
+fn route(value: &Value<'_>, reader: &mut Reader<'_>) -> Option<MatchRule> {
+    let text = value.string(reader.diagnostics)?;
+    let (methods, path) = match text.value.split_once(' ') {
         Some((methods, path)) => (methods.split(',').collect(), path.trim_start()),
-        None => (Vec::new(), text),
+        None => (Vec::new(), text.value),
     };
     let is_method = |method: &&str| {
         let is_letter = |byte: u8| byte.is_ascii_uppercase() || byte == b'-';
         !method.is_empty() && method.len() <= 32 && method.bytes().all(is_letter)
     };
     if !methods.iter().all(is_method) {
-        let reason = "a rule is a path, or methods in capitals and a path: `GET,POST /orders/{id}`";
-        reader.problem(value.span(), reason);
+        let message =
+            "a rule must be a path, or methods in capitals and a path: `GET,POST /orders/{id}`";
+        reader.diagnostics.at(text.span, message);
         return None;
     }
-    if path.len() > super::WORD_BYTES_MAX {
-        reader.problem(value.span(), "a path has at most 256 bytes");
+    if path.len() > NAME_BYTES_MAX {
+        let message = format!("a path must have at most {NAME_BYTES_MAX} bytes");
+        reader.diagnostics.at(text.span, message);
         return None;
     }
     match PathTemplate::new(path) {
         Ok(template) => Some(MatchRule::new(methods, template)),
         Err(error) => {
-            reader.problem(value.span(), format!("{error}"));
+            reader.diagnostics.at(text.span, error.to_string());
             None
         }
     }
 }
 
-fn conditions(reader: &mut Reader<'_>, value: Option<&Value<'_>>) -> Vec<(Box<str>, Condition)> {
-    let Some(table) = value.and_then(|value| reader.table(value)) else {
+fn conditions(value: Option<Value<'_>>, reader: &mut Reader<'_>) -> Vec<(Box<str>, Condition)> {
+    let Some(section) = value.and_then(|value| value.table(reader.diagnostics)) else {
         return Vec::new();
     };
     let mut conditions = Vec::new();
-    for (name, span, value) in entries(table) {
-        let Some(text) = reader.text(value) else {
+    for entry in section.entries() {
+        let Some(text) = entry.string(reader.diagnostics) else {
             continue;
         };
-        let condition = Condition::parse(text).filter(|_| !name.is_empty());
+        let condition = Condition::parse(text.value).filter(|_| !entry.key().is_empty());
         if let Some(condition) = condition
             && conditions.len() < CONDITIONS_MAX
         {
-            conditions.push((name.into(), condition));
+            conditions.push((entry.key().into(), condition));
         } else {
-            let reason =
-                "a condition is `*` (there), `!*` (not there), `text` or `!text`; at most 16";
-            reader.problem(span, reason);
+            let message = "a condition must be `*` (present), `!*` (absent), `text` or `!text`; \
+                           at most 16";
+            reader.diagnostics.at(entry.key_span(), message);
         }
     }
     conditions
 }
 
-fn flag_names(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Box<str>> {
-    let items = reader.array(value);
-    if items.is_empty() || items.len() > CONDITIONS_MAX {
-        reader.problem(
-            value.span(),
-            format!("1 to {CONDITIONS_MAX} names are possible"),
-        );
-        return Vec::new();
-    }
-    let words = items.iter().filter_map(|item| reader.word(item));
-    words.collect()
+fn flag_names(value: &Value<'_>, reader: &mut Reader<'_>) -> Vec<Box<str>> {
+    let items = few(value, "names", reader);
+    let names = items.iter().filter_map(|item| reader.name(item));
+    names.collect()
 }
 
-fn flag_rule(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<FlagRule> {
-    let text = reader.text_or_setting(value)?;
+fn flag_rule(value: &Value<'_>, reader: &mut Reader<'_>) -> Option<FlagRule> {
+    let text = reader.string(value)?;
     let rule = FlagRule::parse(&text);
     if rule.is_none() {
-        let of = if is_reference(value) {
+        let subject = if is_reference(value) {
             "the setting"
         } else {
-            "a filter"
+            "`filter`"
         };
-        let reason = format!("{of} is exactly-one-true, any-true or any-present");
-        reader.problem(value.span(), reason);
+        let message = format!("{subject} must be exactly-one-true, any-true or any-present");
+        reader.diagnostics.at(value.span(), message);
     }
     rule
 }
 
 /// `{ "path:Key" = ["EMAIL", "PHONE"] }`.
 fn part_patterns(
-    reader: &mut Reader<'_>,
     value: &Value<'_>,
     patterns: &[NamedPattern],
+    reader: &mut Reader<'_>,
 ) -> Option<(KeyPart, Vec<NamedPattern>)> {
-    let table = reader.table(value)?;
-    let entries = entries(table);
-    let [(name, span, names)] = entries.as_slice() else {
-        reader.problem(
-            value.span(),
-            "patterns are given for one part: { \"path:id\" = [\"NAME\"] }",
-        );
+    let entries = value.table(reader.diagnostics)?.entries();
+    let [entry] = entries.as_slice() else {
+        let message = "`patterns` must name one part: { \"path:id\" = [\"NAME\"] }";
+        reader.diagnostics.at(value.span(), message);
         return None;
     };
-    let Some(part) = KeyPart::parse(name) else {
-        let reason = "a part is participant, user, header:NAME, query:NAME or path:NAME";
-        reader.problem(span.clone(), reason);
+    let Some(part) = KeyPart::parse(entry.key()) else {
+        let message = "a part must be participant, user, header:NAME, query:NAME or path:NAME";
+        reader.diagnostics.at(entry.key_span(), message);
         return None;
     };
-    let items = reader.array(names);
-    if items.is_empty() || items.len() > CONDITIONS_MAX {
-        reader.problem(
-            names.span(),
-            format!("1 to {CONDITIONS_MAX} patterns are possible"),
-        );
-        return None;
-    }
-    let found = items
+    let items = few(entry, "patterns", reader);
+    let found: Vec<NamedPattern> = items
         .iter()
-        .filter_map(|item| words::pattern(reader, item, patterns));
-    Some((part, found.collect()))
+        .filter_map(|item| definitions::pattern(item, patterns, reader))
+        .collect();
+    (!items.is_empty()).then_some((part, found))
+}
+
+/// The items of an array with 1 to [`CONDITIONS_MAX`] of them; none otherwise.
+fn few<'v>(value: &Value<'v>, what: &str, reader: &mut Reader<'_>) -> Vec<Value<'v>> {
+    let Some(items) = value.array(reader.diagnostics) else {
+        return Vec::new();
+    };
+    if items.is_empty() || items.len() > CONDITIONS_MAX {
+        let key = value.key().escape_debug();
+        let message = format!("`{key}` must have 1 to {CONDITIONS_MAX} {what}");
+        reader.diagnostics.at(value.span(), message);
+        return Vec::new();
+    }
+    items
 }

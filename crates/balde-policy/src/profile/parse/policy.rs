@@ -1,68 +1,62 @@
-//! The policies themselves, with the defaults they share.
+//! The sections `[[policy]]`, `[defaults]` and `[limits]`.
 
-use std::ops::Range;
-
-use super::amount::{self, Manner};
-use super::matching;
-use super::reader::{Fields, Reader, Value, entries};
-use crate::policy::{ByVariant, Credit, KeyPart, MatchRule, Mode, Policy, Scope};
-use crate::profile::{POLICIES_MAX, Profile};
 use balde::{OnFailure, Share};
+use balde_config::{Section, Span, Value};
 use balde_core::Limit;
 
-/// The most events that a policy gives tokens back for.
+use super::amount::{self, LimitDefaults};
+use super::matching;
+use super::reader::Reader;
+use crate::policy::{ByVariant, Credit, KeyPart, MatchRule, Mode, Policy, PriceList, Scope};
+use crate::profile::{POLICIES_MAX, Profile};
+
+/// The most events that credit a policy.
 const CREDITS_MAX: usize = 16;
 
 /// The highest admission.
 const ADMISSION_MAX: u64 = 1_000_000;
 
 pub(super) fn read_all(
-    reader: &mut Reader<'_>,
+    root: &mut Section<'_>,
     profile: &Profile,
-    limits: Option<&Value<'_>>,
-    defaults: Option<&Value<'_>>,
-    policies: Option<&Value<'_>>,
+    reader: &mut Reader<'_>,
 ) -> Vec<Policy> {
-    let limits = limits.and_then(|value| reader.table(value));
-    let defaults = defaults.and_then(|value| Some((reader.table(value)?, value.span())));
-    let Some(value) = policies else {
-        reader.missing(0..0, "a profile needs at least one [[policy]]");
-        return Vec::new();
-    };
-    let items = reader.array(value);
-    if items.len() > POLICIES_MAX {
-        reader.problem(
-            value.span(),
-            format!("a profile has at most {POLICIES_MAX} policies"),
-        );
-        return Vec::new();
-    }
-    // Read once by itself, so that what is wrong with it is told even where no policy uses it.
-    let shared = defaults.map(|(table, span)| {
-        let mut fields = Fields::new(table, "[defaults]", span);
-        let common = Common::read(reader, profile, &mut fields);
-        fields.finish(reader);
-        common
-    });
-    let shared = shared.unwrap_or_default();
-    let named = named_limits(limits);
-    for (name, value) in &named {
-        // Told here and not again for each policy that refers to it.
-        let manner = shared.manner();
-        let read = amount::by_variant(reader, value, &profile.variants, |reader, value| {
-            amount::limit(reader, value, manner)
-        });
-        if read.is_none() && name.is_empty() {
-            reader.problem(value.span(), "a name is not empty");
+    let limits = root.table("limits", reader.diagnostics);
+    let named_limits = limits.map(|limits| limits.entries()).unwrap_or_default();
+    let defaults = match root.table("defaults", reader.diagnostics) {
+        Some(mut section) => {
+            let keys = SharedKeys::read(&mut section, profile, reader);
+            section.finish(reader.diagnostics);
+            keys
         }
+        None => SharedKeys::default(),
+    };
+    for value in &named_limits {
+        // Checked even where no policy refers to it.
+        let limit_defaults = defaults.limit_defaults();
+        amount::by_variant(value, &profile.variants, reader, |value, reader| {
+            amount::limit(value, limit_defaults, reader)
+        });
+    }
+    if !root.contains("policy") {
+        let message = "a profile needs at least one [[policy]]";
+        reader.diagnostics.at(None, message);
+    }
+    let sections = root.tables("policy", reader.diagnostics);
+    if sections.len() > POLICIES_MAX {
+        let message = format!("a profile has at most {POLICIES_MAX} policies");
+        reader
+            .diagnostics
+            .at(sections[POLICIES_MAX].span(), message);
+        return Vec::new();
     }
     let mut policies: Vec<Policy> = Vec::new();
-    for item in items {
-        let read = read_one(reader, profile, &shared, &named, item);
+    for section in sections {
+        let read = read_one(section, profile, &defaults, &named_limits, reader);
         if let Some((policy, span)) = read {
             if policies.iter().any(|other| other.name() == policy.name()) {
-                let reason = format!("there is a policy `{}` already", policy.name());
-                reader.problem(span, reason);
+                let message = format!("there is a policy `{}` already", policy.name());
+                reader.diagnostics.at(span, message);
             } else {
                 policies.push(policy);
             }
@@ -71,52 +65,42 @@ pub(super) fn read_all(
     policies
 }
 
-type Named<'v> = Vec<(&'v str, &'v Value<'v>)>;
-
-fn named_limits<'v>(limits: Option<&'v toml::de::DeTable<'v>>) -> Named<'v> {
-    let entries = limits.map(entries).unwrap_or_default();
-    entries
-        .into_iter()
-        .map(|(name, _, value)| (name, value))
-        .collect()
-}
-
-/// What a policy may say, and [defaults] for all.
+/// The keys that a policy and `[defaults]` have in common.
 #[derive(Clone, Default)]
-struct Common {
+struct SharedKeys {
     scope: Option<Scope>,
     is_stepwise: Option<bool>,
     starts_empty: Option<bool>,
     admission: Option<u64>,
-    prices: Option<crate::policy::PriceList>,
+    prices: Option<PriceList>,
     on_failure: Option<OnFailure>,
     is_shadow: Option<bool>,
 }
 
-impl Common {
-    fn read(reader: &mut Reader<'_>, profile: &Profile, fields: &mut Fields<'_>) -> Self {
+impl SharedKeys {
+    fn read(section: &mut Section<'_>, profile: &Profile, reader: &mut Reader<'_>) -> Self {
         Self {
-            scope: fields
+            scope: section
                 .get("scope")
-                .and_then(|value| scope(reader, profile, value)),
-            is_stepwise: fields
+                .and_then(|value| scope(&value, profile, reader)),
+            is_stepwise: section
                 .get("refill")
-                .and_then(|value| choice(reader, value, ["continuous", "stepwise"])),
-            starts_empty: fields
+                .and_then(|value| is_second(&value, ["continuous", "stepwise"], reader)),
+            starts_empty: section
                 .get("start")
-                .and_then(|value| choice(reader, value, ["full", "empty"])),
-            admission: fields
+                .and_then(|value| is_second(&value, ["full", "empty"], reader)),
+            admission: section
                 .get("admission")
-                .and_then(|value| reader.number(value, ADMISSION_MAX)),
-            prices: fields
+                .and_then(|value| reader.integer(&value, ADMISSION_MAX)),
+            prices: section
                 .get("costs")
-                .and_then(|value| amount::prices(reader, value)),
-            on_failure: fields
+                .and_then(|value| amount::prices(&value, reader)),
+            on_failure: section
                 .get("on-failure")
-                .and_then(|value| failure(reader, value)),
-            is_shadow: fields
+                .and_then(|value| on_failure(&value, reader)),
+            is_shadow: section
                 .get("mode")
-                .and_then(|value| choice(reader, value, ["enforce", "shadow"])),
+                .and_then(|value| is_second(&value, ["enforce", "shadow"], reader)),
         }
     }
 
@@ -133,8 +117,8 @@ impl Common {
         }
     }
 
-    fn manner(&self) -> Manner {
-        Manner {
+    fn limit_defaults(&self) -> LimitDefaults {
+        LimitDefaults {
             is_stepwise: self.is_stepwise.unwrap_or_default(),
             starts_empty: self.starts_empty.unwrap_or_default(),
         }
@@ -142,42 +126,47 @@ impl Common {
 }
 
 fn read_one(
-    reader: &mut Reader<'_>,
+    mut section: Section<'_>,
     profile: &Profile,
-    shared: &Common,
-    named: &Named<'_>,
-    value: &Value<'_>,
-) -> Option<(Policy, Range<usize>)> {
-    let table = reader.table(value)?;
-    let mut fields = Fields::new(table, "a policy", value.span());
-    let name = fields.required(reader, "name");
-    let common = Common::read(reader, profile, &mut fields).or(shared);
-    let matched = fields.get("match");
-    let rules = matched.map(|value| matching::rules(reader, value, &profile.patterns));
-    let rules = rules.unwrap_or_default();
-    let limits = read_limits(reader, profile, named, &mut fields, common.manner());
-    let credited = fields.get("credits");
-    let credits = credited.map(|value| read_credits(reader, profile, value));
-    fields.finish(reader);
+    defaults: &SharedKeys,
+    named_limits: &[Value<'_>],
+    reader: &mut Reader<'_>,
+) -> Option<(Policy, Span)> {
+    let name = section.require("name", reader.diagnostics);
+    let keys = SharedKeys::read(&mut section, profile, reader).or(defaults);
+    let rules = section.get("match");
+    let rules = rules.map(|value| matching::rules(&value, &profile.patterns, reader));
+    let limits = read_limits(
+        &mut section,
+        profile,
+        named_limits,
+        keys.limit_defaults(),
+        reader,
+    );
+    let credits = section.get("credits");
+    let credits = credits.map(|value| read_credits(&value, profile, reader));
+    section.finish(reader.diagnostics);
 
-    let (name, span) = (name.and_then(|value| reader.word(value))?, name?.span());
+    let name = name?;
+    let span = name.span();
+    let name = reader.name(&name)?;
     let limits = limits?;
     let (_, first) = limits.iter().next()?;
     let mut policy = Policy::new(name, *first).with_limits(limits);
-    for rule in rules {
+    for rule in rules.into_iter().flatten() {
         policy = policy.with_rule(rule);
     }
     for credit in credits.into_iter().flatten() {
         policy = policy.with_credit(credit);
     }
-    if let Some(scope) = common.scope {
-        check_paths(reader, &scope, policy.rules(), &span);
+    if let Some(scope) = keys.scope {
+        check_paths(&scope, policy.rules(), span, reader);
         policy = policy.with_scope(scope);
     }
-    if let Some(prices) = common.prices {
+    if let Some(prices) = keys.prices {
         policy = policy.with_prices(prices);
     }
-    if let Some(admission) = common.admission {
+    if let Some(admission) = keys.admission {
         policy = policy.with_admission(admission);
     }
     let smallest = policy
@@ -186,126 +175,133 @@ fn read_one(
         .map(|(_, limit)| limit.capacity())
         .min();
     if smallest.is_some_and(|smallest| smallest < policy.admission()) {
-        let reason = "its admission is above its capacity: it would refuse everything for ever";
-        reader.problem(span.clone(), reason);
+        let message = "`admission` is above the capacity, so the policy would refuse every request";
+        reader.diagnostics.at(span, message);
     }
-    if common.is_shadow == Some(true) {
+    if keys.is_shadow == Some(true) {
         policy = policy.with_mode(Mode::Shadow);
     }
-    let policy = policy.with_on_failure(common.on_failure.unwrap_or(OnFailure::Deny));
+    let policy = policy.with_on_failure(keys.on_failure.unwrap_or(OnFailure::Deny));
     Some((policy, span))
 }
 
 /// `limit = "text"`, `limits = "name"` or `limits = { by = … }`.
 fn read_limits(
-    reader: &mut Reader<'_>,
+    section: &mut Section<'_>,
     profile: &Profile,
-    named: &Named<'_>,
-    fields: &mut Fields<'_>,
-    manner: Manner,
+    named_limits: &[Value<'_>],
+    defaults: LimitDefaults,
+    reader: &mut Reader<'_>,
 ) -> Option<ByVariant<Limit>> {
-    let one = fields.get("limit");
-    let many = fields.get("limits");
+    let one = section.get("limit");
+    let many = section.get("limits");
     match (one, many) {
-        (Some(one), None) => amount::limit(reader, one, manner).map(ByVariant::One),
+        (Some(one), None) => amount::limit(&one, defaults, reader).map(ByVariant::One),
         (None, Some(many)) => {
-            let table = match many.get_ref().as_str() {
-                Some(name) => named
-                    .iter()
-                    .find(|(other, _)| *other == name)
-                    .map(|(_, v)| *v),
-                None => Some(many),
+            let table = match many.as_str() {
+                Some(name) => named_limits.iter().find(|value| value.key() == name),
+                None => Some(&many),
             };
             let Some(table) = table else {
-                reader.missing(many.span(), "there are no such limits in [limits]");
+                let name = many.as_str().unwrap_or_default().escape_debug();
+                let message = format!("there is no [limits.{name}]");
+                reader.diagnostics.at(many.span(), message);
                 return None;
             };
-            amount::by_variant(reader, table, &profile.variants, |reader, value| {
-                amount::limit(reader, value, manner)
+            amount::by_variant(table, &profile.variants, reader, |value, reader| {
+                amount::limit(value, defaults, reader)
             })
         }
         (Some(_), Some(many)) => {
-            reader.problem(many.span(), "a policy has `limit` or `limits`, not both");
+            let message = "write either `limit` or `limits`, not both";
+            reader.diagnostics.at(many.span(), message);
             None
         }
         (None, None) => {
-            let reason = "a policy needs `limit`, as \"10/s burst 20\", or `limits` by a variant";
-            reader.missing(fields.span(), reason);
+            let message =
+                "missing key `limit`, such as \"10/s burst 20\", or `limits` by a variant";
+            reader.diagnostics.at(section.span(), message);
             None
         }
     }
 }
 
-fn read_credits(reader: &mut Reader<'_>, profile: &Profile, value: &Value<'_>) -> Vec<Credit> {
-    let Some(table) = reader.table(value) else {
+fn read_credits(value: &Value<'_>, profile: &Profile, reader: &mut Reader<'_>) -> Vec<Credit> {
+    let Some(section) = value.table(reader.diagnostics) else {
         return Vec::new();
     };
     let mut credits = Vec::new();
-    for (event, span, value) in entries(table) {
+    for entry in section.entries() {
         if credits.len() == CREDITS_MAX {
-            reader.problem(span, format!("a policy has at most {CREDITS_MAX} credits"));
+            let message = format!("a policy has at most {CREDITS_MAX} credits");
+            reader.diagnostics.at(entry.key_span(), message);
             break;
         }
-        let tokens = amount::tokens(reader, value, &profile.variants);
-        credits.extend(tokens.map(|tokens| Credit::new(event, tokens)));
+        let tokens = amount::tokens(&entry, &profile.variants, reader);
+        credits.extend(tokens.map(|tokens| Credit::new(entry.key(), tokens)));
     }
     credits
 }
 
-fn scope(reader: &mut Reader<'_>, profile: &Profile, value: &Value<'_>) -> Option<Scope> {
-    let name = reader.text(value)?;
-    let own = profile.scopes.iter().find(|scope| scope.name() == name);
-    let scope = own.cloned().or_else(|| match name {
+fn scope(value: &Value<'_>, profile: &Profile, reader: &mut Reader<'_>) -> Option<Scope> {
+    let name = value.string(reader.diagnostics)?.value;
+    let defined = profile.scopes.iter().find(|scope| scope.name() == name);
+    let scope = defined.cloned().or_else(|| match name {
         "everyone" => Some(Scope::everyone()),
         "participant" => Some(Scope::new(name, [KeyPart::Participant])),
         "user" => Some(Scope::new(name, [KeyPart::User])),
         _ => None,
     });
     if scope.is_none() {
-        let name = name.escape_debug();
-        let reason = format!(
-            "there is no scope `{name}`; [scopes] names them, besides everyone, participant and user"
+        let message = format!(
+            "there is no scope `{}`; define it in [scopes], or use everyone, participant or user",
+            name.escape_debug()
         );
-        reader.missing(value.span(), reason);
+        reader.diagnostics.at(value.span(), message);
     }
     scope
 }
 
-/// A scope that takes a segment of the path needs rules whose path has it.
-fn check_paths(reader: &mut Reader<'_>, scope: &Scope, rules: &[MatchRule], span: &Range<usize>) {
+/// Checks that a segment of the path which a scope uses is in the path of every rule.
+fn check_paths(scope: &Scope, rules: &[MatchRule], span: Span, reader: &mut Reader<'_>) {
     for part in scope.parts() {
         let KeyPart::Path(name) = part else {
             continue;
         };
-        let has = |rule: &MatchRule| {
+        let has_segment = |rule: &MatchRule| {
             rule.path()
                 .is_some_and(|path| path.names().any(|n| n == &**name))
         };
-        if rules.is_empty() || !rules.iter().all(has) {
+        if rules.is_empty() || !rules.iter().all(has_segment) {
             let scope = scope.name();
-            let reason = format!("scope `{scope}` needs {{{name}}} in the path of every rule");
-            reader.problem(span.clone(), reason);
+            let message = format!("scope `{scope}` needs {{{name}}} in the path of every rule");
+            reader.diagnostics.at(span, message);
         }
     }
 }
 
-/// Whether a text, or the setting it refers to, is the second of two.
-fn choice(reader: &mut Reader<'_>, value: &Value<'_>, [first, second]: [&str; 2]) -> Option<bool> {
-    let text = reader.text_or_setting(value)?;
+/// Whether a string, or the setting it refers to, is the second of two words.
+fn is_second(
+    value: &Value<'_>,
+    [first, second]: [&str; 2],
+    reader: &mut Reader<'_>,
+) -> Option<bool> {
+    let text = reader.string(value)?;
     if *text == *first || *text == *second {
         return Some(*text == *second);
     }
-    reader.problem(value.span(), format!("expected {first} or {second}"));
+    let message = format!("`{}` must be \"{first}\" or \"{second}\"", value.key());
+    reader.diagnostics.at(value.span(), message);
     None
 }
 
 /// `deny`, `allow` or `local 25%`.
-fn failure(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<OnFailure> {
-    let text = reader.text_or_setting(value)?;
-    let local = text
+fn on_failure(value: &Value<'_>, reader: &mut Reader<'_>) -> Option<OnFailure> {
+    let text = reader.string(value)?;
+    let percent = text
         .strip_prefix("local ")
-        .and_then(|t| t.strip_suffix('%'));
-    let percent = local.and_then(|percent| percent.parse().ok());
+        .and_then(|share| share.strip_suffix('%'))
+        .and_then(|percent| percent.parse().ok());
     match (&*text, percent) {
         ("deny", _) => Some(OnFailure::Deny),
         ("allow", _) => Some(OnFailure::Allow),
@@ -313,10 +309,9 @@ fn failure(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<OnFailure> {
             share: Share::percent(percent),
         }),
         _ => {
-            reader.problem(
-                value.span(),
-                "expected deny, allow, or local with a share: `local 25%`",
-            );
+            let message = "`on-failure` must be \"deny\", \"allow\", or \"local\" with a share: \
+                           \"local 25%\"";
+            reader.diagnostics.at(value.span(), message);
             None
         }
     }

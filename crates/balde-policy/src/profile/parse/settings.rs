@@ -1,71 +1,68 @@
-//! The table `[settings]`, and answers from outside that take the place of the file's.
+//! The section `[settings]`, and values from outside the file that override it.
 
-use super::reader::{Reader, Value, entries, is_word};
+use balde_config::{Diagnostics, Value};
+
+use super::reader::{NAME_RULE, is_name};
 use crate::profile::{Setting, SettingValue};
 
 /// The most settings of a profile.
 const SETTINGS_MAX: usize = 128;
 
 pub(super) fn read(
-    reader: &mut Reader<'_>,
-    value: Option<&Value<'_>>,
+    value: Option<Value<'_>>,
     overrides: &[(&str, &str)],
+    diagnostics: &mut Diagnostics,
 ) -> Vec<Setting> {
     let mut settings = Vec::new();
-    if let Some(table) = value.and_then(|value| reader.table(value)) {
-        for (name, span, value) in entries(table) {
-            if settings.len() == SETTINGS_MAX {
-                reader.problem(
-                    span,
-                    format!("a profile has at most {SETTINGS_MAX} settings"),
-                );
-                break;
-            }
-            if !is_word(name) {
-                reader.problem(
-                    span,
-                    "a setting's name is made of letters, digits, `_` and `-`",
-                );
-            } else if let Some(read) = read_value(reader, value) {
-                let place = reader.place(value.span());
-                settings.push(Setting::new(name, read).at(place));
-            }
+    let section = value.and_then(|value| value.table(diagnostics));
+    for entry in section.map(|section| section.entries()).unwrap_or_default() {
+        if settings.len() == SETTINGS_MAX {
+            let message = format!("a profile has at most {SETTINGS_MAX} settings");
+            diagnostics.at(entry.key_span(), message);
+            break;
+        }
+        if !is_name(entry.key()) {
+            diagnostics.at(entry.key_span(), NAME_RULE);
+        } else if let Some(value) = read_value(&entry, diagnostics) {
+            settings.push(Setting::new(entry.key(), value).at(entry.span()));
         }
     }
     for (name, text) in overrides {
-        override_one(reader, &mut settings, name, text);
+        override_one(&mut settings, name, text, diagnostics);
     }
-    reader.remember(&settings);
     settings
 }
 
-fn read_value(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<SettingValue> {
-    let plain = value.get_ref();
-    if let Some(flag) = plain.as_bool() {
-        return Some(SettingValue::Bool(flag));
-    }
-    if plain.is_integer() {
-        return reader.number(value, u64::MAX).map(SettingValue::Number);
-    }
-    if let Some(text) = plain.as_str() {
+fn read_value(value: &Value<'_>, diagnostics: &mut Diagnostics) -> Option<SettingValue> {
+    if let Some(text) = value.as_str() {
         return Some(SettingValue::Text(text.into()));
     }
-    if plain.is_array() {
-        let items = reader.array(value).iter();
-        let numbers: Option<Vec<u64>> = items.map(|item| reader.number(item, u64::MAX)).collect();
-        return numbers.map(SettingValue::Numbers);
+    if value.is_boolean() {
+        let boolean = value.boolean(diagnostics)?;
+        return Some(SettingValue::Bool(boolean.value));
     }
-    reader.expected(
-        value,
-        "true, false, a whole number, a text or a list of whole numbers",
+    if value.is_integer() {
+        let integer = value.integer(0..=u64::MAX, diagnostics)?;
+        return Some(SettingValue::Number(integer.value));
+    }
+    if value.is_array() {
+        let mut numbers = Vec::new();
+        for item in value.array(diagnostics)? {
+            numbers.push(item.integer(0..=u64::MAX, diagnostics)?.value);
+        }
+        return Some(SettingValue::Numbers(numbers));
+    }
+    value.mismatch(
+        "a boolean, an integer, a string or an array of integers",
+        diagnostics,
     );
     None
 }
 
-fn override_one(reader: &mut Reader<'_>, settings: &mut [Setting], name: &str, text: &str) {
+fn override_one(settings: &mut [Setting], name: &str, text: &str, diagnostics: &mut Diagnostics) {
     let Some(setting) = settings.iter_mut().find(|setting| setting.name() == name) else {
         let name = name.escape_debug();
-        reader.problem_outside(format!("the profile has no setting `{name}`"));
+        diagnostics.at(None, format!("the profile has no setting `{name}`"));
         return;
     };
     let value = match setting.value() {
@@ -82,10 +79,10 @@ fn override_one(reader: &mut Reader<'_>, settings: &mut [Setting], name: &str, t
         *setting = setting.clone().overridden(value);
         return;
     }
-    let what = match setting.value() {
+    let expected = match setting.value() {
         SettingValue::Bool(_) => "true or false",
-        SettingValue::Numbers(_) => "whole numbers with commas between",
-        _ => "a whole number",
+        SettingValue::Numbers(_) => "integers separated by commas",
+        _ => "an integer",
     };
-    reader.problem_outside(format!("setting `{name}`: expected {what}"));
+    diagnostics.at(None, format!("setting `{name}`: expected {expected}"));
 }

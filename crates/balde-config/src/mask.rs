@@ -1,13 +1,13 @@
-//! Lines are shown where something is wrong with them, but not what is secret in them.
+//! Masks secrets, so that lines of a file can be shown in messages.
 
-/// The text with every secret painted over: values of keys that speak of passwords, secrets, tokens
-/// and the like, and what stands before the `@` of an address. Every byte keeps its place.
-pub(super) fn masked(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+/// Replaces secrets by asterisks: the values of keys whose names contain a word such as `pass` or
+/// `token`, and the credentials before the `@` of a URL. Every other byte stays where it is.
+pub(crate) fn masked(text: &str) -> String {
+    let mut masked = String::with_capacity(text.len());
     let mut open = None;
     for line in text.split_inclusive('\n') {
         if let Some(quotes) = open {
-            shown += &stars(line);
+            masked += &stars(line);
             if line.contains(quotes) {
                 open = None;
             }
@@ -15,46 +15,43 @@ pub(super) fn masked(text: &str) -> String {
         }
         let from = value_of_secret(line).unwrap_or(line.len());
         let (plain, secret) = line.split_at(from);
-        shown += &without_credentials(plain);
-        shown += &stars(secret);
+        masked += &without_credentials(plain);
+        masked += &stars(secret);
         let opens = |quotes: &&str| secret.matches(*quotes).count() == 1;
         open = ["\"\"\"", "'''"].into_iter().find(opens);
     }
-    shown
+    masked
 }
 
-/// Where the value of the first secret key on the line begins. All that follows is painted over.
+/// Where the value of the first secret key on the line begins. The rest of the line is masked.
 fn value_of_secret(line: &str) -> Option<usize> {
     const WORDS: [&str; 6] = ["pass", "pwd", "secret", "token", "salt", "auth"];
-    let is_of_key = |one: char| one.is_alphanumeric() || "_-.\"'\\".contains(one);
+    let is_key_char = |c: char| c.is_alphanumeric() || "_-.\"'\\".contains(c);
     let equals = line.match_indices('=').map(|(at, _)| at);
     let mut secret = equals.filter(|at| {
         let before = line[..*at].trim_end();
-        let key = before
-            .rsplit(|one| !is_of_key(one))
-            .next()
-            .unwrap_or(before);
+        let key = before.rsplit(|c| !is_key_char(c)).next().unwrap_or(before);
         let key = key.to_lowercase();
-        // The name of a variable is no secret.
+        // Keys such as `password_env` hold the name of a variable, which is not secret.
         WORDS.iter().any(|word| key.contains(word)) && !key.ends_with("_env")
     });
     secret.next().map(|at| at + 1)
 }
 
 fn without_credentials(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut masked = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
-        shown += before;
+        masked += before;
         let end = after
             .find(['"', '\'', ' ', '/', ','])
             .unwrap_or(after.len());
         let credentials = after[..end].rfind('@').unwrap_or(0);
-        shown += &stars(&after[..credentials]);
+        masked += &stars(&after[..credentials]);
         rest = &after[credentials..];
     }
-    shown + rest
+    masked + rest
 }
 
 fn stars(text: &str) -> String {
@@ -70,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_painted_over_and_everything_keeps_its_place() {
+    fn secrets_are_masked_and_every_other_byte_stays_where_it_is() {
         for (text, expected) in [
             ("addr = \"h:1\"\n", "addr = \"h:1\"\n"),
             ("password = \"pä\"\n", "password = *****\n"),

@@ -1,0 +1,241 @@
+//! A table whose keys are taken out one by one.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use balde_core::Limit;
+use toml::de::DeTable;
+
+use super::value::{Located, Value, shortened};
+use crate::diagnostic::Diagnostics;
+use crate::source::Span;
+use crate::suggest::nearest;
+
+/// A table of a file.
+///
+/// Every key that a program knows is taken with one of the methods, whether it is there or not;
+/// [`finish`](Section::finish) reports the keys that are left.
+pub struct Section<'a> {
+    table: &'a DeTable<'a>,
+    /// As in a TOML header, without brackets; empty for the root.
+    path: String,
+    /// The header in messages: `[a.b]` or `[[a]]`; empty for the root.
+    title: String,
+    span: Option<Span>,
+    known: Vec<&'static str>,
+    /// Keys that are reported elsewhere, and never suggested.
+    forbidden: Vec<&'static str>,
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn root(table: &'a DeTable<'a>) -> Self {
+        Self {
+            table,
+            path: String::new(),
+            title: String::new(),
+            span: None,
+            known: Vec::new(),
+            forbidden: Vec::new(),
+        }
+    }
+
+    pub(super) fn new(table: &'a DeTable<'a>, value: &Value<'a>) -> Self {
+        let path = value.path.to_string();
+        let title = if value.is_item {
+            format!("[[{path}]]")
+        } else {
+            format!("[{path}]")
+        };
+        Self {
+            path,
+            title,
+            span: Some(value.key_span),
+            ..Self::root(table)
+        }
+    }
+
+    /// The header in messages: `[limits.user]`, `[[policy]]`; empty for the root.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Where the section begins; nothing for the root.
+    pub const fn span(&self) -> Option<Span> {
+        self.span
+    }
+
+    /// Whether a key is there. This does not make the key known.
+    pub fn contains(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// The value of a key.
+    pub fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
+        self.find(key)
+    }
+
+    /// The value of a key; a missing key is reported.
+    pub fn require(
+        &mut self,
+        key: &'static str,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Value<'a>> {
+        let value = self.get(key);
+        if value.is_none() {
+            let message = format!("missing key `{key}`{}", self.in_title());
+            diagnostics.at(self.span, message);
+        }
+        value
+    }
+
+    /// The position of a key that must not be there. The caller reports it.
+    pub fn forbidden(&mut self, key: &'static str) -> Option<Span> {
+        self.forbidden.push(key);
+        self.find(key).map(|value| value.key_span)
+    }
+
+    /// All values in the order of the file, for tables whose keys are free names.
+    pub fn entries(&self) -> Vec<Value<'a>> {
+        let mut entries: Vec<Value<'a>> = self
+            .table
+            .keys()
+            .filter_map(|key| self.find(key.get_ref()))
+            .collect();
+        entries.sort_by_key(|value| value.key_span.start());
+        entries
+    }
+
+    /// A string.
+    pub fn string(
+        &mut self,
+        key: &'static str,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Located<&'a str>> {
+        self.get(key)?.string(diagnostics)
+    }
+
+    /// An integer within a range.
+    pub fn integer(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Located<u64>> {
+        self.get(key)?.integer(range, diagnostics)
+    }
+
+    /// `true` or `false`.
+    pub fn boolean(
+        &mut self,
+        key: &'static str,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Located<bool>> {
+        self.get(key)?.boolean(diagnostics)
+    }
+
+    /// A string that is one of a few words, and what the word means.
+    pub fn choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        words: &[(&str, T)],
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Located<T>> {
+        self.get(key)?.choice(words, diagnostics)
+    }
+
+    /// An array of strings; empty when the key is not there.
+    pub fn strings(
+        &mut self,
+        key: &'static str,
+        diagnostics: &mut Diagnostics,
+    ) -> Vec<Located<&'a str>> {
+        let value = self.get(key);
+        value.map_or_else(Vec::new, |value| value.strings(diagnostics))
+    }
+
+    /// A limit, as `10/s burst 20`.
+    pub fn limit(
+        &mut self,
+        key: &'static str,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Located<Limit>> {
+        self.get(key)?.limit(diagnostics)
+    }
+
+    /// A table.
+    pub fn table(
+        &mut self,
+        key: &'static str,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Section<'a>> {
+        self.get(key)?.table(diagnostics)
+    }
+
+    /// An array of tables, as `[[key]]` writes them; empty when the key is not there.
+    pub fn tables(&mut self, key: &'static str, diagnostics: &mut Diagnostics) -> Vec<Section<'a>> {
+        let Some(value) = self.get(key) else {
+            return Vec::new();
+        };
+        if !value.is_array() {
+            let path = &value.path;
+            let message = format!("`{path}` must be an array of tables: write [[{path}]]");
+            diagnostics.at(value.key_span, message);
+            return Vec::new();
+        }
+        let items = value.array(diagnostics).unwrap_or_default();
+        let tables = items.iter().filter_map(|item| item.table(diagnostics));
+        tables.collect()
+    }
+
+    /// Reports every key that was not taken, with a suggestion or the known keys.
+    pub fn finish(self, diagnostics: &mut Diagnostics) {
+        for key in self.table.keys() {
+            let name = &**key.get_ref();
+            if self.known.contains(&name) || self.forbidden.contains(&name) {
+                continue;
+            }
+            let advice = match nearest(name, &self.known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("expected one of {}", self.known.join(", ")),
+            };
+            let name = shortened(name);
+            let message = format!("unknown key `{name}`{}; {advice}", self.in_title());
+            diagnostics.at(Span::from(key.span()), message);
+        }
+    }
+
+    fn find(&self, key: &str) -> Option<Value<'a>> {
+        let (key, value) = self.table.get_key_value(key)?;
+        let name = shortened(key.get_ref());
+        let path = match &*self.path {
+            "" => name.into(),
+            path => format!("{path}.{name}").into(),
+        };
+        Some(Value {
+            key: key.get_ref(),
+            key_span: key.span().into(),
+            is_item: false,
+            path,
+            value,
+        })
+    }
+
+    fn in_title(&self) -> String {
+        match &*self.title {
+            "" => String::new(),
+            title => format!(" in {title}"),
+        }
+    }
+}
+
+impl fmt::Debug for Section<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The values may be secrets.
+        f.debug_struct("Section")
+            .field("title", &self.title)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,93 @@
+//! Environment variables: of limited length, Unicode, and unset when empty.
+
+use std::ffi::OsString;
+use std::fmt;
+
+use crate::diagnostic::Diagnostics;
+use crate::document::Located;
+
+/// The longest value of an environment variable, in bytes.
+pub const VARIABLE_BYTES_MAX: usize = 4_096;
+
+/// Why the value of an environment variable cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum VariableError {
+    /// The value is not Unicode.
+    #[error("the value is not Unicode")]
+    NotUnicode,
+    /// The value has more than [`VARIABLE_BYTES_MAX`] bytes.
+    #[error("the value has more than {VARIABLE_BYTES_MAX} bytes")]
+    TooLong,
+}
+
+/// Reads environment variables through a function, so that tests need not change the process's.
+#[derive(Clone, Copy)]
+pub struct Environment<'e> {
+    lookup: &'e dyn Fn(&str) -> Option<OsString>,
+}
+
+impl<'e> Environment<'e> {
+    /// The environment that a function describes.
+    pub fn new(lookup: &'e dyn Fn(&str) -> Option<OsString>) -> Self {
+        Self { lookup }
+    }
+
+    /// The environment of this process.
+    pub fn of_process() -> Environment<'static> {
+        Environment {
+            lookup: &|name| std::env::var_os(name),
+        }
+    }
+
+    /// Returns the value of a variable; one that is empty or blank counts as unset.
+    pub fn get(&self, variable: &str) -> Result<Option<String>, VariableError> {
+        let Some(value) = (self.lookup)(variable) else {
+            return Ok(None);
+        };
+        let value = value.into_string().map_err(|_| VariableError::NotUnicode)?;
+        if value.len() > VARIABLE_BYTES_MAX {
+            return Err(VariableError::TooLong);
+        }
+        Ok(Some(value).filter(|value| !value.trim().is_empty()))
+    }
+
+    /// Returns the value of a variable that the program knows by name. Problems are reported at the
+    /// variable.
+    pub fn read(&self, variable: &str, diagnostics: &mut Diagnostics) -> Option<String> {
+        match self.get(variable) {
+            Ok(value) => value,
+            Err(error) => {
+                diagnostics.in_variable(variable, error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Returns the value of a variable that a file names. Problems, and a variable that is unset,
+    /// are reported at its name in the file.
+    pub fn read_named(
+        &self,
+        variable: &Located<&str>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<String> {
+        let name = variable.value;
+        let problem = match self.get(name) {
+            Ok(Some(value)) => return Some(value),
+            Ok(None) => "it is not set, or empty".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let name = name.escape_debug();
+        diagnostics.at(
+            variable.span,
+            format!("environment variable {name}: {problem}"),
+        );
+        None
+    }
+}
+
+impl fmt::Debug for Environment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Environment").finish_non_exhaustive()
+    }
+}
