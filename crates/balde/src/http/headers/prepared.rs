@@ -16,12 +16,12 @@ impl HeaderOptions {
     /// Prepares [`write`](HeaderOptions::write) for limits that are known in advance: what is the
     /// same for all responses is encoded once.
     pub(crate) fn writer<'a>(
-        &self,
+        self,
         limits: impl IntoIterator<Item = (&'a str, Limit)>,
     ) -> PreparedWriter {
-        let writer = HeaderWriter::new(*self, limits);
+        let writer = HeaderWriter::new(self, limits);
         let template = match &*writer.limits {
-            [only] if !self.is_empty() => Some(HeaderTemplate::new(*self, only, &writer.policy)),
+            [only] if !self.is_empty() => Some(HeaderTemplate::new(self, only, &writer.policy)),
             _ => None,
         };
         PreparedWriter { writer, template }

@@ -52,14 +52,12 @@ pub(super) fn refuse_missing_key<A>(
 }
 
 fn respond(config: &LayerConfig, refusal: &Refusal<'_>) -> Response<Bytes> {
-    match &config.on_refusal {
-        Some(on_refusal) => on_refusal(refusal),
-        None => {
-            let problem = refusal.problem();
-            let response = problem.to_response(refusal.request_headers(), config.format);
-            response.map(Bytes::from)
-        }
+    if let Some(on_refusal) = &config.on_refusal {
+        return on_refusal(refusal);
     }
+    let problem = refusal.problem();
+    let response = problem.to_response(refusal.request_headers(), config.format);
+    response.map(Bytes::from)
 }
 
 struct MissingKeyReason(Option<IdentityError>);

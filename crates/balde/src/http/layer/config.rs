@@ -52,7 +52,7 @@ pub(super) struct LayerConfig {
 impl LayerConfig {
     /// Returns true if all buckets are in memory, so that decisions never wait.
     pub(super) fn is_in_memory(&self) -> bool {
-        self.rules.iter().all(|rule| is_in_memory(rule))
+        self.rules.iter().all(is_in_memory)
     }
 
     /// Computes what is the same for all requests.
