@@ -1,4 +1,4 @@
-//! The verbs.
+//! The command line: one subcommand for each job.
 
 use std::process::ExitCode;
 
@@ -6,36 +6,36 @@ use clap::{Parser, Subcommand};
 
 use crate::{check, monitor, policies, simulate, up};
 
-/// Rate limits that are kept exactly: policies as data, and what is built on them.
+/// Exact rate limiting: a DICT simulator, a monitor for DICT buckets, and tools for policies.
 #[derive(Debug, Parser)]
 #[command(name = "balde", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    verb: Verb,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    /// Everything on this machine, with nothing to install: a DICT, traffic, and a monitor
+enum Command {
+    /// Run a DICT simulator, traffic and a monitor on this machine, with nothing to install
     Up(up::Args),
     /// Print a profile as a table
     Policies(policies::Args),
-    /// Validate profiles and monitors' files: every problem, with file, line and column
+    /// Validate profiles, options and monitor files; reports every problem with file, line and column
     Check(check::Args),
-    /// A DICT on this machine that follows the published rules
+    /// Run a DICT simulator that follows the published rules
     Simulate(Box<simulate::Args>),
-    /// Watch the buckets of DICT participants: history, forecasts, alerts, metrics, a page
+    /// Monitor the buckets of DICT participants: history, forecasts, alerts, metrics, a dashboard
     Monitor(monitor::Args),
 }
 
 impl Cli {
     pub(crate) fn run(self) -> ExitCode {
-        match self.verb {
-            Verb::Policies(args) => policies::run(&args),
-            Verb::Check(args) => check::run(&args),
-            Verb::Simulate(args) => simulate::run(&args),
-            Verb::Monitor(args) => monitor::run(&args),
-            Verb::Up(args) => up::run(&args),
+        match self.command {
+            Command::Policies(args) => policies::run(&args),
+            Command::Check(args) => check::run(&args),
+            Command::Simulate(args) => simulate::run(&args),
+            Command::Monitor(args) => monitor::run(&args),
+            Command::Up(args) => up::run(&args),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `balde check`, run as its users run it.
+//! `balde check`, as a process.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn every_problem_of_every_file_is_told_with_its_line() {
+fn every_problem_of_every_file_is_reported_with_its_line() {
     let bad = b"profile = 'bad'\n\n[[policy]]\nname = 'a'\nlimit = '10/fortnight'\ncots = { default = 1 }\n";
     let good = b"profile = 'good'\n[[policy]]\nname = 'a'\nlimit = '1/s'\n";
     let folder = folder(&[
@@ -39,7 +39,7 @@ fn every_problem_of_every_file_is_told_with_its_line() {
         text(&output.stdout),
         "good.toml: profile good, 1 policy, sound\n"
     );
-    let told = text(&output.stderr);
+    let stderr = text(&output.stderr);
     let expected = "\
 bad.toml:5:13: unknown unit `fortnight`; use us, ms, s, min, h, day or week
     5 | limit = '10/fortnight'
@@ -48,8 +48,8 @@ bad.toml:6:1: a policy has no `cots`; did you mean `costs`?
     6 | cots = { default = 1 }
       | ^^^^
 missing.toml: cannot be read: ";
-    assert!(told.starts_with(expected), "{told}");
-    assert!(told.ends_with("bytes.toml:1:3: not UTF-8\n"), "{told}");
+    assert!(stderr.starts_with(expected), "{stderr}");
+    assert!(stderr.ends_with("bytes.toml:1:3: not UTF-8\n"), "{stderr}");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_profile_for_dict_has_to_fit_dict() {
     let folder = folder(&[("mine.toml", changed.as_bytes()), ("ftp.toml", other)]);
     let output = check(folder.path(), &["mine.toml", "ftp.toml"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stderr);
+    let stderr = text(&output.stderr);
     for part in [
         "setting `in-flite`: DICT has none of that name",
         "in-flite = \"reserved\"\n",
@@ -85,7 +85,7 @@ fn a_profile_for_dict_has_to_fit_dict() {
         "mine.toml: policy EVENT_LIST: no operation of DICT has /events",
         "ftp.toml:1:1: the only `api`",
     ] {
-        assert!(told.contains(part), "{part} is not in\n{told}");
+        assert!(stderr.contains(part), "{part} is not in\n{stderr}");
     }
 }
 
