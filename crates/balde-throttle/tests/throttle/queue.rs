@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -57,9 +58,32 @@ async fn a_hundred_thousand_waiters_are_served_in_order_and_cancelled_ones_leave
     assert!(took >= Duration::from_millis(6_500), "{took:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_waiter_takes_a_bounded_number_of_bytes_and_its_memory_is_released() {
-    // Resident memory is the whole process's, so this measures what a hundred thousand waiters add.
+/// Resident memory is the whole process's, so the measurement runs alone in a child process: this test
+/// binary again, with an environment variable set.
+#[test]
+fn a_waiter_takes_a_bounded_number_of_bytes_and_its_memory_is_released() {
+    const ALONE: &str = "BALDE_TEST_MEMORY";
+    const NAME: &str = "queue::a_waiter_takes_a_bounded_number_of_bytes_and_its_memory_is_released";
+    if std::env::var_os(ALONE).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        return runtime.block_on(measure_waiters());
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME, "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    print!("{printed}");
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("1 passed"), "{printed}");
+}
+
+async fn measure_waiters() {
     let throttler = builder()
         .rate(50_000)
         .partition_rate(10_000)
