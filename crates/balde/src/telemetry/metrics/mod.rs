@@ -15,7 +15,6 @@ mod exposition;
 pub(super) mod histogram;
 mod policies;
 mod source;
-#[cfg_attr(not(feature = "redis"), path = "no_stores.rs")]
 mod stores;
 mod unit;
 
@@ -28,10 +27,13 @@ use prometheus_client::registry::Registry;
 
 use self::exposition::Exposition;
 use super::meter::Meter;
-use crate::limiter::RateLimiter;
 
+pub(crate) use policies::LimiterReading;
 pub use policies::{POLICIES_MAX, POLICY_NAME_BYTES_MAX};
 pub use source::{DurationHistogram, MetricsWriter};
+
+#[cfg(feature = "redis")]
+pub(crate) use stores::StoreReading;
 
 /// What to serve [`Metrics::encode`] as: the classic text format of Prometheus.
 pub const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -141,11 +143,24 @@ impl Metrics {
         Meter::new(counts, Arc::clone(&exposition.times))
     }
 
-    /// Asks a limiter, from now on, for what it knows by itself. It is not kept alive by that.
-    pub(crate) fn attach(&self, limiter: &RateLimiter) {
-        let exposition = &self.0.exposition;
-        exposition.policies.attach(limiter);
-        exposition.stores.attach(limiter);
+    /// Registers a limiter. `read` returns its numbers, or `None` once it is gone.
+    pub(crate) fn add_limiter(
+        &self,
+        policy: &str,
+        read: impl Fn() -> Option<LimiterReading> + Send + Sync + 'static,
+    ) {
+        self.0.exposition.policies.add(policy, Box::new(read));
+    }
+
+    /// Registers a shared store, unless one with this `id` is registered already. `read` returns its
+    /// numbers, or `None` once it is gone.
+    #[cfg(feature = "redis")]
+    pub(crate) fn add_store(
+        &self,
+        id: usize,
+        read: impl Fn() -> Option<StoreReading> + Send + Sync + 'static,
+    ) {
+        self.0.exposition.stores.add(id, Box::new(read));
     }
 }
 
