@@ -22,9 +22,9 @@ enum Verb {
     Policies(policies::Args),
     /// Validate profiles, options and monitor files: every problem, with file, line and column
     Check(check::Args),
-    /// A DICT on this machine that follows the published rules
+    /// Run a DICT simulator that follows the published rules
     Simulate(Box<simulate::Args>),
-    /// Watch the buckets of DICT participants: history, forecasts, alerts, metrics, a page
+    /// Monitor the buckets of DICT participants: history, forecasts, alerts, metrics, a dashboard
     Monitor(monitor::Args),
 }
 

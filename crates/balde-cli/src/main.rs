@@ -1,11 +1,11 @@
-//! The binary `balde`: arguments, files, wiring. No rule about limits.
+//! The binary `balde`: arguments, configuration files and wiring. It contains no rule about limits.
 
 mod args;
 mod check;
 mod monitor;
 mod policies;
 mod profile;
-mod running;
+mod service;
 mod simulate;
 mod table;
 mod up;

@@ -1,4 +1,4 @@
-//! `balde simulate`
+//! `balde simulate`: runs the DICT simulator.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,74 +14,74 @@ use tracing::Level;
 
 use crate::policies::setting;
 use crate::profile;
-use crate::running::{self, say};
+use crate::service::{self, print_line};
 
-/// Who keeps keys that are made up.
-const MADE_UP_KEEPER: &str = "99999999";
+/// The participant of generated entries.
+const GENERATED_PARTICIPANT: &str = "99999999";
 
-/// The longest seed file that is read: some 200 bytes to each of a million lines.
+/// The longest seed file that is read: about 200 bytes for each of a million lines.
 const SEED_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to listen
+    /// Address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8085")]
     listen: SocketAddr,
-    /// The name of a profile that ships with balde, or a file
+    /// Name of a profile that ships with balde, or a file
     #[arg(long, default_value = balde_dict::profiles::DEFAULT)]
     profile: String,
-    /// Another value for a setting of the profile
+    /// Override a setting of the profile; can be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
     settings: Vec<(String, String)>,
-    /// The category of participants that have none of their own
+    /// Category of participants that --participant does not name
     #[arg(long, value_name = "LETTER", default_value = "A", value_parser = category)]
     category: Category,
-    /// A participant with a category of its own
+    /// Category of one participant; can be repeated
     #[arg(long = "participant", value_name = "ISPB=LETTER", value_parser = assignment)]
     participants: Vec<(String, Category)>,
-    /// Entries from a file: a JSON object with at least key and participant to a line
+    /// Load entries from a file: one JSON object per line, with at least key and participant
     #[arg(long, value_name = "FILE")]
     seed: Option<PathBuf>,
-    /// Make up so many entries, pessoa0000001@exemplo.com.br and so on, of participant 99999999
+    /// Generate this many entries: pessoa0000001@exemplo.com.br and so on, of participant 99999999
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     entries: usize,
-    /// Keep everything in this Redis, where other simulators find it; else `RL_STORAGE_MODE`,
-    /// `REDIS_ADDR` and `REDIS_PASSWORD` say where
+    /// Keep all state in this Redis, shared with other simulators. By default the variables
+    /// `RL_STORAGE_MODE`, `REDIS_ADDR` and `REDIS_PASSWORD` decide
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
-    /// The prefix of all keys in Redis: simulators with the same prefix share all state
+    /// Prefix of all keys in Redis; simulators with the same prefix share all state
     #[arg(long, value_name = "NAME", default_value = "balde-simulator")]
     namespace: String,
-    /// Answer over TLS with this certificate chain (PEM)
+    /// Serve TLS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// and this key (PEM)
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// and let in only clients with a certificate by one of these authorities (PEM)
+    /// Require client certificates that these authorities have signed (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
-    /// A clock that stands still until POST /sim/clock moves it
+    /// Use a clock that moves only by POST /sim/clock
     #[arg(long)]
     virtual_clock: bool,
-    /// Reports and refunds only for transactions that a payment order made known, and refunds for
-    /// fraud only after a report that was agreed to
+    /// Accept infraction reports and refunds only for transactions that a payment order has announced,
+    /// and refunds for fraud only after an accepted report
     #[arg(long)]
     strict: bool,
-    /// Whom a checkKeys counts for that comes without certificate and header
+    /// Participant that a checkKeys request without certificate and header counts for
     #[arg(long, value_name = "ISPB")]
     check_keys_as: Option<String>,
-    /// What to log: warn, info (refusals, too) or debug (every request, too)
+    /// Log level: warn, info (adds refusals) or debug (adds every request)
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: Level,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    running::until_done("simulate", simulate(args))
+    service::run("simulate", simulate(args))
 }
 
 async fn simulate(args: &Args) -> anyhow::Result<()> {
-    running::log_at(args.log);
+    service::log_at(args.log);
     let simulator = builder(args)?.build()?;
     for (participant, category) in &args.participants {
         simulator
@@ -97,20 +97,20 @@ async fn simulate(args: &Args) -> anyhow::Result<()> {
             bail!("{} has more than {SEED_BYTES_MAX} bytes", path.display());
         }
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let made = simulator.directory().seed(&text).await;
-        let made = made.with_context(|| path.display().to_string())?;
-        say(format_args!("{made} entries from {}", path.display()));
+        let loaded = simulator.directory().seed(&text).await;
+        let loaded = loaded.with_context(|| path.display().to_string())?;
+        print_line(format_args!("{loaded} entries from {}", path.display()));
     }
     simulator
         .directory()
-        .seed_generated(MADE_UP_KEEPER, args.entries)
+        .seed_generated(GENERATED_PARTICIPANT, args.entries)
         .await?;
-    let listener = running::listen(args.listen, "--listen").await?;
+    let listener = service::listen(args.listen, "--listen").await?;
     let address = listener.local_addr()?;
     let scheme = if simulator.is_tls() { "https" } else { "http" };
-    say(format_args!("DICT       {scheme}://{address}/api/v2/"));
-    say(format_args!("inspection {scheme}://{address}/sim/"));
-    simulator::run(listener, simulator, running::told_to_end()).await?;
+    print_line(format_args!("DICT       {scheme}://{address}/api/v2/"));
+    print_line(format_args!("inspection {scheme}://{address}/sim/"));
+    simulator::run(listener, simulator, service::shutdown_signal()).await?;
     Ok(())
 }
 
@@ -144,7 +144,7 @@ fn builder(args: &Args) -> anyhow::Result<SimulatorBuilder> {
     Ok(builder)
 }
 
-/// The variables that all of balde goes by.
+/// Reads the environment variables that all of balde uses.
 fn from_environment(
     builder: SimulatorBuilder,
     namespace: &str,

@@ -1,6 +1,6 @@
-//! Text in columns, and numbers as people read them.
+//! Tables of text, and formats for numbers and durations.
 
-/// Columns as wide as they need to be, those of numbers to the right.
+/// Formats a table with columns as wide as their cells; columns of numbers are right-aligned.
 pub(crate) fn aligned<const N: usize>(
     titles: [&str; N],
     is_number: [bool; N],
@@ -37,7 +37,7 @@ pub(crate) fn aligned<const N: usize>(
     text
 }
 
-/// 36050000 as `36,050,000`.
+/// Formats 36050000 as `36,050,000`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -50,7 +50,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// Microseconds as `1 h 40 min`.
+/// Formats microseconds as `1 h 40 min`.
 pub(crate) fn duration(us: u64) -> String {
     const UNITS: [(u64, &str); 6] = [
         (86_400_000_000, "d"),
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_as_people_read_them() {
+    fn numbers_and_durations_are_formatted() {
         for (number, text) in [
             (0, "0"),
             (999, "999"),

@@ -1,4 +1,4 @@
-//! `balde simulate` as its users start it.
+//! `balde simulate` as a process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -34,11 +34,11 @@ impl Simulator {
             lines.push(line);
             if let Some(address) = address {
                 let address = address.trim_end().trim_end_matches("/sim/").to_owned();
-                // What it logs from now on is read, so that it never waits for us.
-                let (tell, log) = mpsc::channel();
+                // Its further output is read, so that it never blocks on a full pipe.
+                let (sender, log) = mpsc::channel();
                 std::thread::spawn(move || {
                     for line in output.lines().map_while(Result::ok) {
-                        let _nobody_may_listen = tell.send(line);
+                        let _dropped = sender.send(line);
                     }
                 });
                 return Self {
@@ -79,7 +79,7 @@ impl Drop for Simulator {
 }
 
 #[test]
-fn it_prints_where_it_is_and_answers_there() {
+fn it_prints_its_address_and_answers_there() {
     let dir = tempfile::tempdir().expect("a folder");
     let seed = dir.path().join("entries.jsonl");
     std::fs::write(
@@ -119,7 +119,7 @@ fn it_prints_where_it_is_and_answers_there() {
 }
 
 #[test]
-fn the_log_tells_which_bucket_refused_and_nobodys_tax_number() {
+fn the_log_names_the_bucket_that_refused_and_no_tax_number() {
     let simulator = Simulator::start(&["--entries", "1", "--virtual-clock"]);
     let policy = "ENTRIES_READ_USER_ANTISCAN";
     let body = format!(
@@ -132,7 +132,7 @@ fn the_log_tells_which_bucket_refused_and_nobodys_tax_number() {
     );
     let refused = simulator.get("/api/v2/entries/pessoa0000001@exemplo.com.br");
     assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
-    // The limiter has a line of its own, with the key as a hash.
+    // The limiter logs another line, with the key as a hash.
     let mut lines = std::iter::from_fn(|| simulator.log.recv_timeout(Duration::from_secs(20)).ok());
     let line = lines
         .by_ref()
@@ -153,7 +153,7 @@ fn the_log_tells_which_bucket_refused_and_nobodys_tax_number() {
 
 #[cfg(unix)]
 #[test]
-fn it_ends_well_when_it_is_told_to() {
+fn it_shuts_down_gracefully_on_sigterm() {
     let mut simulator = Simulator::start(&[]);
     assert!(
         simulator
@@ -161,16 +161,16 @@ fn it_ends_well_when_it_is_told_to() {
             .starts_with("HTTP/1.1 200")
     );
     let id = simulator.child.id().to_string();
-    let told = Command::new("kill")
+    let sent = Command::new("kill")
         .args(["-TERM", &id])
         .status()
         .expect("kill");
-    assert!(told.success());
+    assert!(sent.success());
     assert!(simulator.child.wait().expect("its end").success());
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn invalid_arguments_are_reported() {
     for (args, expected) in [
         (&["--profile", "dict-9"][..], "there is no profile"),
         (&["--category", "Z"], "no category Z"),
@@ -190,7 +190,7 @@ fn what_makes_no_sense_is_told() {
             .output()
             .expect("balde starts");
         assert!(!output.status.success(), "{args:?}");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(told.contains(expected), "{args:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(expected), "{args:?}: {stderr}");
     }
 }

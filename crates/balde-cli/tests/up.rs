@@ -1,4 +1,4 @@
-//! `balde up` and `balde monitor`, run as their users run them.
+//! `balde up` and `balde monitor` as processes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 struct Running(Child);
 
@@ -25,13 +25,18 @@ fn balde(arguments: &[&str]) -> Command {
     command
 }
 
-/// Ends it as Ctrl-C does, and waits.
-fn interrupted(mut child: Running) -> i32 {
-    let interrupt = Command::new("kill")
+/// Sends SIGINT, as Ctrl-C does, and returns the exit code.
+fn interrupt(mut child: Running) -> i32 {
+    let sent = Command::new("kill")
         .args(["-INT", &child.0.id().to_string()])
         .status();
-    assert!(interrupt.unwrap().success());
-    child.0.wait().unwrap().code().expect("it ends by itself")
+    assert!(sent.unwrap().success());
+    child
+        .0
+        .wait()
+        .unwrap()
+        .code()
+        .expect("it exits, and is not killed")
 }
 
 fn get(address: SocketAddr, path: &str) -> String {
@@ -51,14 +56,14 @@ fn json(address: SocketAddr, path: &str) -> Value {
     serde_json::from_str(&get(address, path)).unwrap()
 }
 
-/// The address in a line of what it prints.
+/// The address in a line of its output.
 fn address_in(line: &str) -> SocketAddr {
     let (_, rest) = line.split_once("http://").unwrap();
     rest.split('/').next().unwrap().parse().unwrap()
 }
 
 #[test]
-fn up_shows_a_bucket_that_falls_an_alert_and_its_end_and_ends_when_told() {
+fn up_shows_a_falling_bucket_an_alert_and_its_resolution_and_stops_on_a_signal() {
     let mut child = balde(&["up", "--dict", "127.0.0.1:0", "--monitor", "127.0.0.1:0"])
         .stdout(Stdio::piped())
         .spawn()
@@ -80,7 +85,7 @@ fn up_shows_a_bucket_that_falls_an_alert_and_its_end_and_ends_when_told() {
     }
     let curls = printed.iter().filter(|line| line.contains("curl ")).count();
     assert_eq!(curls, 3, "{printed:?}");
-    // What it goes on to print must not fill the pipe.
+    // Further output must not fill the pipe.
     std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
     let monitor = monitor.unwrap();
     assert!(get(monitor, "/").contains("<title>balde monitor</title>"));
@@ -89,7 +94,7 @@ fn up_shows_a_bucket_that_falls_an_alert_and_its_end_and_ends_when_told() {
     let start = Instant::now();
     loop {
         assert!(
-            start.elapsed() < PATIENCE,
+            start.elapsed() < DEADLINE,
             "{}",
             json(monitor, "/api/v1/alerts")
         );
@@ -111,17 +116,17 @@ fn up_shows_a_bucket_that_falls_an_alert_and_its_end_and_ends_when_told() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert!(lowest < 35, "a bucket of 70 visibly fell: {lowest}");
-    assert_eq!(interrupted(child), 0);
+    assert_eq!(interrupt(child), 0);
 }
 
 fn failed(output: &Output, expected: &str) {
-    let told = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(told.contains(expected), "{told}");
+    assert!(stderr.contains(expected), "{stderr}");
 }
 
 #[test]
-fn a_taken_port_is_named_with_the_way_around_it() {
+fn an_address_in_use_is_reported_with_the_option_that_sets_another() {
     let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let held = holder.local_addr().unwrap();
     for (option, other) in [("--dict", "--monitor"), ("--monitor", "--dict")] {
@@ -130,14 +135,14 @@ fn a_taken_port_is_named_with_the_way_around_it() {
             .unwrap();
         failed(
             &output,
-            &format!("cannot listen on {held}: something else listens there already"),
+            &format!("cannot listen on {held}: another process listens there already"),
         );
         failed(&output, option);
     }
 }
 
 #[test]
-fn a_monitor_runs_from_its_file_and_a_bad_one_says_where() {
+fn a_monitor_runs_from_its_file_and_reports_where_a_bad_one_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("monitor.toml");
     std::fs::write(&file, "[http]\nlisten = 9180\n").unwrap();
@@ -166,14 +171,14 @@ fn a_monitor_runs_from_its_file_and_a_bad_one_says_where() {
     let child = Running(child);
     let page = lines.next().unwrap().unwrap();
     let monitor = address_in(&page);
-    // DICT is not there, and that is told: in the log, and to who asks.
-    let told = lines
+    // DICT cannot be reached: the log and the API say so.
+    let failed_poll = lines
         .map_while(Result::ok)
         .find(|line| line.contains("\"event_type\":\"poll_failed\""));
-    assert!(told.unwrap().contains("DICT cannot be reached"));
+    assert!(failed_poll.unwrap().contains("DICT cannot be reached"));
     let status = json(monitor, "/api/v1/status");
     assert!(status["participants"]["12345678"]["failures"]["unreachable"].as_u64() >= Some(1));
     let second = balde(&["monitor", "-c", &name]).output().unwrap();
     failed(&second, "is in use by another monitor");
-    assert_eq!(interrupted(child), 0);
+    assert_eq!(interrupt(child), 0);
 }

@@ -1,10 +1,10 @@
-//! Throttlers over one Redis: four processes keep a common rate, and learn from each other which
-//! partitions are in trouble.
+//! Throttlers that share one Redis: four processes keep a common rate, and share the health of
+//! partitions.
 //!
-//! Each process is this test again, told by its environment that it is a worker. They run for
-//! `BALDE_SOAK_SECONDS`, 6 unless told otherwise.
+//! Each worker process is this test binary with an environment variable set. They run for
+//! `BALDE_SOAK_SECONDS`, 6 by default.
 
-#[expect(dead_code, reason = "nothing is frozen here")]
+#[expect(dead_code, reason = "these tests do not freeze the server")]
 #[path = "../../balde/tests/support/redis_server.rs"]
 mod redis_server;
 #[path = "../../balde/tests/support/wall_clock.rs"]
@@ -27,7 +27,7 @@ const TASKS: usize = 12;
 const RATE: u64 = 2_000;
 const BURST: u64 = RATE / 10;
 const PARTITIONS: [&str; 3] = ["north", "south", "west"];
-/// Workers start late enough for all of them to be there.
+/// Workers begin this long after they were started, so that all of them are ready.
 const START_AFTER: Duration = Duration::from_millis(1_500);
 
 const WORKER: &str = "BALDE_TEST_THROTTLE_WORKER";
@@ -69,7 +69,7 @@ fn four_processes_stay_within_the_common_rate_and_use_it() {
     let granted: u64 = outcomes.iter().map(|one| one.granted).sum();
     let first_us = outcomes.iter().map(|one| one.first_us).min().unwrap_or(0);
     let last_us = outcomes.iter().map(|one| one.last_us).max().unwrap_or(0);
-    // A begun token counts as one. The buckets start empty, with the first who asks.
+    // A begun token counts as one. The buckets start empty, at the first request.
     let refill = (last_us - first_us) * RATE / 1_000_000 + 1;
     let by_process: Vec<_> = outcomes.iter().map(|one| one.granted).collect();
     println!(
@@ -81,14 +81,14 @@ fn four_processes_stay_within_the_common_rate_and_use_it() {
     assert!(by_process.iter().all(|granted| *granted > 0));
 }
 
-/// Only what the test above starts does anything here.
+/// Does nothing, except in a process that the test above has started.
 #[test]
 fn worker() {
     let Ok(url) = env::var(WORKER) else {
         return;
     };
-    let told = |name: &str| env::var(name).expect("told by the one who started this");
-    let start_us: u64 = told("BALDE_TEST_START_US").parse().expect("a moment");
+    let variable = |name: &str| env::var(name).expect("set by the test that started this");
+    let start_us: u64 = variable("BALDE_TEST_START_US").parse().expect("a moment");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -112,11 +112,11 @@ fn worker() {
             granted,
         }
     });
-    outcome.write(Path::new(&told("BALDE_TEST_OUTCOME")));
+    outcome.write(Path::new(&variable("BALDE_TEST_OUTCOME")));
 }
 
 async fn work(throttler: Throttler, task: usize, end: Instant) -> u64 {
-    // Some want one token at a time, some many.
+    // Some take one token at a time, some many.
     let n = [1, 1, 5, 20][task % 4];
     let mut granted = 0;
     while Instant::now() < end {
@@ -125,14 +125,14 @@ async fn work(throttler: Throttler, task: usize, end: Instant) -> u64 {
         match throttler.acquire_within(partition, n, left).await {
             Ok(()) => granted += n,
             Err(Refusal::Deadline) => break,
-            Err(refused) => panic!("{refused}"),
+            Err(refusal) => panic!("{refusal}"),
         }
     }
     granted
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_error_here_degrades_there_and_a_circuit_opens_for_all() {
+async fn an_error_in_one_process_degrades_the_other_and_a_circuit_opens_for_all() {
     let Some(server) = RedisServer::start() else {
         return;
     };
@@ -171,14 +171,14 @@ async fn an_error_here_degrades_there_and_a_circuit_opens_for_all() {
     while here.stats()[0].circuit() == Circuit::Closed {
         here.report("store", Outcome::Error);
     }
-    until("the circuit is open there, too", || {
-        let refused = there.try_acquire("store", 1);
-        matches!(refused, Err(Refusal::CircuitOpen { .. }))
+    until("the circuit is open in the other process too", || {
+        let refusal = there.try_acquire("store", 1);
+        matches!(refusal, Err(Refusal::CircuitOpen { .. }))
     })
     .await;
 
-    // A probe that succeeds closes it, and successes bring it back, everywhere.
-    until("both are well", || {
+    // A successful probe closes it, and successes restore the rate, in both.
+    until("both are healthy", || {
         for throttler in both {
             throttler.report("store", Outcome::Success);
             let _probe = throttler.try_acquire("store", 0);
@@ -190,13 +190,13 @@ async fn an_error_here_degrades_there_and_a_circuit_opens_for_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_redis_is_away_the_callers_choice_decides() {
+async fn while_redis_is_unavailable_the_failure_policy_decides() {
     let Some(mut server) = RedisServer::start() else {
         return;
     };
     let make = |on_failure| {
         Throttler::builder()
-            .name("away")
+            .name("unavailable")
             .rate(1_000)
             .partition_rate(1_000)
             .redis(&store(&server.url()), on_failure)
@@ -260,7 +260,7 @@ fn ends_well(worker: &mut Child, within: Duration) -> bool {
     false
 }
 
-/// What one worker saw.
+/// What one worker measured.
 struct Outcomes {
     first_us: u64,
     last_us: u64,

@@ -1,15 +1,15 @@
-//! How busy payers are at which time of the day.
+//! The load of payers by the hour of the day.
 
-/// A day begins at eight when `balde up` begins, whatever time it is outside.
+/// The simulated day begins at eight, whatever the real time is.
 const BEGINS_MINUTES: u64 = 8 * 60;
 
-/// Look-ups a minute by the hour of the day: little at night, most before lunch and after work.
+/// Look-ups per minute by the hour of the day: few at night, most before lunch and after work.
 const BY_HOUR: [u64; 24] = [
     8, 5, 4, 4, 6, 15, 40, 70, 100, 120, 140, 150, 140, 120, 120, 130, 140, 160, 170, 140, 100, 70,
     40, 20,
 ];
 
-/// Microseconds between two look-ups, `since_us` after the beginning.
+/// Microseconds between two look-ups, `since_us` after the start.
 pub(super) fn between_payers_us(since_us: u64) -> u64 {
     const MINUTE_US: u64 = 60_000_000;
     let minutes = BEGINS_MINUTES + since_us / MINUTE_US;

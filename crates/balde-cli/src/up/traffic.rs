@@ -1,5 +1,5 @@
-//! Life-like traffic against the simulated DICT: payers who look up and pay, one who scans, and a
-//! batch job that does not know how much it may.
+//! Traffic for the simulated DICT: payers who look up keys and pay, a company that scans keys, and a
+//! batch job that ignores its limits.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,32 +13,32 @@ use super::day::between_payers_us;
 const SECOND_US: u64 = 1_000_000;
 const MINUTE_US: u64 = 60 * SECOND_US;
 
-/// Of a hundred payers who have looked up a key, so many pay.
+/// How many of a hundred payers who have looked up a key pay.
 const PAY_OF_HUNDRED: u32 = 95;
 
-/// How many people pay. Each has buckets of its own.
+/// The number of payers. Each has its own buckets.
 const PAYERS: u64 = 5_000;
 
-/// The batch job begins this long after everything, and then every so often.
+/// When the batch job first runs, and its interval.
 const BATCH_FIRST_US: u64 = 40 * SECOND_US;
 const BATCH_EVERY_US: u64 = 15 * MINUTE_US;
 
-/// Batches of keys to check, one a half second: nearly twice what `KEYS_CHECK` gives.
+/// Requests to check keys, one every half second: nearly twice the rate of `KEYS_CHECK`.
 const BATCH_CHECKS: u32 = 240;
 const BATCH_STEP_US: u64 = 500_000;
 
-/// Claims without a role, once every two seconds, by the same job.
+/// Requests to list claims, one every two seconds, by the same job.
 const BATCH_LISTS: u32 = 45;
 
-/// The scan: a company that guesses keys, twice an hour.
+/// The scan: a company guesses keys, twice an hour.
 const SCAN_FIRST_US: u64 = 4 * MINUTE_US;
 const SCAN_EVERY_US: u64 = 30 * MINUTE_US;
 const SCAN_GUESSES: u32 = 80;
 
-/// The most requests under way at once; a slow machine gets less traffic, not a queue.
-const AT_ONCE_MAX: usize = 64;
+/// The most requests in flight. A slow machine gets less traffic instead of a queue.
+const IN_FLIGHT_MAX: usize = 64;
 
-/// Traffic until `shutdown` is there. What fails is part of life.
+/// Sends traffic until `shutdown` resolves. Failed requests are ignored.
 pub(super) async fn run(
     dict: SocketAddr,
     participant: &'static str,
@@ -82,7 +82,7 @@ struct Bank {
 
 impl Bank {
     async fn payers(&self, began_us: u64) {
-        let mut under_way = JoinSet::new();
+        let mut in_flight = JoinSet::new();
         let mut number = 0_u64;
         let mut next_us = began_us;
         loop {
@@ -90,16 +90,16 @@ impl Bank {
             let now_us = self.time.now_us();
             let step_us = between_payers_us(now_us.saturating_sub(began_us));
             next_us = (next_us + step_us).max(now_us.saturating_sub(10 * step_us));
-            while under_way.try_join_next().is_some() {}
-            if under_way.len() < AT_ONCE_MAX {
+            while in_flight.try_join_next().is_some() {}
+            if in_flight.len() < IN_FLIGHT_MAX {
                 number += 1;
                 let bank = self.clone();
-                under_way.spawn(async move { bank.pay(number).await });
+                in_flight.spawn(async move { bank.pay(number).await });
             }
         }
     }
 
-    /// Looks a key up, thinks for a while, and mostly pays.
+    /// Looks a key up and, in most cases, pays after a few seconds.
     async fn pay(&self, number: u64) {
         let payer = format!("{:011}", 10_000_000_000 + fastrand::u64(0..PAYERS));
         let order = format!("E{}202601010000{number:011}", self.participant);
@@ -108,13 +108,13 @@ impl Bank {
         if !self.look_up(&key, &payer, &order).await || fastrand::u32(0..100) >= PAY_OF_HUNDRED {
             return;
         }
-        let thought_us = self.time.now_us() + fastrand::u64(2..=8) * SECOND_US;
-        self.time.sleep_until(thought_us).await;
+        let pays_at_us = self.time.now_us() + fastrand::u64(2..=8) * SECOND_US;
+        self.time.sleep_until(pays_at_us).await;
         let body = serde_json::json!({
             "end_to_end_id": order, "payer": payer, "participant": self.participant,
         });
         let url = format!("{}/payment-orders", self.sim);
-        let _part_of_life = self.http.post(url).json(&body).send().await;
+        let _ignored = self.http.post(url).json(&body).send().await;
     }
 
     async fn look_up(&self, key: &str, payer: &str, order: &str) -> bool {
@@ -130,7 +130,7 @@ impl Bank {
             .is_ok_and(|answer| answer.status().is_success())
     }
 
-    /// A job that checks keys and lists claims as fast as it was once written to.
+    /// A job that checks keys and lists claims at a fixed rate, whatever the answers are.
     async fn batches(&self, began_us: u64) {
         let mut next_us = began_us + BATCH_FIRST_US;
         loop {
@@ -156,15 +156,15 @@ impl Bank {
             .header("PI-RequestingParticipant", self.participant)
             .header("Content-Type", "application/xml")
             .body(body);
-        let _part_of_life = request.send().await;
+        let _ignored = request.send().await;
     }
 
     async fn list_claims(&self) {
         let url = format!("{}/claims/?Participant={}", self.dict, self.participant);
-        let _part_of_life = self.http.get(url).send().await;
+        let _ignored = self.http.get(url).send().await;
     }
 
-    /// A company that guesses keys, until its own bucket is in debt.
+    /// A company that guesses keys until its bucket is in debt.
     async fn scans(&self, began_us: u64) {
         let mut next_us = began_us + SCAN_FIRST_US;
         let mut number = 90_000_000_000_u64;

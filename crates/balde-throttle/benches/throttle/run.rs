@@ -1,4 +1,4 @@
-//! The rounds, and what becomes of them.
+//! The measurements and their report.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use cpu_time::ThreadTime;
 
 use balde_bench::{self as report, Table, median};
 
-/// Both buckets stay far from empty: nobody waits, so what is measured is asking.
+/// Both buckets stay far from empty, so no request waits: this measures the cost of an acquire.
 const PLENTY: u64 = 1_000_000_000;
 
 pub(crate) fn run(is_quick: bool) {
@@ -87,10 +87,10 @@ fn uncontended(rounds: usize, calls: u32) -> String {
         ]);
     }
     format!(
-        "Nanoseconds for a token that nobody else wants, one thread, median of {rounds} rounds of \
+        "Nanoseconds for a token without competition, one thread, median of {rounds} rounds of \
          {calls}. balde takes it from two buckets, and goes through its lock and clock once in many \
          requests: here, with a burst of a hundred million, once in a million; with one of 200, once \
-         in thirteen (`throttle/ahead.rs`).\n\n{table}"
+         in thirteen (`scheduler/prefetch.rs`).\n\n{table}"
     )
 }
 
@@ -102,7 +102,7 @@ async fn time<F: Future<Output = ()>>(calls: u32, mut call: impl FnMut() -> F) -
     start.elapsed().as_secs_f64() * 1e9 / f64::from(calls)
 }
 
-/// Waits that are served in virtual time: what a wait costs apart from the waiting.
+/// Waits in virtual time: the processor time that a wait costs.
 fn waiting(rounds: usize) -> String {
     const WAITERS: u32 = 1_000;
     const RATE: u32 = 1_000_000;
@@ -147,7 +147,7 @@ fn waiting(rounds: usize) -> String {
         "ns of processor time",
         "a second on one core",
     ]);
-    for (name, samples) in [("had at once", at_once), ("waited for", waited)] {
+    for (name, samples) in [("granted at once", at_once), ("waited for", waited)] {
         let ns = median(samples);
         table.row(&[
             name.to_owned(),
@@ -156,8 +156,8 @@ fn waiting(rounds: usize) -> String {
         ]);
     }
     format!(
-        "Acquires in virtual time, to the token: with a clock that stands still nothing is lent \
-         ahead, so every one goes through the lock. Waiting: {WAITERS} tasks in one line, a million \
+        "Acquires in virtual time, to the token: with a virtual clock nothing is prefetched, \
+         so every one takes the lock. Waiting: {WAITERS} tasks in one queue, a million \
          acquires, tasks and timer included.\n\n{table}"
     )
 }

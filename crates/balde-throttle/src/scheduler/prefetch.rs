@@ -88,7 +88,7 @@ impl PackedName {
         Some(Self { length, words })
     }
 
-    /// A cheap hash. The program chooses the names, so nobody can pick colliding ones.
+    /// A cheap hash. The program chooses the names, so an attacker cannot pick colliding ones.
     #[inline]
     fn hash(&self) -> u64 {
         let [one, two, three, four] = self.words;

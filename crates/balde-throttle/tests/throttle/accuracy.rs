@@ -1,4 +1,4 @@
-//! How exactly the rate is kept when as many as can be want more.
+//! How exactly the rate is kept under saturation.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn the_first_second_brings_no_more_than_the_rate() {
 #[tokio::test(start_paused = true)]
 async fn partitions_share_a_scarce_global_rate_evenly_whatever_they_ask_for_at_a_time() {
     let throttler = builder().rate(1_000).partition_rate(1_000).build().unwrap();
-    // One has a crowd that came first, another asks for much at a time.
+    // One partition has many waiters that came first, another takes many tokens at a time.
     let crowd = Grants::saturate(&throttler, "crowd", 500, 1, 30 * SECOND);
     let large = Grants::saturate(&throttler, "large", 2, 90, 30 * SECOND);
     let small = Grants::saturate(&throttler, "small", 2, 1, 30 * SECOND);

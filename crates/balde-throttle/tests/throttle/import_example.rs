@@ -1,5 +1,5 @@
-//! The bulk import of the examples, in virtual time: five million records, forty partitions, some of
-//! them down for a minute.
+//! The example `bulk_import` in virtual time: five million records, forty partitions, some of them down
+//! for a minute.
 
 #[path = "../../examples/bulk_import/import.rs"]
 mod import;
@@ -14,13 +14,13 @@ use import::{Import, RECORDS_DEFAULT};
 use store::PARTITIONS;
 
 #[tokio::test(start_paused = true)]
-async fn five_million_records_arrive_once_each_at_the_pace_that_the_store_allows() {
+async fn five_million_records_are_written_once_each_at_the_stores_rate() {
     let import = Import::new(RECORDS_DEFAULT);
     let shown = tokio::spawn(progress::show(import.clone()));
     let watched = {
         let import = import.clone();
         tokio::spawn(async move {
-            // In the middle of the first bad minute.
+            // In the middle of the first long outage.
             tokio::time::sleep(Duration::from_secs(50)).await;
             progress::line(&import, import.written(), 20_000)
         })
@@ -42,9 +42,9 @@ async fn five_million_records_arrive_once_each_at_the_pace_that_the_store_allows
     let line = watched.await.unwrap();
     assert!(line.contains("degraded: p03"), "{line}");
     assert!(line.contains("left"), "{line}");
-    // 250 s at the global rate, if nothing went wrong. The partition that was down in the second
-    // minute is the last: when the others are done it has some 35,000 records left to write, at its
-    // own 1,000 a second.
+    // 250 s at the global rate without outages. The partition that was down in the second minute is
+    // the last: when the others are done it has some 35,000 records left to write, at its own 1,000 a
+    // second.
     let took = summary.took;
     assert!(took >= Duration::from_secs(250), "{took:?}");
     assert!(took <= Duration::from_secs(295), "{took:?}");

@@ -1,4 +1,4 @@
-//! The layer around real clients and a real server, and what is exposed of it.
+//! The layer around real clients and a real server, and the metrics of throttlers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -59,32 +59,32 @@ fn pace(throttler: &Throttler, partition: &str) -> String {
 }
 
 #[tokio::test]
-async fn hypers_client_obeys_what_the_server_says() {
+async fn hypers_client_obeys_the_servers_hints() {
     let addr = server().await;
     let throttler = Throttler::new(100_000, 10_000).unwrap();
     let client: Client<_, Empty<bytes::Bytes>> = Client::builder(TokioExecutor::new()).build_http();
     let mut client = by_path(&throttler).layer(client);
-    let mut ask = async |path: &str| {
+    let mut send = async |path: &str| {
         let ready = client.ready().await.unwrap();
         ready.call(request(addr, path)).await.map(|r| r.status())
     };
     let deadline = |outcome| matches!(outcome, Err(RunError::Refused(Refusal::Deadline)));
 
-    assert_eq!(ask("/busy").await.unwrap(), 429);
-    assert!(deadline(ask("/busy").await), "it asked for a pause");
+    assert_eq!(send("/busy").await.unwrap(), 429);
+    assert!(deadline(send("/busy").await), "it asked for a pause");
     assert_eq!(pace(&throttler, "/busy"), "9000/s burst 900");
 
-    assert_eq!(ask("/spent").await.unwrap(), 200);
+    assert_eq!(send("/spent").await.unwrap(), 200);
     assert!(
-        deadline(ask("/spent").await),
+        deadline(send("/spent").await),
         "nothing is left for half a minute"
     );
     assert_eq!(pace(&throttler, "/spent"), "10000/s burst 1000");
 
     for _ in 0..3 {
-        assert_eq!(ask("/plenty").await.unwrap(), 200);
-        assert_eq!(ask("/missing").await.unwrap(), 404);
-        assert_eq!(ask("/broken").await.unwrap(), 500);
+        assert_eq!(send("/plenty").await.unwrap(), 200);
+        assert_eq!(send("/missing").await.unwrap(), 404);
+        assert_eq!(send("/broken").await.unwrap(), 500);
     }
     assert_eq!(pace(&throttler, "/plenty"), "10000/s burst 1000");
     assert_eq!(pace(&throttler, "/missing"), "10000/s burst 1000");
@@ -92,29 +92,29 @@ async fn hypers_client_obeys_what_the_server_says() {
 }
 
 #[tokio::test]
-async fn reqwest_obeys_it_too_through_a_service() {
+async fn reqwest_obeys_them_through_a_service() {
     let addr = server().await;
     let throttler = Throttler::new(100_000, 10_000).unwrap();
-    // The program chooses who does its cryptography; another test may have chosen already.
+    // reqwest needs a crypto provider; another test may have installed one already.
     let _chosen = rustls::crypto::ring::default_provider().install_default();
     let reqwest = reqwest::Client::builder().no_proxy().build().unwrap();
-    let send = service_fn(move |request: Request<reqwest::Body>| {
+    let service = service_fn(move |request: Request<reqwest::Body>| {
         let reqwest = reqwest.clone();
         async move {
             let response = reqwest.execute(request.try_into()?).await?;
             Ok::<_, reqwest::Error>(http::Response::<reqwest::Body>::from(response))
         }
     });
-    let client = ThrottleLayer::new(&throttler).within(SHORT).layer(send);
-    let ask = async |path: &str| client.clone().oneshot(request(addr, path)).await;
+    let client = ThrottleLayer::new(&throttler).within(SHORT).layer(service);
+    let send = async |path: &str| client.clone().oneshot(request(addr, path)).await;
 
-    assert_eq!(ask("/broken").await.unwrap().status(), 500);
+    assert_eq!(send("/broken").await.unwrap().status(), 500);
     assert_eq!(pace(&throttler, "127.0.0.1"), "9000/s burst 900", "by host");
-    assert_eq!(ask("/busy").await.unwrap().status(), 429);
-    let paused = ask("/plenty").await;
+    assert_eq!(send("/busy").await.unwrap().status(), 429);
+    let paused = send("/plenty").await;
     assert!(matches!(paused, Err(RunError::Refused(Refusal::Deadline))));
 
-    // Nobody listens there.
+    // No server listens there.
     let nowhere = SocketAddr::from(([127, 0, 0, 2], 1));
     let failed = client.clone().oneshot(request(nowhere, "/")).await;
     assert!(matches!(failed, Err(RunError::Failed(_))));
@@ -122,7 +122,7 @@ async fn reqwest_obeys_it_too_through_a_service() {
 }
 
 #[tokio::test]
-async fn what_a_status_means_can_be_told() {
+async fn the_outcome_of_a_status_can_be_set() {
     let addr = server().await;
     let throttler = Throttler::new(100_000, 10_000).unwrap();
     let client: Client<_, Empty<bytes::Bytes>> = Client::builder(TokioExecutor::new()).build_http();
@@ -141,11 +141,16 @@ async fn what_a_status_means_can_be_told() {
     }
     assert_eq!(pace(&throttler, "/missing"), "9000/s burst 900");
     assert_eq!(pace(&throttler, "/broken"), "10000/s burst 1000");
-    assert!(throttler.stats().iter().all(|part| part.granted() == 7));
+    assert!(
+        throttler
+            .stats()
+            .iter()
+            .all(|partition| partition.granted() == 7)
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn rates_waiters_and_waits_are_exposed_with_bounded_labels() {
+async fn metrics_have_rates_waiters_and_waits_with_bounded_labels() {
     let metrics = Metrics::new();
     let throttles = ThrottleMetrics::new(&metrics);
     let throttler = Throttler::builder()

@@ -1,13 +1,13 @@
-//! The throttler, in virtual time: tokio's clock stands still unless everybody waits.
+//! The throttler in virtual time: tokio's clock is paused while any task can run.
 
 mod accuracy;
+mod failures;
 mod import_example;
 #[cfg(all(feature = "prometheus", feature = "tower"))]
 mod layer;
-mod line;
 mod pace;
+mod queue;
 mod reports;
-mod trouble;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,12 +21,12 @@ fn builder() -> ThrottlerBuilder {
     Throttler::builder().clock(Clock::tokio())
 }
 
-/// Grants of a saturated run: when each came, in microseconds from the start, and how much it was.
+/// The grants of a saturated run: microseconds from the start, and tokens.
 #[derive(Clone, Debug, Default)]
 struct Grants(Vec<(u64, u64)>);
 
 impl Grants {
-    /// Keeps `tasks` busy acquiring `n` tokens of `partition` for so long.
+    /// Keeps `tasks` busy acquiring `n` tokens of `partition` for `runs_for`.
     async fn saturate(
         throttler: &Throttler,
         partition: &'static str,
@@ -67,7 +67,7 @@ impl Grants {
         self.0.iter().map(|(_, n)| n).sum()
     }
 
-    /// The most that was granted in any stretch of `window_us`, wherever it begins.
+    /// The most that was granted in any interval of `window_us`.
     fn most_in_any(&self, window_us: u64) -> u64 {
         let (mut most, mut sum, mut from) = (0, 0, 0);
         for (at_us, n) in &self.0 {

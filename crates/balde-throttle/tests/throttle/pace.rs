@@ -1,4 +1,4 @@
-//! Rate and burst are one value: after every change, whoever looks finds a tenth.
+//! Rate and burst are one value: every reader sees a burst of a tenth of the rate, after every change.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn two_thousand_becomes_1800_with_180_and_1620_with_162() {
     assert_eq!(throttler.pace().to_string(), "10000/s burst 1000");
 }
 
-/// A manual clock, and a partition whose errors and recoveries are a random walk.
+/// A manual clock, and a throttler for a random walk of errors and recoveries.
 fn walker(seed: u64, rate: u64) -> (fastrand::Rng, ManualClock, Throttler) {
     let clock = ManualClock::at_us(1_000_000);
     let throttler = Throttler::builder()
@@ -62,7 +62,7 @@ fn a_random_walk_of_errors_and_successes_keeps_the_burst_a_tenth_and_mints_nothi
             let before = store.stats();
             clock.advance(Duration::from_micros(random.u64(..50_000)));
             let level_before = store.level();
-            // Bad times and good times, so that the walk goes both ways.
+            // Phases of errors and of successes, so that the walk goes both ways.
             let odds = if step / 200 % 2 == 0 { 8 } else { 200 };
             let outcome = if random.u8(..odds) == 0 {
                 Outcome::Error
@@ -73,11 +73,11 @@ fn a_random_walk_of_errors_and_successes_keeps_the_burst_a_tenth_and_mints_nothi
             let after = store.stats();
             assert!(is_a_tenth(after.pace()), "{}", after.pace());
             changes += usize::from(before.pace() != after.pace());
-            // The bucket keeps what it was below full: more room never means more tokens.
+            // The bucket keeps its deficit: a larger burst never adds tokens.
             let grew = after.pace().burst().saturating_sub(before.pace().burst());
             assert!(store.level() <= level_before + grew, "seed {seed}");
             if random.bool() {
-                // Taking some changes the deficit that has to be kept.
+                // Taking tokens changes the deficit that must be kept.
                 let _maybe = store.try_acquire(random.u64(1..=after.pace().burst()));
             }
         }
@@ -86,7 +86,7 @@ fn a_random_walk_of_errors_and_successes_keeps_the_burst_a_tenth_and_mints_nothi
 }
 
 #[test]
-fn whoever_looks_while_others_report_finds_a_tenth() {
+fn a_reader_during_concurrent_reports_finds_a_tenth() {
     let clock = ManualClock::at_us(1_000_000);
     let throttler = Throttler::builder()
         .rate(1_000_000)
@@ -108,7 +108,7 @@ fn whoever_looks_while_others_report_finds_a_tenth() {
             std::thread::spawn(move || {
                 let mut random = fastrand::Rng::with_seed(seed);
                 while !is_over.load(Ordering::Relaxed) {
-                    // Time passes with what they do, so that the walk goes both ways however busy
+                    // Time advances with their work, so that the walk goes both ways however busy
                     // the machine is.
                     clock.advance(Duration::from_micros(random.u64(..40)));
                     match random.u16(..400) {
@@ -128,9 +128,12 @@ fn whoever_looks_while_others_report_finds_a_tenth() {
         assert!(is_a_tenth(pace), "{pace}");
         seen.insert(pace.rate().tokens());
         looks += 1;
-        // The lock goes to whoever is quickest: the walkers must come to their turn, too.
+        // The lock is not fair: yield, so that the reporting threads get it too.
         std::thread::sleep(Duration::from_micros(u64::from(looks % 20 == 0)));
-        assert!(Instant::now() < deadline, "the rate stands still: {seen:?}");
+        assert!(
+            Instant::now() < deadline,
+            "the rate did not change: {seen:?}"
+        );
     }
     is_over.store(true, Ordering::Relaxed);
     for walker in walkers {

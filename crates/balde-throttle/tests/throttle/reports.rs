@@ -1,4 +1,4 @@
-//! Every request that was let through is reported once, however it ends.
+//! Every admitted request is reported once, however it ends.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn failures(throttler: &Throttler) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_success_and_a_failure_are_told_once_each() {
+async fn a_success_and_a_failure_are_reported_once_each() {
     let throttler = throttler();
     let done = throttler.run("store", 3, async { Ok::<_, ()>(7) }).await;
     assert_eq!(done, Ok(7));
@@ -36,7 +36,7 @@ async fn a_success_and_a_failure_are_told_once_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_given_up_counts_for_nothing_and_one_that_panics_is_an_error() {
+async fn a_cancelled_request_counts_for_nothing_and_a_panic_is_an_error() {
     let throttler = throttler();
     let never = throttler.run("store", 1, std::future::pending::<Result<(), ()>>());
     assert!(
@@ -50,7 +50,7 @@ async fn one_that_is_given_up_counts_for_nothing_and_one_that_panics_is_an_error
     let panics = {
         let throttler = throttler.clone();
         async move {
-            let work = async { panic!("out of luck") };
+            let work = async { panic!("the work panics") };
             let _never: Result<(), RunError<()>> = throttler.run("store", 1, work).await;
         }
     };
@@ -60,7 +60,7 @@ async fn one_that_is_given_up_counts_for_nothing_and_one_that_panics_is_an_error
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_is_given_up_makes_room_for_another() {
+async fn a_cancelled_probe_makes_room_for_another() {
     let throttler = builder()
         .rate(1_000)
         .partition_rate(1)
@@ -69,10 +69,10 @@ async fn a_probe_that_is_given_up_makes_room_for_another() {
         .unwrap();
     let failed = throttler.run("store", 1, async { Err::<(), _>(()) }).await;
     assert_eq!(failed, Err(RunError::Failed(())));
-    let refused = throttler.run("store", 1, async { Ok::<(), ()>(()) }).await;
+    let refusal = throttler.run("store", 1, async { Ok::<(), ()>(()) }).await;
     let retry_after = Duration::from_secs(60);
     assert_eq!(
-        refused,
+        refusal,
         Err(RunError::Refused(Refusal::CircuitOpen { retry_after }))
     );
     tokio::time::advance(Duration::from_secs(60)).await;
@@ -87,6 +87,6 @@ async fn a_probe_that_is_given_up_makes_room_for_another() {
     assert_eq!(done, Ok(()));
     assert!(
         start.elapsed() <= Duration::from_secs(2),
-        "not the reset interval again"
+        "it does not wait for the reset interval again"
     );
 }

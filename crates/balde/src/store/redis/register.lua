@@ -1,12 +1,13 @@
 -- Small values that processes share, read together or changed one at a time.
 --
 -- KEYS[1..k]    the registers.
--- ARGV[1]       optional: what KEYS[1] has to hold for the change to happen, empty for nothing.
--- ARGV[2]       what it holds then.
--- ARGV[3]       for how many milliseconds.
+-- ARGV[1]       optional: the value that KEYS[1] must have for the change to happen; empty if it must
+--               not exist.
+-- ARGV[2]       its new value.
+-- ARGV[3]       its time to live in milliseconds.
 -- returns       a list: the server's clock in microseconds, 1 if the change happened and 0 if not, then
---               what each register holds now, empty for nothing.
--- errors        WRONGTYPE (a key holds something that is no string), before the first write.
+--               the value of each register; empty if it does not exist.
+-- errors        WRONGTYPE (a key is not a string), before the first write.
 --
 -- The law it keeps: of several callers that change a register from the same value, one succeeds, and
 -- the others get the new value.

@@ -1,4 +1,4 @@
-//! A DICT whose time goes faster than the world's.
+//! A clock that runs faster than real time, and a simulator that uses it.
 
 use std::time::{Duration, Instant};
 
@@ -9,57 +9,57 @@ use balde_dict::simulator::Simulator;
 use balde_monitor::Monitor;
 use tokio::task::JoinHandle;
 
-/// Who keeps the keys that are looked up.
-const KEEPER: &str = "99999999";
+/// The participant of the generated entries.
+const ENTRIES_PARTICIPANT: &str = "99999999";
 
-/// How often the clock is moved.
+/// How often the clock is advanced.
 const TICK: Duration = Duration::from_millis(5);
 
-/// A clock that is moved for as long as this is here.
-pub(super) struct World {
-    clock: ManualClock,
-    moving: JoinHandle<()>,
+/// Advances a manual clock until it is dropped.
+pub(super) struct AcceleratedClock {
+    manual: ManualClock,
+    ticking: JoinHandle<()>,
 }
 
-impl World {
-    /// From now on, `speed` times faster.
+impl AcceleratedClock {
+    /// Starts at the real time, and runs `speed` times faster.
     pub(super) fn start(speed: u32) -> Self {
-        let clock = ManualClock::at_us(Clock::wall().now_us());
-        let moved = clock.clone();
-        let moving = tokio::spawn(async move {
+        let manual = ManualClock::at_us(Clock::wall().now_us());
+        let advanced = manual.clone();
+        let ticking = tokio::spawn(async move {
             let mut last = Instant::now();
             loop {
                 tokio::time::sleep(TICK).await;
                 let now = Instant::now();
-                moved.advance((now - last) * speed);
+                advanced.advance((now - last) * speed);
                 last = now;
             }
         });
-        Self { clock, moving }
+        Self { manual, ticking }
     }
 
-    pub(super) fn clock(&self) -> &ManualClock {
-        &self.clock
+    pub(super) fn manual(&self) -> &ManualClock {
+        &self.manual
     }
 
-    /// A DICT in that world.
+    /// Builds a simulator that uses this clock.
     pub(super) async fn simulator(
         &self,
         participant: &str,
         category: char,
         entries: usize,
     ) -> anyhow::Result<Simulator> {
-        let simulator = Simulator::builder().manual_clock(&self.clock).build()?;
+        let simulator = Simulator::builder().manual_clock(&self.manual).build()?;
         let category = Category::new(category).context("a category is a letter")?;
         simulator.assign(participant, category).await?;
         simulator
             .directory()
-            .seed_generated(KEEPER, entries)
+            .seed_generated(ENTRIES_PARTICIPANT, entries)
             .await?;
         Ok(simulator)
     }
 
-    /// A history that was kept has seen a future: go on from there.
+    /// Advances the clock past the newest sample of a history that an earlier, accelerated run has left.
     pub(super) async fn catch_up(&self, monitor: &Monitor) -> anyhow::Result<()> {
         let states = monitor
             .cycle()
@@ -71,15 +71,15 @@ impl World {
             .iter()
             .map(balde_monitor::sample::Sample::taken_us)
             .max();
-        if let Some(us) = newest_us.filter(|us| *us >= self.clock.now_us()) {
-            self.clock.set_us(us + 1_000_000);
+        if let Some(us) = newest_us.filter(|us| *us >= self.manual.now_us()) {
+            self.manual.set_us(us + 1_000_000);
         }
         Ok(())
     }
 }
 
-impl Drop for World {
+impl Drop for AcceleratedClock {
     fn drop(&mut self) {
-        self.moving.abort();
+        self.ticking.abort();
     }
 }

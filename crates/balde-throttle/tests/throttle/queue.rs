@@ -1,8 +1,9 @@
-//! Lines of waiters: order, crowds, leaving at any moment, and the end of it all.
+//! Queues of waiters: order, many waiters, cancellation at any moment, and closing.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -18,7 +19,7 @@ use super::builder;
 const CROWD: usize = 100_000;
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_thousand_waiters_are_served_in_order_and_those_who_leave_vanish() {
+async fn a_hundred_thousand_waiters_are_served_in_order_and_cancelled_ones_leave_the_queue() {
     let throttler = builder()
         .rate(50_000)
         .partition_rate(10_000)
@@ -38,7 +39,7 @@ async fn a_hundred_thousand_waiters_are_served_in_order_and_those_who_leave_vani
         tokio::task::yield_now().await;
     }
     let start = Instant::now();
-    // Every third one leaves.
+    // Every third one is cancelled.
     for gone in crowd.iter().step_by(3) {
         gone.abort();
     }
@@ -51,15 +52,38 @@ async fn a_hundred_thousand_waiters_are_served_in_order_and_those_who_leave_vani
     assert_eq!(stayed, CROWD - CROWD.div_ceil(3));
     assert!(served.is_sorted(), "first come, first served");
     assert_eq!(throttler.waiters(), 0);
-    // Nobody had to wait for the tokens of those who left: 66,666 at 10,000 a second.
+    // No waiter waited for the tokens of cancelled ones: 66,666 at 10,000 a second.
     let took = start.elapsed();
     assert!(took <= Duration::from_millis(6_700), "{took:?}");
     assert!(took >= Duration::from_millis(6_500), "{took:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_crowd_takes_a_bounded_number_of_bytes_each_and_leaves_nothing_behind() {
-    // Resident memory is the process's, so this looks at what a hundred thousand more make of it.
+/// Resident memory is the whole process's, so the measurement runs alone in a child process: this test
+/// binary again, with an environment variable set.
+#[test]
+fn a_waiter_takes_a_bounded_number_of_bytes_and_its_memory_is_released() {
+    const ALONE: &str = "BALDE_TEST_MEMORY";
+    const NAME: &str = "queue::a_waiter_takes_a_bounded_number_of_bytes_and_its_memory_is_released";
+    if std::env::var_os(ALONE).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        return runtime.block_on(measure_waiters());
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME, "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    print!("{printed}");
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("1 passed"), "{printed}");
+}
+
+async fn measure_waiters() {
     let throttler = builder()
         .rate(50_000)
         .partition_rate(10_000)
@@ -86,7 +110,7 @@ fn resident_kb() -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_more_than_may_wait_is_refused_by_name() {
+async fn one_waiter_above_the_maximum_is_refused() {
     let throttler = builder()
         .rate(10)
         .partition_rate(10)
@@ -111,7 +135,7 @@ async fn one_more_than_may_wait_is_refused_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_the_throttler_wakes_everybody_with_an_error() {
+async fn dropping_the_throttler_wakes_all_waiters_with_an_error() {
     let throttler = builder().rate(10).partition_rate(10).build().unwrap();
     let crowd: Vec<_> = (0..10_000)
         .map(|number| {
@@ -149,7 +173,7 @@ async fn a_large_request_is_not_starved_by_small_ones() {
         .collect();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let start = Instant::now();
-    // All of the global burst at once, while others snatch every token as it comes.
+    // The whole global burst at once, while other requests take every token as it arrives.
     throttler.acquire("large", 100).await.unwrap();
     assert!(
         start.elapsed() <= Duration::from_millis(300),
@@ -163,7 +187,7 @@ async fn a_large_request_is_not_starved_by_small_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_the_burst_comes_in_slices_or_is_refused_by_name() {
+async fn more_than_the_burst_is_taken_in_slices_or_refused() {
     let slices = builder().rate(1_000).partition_rate(100).build().unwrap();
     let start = Instant::now();
     slices.acquire("store", 250).await.unwrap();
@@ -172,7 +196,7 @@ async fn more_than_the_burst_comes_in_slices_or_is_refused_by_name() {
     assert_eq!(
         slices.try_acquire("store", 11),
         Err(Refusal::TooLarge { n: 11, burst: 10 }),
-        "it could only be had over time"
+        "it could only be served over time"
     );
 
     let refuses = builder()
@@ -181,11 +205,11 @@ async fn more_than_the_burst_comes_in_slices_or_is_refused_by_name() {
         .oversize(Oversize::Refuse)
         .build()
         .unwrap();
-    let refused = Refusal::TooLarge { n: 11, burst: 10 };
-    assert_eq!(refuses.acquire("store", 11).await, Err(refused));
+    let refusal = Refusal::TooLarge { n: 11, burst: 10 };
+    assert_eq!(refuses.acquire("store", 11).await, Err(refusal));
     assert_eq!(refuses.acquire("store", 10).await, Ok(()));
-    assert!(refused.to_string().contains("more than the burst of 10"));
-    // The burst shrinks with the rate, and somebody who waits is told.
+    assert!(refusal.to_string().contains("more than the burst of 10"));
+    // The burst shrinks with the rate, and a waiter above it is refused.
     let waits = refuses.acquire("store", 10);
     let degrades = async { refuses.report("store", balde_throttle::Outcome::Error) };
     let (waited, ()) = tokio::join!(waits, degrades);
@@ -203,7 +227,7 @@ async fn a_deadline_ends_the_wait_and_takes_nothing() {
     assert_eq!((first, late), (Ok(()), Err(Refusal::Deadline)));
     let took = start.elapsed().as_millis();
     assert!((150..=152).contains(&took), "{took} ms");
-    // The five tokens that had come meanwhile are there for the next.
+    // The five tokens that arrived meanwhile are available to the next request.
     assert_eq!(
         throttler.acquire_within("store", 5, Duration::ZERO).await,
         Ok(())
@@ -211,7 +235,7 @@ async fn a_deadline_ends_the_wait_and_takes_nothing() {
 }
 
 #[test]
-fn whoever_leaves_loses_no_token_and_nobodys_place() {
+fn a_cancelled_waiter_loses_no_token_and_changes_no_order() {
     let clock = ManualClock::at_us(1_000_000);
     let throttler = Throttler::builder()
         .rate(1_000)
@@ -231,15 +255,15 @@ fn whoever_leaves_loses_no_token_and_nobodys_place() {
     assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
     assert!(poll(&mut third).is_pending());
     clock.advance(Duration::from_millis(50));
-    // Five tokens are there: the first needs ten, and nobody overtakes it.
+    // There are five tokens: the first waiter needs ten, and the second does not overtake it.
     assert!(store.try_acquire(1).is_err());
     assert!(poll(&mut second).is_pending());
-    // It leaves, and the second has them at once.
+    // It is cancelled, and the second gets them at once.
     drop(first);
     assert!(poll(&mut second).is_ready());
     assert!(poll(&mut third).is_pending());
     clock.advance(Duration::from_millis(50));
-    // Served, but gone before it was told: its five tokens are there for another.
+    // Granted, but dropped before it was polled: its five tokens are available to another.
     assert_eq!(throttler.waiters(), 1);
     assert!(store.try_acquire(1).is_err(), "they are the third's");
     assert_eq!(throttler.waiters(), 0);
@@ -248,11 +272,11 @@ fn whoever_leaves_loses_no_token_and_nobodys_place() {
     assert_eq!(store.stats().granted(), 15 - 10);
 }
 
-/// A story in random order, told by a seed: tasks on several partitions that ask, wait, give up at
-/// random moments and come back, in a runtime of one thread whose time stands still unless all
-/// wait. Nobody is forgotten, nobody overtakes in its partition, and the limits are kept.
+/// A seeded random run: tasks on several partitions request tokens, wait, cancel at random moments and
+/// try again, in a single-threaded runtime with paused time. Every waiter is served, none overtakes in
+/// its partition, and the limits are kept.
 #[test]
-fn in_every_order_nobody_is_forgotten_and_nobody_overtakes() {
+fn in_every_order_all_waiters_are_served_and_none_overtakes() {
     let seeds = std::env::var("BALDE_THROTTLE_SEEDS").map_or(60, |text| text.parse().unwrap());
     for seed in 0..seeds {
         println!("seed {seed}");
@@ -261,11 +285,11 @@ fn in_every_order_nobody_is_forgotten_and_nobody_overtakes() {
             .start_paused(true)
             .build()
             .unwrap();
-        runtime.block_on(story(seed));
+        runtime.block_on(random_run(seed));
     }
 }
 
-async fn story(seed: u64) {
+async fn random_run(seed: u64) {
     const NAMES: [&str; 3] = ["a", "b", "c"];
     let throttler = builder().rate(400).partition_rate(200).build().unwrap();
     let tickets: Arc<Mutex<BTreeMap<&str, Vec<u64>>>> = Arc::default();
@@ -287,10 +311,10 @@ async fn story(seed: u64) {
                     let name = NAMES[random.usize(..3)];
                     let n = [1, 1, 2, 5, 20, 45][random.usize(..6)];
                     let mut acquire = Box::pin(throttler.acquire(name, n));
-                    // The place in line is had with the first look.
+                    // The first poll joins the queue.
                     let ticket = next.fetch_add(1, Ordering::Relaxed);
                     if poll(&mut acquire).is_ready() {
-                        // Nobody stood in line; those who had, may not have looked up yet.
+                        // The queue was empty. Waiters that were granted may not have been polled yet.
                         granted.fetch_add(n, Ordering::Relaxed);
                         continue;
                     }
@@ -320,7 +344,7 @@ async fn story(seed: u64) {
     let in_time = tokio::time::timeout(Duration::from_secs(600), all).await;
     assert!(
         in_time.is_ok(),
-        "{ended:?} of 40 ended: somebody was forgotten"
+        "{ended:?} of 40 ended: a waiter was never served"
     );
     assert_eq!(throttler.waiters(), 0);
     for (name, tickets) in tickets.lock().iter() {
@@ -333,11 +357,14 @@ async fn story(seed: u64) {
         "{granted} in {elapsed_ms} ms"
     );
     let counted: u64 = throttler.stats().iter().map(PartitionStats::granted).sum();
-    assert_eq!(counted, granted, "what was given and not used went back");
+    assert_eq!(
+        counted, granted,
+        "tokens that were granted and not used went back"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_threads_that_ask_leave_and_come_back_are_all_served() {
+async fn requests_of_many_threads_that_cancel_and_retry_are_all_served() {
     let throttler = Throttler::new(200_000, 100_000).unwrap();
     let granted = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..64_u64)
@@ -368,13 +395,13 @@ async fn many_threads_that_ask_leave_and_come_back_are_all_served() {
         }
     };
     let in_time = tokio::time::timeout(Duration::from_secs(60), all).await;
-    assert!(in_time.is_ok(), "somebody was forgotten");
+    assert!(in_time.is_ok(), "a waiter was never served");
     let counted: u64 = throttler.stats().iter().map(PartitionStats::granted).sum();
     assert_eq!(counted, granted.load(Ordering::Relaxed));
 }
 
 #[test]
-fn when_the_runtime_that_kept_the_time_ends_another_goes_on() {
+fn when_the_drivers_runtime_ends_another_runtime_drives() {
     let throttler = Throttler::new(1_000, 1_000).unwrap();
     let store = throttler.partition("store").unwrap();
     let first = tokio::runtime::Builder::new_multi_thread()
@@ -384,7 +411,7 @@ fn when_the_runtime_that_kept_the_time_ends_another_goes_on() {
         .unwrap();
     let ahead = {
         let store = store.clone();
-        // A second's worth of tokens: it is still waiting when its runtime ends.
+        // The tokens of one second: it still waits when its runtime ends.
         first.spawn(async move { store.acquire(1_000).await })
     };
     let second = tokio::runtime::Builder::new_current_thread()
@@ -406,12 +433,12 @@ fn when_the_runtime_that_kept_the_time_ends_another_goes_on() {
     };
     let outcome =
         second.block_on(async { tokio::time::timeout(Duration::from_secs(30), waits).await });
-    assert_eq!(outcome, Ok(Ok(())), "somebody has to let time pass");
+    assert_eq!(outcome, Ok(Ok(())), "a new driver must serve the waiter");
     drop(ahead);
 }
 
 #[test]
-fn waiting_without_a_runtime_is_refused_by_name() {
+fn waiting_without_a_runtime_is_refused() {
     let throttler = Throttler::new(10, 10).unwrap();
     let mut acquire = Box::pin(throttler.acquire("store", 1));
     assert_eq!(poll(&mut acquire), Poll::Ready(Err(Refusal::NoRuntime)));
@@ -419,7 +446,7 @@ fn waiting_without_a_runtime_is_refused_by_name() {
 }
 
 #[test]
-fn partitions_are_bounded_and_one_in_trouble_is_not_forgotten() {
+fn partitions_are_bounded_and_a_degraded_one_is_not_removed() {
     let clock = ManualClock::at_us(0);
     let throttler = Throttler::builder()
         .rate(10_000)
@@ -435,7 +462,10 @@ fn partitions_are_bounded_and_one_in_trouble_is_not_forgotten() {
     }
     let stats = throttler.stats();
     assert_eq!(stats.len(), 3);
-    let bad = stats.iter().find(|part| part.name() == "bad").unwrap();
+    let bad = stats
+        .iter()
+        .find(|partition| partition.name() == "bad")
+        .unwrap();
     assert_eq!(bad.pace().to_string(), "900/s burst 90");
 
     let other = throttler.partition("other").unwrap();

@@ -1,4 +1,4 @@
-//! One partition's store fails for a minute.
+//! One partition's store fails for a minute: degradation, circuit breaker and server hints.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,10 +34,10 @@ impl Write for Lines {
 }
 
 impl Lines {
-    /// The log of this thread from now on, and what it will hold.
+    /// Captures the log of this thread from now on.
     fn listen() -> (Self, tracing::subscriber::DefaultGuard) {
-        // With one listener in the process, tracing asks only the thread that first comes by an
-        // event whether anybody is interested; with two it asks all.
+        // With one subscriber in the process, tracing caches the interest of the thread that first
+        // reaches an event; with two it asks each.
         static ANOTHER: LazyLock<tracing::Dispatch> =
             LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
         LazyLock::force(&ANOTHER);
@@ -59,14 +59,14 @@ impl Lines {
     }
 }
 
-/// Writes batches for as long as the story lasts, as a polite importer does.
+/// Writes batches until the end of the run, and waits while the circuit is open.
 async fn import(throttler: Throttler, store: &'static str, written: Arc<AtomicU64>) {
     let start = Instant::now();
     while start.elapsed() < RUNS_FOR {
         let write = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            let is_bad_time = (FAILS_FROM..FAILS_UNTIL).contains(&start.elapsed());
-            if store == "bad" && is_bad_time {
+            let is_down = (FAILS_FROM..FAILS_UNTIL).contains(&start.elapsed());
+            if store == "bad" && is_down {
                 Err("the store is down")
             } else {
                 Ok(())
@@ -80,7 +80,7 @@ async fn import(throttler: Throttler, store: &'static str, written: Arc<AtomicU6
             Err(RunError::Refused(Refusal::CircuitOpen { retry_after })) => {
                 tokio::time::sleep(retry_after).await;
             }
-            Err(RunError::Refused(refused)) => panic!("{refused}"),
+            Err(RunError::Refused(refusal)) => panic!("{refusal}"),
         }
     }
 }
@@ -107,7 +107,7 @@ async fn others_keep_their_rate_while_the_failing_one_degrades_opens_and_recover
             importers.push(tokio::spawn(import));
         }
     }
-    // In the middle of the bad minute.
+    // In the middle of the outage.
     tokio::time::sleep(Duration::from_secs(40)).await;
     let bad = throttler
         .stats()
@@ -134,7 +134,7 @@ async fn others_keep_their_rate_while_the_failing_one_degrades_opens_and_recover
     assert!(!bad.is_degraded(), "{bad:?}");
 
     let events = lines.all();
-    let told: Vec<(&str, &str)> = events
+    let logged: Vec<(&str, &str)> = events
         .iter()
         .map(|line| {
             assert_eq!(line["fields"]["partition"], "bad");
@@ -143,14 +143,14 @@ async fn others_keep_their_rate_while_the_failing_one_degrades_opens_and_recover
             (level, line["fields"]["event_type"].as_str().unwrap())
         })
         .collect();
-    let mut order = told.clone();
+    let mut order = logged.clone();
     order.dedup();
     let degraded = ("WARN", "throttle_degraded");
     let opened = ("ERROR", "throttle_circuit_opened");
-    let reset = ("INFO", "throttle_circuit_closed");
+    let closed = ("INFO", "throttle_circuit_closed");
     let restored = ("INFO", "throttle_restored");
-    assert_eq!(order, [degraded, opened, reset, restored]);
-    let degradations = told.iter().filter(|one| **one == degraded).count();
+    assert_eq!(order, [degraded, opened, closed, restored]);
+    let degradations = logged.iter().filter(|one| **one == degraded).count();
     let first = &events[0]["fields"];
     for (field, expected) in [
         ("old_rate", 1_000),
@@ -168,7 +168,7 @@ async fn others_keep_their_rate_while_the_failing_one_degrades_opens_and_recover
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_circuit_refuses_at_once_with_the_time_to_retry_and_those_who_wait_too() {
+async fn an_open_circuit_refuses_new_and_waiting_requests_with_the_time_to_retry() {
     let throttler = builder()
         .rate(1_000)
         .partition_rate(1)
@@ -203,7 +203,7 @@ async fn an_open_circuit_refuses_at_once_with_the_time_to_retry_and_those_who_wa
     );
     tokio::time::advance(Duration::from_secs(4)).await;
 
-    // One probe, and whoever else comes waits for how it ends.
+    // One probe passes, and the next request waits for its outcome.
     let probe = throttler.permit("store", 1).await.unwrap();
     let mut behind = Box::pin(throttler.acquire("store", 1));
     let waits = tokio::time::timeout(Duration::from_secs(5), &mut behind).await;
@@ -213,7 +213,7 @@ async fn an_open_circuit_refuses_at_once_with_the_time_to_retry_and_those_who_wa
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_asks_for_a_pause_gets_it_and_is_degraded_once_for_it() {
+async fn a_pause_that_a_store_requests_is_kept_and_degrades_it_once() {
     let throttler = builder()
         .rate(10_000)
         .partition_rate(1_000)
@@ -222,7 +222,7 @@ async fn a_store_that_asks_for_a_pause_gets_it_and_is_degraded_once_for_it() {
     tokio::time::advance(Duration::from_secs(1)).await;
     let store = throttler.partition("store").unwrap();
     let pushback = Report::from(Outcome::Pushback).retry_after(Duration::from_secs(3));
-    // Fifty requests were under way when it said so.
+    // Fifty requests were in flight when it said so.
     for _ in 0..50 {
         store.report(pushback);
     }
@@ -243,7 +243,7 @@ async fn a_store_that_asks_for_a_pause_gets_it_and_is_degraded_once_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_other_side_says_is_left_is_not_exceeded_until_its_reset() {
+async fn the_servers_remaining_quota_is_not_exceeded_before_its_reset() {
     let throttler = builder()
         .rate(10_000)
         .partition_rate(1_000)
@@ -263,12 +263,12 @@ async fn what_the_other_side_says_is_left_is_not_exceeded_until_its_reset() {
     assert_eq!(
         store.pace().to_string(),
         "1000/s burst 100",
-        "that is no error"
+        "that is not an error"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_counts_as_an_error_is_the_callers_choice() {
+async fn the_caller_chooses_which_outcomes_count_as_errors() {
     let throttler = builder()
         .rate(10_000)
         .partition_rate(1_000)

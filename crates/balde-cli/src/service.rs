@@ -1,0 +1,76 @@
+//! What all commands that run until a signal have in common.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use balde::telemetry::json_logs_at;
+use tokio::net::TcpListener;
+use tracing::Level;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// Runs `work` on a new runtime, and prints its error to standard error.
+pub(crate) fn run(command: &str, work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
+    let result = tokio::runtime::Runtime::new()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(work));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("balde {command}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes the log to standard output, one JSON object per line.
+pub(crate) fn log_at(level: Level) {
+    tracing_subscriber::registry()
+        .with(json_logs_at(level, io::stdout))
+        .init();
+}
+
+/// Binds a listener. The error names the option that sets another address.
+pub(crate) async fn listen(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::AddrInUse => "another process listens there already",
+            io::ErrorKind::PermissionDenied => "this user lacks the permission to listen there",
+            io::ErrorKind::AddrNotAvailable => "this machine does not have that address",
+            _ => return anyhow::anyhow!("cannot listen on {address}: {error}"),
+        };
+        anyhow::anyhow!("cannot listen on {address}: {advice}; set another address with {option}")
+    })
+}
+
+/// Prints a line to standard output. A closed output is not an error.
+pub(crate) fn print_line(line: impl std::fmt::Display) {
+    let _closed = writeln!(io::stdout(), "{line}");
+}
+
+/// Waits for Ctrl-C or SIGTERM. A second signal ends the process at once, with exit code 130.
+pub(crate) async fn shutdown_signal() {
+    signal_received().await;
+    tokio::spawn(async {
+        signal_received().await;
+        eprintln!("second signal received: exiting without a graceful shutdown");
+        std::process::exit(130);
+    });
+}
+
+async fn signal_received() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    // Where no handler can be installed, shutting down is the safe answer.
+    let _error = tokio::signal::ctrl_c().await;
+}
