@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use balde::http::headers::HeaderOptions;
-use balde::http::{RateLimitLayer, Rule};
+use balde::http::{LimitRule, RateLimitLayer};
 use balde::{Clock, RateLimiter};
 use http::{Request, Response};
 use tower::{Layer, Service, service_fn};
@@ -187,13 +187,13 @@ fn subjects() -> Vec<Subject> {
         ),
         subject(
             "balde, settled by outcome",
-            RateLimitLayer::new(Rule::per_caller(build("four")).price(|_, taken| taken))
+            RateLimitLayer::new(LimitRule::per_caller(build("four")).price(|_, taken| taken))
                 .layer(service_fn(answer)),
         ),
         subject(
             "balde, two limits",
             RateLimitLayer::new(build("five"))
-                .and(Rule::shared(vast.clone()))
+                .and(LimitRule::global(vast.clone()))
                 .layer(service_fn(answer)),
         ),
         subject(

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use balde_monitor::history::{History, Resolution, Retention};
-use balde_monitor::sample::{BucketId, Poll, Sample, Terms};
+use balde_monitor::sample::{BucketId, Poll, ReportedLimit, Sample};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
 
 use balde_bench::{self as report, Table, median};
@@ -47,18 +47,18 @@ async fn main() {
     ]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("monitor.db").display().to_string();
-    let (on_sqlite, made_in_sqlite) = measure(&file, Kind::Sqlite).await;
+    let (on_sqlite, made_in_sqlite) = measure(&file, DatabaseKind::Sqlite).await;
     let server = postgres::Postgres::start();
     let on_postgres = match &server {
-        Some(server) => Some(measure(&server.database(), Kind::Postgres).await),
+        Some(server) => Some(measure(&server.database(), DatabaseKind::Postgres).await),
         None => None,
     };
-    for (place, figure) in on_sqlite.iter().enumerate() {
+    for (position, figure) in on_sqlite.iter().enumerate() {
         let mut cells = vec![figure.what.to_owned(), figure.rows.to_string()];
         cells.extend(figure.cells());
         let other = on_postgres
             .as_ref()
-            .map(|(figures, _)| figures[place].cells());
+            .map(|(figures, _)| figures[position].cells());
         cells.extend(other.unwrap_or_else(|| ["not installed".to_owned(), String::new()]));
         table.row(&cells);
         eprintln!("{}", table.last_line());
@@ -97,7 +97,7 @@ async fn main() {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum DatabaseKind {
     Sqlite,
     Postgres,
 }
@@ -118,7 +118,7 @@ impl Figure {
     }
 }
 
-async fn measure(address: &str, kind: Kind) -> (Vec<Figure>, Duration) {
+async fn measure(address: &str, kind: DatabaseKind) -> (Vec<Figure>, Duration) {
     let start = Instant::now();
     fill(address, kind).await;
     let made = start.elapsed();
@@ -127,7 +127,7 @@ async fn measure(address: &str, kind: Kind) -> (Vec<Figure>, Duration) {
     let mut bare = Bare::connect(address, kind).await;
     let mut figures = series(&history, &mut bare).await;
     let mut rows = 0;
-    let ms = timed(async || rows = history.states().await.expect("states").len()).await;
+    let ms = timed(async || rows = history.latest_samples().await.expect("states").len()).await;
     figures.push(Figure {
         what: "states",
         rows,
@@ -136,7 +136,7 @@ async fn measure(address: &str, kind: Kind) -> (Vec<Figure>, Duration) {
     });
     let ms = timed(async || {
         let recent = history
-            .recent(PARTICIPANT, END_US - 2 * HOUR_US)
+            .recent_samples(PARTICIPANT, END_US - 2 * HOUR_US)
             .await
             .expect("samples");
         rows = recent.iter().map(Vec::len).sum();
@@ -247,11 +247,11 @@ async fn timed(mut run: impl AsyncFnMut()) -> f64 {
 }
 
 fn poll(taken_us: u64) -> Poll {
-    let terms = Terms::per_seconds(36_000, 1_200, 60).expect("terms");
+    let limit = ReportedLimit::per_seconds(36_000, 1_200, 60).expect("limit");
     let sample = |policy: u64| {
         let bucket = BucketId::new(PARTICIPANT, format!("P{policy:02}")).expect("a bucket");
         let level = (taken_us / 1_000_000 * (policy + 7) % 36_000).cast_signed();
-        let sample = Sample::new(bucket, terms, level, taken_us).expect("a sample");
+        let sample = Sample::new(bucket, limit, level, taken_us).expect("a sample");
         let sample = sample.with_category("H").expect("a category");
         sample.answered_at(taken_us).expect("a time")
     };
@@ -265,10 +265,12 @@ enum Bare {
 }
 
 impl Bare {
-    async fn connect(address: &str, kind: Kind) -> Self {
+    async fn connect(address: &str, kind: DatabaseKind) -> Self {
         match kind {
-            Kind::Sqlite => Self::Sqlite(SqliteConnection::connect(address).await.expect("a file")),
-            Kind::Postgres => {
+            DatabaseKind::Sqlite => {
+                Self::Sqlite(SqliteConnection::connect(address).await.expect("a file"))
+            }
+            DatabaseKind::Postgres => {
                 Self::Postgres(PgConnection::connect(address).await.expect("a server"))
             }
         }
@@ -291,7 +293,8 @@ impl Bare {
     }
 
     async fn newest(&mut self, rows: usize) -> f64 {
-        self.timed("SELECT * FROM newest".to_owned(), rows).await
+        self.timed("SELECT * FROM latest_sample".to_owned(), rows)
+            .await
     }
 
     async fn recent(&mut self, since_us: u64, rows: usize) -> f64 {
@@ -315,7 +318,7 @@ impl Bare {
 }
 
 /// A year, made by the database itself and rolled up as `store` would have done it poll by poll.
-async fn fill(address: &str, kind: Kind) {
+async fn fill(address: &str, kind: DatabaseKind) {
     let history = History::open(address).await.expect("a history");
     // One poll the usual way makes the buckets and, a month at a time, the partitions.
     for day in (0..366).step_by(28).chain([365]) {
@@ -324,17 +327,17 @@ async fn fill(address: &str, kind: Kind) {
     }
     history.close().await;
     let polls = match kind {
-        Kind::Sqlite => format!(
+        DatabaseKind::Sqlite => format!(
             "WITH RECURSIVE poll (n) AS
                  (SELECT 0 UNION ALL SELECT n + 1 FROM poll WHERE n < {POLLS} - 1)"
         ),
-        Kind::Postgres => {
+        DatabaseKind::Postgres => {
             format!("WITH poll AS (SELECT generate_series(0, {POLLS} - 1)::bigint AS n)")
         }
     };
     let mut statements = vec![
         "DELETE FROM sample".to_owned(),
-        "DELETE FROM newest".to_owned(),
+        "DELETE FROM latest_sample".to_owned(),
         "DELETE FROM roll_up".to_owned(),
         // In the order in which polls come.
         format!(
@@ -343,7 +346,7 @@ async fn fill(address: &str, kind: Kind) {
                  {BEGIN_US} + poll.n * 300000000
              FROM poll CROSS JOIN bucket b ORDER BY poll.n, b.id"
         ),
-        "INSERT INTO newest SELECT s.* FROM sample s
+        "INSERT INTO latest_sample SELECT s.* FROM sample s
          WHERE s.taken_us = (SELECT max(taken_us) FROM sample WHERE bucket_id = 1)"
             .to_owned(),
     ];

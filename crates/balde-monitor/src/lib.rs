@@ -23,19 +23,19 @@
 //! duplicating an alert.
 //!
 //! ```
-//! use balde_monitor::alert::{self, Alarm, Kind, Rule};
+//! use balde_monitor::alert::{self, AlertState, EventKind, AlertRule};
 //! use balde_monitor::analyse::{Assessment, AnalysisSettings};
-//! use balde_monitor::sample::{BucketId, Sample, Terms};
+//! use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
 //! use balde_monitor::severity::Severity;
 //!
 //! const MINUTE_US: u64 = 60_000_000;
 //! let bucket = BucketId::new("12345678", "CLAIMS_LIST_WITHOUT_ROLE")?;
-//! let terms = Terms::per_seconds(50, 10, 60)?;
+//! let limit = ReportedLimit::per_seconds(50, 10, 60)?;
 //! let history = [
-//!     Sample::new(bucket.clone(), terms, 50, 0)?,
-//!     Sample::new(bucket.clone(), terms, 20, MINUTE_US)?,
+//!     Sample::new(bucket.clone(), limit, 50, 0)?,
+//!     Sample::new(bucket.clone(), limit, 20, MINUTE_US)?,
 //! ];
-//! let rule = Rule::default();
+//! let rule = AlertRule::default();
 //! let assessment = Assessment::of(&history, rule.thresholds(), &AnalysisSettings::default()).unwrap();
 //!
 //! // The level fell by 30 in a minute, in which about 10 tokens were refilled.
@@ -47,9 +47,9 @@
 //!
 //! // 40 % of the tokens are left, but the bucket will be empty soon.
 //! assert_eq!(assessment.severity(), Severity::Normal);
-//! let alarm = Alarm::new(bucket, 0);
-//! let (_alarm, events) = alert::step(&alarm, Some(&assessment), MINUTE_US, &rule, &[]);
-//! assert!(matches!(events[0].kind, Kind::Predicted { .. }));
+//! let alert = AlertState::new(bucket, 0);
+//! let (_alarm, events) = alert::evaluate(&alert, Some(&assessment), MINUTE_US, &rule, &[]);
+//! assert!(matches!(events[0].kind, EventKind::Predicted { .. }));
 //! # Ok::<(), balde_monitor::sample::SampleError>(())
 //! ```
 #![deny(clippy::float_arithmetic)]

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::config::{Config, ScheduleConfig};
 use crate::cycle::{Components, Cycle, SinkDirectory};
-use crate::delivery::{Couriers, DeliveryError, DeliverySettings};
+use crate::delivery::{DeliveryError, DeliverySettings, Dispatcher};
 use crate::history::{History, HistoryError};
 use crate::http::{self, App, WriteAccess};
 use crate::schedule::PlannerError;
@@ -79,17 +79,17 @@ impl Monitor {
         warn_of_removed_participants(history.clone(), expected, time.now_us()).await?;
         warn_of_short_staleness(config, &time);
         let settings = DeliverySettings::default();
-        let couriers = Couriers::new(&history, time.clock().clone(), &settings, sinks);
-        let couriers = couriers.map_err(BuildError::Delivery)?;
+        let dispatcher = Dispatcher::new(&history, time.clock().clone(), &settings, sinks);
+        let dispatcher = dispatcher.map_err(BuildError::Delivery)?;
         let cycle = Cycle::new(Components {
             history,
             sources,
             rules: config.rules.clone(),
-            watch: config.watch,
+            staleness: config.staleness,
             analysis: config.analysis.clone(),
             routes: config.routes.clone(),
             sink_directory,
-            couriers,
+            dispatcher,
             time,
         });
         Ok(Self {
@@ -201,23 +201,26 @@ async fn warn_of_removed_participants(
     expected: BTreeSet<String>,
     now_us: u64,
 ) -> Result<(), BuildError> {
-    let states = history.states().await.map_err(BuildError::History)?;
+    let states = history
+        .latest_samples()
+        .await
+        .map_err(BuildError::History)?;
     let known: BTreeSet<String> = states
         .iter()
         .map(|one| one.bucket().participant().to_owned())
         .collect();
     for participant in known.difference(&expected).cloned().collect::<Vec<_>>() {
-        let machines = history.machines(&participant, now_us).await;
-        let machines = machines.map_err(BuildError::History)?;
-        let open = machines.alarms.iter();
+        let state = history.participant_state(&participant, now_us).await;
+        let state = state.map_err(BuildError::History)?;
+        let open = state.alerts.iter();
         let open = open
-            .filter(|alarm| alarm.severity > Severity::Normal)
+            .filter(|alert| alert.severity > Severity::Normal)
             .count();
-        if open > 0 || machines.watch.stale.is_some() {
+        if open > 0 || state.staleness.stale.is_some() {
             tracing::warn!(
                 event_type = "participant_not_configured",
                 participant,
-                open_alerts = open + usize::from(machines.watch.stale.is_some()),
+                open_alerts = open + usize::from(state.staleness.stale.is_some()),
                 "alerts are open about a participant that is not configured; add the participant \
                  again to have them resolved"
             );
@@ -235,11 +238,11 @@ fn warn_of_short_staleness(config: &Config, time: &TimeSource) {
         longest_us = longest_us.max(next_us.saturating_sub(from_us));
         from_us = next_us;
     }
-    if longest_us > config.watch.stale_after_us {
+    if longest_us > config.staleness.stale_after_us {
         tracing::warn!(
             event_type = "stale_after_too_short",
             longest_interval_s = longest_us / 1_000_000,
-            stale_after_s = config.watch.stale_after_us / 1_000_000,
+            stale_after_s = config.staleness.stale_after_us / 1_000_000,
             "the cron schedule polls less often than stale_after_s allows; raise stale_after_s, or \
              healthy data will be reported as stale"
         );
@@ -262,7 +265,7 @@ async fn deliver_while_leading(cycle: &Cycle, status: &Status, stopped: impl Fut
                 () = &mut stopped => is_stopped = true,
             }
         };
-        cycle.components().couriers.run(until).await;
+        cycle.components().dispatcher.run(until).await;
         if is_stopped {
             return;
         }

@@ -49,13 +49,13 @@ impl BucketId {
 
 /// Capacity, refill and period as told. Nobody tells whether the refill is continuous or stepwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Terms {
+pub struct ReportedLimit {
     capacity: u64,
     refill_tokens: u64,
     period_us: u64,
 }
 
-impl Terms {
+impl ReportedLimit {
     /// A bucket of `capacity` tokens that gains `refill_tokens` every `period_us`. A capacity or a
     /// refill of zero is strange and accepted: a blocked bucket is one that must be seen.
     pub fn new(capacity: u64, refill_tokens: u64, period_us: u64) -> Result<Self, SampleError> {
@@ -74,7 +74,7 @@ impl Terms {
         })
     }
 
-    /// [`new`](Terms::new) with the period in seconds and the signs of the wire, on which every
+    /// [`new`](ReportedLimit::new) with the period in seconds and the signs of the wire, on which every
     /// number may be negative.
     pub fn per_seconds(
         capacity: i64,
@@ -110,7 +110,7 @@ impl Terms {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     bucket: BucketId,
-    terms: Terms,
+    limit: ReportedLimit,
     level: i64,
     category: Option<String>,
     taken_us: u64,
@@ -122,7 +122,7 @@ impl Sample {
     /// capacity is accepted, for nobody promised that a credit stops there.
     pub fn new(
         bucket: BucketId,
-        terms: Terms,
+        limit: ReportedLimit,
         level: i64,
         taken_us: u64,
     ) -> Result<Self, SampleError> {
@@ -134,7 +134,7 @@ impl Sample {
         }
         Ok(Self {
             bucket,
-            terms,
+            limit,
             level,
             category: None,
             taken_us,
@@ -167,8 +167,8 @@ impl Sample {
     }
 
     /// Capacity, refill and period at that time.
-    pub const fn terms(&self) -> Terms {
-        self.terms
+    pub const fn limit(&self) -> ReportedLimit {
+        self.limit
     }
 
     /// Tokens in the bucket; negative is debt.
@@ -204,21 +204,21 @@ impl Sample {
 
 /// All buckets of one participant, as one answer listed them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Told")]
+#[serde(try_from = "UncheckedPoll")]
 pub struct Poll {
     samples: Vec<Sample>,
 }
 
 /// What a poll is read from, before it is known to be one.
 #[derive(Deserialize)]
-struct Told {
+struct UncheckedPoll {
     samples: Vec<Sample>,
 }
 
-impl TryFrom<Told> for Poll {
+impl TryFrom<UncheckedPoll> for Poll {
     type Error = SampleError;
 
-    fn try_from(told: Told) -> Result<Self, SampleError> {
+    fn try_from(told: UncheckedPoll) -> Result<Self, SampleError> {
         Self::new(told.samples)
     }
 }
@@ -369,15 +369,15 @@ mod tests {
     use super::*;
 
     fn sample(policy: &str, level: i64) -> Sample {
-        let terms = Terms::per_seconds(50, 10, 60).unwrap();
-        Sample::new(BucketId::new("12345678", policy).unwrap(), terms, level, 7).unwrap()
+        let limit = ReportedLimit::per_seconds(50, 10, 60).unwrap();
+        Sample::new(BucketId::new("12345678", policy).unwrap(), limit, level, 7).unwrap()
     }
 
     #[test]
     fn debts_blocked_buckets_and_levels_above_capacity_are_samples() {
         assert_eq!(sample("A", -1_000_000).level(), -1_000_000);
         assert_eq!(sample("A", 51).level(), 51);
-        assert!(Terms::per_seconds(0, 0, 60).is_ok());
+        assert!(ReportedLimit::per_seconds(0, 0, 60).is_ok());
     }
 
     #[test]
@@ -390,16 +390,19 @@ mod tests {
                 "129 bytes",
             ),
             (
-                Terms::per_seconds(-1, 1, 60).unwrap_err(),
+                ReportedLimit::per_seconds(-1, 1, 60).unwrap_err(),
                 "capacity is -1; only a level",
             ),
-            (Terms::per_seconds(1, 1, 0).unwrap_err(), "period of 0"),
             (
-                Terms::per_seconds(i64::MAX, 1, 1).unwrap_err(),
+                ReportedLimit::per_seconds(1, 1, 0).unwrap_err(),
+                "period of 0",
+            ),
+            (
+                ReportedLimit::per_seconds(i64::MAX, 1, 1).unwrap_err(),
                 "capacity is beyond",
             ),
             (
-                Terms::per_seconds(1, 1, i64::MAX).unwrap_err(),
+                ReportedLimit::per_seconds(1, 1, i64::MAX).unwrap_err(),
                 "not between",
             ),
             (Poll::new(Vec::new()).unwrap_err(), "no policy"),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sample::Terms;
+use crate::sample::ReportedLimit;
 
 /// Hundredths of a percent in a whole.
 pub const WHOLE_BP: u32 = 10_000;
@@ -61,12 +61,12 @@ impl fmt::Display for Severity {
 pub struct Thresholds {
     warning_bp: u32,
     critical_bp: u32,
-    band_bp: u32,
+    hysteresis_bp: u32,
 }
 
 impl Thresholds {
     /// WARNING at or below `warning_bp` hundredths of a percent of capacity left, CRITICAL at or
-    /// below `critical_bp`; over when more than `band_bp` above that is left.
+    /// below `critical_bp`; over when more than `hysteresis_bp` above that is left.
     ///
     /// ```
     /// use balde_monitor::severity::Thresholds;
@@ -76,59 +76,63 @@ impl Thresholds {
     /// let error = Thresholds::new(9_800, 1_000, 500).unwrap_err();
     /// assert!(error.to_string().contains("would never end"));
     /// ```
-    pub fn new(warning_bp: u32, critical_bp: u32, band_bp: u32) -> Result<Self, ThresholdsError> {
+    pub fn new(
+        warning_bp: u32,
+        critical_bp: u32,
+        hysteresis_bp: u32,
+    ) -> Result<Self, ThresholdsError> {
         if critical_bp > warning_bp {
             return Err(ThresholdsError::Order {
                 warning_bp,
                 critical_bp,
             });
         }
-        if warning_bp.saturating_add(band_bp) >= WHOLE_BP {
+        if warning_bp.saturating_add(hysteresis_bp) >= WHOLE_BP {
             return Err(ThresholdsError::NeverOver {
                 warning_bp,
-                band_bp,
+                hysteresis_bp,
             });
         }
         Ok(Self {
             warning_bp,
             critical_bp,
-            band_bp,
+            hysteresis_bp,
         })
     }
 
     /// How bad `level` is.
-    pub fn severity(&self, level: i64, terms: Terms) -> Severity {
-        self.severity_from(level, terms, 0)
+    pub fn severity(&self, level: i64, limit: ReportedLimit) -> Severity {
+        self.severity_from(level, limit, 0)
     }
 
     /// How bad `level` still is for an alert that was raised already: the same with every
     /// threshold a band higher, so never milder than [`severity`](Thresholds::severity).
-    pub fn severity_with_band(&self, level: i64, terms: Terms) -> Severity {
-        self.severity_from(level, terms, self.band_bp)
+    pub fn severity_with_hysteresis(&self, level: i64, limit: ReportedLimit) -> Severity {
+        self.severity_from(level, limit, self.hysteresis_bp)
     }
 
     /// The highest level in tokens that is at least this bad; nothing for NORMAL.
-    pub fn tokens(&self, severity: Severity, terms: Terms) -> Option<i64> {
-        self.tokens_from(severity, terms, 0)
+    pub fn tokens(&self, severity: Severity, limit: ReportedLimit) -> Option<i64> {
+        self.tokens_from(severity, limit, 0)
     }
 
-    fn severity_from(&self, level: i64, terms: Terms, above_bp: u32) -> Severity {
+    fn severity_from(&self, level: i64, limit: ReportedLimit, above_bp: u32) -> Severity {
         let holds = |severity: &Severity| {
-            self.tokens_from(*severity, terms, above_bp)
+            self.tokens_from(*severity, limit, above_bp)
                 .is_none_or(|tokens| level <= tokens)
         };
         let worst_first = Severity::ALL.into_iter().rev();
         worst_first.into_iter().find(holds).unwrap_or_default()
     }
 
-    fn tokens_from(&self, severity: Severity, terms: Terms, above_bp: u32) -> Option<i64> {
+    fn tokens_from(&self, severity: Severity, limit: ReportedLimit, above_bp: u32) -> Option<i64> {
         let share_bp = match severity {
             Severity::Normal => return None,
             Severity::Warning => self.warning_bp,
             Severity::Critical => self.critical_bp,
             Severity::Exhausted => 0,
         };
-        let share = u128::from(terms.capacity()) * u128::from(share_bp + above_bp);
+        let share = u128::from(limit.capacity()) * u128::from(share_bp + above_bp);
         // At most the capacity, which is far below the largest i64.
         Some(i64::try_from(share / u128::from(WHOLE_BP)).unwrap_or(i64::MAX))
     }
@@ -140,7 +144,7 @@ impl Default for Thresholds {
         Self {
             warning_bp: 2_500,
             critical_bp: 1_000,
-            band_bp: 500,
+            hysteresis_bp: 500,
         }
     }
 }
@@ -161,7 +165,7 @@ pub enum ThresholdsError {
         /// The WARNING threshold.
         warning_bp: u32,
         /// The band above it.
-        band_bp: u32,
+        hysteresis_bp: u32,
     },
 }
 
@@ -178,10 +182,10 @@ impl fmt::Display for ThresholdsError {
             ),
             Self::NeverOver {
                 warning_bp,
-                band_bp,
+                hysteresis_bp,
             } => write!(
                 f,
-                "WARNING at {warning_bp} basis points with a band of {band_bp} would never end; \
+                "WARNING at {warning_bp} basis points with a band of {hysteresis_bp} would never end; \
                  together they must stay below {WHOLE_BP}"
             ),
         }
@@ -198,22 +202,22 @@ mod tests {
     fn a_band_never_makes_a_level_milder_and_a_full_bucket_is_normal() {
         let thresholds = Thresholds::default();
         for capacity in 1..=300_u64 {
-            let terms = Terms::new(capacity, 1, 1).unwrap();
+            let limit = ReportedLimit::new(capacity, 1, 1).unwrap();
             for level in -3..=capacity.cast_signed() {
-                let bare = thresholds.severity(level, terms);
-                assert!(thresholds.severity_with_band(level, terms) >= bare);
+                let bare = thresholds.severity(level, limit);
+                assert!(thresholds.severity_with_hysteresis(level, limit) >= bare);
                 assert_eq!(level <= 0, bare == Severity::Exhausted);
             }
-            let full = thresholds.severity_with_band(capacity.cast_signed(), terms);
+            let full = thresholds.severity_with_hysteresis(capacity.cast_signed(), limit);
             assert_eq!(full, Severity::Normal, "{capacity}");
         }
     }
 
     #[test]
     fn a_bucket_without_capacity_is_exhausted() {
-        let terms = Terms::new(0, 10, 1).unwrap();
+        let limit = ReportedLimit::new(0, 10, 1).unwrap();
         assert_eq!(
-            Thresholds::default().severity(0, terms),
+            Thresholds::default().severity(0, limit),
             Severity::Exhausted
         );
     }

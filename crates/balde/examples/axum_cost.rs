@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use axum::body::Bytes;
 use axum::{Router, http::StatusCode, routing::post};
 use balde::RateLimiter;
-use balde::http::{Outcome, RateLimitLayer, Rule};
+use balde::http::{LimitRule, Outcome, RateLimitLayer};
 use tokio::net::TcpListener;
 
 const KIB: u64 = 1024;
@@ -27,8 +27,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .name("upload")
         .limit("10/s burst 100 debt 1000")
         .build()?;
-    let rule = Rule::per_caller(limiter)
-        .cost(|asked| match asked.body_bytes() {
+    let rule = LimitRule::per_caller(limiter)
+        .cost(|request| match request.body_bytes() {
             Some(bytes) => bytes.div_ceil(KIB).max(1),
             // Whoever does not say how much is coming pays for much.
             None => 100,

@@ -18,7 +18,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::{Router, routing::get};
 use balde::RateLimiter;
-use balde::http::{RateLimitLayer, Rule};
+use balde::http::{LimitRule, RateLimitLayer};
 use tokio::net::TcpListener;
 
 #[derive(Clone)]
@@ -41,11 +41,11 @@ async fn authenticate(mut request: Request, next: Next) -> Result<Response, Stat
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let named = |name, limit| RateLimiter::builder().name(name).limit(limit).build();
-    let per_tenant = Rule::by(named("per-tenant", "3/min")?, |asked| {
-        let tenant = asked.extensions().get::<Tenant>()?;
+    let per_tenant = LimitRule::per_key(named("per-tenant", "3/min")?, |request| {
+        let tenant = request.extensions().get::<Tenant>()?;
         Some(tenant.0)
     });
-    let overall = Rule::shared(named("overall", "6/min")?);
+    let overall = LimitRule::global(named("overall", "6/min")?);
 
     let app = Router::new()
         .route("/", get(|| async { "hello\n" }))

@@ -31,6 +31,8 @@ mod hold;
 #[cfg(feature = "http")]
 pub mod http;
 mod joint;
+#[cfg(feature = "http")]
+mod key;
 #[cfg(feature = "redis")]
 mod lease;
 mod limiter;

@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets over random bytes: a fuzzer finds more, but needs more than a test
-//! run. `BALDE_SEED` repeats one.
+//! Runs the bodies of the fuzz targets over random bytes. A fuzzer finds more, but takes longer than a
+//! test run. `BALDE_SEED` repeats a run.
 
 mod fuzz_bodies;
 
@@ -11,7 +11,7 @@ const ROUNDS: usize = 3_000;
 
 const TARGETS: [&str; 4] = ["identity", "keys", "fields", "options"];
 
-/// What random bytes would hardly ever hit upon.
+/// Fragments that random bytes would hardly ever contain.
 const WORDS: [&str; 48] = [
     "\n",
     "\n",

@@ -1,6 +1,6 @@
-//! Bodies of refusals, as programs read them.
+//! Problem documents, parsed as clients parse them.
 
-use balde::http::{NoKey, Problem, ProblemFormat};
+use balde::http::{Problem, ProblemFormat};
 use balde::{Decision, RateLimiter};
 use serde_json::{Value, json};
 
@@ -16,11 +16,11 @@ fn parsed(problem: &Problem) -> Value {
 }
 
 #[test]
-fn a_refusal_names_the_policies_and_when_to_come_back() {
+fn a_refusal_names_the_policies_and_the_time_to_wait() {
     let (hourly, daily) = (refused("1/h", 1), refused("2/day", 1));
     let passed = RateLimiter::new("5/s").unwrap().blocking().check("alice");
     let parts = [("hourly", &hourly), ("burst", &passed), ("da\"ily", &daily)];
-    let problem = Problem::of_decision(&parts);
+    let problem = Problem::from_decisions(&parts);
     assert_eq!(problem.status(), 429);
     assert_eq!(
         parsed(&problem),
@@ -36,22 +36,22 @@ fn a_refusal_names_the_policies_and_when_to_come_back() {
 }
 
 #[test]
-fn what_can_never_pass_says_so() {
-    let problem = Problem::of_decision(&[("small", &refused("5/s", 6))]);
+fn a_request_that_can_never_pass_has_no_retry_after() {
+    let problem = Problem::from_decisions(&[("small", &refused("5/s", 6))]);
     let body = parsed(&problem);
     assert_eq!(problem.status(), 429);
     assert_eq!(body.get("retry-after"), None);
     assert_eq!(
         body["detail"],
-        "The request asks for more than the limit ever grants at once."
+        "The request needs more tokens than the limit ever grants at once."
     );
 }
 
 #[test]
-fn nobody_in_particular_is_forbidden_and_no_server_error() {
+fn a_request_without_a_usable_key_is_forbidden() {
     let limiter = RateLimiter::new("5/s").unwrap();
-    let bad_key = Problem::of_decision(&[("small", &limiter.blocking().check(""))]);
-    for problem in [bad_key, Problem::of_no_key(NoKey::NoPeer)] {
+    let bad_key = Problem::from_decisions(&[("small", &limiter.blocking().check(""))]);
+    for problem in [bad_key, Problem::missing_key()] {
         assert_eq!(problem.status(), 403);
         assert_eq!(
             parsed(&problem),
@@ -59,15 +59,15 @@ fn nobody_in_particular_is_forbidden_and_no_server_error() {
                 "type": "about:blank",
                 "title": "Forbidden",
                 "status": 403,
-                "detail": "It cannot be told who sent the request.",
+                "detail": "The sender of the request could not be identified.",
             })
         );
     }
 }
 
 #[test]
-fn the_same_in_xml_is_escaped() {
-    let problem = Problem::of_decision(&[("a<b>&\u{1}\"c\"", &refused("1/s", 1))])
+fn xml_documents_are_escaped() {
+    let problem = Problem::from_decisions(&[("a<b>&\u{1}\"c\"", &refused("1/s", 1))])
         .with_type("https://example.com/?a=1&b=2")
         .with_title("Später")
         .with_detail("]]>");
@@ -89,11 +89,11 @@ fn the_same_in_xml_is_escaped() {
 
 #[cfg(feature = "redis")]
 #[test]
-fn a_store_that_is_away_is_the_servers_fault() {
+fn an_unavailable_store_is_reported_as_503() {
     use balde::http::HeaderOptions;
     use balde::{OnFailure, RedisStore, Share};
 
-    // A port that was free a moment ago, where nobody listens.
+    // A port that was free a moment ago: no server listens there.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
@@ -112,7 +112,7 @@ fn a_store_that_is_away_is_the_servers_fault() {
     };
 
     let denied = check(OnFailure::Deny);
-    let problem = Problem::of_decision(&[("shared", &denied)]);
+    let problem = Problem::from_decisions(&[("shared", &denied)]);
     assert_eq!(problem.status(), 503);
     let body = parsed(&problem);
     assert_eq!(body["violated-policies"], json!(["shared"]));
@@ -123,17 +123,17 @@ fn a_store_that_is_away_is_the_servers_fault() {
     assert_eq!(
         headers.len(),
         2,
-        "how the caller stands is not known: {headers:?}"
+        "there is no bucket to report: {headers:?}"
     );
 
     let headers = written(&check(OnFailure::Allow));
     assert_eq!(
         headers.len(),
         1,
-        "how the caller stands is not known: {headers:?}"
+        "there is no bucket to report: {headers:?}"
     );
 
-    // This process's own bucket is a bucket.
+    // The local share has a bucket of its own.
     let share = Share::percent(50);
     let headers = written(&check(OnFailure::Local { share }));
     assert_eq!(headers["ratelimit-policy"], "\"shared\";q=5;w=1");

@@ -1,6 +1,6 @@
--- Times are microseconds since 1970, UTC. Tokens are whole numbers, negative in debt.
+-- Times are microseconds since 1970, UTC. Tokens are whole numbers; a negative number is debt.
 
--- Whose bucket, under which policy. `thinned_us`: samples before it are thinned out already.
+-- One bucket: a participant and a policy. Samples before `thinned_us` have been thinned out.
 CREATE TABLE bucket (
     id INTEGER PRIMARY KEY,
     participant TEXT NOT NULL,
@@ -9,11 +9,11 @@ CREATE TABLE bucket (
     UNIQUE (participant, policy)
 ) STRICT;
 
--- What a bucket was at a time. `place`: where the answer listed it.
+-- The state of a bucket at one time. `position` is its index in the response that listed it.
 CREATE TABLE sample (
     bucket_id INTEGER NOT NULL REFERENCES bucket (id),
     taken_us INTEGER NOT NULL,
-    place INTEGER NOT NULL,
+    position INTEGER NOT NULL,
     level INTEGER NOT NULL,
     capacity INTEGER NOT NULL,
     refill INTEGER NOT NULL,
@@ -23,11 +23,11 @@ CREATE TABLE sample (
     PRIMARY KEY (bucket_id, taken_us)
 ) STRICT, WITHOUT ROWID;
 
--- The newest sample of each bucket, so that the present needs no look into the past.
-CREATE TABLE newest (
+-- A copy of the newest sample of each bucket, so that the current state needs no scan of `sample`.
+CREATE TABLE latest_sample (
     bucket_id INTEGER PRIMARY KEY REFERENCES bucket (id),
     taken_us INTEGER NOT NULL,
-    place INTEGER NOT NULL,
+    position INTEGER NOT NULL,
     level INTEGER NOT NULL,
     capacity INTEGER NOT NULL,
     refill INTEGER NOT NULL,
@@ -36,7 +36,7 @@ CREATE TABLE newest (
     answered_us INTEGER
 ) STRICT;
 
--- The samples of an hour or a day, taken together as they come in.
+-- The samples of one hour or one day in aggregate, updated with every insert.
 CREATE TABLE roll_up (
     bucket_id INTEGER NOT NULL REFERENCES bucket (id),
     width_s INTEGER NOT NULL,

@@ -1,34 +1,34 @@
-//! What is told to somebody.
+//! Alert events, which are recorded and sent to sinks.
 
 use serde::{Deserialize, Serialize};
 
 use crate::analyse::{Change, Confidence};
 use crate::severity::Severity;
 
-/// Something to tell.
+/// One alert event: something was raised, lowered, resolved, predicted, found stale or changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// One for each event and the same whenever that event is worked out again: what receivers
-    /// discard repetitions by.
+    /// The unique key of the event. It is the same every time the event is computed or sent, so
+    /// receivers can discard duplicates by it.
     pub key: String,
-    /// One for all that belongs together, from the first alert to its resolution.
+    /// The key that all events of one alert have in common, from the first one to its resolution.
     pub episode: String,
-    /// Whose bucket or data.
+    /// The participant.
     pub participant: String,
-    /// Which bucket; nothing for what concerns the participant as a whole.
+    /// The policy of the bucket; `None` for events that concern the whole participant.
     pub policy: Option<String>,
-    /// When it was noticed.
+    /// When the event happened.
     pub at_us: u64,
     /// What happened.
-    pub kind: Kind,
-    /// Whom it concerns: what [`Routes`](crate::alert::Routes) go by. The end of an alert goes
-    /// where the alert went.
+    pub kind: EventKind,
+    /// The severity by which [`Routes`](crate::alert::Routes) select sinks. A resolution has the
+    /// worst severity of its episode, so that it goes to every sink that got the alert.
     pub severity: Severity,
-    /// Tokens left at the newest sample.
+    /// The level of the newest sample, in tokens.
     pub level: Option<i64>,
-    /// The bucket's capacity then.
+    /// The capacity of that sample.
     pub capacity: Option<u64>,
-    /// The silence that covers it, by its id.
+    /// The id of the silence that covers the event.
     pub silenced_by: Option<String>,
 }
 
@@ -36,66 +36,66 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Kind {
-    /// It got worse.
+pub enum EventKind {
+    /// The severity of a bucket got worse.
     Raised {
-        /// What it was.
+        /// The severity before.
         from: Severity,
-        /// What it is.
+        /// The severity now.
         to: Severity,
     },
-    /// It got better and is not good yet.
+    /// The severity of a bucket got better, but is not NORMAL.
     Lowered {
-        /// What it was.
+        /// The severity before.
         from: Severity,
-        /// What it is.
+        /// The severity now.
         to: Severity,
     },
-    /// It is good again, or there is nothing left to be bad.
+    /// The alert of a bucket is over.
     Resolved {
-        /// What it was.
+        /// The severity before.
         from: Severity,
         /// Why it is over.
-        why: Why,
+        reason: ResolveReason,
     },
-    /// It still is as it was, or became so in a silence that is over.
+    /// The alert of a bucket is still open, or a silence that covered it has ended.
     Reminder {
-        /// Since when.
+        /// Since when the severity has been the same.
         since_us: u64,
     },
-    /// It will be empty.
+    /// A bucket is expected to be empty soon.
     Predicted {
-        /// When, at the present rate.
+        /// When it will be empty at the current rate.
         empty_at_us: u64,
-        /// How sure that is.
+        /// The confidence of the forecast.
         confidence: Confidence,
     },
-    /// A prediction is over.
+    /// The forecast that a bucket will be empty has ended.
     ForecastOver {
         /// How it ended.
-        outcome: Outcome,
+        result: ForecastResult,
     },
-    /// Nothing was heard about the participant for too long.
+    /// There has been no new data about the participant for too long.
     Stale {
-        /// The newest that is known.
+        /// The time of the newest data.
         newest_us: u64,
     },
-    /// And still nothing.
+    /// There is still no new data about the participant.
     StillStale {
-        /// The newest that is known.
+        /// The time of the newest data.
         newest_us: u64,
     },
-    /// There is news again.
+    /// There is new data about the participant again.
     Fresh {
-        /// Since when there was none.
+        /// The time of the newest data before that.
         newest_us: u64,
     },
-    /// The other side changed something.
+    /// The participant's category, a limit or the list of policies changed.
     Changed(Change),
 }
 
-impl Kind {
-    /// The name in keys and messages.
+impl EventKind {
+    /// Returns the name that is used in keys, log lines and message properties.
     pub fn label(&self) -> String {
         match self {
             Self::Raised { to, .. } => format!("raised-{to}"),
@@ -115,29 +115,29 @@ impl Kind {
 /// Why an alert is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
-    /// The bucket filled up again.
+pub enum ResolveReason {
+    /// The level recovered.
     Recovered,
     /// The policy is no longer listed.
     Vanished,
 }
 
-/// What became of a prediction.
+/// How a forecast ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum ForecastResult {
     /// The bucket is empty.
     CameTrue,
-    /// It is no longer about to be, or no longer there.
+    /// The bucket is no longer expected to be empty soon, or its policy is no longer listed.
     Averted,
 }
 
-/// The number of an event within the life of a machine, and what its key is made of.
-pub(crate) fn key(subject: &str, epoch_us: u64, sequence: u64, label: &str) -> String {
+/// Returns the key of an event. `sequence` is its number within the life of a state machine.
+pub(super) fn key(subject: &str, epoch_us: u64, sequence: u64, label: &str) -> String {
     format!("{subject}/{epoch_us}/{sequence}/{label}")
 }
 
-/// What all events of an episode have in common.
-pub(crate) fn episode(subject: &str, epoch_us: u64, sequence: u64, name: &str) -> String {
+/// Returns the key of an episode. `sequence` is the number of its first event.
+pub(super) fn episode(subject: &str, epoch_us: u64, sequence: u64, name: &str) -> String {
     format!("{subject}/{epoch_us}/{name}-{sequence}")
 }

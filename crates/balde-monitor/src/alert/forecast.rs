@@ -1,106 +1,96 @@
-//! Predicted alerts: a bucket that will be empty soon.
+//! Forecasts: alerts about a bucket that will be empty soon.
 
-use serde::{Deserialize, Serialize};
-
-use crate::alert::alarm::Telling;
-use crate::alert::{Kind, Outcome, Rule};
+use super::event::{EventKind, ForecastResult};
+use super::rule::AlertRule;
+use super::state::Forecast;
+use super::transition::Transition;
 use crate::analyse::Assessment;
 use crate::severity::Severity;
 
-/// What the end of an untold prediction names as its silence when that is over.
-const SILENCE_OVER: &str = "a silence that is over";
+/// The silence that the end of a silenced forecast names when that silence has ended.
+const ENDED_SILENCE: &str = "a silence that has ended";
 
-/// A prediction that is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forecast {
-    /// The number of the event that told it.
-    pub episode: u64,
-    /// When it was made.
-    pub since_us: u64,
-    /// Whether somebody was told, or a silence covered it.
-    pub is_told: bool,
-    /// Since when it no longer looks like it.
-    pub clearing_since_us: Option<u64>,
-}
-
-/// Opens and closes predictions by what is seen.
-pub(crate) fn judge(telling: &mut Telling<'_>, seen: &Assessment<'_>, rule: &Rule) {
-    if telling.alarm.severity == Severity::Exhausted {
-        // It happened, or had happened before anybody could say so.
-        end(telling, Outcome::CameTrue, rule);
+/// Opens and closes the forecast of a bucket.
+pub(super) fn evaluate(
+    transition: &mut Transition<'_>,
+    assessment: &Assessment<'_>,
+    rule: &AlertRule,
+) {
+    if transition.state.severity == Severity::Exhausted {
+        close(transition, ForecastResult::CameTrue, rule);
         return;
     }
-    let taken_us = seen.sample().taken_us();
+    let taken_us = assessment.sample().taken_us();
     let within_us = rule.predict_within_us();
-    let sure = seen
+    let confident = assessment
         .time_to_empty()
         .filter(|outlook| outlook.confidence() >= rule.predict_confidence());
-    let expected_us = sure
+    let expected_us = confident
         .and_then(|outlook| Some((outlook.expected_us()?, outlook.confidence())))
         .filter(|_| within_us > 0);
 
-    match (telling.alarm.forecast, expected_us) {
+    match (transition.state.forecast, expected_us) {
         (None, Some((us, confidence))) if us <= within_us => {
-            let severity = rule.predicted_as();
-            let silence = telling.silence(severity);
-            let episode = telling.alarm.sequence;
-            telling.alarm.forecast = Some(Forecast {
+            let severity = rule.predicted_severity();
+            let silence = transition.silence(severity);
+            let episode = transition.state.sequence;
+            transition.state.forecast = Some(Forecast {
                 episode,
                 since_us: taken_us,
-                is_told: silence.is_none(),
+                is_notified: silence.is_none(),
                 clearing_since_us: None,
             });
-            let kind = Kind::Predicted {
+            let kind = EventKind::Predicted {
                 empty_at_us: taken_us.saturating_add(us),
                 confidence,
             };
-            telling.tell(kind, severity, silence, "forecast", episode);
+            transition.emit(kind, severity, silence, "forecast", episode);
         }
-        // As with levels, what was told needs a margin to be over: twice the time.
+        // Hysteresis, as for levels: an open forecast stays open until twice the time.
         (Some(open), Some((us, confidence))) if us <= within_us.saturating_mul(2) => {
-            let severity = rule.predicted_as();
-            // Made under a silence that is over, and still so.
-            let is_news = !open.is_told && telling.silence(severity).is_none();
-            telling.alarm.forecast = Some(Forecast {
+            let severity = rule.predicted_severity();
+            // It was made during a silence that has ended, and still holds.
+            let is_unsilenced = !open.is_notified && transition.silence(severity).is_none();
+            transition.state.forecast = Some(Forecast {
                 clearing_since_us: None,
-                is_told: open.is_told || is_news,
+                is_notified: open.is_notified || is_unsilenced,
                 ..open
             });
-            if is_news {
-                let kind = Kind::Predicted {
+            if is_unsilenced {
+                let kind = EventKind::Predicted {
                     empty_at_us: taken_us.saturating_add(us),
                     confidence,
                 };
-                telling.tell(kind, severity, None, "forecast", open.episode);
+                transition.emit(kind, severity, None, "forecast", open.episode);
             }
         }
         (Some(open), _) => {
             let since_us = open.clearing_since_us.unwrap_or(taken_us).min(taken_us);
-            telling.alarm.forecast = Some(Forecast {
+            transition.state.forecast = Some(Forecast {
                 clearing_since_us: Some(since_us),
                 ..open
             });
-            if taken_us - since_us >= rule.calm_us() {
-                end(telling, Outcome::Averted, rule);
+            if taken_us - since_us >= rule.resolve_after_us() {
+                close(transition, ForecastResult::Averted, rule);
             }
         }
         (None, _) => {}
     }
 }
 
-/// Closes the open prediction, if there is one.
-pub(crate) fn end(telling: &mut Telling<'_>, outcome: Outcome, rule: &Rule) {
-    let Some(open) = telling.alarm.forecast.take() else {
+/// Closes the open forecast, if there is one.
+pub(super) fn close(transition: &mut Transition<'_>, result: ForecastResult, rule: &AlertRule) {
+    let Some(open) = transition.state.forecast.take() else {
         return;
     };
-    let severity = rule.predicted_as();
-    let silence = if open.is_told {
+    let severity = rule.predicted_severity();
+    let silence = if open.is_notified {
         None
     } else {
-        // Nobody heard of it, so nobody hears of its end either, also after the silence.
-        let over = || Some(SILENCE_OVER.to_owned());
-        telling.silence(severity).or_else(over)
+        // The forecast was never sent, so its end is not sent either, also after the silence.
+        let ended = || Some(ENDED_SILENCE.to_owned());
+        transition.silence(severity).or_else(ended)
     };
-    let kind = Kind::ForecastOver { outcome };
-    telling.tell(kind, severity, silence, "forecast", open.episode);
+    let kind = EventKind::ForecastOver { result };
+    transition.emit(kind, severity, silence, "forecast", open.episode);
 }

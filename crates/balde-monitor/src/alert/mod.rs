@@ -1,23 +1,24 @@
-//! From what is seen to what is told: per bucket a state machine, per participant a watch over the
-//! data itself.
+//! Alerts: a state machine for each bucket, and one for each participant's data.
 //!
-//! Both are pure: state and observation in, new state and events out. Whoever runs them commits
-//! the new state and the events together, and only then delivers. Then a crash at any line either
-//! lost both, and the same step gives the same events with the same keys, or kept both, and the
-//! same observation gives no event again.
+//! Both are pure functions from a state and an observation to a new state and events. The caller
+//! commits the new state and the events in one transaction and delivers the events afterwards. If it
+//! crashes before the commit, repeating the evaluation gives the same events with the same keys; if
+//! it crashes after the commit, the same observation gives no events again.
 
-mod alarm;
 mod event;
 mod forecast;
+mod machine;
 mod route;
 mod rule;
 mod silence;
-mod watch;
+mod staleness;
+mod state;
+mod transition;
 
-pub use alarm::{Alarm, Clearing, step, vanish};
-pub use event::{Event, Kind, Outcome, Why};
-pub use forecast::Forecast;
+pub use event::{Event, EventKind, ForecastResult, ResolveReason};
+pub use machine::{evaluate, resolve_vanished};
 pub use route::{Routes, SinkClass};
-pub use rule::{Rule, Rulebook, WatchRule};
+pub use rule::{AlertRule, AlertRules, StalenessRule};
 pub use silence::{SILENCE_MAX_US, Silence, SilenceError};
-pub use watch::{Staleness, Watch, step_watch};
+pub use staleness::{Staleness, StalenessCheck, check_staleness};
+pub use state::{AlertState, Clearing, Forecast};

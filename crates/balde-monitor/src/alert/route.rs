@@ -1,47 +1,48 @@
-//! Which severity does what.
+//! Routes: which severity goes to which classes of sinks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::alert::Event;
+use super::event::Event;
 use crate::severity::Severity;
 
-/// A kind of place where events go. Which places those are is configuration elsewhere.
+/// What a sink is used for. The configuration assigns classes to sinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SinkClass {
-    /// The log: as warning, error or critical, by severity.
+    /// The log.
     Log,
-    /// An event on a topic or a webhook.
+    /// An event on a webhook or a topic.
     Event,
-    /// Gauges and counters.
+    /// Gauges and counters of the metrics page.
     Gauge,
-    /// The on-call engineer's pager.
+    /// A page to the on-call engineer.
     Page,
-    /// The same pager, urgently.
+    /// An urgent page to the on-call engineer.
     PageUrgent,
-    /// A chat.
+    /// A chat message.
     Chat,
-    /// An incident with its timeline.
+    /// An incident with a timeline.
     Incident,
 }
 
-/// Which severity goes to which sinks.
+/// Maps each severity to the classes of sinks that get its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routes {
     by_severity: BTreeMap<Severity, BTreeSet<SinkClass>>,
 }
 
 impl Routes {
-    /// Sends `severity` to exactly these sinks.
+    /// Sends events of `severity` to exactly these classes of sinks.
     pub fn with(mut self, severity: Severity, sinks: impl IntoIterator<Item = SinkClass>) -> Self {
         self.by_severity
             .insert(severity, sinks.into_iter().collect());
         self
     }
 
-    /// Where an event goes. Under a silence it is recorded, and wakes nobody.
+    /// Returns the classes of sinks that get an event. A silenced event goes only to the log and the
+    /// metrics.
     pub fn sinks(&self, event: &Event) -> BTreeSet<SinkClass> {
         let routed = self.by_severity.get(&event.severity).cloned();
         let mut sinks = routed.unwrap_or_default();
@@ -53,8 +54,8 @@ impl Routes {
 }
 
 impl Default for Routes {
-    /// WARNING: log, event, gauge. CRITICAL: a page and a chat message too. EXHAUSTED: the page is
-    /// urgent, and there is an incident.
+    /// WARNING: log, event and gauge. CRITICAL: also a page and a chat message. EXHAUSTED: the page is
+    /// urgent, and an incident is opened.
     fn default() -> Self {
         use SinkClass::{Chat, Event, Gauge, Incident, Log, Page, PageUrgent};
         let none = Self {

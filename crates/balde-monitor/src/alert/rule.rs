@@ -1,4 +1,4 @@
-//! By which rules alerts are raised, and for which bucket which rule holds.
+//! Alert rules, and which rule applies to which bucket.
 
 use std::collections::BTreeMap;
 
@@ -8,88 +8,98 @@ use crate::severity::{Severity, Thresholds};
 
 const MINUTE_US: u64 = 60_000_000;
 
-/// How one bucket is watched.
+/// When the alert of one bucket is raised, resolved and sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct AlertRule {
     thresholds: Thresholds,
-    calm_us: u64,
+    resolve_after_us: u64,
     predict_within_us: u64,
     predict_confidence: Confidence,
-    predicted_as: Severity,
-    remind_us: [Option<u64>; 4],
+    predicted_severity: Severity,
+    remind_every_us: [Option<u64>; 4],
 }
 
-impl Rule {
-    /// The thresholds.
+impl AlertRule {
+    /// Returns the thresholds of the severities.
     pub const fn thresholds(&self) -> Thresholds {
         self.thresholds
     }
 
-    /// How long it must have been better before that is told. A bucket that refills in large steps
-    /// is full for a moment of every period, however hard it is pressed.
-    pub const fn calm_us(&self) -> u64 {
-        self.calm_us
+    /// Returns how long a bucket must have recovered before its severity is lowered. A bucket that
+    /// refills in large steps is full for a moment of every period, however much is consumed.
+    pub const fn resolve_after_us(&self) -> u64 {
+        self.resolve_after_us
     }
 
-    /// A bucket expected to be empty within this is told; zero tells none.
+    /// Returns the time within which a bucket must be expected to be empty for a forecast to be sent.
+    /// Zero disables forecasts.
     pub const fn predict_within_us(&self) -> u64 {
         self.predict_within_us
     }
 
-    /// How sure a forecast must be to be told.
+    /// Returns the least confidence of a forecast that is sent.
     pub const fn predict_confidence(&self) -> Confidence {
         self.predict_confidence
     }
 
-    /// The severity whose routes a prediction takes.
-    pub const fn predicted_as(&self) -> Severity {
-        self.predicted_as
+    /// Returns the severity by which forecasts are routed.
+    pub const fn predicted_severity(&self) -> Severity {
+        self.predicted_severity
     }
 
-    /// How often an open alert is told again; nothing for never.
-    pub const fn remind_us(&self, severity: Severity) -> Option<u64> {
-        self.remind_us[severity as usize]
+    /// Returns the interval of the reminders of an open alert; `None` for no reminders.
+    pub const fn remind_every_us(&self, severity: Severity) -> Option<u64> {
+        self.remind_every_us[severity as usize]
     }
 
-    /// The same with other thresholds.
+    /// Replaces the thresholds.
     pub fn with_thresholds(self, thresholds: Thresholds) -> Self {
         Self { thresholds, ..self }
     }
 
-    /// The same with another calm.
-    pub fn with_calm_us(self, calm_us: u64) -> Self {
-        Self { calm_us, ..self }
-    }
-
-    /// The same with other predictions.
-    pub fn with_predictions(self, within_us: u64, confidence: Confidence, like: Severity) -> Self {
+    /// Replaces the time that a recovery must last.
+    pub fn with_resolve_after_us(self, resolve_after_us: u64) -> Self {
         Self {
-            predict_within_us: within_us,
-            predict_confidence: confidence,
-            predicted_as: like,
+            resolve_after_us,
             ..self
         }
     }
 
-    /// The same with reminders of one severity `every_us`, or none.
+    /// Replaces the settings of forecasts.
+    pub fn with_predictions(
+        self,
+        within_us: u64,
+        confidence: Confidence,
+        severity: Severity,
+    ) -> Self {
+        Self {
+            predict_within_us: within_us,
+            predict_confidence: confidence,
+            predicted_severity: severity,
+            ..self
+        }
+    }
+
+    /// Replaces the interval of the reminders of one severity; `None` for no reminders.
     pub fn with_reminders(mut self, severity: Severity, every_us: Option<u64>) -> Self {
-        // A reminder every zero microseconds would be one with every step.
-        self.remind_us[severity as usize] = every_us.map(|us| us.max(1));
+        // An interval of zero would send a reminder with every evaluation.
+        self.remind_every_us[severity as usize] = every_us.map(|us| us.max(1));
         self
     }
 }
 
-impl Default for Rule {
-    /// The default thresholds; two calm minutes; predictions of the next ten minutes, at least of
-    /// medium confidence, like a WARNING; reminders every 4 hours, 1 hour, 15 minutes.
+impl Default for AlertRule {
+    /// The default thresholds; recoveries of two minutes; forecasts of the next ten minutes with at
+    /// least medium confidence, routed as WARNING; reminders of WARNING every 4 hours, of CRITICAL
+    /// every hour, of EXHAUSTED every 15 minutes.
     fn default() -> Self {
         Self {
             thresholds: Thresholds::default(),
-            calm_us: 2 * MINUTE_US,
+            resolve_after_us: 2 * MINUTE_US,
             predict_within_us: 10 * MINUTE_US,
             predict_confidence: Confidence::Medium,
-            predicted_as: Severity::Warning,
-            remind_us: [
+            predicted_severity: Severity::Warning,
+            remind_every_us: [
                 None,
                 Some(240 * MINUTE_US),
                 Some(60 * MINUTE_US),
@@ -99,65 +109,66 @@ impl Default for Rule {
     }
 }
 
-/// Which rule holds for which bucket: the bucket's own, else the policy's, else the default.
+/// The rules of all buckets: the rule of the bucket if there is one, else that of its policy, else
+/// the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rulebook {
-    default: Rule,
-    by_policy: BTreeMap<String, Rule>,
-    by_bucket: BTreeMap<BucketId, Rule>,
+pub struct AlertRules {
+    default: AlertRule,
+    by_policy: BTreeMap<String, AlertRule>,
+    by_bucket: BTreeMap<BucketId, AlertRule>,
 }
 
-impl Rulebook {
-    /// One rule for all.
-    pub fn new(default: Rule) -> Self {
+impl AlertRules {
+    /// Uses one rule for all buckets.
+    pub fn new(default: AlertRule) -> Self {
         Self {
             default,
             ..Self::default()
         }
     }
 
-    /// The same with a rule of its own for a policy, of whichever participant.
-    pub fn with_policy(mut self, policy: impl Into<String>, rule: Rule) -> Self {
+    /// Adds a rule for a policy, of every participant.
+    pub fn with_policy(mut self, policy: impl Into<String>, rule: AlertRule) -> Self {
         self.by_policy.insert(policy.into(), rule);
         self
     }
 
-    /// The same with a rule of its own for one bucket.
-    pub fn with_bucket(mut self, bucket: BucketId, rule: Rule) -> Self {
+    /// Adds a rule for one bucket.
+    pub fn with_bucket(mut self, bucket: BucketId, rule: AlertRule) -> Self {
         self.by_bucket.insert(bucket, rule);
         self
     }
 
-    /// The rule for a bucket.
-    pub fn rule(&self, bucket: &BucketId) -> &Rule {
+    /// Returns the rule of a bucket.
+    pub fn rule(&self, bucket: &BucketId) -> &AlertRule {
         let of_policy = || self.by_policy.get(bucket.policy());
         let own = self.by_bucket.get(bucket).or_else(of_policy);
         own.unwrap_or(&self.default)
     }
 }
 
-/// How the data about a participant is watched.
+/// When the data of a participant counts as stale, and how that and changes are routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WatchRule {
-    /// Nothing new for longer than this is an alert.
+pub struct StalenessRule {
+    /// Data older than this is stale.
     pub stale_after_us: u64,
-    /// Like this severity.
-    pub stale_as: Severity,
-    /// Told again this often; nothing for never.
-    pub stale_remind_us: Option<u64>,
-    /// The severity whose routes a change of category, capacity, refill or policies takes.
-    pub changed_as: Severity,
+    /// The severity by which alerts about stale data are routed.
+    pub stale_severity: Severity,
+    /// The interval of the reminders while the data is stale; `None` for no reminders.
+    pub remind_every_us: Option<u64>,
+    /// The severity by which changes of category, capacity, refill or policies are routed.
+    pub changed_severity: Severity,
 }
 
-impl Default for WatchRule {
-    /// Stale after eleven minutes, which is two polls of five minutes missed, like CRITICAL and
-    /// again every hour; changes like WARNING.
+impl Default for StalenessRule {
+    /// Stale after 11 minutes, which is two missed polls at five minutes, routed as CRITICAL with
+    /// reminders every hour; changes are routed as WARNING.
     fn default() -> Self {
         Self {
             stale_after_us: 11 * MINUTE_US,
-            stale_as: Severity::Critical,
-            stale_remind_us: Some(60 * MINUTE_US),
-            changed_as: Severity::Warning,
+            stale_severity: Severity::Critical,
+            remind_every_us: Some(60 * MINUTE_US),
+            changed_severity: Severity::Warning,
         }
     }
 }

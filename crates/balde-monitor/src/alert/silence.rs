@@ -1,16 +1,14 @@
-//! Silences: what nobody wants to hear about for a while.
-
-use std::fmt;
+//! Silences: times during which some alerts are not sent.
 
 use serde::{Deserialize, Serialize};
 
 use crate::severity::Severity;
 
-/// The longest silence: thirty days. What must be quiet for longer needs other thresholds.
+/// The longest silence: 30 days. Alerts that are unwanted for longer need other thresholds.
 pub const SILENCE_MAX_US: u64 = 30 * 86_400 * 1_000_000;
 
-/// A time in which some alerts are not delivered. They are still worked out and recorded, and what
-/// is still so when the silence ends is told then.
+/// A time during which some alerts are not sent. They are still evaluated, recorded and logged, and
+/// an alert that is still open when the silence ends is sent then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Silence {
     id: String,
@@ -22,16 +20,19 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Everything up to and including `up_to`, from `from_us` until just before `until_us`. For an
-    /// outage that must be heard in spite of planned work, name CRITICAL.
+    /// Silences severities up to and including `up_to`, from `from_us` until just before `until_us`.
+    /// With `up_to` CRITICAL, an exhausted bucket is still sent during planned work.
     pub fn new(
         id: impl Into<String>,
         up_to: Severity,
         from_us: u64,
         until_us: u64,
     ) -> Result<Self, SilenceError> {
-        if until_us <= from_us || until_us - from_us > SILENCE_MAX_US {
-            return Err(SilenceError { from_us, until_us });
+        if until_us <= from_us {
+            return Err(SilenceError::EndsBeforeStart);
+        }
+        if until_us - from_us > SILENCE_MAX_US {
+            return Err(SilenceError::TooLong);
         }
         Ok(Self {
             id: id.into(),
@@ -43,7 +44,7 @@ impl Silence {
         })
     }
 
-    /// The same for one participant only.
+    /// Limits the silence to one participant.
     pub fn of_participant(self, participant: impl Into<String>) -> Self {
         Self {
             participant: Some(participant.into()),
@@ -51,7 +52,7 @@ impl Silence {
         }
     }
 
-    /// The same for one policy only.
+    /// Limits the silence to one policy.
     pub fn of_policy(self, policy: impl Into<String>) -> Self {
         Self {
             policy: Some(policy.into()),
@@ -59,23 +60,23 @@ impl Silence {
         }
     }
 
-    /// The id that events name.
+    /// Returns the id, which is the `silenced_by` of events.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// When it begins.
+    /// Returns when it begins.
     pub const fn from_us(&self) -> u64 {
         self.from_us
     }
 
-    /// When it is over.
+    /// Returns when it ends.
     pub const fn until_us(&self) -> u64 {
         self.until_us
     }
 
-    /// Whether it covers something at a moment. A silence of one policy does not cover what
-    /// concerns a participant as a whole.
+    /// Returns true if it covers a severity at `now_us`. A silence of one policy does not cover
+    /// events that concern a whole participant.
     pub fn covers(
         &self,
         participant: &str,
@@ -83,39 +84,29 @@ impl Silence {
         severity: Severity,
         now_us: u64,
     ) -> bool {
-        let is_whose = |whose: &Option<String>| whose.as_deref().is_none_or(|p| p == participant);
-        let is_which = self.policy.is_none() || self.policy.as_deref() == policy;
+        let covers_participant = self.participant.as_deref().is_none_or(|p| p == participant);
+        let covers_policy = self.policy.is_none() || self.policy.as_deref() == policy;
         (self.from_us..self.until_us).contains(&now_us)
             && severity <= self.up_to
-            && is_whose(&self.participant)
-            && is_which
+            && covers_participant
+            && covers_policy
     }
 }
 
-/// The silence ends before it begins, or lasts longer than [`SILENCE_MAX_US`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SilenceError {
-    from_us: u64,
-    until_us: u64,
+/// Why the times of a silence were rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SilenceError {
+    /// The silence ends before it begins.
+    #[error("the silence ends before it begins; exchange the two times")]
+    EndsBeforeStart,
+    /// The silence lasts longer than [`SILENCE_MAX_US`].
+    #[error("the silence lasts longer than 30 days; shorten it, or change the policy's thresholds")]
+    TooLong,
 }
 
-impl fmt::Display for SilenceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.until_us <= self.from_us {
-            f.write_str("the silence ends before it begins; exchange the two times")
-        } else {
-            f.write_str(
-                "the silence lasts longer than 30 days; shorten it, or change the policy's \
-                 thresholds",
-            )
-        }
-    }
-}
-
-impl std::error::Error for SilenceError {}
-
-/// The first silence that covers something.
-pub(crate) fn covering<'a>(
+/// Returns the id of the first silence that covers a severity at `now_us`.
+pub(super) fn covering<'a>(
     silences: &'a [Silence],
     participant: &str,
     policy: Option<&str>,

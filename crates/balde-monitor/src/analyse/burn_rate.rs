@@ -66,7 +66,7 @@ impl BurnRate {
 /// `history` holds the samples of one bucket, the newest last.
 ///
 /// A window reaches back until the first break between two samples: a gap longer than
-/// [`gap_max_us`](AnalysisSettings::gap_max_us), different terms, or a clock that stepped
+/// [`gap_max_us`](AnalysisSettings::gap_max_us), different limit, or a clock that stepped
 /// backwards. Each window accepts samples up to a tenth older than its length, so that a slightly
 /// late poll does not leave a window of the polling interval's length empty.
 pub(crate) fn burn_rates(history: &[Sample], settings: &AnalysisSettings) -> Vec<BurnRate> {
@@ -98,12 +98,12 @@ fn burn_rate(
     run: &[Sample],
     newest: &Sample,
 ) -> BurnRate {
-    let terms = newest.terms();
-    let even = i128::from(consumption.span_us) * i128::from(terms.refill_tokens())
-        / i128::from(terms.period_us());
+    let limit = newest.limit();
+    let even = i128::from(consumption.span_us) * i128::from(limit.refill_tokens())
+        / i128::from(limit.period_us());
     let fall = i128::from(run[0].level()) - i128::from(newest.level());
     let is_full = |sample: &Sample| {
-        u64::try_from(sample.level()).is_ok_and(|level| level >= terms.capacity())
+        u64::try_from(sample.level()).is_ok_and(|level| level >= limit.capacity())
     };
     BurnRate {
         window_us,
@@ -126,7 +126,7 @@ pub(crate) fn newest(history: &[Sample], settings: &AnalysisSettings) -> Option<
 fn unbroken<'a>(history: &'a [Sample], settings: &AnalysisSettings) -> &'a [Sample] {
     let joins = |pair: &[Sample]| {
         pair[0].bucket() == pair[1].bucket()
-            && pair[0].terms() == pair[1].terms()
+            && pair[0].limit() == pair[1].limit()
             && pair[0]
                 .us_until(&pair[1])
                 .is_some_and(|us| us <= settings.gap_max_us())

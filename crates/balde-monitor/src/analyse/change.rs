@@ -83,7 +83,7 @@ pub fn changes(before: &Poll, after: &Poll) -> Vec<Change> {
             changes.push(Change::PolicyRemoved { policy });
             continue;
         };
-        let (was, is) = (was.terms(), is.terms());
+        let (was, is) = (was.limit(), is.limit());
         if was.capacity() != is.capacity() {
             changes.push(Change::Capacity {
                 policy: policy.clone(),
@@ -91,7 +91,8 @@ pub fn changes(before: &Poll, after: &Poll) -> Vec<Change> {
                 to: is.capacity(),
             });
         }
-        let refill = |terms: crate::sample::Terms| (terms.refill_tokens(), terms.period_us());
+        let refill =
+            |limit: crate::sample::ReportedLimit| (limit.refill_tokens(), limit.period_us());
         if refill(was) != refill(is) {
             changes.push(Change::Refill {
                 policy,
@@ -142,13 +143,13 @@ fn by_policy(poll: &Poll) -> BTreeMap<&str, &Sample> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{BucketId, Terms};
+    use crate::sample::{BucketId, ReportedLimit};
 
     fn poll(category: Option<&str>, buckets: &[(&str, i64, i64, i64)]) -> Poll {
         let samples = buckets.iter().map(|&(policy, capacity, refill, period)| {
-            let terms = Terms::per_seconds(capacity, refill, period).unwrap();
+            let limit = ReportedLimit::per_seconds(capacity, refill, period).unwrap();
             let bucket = BucketId::new("12345678", policy).unwrap();
-            let sample = Sample::new(bucket, terms, 1, 0).unwrap();
+            let sample = Sample::new(bucket, limit, 1, 0).unwrap();
             match category {
                 Some(category) => sample.with_category(category).unwrap(),
                 None => sample,

@@ -34,17 +34,17 @@ impl Consumption {
     /// Computes the consumption between two samples whose distance in time is known to within
     /// `error_us`.
     ///
-    /// Returns `None` if they are not comparable: different buckets, different terms, or a clock
+    /// Returns `None` if they are not comparable: different buckets, different limit, or a clock
     /// that stepped backwards. If the level rose by more than the refill allows, tokens must have
     /// been credited, and the bounds are computed as for [`Credits::Possible`].
     ///
     /// ```
     /// use balde_monitor::analyse::{Consumption, Credits};
-    /// use balde_monitor::sample::{BucketId, Sample, Terms};
+    /// use balde_monitor::sample::{BucketId, Sample, ReportedLimit};
     ///
     /// let bucket = BucketId::new("12345678", "ENTRIES_WRITE")?;
-    /// let terms = Terms::per_seconds(36_000, 1_200, 60)?;
-    /// let sample = |level, at_s: u64| Sample::new(bucket.clone(), terms, level, at_s * 1_000_000);
+    /// let limit = ReportedLimit::per_seconds(36_000, 1_200, 60)?;
+    /// let sample = |level, at_s: u64| Sample::new(bucket.clone(), limit, level, at_s * 1_000_000);
     ///
     /// // The level does not change while 1,200 tokens a minute are consumed.
     /// let (from, to) = (sample(20_000, 0)?, sample(20_000, 300)?);
@@ -63,18 +63,18 @@ impl Consumption {
         credits: Credits,
         error_us: u64,
     ) -> Option<Self> {
-        if earlier.bucket() != later.bucket() || earlier.terms() != later.terms() {
+        if earlier.bucket() != later.bucket() || earlier.limit() != later.limit() {
             return None;
         }
         let span_us = earlier.us_until(later)?;
-        let terms = earlier.terms();
-        let capacity = i128::from(terms.capacity());
+        let limit = earlier.limit();
+        let capacity = i128::from(limit.capacity());
         let (from, to) = (i128::from(earlier.level()), i128::from(later.level()));
         let fall = from - to;
 
-        let refill = i128::from(terms.refill_tokens());
-        let periods_min = span_us.saturating_sub(error_us) / terms.period_us();
-        let periods_max = span_us.saturating_add(error_us).div_ceil(terms.period_us());
+        let refill = i128::from(limit.refill_tokens());
+        let periods_min = span_us.saturating_sub(error_us) / limit.period_us();
+        let periods_max = span_us.saturating_add(error_us).div_ceil(limit.period_us());
         let refilled_min = i128::from(periods_min) * refill;
         let refilled_max = i128::from(periods_max) * refill;
 

@@ -63,7 +63,7 @@ impl Forecast {
         }
         let trend = trend?;
         let distance = i128::from(newest.level()) - i128::from(tokens);
-        let after = |rate: Rate| rate.time_to_fall_us(distance, newest.terms());
+        let after = |rate: Rate| rate.time_to_fall_us(distance, newest.limit());
         let latest_us = after(trend.at_least);
         Some(Self {
             earliest_us: after(trend.at_most)?,
@@ -91,8 +91,8 @@ impl TimeToFull {
     /// Computes the bounds from a sample; `None` if the bucket never refills. The last refill may
     /// happen at any moment of its period, which covers continuous and stepwise refill.
     pub(crate) fn of(sample: &Sample) -> Option<Self> {
-        let terms = sample.terms();
-        let missing = i128::from(terms.capacity()) - i128::from(sample.level());
+        let limit = sample.limit();
+        let missing = i128::from(limit.capacity()) - i128::from(sample.level());
         let Ok(missing) = u64::try_from(missing.max(0)) else {
             return None;
         };
@@ -102,23 +102,23 @@ impl TimeToFull {
                 at_most_us: 0,
             });
         }
-        if terms.refill_tokens() == 0 {
+        if limit.refill_tokens() == 0 {
             return None;
         }
-        let refills = missing.div_ceil(terms.refill_tokens());
+        let refills = missing.div_ceil(limit.refill_tokens());
         Some(Self {
-            at_least_us: (refills - 1).saturating_mul(terms.period_us()),
-            at_most_us: refills.saturating_mul(terms.period_us()),
+            at_least_us: (refills - 1).saturating_mul(limit.period_us()),
+            at_most_us: refills.saturating_mul(limit.period_us()),
         })
     }
 }
 
 /// The time until a bucket is full at the current rate of consumption; `None` if it never will be.
 pub(crate) fn time_to_full_at_rate_us(newest: &Sample, trend: Option<&Trend>) -> Option<u64> {
-    let terms = newest.terms();
-    let missing = i128::from(terms.capacity()) - i128::from(newest.level());
+    let limit = newest.limit();
+    let missing = i128::from(limit.capacity()) - i128::from(newest.level());
     if missing <= 0 {
         return Some(0);
     }
-    trend?.expected.time_to_rise_us(missing, terms)
+    trend?.expected.time_to_rise_us(missing, limit)
 }

@@ -66,7 +66,7 @@ impl<'a> Assessment<'a> {
     /// The severity of the current level, without hysteresis.
     pub fn severity(&self) -> Severity {
         self.thresholds
-            .severity(self.sample.level(), self.sample.terms())
+            .severity(self.sample.level(), self.sample.limit())
     }
 
     /// The share of capacity in use, in basis points; above 10,000 when in debt.
@@ -76,7 +76,7 @@ impl<'a> Assessment<'a> {
 
     /// The remaining share of capacity, in basis points, rounded down; negative when in debt.
     pub fn remaining_bp(&self) -> i64 {
-        let capacity = i128::from(self.sample.terms().capacity().max(1));
+        let capacity = i128::from(self.sample.limit().capacity().max(1));
         let left = i128::from(self.sample.level()) * i128::from(WHOLE_BP);
         consumption::saturated(left.div_euclid(capacity))
     }
@@ -89,7 +89,7 @@ impl<'a> Assessment<'a> {
     /// Forecasts when a severity will be reached; `None` for NORMAL and for a severity that will not
     /// be reached.
     pub fn time_to(&self, severity: Severity) -> Option<Forecast> {
-        let tokens = self.thresholds.tokens(severity, self.sample.terms())?;
+        let tokens = self.thresholds.tokens(severity, self.sample.limit())?;
         Forecast::of(tokens, self.sample, self.trend.as_ref())
     }
 
@@ -120,12 +120,12 @@ impl<'a> Assessment<'a> {
 
     /// The time an empty bucket takes to become full: (capacity / refill) × period.
     pub fn recovery_us(&self) -> Option<u64> {
-        let terms = self.sample.terms();
-        if terms.refill_tokens() == 0 {
+        let limit = self.sample.limit();
+        if limit.refill_tokens() == 0 {
             return None;
         }
-        let us = u128::from(terms.capacity()) * u128::from(terms.period_us());
-        let us = us.div_ceil(u128::from(terms.refill_tokens()));
+        let us = u128::from(limit.capacity()) * u128::from(limit.period_us());
+        let us = us.div_ceil(u128::from(limit.refill_tokens()));
         Some(u64::try_from(us).unwrap_or(u64::MAX))
     }
 }

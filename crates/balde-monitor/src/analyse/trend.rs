@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::analyse::burn_rate::BurnRate;
-use crate::sample::Terms;
+use crate::sample::ReportedLimit;
 
 /// A number of tokens within a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,27 +15,27 @@ pub(crate) struct Rate {
 impl Rate {
     /// The time until the level has fallen by `distance` tokens at this rate of consumption, refill
     /// included; `None` if it never falls that far.
-    pub(crate) fn time_to_fall_us(self, distance: i128, terms: Terms) -> Option<u64> {
-        self.time_us(distance, self.net(terms), terms)
+    pub(crate) fn time_to_fall_us(self, distance: i128, limit: ReportedLimit) -> Option<u64> {
+        self.time_us(distance, self.net(limit), limit)
     }
 
     /// The time until the level has risen by `distance` tokens at this rate of consumption; `None`
     /// if it never rises that far.
-    pub(crate) fn time_to_rise_us(self, distance: i128, terms: Terms) -> Option<u64> {
-        self.time_us(distance, -self.net(terms), terms)
+    pub(crate) fn time_to_rise_us(self, distance: i128, limit: ReportedLimit) -> Option<u64> {
+        self.time_us(distance, -self.net(limit), limit)
     }
 
     /// Consumption minus refill, scaled by period × span.
-    fn net(self, terms: Terms) -> i128 {
-        i128::from(self.tokens) * i128::from(terms.period_us())
-            - i128::from(terms.refill_tokens()) * i128::from(self.span_us)
+    fn net(self, limit: ReportedLimit) -> i128 {
+        i128::from(self.tokens) * i128::from(limit.period_us())
+            - i128::from(limit.refill_tokens()) * i128::from(self.span_us)
     }
 
-    fn time_us(self, distance: i128, net: i128, terms: Terms) -> Option<u64> {
+    fn time_us(self, distance: i128, net: i128, limit: ReportedLimit) -> Option<u64> {
         if net <= 0 {
             return None;
         }
-        let scale = i128::from(self.span_us).saturating_mul(i128::from(terms.period_us()));
+        let scale = i128::from(self.span_us).saturating_mul(i128::from(limit.period_us()));
         let us = distance.saturating_mul(scale) / net;
         Some(u64::try_from(us).unwrap_or(u64::MAX))
     }

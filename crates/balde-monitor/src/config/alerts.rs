@@ -2,7 +2,7 @@
 
 use balde::options::{Faults, Section};
 
-use crate::alert::{Routes, Rule, Rulebook, SinkClass, WatchRule};
+use crate::alert::{AlertRule, AlertRules, Routes, SinkClass, StalenessRule};
 use crate::analyse::SettingsByPolicy;
 use crate::analyse::{AnalysisSettings, Confidence};
 use crate::severity::{Severity, Thresholds};
@@ -13,8 +13,8 @@ const SECOND_US: u64 = 1_000_000;
 const SPAN_MAX_S: u64 = 30 * 86_400;
 
 pub(super) struct Alerts {
-    pub(super) rules: Rulebook,
-    pub(super) watch: WatchRule,
+    pub(super) rules: AlertRules,
+    pub(super) staleness: StalenessRule,
     pub(super) analysis: SettingsByPolicy,
 }
 
@@ -26,23 +26,23 @@ const SEVERITIES: [(&str, Severity); 3] = [
 
 pub(super) fn check(section: Option<Section<'_>>, faults: &mut Faults<'_>) -> Alerts {
     let mut alerts = Alerts {
-        rules: Rulebook::default(),
-        watch: WatchRule::default(),
+        rules: AlertRules::default(),
+        staleness: StalenessRule::default(),
         analysis: SettingsByPolicy::default(),
     };
     let Some(mut section) = section else {
         return alerts;
     };
     let common = rule(&mut section, Numbers::default(), faults);
-    alerts.rules = Rulebook::new(common.rule(&section, faults));
+    alerts.rules = AlertRules::new(common.rule(&section, faults));
     if let Some(us) = seconds(&mut section, "stale_after_s", 1, faults) {
-        alerts.watch.stale_after_us = us;
+        alerts.staleness.stale_after_us = us;
     }
     if let Some(severity) = section.word("stale_as", &SEVERITIES, faults) {
-        alerts.watch.stale_as = severity.value;
+        alerts.staleness.stale_severity = severity.value;
     }
     if let Some(severity) = section.word("changed_as", &SEVERITIES, faults) {
-        alerts.watch.changed_as = severity.value;
+        alerts.staleness.changed_severity = severity.value;
     }
     if section.any("credited").is_some() {
         let names = section.texts("credited", faults);
@@ -67,7 +67,7 @@ struct Numbers {
     warning_pct: u32,
     critical_pct: u32,
     band_pct: u32,
-    rule: Rule,
+    rule: AlertRule,
 }
 
 impl Default for Numbers {
@@ -76,13 +76,13 @@ impl Default for Numbers {
             warning_pct: 25,
             critical_pct: 10,
             band_pct: 5,
-            rule: Rule::default(),
+            rule: AlertRule::default(),
         }
     }
 }
 
 impl Numbers {
-    fn rule(self, section: &Section<'_>, faults: &mut Faults<'_>) -> Rule {
+    fn rule(self, section: &Section<'_>, faults: &mut Faults<'_>) -> AlertRule {
         let bp = |percent: u32| percent * 100;
         let (warning, critical) = (bp(self.warning_pct), bp(self.critical_pct));
         match Thresholds::new(warning, critical, bp(self.band_pct)) {
@@ -108,7 +108,7 @@ fn rule(section: &mut Section<'_>, common: Numbers, faults: &mut Faults<'_>) -> 
         }
     }
     if let Some(us) = seconds(section, "calm_s", 0, faults) {
-        numbers.rule = numbers.rule.with_calm_us(us);
+        numbers.rule = numbers.rule.with_resolve_after_us(us);
     }
     let words = [
         ("low", Confidence::Low),
@@ -122,7 +122,7 @@ fn rule(section: &mut Section<'_>, common: Numbers, faults: &mut Faults<'_>) -> 
     numbers.rule = rule.with_predictions(
         within_us.unwrap_or(rule.predict_within_us()),
         confidence.map_or(rule.predict_confidence(), |word| word.value),
-        severity.map_or(rule.predicted_as(), |word| word.value),
+        severity.map_or(rule.predicted_severity(), |word| word.value),
     );
     for (key, severity) in [
         ("remind_warning_s", Severity::Warning),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use balde::options::{Faults, OptionsError, Section, check_document, text_of};
 
-use crate::alert::{Routes, Rulebook, WatchRule};
+use crate::alert::{AlertRules, Routes, StalenessRule};
 use crate::analyse::SettingsByPolicy;
 use crate::schedule::PollPlan;
 
@@ -36,9 +36,9 @@ pub struct Config {
     /// Whom to ask about.
     pub participants: Vec<ParticipantConfig>,
     /// How buckets are watched.
-    pub rules: Rulebook,
+    pub rules: AlertRules,
     /// How the data itself is watched.
-    pub watch: WatchRule,
+    pub staleness: StalenessRule,
     /// How samples are read.
     pub analysis: SettingsByPolicy,
     /// Which severity goes where.
@@ -86,7 +86,7 @@ impl Config {
                 schedule,
                 participants,
                 rules: alerts.rules,
-                watch: alerts.watch,
+                staleness: alerts.staleness,
                 analysis: alerts.analysis,
                 routes,
                 sinks,

@@ -10,8 +10,8 @@ use super::alerts::class;
 use crate::alert::SinkClass;
 use crate::delivery::{SINK_NAME_MAX, SINKS_MAX};
 use crate::sink::{
-    HttpSettings, IncidentHook, LogSink, PAGER_DUTY_URL, PagerDuty, Secret, Sink, SinkError, Slack,
-    Webhook,
+    HttpSettings, IncidentWebhook, LogSink, PAGER_DUTY_URL, PagerDuty, Secret, Sink, SinkError,
+    Slack, Webhook,
 };
 #[cfg(feature = "pulsar")]
 use crate::sink::{PulsarSettings, PulsarTopic};
@@ -19,7 +19,7 @@ use crate::sink::{PulsarSettings, PulsarTopic};
 /// One sink.
 #[derive(Clone, Debug)]
 pub struct SinkConfig {
-    /// Its name: letters are kept for it under this, so another name is another sink.
+    /// Its name: messages are kept for it under this, so another name is another sink.
     pub name: String,
     /// What it serves as.
     pub classes: Vec<SinkClass>,
@@ -121,7 +121,7 @@ impl SinkConfig {
                 Sink::PagerDuty(PagerDuty::at(url.clone(), routing_key.clone(), &http)?)
             }
             SinkKind::Incident { url, secret } => {
-                Sink::Incident(IncidentHook::new(url.clone(), secret.clone(), &http)?)
+                Sink::Incident(IncidentWebhook::new(url.clone(), secret.clone(), &http)?)
             }
             #[cfg(feature = "pulsar")]
             SinkKind::Pulsar { url, topic, token } => {

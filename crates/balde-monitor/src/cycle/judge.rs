@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::alert::{self, Alarm, Event, Rulebook, Silence, Watch, WatchRule};
+use crate::alert::{self, AlertRules, AlertState, Event, Silence, StalenessCheck, StalenessRule};
 use crate::analyse::{Assessment, SettingsByPolicy, changes};
 use crate::sample::{Poll, Sample};
 
@@ -16,8 +16,8 @@ const AHEAD_MAX_US: u64 = 5_000_000;
 
 /// The rules and settings that samples are judged by.
 pub(super) struct JudgeContext<'a> {
-    pub(super) rules: &'a Rulebook,
-    pub(super) watch: &'a WatchRule,
+    pub(super) rules: &'a AlertRules,
+    pub(super) staleness: &'a StalenessRule,
     pub(super) analysis: &'a SettingsByPolicy,
     pub(super) silences: &'a [Silence],
     pub(super) now_us: u64,
@@ -25,9 +25,9 @@ pub(super) struct JudgeContext<'a> {
 
 /// The result of judging samples.
 pub(super) struct Verdict {
-    pub(super) watch: Watch,
+    pub(super) staleness: StalenessCheck,
     /// Only the states that changed.
-    pub(super) alarms: Vec<Alarm>,
+    pub(super) alerts: Vec<AlertState>,
     pub(super) events: Vec<Event>,
 }
 
@@ -36,63 +36,63 @@ impl JudgeContext<'_> {
     /// that has been judged already.
     pub(super) fn judge(
         &self,
-        watch: &Watch,
-        alarms: &[Alarm],
+        staleness: &StalenessCheck,
+        alerts: &[AlertState],
         samples: &[Vec<Sample>],
         before: Option<Poll>,
     ) -> Verdict {
-        let (watch, mut events) = self.judge_watch(watch, samples, before);
+        let (staleness, mut events) = self.judge_staleness(staleness, samples, before);
         let newest_us = newest_us(samples);
         let mut changed = Vec::new();
-        for alarm in alarms {
+        for alert in alerts {
             let own = samples
                 .iter()
-                .find(|own| own.first().is_some_and(|s| *s.bucket() == alarm.bucket));
+                .find(|own| own.first().is_some_and(|s| *s.bucket() == alert.bucket));
             let own = own.map_or(&[][..], Vec::as_slice);
-            let (next, told) = self.judge_alarm(alarm, own, newest_us);
-            events.extend(told);
-            if next != *alarm {
+            let (next, raised) = self.judge_alert(alert, own, newest_us);
+            events.extend(raised);
+            if next != *alert {
                 changed.push(next);
             }
         }
         Verdict {
-            watch,
-            alarms: changed,
+            staleness,
+            alerts: changed,
             events,
         }
     }
 
-    fn judge_alarm(
+    fn judge_alert(
         &self,
-        alarm: &Alarm,
+        alert: &AlertState,
         own: &[Sample],
         newest_us: Option<u64>,
-    ) -> (Alarm, Vec<Event>) {
-        let rule = self.rules.rule(&alarm.bucket);
-        let settings = self.analysis.settings(alarm.bucket.policy());
+    ) -> (AlertState, Vec<Event>) {
+        let rule = self.rules.rule(&alert.bucket);
+        let settings = self.analysis.settings(alert.bucket.policy());
         let mut events = Vec::new();
-        let mut now = alarm.clone();
-        for end in self.unjudged(alarm, own) {
+        let mut now = alert.clone();
+        for end in self.unjudged(alert, own) {
             let seen = Assessment::of(&own[..=end], rule.thresholds(), settings);
             let at_us = own[end].taken_us();
-            let (next, told) = alert::step(&now, seen.as_ref(), at_us, rule, self.silences);
+            let (next, raised) = alert::evaluate(&now, seen.as_ref(), at_us, rule, self.silences);
             now = next;
-            events.extend(told);
+            events.extend(raised);
         }
         let is_listed = own.last().map(Sample::taken_us) == newest_us;
-        let (next, told) = if newest_us.is_some() && !is_listed {
-            alert::vanish(&now, self.now_us, rule)
+        let (next, raised) = if newest_us.is_some() && !is_listed {
+            alert::resolve_vanished(&now, self.now_us, rule)
         } else {
-            alert::step(&now, None, self.now_us, rule, self.silences)
+            alert::evaluate(&now, None, self.now_us, rule, self.silences)
         };
-        events.extend(told);
+        events.extend(raised);
         (next, events)
     }
 
     /// The positions of the samples that have not been judged. If the clock was set back to before
     /// the last judged sample, only the newest one is judged.
-    fn unjudged(&self, alarm: &Alarm, own: &[Sample]) -> std::ops::Range<usize> {
-        match alarm.sampled_us {
+    fn unjudged(&self, alert: &AlertState, own: &[Sample]) -> std::ops::Range<usize> {
+        match alert.sampled_us {
             Some(us) if us > self.now_us.saturating_add(AHEAD_MAX_US) => {
                 own.len().saturating_sub(1)..own.len()
             }
@@ -101,22 +101,22 @@ impl JudgeContext<'_> {
         }
     }
 
-    fn judge_watch(
+    fn judge_staleness(
         &self,
-        watch: &Watch,
+        staleness: &StalenessCheck,
         samples: &[Vec<Sample>],
         before: Option<Poll>,
-    ) -> (Watch, Vec<Event>) {
+    ) -> (StalenessCheck, Vec<Event>) {
         let mut by_moment: BTreeMap<u64, Vec<Sample>> = BTreeMap::new();
         for sample in samples.iter().flatten() {
             let moment = by_moment.entry(sample.taken_us()).or_default();
             moment.push(sample.clone());
         }
-        let known_us = watch
+        let known_us = staleness
             .newest_us
             .filter(|us| *us <= self.now_us.saturating_add(AHEAD_MAX_US));
         let mut events = Vec::new();
-        let mut now = watch.clone();
+        let mut now = staleness.clone();
         let mut before = before;
         for (us, moment) in by_moment {
             if known_us.is_some_and(|known_us| us <= known_us) {
@@ -126,21 +126,21 @@ impl JudgeContext<'_> {
                 continue;
             };
             let changed = before.as_ref().map(|before| changes(before, &after));
-            let (next, told) = alert::step_watch(
+            let (next, raised) = alert::check_staleness(
                 &now,
                 Some(us),
                 &changed.unwrap_or_default(),
                 us,
-                self.watch,
+                self.staleness,
                 self.silences,
             );
             now = next;
-            events.extend(told);
+            events.extend(raised);
             before = Some(after);
         }
-        let (next, told) =
-            alert::step_watch(&now, None, &[], self.now_us, self.watch, self.silences);
-        events.extend(told);
+        let (next, raised) =
+            alert::check_staleness(&now, None, &[], self.now_us, self.staleness, self.silences);
+        events.extend(raised);
         (next, events)
     }
 }
@@ -155,20 +155,24 @@ pub(super) fn drop_future_samples(samples: &mut Vec<Vec<Sample>>, now_us: u64) {
 }
 
 /// Creates the alert states of buckets that have none yet.
-pub(super) fn new_alarms(alarms: &[Alarm], samples: &[Vec<Sample>], now_us: u64) -> Vec<Alarm> {
+pub(super) fn new_alert_states(
+    alerts: &[AlertState],
+    samples: &[Vec<Sample>],
+    now_us: u64,
+) -> Vec<AlertState> {
     samples
         .iter()
         .filter_map(|own| own.first())
         .map(Sample::bucket)
-        .filter(|bucket| alarms.iter().all(|alarm| alarm.bucket != **bucket))
-        .map(|bucket| Alarm::new(bucket.clone(), now_us))
+        .filter(|bucket| alerts.iter().all(|alert| alert.bucket != **bucket))
+        .map(|bucket| AlertState::new(bucket.clone(), now_us))
         .collect()
 }
 
 /// Analyses the buckets of the newest poll.
 pub(super) fn assessments<'a>(
     samples: &'a [Vec<Sample>],
-    rules: &Rulebook,
+    rules: &AlertRules,
     analysis: &SettingsByPolicy,
 ) -> Vec<Assessment<'a>> {
     let newest_us = newest_us(samples);

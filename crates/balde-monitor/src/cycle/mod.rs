@@ -19,10 +19,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::alert::{Alarm, Event, Routes, Rulebook, Silence, Watch, WatchRule};
+use crate::alert::{AlertRules, AlertState, Event, Routes, Silence, StalenessCheck, StalenessRule};
 use crate::analyse::{Assessment, SettingsByPolicy};
-use crate::delivery::{Couriers, Round};
-use crate::history::{History, HistoryError, Step};
+use crate::delivery::{DeliverySummary, Dispatcher};
+use crate::history::{History, HistoryError, StateUpdate};
 use crate::sample::{Poll, Sample};
 use crate::source::{Source, SourceError};
 use crate::time_source::TimeSource;
@@ -47,9 +47,9 @@ pub struct Components {
     /// The source of each participant's bucket states.
     pub sources: BTreeMap<String, Source>,
     /// The alert rules of the buckets.
-    pub rules: Rulebook,
+    pub rules: AlertRules,
     /// The rule for stale data and changes.
-    pub watch: WatchRule,
+    pub staleness: StalenessRule,
     /// The analysis settings of each policy.
     pub analysis: SettingsByPolicy,
     /// The classes of sinks for each severity.
@@ -57,7 +57,7 @@ pub struct Components {
     /// The configured sinks by class.
     pub sink_directory: SinkDirectory,
     /// The dispatchers of the outbox.
-    pub couriers: Couriers,
+    pub dispatcher: Dispatcher,
     /// The clock.
     pub time: TimeSource,
 }
@@ -114,10 +114,10 @@ impl Cycle {
     }
 
     /// Step four: attempts every due delivery once. The dispatchers retry those that fail.
-    pub async fn publish(&self) -> Result<Round, HistoryError> {
+    pub async fn publish(&self) -> Result<DeliverySummary, HistoryError> {
         let now_us = self.components.time.now_us();
         self.components
-            .couriers
+            .dispatcher
             .deliver_once(now_us, PUBLISH_WITHIN)
             .await
     }
@@ -125,7 +125,7 @@ impl Cycle {
     /// Wakes the dispatchers if there are events to deliver.
     pub fn notify_dispatcher(&self, events: &[Event]) {
         if !events.is_empty() {
-            self.components.couriers.wake();
+            self.components.dispatcher.wake();
         }
     }
 
@@ -151,7 +151,7 @@ impl Cycle {
         let mut samples = self
             .components
             .history
-            .recent(participant, since_us)
+            .recent_samples(participant, since_us)
             .await?;
         judge::drop_future_samples(&mut samples, now_us);
         Ok(samples)
@@ -160,27 +160,27 @@ impl Cycle {
     async fn analyse_once(&self, participant: &str) -> Result<Findings, HistoryError> {
         let Components { history, .. } = self.components();
         let now_us = self.components.time.now_us();
-        let machines = history.machines(participant, now_us).await?;
+        let state = history.participant_state(participant, now_us).await?;
         let silences = history.silences(now_us).await?;
-        let known_us = machines.watch.newest_us.unwrap_or(now_us).min(now_us);
+        let known_us = state.staleness.newest_us.unwrap_or(now_us).min(now_us);
         let samples = self.samples(participant, known_us, now_us).await?;
-        let mut alarms = machines.alarms;
-        let new = judge::new_alarms(&alarms, &samples, now_us);
+        let mut alerts = state.alerts;
+        let new = judge::new_alert_states(&alerts, &samples, now_us);
         if !new.is_empty() {
             // Stored before they are judged, so that a repeated step sees the same epoch.
-            alarms.extend(history.add_alarms(&new).await?);
+            alerts.extend(history.add_alert_states(&new).await?);
         }
-        let before = match machines.watch.newest_us {
+        let before = match state.staleness.newest_us {
             Some(us) => history.poll_at(participant, us).await?,
             None => None,
         };
         let input = JudgeInput {
             samples: &samples,
-            alarms: &alarms,
+            alerts: &alerts,
             before,
         };
         let events = self
-            .judge(&machines.watch, machines.version, input, &silences, now_us)
+            .judge(&state.staleness, state.version, input, &silences, now_us)
             .await?;
         Ok(Findings { samples, events })
     }
@@ -188,21 +188,21 @@ impl Cycle {
     async fn check_timers_once(&self, participant: &str) -> Result<Vec<Event>, HistoryError> {
         let Components { history, .. } = self.components();
         let now_us = self.components.time.now_us();
-        let machines = history.machines(participant, now_us).await?;
+        let state = history.participant_state(participant, now_us).await?;
         let silences = history.silences(now_us).await?;
         let input = JudgeInput {
             samples: &[],
-            alarms: &machines.alarms,
+            alerts: &state.alerts,
             before: None,
         };
-        self.judge(&machines.watch, machines.version, input, &silences, now_us)
+        self.judge(&state.staleness, state.version, input, &silences, now_us)
             .await
     }
 
     /// Judges the input and commits the result if anything changed.
     async fn judge(
         &self,
-        watch: &Watch,
+        staleness: &StalenessCheck,
         version: u64,
         input: JudgeInput<'_>,
         silences: &[Silence],
@@ -210,26 +210,26 @@ impl Cycle {
     ) -> Result<Vec<Event>, HistoryError> {
         let context = judge::JudgeContext {
             rules: &self.components.rules,
-            watch: &self.components.watch,
+            staleness: &self.components.staleness,
             analysis: &self.components.analysis,
             silences,
             now_us,
         };
-        let verdict = context.judge(watch, input.alarms, input.samples, input.before);
-        if verdict.watch != *watch || !verdict.alarms.is_empty() {
-            let told = verdict.events.iter().cloned();
-            let told = told.map(|event| {
+        let verdict = context.judge(staleness, input.alerts, input.samples, input.before);
+        if verdict.staleness != *staleness || !verdict.alerts.is_empty() {
+            let events = verdict.events.iter().cloned();
+            let events = events.map(|event| {
                 self.components
                     .sink_directory
-                    .told(&self.components.routes, event)
+                    .route(&self.components.routes, event)
             });
-            let step = Step {
+            let update = StateUpdate {
                 version,
-                watch: verdict.watch,
-                alarms: verdict.alarms,
-                told: told.collect(),
+                staleness: verdict.staleness,
+                alerts: verdict.alerts,
+                events: events.collect(),
             };
-            self.components.history.commit(&step).await?;
+            self.components.history.commit(&update).await?;
         }
         Ok(verdict.events)
     }
@@ -238,7 +238,7 @@ impl Cycle {
 /// The samples and alert states to judge.
 struct JudgeInput<'a> {
     samples: &'a [Vec<Sample>],
-    alarms: &'a [Alarm],
+    alerts: &'a [AlertState],
     before: Option<Poll>,
 }
 
@@ -264,7 +264,7 @@ impl Findings {
     /// The analysis of every bucket that the newest poll lists.
     pub fn assessments(
         &self,
-        rules: &Rulebook,
+        rules: &AlertRules,
         analysis: &SettingsByPolicy,
     ) -> Vec<Assessment<'_>> {
         judge::assessments(&self.samples, rules, analysis)

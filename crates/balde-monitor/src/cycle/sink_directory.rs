@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::alert::{Event, Routes, SinkClass};
-use crate::history::Told;
+use crate::history::RoutedEvent;
 
 /// The names of the configured sinks by the class they serve.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl SinkDirectory {
 
     /// Routes an event to sinks. A sink that serves several of the event's classes gets it once, as
     /// the last and most urgent of them.
-    pub(crate) fn told(&self, routes: &Routes, event: Event) -> Told {
+    pub(crate) fn route(&self, routes: &Routes, event: Event) -> RoutedEvent {
         let classes: Vec<SinkClass> = routes.sinks(&event).into_iter().collect();
         let mut sinks: BTreeMap<&str, SinkClass> = BTreeMap::new();
         for class in &classes {
@@ -34,7 +34,7 @@ impl SinkDirectory {
             }
         }
         let sinks = sinks.into_iter();
-        Told {
+        RoutedEvent {
             sinks: sinks
                 .map(|(sink, class)| (sink.to_owned(), class))
                 .collect(),

@@ -1,19 +1,19 @@
-//! Carries letters from the outbox to the sinks, until each has arrived.
+//! Carries messages from the outbox to the sinks, until each has arrived.
 //!
-//! Every sink has a courier of its own, so one that is away delays no other. A courier takes the
-//! oldest undelivered letter of each episode, several episodes at once, and marks what arrived.
+//! Every sink has a worker of its own, so one that is away delays no other. A worker takes the
+//! oldest undelivered message of each episode, several episodes at once, and marks what arrived.
 //! What did not is tried again, later and later, for as long as it takes: nothing is given up. A
-//! crash between arriving and marking makes a letter arrive twice, with the same key.
+//! crash between arriving and marking makes a message arrive twice, with the same key.
 
-mod courier;
-mod patience;
-mod report;
+mod backoff;
+mod counters;
+mod log;
 mod settings;
-mod tally;
+mod worker;
 
-pub use patience::Patience;
+pub use backoff::Backoff;
+pub use counters::Counters;
 pub use settings::{CONCURRENT_MAX, DeliveryError, DeliverySettings, SINK_NAME_MAX, SINKS_MAX};
-pub use tally::Tally;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use balde::Clock;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::courier::Courier;
+use self::worker::SinkWorker;
 use crate::history::{History, HistoryError};
 use crate::sink::Sink;
 
-/// The couriers of all sinks.
+/// The dispatcher of all sinks.
 ///
 /// ```no_run
 /// # async fn example(
 /// #     history: balde_monitor::history::History,
 /// #     shutdown: impl Future<Output = ()>,
 /// # ) -> Result<(), Box<dyn std::error::Error>> {
-/// use balde_monitor::delivery::{Couriers, DeliverySettings};
+/// use balde_monitor::delivery::{Dispatcher, DeliverySettings};
 /// use balde_monitor::sink::{HttpSettings, LogSink, Sink, Slack};
 ///
 /// let slack = Slack::new("https://hooks.slack.com/services/…", &HttpSettings::default())?;
@@ -43,20 +43,20 @@ use crate::sink::Sink;
 ///     ("chat".to_owned(), Sink::Slack(slack)),
 /// ];
 /// let clock = balde::Clock::precise();
-/// let couriers = Couriers::new(&history, clock, &DeliverySettings::default(), sinks)?;
-/// couriers.run(shutdown).await;
+/// let dispatcher = Dispatcher::new(&history, clock, &DeliverySettings::default(), sinks)?;
+/// dispatcher.run(shutdown).await;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Couriers {
-    couriers: Vec<Arc<Courier>>,
+pub struct Dispatcher {
+    dispatcher: Vec<Arc<SinkWorker>>,
     clock: Clock,
 }
 
 /// What one pass over the sinks did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Round {
+pub struct DeliverySummary {
     /// Letters that arrived.
     pub delivered: u64,
     /// Letters that did not, and will be tried again.
@@ -65,8 +65,8 @@ pub struct Round {
     pub unfinished: u64,
 }
 
-impl Couriers {
-    /// A courier for each sink, by the name under which its letters are in the outbox.
+impl Dispatcher {
+    /// A worker for each sink, by the name under which its messages are in the outbox.
     pub fn new(
         history: &History,
         clock: Clock,
@@ -74,18 +74,18 @@ impl Couriers {
         sinks: Vec<(String, Sink)>,
     ) -> Result<Self, DeliveryError> {
         settings.check(sinks.iter().map(|(name, _)| name.as_str()))?;
-        let courier = |(name, sink)| Courier::new(name, sink, history.clone(), settings.clone());
+        let worker = |(name, sink)| SinkWorker::new(name, sink, history.clone(), settings.clone());
         Ok(Self {
-            couriers: sinks.into_iter().map(courier).map(Arc::new).collect(),
+            dispatcher: sinks.into_iter().map(worker).map(Arc::new).collect(),
             clock,
         })
     }
 
     /// There is something new in the outbox. To be called after every commit that told something;
-    /// without it a letter is found when a courier next looks by itself.
+    /// without it a message is found when a worker next looks by itself.
     pub fn wake(&self) {
-        for courier in &self.couriers {
-            courier.wake();
+        for worker in &self.dispatcher {
+            worker.wake();
         }
     }
 
@@ -94,8 +94,8 @@ impl Couriers {
     pub async fn run(&self, shutdown: impl Future<Output = ()>) {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        for courier in &self.couriers {
-            tasks.spawn(Arc::clone(courier).run(self.clock.clone(), stopped.clone()));
+        for worker in &self.dispatcher {
+            tasks.spawn(Arc::clone(worker).run(self.clock.clone(), stopped.clone()));
         }
         shutdown.await;
         stop.send_replace(true);
@@ -103,8 +103,8 @@ impl Couriers {
             if let Err(error) = ended {
                 tracing::error!(
                     target: "balde_monitor",
-                    event_type = "courier_failed",
-                    "a courier ended before its time, and its letters are still in the outbox: \
+                    event_type = "dispatcher_failed",
+                    "a worker ended before its time, and its messages are still in the outbox: \
                      {error}"
                 );
             }
@@ -113,13 +113,17 @@ impl Couriers {
 
     /// One pass over all sinks side by side, as of `now_us`: everything that is due is tried once,
     /// within `within`. For those who keep time themselves, such as a cycle's last step.
-    pub async fn deliver_once(&self, now_us: u64, within: Duration) -> Result<Round, HistoryError> {
+    pub async fn deliver_once(
+        &self,
+        now_us: u64,
+        within: Duration,
+    ) -> Result<DeliverySummary, HistoryError> {
         let mut passes = JoinSet::new();
-        for courier in &self.couriers {
-            let pass = Arc::clone(courier).pass(now_us);
+        for worker in &self.dispatcher {
+            let pass = Arc::clone(worker).pass(now_us);
             passes.spawn(async move { tokio::time::timeout(within, pass).await });
         }
-        let mut round = Round::default();
+        let mut round = DeliverySummary::default();
         let mut refused = None;
         while let Some(ended) = passes.join_next().await {
             match ended {
@@ -138,9 +142,9 @@ impl Couriers {
     }
 
     /// What each sink has done since the start, by name.
-    pub fn tallies(&self) -> impl Iterator<Item = (&str, &Tally)> {
-        self.couriers
+    pub fn counters(&self) -> impl Iterator<Item = (&str, &Counters)> {
+        self.dispatcher
             .iter()
-            .map(|courier| (courier.name(), courier.tally()))
+            .map(|worker| (worker.name(), worker.counters()))
     }
 }

@@ -1,10 +1,10 @@
-//! How letters are carried.
+//! How messages are carried.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use crate::delivery::Patience;
+use crate::delivery::Backoff;
 
 /// The most sinks.
 pub const SINKS_MAX: usize = 64;
@@ -12,25 +12,25 @@ pub const SINKS_MAX: usize = 64;
 /// The longest name of a sink, in bytes.
 pub const SINK_NAME_MAX: usize = 64;
 
-/// The most letters that may be on their way to one sink at once.
+/// The most messages that may be on their way to one sink at once.
 pub const CONCURRENT_MAX: usize = 64;
 
 /// The longest that a shutdown may take.
 const FINISH_MAX: Duration = Duration::from_secs(300);
 
-/// How letters are carried, the same for all sinks.
+/// How messages are carried, the same for all sinks.
 #[derive(Clone, Debug)]
-#[must_use = "settings do nothing until couriers are made with them"]
+#[must_use = "settings do nothing until dispatcher are made with them"]
 pub struct DeliverySettings {
-    pub(crate) patience: Patience,
+    pub(crate) backoff: Backoff,
     pub(crate) concurrent: usize,
     pub(crate) finish_within: Duration,
 }
 
 impl DeliverySettings {
     /// When to try again.
-    pub fn patience(mut self, patience: Patience) -> Self {
-        self.patience = patience;
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
         self
     }
 
@@ -79,14 +79,14 @@ impl DeliverySettings {
 impl Default for DeliverySettings {
     fn default() -> Self {
         Self {
-            patience: Patience::default(),
+            backoff: Backoff::default(),
             concurrent: 4,
             finish_within: Duration::from_secs(15),
         }
     }
 }
 
-/// Why there are no couriers.
+/// Why there are no dispatcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeliveryError {

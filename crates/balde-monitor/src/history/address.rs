@@ -1,6 +1,6 @@
-//! Where a history is.
+//! The address of a history's database: a file or a `PostgreSQL` URL.
 
-use super::records::HistoryError;
+use super::error::HistoryError;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Address<'a> {
@@ -10,9 +10,9 @@ pub(super) enum Address<'a> {
 
 impl<'a> Address<'a> {
     pub(super) fn parse(address: &'a str) -> Result<Self, HistoryError> {
-        let refused = |why: &str| {
+        let invalid = |reason: &str| {
             Err(HistoryError::Address {
-                why: why.to_owned(),
+                reason: reason.to_owned(),
             })
         };
         if address.starts_with("postgres://") || address.starts_with("postgresql://") {
@@ -21,7 +21,7 @@ impl<'a> Address<'a> {
         let path = match address.strip_prefix("sqlite:") {
             Some(path) => path.strip_prefix("//").unwrap_or(path),
             None if address.contains("://") => {
-                return refused(
+                return invalid(
                     "it is neither a file, such as monitor.db, nor a URL that begins with \
                      postgres://",
                 );
@@ -29,13 +29,13 @@ impl<'a> Address<'a> {
             None => address,
         };
         if path.is_empty() {
-            return refused("it is empty; name a file, such as monitor.db");
+            return invalid("it is empty; name a file, such as monitor.db");
         }
         if path == ":memory:" {
-            return refused("a history in memory would not outlive the monitor; name a file");
+            return invalid("a database in memory is lost when the monitor stops; name a file");
         }
         if path.contains('\0') {
-            return refused("it holds a NUL");
+            return invalid("it contains a NUL character");
         }
         Ok(Self::File(path))
     }

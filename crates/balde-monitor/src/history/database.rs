@@ -1,23 +1,18 @@
-//! One way to talk to either database. Every column is a 64-bit integer or a text, so that the
-//! same statements, with `$1` for the first value, run on both; the few that cannot are told apart
-//! where they are.
+//! One interface to both databases. Every column is a 64-bit integer or a text, so that the same
+//! SQL, with `$1` for the first parameter, runs on both. Callers select the few statements that
+//! differ.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{AssertSqlSafe, Postgres, Row as _, SqlSafeStr, Sqlite, Transaction};
 
-use super::records::HistoryError;
+use super::error::{HistoryError, with_timeout};
 use super::{postgres, sqlite};
 
-/// The longest that a statement may take before the connection counts as lost. The server gives up
-/// on it sooner by itself, if it still listens.
-const ANSWER_MAX: Duration = Duration::from_secs(40);
-
-/// Rows in one statement of many: more would gain nothing and cost the parser.
+/// The most rows of one INSERT statement. More would make it slower to parse and gain nothing.
 const ROWS_MAX: usize = 128;
 
 #[derive(Clone)]
@@ -26,7 +21,7 @@ pub(super) enum Database {
     Postgres(Arc<postgres::Server>),
 }
 
-/// Statements that are kept together or not at all.
+/// A transaction. Dropping it without a commit rolls it back.
 pub(super) enum Tx {
     Sqlite(Transaction<'static, Sqlite>),
     Postgres(Transaction<'static, Postgres>),
@@ -37,14 +32,14 @@ pub(super) enum Row {
     Postgres(PgRow),
 }
 
-/// What a statement is given.
+/// A parameter of a statement.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Int(Option<i64>),
     Text(Option<String>),
 }
 
-/// The values of a statement, in the order of their numbers.
+/// Makes the list of a statement's parameters, in the order of their numbers.
 macro_rules! values {
     ($($value:expr),* $(,)?) => {
         vec![$($crate::history::database::Value::from($value)),*]
@@ -55,17 +50,17 @@ pub(super) use values;
 impl Database {
     pub(super) async fn begin(&self) -> Result<Tx, HistoryError> {
         match self {
-            // WriteAccess queue for one connection, and each says at once that it will write: one that
-            // reads first and writes later could be refused halfway.
+            // IMMEDIATE takes the write lock at once. A deferred transaction that reads first could
+            // fail with SQLITE_BUSY when it starts to write.
             Self::Sqlite(pools) => {
                 let tx = pools.writer().begin_with("BEGIN IMMEDIATE");
-                Ok(Tx::Sqlite(answered(tx).await?))
+                Ok(Tx::Sqlite(with_timeout(tx).await?))
             }
-            Self::Postgres(server) => Ok(Tx::Postgres(answered(server.pool().begin()).await?)),
+            Self::Postgres(server) => Ok(Tx::Postgres(with_timeout(server.pool().begin()).await?)),
         }
     }
 
-    /// Reads outside of a transaction.
+    /// Runs a query outside of a transaction.
     pub(super) async fn fetch(
         &self,
         sql: impl SqlSafeStr,
@@ -73,19 +68,19 @@ impl Database {
     ) -> Result<Vec<Row>, HistoryError> {
         match self {
             Self::Sqlite(pools) => {
-                let rows = on_sqlite(sql, values).fetch_all(pools.readers());
-                let rows = answered(rows).await?;
+                let rows = sqlite_query(sql, values).fetch_all(pools.readers());
+                let rows = with_timeout(rows).await?;
                 Ok(rows.into_iter().map(Row::Sqlite).collect())
             }
             Self::Postgres(server) => {
-                let rows = on_postgres(sql, values).fetch_all(server.pool());
-                let rows = answered(rows).await?;
+                let rows = postgres_query(sql, values).fetch_all(server.pool());
+                let rows = with_timeout(rows).await?;
                 Ok(rows.into_iter().map(Row::Postgres).collect())
             }
         }
     }
 
-    /// One statement that writes.
+    /// Runs one writing statement in a transaction, and returns the number of rows affected.
     pub(super) async fn execute(
         &self,
         sql: impl SqlSafeStr,
@@ -99,7 +94,7 @@ impl Database {
 }
 
 impl Tx {
-    /// The rows touched.
+    /// Runs a statement and returns the number of rows affected.
     pub(super) async fn execute(
         &mut self,
         sql: impl SqlSafeStr,
@@ -107,11 +102,11 @@ impl Tx {
     ) -> Result<u64, HistoryError> {
         match self {
             Self::Sqlite(tx) => {
-                let done = answered(on_sqlite(sql, values).execute(&mut **tx)).await?;
+                let done = with_timeout(sqlite_query(sql, values).execute(&mut **tx)).await?;
                 Ok(done.rows_affected())
             }
             Self::Postgres(tx) => {
-                let done = answered(on_postgres(sql, values).execute(&mut **tx)).await?;
+                let done = with_timeout(postgres_query(sql, values).execute(&mut **tx)).await?;
                 Ok(done.rows_affected())
             }
         }
@@ -124,18 +119,18 @@ impl Tx {
     ) -> Result<Vec<Row>, HistoryError> {
         match self {
             Self::Sqlite(tx) => {
-                let rows = answered(on_sqlite(sql, values).fetch_all(&mut **tx)).await?;
+                let rows = with_timeout(sqlite_query(sql, values).fetch_all(&mut **tx)).await?;
                 Ok(rows.into_iter().map(Row::Sqlite).collect())
             }
             Self::Postgres(tx) => {
-                let rows = answered(on_postgres(sql, values).fetch_all(&mut **tx)).await?;
+                let rows = with_timeout(postgres_query(sql, values).fetch_all(&mut **tx)).await?;
                 Ok(rows.into_iter().map(Row::Postgres).collect())
             }
         }
     }
 
-    /// Inserts many rows in few statements and gives back what `after`, which may end in
-    /// `RETURNING …`, returns of them. All three texts are parts of a statement.
+    /// Inserts rows in chunks, and returns the rows of a `RETURNING` clause. `into` names table and
+    /// columns; `after` follows the values, such as `ON CONFLICT … RETURNING …`.
     pub(super) async fn insert(
         &mut self,
         into: &'static str,
@@ -155,8 +150,8 @@ impl Tx {
 
     pub(super) async fn commit(self) -> Result<(), HistoryError> {
         match self {
-            Self::Sqlite(tx) => answered(tx.commit()).await,
-            Self::Postgres(tx) => answered(tx.commit()).await,
+            Self::Sqlite(tx) => with_timeout(tx.commit()).await,
+            Self::Postgres(tx) => with_timeout(tx.commit()).await,
         }
     }
 }
@@ -170,7 +165,7 @@ impl Row {
         value.map_err(HistoryError::from_sql)
     }
 
-    pub(super) fn int_if_any(&self, column: usize) -> Result<Option<i64>, HistoryError> {
+    pub(super) fn optional_int(&self, column: usize) -> Result<Option<i64>, HistoryError> {
         let value = match self {
             Self::Sqlite(row) => row.try_get(column),
             Self::Postgres(row) => row.try_get(column),
@@ -186,7 +181,7 @@ impl Row {
         value.map_err(HistoryError::from_sql)
     }
 
-    pub(super) fn text_if_any(&self, column: usize) -> Result<Option<String>, HistoryError> {
+    pub(super) fn optional_text(&self, column: usize) -> Result<Option<String>, HistoryError> {
         let value = match self {
             Self::Sqlite(row) => row.try_get(column),
             Self::Postgres(row) => row.try_get(column),
@@ -194,13 +189,13 @@ impl Row {
         value.map_err(HistoryError::from_sql)
     }
 
-    /// A number that is never negative.
+    /// Returns a column that is never negative.
     pub(super) fn count(&self, column: usize) -> Result<u64, HistoryError> {
         unsigned(self.int(column)?)
     }
 
-    pub(super) fn count_if_any(&self, column: usize) -> Result<Option<u64>, HistoryError> {
-        self.int_if_any(column)?.map(unsigned).transpose()
+    pub(super) fn optional_count(&self, column: usize) -> Result<Option<u64>, HistoryError> {
+        self.optional_int(column)?.map(unsigned).transpose()
     }
 }
 
@@ -212,7 +207,7 @@ impl From<i64> for Value {
 
 impl From<u64> for Value {
     fn from(value: u64) -> Self {
-        // Samples are checked to fit. A bound or a moment beyond that is as good as the last one.
+        // Samples are checked to fit. For the bound of a range, the largest number is as good.
         Self::Int(Some(i64::try_from(value).unwrap_or(i64::MAX)))
     }
 }
@@ -231,7 +226,7 @@ impl From<Option<u64>> for Value {
 
 impl From<&str> for Value {
     fn from(value: &str) -> Self {
-        // PostgreSQL keeps no NUL in a text.
+        // PostgreSQL rejects NUL characters in text.
         Self::Text(Some(value.replace('\0', "")))
     }
 }
@@ -243,25 +238,28 @@ impl From<Option<&str>> for Value {
 }
 
 fn unsigned(value: i64) -> Result<u64, HistoryError> {
-    u64::try_from(value).map_err(|_| HistoryError::Strange {
-        why: format!("{value} where nothing is negative"),
+    u64::try_from(value).map_err(|_| HistoryError::Corrupt {
+        reason: format!("{value} in a column that is never negative"),
     })
 }
 
 fn insert_statement(into: &str, rows: &[Vec<Value>], after: &str) -> String {
     let mut number = 0;
     let mut tuple = |row: &Vec<Value>| {
-        let places = row.iter().map(|_| {
+        let parameters = row.iter().map(|_| {
             number += 1;
             format!("${number}")
         });
-        format!("({})", places.collect::<Vec<_>>().join(", "))
+        format!("({})", parameters.collect::<Vec<_>>().join(", "))
     };
     let tuples: Vec<String> = rows.iter().map(&mut tuple).collect();
     format!("INSERT INTO {into} VALUES {} {after}", tuples.join(", "))
 }
 
-fn on_sqlite(sql: impl SqlSafeStr, values: Vec<Value>) -> Query<'static, Sqlite, SqliteArguments> {
+fn sqlite_query(
+    sql: impl SqlSafeStr,
+    values: Vec<Value>,
+) -> Query<'static, Sqlite, SqliteArguments> {
     values
         .into_iter()
         .fold(sqlx::query(sql), |query, value| match value {
@@ -270,23 +268,14 @@ fn on_sqlite(sql: impl SqlSafeStr, values: Vec<Value>) -> Query<'static, Sqlite,
         })
 }
 
-fn on_postgres(sql: impl SqlSafeStr, values: Vec<Value>) -> Query<'static, Postgres, PgArguments> {
+fn postgres_query(
+    sql: impl SqlSafeStr,
+    values: Vec<Value>,
+) -> Query<'static, Postgres, PgArguments> {
     values
         .into_iter()
         .fold(sqlx::query(sql), |query, value| match value {
             Value::Int(value) => query.bind(value),
             Value::Text(value) => query.bind(value),
         })
-}
-
-/// What a database says, or that it says nothing.
-pub(super) async fn answered<T>(
-    answer: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, HistoryError> {
-    match tokio::time::timeout(ANSWER_MAX, answer).await {
-        Ok(answer) => answer.map_err(HistoryError::from_sql),
-        Err(_) => Err(HistoryError::Away {
-            why: format!("no answer within {} s", ANSWER_MAX.as_secs()),
-        }),
-    }
 }

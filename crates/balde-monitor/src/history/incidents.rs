@@ -1,28 +1,29 @@
-//! Incidents: what was bad enough to have a history of its own.
+//! Incidents and their timelines.
 
-use super::History;
 use super::database::{Row, Tx, values};
-use super::events::severity;
-use super::machines::from_json;
-use super::records::{HistoryError, Incident, Told};
-use crate::alert::{Kind, SinkClass};
+use super::encoding::{from_json, severity};
+use super::error::HistoryError;
+use super::handle::History;
+use super::records::{Incident, RoutedEvent};
+use crate::alert::{EventKind, SinkClass};
 
-/// The most incidents that are given back at once.
+/// The most incidents that one query returns.
 pub const INCIDENTS_MAX: usize = 1_000;
 
-/// The most events of an incident that are given back: the newest.
+/// The most events that a timeline holds; the newest are kept.
 pub const TIMELINE_MAX: usize = 1_000;
 
 impl History {
-    /// Incidents with their timelines, the newest first.
+    /// Returns incidents with their timelines, the newest first, at most `max` and
+    /// [`INCIDENTS_MAX`].
     pub async fn incidents(&self, max: usize) -> Result<Vec<Incident>, HistoryError> {
         let sql = "SELECT episode, participant, policy, severity, opened_us, closed_us, body FROM (
                  SELECT i.episode, i.participant, i.policy, i.severity, i.opened_us, i.closed_us,
                      e.body, e.id,
                      row_number() OVER (PARTITION BY i.episode ORDER BY e.id DESC) AS newer
-                 FROM (SELECT * FROM incident ORDER BY opened_us DESC, first_event DESC
+                 FROM (SELECT * FROM incident ORDER BY opened_us DESC, first_event_id DESC
                        LIMIT $1) AS i
-                 JOIN event e ON e.episode = i.episode AND e.id >= i.first_event) AS told
+                 JOIN event e ON e.episode = i.episode AND e.id >= i.first_event_id) AS timeline
              WHERE newer <= $2 ORDER BY opened_us DESC, episode, id";
         let values = values![max.min(INCIDENTS_MAX), TIMELINE_MAX];
         let rows = self.database.fetch(sql, values).await?;
@@ -43,33 +44,37 @@ impl History {
     }
 }
 
-/// Opens, extends or closes the incident of an event's episode.
-pub(super) async fn record(tx: &mut Tx, event_id: i64, told: &Told) -> Result<(), HistoryError> {
-    let event = &told.event;
-    let worst = event.severity as i64;
+/// Opens, updates or closes the incident of an event's episode.
+pub(super) async fn update(
+    tx: &mut Tx,
+    event_id: i64,
+    routed: &RoutedEvent,
+) -> Result<(), HistoryError> {
+    let event = &routed.event;
+    let severity = event.severity as i64;
     let is_end = matches!(
         event.kind,
-        Kind::Resolved { .. } | Kind::Fresh { .. } | Kind::ForecastOver { .. }
+        EventKind::Resolved { .. } | EventKind::Fresh { .. } | EventKind::ForecastOver { .. }
     );
-    // A change is a moment: there is no end of it to wait for.
-    let is_moment = matches!(event.kind, Kind::Changed(_));
-    let closed_us = (is_end || is_moment).then_some(event.at_us);
+    // A change has no end to wait for, so its incident is closed as soon as it is opened.
+    let is_momentary = matches!(event.kind, EventKind::Changed(_));
+    let closed_us = (is_end || is_momentary).then_some(event.at_us);
     let sql = "UPDATE incident SET closed_us = coalesce(closed_us, $3),
              severity = CASE WHEN severity < $2 THEN $2 ELSE severity END
          WHERE episode = $1";
-    let values = values![event.episode.as_str(), worst, closed_us];
+    let values = values![event.episode.as_str(), severity, closed_us];
     let is_known = tx.execute(sql, values).await? > 0;
-    if is_known || is_end || !told.classes.contains(&SinkClass::Incident) {
+    if is_known || is_end || !routed.classes.contains(&SinkClass::Incident) {
         return Ok(());
     }
     let sql = "INSERT INTO incident
-             (episode, participant, policy, severity, first_event, opened_us, closed_us)
+             (episode, participant, policy, severity, first_event_id, opened_us, closed_us)
          VALUES ($1, $2, $3, $4, $5, $6, $7)";
     let values = values![
         event.episode.as_str(),
         event.participant.as_str(),
         event.policy.as_deref(),
-        worst,
+        severity,
         event_id,
         event.at_us,
         closed_us,
@@ -81,10 +86,10 @@ fn incident(episode: String, row: &Row) -> Result<Incident, HistoryError> {
     Ok(Incident {
         episode,
         participant: row.text(1)?,
-        policy: row.text_if_any(2)?,
+        policy: row.optional_text(2)?,
         severity: severity(row.int(3)?)?,
         opened_us: row.count(4)?,
-        closed_us: row.count_if_any(5)?,
+        closed_us: row.optional_count(5)?,
         timeline: Vec::new(),
     })
 }

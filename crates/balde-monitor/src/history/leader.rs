@@ -1,4 +1,4 @@
-//! One leader per database.
+//! Leader election: of the monitors that share a database, one polls and alerts.
 
 use std::time::Duration;
 
@@ -6,69 +6,72 @@ use sqlx::Row;
 use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
 
-use super::History;
-use super::database::{Database, answered};
-use super::records::HistoryError;
+use super::database::Database;
+use super::error::{HistoryError, with_timeout};
+use super::handle::History;
 
-/// How long the server may take to say that the leader still is one.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How long the server may take to confirm that the connection, and so the lock, still exists.
+const RESPONSE_MAX: Duration = Duration::from_secs(5);
 
-/// What the leader's lock is called in `PostgreSQL`: this and the number of a table, so that
-/// monitors in other schemas of the same database have one of their own.
+/// The id of the leader's advisory lock, less the oid of a table. The oid gives every schema of a
+/// database a lock id that differs from the others'.
 const LOCK: i64 = 0x62_61_6c << 32;
 
-/// The right to poll and alert, for as long as this lives and [is held](Leadership::is_held).
+/// The right to poll and alert. It lasts until this value is dropped or [lost](Leadership::is_held).
 #[derive(Debug)]
 pub struct Leadership {
-    holding: Holding,
+    lock: LeaderLock,
 }
 
 #[derive(Debug)]
-enum Holding {
-    /// The file has one owner anyway.
+enum LeaderLock {
+    /// Only one process can open a `SQLite` file, so whoever has opened it leads.
     File,
-    /// A lock that lasts as long as the connection.
+    /// An advisory lock, which lasts as long as this connection.
     Session(Box<PgConnection>),
     Lost,
 }
 
 impl History {
-    /// Becomes the leader, if nobody else is. A `PostgreSQL` database has one at a time: a connection
-    /// holds a lock there, and the lock ends with the connection, however that ends. Whoever has
-    /// the file of a `SQLite` history is its leader.
+    /// Becomes the leader, or returns `None` if another monitor leads.
+    ///
+    /// On `PostgreSQL` a dedicated connection holds an advisory lock, which the server releases when
+    /// that connection ends for any reason. On `SQLite` the process that opened the file leads.
     pub async fn lead(&self) -> Result<Option<Leadership>, HistoryError> {
-        let holding = match &self.database {
-            Database::Sqlite(_) => Holding::File,
+        let lock = match &self.database {
+            Database::Sqlite(_) => LeaderLock::File,
             Database::Postgres(server) => {
                 let mut connection = server.connect().await?;
-                let sql = "SELECT pg_try_advisory_lock($1 + 'machine'::regclass::oid::bigint)";
+                let sql =
+                    "SELECT pg_try_advisory_lock($1 + 'participant_state'::regclass::oid::bigint)";
                 let row = sqlx::query(sql).bind(LOCK).fetch_one(&mut connection);
-                let is_leader: bool = answered(row)
+                let is_leader: bool = with_timeout(row)
                     .await?
                     .try_get(0)
                     .map_err(HistoryError::from_sql)?;
                 if !is_leader {
                     return Ok(None);
                 }
-                Holding::Session(Box::new(connection))
+                LeaderLock::Session(Box::new(connection))
             }
         };
-        Ok(Some(Leadership { holding }))
+        Ok(Some(Leadership { lock }))
     }
 }
 
 impl Leadership {
-    /// Whether it still is. Asks on the connection that holds the lock: whoever cannot reach the
-    /// server does not know what happened there, and is no leader any more. Once lost it stays
-    /// lost; [`lead`](History::lead) again.
+    /// Checks that the leadership still holds, by a query on the connection that holds the lock.
+    ///
+    /// If that fails, the server may have given the lock to another monitor, so the leadership
+    /// counts as lost from then on. Call [`History::lead`] to become the leader again.
     pub async fn is_held(&mut self) -> bool {
-        let Holding::Session(connection) = &mut self.holding else {
-            return matches!(self.holding, Holding::File);
+        let LeaderLock::Session(connection) = &mut self.lock else {
+            return matches!(self.lock, LeaderLock::File);
         };
-        let answer = sqlx::query("SELECT 1").execute(&mut **connection);
-        let is_held = matches!(timeout(ANSWER_MAX, answer).await, Ok(Ok(_)));
+        let response = sqlx::query("SELECT 1").execute(&mut **connection);
+        let is_held = matches!(timeout(RESPONSE_MAX, response).await, Ok(Ok(_)));
         if !is_held {
-            self.holding = Holding::Lost;
+            self.lock = LeaderLock::Lost;
         }
         is_held
     }

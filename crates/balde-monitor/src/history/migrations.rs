@@ -1,4 +1,4 @@
-//! The schema, step by step. A migration that was released is never changed: another one follows.
+//! The database schema, as numbered migrations. Once released, a migration is never changed.
 
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};

@@ -1,10 +1,10 @@
-//! Calendar months, UTC: what `PostgreSQL`'s partitions and retention go by.
+//! Calendar months in UTC, by which samples are partitioned and retention is counted.
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, ToSpan};
 
-/// The year 9999, from which on there are no months; see the migration that makes `sample_far`.
+/// The start of the year 9999. Samples from then on are in the partition `sample_far`.
 const FAR_US: u64 = 253_370_764_800_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,9 +13,12 @@ pub(super) struct Month {
 }
 
 impl Month {
-    /// The month of a moment; nothing from the year 9999 on.
+    /// Returns the month that contains a time; `None` from the year 9999 on.
     pub(super) fn of(us: u64) -> Option<Self> {
-        let first = moment(us).filter(|_| us < FAR_US)?.date().first_of_month();
+        let first = datetime(us)
+            .filter(|_| us < FAR_US)?
+            .date()
+            .first_of_month();
         Some(Self { first })
     }
 
@@ -28,12 +31,12 @@ impl Month {
         us(self.first.to_datetime(jiff::civil::Time::midnight()))
     }
 
-    /// The name of its partition.
+    /// Returns the name of the month's partition.
     pub(super) fn partition(self) -> String {
         format!("sample_{:04}{:02}", self.first.year(), self.first.month())
     }
 
-    /// The month of a partition's name.
+    /// Parses the name of a partition.
     pub(super) fn of_partition(name: &str) -> Option<Self> {
         let digits = name.strip_prefix("sample_")?;
         let (year, month) = digits.split_at_checked(4)?;
@@ -42,22 +45,22 @@ impl Month {
     }
 }
 
-/// So many calendar months before a moment; the beginning of time when that is not in the calendar.
+/// Returns the time `months` calendar months before `now_us`; zero if that is out of range.
 pub(super) fn months_before_us(now_us: u64, months: u32) -> u64 {
     let span = Span::new().try_months(months).ok();
-    let before = moment(now_us)
+    let before = datetime(now_us)
         .zip(span)
         .and_then(|(now, span)| now.checked_sub(span).ok());
     before.map_or(0, us)
 }
 
-fn moment(us: u64) -> Option<DateTime> {
+fn datetime(us: u64) -> Option<DateTime> {
     let timestamp = Timestamp::from_microsecond(i64::try_from(us).ok()?).ok()?;
     Some(timestamp.to_zoned(TimeZone::UTC).datetime())
 }
 
-fn us(moment: DateTime) -> u64 {
-    let zoned = moment.to_zoned(TimeZone::UTC);
+fn us(datetime: DateTime) -> u64 {
+    let zoned = datetime.to_zoned(TimeZone::UTC);
     zoned.map_or(0, |zoned| {
         zoned.timestamp().as_microsecond().max(0).unsigned_abs()
     })
@@ -70,13 +73,13 @@ mod tests {
     const DAY_US: u64 = 86_400 * 1_000_000;
 
     #[test]
-    fn months_follow_each_other_without_a_hole() {
+    fn consecutive_months_leave_no_gap() {
         let mut month = Month::of(0).unwrap();
         assert_eq!(
             (month.start_us(), month.partition().as_str()),
             (0, "sample_197001")
         );
-        // All of them, until there are none.
+        // Every month until the year 9999.
         for _ in 0..(9_999 - 1_970) * 12 {
             assert_eq!(Month::of_partition(&month.partition()), Some(month));
             let next = month.next().unwrap();
@@ -91,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn other_tables_are_no_months() {
+    fn other_table_names_are_not_partitions() {
         for name in [
             "sample",
             "sample_far",

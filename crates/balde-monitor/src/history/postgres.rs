@@ -1,4 +1,4 @@
-//! A history in a `PostgreSQL` database, which several monitors may share.
+//! The connections to a `PostgreSQL` database.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,19 +6,18 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection};
 
-use super::database::answered;
+use super::error::{HistoryError, with_timeout};
 use super::migrations;
-use super::records::HistoryError;
 
 const CONNECTIONS_MAX: u32 = 8;
-/// A server that is away shall be noticed within a cycle.
+/// Short, so that an unavailable server is noticed within one cycle.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// Whoever migrates first makes the others wait.
+/// Long, because a monitor may have to wait while another one migrates.
 const MIGRATE_MAX: Duration = Duration::from_secs(600);
 const IDLE_MAX: Duration = Duration::from_secs(300);
 
-/// What every session asks of the server: to give up on what takes too long, and to notice soon
-/// that a monitor is gone, because its locks last as long as its connection.
+/// Settings of every session. The timeouts end statements that take too long. The keepalives make
+/// the server notice a lost monitor soon, because its locks last as long as its connection.
 const SESSION: [(&str, &str); 7] = [
     ("application_name", "balde-monitor"),
     ("statement_timeout", "30s"),
@@ -38,18 +37,18 @@ impl Server {
     pub(super) async fn open(url: &str) -> Result<Self, HistoryError> {
         let options = PgConnectOptions::from_str(url).map_err(HistoryError::from_sql)?;
         let options = options.disable_statement_logging();
-        // Without the limits below: what a migration does, it does once.
+        // Migrations run without the timeouts of `SESSION`: they are rare and may take long.
         let mut connection = connect(&options).await?;
         let migrator = migrations::postgres();
         match tokio::time::timeout(MIGRATE_MAX, migrator.run(&mut connection)).await {
             Ok(migrated) => migrated.map_err(HistoryError::from_migration)?,
             Err(_) => {
-                return Err(HistoryError::Away {
-                    why: "its tables are being changed by somebody else for too long".to_owned(),
+                return Err(HistoryError::Unavailable {
+                    reason: "another monitor has been migrating the schema for too long".to_owned(),
                 });
             }
         }
-        // An error here is that of a connection that is no longer needed.
+        // An error does not matter: this connection is no longer needed.
         let _ = connection.close().await;
         let options = options.options(SESSION);
         let pool = PgPoolOptions::new()
@@ -58,7 +57,7 @@ impl Server {
             .idle_timeout(IDLE_MAX)
             .connect_with(options.clone());
         Ok(Self {
-            pool: answered(pool).await?,
+            pool: with_timeout(pool).await?,
             options,
         })
     }
@@ -67,13 +66,13 @@ impl Server {
         &self.pool
     }
 
-    /// A connection of its own, outside of the pool.
+    /// Opens a connection outside of the pool.
     pub(super) async fn connect(&self) -> Result<PgConnection, HistoryError> {
         connect(&self.options).await
     }
 
-    /// Where it is, without user and password.
-    pub(super) fn place(&self) -> String {
+    /// Returns host, port and database, without user and password.
+    pub(super) fn address(&self) -> String {
         let database = self.options.get_database().unwrap_or_default();
         format!(
             "{}:{}/{database}",
@@ -86,8 +85,8 @@ impl Server {
 async fn connect(options: &PgConnectOptions) -> Result<PgConnection, HistoryError> {
     match tokio::time::timeout(CONNECT_MAX, options.connect()).await {
         Ok(connection) => connection.map_err(HistoryError::from_sql),
-        Err(_) => Err(HistoryError::Away {
-            why: format!("no connection within {} s", CONNECT_MAX.as_secs()),
+        Err(_) => Err(HistoryError::Unavailable {
+            reason: format!("no connection within {} s", CONNECT_MAX.as_secs()),
         }),
     }
 }

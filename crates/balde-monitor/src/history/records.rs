@@ -1,184 +1,182 @@
-//! What history keeps and gives back, whichever database keeps it.
-
-use std::fmt;
+//! The records that the history stores and returns.
 
 use serde::{Deserialize, Serialize};
 
-use crate::alert::{Alarm, Event, SinkClass, Watch};
+use crate::alert::{AlertState, Event, SinkClass, StalenessCheck};
 use crate::severity::Severity;
 
-/// The state machines of one participant, as they were committed last.
+/// The alert states of one participant, as last committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machines {
-    /// Counts the commits: whoever commits names the version that was read, and loses to whoever
-    /// committed in between.
+pub struct ParticipantState {
+    /// The number of commits so far. A [`StateUpdate`] must name the version it was computed from.
     pub version: u64,
-    /// The watch over the participant's data.
-    pub watch: Watch,
-    /// The alarms, by policy in ascending order.
-    pub alarms: Vec<Alarm>,
+    /// Whether the participant's data is up to date.
+    pub staleness: StalenessCheck,
+    /// The alert states of the participant's buckets, in ascending order of policy.
+    pub alerts: Vec<AlertState>,
 }
 
-/// What one analysis found, to be committed as a whole or not at all.
+/// The result of one analysis, committed as a whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The version of the machines that the analysis began with.
+pub struct StateUpdate {
+    /// The version of the [`ParticipantState`] that the analysis started from.
     pub version: u64,
-    /// The watch afterwards.
-    pub watch: Watch,
-    /// The alarms afterwards.
-    pub alarms: Vec<Alarm>,
-    /// What to tell, and whom.
-    pub told: Vec<Told>,
+    /// The staleness check afterwards.
+    pub staleness: StalenessCheck,
+    /// The alert states that changed.
+    pub alerts: Vec<AlertState>,
+    /// The events to record and deliver.
+    pub events: Vec<RoutedEvent>,
 }
 
-/// An event and where it goes.
+/// An event together with the sinks that have to deliver it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// What to tell.
+pub struct RoutedEvent {
+    /// The event.
     pub event: Event,
-    /// The classes of sinks that it was routed to.
+    /// The classes of sinks that the event was routed to.
     pub classes: Vec<SinkClass>,
     /// The names of the sinks that have to deliver it, each with the class it serves here.
     pub sinks: Vec<(String, SinkClass)>,
 }
 
-/// An event on its way to one sink.
+/// An event to be delivered to one sink: a row of the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
-    /// Its number in the outbox; later is higher.
+pub struct OutboxMessage {
+    /// The id of the row. Later messages have higher ids.
     pub id: i64,
-    /// The sink that has to deliver it.
+    /// The name of the sink that has to deliver it.
     pub sink: String,
-    /// As what that sink serves.
+    /// The class that the sink serves for this event.
     pub class: SinkClass,
-    /// What to tell.
+    /// The event.
     pub event: Event,
-    /// How often it was tried.
+    /// The number of attempts so far.
     pub attempts: u32,
 }
 
-/// How much one sink still has to deliver.
+/// The undelivered messages of one sink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Backlog {
-    /// The sink.
+    /// The name of the sink.
     pub sink: String,
-    /// Letters that wait.
+    /// The number of undelivered messages.
     pub waiting: u64,
-    /// When the oldest of them was told.
+    /// The time of the oldest of their events.
     pub oldest_us: Option<u64>,
-    /// Why the last attempt failed.
+    /// The error of the sink's last attempt, if it failed.
     pub last_error: Option<String>,
 }
 
-/// How fine a series is.
+/// The resolution of a [`Series`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resolution {
-    /// The samples themselves.
+    /// One point for each sample.
     Samples,
-    /// One point an hour.
+    /// One point for each hour.
     Hour,
-    /// One point a day.
+    /// One point for each day.
     Day,
 }
 
-/// One bucket over time.
+/// The levels of one bucket over time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Series {
-    /// How fine it is.
+    /// What one point stands for.
     pub resolution: Resolution,
     /// The points, the oldest first.
     pub points: Vec<Point>,
-    /// From when to when there is no data where data should be.
+    /// The intervals without data.
     pub gaps: Vec<Gap>,
 }
 
-/// What a bucket was in one stretch of time, which is one moment for [`Resolution::Samples`].
+/// The levels of a bucket in one interval, or at one time for [`Resolution::Samples`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Point {
-    /// When the stretch begins.
+    /// The start of the interval.
     pub at_us: u64,
-    /// How many samples it has.
+    /// The number of samples in it.
     pub samples: u64,
-    /// The lowest level in it.
+    /// The lowest level.
     pub level_min: i64,
-    /// The highest.
+    /// The highest level.
     pub level_max: i64,
-    /// The newest.
+    /// The level of the newest sample.
     pub level: i64,
-    /// The newest capacity.
+    /// The capacity of the newest sample.
     pub capacity: u64,
 }
 
-/// A time without data.
+/// An interval without data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Gap {
     /// The last sample before it.
     pub from_us: u64,
-    /// The first after it.
+    /// The first sample after it.
     pub until_us: u64,
 }
 
-/// Which events to look up. What is not named does not matter.
+/// Selects events. A field that is `None` selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
-    /// Of one participant.
+    /// Only events of this participant.
     pub participant: Option<String>,
-    /// About one policy.
+    /// Only events of this policy.
     pub policy: Option<String>,
-    /// At least this bad.
+    /// Only events of at least this severity.
     pub severity: Option<Severity>,
-    /// Not earlier.
+    /// Only events at or after this time.
     pub from_us: Option<u64>,
-    /// Earlier than this.
+    /// Only events before this time.
     pub before_us: Option<u64>,
 }
 
-/// Something bad enough to have a history of its own.
+/// An alert that was routed to [`SinkClass::Incident`], with its timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incident {
-    /// The episode of its events.
+    /// The episode that its events have in common.
     pub episode: String,
-    /// Whose bucket or data.
+    /// The participant.
     pub participant: String,
-    /// Which bucket.
+    /// The policy of the bucket; `None` if the incident concerns the whole participant.
     pub policy: Option<String>,
-    /// The worst it was.
+    /// The worst severity so far.
     pub severity: Severity,
     /// When it began.
     pub opened_us: u64,
-    /// When it was over.
+    /// When it ended; `None` while it is open.
     pub closed_us: Option<u64>,
-    /// What happened, the oldest first.
+    /// Its events, the oldest first.
     pub timeline: Vec<Event>,
 }
 
-/// How often something was told.
+/// The number of alerts of one bucket and severity since the database was created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Count {
-    /// About which bucket; only the participant for what concerns it as a whole.
+pub struct AlertCount {
+    /// The participant.
     pub participant: String,
-    /// Which policy.
+    /// The policy of the bucket; `None` for alerts about the whole participant.
     pub policy: Option<String>,
-    /// How bad.
+    /// The severity.
     pub severity: Severity,
-    /// How often an alert was raised or predicted.
+    /// How many alerts were raised or predicted.
     pub alerts: u64,
 }
 
-/// How long what is kept.
+/// How long the history keeps its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// Samples, roll-ups, events and closed incidents older than this many calendar months are
-    /// deleted; zero counts as one.
+    /// deleted. Zero counts as one.
     pub months: u32,
-    /// Samples older than this are thinned out to one in five minutes, the lowest; zero for never.
+    /// Of samples older than this many days only the lowest of every five minutes is kept. Zero
+    /// keeps all.
     pub thin_after_days: u32,
 }
 
 impl Default for Retention {
-    /// 13 months, thinned out after a month.
+    /// 13 months, thinned out after 31 days.
     fn default() -> Self {
         Self {
             months: 13,
@@ -187,75 +185,15 @@ impl Default for Retention {
     }
 }
 
-/// What one round of upkeep did.
+/// What one round of maintenance did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Upkeep {
-    /// Rows deleted for their age.
+pub struct Maintenance {
+    /// Rows deleted because they were too old.
     pub deleted: u64,
-    /// Samples thinned out.
+    /// Samples deleted by thinning out.
     pub thinned: u64,
-    /// Partitions made ahead of time.
+    /// Partitions created ahead of time.
     pub partitions: u32,
-    /// Whether there is more to do: a round is short, so that it never stands in the way.
-    pub is_more: bool,
+    /// Whether there is more to do. Rounds are short, so that other writers need not wait long.
+    pub has_more: bool,
 }
-
-/// Why the database did not do it.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum HistoryError {
-    /// The address of the database is neither a file nor a `postgres://` URL.
-    Address {
-        /// What is wrong with it, without its password.
-        why: String,
-    },
-    /// The database cannot be reached or was lost; it may be back.
-    Away {
-        /// What is known about it.
-        why: String,
-    },
-    /// The database is there and refuses.
-    Refused {
-        /// What it says.
-        why: String,
-    },
-    /// Somebody else committed in between: what was worked out is out of date.
-    Overtaken,
-    /// Another process owns the file.
-    Owned {
-        /// Which file.
-        path: String,
-    },
-    /// What is in the database cannot be read as what it should be.
-    Strange {
-        /// What, and where.
-        why: String,
-    },
-}
-
-impl HistoryError {
-    /// Whether it can pass by itself.
-    pub const fn is_transient(&self) -> bool {
-        matches!(self, Self::Away { .. } | Self::Overtaken)
-    }
-}
-
-impl fmt::Display for HistoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address { why } => write!(f, "the history's address is no use: {why}"),
-            Self::Away { why } => write!(f, "the history's database is away: {why}"),
-            Self::Refused { why } => write!(f, "the history's database refuses: {why}"),
-            Self::Overtaken => f.write_str("another monitor committed in between"),
-            Self::Owned { path } => write!(
-                f,
-                "{path} is in use by another monitor; stop that one, or name another file"
-            ),
-            Self::Strange { why } => {
-                write!(f, "the history's database holds something strange: {why}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for HistoryError {}

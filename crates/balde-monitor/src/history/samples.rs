@@ -1,12 +1,12 @@
-//! Samples as they were told, on their way out.
+//! Reads samples back.
 
-use super::History;
 use super::database::{Database, Row, values};
-use super::records::HistoryError;
+use super::error::HistoryError;
+use super::handle::History;
 use crate::analyse::LOOKBACK_SAMPLES_MAX;
-use crate::sample::{BucketId, Poll, Sample, Terms};
+use crate::sample::{BucketId, Poll, ReportedLimit, Sample};
 
-/// What [`sample`] reads, of `bucket` as b and `sample` or `newest` as s.
+/// The columns that [`sample`] reads, of `bucket` as b and `sample` or `latest_sample` as s.
 macro_rules! columns {
     () => {
         "b.participant, b.policy, s.taken_us, s.level, s.capacity, s.refill, s.period_us, \
@@ -14,8 +14,8 @@ macro_rules! columns {
     };
 }
 
-/// Where a participant's newest samples begin. `SQLite` knows no LATERAL, and `PostgreSQL` would
-/// rather read everything than believe that a bound found in the same statement is narrow.
+// Two statements for one query: SQLite has no LATERAL, and PostgreSQL plans a full scan when the
+// bound is computed in the same statement, as it is for SQLite.
 const RECENT_SQLITE: &str = concat!(
     "WITH known AS MATERIALIZED (
          SELECT id, participant, policy, coalesce(
@@ -38,9 +38,10 @@ const RECENT_POSTGRES: &str = concat!(
 );
 
 impl History {
-    /// A participant's samples since a moment, the oldest first and those of one policy together:
-    /// of each at most the [`LOOKBACK_SAMPLES_MAX`] newest. A policy without any is not among them.
-    pub async fn recent(
+    /// Returns a participant's samples since `since_us`, one list for each policy, the oldest
+    /// sample first: at most the [`LOOKBACK_SAMPLES_MAX`] newest of each. Policies without samples are left
+    /// out.
+    pub async fn recent_samples(
         &self,
         participant: &str,
         since_us: u64,
@@ -59,22 +60,22 @@ impl History {
         Ok(by_policy)
     }
 
-    /// The newest answer about a participant.
+    /// Returns the newest poll of a participant.
     pub async fn newest_poll(&self, participant: &str) -> Result<Option<Poll>, HistoryError> {
         let sql = concat!(
             "SELECT ",
             columns!(),
-            " FROM bucket b JOIN newest s ON s.bucket_id = b.id
+            " FROM bucket b JOIN latest_sample s ON s.bucket_id = b.id
              WHERE b.participant = $1 AND s.taken_us = (
-                 SELECT max(n.taken_us) FROM bucket c JOIN newest n ON n.bucket_id = c.id
+                 SELECT max(n.taken_us) FROM bucket c JOIN latest_sample n ON n.bucket_id = c.id
                  WHERE c.participant = $1)
-             ORDER BY s.place"
+             ORDER BY s.position"
         );
         let rows = self.database.fetch(sql, values![participant]).await?;
         poll(&rows)
     }
 
-    /// The answer about a participant that came at a moment.
+    /// Returns the poll of a participant that was taken at `taken_us`.
     pub async fn poll_at(
         &self,
         participant: &str,
@@ -84,7 +85,7 @@ impl History {
             "SELECT ",
             columns!(),
             " FROM bucket b JOIN sample s ON s.bucket_id = b.id
-             WHERE b.participant = $1 AND s.taken_us = $2 ORDER BY s.place"
+             WHERE b.participant = $1 AND s.taken_us = $2 ORDER BY s.position"
         );
         let rows = self
             .database
@@ -93,18 +94,18 @@ impl History {
         poll(&rows)
     }
 
-    /// The newest sample of every bucket that its participant's newest answer lists, by bucket.
-    pub async fn states(&self) -> Result<Vec<Sample>, HistoryError> {
+    /// Returns the samples of every participant's newest poll, ordered by bucket.
+    pub async fn latest_samples(&self) -> Result<Vec<Sample>, HistoryError> {
         let sql = concat!(
             "SELECT ",
             columns!(),
-            " FROM bucket b JOIN newest s ON s.bucket_id = b.id
+            " FROM bucket b JOIN latest_sample s ON s.bucket_id = b.id
              JOIN (SELECT c.participant, max(n.taken_us) AS taken_us
-                   FROM bucket c JOIN newest n ON n.bucket_id = c.id GROUP BY c.participant) p
+                   FROM bucket c JOIN latest_sample n ON n.bucket_id = c.id GROUP BY c.participant) p
              ON p.participant = b.participant AND p.taken_us = s.taken_us"
         );
         let mut samples = samples(&self.database.fetch(sql, values![]).await?)?;
-        // Here, because databases differ in what comes before what.
+        // Sorted here, because the databases collate text differently.
         samples.sort_by(|one, other| one.bucket().cmp(other.bucket()));
         Ok(samples)
     }
@@ -114,7 +115,7 @@ fn poll(rows: &[Row]) -> Result<Option<Poll>, HistoryError> {
     if rows.is_empty() {
         return Ok(None);
     }
-    Poll::new(samples(rows)?).map(Some).map_err(strange)
+    Poll::new(samples(rows)?).map(Some).map_err(corrupt)
 }
 
 fn samples(rows: &[Row]) -> Result<Vec<Sample>, HistoryError> {
@@ -122,21 +123,21 @@ fn samples(rows: &[Row]) -> Result<Vec<Sample>, HistoryError> {
 }
 
 fn sample(row: &Row) -> Result<Sample, HistoryError> {
-    let bucket = BucketId::new(row.text(0)?, row.text(1)?).map_err(strange)?;
-    let terms = Terms::new(row.count(4)?, row.count(5)?, row.count(6)?).map_err(strange)?;
-    let sample = Sample::new(bucket, terms, row.int(3)?, row.count(2)?).map_err(strange)?;
-    let sample = match row.text_if_any(7)? {
-        Some(category) => sample.with_category(category).map_err(strange)?,
+    let bucket = BucketId::new(row.text(0)?, row.text(1)?).map_err(corrupt)?;
+    let limit = ReportedLimit::new(row.count(4)?, row.count(5)?, row.count(6)?).map_err(corrupt)?;
+    let sample = Sample::new(bucket, limit, row.int(3)?, row.count(2)?).map_err(corrupt)?;
+    let sample = match row.optional_text(7)? {
+        Some(category) => sample.with_category(category).map_err(corrupt)?,
         None => sample,
     };
-    match row.count_if_any(8)? {
-        Some(answered_us) => sample.answered_at(answered_us).map_err(strange),
+    match row.optional_count(8)? {
+        Some(answered_us) => sample.answered_at(answered_us).map_err(corrupt),
         None => Ok(sample),
     }
 }
 
-fn strange(error: impl std::fmt::Display) -> HistoryError {
-    HistoryError::Strange {
-        why: format!("a sample: {error}"),
+fn corrupt(error: impl std::fmt::Display) -> HistoryError {
+    HistoryError::Corrupt {
+        reason: format!("a sample: {error}"),
     }
 }

@@ -1,62 +1,37 @@
-//! One bucket over time, as coarse as it has to be.
+//! The levels of one bucket over time, at a resolution that fits the number of points.
 
-use super::History;
 use super::database::{Row, values};
-use super::records::{Gap, HistoryError, Point, Resolution, Series};
+use super::error::HistoryError;
+use super::handle::History;
+use super::records::{Gap, Point, Resolution, Series};
+use super::roll_up::Width;
 use crate::sample::BucketId;
 
-/// Two samples further apart than this have a gap between them: two polls of five minutes may fail.
+/// Samples further apart than this have a gap between them. Two polls in a row, five minutes apart,
+/// may fail without a gap.
 pub const GAP_US: u64 = 15 * 60 * 1_000_000;
 
-/// The most points of a series.
+/// The most points that a series can have.
 pub const POINTS_MAX: usize = 20_000;
 
-/// The most days that one series looks at: more than a century of them.
+/// The most days that one series reads: more than a century.
 const DAYS_MAX: usize = 40_000;
 
-/// How wide a roll-up is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Width {
-    Hour,
-    Day,
-}
-
-impl Width {
-    pub(super) const ALL: [Self; 2] = [Self::Hour, Self::Day];
-
-    pub(super) const fn s(self) -> u64 {
-        match self {
-            Self::Hour => 3_600,
-            Self::Day => 86_400,
-        }
-    }
-
-    const fn us(self) -> u64 {
-        self.s() * 1_000_000
-    }
-
-    /// When the stretch around a moment begins.
-    pub(super) const fn start_us(self, at_us: u64) -> u64 {
-        at_us - at_us % self.us()
-    }
-}
-
-/// A point and the samples at its ends.
+/// A point with the times of the first and the last sample of its interval.
 #[derive(Clone, Copy)]
-struct Stretch {
+struct Interval {
     point: Point,
     first_us: u64,
     last_us: u64,
 }
 
 impl History {
-    /// A bucket from a moment until just before another, in the finest resolution that has at most
-    /// `points_max` points: the samples, hours or days. Where not even the days are few enough,
-    /// neighbouring ones share a point.
+    /// Returns the levels of a bucket from `from_us` until just before `until_us`, at the finest
+    /// resolution (samples, hours or days) that needs at most `points_max` points. If there are more
+    /// days than that, neighbouring days are merged into one point.
     ///
-    /// Where samples are further apart than [`GAP_US`], or than an hour or a day where those are
-    /// the points, there is a gap, also where it begins before the first point or ends after the
-    /// last.
+    /// A gap is reported where samples are further apart than [`GAP_US`], or than an hour or a day
+    /// at those resolutions. Gaps may begin before the first point or end after the last one.
     pub async fn series(
         &self,
         bucket: &BucketId,
@@ -81,9 +56,9 @@ impl History {
             from_us,
             until_us,
         };
-        let (resolution, stretches, gap_us) = range.finest(points_max).await?;
-        let gaps = range.gaps(&stretches, gap_us).await?;
-        let points = merged(&stretches, points_max);
+        let (resolution, intervals, gap_us) = range.finest(points_max).await?;
+        let gaps = range.gaps(&intervals, gap_us).await?;
+        let points = merge(&intervals, points_max);
         Ok(Series {
             resolution,
             points,
@@ -103,14 +78,17 @@ impl Range<'_> {
     async fn finest(
         &self,
         points_max: usize,
-    ) -> Result<(Resolution, Vec<Stretch>, u64), HistoryError> {
-        if self.is_few(OF_SAMPLES, self.from_us, points_max).await? {
+    ) -> Result<(Resolution, Vec<Interval>, u64), HistoryError> {
+        if self
+            .has_at_most(COUNT_SAMPLES, self.from_us, points_max)
+            .await?
+        {
             return Ok((Resolution::Samples, self.samples().await?, GAP_US));
         }
-        // More hours than lie between the two moments there cannot be.
+        // The range cannot have more hours than this, so counting them may be unnecessary.
         let hours = self.until_us.saturating_sub(self.from_us) / Width::Hour.us() + 2;
         let from_us = Width::Hour.start_us(self.from_us);
-        if hours <= points_max as u64 || self.is_few(OF_HOURS, from_us, points_max).await? {
+        if hours <= points_max as u64 || self.has_at_most(COUNT_HOURS, from_us, points_max).await? {
             let hours = self.roll_ups(Width::Hour, points_max).await?;
             return Ok((Resolution::Hour, hours, Width::Hour.us()));
         }
@@ -118,8 +96,9 @@ impl Range<'_> {
         Ok((Resolution::Day, days, Width::Day.us()))
     }
 
-    /// Whether there are at most so many; counting ends as soon as there are more.
-    async fn is_few(
+    /// Returns true if a counting query finds at most `points_max` rows. The query stops counting at
+    /// one more.
+    async fn has_at_most(
         &self,
         count: &'static str,
         from_us: u64,
@@ -131,14 +110,14 @@ impl Range<'_> {
         Ok(counted <= points_max as u64)
     }
 
-    async fn samples(&self) -> Result<Vec<Stretch>, HistoryError> {
+    async fn samples(&self) -> Result<Vec<Interval>, HistoryError> {
         let sql = "SELECT taken_us, level, capacity FROM sample
              WHERE bucket_id = $1 AND taken_us >= $2 AND taken_us < $3 ORDER BY taken_us LIMIT $4";
         let values = values![self.bucket_id, self.from_us, self.until_us, POINTS_MAX];
         let rows = self.history.database.fetch(sql, values).await?;
-        let stretch = |row: &Row| {
+        let interval = |row: &Row| {
             let (at_us, level) = (row.count(0)?, row.int(1)?);
-            Ok(Stretch {
+            Ok(Interval {
                 point: Point {
                     at_us,
                     samples: 1,
@@ -151,18 +130,18 @@ impl Range<'_> {
                 last_us: at_us,
             })
         };
-        rows.iter().map(stretch).collect()
+        rows.iter().map(interval).collect()
     }
 
-    async fn roll_ups(&self, width: Width, max: usize) -> Result<Vec<Stretch>, HistoryError> {
+    async fn roll_ups(&self, width: Width, max: usize) -> Result<Vec<Interval>, HistoryError> {
         let sql = "SELECT at_us, samples, level_min, level_max, level, capacity, first_us, last_us
              FROM roll_up WHERE bucket_id = $1 AND width_s = $2 AND at_us >= $3 AND at_us < $4
              ORDER BY at_us LIMIT $5";
         let from_us = width.start_us(self.from_us);
         let values = values![self.bucket_id, width.s(), from_us, self.until_us, max];
         let rows = self.history.database.fetch(sql, values).await?;
-        let stretch = |row: &Row| {
-            Ok(Stretch {
+        let interval = |row: &Row| {
+            Ok(Interval {
                 point: Point {
                     at_us: row.count(0)?,
                     samples: row.count(1)?,
@@ -175,22 +154,22 @@ impl Range<'_> {
                 last_us: row.count(7)?,
             })
         };
-        rows.iter().map(stretch).collect()
+        rows.iter().map(interval).collect()
     }
 
-    /// Gaps between the stretches, and those that reach across the ends.
-    async fn gaps(&self, stretches: &[Stretch], gap_us: u64) -> Result<Vec<Gap>, HistoryError> {
-        let first_us = stretches
+    /// Returns the gaps between the intervals, and those that reach beyond the first or the last.
+    async fn gaps(&self, intervals: &[Interval], gap_us: u64) -> Result<Vec<Gap>, HistoryError> {
+        let first_us = intervals
             .first()
             .map_or(self.until_us, |first| first.first_us);
-        let last_us = stretches.last().map_or(self.from_us, |last| last.last_us);
+        let last_us = intervals.last().map_or(self.from_us, |last| last.last_us);
         let (before_us, after_us) = self.neighbours(first_us, last_us).await?;
-        let mut ends: Vec<(u64, u64)> = Vec::with_capacity(stretches.len() + 2);
+        let mut ends: Vec<(u64, u64)> = Vec::with_capacity(intervals.len() + 2);
         ends.extend(before_us.map(|us| (us, us)));
         ends.extend(
-            stretches
+            intervals
                 .iter()
-                .map(|stretch| (stretch.first_us, stretch.last_us)),
+                .map(|interval| (interval.first_us, interval.last_us)),
         );
         ends.extend(after_us.map(|us| (us, us)));
         let gaps = ends.windows(2).filter_map(|pair| {
@@ -202,7 +181,7 @@ impl Range<'_> {
         Ok(gaps.collect())
     }
 
-    /// The last sample before a moment and the first after another.
+    /// Returns the times of the last sample before `before_us` and of the first after `after_us`.
     async fn neighbours(
         &self,
         before_us: u64,
@@ -211,17 +190,17 @@ impl Range<'_> {
         let values = values![self.bucket_id, before_us, after_us];
         let rows = self.history.database.fetch(NEIGHBOURS, values).await?;
         match rows.first() {
-            Some(row) => Ok((row.count_if_any(0)?, row.count_if_any(1)?)),
+            Some(row) => Ok((row.optional_count(0)?, row.optional_count(1)?)),
             None => Ok((None, None)),
         }
     }
 }
 
-const OF_SAMPLES: &str = "SELECT count(*) FROM (
+const COUNT_SAMPLES: &str = "SELECT count(*) FROM (
      SELECT taken_us FROM sample
      WHERE bucket_id = $1 AND taken_us >= $2 AND taken_us < $3 LIMIT $4) AS few";
 
-const OF_HOURS: &str = "SELECT count(*) FROM (
+const COUNT_HOURS: &str = "SELECT count(*) FROM (
      SELECT at_us FROM roll_up
      WHERE bucket_id = $1 AND width_s = 3600 AND at_us >= $2 AND at_us < $3 LIMIT $4) AS few";
 
@@ -231,12 +210,12 @@ const NEIGHBOURS: &str = "SELECT
      (SELECT taken_us FROM sample WHERE bucket_id = $1 AND taken_us > $3
       ORDER BY taken_us LIMIT 1)";
 
-/// The points, as many days in one as it takes.
-fn merged(stretches: &[Stretch], points_max: usize) -> Vec<Point> {
-    let together = stretches.len().div_ceil(points_max).max(1);
-    let merge = |days: &[Stretch]| {
+/// Merges neighbouring intervals until there are at most `points_max` points.
+fn merge(intervals: &[Interval], points_max: usize) -> Vec<Point> {
+    let per_point = intervals.len().div_ceil(points_max).max(1);
+    let sum = |days: &[Interval]| {
         days.iter()
-            .map(|stretch| stretch.point)
+            .map(|interval| interval.point)
             .reduce(|sum, next| Point {
                 at_us: sum.at_us,
                 samples: sum.samples + next.samples,
@@ -246,5 +225,5 @@ fn merged(stretches: &[Stretch], points_max: usize) -> Vec<Point> {
                 capacity: next.capacity,
             })
     };
-    stretches.chunks(together).filter_map(merge).collect()
+    intervals.chunks(per_point).filter_map(sum).collect()
 }

@@ -1,17 +1,17 @@
-//! Silences, as somebody asked for them.
+//! Silences: added by operators, and ended by time or by operators.
 
-use super::History;
 use super::database::values;
-use super::machines::{from_json, json};
-use super::records::HistoryError;
+use super::encoding::{from_json, to_json};
+use super::error::HistoryError;
+use super::handle::History;
 use crate::alert::Silence;
 
-/// The most silences that are not over.
+/// The most silences that may exist at the same time, not counting those that have ended.
 pub const SILENCES_MAX: usize = 1_000;
 
 impl History {
-    /// Keeps a silence; one with the same id is replaced.
-    pub async fn silence(&self, silence: &Silence) -> Result<(), HistoryError> {
+    /// Stores a silence. It replaces a silence of the same id.
+    pub async fn add_silence(&self, silence: &Silence) -> Result<(), HistoryError> {
         let mut tx = self.database.begin().await?;
         let sql = "SELECT count(*) FROM silence
              WHERE until_us > $1 AND ended_us IS NULL AND id <> $2";
@@ -20,19 +20,20 @@ impl History {
             .await?;
         let others = rows.first().map_or(Ok(0), |row| row.count(0))?;
         if others >= SILENCES_MAX as u64 {
-            return Err(HistoryError::Refused {
-                why: format!("there are {SILENCES_MAX} silences already; end some first"),
+            return Err(HistoryError::Rejected {
+                reason: format!("there are {SILENCES_MAX} silences already; end some first"),
             });
         }
         let sql = "INSERT INTO silence (id, until_us, body) VALUES ($1, $2, $3)
              ON CONFLICT (id) DO UPDATE SET
              until_us = excluded.until_us, ended_us = NULL, body = excluded.body";
-        let values = values![silence.id(), silence.until_us(), json(silence)?.as_str()];
+        let body = to_json(silence)?;
+        let values = values![silence.id(), silence.until_us(), body.as_str()];
         tx.execute(sql, values).await?;
         tx.commit().await
     }
 
-    /// The silences that are not over, those that have not begun among them, by id.
+    /// Returns the silences that have not ended, by id. Those that have not begun are included.
     pub async fn silences(&self, now_us: u64) -> Result<Vec<Silence>, HistoryError> {
         let sql = "SELECT body FROM silence WHERE until_us > $1 AND ended_us IS NULL";
         let rows = self.database.fetch(sql, values![now_us]).await?;
@@ -42,7 +43,7 @@ impl History {
         Ok(silences)
     }
 
-    /// Ends a silence before its time; whether there was one to end.
+    /// Ends a silence now. Returns false if no silence of this id was active or planned.
     pub async fn end_silence(&self, id: &str, now_us: u64) -> Result<bool, HistoryError> {
         let sql = "UPDATE silence SET ended_us = $2
              WHERE id = $1 AND until_us > $2 AND ended_us IS NULL";

@@ -1,4 +1,4 @@
-//! A history in a file, owned by one process.
+//! The connections to a `SQLite` file, which only one process opens at a time.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 
+use super::error::HistoryError;
 use super::migrations;
-use super::records::HistoryError;
 
 const READERS_MAX: u32 = 4;
 const BUSY_MAX: Duration = Duration::from_secs(10);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// One connection that writes and some that read: a reader never waits for the writer, and writers
-/// wait for their turn instead of being refused.
+/// One writing connection and a few that read. Readers never wait for the writer (WAL mode), and
+/// writers queue for the connection instead of failing with `SQLITE_BUSY`.
 #[derive(Clone)]
 pub(super) struct Pools {
     writer: SqlitePool,
@@ -31,14 +31,13 @@ impl Pools {
     pub(super) async fn open(path: &str) -> Result<Self, HistoryError> {
         let path = PathBuf::from(path);
         check(&path)?;
-        let lock = own(&path)?;
+        let lock = lock(&path)?;
         let options = SqliteConnectOptions::new()
             .filename(&path)
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
-            // In full: a commit that a power cut takes back would be an alert that was delivered
-            // and is raised again, or a letter that is lost. There is a commit every few seconds
-            // at most, so that what it costs does not matter.
+            // FULL, because a commit that is lost in a power failure could lose an alert or send it
+            // twice. There is at most one commit every few seconds, so the cost does not matter.
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(BUSY_MAX)
             .foreign_keys(true)
@@ -76,53 +75,53 @@ impl Pools {
         &self.path
     }
 
-    /// Somebody else may have the file from now on.
+    /// Closes all connections and releases the file.
     pub(super) async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
-        // Closing the last handle would do it too. An error leaves it to that.
+        // If this fails, the lock is released when the last handle is dropped.
         let _ = self.lock.unlock();
     }
 }
 
 fn check(path: &Path) -> Result<(), HistoryError> {
-    let refused = |why| Err(HistoryError::Address { why });
+    let invalid = |reason| Err(HistoryError::Address { reason });
     let parent = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
     if !parent.is_dir() {
-        return refused(format!(
-            "there is no folder {}; make it first, or name another file",
+        return invalid(format!(
+            "the folder {} does not exist; create it, or name another file",
             parent.display()
         ));
     }
     if path.is_dir() {
-        return refused(format!("{} is a folder, not a file", path.display()));
+        return invalid(format!("{} is a folder, not a file", path.display()));
     }
     Ok(())
 }
 
-/// A lock beside the file, for as long as the handle lives. The file itself cannot be locked that
-/// way: closing any handle of it would take away the locks of `SQLite`.
-fn own(path: &Path) -> Result<File, HistoryError> {
+/// Locks a file beside the database for as long as the returned handle lives. The database itself
+/// cannot be locked this way: closing any handle of it would release the locks of `SQLite`.
+fn lock(path: &Path) -> Result<File, HistoryError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let beside = PathBuf::from(name);
-    let refused = |error: std::io::Error| HistoryError::Refused {
-        why: format!("{}: {error}", beside.display()),
+    let lock_path = PathBuf::from(name);
+    let rejected = |error: std::io::Error| HistoryError::Rejected {
+        reason: format!("{}: {error}", lock_path.display()),
     };
     let file = File::options()
         .create(true)
         .truncate(false)
         .write(true)
-        .open(&beside);
-    let file = file.map_err(refused)?;
+        .open(&lock_path);
+    let file = file.map_err(rejected)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(HistoryError::Owned {
+        Err(TryLockError::WouldBlock) => Err(HistoryError::InUse {
             path: path.display().to_string(),
         }),
-        Err(TryLockError::Error(error)) => Err(refused(error)),
+        Err(TryLockError::Error(error)) => Err(rejected(error)),
     }
 }

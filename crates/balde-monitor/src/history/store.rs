@@ -1,31 +1,31 @@
-//! Polls on their way in.
+//! Stores polls, and updates the latest samples and the roll-ups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::History;
 use super::database::{Database, Tx, Value, values};
+use super::error::HistoryError;
+use super::handle::History;
 use super::partitions;
-use super::records::HistoryError;
-use super::series::Width;
+use super::roll_up::Width;
 use crate::sample::{Poll, Sample};
 
-const TAKE_IN: &str = "sample (bucket_id, taken_us, place, level, capacity, refill, period_us, \
+const SAMPLE: &str = "sample (bucket_id, taken_us, position, level, capacity, refill, period_us, \
      category, answered_us)";
 
-const RENEW: &str = "newest (bucket_id, taken_us, place, level, capacity, refill, period_us, \
+const LATEST_SAMPLE: &str = "latest_sample (bucket_id, taken_us, position, level, capacity, refill, period_us, \
      category, answered_us)";
 
-/// A sample that comes late changes nothing that is newer.
+/// A sample that arrives late does not replace a newer one.
 const IF_NEWER: &str = "ON CONFLICT (bucket_id) DO UPDATE SET
-     taken_us = excluded.taken_us, place = excluded.place, level = excluded.level,
+     taken_us = excluded.taken_us, position = excluded.position, level = excluded.level,
      capacity = excluded.capacity, refill = excluded.refill, period_us = excluded.period_us,
      category = excluded.category, answered_us = excluded.answered_us
-     WHERE excluded.taken_us > newest.taken_us";
+     WHERE excluded.taken_us > latest_sample.taken_us";
 
 const ROLL_UP: &str = "roll_up (bucket_id, width_s, at_us, samples, level_min, level_max, level, \
      capacity, first_us, last_us)";
 
-const ADD_UP: &str = "ON CONFLICT (bucket_id, width_s, at_us) DO UPDATE SET
+const MERGE: &str = "ON CONFLICT (bucket_id, width_s, at_us) DO UPDATE SET
      samples = roll_up.samples + excluded.samples,
      level_min = CASE WHEN excluded.level_min < roll_up.level_min
          THEN excluded.level_min ELSE roll_up.level_min END,
@@ -41,29 +41,30 @@ const ADD_UP: &str = "ON CONFLICT (bucket_id, width_s, at_us) DO UPDATE SET
          THEN excluded.last_us ELSE roll_up.last_us END";
 
 impl History {
-    /// Keeps an answer with its roll-ups; whether any of it is new. A sample of a participant,
-    /// policy and moment that is there already stays as it is and counts once.
+    /// Stores a poll and updates the roll-ups. Returns true if any of its samples is new.
+    ///
+    /// A sample of a bucket and time that is already stored is not changed and not counted again.
     pub async fn store(&self, poll: &Poll) -> Result<bool, HistoryError> {
         if let Database::Postgres(server) = &self.database {
-            partitions::make(server, poll.taken_us()).await?;
+            partitions::create(server, poll.taken_us()).await?;
         }
         let mut tx = self.database.begin().await?;
         let buckets = buckets(&mut tx, poll).await?;
-        // In one order, so that two monitors that store at once cannot wait for each other.
+        // In the order of ids, so that two monitors that store at once cannot deadlock.
         let samples: BTreeMap<i64, (usize, &Sample)> = poll
             .samples()
             .iter()
             .enumerate()
-            .filter_map(|(place, sample)| {
+            .filter_map(|(position, sample)| {
                 let id = buckets.get(sample.bucket().policy())?;
-                Some((*id, (place, sample)))
+                Some((*id, (position, sample)))
             })
             .collect();
         let rows = samples
             .iter()
-            .map(|(id, (place, sample))| row(*id, *place, sample));
+            .map(|(id, (position, sample))| row(*id, *position, sample));
         let after = "ON CONFLICT (bucket_id, taken_us) DO NOTHING RETURNING bucket_id";
-        let new = tx.insert(TAKE_IN, rows.collect(), after).await?;
+        let new = tx.insert(SAMPLE, rows.collect(), after).await?;
         let new = new.iter().map(|row| row.int(0));
         let new = new.collect::<Result<BTreeSet<i64>, _>>()?;
         if new.is_empty() {
@@ -73,18 +74,18 @@ impl History {
         let new: Vec<(i64, (usize, &Sample))> = new.collect();
         let rows = new
             .iter()
-            .map(|(id, (place, sample))| row(*id, *place, sample));
-        tx.insert(RENEW, rows.collect(), IF_NEWER).await?;
+            .map(|(id, (position, sample))| row(*id, *position, sample));
+        tx.insert(LATEST_SAMPLE, rows.collect(), IF_NEWER).await?;
         let rows = new
             .iter()
             .flat_map(|(id, (_, sample))| Width::ALL.map(|width| roll_up_row(*id, width, sample)));
-        tx.insert(ROLL_UP, rows.collect(), ADD_UP).await?;
+        tx.insert(ROLL_UP, rows.collect(), MERGE).await?;
         tx.commit().await?;
         Ok(true)
     }
 }
 
-/// The numbers of a poll's buckets by policy. Those that are new get one.
+/// Returns the ids of a poll's buckets by policy, and creates the buckets that are new.
 async fn buckets(tx: &mut Tx, poll: &Poll) -> Result<BTreeMap<String, i64>, HistoryError> {
     let known = known_buckets(tx, poll.participant()).await?;
     let policies = poll.samples().iter().map(|sample| sample.bucket().policy());
@@ -114,16 +115,16 @@ async fn known_buckets(
         .collect()
 }
 
-fn row(bucket_id: i64, place: usize, sample: &Sample) -> Vec<Value> {
-    let terms = sample.terms();
+fn row(bucket_id: i64, position: usize, sample: &Sample) -> Vec<Value> {
+    let limit = sample.limit();
     values![
         bucket_id,
         sample.taken_us(),
-        place,
+        position,
         sample.level(),
-        terms.capacity(),
-        terms.refill_tokens(),
-        terms.period_us(),
+        limit.capacity(),
+        limit.refill_tokens(),
+        limit.period_us(),
         sample.category(),
         sample.answered_us(),
     ]
@@ -139,7 +140,7 @@ fn roll_up_row(bucket_id: i64, width: Width, sample: &Sample) -> Vec<Value> {
         level,
         level,
         level,
-        sample.terms().capacity(),
+        sample.limit().capacity(),
         taken_us,
         taken_us,
     ]

@@ -240,7 +240,7 @@ pub(super) async fn silence(
     if let Some(policy) = new.policy {
         silence = silence.of_policy(policy);
     }
-    components.history.silence(&silence).await?;
+    components.history.add_silence(&silence).await?;
     Ok((StatusCode::CREATED, Json(silence)).into_response())
 }
 

@@ -11,8 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::view::{BucketView, View};
-use crate::delivery::Couriers;
-use crate::history::{Backlog, Count};
+use crate::delivery::Dispatcher;
+use crate::history::{AlertCount, Backlog};
 use crate::status::PollStatus;
 
 type Ratio = Gauge<f64, AtomicU64>;
@@ -49,10 +49,10 @@ struct SinkLabels {
 /// The data of the metrics page.
 pub(super) struct MetricsPage<'a> {
     pub(super) view: &'a View,
-    pub(super) counts: &'a [Count],
+    pub(super) counts: &'a [AlertCount],
     pub(super) poll_statuses: &'a BTreeMap<String, PollStatus>,
     pub(super) backlog: &'a [Backlog],
-    pub(super) couriers: &'a Couriers,
+    pub(super) dispatcher: &'a Dispatcher,
     pub(super) is_leader: bool,
 }
 
@@ -190,16 +190,18 @@ impl MetricsPage<'_> {
         let failed = Family::<SinkLabels, Counter>::default();
         let refused = Family::<SinkLabels, Counter>::default();
         let waiting = Family::<SinkLabels, Gauge>::default();
-        for (sink, tally) in self.couriers.tallies() {
+        for (sink, counters) in self.dispatcher.counters() {
             let labels = of(sink);
-            delivered.get_or_create(&labels).inc_by(tally.delivered());
-            failed.get_or_create(&labels).inc_by(tally.failed());
-            refused.get_or_create(&labels).inc_by(tally.refused());
+            delivered
+                .get_or_create(&labels)
+                .inc_by(counters.delivered());
+            failed.get_or_create(&labels).inc_by(counters.failed());
+            refused.get_or_create(&labels).inc_by(counters.rejected());
             waiting.get_or_create(&labels).set(0);
         }
         for backlog in self.backlog {
-            let letters = i64::try_from(backlog.waiting).unwrap_or(i64::MAX);
-            waiting.get_or_create(&of(&backlog.sink)).set(letters);
+            let messages = i64::try_from(backlog.waiting).unwrap_or(i64::MAX);
+            waiting.get_or_create(&of(&backlog.sink)).set(messages);
         }
         let help = "Alerts delivered since the start";
         registry.register("balde_monitor_deliveries", help, delivered);

@@ -155,10 +155,10 @@ async fn metrics_page(State(app): State<App>) -> Result<Response, api::ApiError>
     let components = app.0.cycle.components();
     let page = metrics::MetricsPage {
         view: &*app.view().await?,
-        counts: &components.history.counts().await?,
+        counts: &components.history.alert_counts().await?,
         poll_statuses: &app.0.status.participants(),
         backlog: &components.history.backlog().await?,
-        couriers: &components.couriers,
+        dispatcher: &components.dispatcher,
         is_leader: app.0.status.is_leader(),
     };
     let kind = HeaderValue::from_static(METRICS_CONTENT_TYPE);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::alert::Alarm;
+use crate::alert::AlertState;
 use crate::analyse::{Assessment, Confidence, Forecast, Freshness};
 use crate::cycle::Cycle;
 use crate::history::HistoryError;
@@ -130,18 +130,21 @@ async fn participant_view(
 ) -> Result<ParticipantView, HistoryError> {
     let components = cycle.components();
     let now_us = components.time.now_us();
-    let machines = components.history.machines(participant, now_us).await?;
+    let state = components
+        .history
+        .participant_state(participant, now_us)
+        .await?;
     let findings = cycle.inspect(participant).await?;
     let assessments = findings.assessments(&components.rules, &components.analysis);
-    let newest_us = machines.watch.newest_us;
-    let known_us = newest_us.unwrap_or(machines.watch.epoch_us);
-    let freshness = Freshness::of(known_us, now_us, components.watch.stale_after_us);
+    let newest_us = state.staleness.newest_us;
+    let known_us = newest_us.unwrap_or(state.staleness.epoch_us);
+    let freshness = Freshness::of(known_us, now_us, components.staleness.stale_after_us);
     let bucket = |assessment: &Assessment<'_>| {
-        let alarm = machines
-            .alarms
+        let alert = state
+            .alerts
             .iter()
-            .find(|alarm| alarm.bucket == *assessment.sample().bucket());
-        BucketView::of(assessment, alarm)
+            .find(|alert| alert.bucket == *assessment.sample().bucket());
+        BucketView::of(assessment, alert)
     };
     Ok(ParticipantView {
         participant: participant.to_owned(),
@@ -155,9 +158,9 @@ async fn participant_view(
 }
 
 impl BucketView {
-    fn of(assessment: &Assessment<'_>, alarm: Option<&Alarm>) -> Self {
+    fn of(assessment: &Assessment<'_>, alert: Option<&AlertState>) -> Self {
         let sample = assessment.sample();
-        let terms = sample.terms();
+        let limit = sample.limit();
         let burn_rates = assessment.burn_rates().iter().map(|burn| BurnRateView {
             window_us: burn.window_us(),
             span_us: burn.span_us(),
@@ -171,14 +174,14 @@ impl BucketView {
         Self {
             policy: sample.bucket().policy().to_owned(),
             level: sample.level(),
-            capacity: terms.capacity(),
-            refill_tokens: terms.refill_tokens(),
-            period_us: terms.period_us(),
+            capacity: limit.capacity(),
+            refill_tokens: limit.refill_tokens(),
+            period_us: limit.period_us(),
             remaining_bp: assessment.remaining_bp(),
             utilisation_bp: assessment.utilisation_bp(),
-            severity: alarm.map_or(assessment.severity(), |alarm| alarm.severity),
-            since_us: alarm.map_or(sample.taken_us(), |alarm| alarm.since_us),
-            is_predicted: alarm.is_some_and(|alarm| alarm.forecast.is_some()),
+            severity: alert.map_or(assessment.severity(), |alert| alert.severity),
+            since_us: alert.map_or(sample.taken_us(), |alert| alert.since_us),
+            is_predicted: alert.is_some_and(|alert| alert.forecast.is_some()),
             burn_rates: burn_rates.collect(),
             time_to_warning: assessment.time_to_warning().map(ForecastView::of),
             time_to_critical: assessment.time_to_critical().map(ForecastView::of),

@@ -131,7 +131,7 @@ pub(super) async fn enforce_retention(cycle: Cycle, retention: Retention) {
         {
             Ok(upkeep) => {
                 tracing::debug!(?upkeep, "enforced retention");
-                if !upkeep.is_more {
+                if !upkeep.has_more {
                     return;
                 }
             }

@@ -41,7 +41,11 @@ impl PollPlan {
     pub(super) async fn planner(&self, cycle: &Cycle) -> Result<Planner, PlannerError> {
         let components = cycle.components();
         let mut planner = Planner::new(self.schedule.clone(), self.budget, self.reserve)?;
-        let known = components.history.states().await.unwrap_or_default();
+        let known = components
+            .history
+            .latest_samples()
+            .await
+            .unwrap_or_default();
         for participant in components.sources.keys() {
             let budget = known.iter().find(|sample| {
                 sample.bucket().participant() == participant

@@ -106,16 +106,16 @@ impl Default for PollSchedule {
 /// recovers. If a single refill step would lift it above WARNING, no time is certain, and the time at
 /// the average refill rate is used instead.
 fn unnoticed_us(assessment: &Assessment<'_>) -> Option<u64> {
-    let terms = assessment.sample().terms();
-    let tokens = assessment.thresholds().tokens(Severity::Warning, terms)?;
+    let limit = assessment.sample().limit();
+    let tokens = assessment.thresholds().tokens(Severity::Warning, limit)?;
     let tokens = u64::try_from(tokens).ok()?;
-    if terms.refill_tokens() == 0 || terms.capacity() == 0 {
+    if limit.refill_tokens() == 0 || limit.capacity() == 0 {
         return None;
     }
-    let steps = tokens / terms.refill_tokens();
+    let steps = tokens / limit.refill_tokens();
     if steps > 0 {
-        return Some(steps.saturating_mul(terms.period_us()));
+        return Some(steps.saturating_mul(limit.period_us()));
     }
-    let even = u128::from(tokens) * u128::from(terms.period_us());
-    u64::try_from(even / u128::from(terms.refill_tokens())).ok()
+    let even = u128::from(tokens) * u128::from(limit.period_us());
+    u64::try_from(even / u128::from(limit.refill_tokens())).ok()
 }

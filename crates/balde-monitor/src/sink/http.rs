@@ -8,8 +8,8 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Certificate, Response, Url};
 
 use crate::http_client::{install_crypto_provider, root_cause};
-use crate::sink::failure::ANSWER_CHARS_MAX;
-use crate::sink::{Failure, Reason, Secret, SinkError};
+use crate::sink::error::ANSWER_CHARS_MAX;
+use crate::sink::{Secret, SendError, SendErrorKind, SinkError};
 
 /// How long a receiver may take to answer, unless told otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
@@ -114,7 +114,7 @@ impl Receiver {
         fields: &[(&'static str, String)],
         body: Vec<u8>,
         now_us: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SendError> {
         let mut request = self
             .http
             .post(self.url.clone())
@@ -135,15 +135,15 @@ impl Receiver {
             .filter(|_| matches!(status.as_u16(), 429 | 503));
         let answer = self.shown(&read(response).await);
         let status = status.as_u16();
-        Err(Failure::new(Reason::Status { status, answer }).retry_after_at_most(wait))
+        Err(SendError::new(SendErrorKind::Status { status, answer }).retry_after_at_most(wait))
     }
 
-    fn unreachable(&self, error: reqwest::Error) -> Failure {
+    fn unreachable(&self, error: reqwest::Error) -> SendError {
         if error.is_timeout() {
-            return Failure::new(Reason::Timeout);
+            return SendError::new(SendErrorKind::Timeout);
         }
         let why = self.shown(root_cause(&error.without_url()).as_bytes());
-        Failure::new(Reason::Unreachable { why })
+        SendError::new(SendErrorKind::Unreachable { why })
     }
 
     /// Some text of somebody else's, fit for a log.

@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use crate::alert::{Event, Kind};
-use crate::history::Letter;
+use crate::alert::{Event, EventKind};
+use crate::history::OutboxMessage;
+use crate::sink::text::{current_severity, description, rfc3339, title};
 use crate::sink::webhook::SignedPost;
-use crate::sink::words::{headline, present_severity, rfc3339, sentence};
-use crate::sink::{Failure, HttpSettings, Secret, SinkError, document};
+use crate::sink::{HttpSettings, Secret, SendError, SinkError, event_json};
 
 /// Posts incidents as JSON, signed as [`Webhook`](crate::sink::Webhook) does.
 #[derive(Debug)]
-pub struct IncidentHook(SignedPost);
+pub struct IncidentWebhook(SignedPost);
 
-impl IncidentHook {
+impl IncidentWebhook {
     /// Posts to `url`, signed with `secret`.
     pub fn new(
         url: impl Into<Secret>,
@@ -22,9 +22,13 @@ impl IncidentHook {
         SignedPost::new(&url.into(), secret.into(), settings).map(Self)
     }
 
-    pub(crate) async fn deliver(&self, letter: &Letter, now_us: u64) -> Result<(), Failure> {
-        let body = incident_body(&letter.event);
-        self.0.post(&letter.event.key, &body, now_us).await
+    pub(crate) async fn deliver(
+        &self,
+        message: &OutboxMessage,
+        now_us: u64,
+    ) -> Result<(), SendError> {
+        let body = incident_body(&message.event);
+        self.0.post(&message.event.key, &body, now_us).await
     }
 }
 
@@ -35,13 +39,14 @@ impl IncidentHook {
 /// episode may be any. Whatever is not `closed` opens an incident that is not open yet.
 pub fn incident_body(event: &Event) -> Value {
     let (action, status) = match &event.kind {
-        Kind::Raised { .. } | Kind::Predicted { .. } | Kind::Stale { .. } | Kind::Changed(_) => {
-            ("opened", "open")
-        }
-        Kind::Resolved { .. } | Kind::ForecastOver { .. } | Kind::Fresh { .. } => {
+        EventKind::Raised { .. }
+        | EventKind::Predicted { .. }
+        | EventKind::Stale { .. }
+        | EventKind::Changed(_) => ("opened", "open"),
+        EventKind::Resolved { .. } | EventKind::ForecastOver { .. } | EventKind::Fresh { .. } => {
             ("closed", "closed")
         }
-        Kind::Lowered { .. } | Kind::Reminder { .. } | Kind::StillStale { .. } => {
+        EventKind::Lowered { .. } | EventKind::Reminder { .. } | EventKind::StillStale { .. } => {
             ("updated", "open")
         }
     };
@@ -50,33 +55,33 @@ pub fn incident_body(event: &Event) -> Value {
         "incident": {
             "id": event.episode,
             "status": status,
-            "title": headline(event),
+            "title": title(event),
             "participant": event.participant,
             "policy": event.policy,
             "severity": event.severity,
-            "present_severity": present_severity(event),
+            "current_severity": current_severity(event),
         },
         "entry": {
             "id": event.key,
             "at": rfc3339(event.at_us),
-            "text": sentence(event),
+            "text": description(event),
         },
-        "event": document(event),
+        "event": event_json(event),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alert::Why;
+    use crate::alert::ResolveReason;
     use crate::severity::Severity;
-    use crate::sink::words::tests::event;
+    use crate::sink::text::tests::event;
 
     #[test]
     fn an_incident_is_opened_updated_and_closed_under_one_id() {
         use Severity::{Critical, Exhausted};
         let opened = event(
-            Kind::Raised {
+            EventKind::Raised {
                 from: Critical,
                 to: Exhausted,
             },
@@ -94,7 +99,7 @@ mod tests {
                     "participant": "12345678",
                     "policy": "ENTRIES_WRITE",
                     "severity": "EXHAUSTED",
-                    "present_severity": "EXHAUSTED",
+                    "current_severity": "EXHAUSTED",
                 },
                 "entry": {
                     "id": "12345678/ENTRIES_WRITE/7/3/raised-EXHAUSTED",
@@ -102,17 +107,17 @@ mod tests {
                     "text": "ENTRIES_WRITE of participant 12345678 went from CRITICAL to EXHAUSTED \
                              at 2026-11-15 10:00:00 UTC. 0 of 36,000 (0 %) tokens are left.",
                 },
-                "event": document(&opened),
+                "event": event_json(&opened),
             })
         );
-        let lowered = Kind::Lowered {
+        let lowered = EventKind::Lowered {
             from: Exhausted,
             to: Critical,
         };
         let lowered = incident_body(&event(lowered, Exhausted, 2_000));
-        let resolved = Kind::Resolved {
+        let resolved = EventKind::Resolved {
             from: Critical,
-            why: Why::Recovered,
+            reason: ResolveReason::Recovered,
         };
         let resolved = incident_body(&event(resolved, Exhausted, 30_000));
         for (body, action, status, present) in [
@@ -123,7 +128,7 @@ mod tests {
             assert_eq!(body["incident"]["id"], "12345678/ENTRIES_WRITE/7/level-2");
             assert_eq!(body["incident"]["status"], status);
             assert_eq!(body["incident"]["severity"], "EXHAUSTED");
-            assert_eq!(body["incident"]["present_severity"], present);
+            assert_eq!(body["incident"]["current_severity"], present);
         }
     }
 }

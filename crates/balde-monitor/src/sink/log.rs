@@ -1,8 +1,8 @@
 //! The log: one line for each event, at the level of how bad it is now.
 
-use crate::history::Letter;
+use crate::history::OutboxMessage;
 use crate::severity::Severity;
-use crate::sink::words::{present_severity, rfc3339, sentence};
+use crate::sink::text::{current_severity, description, rfc3339};
 
 /// Writes events to the program's log.
 ///
@@ -13,7 +13,7 @@ pub struct LogSink;
 
 impl LogSink {
     /// Nothing can keep a line from being written but a program that writes none.
-    pub(crate) fn deliver(letter: &Letter) {
+    pub(crate) fn deliver(message: &OutboxMessage) {
         // A macro each, for the level of a line is fixed where it is written. The JSON log has
         // `level` and `timestamp` of its own.
         macro_rules! line {
@@ -21,23 +21,23 @@ impl LogSink {
                 tracing::$level!(
                     target: "balde_monitor",
                     event_type = "alert",
-                    key = letter.event.key,
-                    episode = letter.event.episode,
-                    kind = letter.event.kind.label(),
-                    participant = letter.event.participant,
-                    policy = letter.event.policy,
-                    severity = letter.event.severity.name(),
-                    present_severity = present_severity(&letter.event).name(),
-                    bucket_level = letter.event.level,
-                    capacity = letter.event.capacity,
-                    at = rfc3339(letter.event.at_us),
-                    silenced_by = letter.event.silenced_by,
+                    key = message.event.key,
+                    episode = message.event.episode,
+                    kind = message.event.kind.label(),
+                    participant = message.event.participant,
+                    policy = message.event.policy,
+                    severity = message.event.severity.name(),
+                    current_severity = current_severity(&message.event).name(),
+                    bucket_level = message.event.level,
+                    capacity = message.event.capacity,
+                    at = rfc3339(message.event.at_us),
+                    silenced_by = message.event.silenced_by,
                     "{}",
-                    sentence(&letter.event)
+                    description(&message.event)
                 )
             };
         }
-        match present_severity(&letter.event) {
+        match current_severity(&message.event) {
             Severity::Normal => line!(info),
             Severity::Warning => line!(warn),
             Severity::Critical | Severity::Exhausted => line!(error),

@@ -1,4 +1,4 @@
-//! Where alerts go: one attempt to deliver one letter, and what came of it.
+//! Where alerts go: one attempt to deliver one message, and what came of it.
 //!
 //! A sink knows its format and its receiver. It does not know the database, does not retry and does
 //! not wait: that is [`delivery`](crate::delivery)'s work. Every format is a pure function from the
@@ -6,8 +6,8 @@
 //!
 //! Secrets (the address of an incoming webhook holds one) are in no message, log line or `Debug`.
 
-mod document;
-mod failure;
+mod error;
+mod event_json;
 mod http;
 mod incident;
 mod log;
@@ -17,13 +17,13 @@ mod pulsar;
 mod secret;
 mod signature;
 mod slack;
+mod text;
 mod webhook;
-mod words;
 
-pub use document::document;
-pub use failure::{ANSWER_CHARS_MAX, Failure, RETRY_AFTER_MAX, Reason};
+pub use error::{ANSWER_CHARS_MAX, RETRY_AFTER_MAX, SendError, SendErrorKind};
+pub use event_json::event_json;
 pub use http::{ANSWER_BYTES_MAX, HttpSettings, TIMEOUT_DEFAULT, TIMEOUT_MAX};
-pub use incident::{IncidentHook, incident_body};
+pub use incident::{IncidentWebhook, incident_body};
 pub use log::LogSink;
 pub use pager_duty::{DEDUP_KEY_MAX, PAGER_DUTY_URL, PagerDuty, SUMMARY_MAX, pager_duty_body};
 #[cfg(feature = "pulsar")]
@@ -31,12 +31,12 @@ pub use pulsar::{PulsarSettings, PulsarTopic};
 pub use secret::Secret;
 pub use signature::{SIGNATURE_HEADER, TIMESTAMP_HEADER, sign};
 pub use slack::{Slack, slack_body};
+pub use text::{current_severity, description, format_time, title};
 pub use webhook::Webhook;
-pub use words::{headline, moment, present_severity, sentence};
 
 use std::fmt;
 
-use crate::history::Letter;
+use crate::history::OutboxMessage;
 
 /// A place where alerts go.
 #[derive(Debug)]
@@ -51,26 +51,26 @@ pub enum Sink {
     /// A `PagerDuty` service.
     PagerDuty(PagerDuty),
     /// Whoever keeps incidents.
-    Incident(IncidentHook),
+    Incident(IncidentWebhook),
     /// A topic of Apache Pulsar.
     #[cfg(feature = "pulsar")]
     Pulsar(PulsarTopic),
 }
 
 impl Sink {
-    /// Delivers one letter, once, at `now_us`. Whether to try again is for the caller to decide.
-    pub async fn deliver(&self, letter: &Letter, now_us: u64) -> Result<(), Failure> {
+    /// Delivers one message, once, at `now_us`. Whether to try again is for the caller to decide.
+    pub async fn deliver(&self, message: &OutboxMessage, now_us: u64) -> Result<(), SendError> {
         match self {
             Self::Log(LogSink) => {
-                LogSink::deliver(letter);
+                LogSink::deliver(message);
                 Ok(())
             }
-            Self::Webhook(webhook) => webhook.deliver(letter, now_us).await,
-            Self::Slack(slack) => slack.deliver(letter, now_us).await,
-            Self::PagerDuty(pager) => pager.deliver(letter, now_us).await,
-            Self::Incident(hook) => hook.deliver(letter, now_us).await,
+            Self::Webhook(webhook) => webhook.deliver(message, now_us).await,
+            Self::Slack(slack) => slack.deliver(message, now_us).await,
+            Self::PagerDuty(pager) => pager.deliver(message, now_us).await,
+            Self::Incident(hook) => hook.deliver(message, now_us).await,
             #[cfg(feature = "pulsar")]
-            Self::Pulsar(topic) => topic.deliver(letter).await,
+            Self::Pulsar(topic) => topic.deliver(message).await,
         }
     }
 

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use ring::digest;
 
-use crate::alert::{Event, Kind, SinkClass};
-use crate::history::Letter;
+use crate::alert::{Event, EventKind, SinkClass};
+use crate::history::OutboxMessage;
 use crate::severity::Severity;
 use crate::sink::http::Receiver;
-use crate::sink::words::{headline, present_severity, rfc3339, sentence};
-use crate::sink::{Failure, HttpSettings, Secret, SinkError};
+use crate::sink::text::{current_severity, description, rfc3339, title};
+use crate::sink::{HttpSettings, Secret, SendError, SinkError};
 
 /// Where `PagerDuty` takes events. Accounts in Europe have an address of their own.
 pub const PAGER_DUTY_URL: &str = "https://events.pagerduty.com/v2/enqueue";
@@ -65,10 +65,14 @@ impl PagerDuty {
         })
     }
 
-    pub(crate) async fn deliver(&self, letter: &Letter, now_us: u64) -> Result<(), Failure> {
-        let body = pager_duty_body(&letter.event, letter.class, &self.routing_key);
+    pub(crate) async fn deliver(
+        &self,
+        message: &OutboxMessage,
+        now_us: u64,
+    ) -> Result<(), SendError> {
+        let body = pager_duty_body(&message.event, message.class, &self.routing_key);
         let body = body.to_string().into_bytes();
-        let key = &letter.event.key;
+        let key = &message.event.key;
         self.receiver.post(key, &[], body, now_us).await
     }
 }
@@ -77,7 +81,9 @@ impl PagerDuty {
 /// alert from beginning to end.
 pub fn pager_duty_body(event: &Event, class: SinkClass, routing_key: &Secret) -> Value {
     let action = match &event.kind {
-        Kind::Resolved { .. } | Kind::ForecastOver { .. } | Kind::Fresh { .. } => "resolve",
+        EventKind::Resolved { .. } | EventKind::ForecastOver { .. } | EventKind::Fresh { .. } => {
+            "resolve"
+        }
         _ => "trigger",
     };
     let source = match &event.policy {
@@ -85,7 +91,7 @@ pub fn pager_duty_body(event: &Event, class: SinkClass, routing_key: &Secret) ->
         None => event.participant.clone(),
     };
     let mut payload = json!({
-        "summary": cut(&headline(event), SUMMARY_MAX),
+        "summary": cut(&title(event), SUMMARY_MAX),
         "source": source,
         "severity": severity(event, class),
         "timestamp": rfc3339(event.at_us),
@@ -107,13 +113,13 @@ pub fn pager_duty_body(event: &Event, class: SinkClass, routing_key: &Secret) ->
 
 /// As urgent as the class says, except for what got better, which is as bad as it is now.
 fn severity(event: &Event, class: SinkClass) -> &'static str {
-    let by_severity = match present_severity(event) {
+    let by_severity = match current_severity(event) {
         Severity::Normal => "info",
         Severity::Warning => "warning",
         Severity::Critical => "error",
         Severity::Exhausted => "critical",
     };
-    let is_better = matches!(event.kind, Kind::Lowered { .. });
+    let is_better = matches!(event.kind, EventKind::Lowered { .. });
     match class {
         _ if is_better || by_severity == "info" => by_severity,
         SinkClass::PageUrgent => "critical",
@@ -125,16 +131,18 @@ fn severity(event: &Event, class: SinkClass) -> &'static str {
 /// What kind of trouble it is, in `PagerDuty`'s sense: the same for all events of an episode.
 fn class_of(event: &Event) -> &'static str {
     match &event.kind {
-        Kind::Predicted { .. } | Kind::ForecastOver { .. } => "bucket will be empty",
-        Kind::Stale { .. } | Kind::StillStale { .. } | Kind::Fresh { .. } => "no data",
-        Kind::Changed(_) => "change of limits",
+        EventKind::Predicted { .. } | EventKind::ForecastOver { .. } => "bucket will be empty",
+        EventKind::Stale { .. } | EventKind::StillStale { .. } | EventKind::Fresh { .. } => {
+            "no data"
+        }
+        EventKind::Changed(_) => "change of limits",
         _ => "bucket level",
     }
 }
 
 fn details(event: &Event) -> Value {
     let mut details = json!({
-        "text": sentence(event),
+        "text": description(event),
         "key": event.key,
         "episode": event.episode,
         "kind": event.kind.label(),
@@ -145,9 +153,13 @@ fn details(event: &Event) -> Value {
         "capacity": event.capacity,
     });
     match &event.kind {
-        Kind::Reminder { since_us } => details["since"] = rfc3339(*since_us).into(),
-        Kind::Predicted { empty_at_us, .. } => details["empty_at"] = rfc3339(*empty_at_us).into(),
-        Kind::Stale { newest_us } | Kind::StillStale { newest_us } | Kind::Fresh { newest_us } => {
+        EventKind::Reminder { since_us } => details["since"] = rfc3339(*since_us).into(),
+        EventKind::Predicted { empty_at_us, .. } => {
+            details["empty_at"] = rfc3339(*empty_at_us).into()
+        }
+        EventKind::Stale { newest_us }
+        | EventKind::StillStale { newest_us }
+        | EventKind::Fresh { newest_us } => {
             details["no_data_since"] = rfc3339(*newest_us).into();
         }
         _ => {}
@@ -179,8 +191,8 @@ fn cut(text: &str, chars_max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alert::{Outcome, Why};
-    use crate::sink::words::tests::{TEN_US, event, watch};
+    use crate::alert::{ForecastResult, ResolveReason};
+    use crate::sink::text::tests::{TEN_US, event, participant_event};
 
     const ROUTING_KEY: &str = "0123456789abcdef0123456789abcdef";
 
@@ -190,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_page_has_all_that_somebody_woken_by_it_needs() {
-        let kind = Kind::Raised {
+        let kind = EventKind::Raised {
             from: Severity::Warning,
             to: Severity::Critical,
         };
@@ -232,18 +244,18 @@ mod tests {
     fn an_episode_is_one_alert_that_is_raised_lowered_and_resolved() {
         use Severity::{Critical, Exhausted, Warning};
         use SinkClass::{Event as Topic, Page, PageUrgent};
-        let raised = |to| Kind::Raised { from: Warning, to };
-        let lowered = |to| Kind::Lowered {
+        let raised = |to| EventKind::Raised { from: Warning, to };
+        let lowered = |to| EventKind::Lowered {
             from: Exhausted,
             to,
         };
-        let resolved = Kind::Resolved {
+        let resolved = EventKind::Resolved {
             from: Warning,
-            why: Why::Recovered,
+            reason: ResolveReason::Recovered,
         };
         let newest_us = TEN_US;
-        let over = Kind::ForecastOver {
-            outcome: Outcome::Averted,
+        let over = EventKind::ForecastOver {
+            result: ForecastResult::Averted,
         };
         for (event, class, action, severity) in [
             (
@@ -279,14 +291,24 @@ mod tests {
                 "trigger",
                 "warning",
             ),
-            (watch(Kind::Stale { newest_us }), Page, "trigger", "error"),
             (
-                watch(Kind::StillStale { newest_us }),
+                participant_event(EventKind::Stale { newest_us }),
                 Page,
                 "trigger",
                 "error",
             ),
-            (watch(Kind::Fresh { newest_us }), Page, "resolve", "info"),
+            (
+                participant_event(EventKind::StillStale { newest_us }),
+                Page,
+                "trigger",
+                "error",
+            ),
+            (
+                participant_event(EventKind::Fresh { newest_us }),
+                Page,
+                "resolve",
+                "info",
+            ),
         ] {
             let body = body(&event, class);
             let label = event.kind.label();
@@ -298,7 +320,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_for_pager_duty_is_cut_or_fingerprinted_always_alike() {
-        let mut long = event(Kind::Reminder { since_us: 0 }, Severity::Critical, 1);
+        let mut long = event(EventKind::Reminder { since_us: 0 }, Severity::Critical, 1);
         long.participant = "ç".repeat(1_100);
         long.episode = "e".repeat(256);
         let first = body(&long, SinkClass::Page);
@@ -306,9 +328,9 @@ mod tests {
         assert_eq!(summary.chars().count(), SUMMARY_MAX);
         let dedup_key = first["dedup_key"].as_str().unwrap();
         assert!(dedup_key.starts_with("sha256-") && dedup_key.len() == 71);
-        long.kind = Kind::Resolved {
+        long.kind = EventKind::Resolved {
             from: Severity::Critical,
-            why: Why::Recovered,
+            reason: ResolveReason::Recovered,
         };
         assert_eq!(body(&long, SinkClass::Page)["dedup_key"], dedup_key);
         long.episode.pop();

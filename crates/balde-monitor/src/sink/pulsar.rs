@@ -14,11 +14,11 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::alert::Event;
-use crate::history::Letter;
+use crate::history::OutboxMessage;
 use crate::http_client::install_crypto_provider;
-use crate::sink::failure::ANSWER_CHARS_MAX;
+use crate::sink::error::ANSWER_CHARS_MAX;
 use crate::sink::http::{TIMEOUT_DEFAULT, certificates, checked_timeout};
-use crate::sink::{Failure, Reason, Secret, SinkError, document};
+use crate::sink::{Secret, SendError, SendErrorKind, SinkError, event_json};
 
 /// The longest name of a topic, in bytes.
 const TOPIC_BYTES_MAX: usize = 512;
@@ -82,7 +82,7 @@ pub struct PulsarTopic {
 }
 
 /// The connection, made when it is first needed and again after every failure. Counted, so that of
-/// several letters that failed together only the first gives it up.
+/// several messages that failed together only the first gives it up.
 #[derive(Default)]
 struct Line {
     producer: Option<Producer<TokioExecutor>>,
@@ -125,15 +125,15 @@ impl PulsarTopic {
         })
     }
 
-    pub(crate) async fn deliver(&self, letter: &Letter) -> Result<(), Failure> {
+    pub(crate) async fn deliver(&self, message: &OutboxMessage) -> Result<(), SendError> {
         let mut made = 0;
-        // The client's own patience is without end; this is what keeps it to ours.
-        let sending = Box::pin(self.send(&letter.event, &mut made));
+        // The client's own backoff is without end; this is what keeps it to ours.
+        let sending = Box::pin(self.send(&message.event, &mut made));
         let sent = timeout(self.settings.timeout, sending).await;
         let failure = match sent {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => self.failure(&error),
-            Err(_) => Failure::new(Reason::Timeout),
+            Err(_) => SendError::new(SendErrorKind::Timeout),
         };
         // Whoever holds it now will find out by themselves.
         if let Ok(mut line) = self.line.try_lock()
@@ -166,7 +166,7 @@ impl PulsarTopic {
 
     async fn connect(&self) -> Result<Producer<TokioExecutor>, pulsar::Error> {
         let settings = &self.settings;
-        // Failures are told at once: waiting and trying again is the courier's work.
+        // Failures are told at once: waiting and trying again is the worker's work.
         let mut builder = Pulsar::builder(settings.url.reveal(), TokioExecutor)
             .with_connection_retry_options(ConnectionRetryOptions {
                 max_retries: 0,
@@ -197,17 +197,17 @@ impl PulsarTopic {
         Box::pin(producer.with_options(options).build()).await
     }
 
-    fn failure(&self, error: &pulsar::Error) -> Failure {
+    fn failure(&self, error: &pulsar::Error) -> SendError {
         let mut why = error.to_string();
         let token = self.settings.token.as_ref().map(Secret::reveal);
         for secret in token.into_iter().chain([self.settings.url.reveal()]) {
             why = why.replace(secret, "***");
         }
         let why = why.chars().take(ANSWER_CHARS_MAX).collect();
-        Failure::new(if is_refusal(error) {
-            Reason::Refused { why }
+        SendError::new(if is_refusal(error) {
+            SendErrorKind::Rejected { why }
         } else {
-            Reason::Unreachable { why }
+            SendErrorKind::Unreachable { why }
         })
     }
 }
@@ -232,7 +232,7 @@ fn message(event: &Event) -> producer::Message {
         ("severity", event.severity.to_string()),
     ];
     producer::Message {
-        payload: document(event).to_string().into_bytes(),
+        payload: event_json(event).to_string().into_bytes(),
         properties: properties
             .map(|(name, value)| (name.to_owned(), value))
             .into(),
@@ -276,17 +276,17 @@ fn is_refusal(error: &pulsar::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alert::Kind;
+    use crate::alert::EventKind;
     use crate::severity::Severity;
-    use crate::sink::words::tests::{TEN_US, event, watch};
+    use crate::sink::text::tests::{TEN_US, event, participant_event};
 
     #[test]
     fn a_message_carries_the_document_and_is_kept_in_order_by_its_bucket() {
-        let kind = Kind::Reminder { since_us: TEN_US };
+        let kind = EventKind::Reminder { since_us: TEN_US };
         let event = event(kind, Severity::Critical, 1);
         let message = message(&event);
         let payload: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
-        assert_eq!(payload, document(&event));
+        assert_eq!(payload, event_json(&event));
         assert_eq!(
             message.partition_key.as_deref(),
             Some("12345678/ENTRIES_WRITE")
@@ -301,8 +301,8 @@ mod tests {
             assert_eq!(message.properties[name], value);
         }
         assert_eq!(message.properties.len(), 4);
-        let watch = super::message(&watch(Kind::Fresh { newest_us: 0 }));
-        assert_eq!(watch.partition_key.as_deref(), Some("12345678"));
+        let stale = super::message(&participant_event(EventKind::Fresh { newest_us: 0 }));
+        assert_eq!(stale.partition_key.as_deref(), Some("12345678"));
     }
 
     #[test]

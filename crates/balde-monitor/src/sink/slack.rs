@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::alert::{Event, Kind};
-use crate::history::Letter;
+use crate::alert::{Event, EventKind};
+use crate::history::OutboxMessage;
 use crate::sink::http::Receiver;
-use crate::sink::words::{headline, moment, sentence, tokens};
-use crate::sink::{Failure, HttpSettings, Secret, SinkError};
+use crate::sink::text::{description, format_time, title, tokens};
+use crate::sink::{HttpSettings, Secret, SendError, SinkError};
 
 // What Slack publishes as limits of a message's parts, in characters.
 const TEXT_MAX: usize = 3_000;
@@ -32,9 +32,13 @@ impl Slack {
         Receiver::new(&url.into(), settings, &[]).map(Self)
     }
 
-    pub(crate) async fn deliver(&self, letter: &Letter, now_us: u64) -> Result<(), Failure> {
-        let body = slack_body(&letter.event).to_string().into_bytes();
-        self.0.post(&letter.event.key, &[], body, now_us).await
+    pub(crate) async fn deliver(
+        &self,
+        message: &OutboxMessage,
+        now_us: u64,
+    ) -> Result<(), SendError> {
+        let body = slack_body(&message.event).to_string().into_bytes();
+        self.0.post(&message.event.key, &[], body, now_us).await
     }
 }
 
@@ -48,17 +52,17 @@ pub fn slack_body(event: &Event) -> Value {
         })
         .collect();
     json!({
-        "text": escaped(&headline(event), TEXT_MAX),
+        "text": escaped(&title(event), TEXT_MAX),
         "blocks": [
             {
                 "type": "header",
                 "text": {
                     "type": "plain_text",
-                    "text": escaped(&headline(event), HEADER_MAX),
+                    "text": escaped(&title(event), HEADER_MAX),
                     "emoji": false,
                 },
             },
-            { "type": "section", "text": mrkdwn(&escaped(&sentence(event), TEXT_MAX)) },
+            { "type": "section", "text": mrkdwn(&escaped(&description(event), TEXT_MAX)) },
             { "type": "section", "fields": fields },
             { "type": "context", "elements": [mrkdwn(&escaped(&event.key, FIELD_MAX))] },
         ],
@@ -76,14 +80,16 @@ fn fields(event: &Event) -> Vec<(&'static str, String)> {
         fields.push(("Tokens left", tokens));
     }
     match &event.kind {
-        Kind::Reminder { since_us } => fields.push(("Since", moment(*since_us))),
-        Kind::Stale { newest_us } | Kind::StillStale { newest_us } => {
-            fields.push(("No data since", moment(*newest_us)));
+        EventKind::Reminder { since_us } => fields.push(("Since", format_time(*since_us))),
+        EventKind::Stale { newest_us } | EventKind::StillStale { newest_us } => {
+            fields.push(("No data since", format_time(*newest_us)));
         }
-        Kind::Predicted { empty_at_us, .. } => fields.push(("Empty at", moment(*empty_at_us))),
+        EventKind::Predicted { empty_at_us, .. } => {
+            fields.push(("Empty at", format_time(*empty_at_us)))
+        }
         _ => {}
     }
-    fields.push(("Seen at", moment(event.at_us)));
+    fields.push(("Seen at", format_time(event.at_us)));
     fields
 }
 
@@ -121,12 +127,12 @@ fn escaped(text: &str, units_max: usize) -> String {
 mod tests {
     use super::*;
     use crate::severity::Severity;
-    use crate::sink::words::tests::{TEN_US, event};
+    use crate::sink::text::tests::{TEN_US, event};
 
     #[test]
     fn a_message_says_it_in_its_title_in_a_sentence_and_in_fields() {
         let since_us = TEN_US - 600_000_000;
-        let event = event(Kind::Reminder { since_us }, Severity::Critical, 3_600);
+        let event = event(EventKind::Reminder { since_us }, Severity::Critical, 3_600);
         let title = "STILL CRITICAL: 12345678 ENTRIES_WRITE, 3,600 of 36,000 (10 %) tokens left";
         let field = |text: &str| json!({ "type": "mrkdwn", "text": text, "verbatim": true });
         assert_eq!(

@@ -1,9 +1,10 @@
 //! Any receiver of JSON, with a signature that it can check.
 
-use crate::history::Letter;
+use crate::history::OutboxMessage;
 use crate::sink::http::Receiver;
 use crate::sink::{
-    Failure, HttpSettings, SIGNATURE_HEADER, Secret, SinkError, TIMESTAMP_HEADER, document, sign,
+    HttpSettings, SIGNATURE_HEADER, Secret, SendError, SinkError, TIMESTAMP_HEADER, event_json,
+    sign,
 };
 
 /// Posts events as JSON, signed.
@@ -30,9 +31,13 @@ impl Webhook {
         SignedPost::new(&url.into(), secret.into(), settings).map(Self)
     }
 
-    pub(crate) async fn deliver(&self, letter: &Letter, now_us: u64) -> Result<(), Failure> {
-        let body = document(&letter.event);
-        self.0.post(&letter.event.key, &body, now_us).await
+    pub(crate) async fn deliver(
+        &self,
+        message: &OutboxMessage,
+        now_us: u64,
+    ) -> Result<(), SendError> {
+        let body = event_json(&message.event);
+        self.0.post(&message.event.key, &body, now_us).await
     }
 }
 
@@ -64,7 +69,7 @@ impl SignedPost {
         key: &str,
         body: &serde_json::Value,
         now_us: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SendError> {
         let body = body.to_string().into_bytes();
         let timestamp_s = now_us / 1_000_000;
         let fields = [

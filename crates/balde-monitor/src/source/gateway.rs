@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SourceError;
 use crate::http_client::{install_crypto_provider, root_cause};
-use crate::sample::{BucketId, Poll, Sample, SampleError, Terms};
+use crate::sample::{BucketId, Poll, ReportedLimit, Sample, SampleError};
 
 /// The longest response that is read, in bytes.
 const STATES_BYTES_MAX: usize = 1 << 20;
@@ -118,9 +118,9 @@ struct State {
 impl States {
     pub(super) fn poll(&self, participant: &str, taken_us: u64) -> Result<Poll, SampleError> {
         let sample = |state: &State| {
-            let terms = Terms::new(state.capacity, state.refill_tokens, state.period_us)?;
+            let limit = ReportedLimit::new(state.capacity, state.refill_tokens, state.period_us)?;
             let bucket = BucketId::new(participant, &state.policy)?;
-            let mut sample = Sample::new(bucket, terms, state.level, taken_us)?;
+            let mut sample = Sample::new(bucket, limit, state.level, taken_us)?;
             if let Some(category) = &self.category {
                 sample = sample.with_category(category)?;
             }

@@ -6,7 +6,7 @@ mod gateway;
 use balde_dict::client::Client;
 use balde_dict::wire::BucketStates;
 
-use crate::sample::{BucketId, Poll, Sample, SampleError, Terms};
+use crate::sample::{BucketId, Poll, ReportedLimit, Sample, SampleError};
 
 pub use error::SourceError;
 pub use gateway::{GatewayClient, GatewayClientError};
@@ -46,10 +46,13 @@ impl Source {
 
 fn poll_of(participant: &str, states: &BucketStates, taken_us: u64) -> Result<Poll, SampleError> {
     let sample = |state: &balde_dict::wire::BucketState| {
-        let terms =
-            Terms::per_seconds(state.capacity, state.refill_tokens, state.refill_period_sec)?;
+        let limit = ReportedLimit::per_seconds(
+            state.capacity,
+            state.refill_tokens,
+            state.refill_period_sec,
+        )?;
         let bucket = BucketId::new(participant, &state.name)?;
-        let mut sample = Sample::new(bucket, terms, state.available_tokens, taken_us)?;
+        let mut sample = Sample::new(bucket, limit, state.available_tokens, taken_us)?;
         if let Some(category) = &states.category {
             sample = sample.with_category(category)?;
         }
@@ -81,7 +84,7 @@ mod tests {
         assert_eq!((sample.level(), sample.taken_us()), (-17, 42));
         assert_eq!(sample.category(), Some("F"));
         assert_eq!(sample.answered_us(), Some(1_768_472_430_123_000));
-        assert_eq!(sample.terms().period_us(), 60_000_000);
+        assert_eq!(sample.limit().period_us(), 60_000_000);
     }
 
     #[test]

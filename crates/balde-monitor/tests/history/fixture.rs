@@ -1,8 +1,8 @@
-//! Samples, alarms and events to tell stories with.
+//! Samples, alerts and events to commit_events stories with.
 
-use balde_monitor::alert::{Event, Kind, SinkClass, Why};
-use balde_monitor::history::{Step, Told};
-use balde_monitor::sample::{BucketId, Poll, Sample, Terms};
+use balde_monitor::alert::{Event, EventKind, ResolveReason, SinkClass};
+use balde_monitor::history::{RoutedEvent, StateUpdate};
+use balde_monitor::sample::{BucketId, Poll, ReportedLimit, Sample};
 use balde_monitor::severity::Severity;
 
 pub(crate) const PARTICIPANT: &str = "12345678";
@@ -17,8 +17,8 @@ pub(crate) fn bucket(policy: &str) -> BucketId {
 }
 
 pub(crate) fn sample(policy: &str, level: i64, taken_us: u64) -> Sample {
-    let terms = Terms::per_seconds(36_000, 1_200, 60).expect("terms");
-    Sample::new(bucket(policy), terms, level, taken_us).expect("a sample")
+    let limit = ReportedLimit::per_seconds(36_000, 1_200, 60).expect("limit");
+    Sample::new(bucket(policy), limit, level, taken_us).expect("a sample")
 }
 
 pub(crate) fn poll(taken_us: u64, levels: &[(&str, i64)]) -> Poll {
@@ -27,7 +27,7 @@ pub(crate) fn poll(taken_us: u64, levels: &[(&str, i64)]) -> Poll {
 }
 
 pub(crate) fn raised(number: u64, episode: &str, severity: Severity, at_us: u64) -> Event {
-    let kind = Kind::Raised {
+    let kind = EventKind::Raised {
         from: Severity::Normal,
         to: severity,
     };
@@ -35,19 +35,19 @@ pub(crate) fn raised(number: u64, episode: &str, severity: Severity, at_us: u64)
 }
 
 pub(crate) fn resolved(number: u64, episode: &str, severity: Severity, at_us: u64) -> Event {
-    let kind = Kind::Resolved {
+    let kind = EventKind::Resolved {
         from: severity,
-        why: Why::Recovered,
+        reason: ResolveReason::Recovered,
     };
     event(number, episode, kind, severity, at_us)
 }
 
 pub(crate) fn reminder(number: u64, episode: &str, severity: Severity, at_us: u64) -> Event {
-    let kind = Kind::Reminder { since_us: at_us };
+    let kind = EventKind::Reminder { since_us: at_us };
     event(number, episode, kind, severity, at_us)
 }
 
-fn event(number: u64, episode: &str, kind: Kind, severity: Severity, at_us: u64) -> Event {
+fn event(number: u64, episode: &str, kind: EventKind, severity: Severity, at_us: u64) -> Event {
     Event {
         key: format!("{PARTICIPANT}/A/0/{number}/{}", kind.label()),
         episode: format!("{PARTICIPANT}/A/0/{episode}"),
@@ -62,11 +62,15 @@ fn event(number: u64, episode: &str, kind: Kind, severity: Severity, at_us: u64)
     }
 }
 
-pub(crate) fn told(event: Event, classes: &[SinkClass], sinks: &[(&str, SinkClass)]) -> Told {
+pub(crate) fn routed(
+    event: Event,
+    classes: &[SinkClass],
+    sinks: &[(&str, SinkClass)],
+) -> RoutedEvent {
     let sinks = sinks
         .iter()
         .map(|(name, class)| ((*name).to_owned(), *class));
-    Told {
+    RoutedEvent {
         event,
         classes: classes.to_vec(),
         sinks: sinks.collect(),
@@ -74,18 +78,24 @@ pub(crate) fn told(event: Event, classes: &[SinkClass], sinks: &[(&str, SinkClas
 }
 
 /// To one webhook each.
-pub(crate) fn to_hook(event: Event) -> Told {
-    told(event, &[SinkClass::Event], &[("hook", SinkClass::Event)])
+pub(crate) fn to_hook(event: Event) -> RoutedEvent {
+    routed(event, &[SinkClass::Event], &[("hook", SinkClass::Event)])
 }
 
-/// Commits events without any other change of the machines.
-pub(crate) async fn tell(history: &balde_monitor::history::History, told: Vec<Told>) {
-    let machines = history.machines(PARTICIPANT, 0).await.expect("machines");
-    let step = Step {
-        version: machines.version,
-        watch: machines.watch,
-        alarms: machines.alarms,
-        told,
+/// Commits events without any other change of the state.
+pub(crate) async fn commit_events(
+    history: &balde_monitor::history::History,
+    events: Vec<RoutedEvent>,
+) {
+    let state = history
+        .participant_state(PARTICIPANT, 0)
+        .await
+        .expect("state");
+    let update = StateUpdate {
+        version: state.version,
+        staleness: state.staleness,
+        alerts: state.alerts,
+        events,
     };
-    history.commit(&step).await.expect("a commit");
+    history.commit(&update).await.expect("a commit");
 }

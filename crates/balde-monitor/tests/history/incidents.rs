@@ -1,27 +1,27 @@
 //! Incidents and their timelines.
 
 use balde_monitor::alert::SinkClass::{Incident, Log};
-use balde_monitor::alert::{Event, Kind};
+use balde_monitor::alert::{Event, EventKind};
 use balde_monitor::analyse::Change;
 use balde_monitor::severity::Severity::{Critical, Exhausted, Warning};
 
-use crate::fixture::{raised, reminder, resolved, tell, told};
-use crate::place::Place;
+use crate::fixture::{commit_events, raised, reminder, resolved, routed};
+use crate::test_database::TestDatabase;
 
-pub(crate) async fn an_incident_opens_grows_and_closes(place: Place) {
-    let history = place.open().await;
+pub(crate) async fn an_incident_opens_grows_and_closes(database: TestDatabase) {
+    let history = database.open().await;
     let warning = raised(0, "level-0", Warning, 10);
     let exhausted = raised(1, "level-0", Exhausted, 20);
     let still = reminder(2, "level-0", Exhausted, 30);
-    tell(&history, vec![told(warning, &[Log], &[])]).await;
+    commit_events(&history, vec![routed(warning, &[Log], &[])]).await;
     assert!(history.incidents(10).await.unwrap().is_empty());
-    tell(
+    commit_events(
         &history,
-        vec![told(exhausted.clone(), &[Log, Incident], &[])],
+        vec![routed(exhausted.clone(), &[Log, Incident], &[])],
     )
     .await;
     // Of the same episode, also where it is not routed to incidents, as in a silence.
-    tell(&history, vec![told(still.clone(), &[Log], &[])]).await;
+    commit_events(&history, vec![routed(still.clone(), &[Log], &[])]).await;
     let open = history.incidents(10).await.unwrap();
     assert_eq!(open.len(), 1);
     assert_eq!(
@@ -34,10 +34,10 @@ pub(crate) async fn an_incident_opens_grows_and_closes(place: Place) {
     );
     assert_eq!(open[0].timeline, [exhausted.clone(), still.clone()]);
     let over = resolved(3, "level-0", Exhausted, 40);
-    tell(&history, vec![told(over.clone(), &[Log, Incident], &[])]).await;
+    commit_events(&history, vec![routed(over.clone(), &[Log, Incident], &[])]).await;
     // The next one is another.
     let next = raised(4, "level-4", Exhausted, 50);
-    tell(&history, vec![told(next.clone(), &[Incident], &[])]).await;
+    commit_events(&history, vec![routed(next.clone(), &[Incident], &[])]).await;
     let incidents = history.incidents(10).await.unwrap();
     assert_eq!(incidents.len(), 2);
     assert_eq!((incidents[0].opened_us, incidents[0].closed_us), (50, None));
@@ -51,28 +51,32 @@ pub(crate) async fn an_incident_opens_grows_and_closes(place: Place) {
     assert_eq!(newest, incidents[..1]);
 }
 
-pub(crate) async fn what_is_not_routed_there_opens_none(place: Place) {
-    let history = place.open().await;
-    tell(
+pub(crate) async fn what_is_not_routed_there_opens_none(database: TestDatabase) {
+    let history = database.open().await;
+    commit_events(
         &history,
-        vec![told(raised(0, "level-0", Critical, 10), &[Log], &[])],
+        vec![routed(raised(0, "level-0", Critical, 10), &[Log], &[])],
     )
     .await;
     // An end opens nothing, whatever its routes.
-    tell(
+    commit_events(
         &history,
-        vec![told(resolved(1, "level-0", Critical, 20), &[Incident], &[])],
+        vec![routed(
+            resolved(1, "level-0", Critical, 20),
+            &[Incident],
+            &[],
+        )],
     )
     .await;
     assert!(history.incidents(10).await.unwrap().is_empty());
     // A change is an incident that is over at once: nothing will ever end it.
     let changed = Event {
-        kind: Kind::Changed(Change::PolicyAdded {
+        kind: EventKind::Changed(Change::PolicyAdded {
             policy: "A".to_owned(),
         }),
         ..raised(2, "change-2", Critical, 30)
     };
-    tell(&history, vec![told(changed, &[Incident], &[])]).await;
+    commit_events(&history, vec![routed(changed, &[Incident], &[])]).await;
     let incidents = history.incidents(10).await.unwrap();
     assert_eq!(
         (incidents[0].opened_us, incidents[0].closed_us),

@@ -7,15 +7,15 @@ mod alerts;
 mod fixture;
 mod hostile;
 mod incidents;
-mod letters;
+mod maintenance;
 mod old_and_new;
 mod on_postgres;
 mod on_sqlite;
+mod outbox;
 mod past;
-mod place;
 mod polls;
 mod shapes;
-mod upkeep;
+mod test_database;
 
 /// Each story twice: as `sqlite::name` and `postgresql::name`.
 macro_rules! stories {
@@ -23,15 +23,15 @@ macro_rules! stories {
         mod sqlite {
             $($(#[tokio::test]
             async fn $name() {
-                crate::$module::$name(crate::place::Place::sqlite()).await;
+                crate::$module::$name(crate::test_database::TestDatabase::sqlite()).await;
             })*)*
         }
 
         mod postgresql {
             $($(#[tokio::test]
             async fn $name() {
-                if let Some(place) = crate::place::Place::postgres() {
-                    crate::$module::$name(place).await;
+                if let Some(database) = crate::test_database::TestDatabase::postgres() {
+                    crate::$module::$name(database).await;
                 }
             })*)*
         }
@@ -40,7 +40,7 @@ macro_rules! stories {
 
 stories! {
     polls {
-        an_answer_comes_back_as_it_was_told,
+        a_stored_poll_is_read_back_unchanged,
         an_answer_stored_twice_counts_once,
         an_answer_of_a_thousand_policies_is_kept,
         a_late_answer_is_kept_and_changes_nothing_newer,
@@ -61,10 +61,10 @@ stories! {
         a_step_is_committed_as_a_whole,
         whoever_read_an_old_version_is_overtaken,
         of_two_committers_at_once_one_wins,
-        an_event_told_again_is_not_sent_again,
+        an_event_committed_twice_is_sent_once,
         events_are_found_by_what_they_are_about,
     }
-    letters {
+    outbox {
         a_resolution_never_overtakes_its_alert,
         a_dead_sink_holds_up_nobody_else,
         what_failed_is_due_when_it_was_postponed_to,
@@ -74,7 +74,7 @@ stories! {
         an_incident_opens_grows_and_closes,
         what_is_not_routed_there_opens_none,
     }
-    upkeep {
+    maintenance {
         what_is_too_old_goes_and_what_is_open_stays,
         old_samples_are_thinned_to_the_lowest,
         a_round_is_short_and_the_next_goes_on,

@@ -7,12 +7,12 @@ use sqlx::migrate::Migrator;
 use sqlx::{Connection, Executor, PgConnection, SqliteConnection};
 
 use crate::fixture::{NOVEMBER_US, PARTICIPANT, poll};
-use crate::place::Place;
+use crate::test_database::TestDatabase;
 
 /// What the first version left behind: a poll of one policy.
 const FIRST_VERSION: [&str; 3] = [
     "INSERT INTO bucket (id, participant, policy) VALUES (7, '12345678', 'A')",
-    "INSERT INTO newest (bucket_id, taken_us, place, level, capacity, refill, period_us)
+    "INSERT INTO latest_sample (bucket_id, taken_us, database, level, capacity, refill, period_us)
      VALUES (7, 1000, 0, 5, 36000, 1200, 60000000)",
     "INSERT INTO roll_up (bucket_id, width_s, at_us, samples, level_min, level_max, level,
      capacity, first_us, last_us) VALUES (7, 3600, 0, 1, 5, 5, 5, 36000, 1000, 1000)",
@@ -26,8 +26,8 @@ fn migrations(database: &str) -> PathBuf {
         .join(database)
 }
 
-async fn is_brought_up_to_date(place: &Place) {
-    let history = place.open().await;
+async fn is_brought_up_to_date(database: &TestDatabase) {
+    let history = database.open().await;
     assert_eq!(
         history.newest_poll(PARTICIPANT).await.unwrap(),
         Some(poll(1_000, &[("A", 5)]))
@@ -45,15 +45,15 @@ async fn is_brought_up_to_date(place: &Place) {
             .unwrap()
             .is_empty()
     );
-    history.machines(PARTICIPANT, 1).await.unwrap();
+    history.participant_state(PARTICIPANT, 1).await.unwrap();
     history.close().await;
     // Once more, and there is nothing to do.
-    place.open().await.close().await;
+    database.open().await.close().await;
 }
 
-async fn is_refused(place: &Place) {
-    let error = History::open(place.address()).await.unwrap_err();
-    assert!(matches!(error, HistoryError::Refused { .. }) && !error.is_transient());
+async fn is_refused(database: &TestDatabase) {
+    let error = History::open(database.address()).await.unwrap_err();
+    assert!(matches!(error, HistoryError::Rejected { .. }) && !error.is_transient());
     let text = error.to_string();
     assert!(
         text.contains("newer version of balde") && text.contains("9999"),
@@ -63,41 +63,41 @@ async fn is_refused(place: &Place) {
 
 #[tokio::test]
 async fn an_old_file_is_brought_up_to_date_and_a_newer_one_refused() {
-    let place = Place::sqlite();
-    let url = format!("sqlite:{}?mode=rwc", place.address());
+    let database = TestDatabase::sqlite();
+    let url = format!("sqlite:{}?mode=rwc", database.address());
     let mut connection = SqliteConnection::connect(&url).await.unwrap();
     let migrator = Migrator::new(migrations("sqlite")).await.unwrap();
     migrator.run_to(1, &mut connection).await.unwrap();
     for sql in FIRST_VERSION {
         connection.execute(sql).await.unwrap();
     }
-    is_brought_up_to_date(&place).await;
+    is_brought_up_to_date(&database).await;
     connection.execute(FROM_THE_FUTURE).await.unwrap();
-    is_refused(&place).await;
+    is_refused(&database).await;
 }
 
 #[tokio::test]
 async fn an_old_database_is_brought_up_to_date_and_a_newer_one_refused() {
-    let Some(place) = Place::postgres() else {
+    let Some(database) = TestDatabase::postgres() else {
         return;
     };
-    let mut connection = PgConnection::connect(place.address()).await.unwrap();
+    let mut connection = PgConnection::connect(database.address()).await.unwrap();
     let migrator = Migrator::new(migrations("postgres")).await.unwrap();
     migrator.run_to(1, &mut connection).await.unwrap();
     for sql in FIRST_VERSION {
         connection.execute(sql).await.unwrap();
     }
-    is_brought_up_to_date(&place).await;
+    is_brought_up_to_date(&database).await;
     connection.execute(FROM_THE_FUTURE).await.unwrap();
-    is_refused(&place).await;
+    is_refused(&database).await;
 }
 
 #[tokio::test]
 async fn two_monitors_that_start_at_once_make_the_tables_once() {
-    let Some(place) = Place::postgres() else {
+    let Some(database) = TestDatabase::postgres() else {
         return;
     };
-    let (one, two, three) = tokio::join!(place.open(), place.open(), place.open());
+    let (one, two, three) = tokio::join!(database.open(), database.open(), database.open());
     for history in [one, two, three] {
         history.ping().await.unwrap();
     }

@@ -4,8 +4,8 @@ use balde_monitor::history::{History, HistoryError, Retention};
 use sqlx::{Connection, Executor, PgConnection, Row};
 
 use crate::fixture::{DAY_US, NOVEMBER_US, PARTICIPANT, poll};
-use crate::place::Place;
 use crate::postgres::Postgres;
+use crate::test_database::TestDatabase;
 
 async fn partitions(connection: &mut PgConnection) -> Vec<String> {
     let sql = "SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -16,11 +16,11 @@ async fn partitions(connection: &mut PgConnection) -> Vec<String> {
 
 #[tokio::test]
 async fn partitions_are_made_ahead_on_demand_and_dropped_whole() {
-    let Some(place) = Place::postgres() else {
+    let Some(database) = TestDatabase::postgres() else {
         return;
     };
-    let history = place.open().await;
-    let mut connection = PgConnection::connect(place.address()).await.unwrap();
+    let history = database.open().await;
+    let mut connection = PgConnection::connect(database.address()).await.unwrap();
     assert_eq!(partitions(&mut connection).await, ["sample_far"]);
     let now_us = NOVEMBER_US + 14 * DAY_US;
     let upkeep = history
@@ -61,7 +61,7 @@ async fn partitions_are_made_ahead_on_demand_and_dropped_whole() {
         .await
         .unwrap();
     assert!(
-        upkeep.is_more && upkeep.deleted >= 1 && upkeep.partitions == 0,
+        upkeep.has_more && upkeep.deleted >= 1 && upkeep.partitions == 0,
         "{upkeep:?}"
     );
     assert_eq!(partitions(&mut connection).await, made[1..]);
@@ -70,7 +70,7 @@ async fn partitions_are_made_ahead_on_demand_and_dropped_whole() {
             .maintain(now_us, &Retention::default())
             .await
             .unwrap()
-            .is_more
+            .has_more
     );
     // Rows are where they belong, and not in the place for what is beyond all months.
     let row = connection
@@ -90,12 +90,12 @@ async fn partitions_are_made_ahead_on_demand_and_dropped_whole() {
 
 #[tokio::test]
 async fn a_month_is_made_once_by_many_at_once() {
-    let Some(place) = Place::postgres() else {
+    let Some(database) = TestDatabase::postgres() else {
         return;
     };
     let mut storing = tokio::task::JoinSet::new();
     for second in 0..6_u64 {
-        let history = place.open().await;
+        let history = database.open().await;
         storing.spawn(async move {
             for month in 0..4 {
                 let at_us = NOVEMBER_US + month * 31 * DAY_US + second;
@@ -104,16 +104,19 @@ async fn a_month_is_made_once_by_many_at_once() {
         });
     }
     storing.join_all().await;
-    let history = place.open().await;
-    assert_eq!(history.recent(PARTICIPANT, 0).await.unwrap()[0].len(), 24);
+    let history = database.open().await;
+    assert_eq!(
+        history.recent_samples(PARTICIPANT, 0).await.unwrap()[0].len(),
+        24
+    );
 }
 
 #[tokio::test]
 async fn one_leads_and_the_next_takes_over_when_its_session_is_killed() {
-    let Some(place) = Place::postgres() else {
+    let Some(database) = TestDatabase::postgres() else {
         return;
     };
-    let (one, two) = (place.open().await, place.open().await);
+    let (one, two) = (database.open().await, database.open().await);
     let mut leader = one.lead().await.unwrap().expect("nobody else leads");
     assert!(two.lead().await.unwrap().is_none());
     assert!(
@@ -122,7 +125,7 @@ async fn one_leads_and_the_next_takes_over_when_its_session_is_killed() {
     );
     assert!(leader.is_held().await);
     // The backend that holds the lock is gone, as after a failover or an operator's hand.
-    let mut operator = PgConnection::connect(place.address()).await.unwrap();
+    let mut operator = PgConnection::connect(database.address()).await.unwrap();
     let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_locks
          WHERE locktype = 'advisory' AND granted
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
@@ -167,36 +170,45 @@ async fn a_server_that_goes_away_and_comes_back_is_the_same_history() {
     let answer = poll(2, &[("A", 2)]);
     let error = history.store(&answer).await.unwrap_err();
     assert!(
-        matches!(error, HistoryError::Away { .. }) && error.is_transient(),
+        matches!(error, HistoryError::Unavailable { .. }) && error.is_transient(),
         "{error:?}"
     );
-    let error = history.machines(PARTICIPANT, 1).await.unwrap_err();
-    assert!(matches!(error, HistoryError::Away { .. }), "{error:?}");
+    let error = history.participant_state(PARTICIPANT, 1).await.unwrap_err();
+    assert!(
+        matches!(error, HistoryError::Unavailable { .. }),
+        "{error:?}"
+    );
     assert!(!leadership.is_held().await);
     assert!(matches!(
         history.lead().await,
-        Err(HistoryError::Away { .. })
+        Err(HistoryError::Unavailable { .. })
     ));
     server.restart();
     // The same handle, without anybody doing anything.
     assert!(history.store(&answer).await.unwrap());
-    assert_eq!(history.recent(PARTICIPANT, 0).await.unwrap()[0].len(), 2);
+    assert_eq!(
+        history.recent_samples(PARTICIPANT, 0).await.unwrap()[0].len(),
+        2
+    );
     assert!(history.lead().await.unwrap().is_some());
 }
 
 #[tokio::test]
 async fn an_address_that_is_wrong_or_nobody_answers_at_is_told_without_its_password() {
-    let Some(place) = Place::postgres() else {
+    let Some(database) = TestDatabase::postgres() else {
         return;
     };
     let nobody = "postgres://monitor:hunter2@127.0.0.1:1/none";
     let error = History::open(nobody).await.unwrap_err();
-    assert!(matches!(error, HistoryError::Away { .. }), "{error:?}");
+    assert!(
+        matches!(error, HistoryError::Unavailable { .. }),
+        "{error:?}"
+    );
     assert!(!format!("{error:?} {error}").contains("hunter2"));
-    let missing = place.address().replace("/story_", "/no_story_");
+    let missing = database.address().replace("/story_", "/no_story_");
     let error = History::open(&missing).await.unwrap_err();
-    assert!(matches!(error, HistoryError::Refused { .. }), "{error:?}");
-    let with_password = place.address().replace("postgres@", "postgres:hunter2@");
+    assert!(matches!(error, HistoryError::Rejected { .. }), "{error:?}");
+    let with_password = database.address().replace("postgres@", "postgres:hunter2@");
     let history = History::open(&with_password).await.unwrap();
     let shown = format!("{history:?}");
     assert!(

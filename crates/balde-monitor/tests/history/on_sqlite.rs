@@ -6,23 +6,23 @@ use balde_monitor::history::{History, HistoryError};
 use sqlx::{Connection, Executor, SqliteConnection};
 
 use crate::fixture::{PARTICIPANT, poll};
-use crate::place::Place;
+use crate::test_database::TestDatabase;
 
 #[tokio::test]
 async fn a_file_has_one_owner() {
-    let place = Place::sqlite();
-    let owner = place.open().await;
-    let error = History::open(place.address()).await.unwrap_err();
-    assert!(matches!(&error, HistoryError::Owned { path } if path == place.address()));
+    let database = TestDatabase::sqlite();
+    let owner = database.open().await;
+    let error = History::open(database.address()).await.unwrap_err();
+    assert!(matches!(&error, HistoryError::InUse { path } if path == database.address()));
     assert!(error.to_string().contains("in use by another monitor"));
     // The attempt took nothing away from the owner.
     assert!(owner.store(&poll(1, &[("A", 1)])).await.unwrap());
     assert!(matches!(
-        History::open(place.address()).await,
-        Err(HistoryError::Owned { .. })
+        History::open(database.address()).await,
+        Err(HistoryError::InUse { .. })
     ));
     owner.close().await;
-    let next = place.open().await;
+    let next = database.open().await;
     assert!(next.newest_poll(PARTICIPANT).await.unwrap().is_some());
     // Whoever has the file leads.
     let mut leadership = next.lead().await.unwrap().expect("the owner leads");
@@ -47,7 +47,7 @@ async fn a_wrong_address_says_what_to_do() {
     )
     .unwrap();
     let error = History::open(&in_folder("letter.txt")).await.unwrap_err();
-    assert!(matches!(error, HistoryError::Refused { .. }), "{error:?}");
+    assert!(matches!(error, HistoryError::Rejected { .. }), "{error:?}");
     assert!(text(error).contains("not a database"));
     let error = History::open("mysql://root:hunter2@localhost/db")
         .await
@@ -58,14 +58,14 @@ async fn a_wrong_address_says_what_to_do() {
 
 #[tokio::test]
 async fn reading_waits_for_nobody_who_writes() {
-    let place = Place::sqlite();
-    let history = place.open().await;
+    let database = TestDatabase::sqlite();
+    let history = database.open().await;
     history.store(&poll(1, &[("A", 1)])).await.unwrap();
     // Somebody else's tool holds the file in the middle of a write.
-    let mut tool = SqliteConnection::connect(place.address()).await.unwrap();
+    let mut tool = SqliteConnection::connect(database.address()).await.unwrap();
     tool.execute("BEGIN IMMEDIATE").await.unwrap();
-    tool.execute("DELETE FROM newest").await.unwrap();
-    assert_eq!(history.states().await.unwrap().len(), 1);
+    tool.execute("DELETE FROM latest_sample").await.unwrap();
+    assert_eq!(history.latest_samples().await.unwrap().len(), 1);
     tool.execute("ROLLBACK").await.unwrap();
     assert!(history.store(&poll(2, &[("A", 1)])).await.unwrap());
     assert!(format!("{history:?}").contains("monitor.db"));

@@ -1,28 +1,28 @@
 //! Answers in and out.
 
 use balde_monitor::analyse::LOOKBACK_SAMPLES_MAX;
-use balde_monitor::sample::{BucketId, POLICIES_MAX, Poll, Sample, Terms};
+use balde_monitor::sample::{BucketId, POLICIES_MAX, Poll, ReportedLimit, Sample};
 
 use crate::fixture::{DAY_US, HOUR_US, MINUTE_US, NOVEMBER_US, PARTICIPANT, bucket, poll, sample};
-use crate::place::Place;
+use crate::test_database::TestDatabase;
 
-pub(crate) async fn an_answer_comes_back_as_it_was_told(place: Place) {
-    let history = place.open().await;
+pub(crate) async fn a_stored_poll_is_read_back_unchanged(database: TestDatabase) {
+    let history = database.open().await;
     let full = sample("ZEBRA", -12, NOVEMBER_US)
         .with_category("H")
         .unwrap();
     let full = full.answered_at(NOVEMBER_US - 5_000).unwrap();
     // In the order of the answer, not of names.
-    let told = Poll::new(vec![full, sample("ALPHA", 40_000, NOVEMBER_US)]).unwrap();
+    let stored = Poll::new(vec![full, sample("ALPHA", 40_000, NOVEMBER_US)]).unwrap();
     assert!(history.newest_poll(PARTICIPANT).await.unwrap().is_none());
-    assert!(history.store(&told).await.unwrap());
+    assert!(history.store(&stored).await.unwrap());
     assert_eq!(
         history.newest_poll(PARTICIPANT).await.unwrap(),
-        Some(told.clone())
+        Some(stored.clone())
     );
     assert_eq!(
         history.poll_at(PARTICIPANT, NOVEMBER_US).await.unwrap(),
-        Some(told)
+        Some(stored)
     );
     assert!(
         history
@@ -40,8 +40,8 @@ pub(crate) async fn an_answer_comes_back_as_it_was_told(place: Place) {
     );
 }
 
-pub(crate) async fn an_answer_stored_twice_counts_once(place: Place) {
-    let history = place.open().await;
+pub(crate) async fn an_answer_stored_twice_counts_once(database: TestDatabase) {
+    let history = database.open().await;
     let first = poll(NOVEMBER_US, &[("A", 10), ("B", 20)]);
     assert!(history.store(&first).await.unwrap());
     assert!(!history.store(&first).await.unwrap());
@@ -80,8 +80,8 @@ pub(crate) async fn an_answer_stored_twice_counts_once(place: Place) {
     }
 }
 
-pub(crate) async fn an_answer_of_a_thousand_policies_is_kept(place: Place) {
-    let history = place.open().await;
+pub(crate) async fn an_answer_of_a_thousand_policies_is_kept(database: TestDatabase) {
+    let history = database.open().await;
     let names: Vec<String> = (0..POLICIES_MAX).map(|i| format!("P{i:04}")).collect();
     let levels: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), 7)).collect();
     let big = poll(NOVEMBER_US, &levels);
@@ -90,8 +90,8 @@ pub(crate) async fn an_answer_of_a_thousand_policies_is_kept(place: Place) {
     assert_eq!(history.newest_poll(PARTICIPANT).await.unwrap(), Some(big));
 }
 
-pub(crate) async fn a_late_answer_is_kept_and_changes_nothing_newer(place: Place) {
-    let history = place.open().await;
+pub(crate) async fn a_late_answer_is_kept_and_changes_nothing_newer(database: TestDatabase) {
+    let history = database.open().await;
     let newest = poll(NOVEMBER_US + HOUR_US, &[("A", 100)]);
     history.store(&newest).await.unwrap();
     // Of the same hour, of the day before, and of long before any partition was made.
@@ -102,7 +102,7 @@ pub(crate) async fn a_late_answer_is_kept_and_changes_nothing_newer(place: Place
             history.newest_poll(PARTICIPANT).await.unwrap().as_ref(),
             Some(&newest)
         );
-        assert_eq!(history.states().await.unwrap(), newest.samples());
+        assert_eq!(history.latest_samples().await.unwrap(), newest.samples());
         let kept = history.poll_at(PARTICIPANT, late.taken_us()).await.unwrap();
         assert_eq!(kept, Some(late));
     }
@@ -117,9 +117,9 @@ pub(crate) async fn a_late_answer_is_kept_and_changes_nothing_newer(place: Place
     );
 }
 
-pub(crate) async fn states_are_what_the_newest_answer_lists(place: Place) {
-    let history = place.open().await;
-    assert!(history.states().await.unwrap().is_empty());
+pub(crate) async fn states_are_what_the_newest_answer_lists(database: TestDatabase) {
+    let history = database.open().await;
+    assert!(history.latest_samples().await.unwrap().is_empty());
     history
         .store(&poll(1_000, &[("A", 1), ("GONE", 2)]))
         .await
@@ -129,18 +129,24 @@ pub(crate) async fn states_are_what_the_newest_answer_lists(place: Place) {
         .await
         .unwrap();
     let other = BucketId::new("00000000", "A").unwrap();
-    let other = Sample::new(other, Terms::per_seconds(1, 1, 1).unwrap(), 1, 1_500).unwrap();
+    let other = Sample::new(
+        other,
+        ReportedLimit::per_seconds(1, 1, 1).unwrap(),
+        1,
+        1_500,
+    )
+    .unwrap();
     history
         .store(&Poll::new(vec![other.clone()]).unwrap())
         .await
         .unwrap();
     // Another participant's answer is older, and still its newest.
     let expected = [other, sample("A", 3, 2_000), sample("B", 4, 2_000)];
-    assert_eq!(history.states().await.unwrap(), expected);
+    assert_eq!(history.latest_samples().await.unwrap(), expected);
 }
 
-pub(crate) async fn looking_back_gives_the_newest_of_each_policy(place: Place) {
-    let history = place.open().await;
+pub(crate) async fn looking_back_gives_the_newest_of_each_policy(database: TestDatabase) {
+    let history = database.open().await;
     let polls = LOOKBACK_SAMPLES_MAX as u64 + 3;
     for i in 0..polls {
         let mut levels = vec![("B", i.cast_signed())];
@@ -152,7 +158,10 @@ pub(crate) async fn looking_back_gives_the_newest_of_each_policy(place: Place) {
             .await
             .unwrap();
     }
-    let recent = history.recent(PARTICIPANT, NOVEMBER_US).await.unwrap();
+    let recent = history
+        .recent_samples(PARTICIPANT, NOVEMBER_US)
+        .await
+        .unwrap();
     assert_eq!(recent.len(), 2);
     assert_eq!((recent[0][0].bucket(), recent[0].len()), (&bucket("A"), 10));
     assert_eq!(
@@ -163,7 +172,7 @@ pub(crate) async fn looking_back_gives_the_newest_of_each_policy(place: Place) {
     assert!(recent[1].is_sorted_by_key(Sample::taken_us));
     // What has nothing since then is not there.
     let recent = history
-        .recent(PARTICIPANT, NOVEMBER_US + polls - 2)
+        .recent_samples(PARTICIPANT, NOVEMBER_US + polls - 2)
         .await
         .unwrap();
     assert_eq!(recent.len(), 1);
@@ -171,21 +180,27 @@ pub(crate) async fn looking_back_gives_the_newest_of_each_policy(place: Place) {
     assert_eq!(recent[0][1].level(), polls.cast_signed() - 1);
     assert!(
         history
-            .recent(PARTICIPANT, NOVEMBER_US + polls)
+            .recent_samples(PARTICIPANT, NOVEMBER_US + polls)
             .await
             .unwrap()
             .is_empty()
     );
-    assert!(history.recent("87654321", 0).await.unwrap().is_empty());
+    assert!(
+        history
+            .recent_samples("87654321", 0)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
-pub(crate) async fn several_store_at_once(place: Place) {
+pub(crate) async fn several_store_at_once(database: TestDatabase) {
     const MONITORS: usize = 4;
     const POLLS: u64 = 20;
-    let history = place.open().await;
+    let history = database.open().await;
     let mut storing = tokio::task::JoinSet::new();
     for monitor in 0..MONITORS {
-        let history = place.another(&history).await;
+        let history = database.another(&history).await;
         storing.spawn(async move {
             let mut new = 0;
             for i in 0..POLLS {

@@ -6,7 +6,7 @@ use balde_monitor::history::{GAP_US, Gap, Point, Resolution, Series};
 use fastrand::Rng;
 
 use crate::fixture::{DAY_US, HOUR_US, MINUTE_US, NOVEMBER_US, bucket, poll};
-use crate::place::Place;
+use crate::test_database::TestDatabase;
 
 /// What a series should be, worked out from all samples, by moment.
 fn model(samples: &BTreeMap<u64, i64>, from_us: u64, until_us: u64, points_max: usize) -> Series {
@@ -79,11 +79,11 @@ fn point(at_us: u64, levels: &[i64]) -> Point {
     }
 }
 
-pub(crate) async fn a_series_is_what_a_slow_model_says(place: Place) {
+pub(crate) async fn a_series_is_what_a_slow_model_says(database: TestDatabase) {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = Rng::with_seed(seed);
-    let history = place.open().await;
+    let history = database.open().await;
     let mut samples = BTreeMap::new();
     let spans_us = [20 * MINUTE_US, HOUR_US, 3 * HOUR_US, 40 * DAY_US];
     for _ in 0..300 {
@@ -117,8 +117,8 @@ pub(crate) async fn a_series_is_what_a_slow_model_says(place: Place) {
     }
 }
 
-pub(crate) async fn a_monitor_that_was_down_shows_a_gap(place: Place) {
-    let history = place.open().await;
+pub(crate) async fn a_monitor_that_was_down_shows_a_gap(database: TestDatabase) {
+    let history = database.open().await;
     for minute in (0..600_u64)
         .step_by(5)
         .filter(|minute| !(100..340).contains(minute))
@@ -141,8 +141,8 @@ pub(crate) async fn a_monitor_that_was_down_shows_a_gap(place: Place) {
     }
 }
 
-pub(crate) async fn a_gap_across_the_edge_is_a_gap(place: Place) {
-    let history = place.open().await;
+pub(crate) async fn a_gap_across_the_edge_is_a_gap(database: TestDatabase) {
+    let history = database.open().await;
     let (from_us, until_us) = (NOVEMBER_US, NOVEMBER_US + 10 * HOUR_US);
     history.store(&poll(from_us, &[("A", 9)])).await.unwrap();
     history.store(&poll(until_us, &[("A", 9)])).await.unwrap();
@@ -167,8 +167,8 @@ pub(crate) async fn a_gap_across_the_edge_is_a_gap(place: Place) {
     assert!(series.points.is_empty() && series.gaps.is_empty());
 }
 
-pub(crate) async fn the_finest_resolution_that_fits_is_drawn(place: Place) {
-    let history = place.open().await;
+pub(crate) async fn the_finest_resolution_that_fits_is_drawn(database: TestDatabase) {
+    let history = database.open().await;
     for hour in 0..48 {
         for half in 0..2 {
             let at_us = NOVEMBER_US + hour * HOUR_US + half * 30 * MINUTE_US;
@@ -197,9 +197,9 @@ pub(crate) async fn the_finest_resolution_that_fits_is_drawn(place: Place) {
     }
 }
 
-pub(crate) async fn a_year_draws_across_its_months(place: Place) {
+pub(crate) async fn a_year_draws_across_its_months(database: TestDatabase) {
     const DAYS: u64 = 400;
-    let history = place.open().await;
+    let history = database.open().await;
     for day in 0..DAYS {
         let at_us = NOVEMBER_US + day * DAY_US + day % 24 * HOUR_US;
         let level = day.cast_signed() * 90 - 500;
@@ -221,6 +221,6 @@ pub(crate) async fn a_year_draws_across_its_months(place: Place) {
         let samples: u64 = series.points.iter().map(|point| point.samples).sum();
         assert_eq!(samples, 365);
     }
-    let newest = history.recent("12345678", 0).await.unwrap();
+    let newest = history.recent_samples("12345678", 0).await.unwrap();
     assert_eq!(newest[0].len() as u64, DAYS);
 }

@@ -1,36 +1,36 @@
 //! Alerts as an on-call engineer lives them.
 
 use balde_monitor::alert::{
-    Alarm, Event, Kind, Outcome, Routes, Rule, Silence, SinkClass, Watch, WatchRule, Why, step,
-    step_watch, vanish,
+    AlertRule, AlertState, Event, EventKind, ForecastResult, ResolveReason, Routes, Silence,
+    SinkClass, StalenessCheck, StalenessRule, check_staleness, evaluate, resolve_vanished,
 };
 use balde_monitor::analyse::{AnalysisSettings, Assessment, Change};
-use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::{Severity, Thresholds};
 
 const MINUTE_US: u64 = 60_000_000;
 
 /// An on-call engineer's evening: samples minute by minute, and what came of them.
 struct Evening {
-    alarm: Alarm,
+    alert: AlertState,
     history: Vec<Sample>,
-    rule: Rule,
+    rule: AlertRule,
     silences: Vec<Silence>,
 }
 
 impl Evening {
     fn new() -> Self {
         Self {
-            alarm: Alarm::new(bucket(), 0),
+            alert: AlertState::new(bucket(), 0),
             history: Vec::new(),
-            rule: Rule::default(),
+            rule: AlertRule::default(),
             silences: Vec::new(),
         }
     }
 
     fn sees(&mut self, level: i64, minute: u64) -> Vec<Event> {
-        let terms = Terms::per_seconds(36_000, 1_200, 60).unwrap();
-        let sample = Sample::new(bucket(), terms, level, minute * MINUTE_US).unwrap();
+        let limit = ReportedLimit::per_seconds(36_000, 1_200, 60).unwrap();
+        let sample = Sample::new(bucket(), limit, level, minute * MINUTE_US).unwrap();
         self.history.push(sample);
         let seen = Assessment::of(
             &self.history,
@@ -38,21 +38,21 @@ impl Evening {
             &AnalysisSettings::default(),
         );
         let now_us = minute * MINUTE_US;
-        let (alarm, events) = step(
-            &self.alarm,
+        let (alert, events) = evaluate(
+            &self.alert,
             seen.as_ref(),
             now_us,
             &self.rule,
             &self.silences,
         );
-        self.alarm = alarm;
+        self.alert = alert;
         events
     }
 
     fn waits(&mut self, minute: u64) -> Vec<Event> {
         let now_us = minute * MINUTE_US;
-        let (alarm, events) = step(&self.alarm, None, now_us, &self.rule, &self.silences);
-        self.alarm = alarm;
+        let (alert, events) = evaluate(&self.alert, None, now_us, &self.rule, &self.silences);
+        self.alert = alert;
         events
     }
 }
@@ -72,15 +72,15 @@ fn a_burst_is_predicted_raised_and_resolved_once_each() {
     // 13,800 a minute go: at 60 % left it is told that none will be left in two minutes.
     let predicted = evening.sees(21_600, 1);
     assert_eq!(labels(&predicted), ["predicted"]);
-    let Kind::Predicted { empty_at_us, .. } = predicted[0].kind else {
+    let EventKind::Predicted { empty_at_us, .. } = predicted[0].kind else {
         panic!("{predicted:?}");
     };
     assert_eq!(empty_at_us, 150_000_000);
     assert_eq!(labels(&evening.sees(7_200, 2)), ["raised-WARNING"]);
     let empty = evening.sees(-20, 3);
     assert_eq!(labels(&empty), ["raised-EXHAUSTED", "forecast-over"]);
-    let outcome = Outcome::CameTrue;
-    assert_eq!(empty[1].kind, Kind::ForecastOver { outcome });
+    let result = ForecastResult::CameTrue;
+    assert_eq!(empty[1].kind, EventKind::ForecastOver { result });
 
     // It fills up again. The first better sample waits for the calm.
     assert_eq!(labels(&evening.sees(4_000, 6)), [""; 0]);
@@ -161,19 +161,19 @@ fn a_prediction_that_is_averted_is_taken_back_after_the_calm() {
     assert_eq!(labels(&evening.sees(22_800, 2)), [""; 0]);
     assert_eq!(labels(&evening.sees(24_000, 3)), [""; 0]);
     let over = evening.sees(25_200, 4);
-    let outcome = Outcome::Averted;
-    assert_eq!(over[0].kind, Kind::ForecastOver { outcome });
+    let result = ForecastResult::Averted;
+    assert_eq!(over[0].kind, EventKind::ForecastOver { result });
 }
 
 #[test]
 fn a_policy_that_vanishes_leaves_no_alert_behind() {
     let mut evening = Evening::new();
     evening.sees(100, 1);
-    let (alarm, events) = vanish(&evening.alarm, 2 * MINUTE_US, &evening.rule);
-    let why = Why::Vanished;
+    let (alert, events) = resolve_vanished(&evening.alert, 2 * MINUTE_US, &evening.rule);
+    let reason = ResolveReason::Vanished;
     let from = Severity::Critical;
-    assert_eq!(events[0].kind, Kind::Resolved { from, why });
-    assert_eq!(vanish(&alarm, 3 * MINUTE_US, &evening.rule).1, []);
+    assert_eq!(events[0].kind, EventKind::Resolved { from, reason });
+    assert_eq!(resolve_vanished(&alert, 3 * MINUTE_US, &evening.rule).1, []);
 }
 
 #[test]
@@ -186,21 +186,21 @@ fn after_the_clock_went_back_samples_still_count() {
 #[test]
 fn a_sample_of_another_bucket_says_nothing() {
     let mut evening = Evening::new();
-    evening.alarm = Alarm::new(BucketId::new("12345678", "OTHER").unwrap(), 0);
+    evening.alert = AlertState::new(BucketId::new("12345678", "OTHER").unwrap(), 0);
     assert_eq!(evening.sees(0, 1), []);
 }
 
 #[test]
 fn silence_from_the_other_side_is_an_alert() {
-    let rule = WatchRule::default();
-    let at = |watch: &Watch, polled: Option<u64>, minute: u64| {
+    let rule = StalenessRule::default();
+    let at = |check: &StalenessCheck, polled: Option<u64>, minute: u64| {
         let polled_us = polled.map(|minute| minute * MINUTE_US);
-        step_watch(watch, polled_us, &[], minute * MINUTE_US, &rule, &[])
+        check_staleness(check, polled_us, &[], minute * MINUTE_US, &rule, &[])
     };
-    let watch = Watch::new("12345678", 0);
+    let check = StalenessCheck::new("12345678", 0);
     // Nothing was ever heard: that counts from the beginning.
-    assert_eq!(at(&watch, None, 11).1, []);
-    let (stale, events) = at(&watch, None, 12);
+    assert_eq!(at(&check, None, 11).1, []);
+    let (stale, events) = at(&check, None, 12);
     assert_eq!(labels(&events), ["stale"]);
     assert!(
         Routes::default()
@@ -226,15 +226,15 @@ fn what_the_other_side_changed_is_told_once() {
         from: "A".to_owned(),
         to: "H".to_owned(),
     };
-    let watch = Watch::new("12345678", 0);
-    let tell = |watch: &Watch| {
+    let check = StalenessCheck::new("12345678", 0);
+    let tell = |check: &StalenessCheck| {
         let changes = std::slice::from_ref(&change);
-        let rule = WatchRule::default();
-        step_watch(watch, Some(MINUTE_US), changes, MINUTE_US, &rule, &[])
+        let rule = StalenessRule::default();
+        check_staleness(check, Some(MINUTE_US), changes, MINUTE_US, &rule, &[])
     };
-    let (after, events) = tell(&watch);
+    let (after, events) = tell(&check);
     assert_eq!(events[0].key, "12345678/0/0/changed-category-H");
-    assert_eq!(tell(&watch).1, events);
+    assert_eq!(tell(&check).1, events);
     assert_eq!(tell(&after).1, []);
 }
 
@@ -279,7 +279,7 @@ fn a_prediction_made_in_a_silence_is_told_when_the_silence_ends() {
 #[test]
 fn a_pause_of_polls_makes_no_prediction_of_what_was_long_before() {
     let mut evening = Evening::new();
-    let terms = Terms::per_seconds(36_000, 1_200, 60).unwrap();
+    let limit = ReportedLimit::per_seconds(36_000, 1_200, 60).unwrap();
     let mut told = Vec::new();
     let levels = (0..16).map(|i| (10 + 240 * i, 12 * i));
     for (level, s) in std::iter::once((36_000, -12_i64))
@@ -289,18 +289,18 @@ fn a_pause_of_polls_makes_no_prediction_of_what_was_long_before() {
         let at_us = (s + 1_000).unsigned_abs() * 1_000_000;
         evening
             .history
-            .push(Sample::new(bucket(), terms, level, at_us).unwrap());
+            .push(Sample::new(bucket(), limit, level, at_us).unwrap());
         let seen = Assessment::of(
             &evening.history,
             Thresholds::default(),
             &AnalysisSettings::default(),
         );
-        let (alarm, events) = step(&evening.alarm, seen.as_ref(), at_us, &evening.rule, &[]);
-        evening.alarm = alarm;
+        let (alert, events) = evaluate(&evening.alert, seen.as_ref(), at_us, &evening.rule, &[]);
+        evening.alert = alert;
         if s > 0 {
             told.extend(events);
         }
     }
-    let is_prediction = |event: &&Event| matches!(event.kind, Kind::Predicted { .. });
+    let is_prediction = |event: &&Event| matches!(event.kind, EventKind::Predicted { .. });
     assert_eq!(told.iter().find(is_prediction), None);
 }

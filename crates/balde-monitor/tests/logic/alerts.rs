@@ -1,8 +1,8 @@
 //! What is told and what is not: laws of the alert machine over random levels.
 
-use balde_monitor::alert::{Alarm, Event, Kind, Rule, Silence, step};
+use balde_monitor::alert::{AlertRule, AlertState, Event, EventKind, Silence, evaluate};
 use balde_monitor::analyse::{AnalysisSettings, Assessment, Confidence};
-use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::{Severity, Thresholds};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 const CAPACITY: i64 = 1_000;
 const SECOND_US: u64 = 1_000_000;
 
-fn terms() -> Terms {
-    Terms::per_seconds(CAPACITY, 10, 60).unwrap()
+fn limit() -> ReportedLimit {
+    ReportedLimit::per_seconds(CAPACITY, 10, 60).unwrap()
 }
 
 fn bucket() -> BucketId {
@@ -36,18 +36,16 @@ fn samples(walk: &[(u64, i64)]) -> Vec<Sample> {
     let mut at_us = 0;
     let sample = |&(gap_s, level): &(u64, i64)| {
         at_us += gap_s * SECOND_US;
-        Sample::new(bucket(), terms(), level, at_us).unwrap()
+        Sample::new(bucket(), limit(), level, at_us).unwrap()
     };
     walk.iter().map(sample).collect()
 }
 
 /// Levels only: no predictions, no reminders.
-fn plain(calm_us: u64) -> Rule {
-    let mut rule = Rule::default().with_calm_us(calm_us).with_predictions(
-        0,
-        Confidence::Low,
-        Severity::Warning,
-    );
+fn plain(resolve_after_us: u64) -> AlertRule {
+    let mut rule = AlertRule::default()
+        .with_resolve_after_us(resolve_after_us)
+        .with_predictions(0, Confidence::Low, Severity::Warning);
     for severity in Severity::ALL {
         rule = rule.with_reminders(severity, None);
     }
@@ -55,31 +53,34 @@ fn plain(calm_us: u64) -> Rule {
 }
 
 /// Everything at once, with calm and reminders so short that walks meet them.
-fn lively() -> Rule {
-    Severity::ALL
-        .into_iter()
-        .fold(Rule::default().with_calm_us(90 * SECOND_US), |rule, s| {
-            rule.with_reminders(s, Some(300 * SECOND_US))
-        })
+fn lively() -> AlertRule {
+    Severity::ALL.into_iter().fold(
+        AlertRule::default().with_resolve_after_us(90 * SECOND_US),
+        |rule, s| rule.with_reminders(s, Some(300 * SECOND_US)),
+    )
 }
 
 fn see(history: &[Sample]) -> Assessment<'_> {
     Assessment::of(history, Thresholds::default(), &AnalysisSettings::default()).unwrap()
 }
 
-fn run(walk: &[(u64, i64)], rule: &Rule, silences: &[Silence]) -> (Vec<Alarm>, Vec<Vec<Event>>) {
+fn run(
+    walk: &[(u64, i64)],
+    rule: &AlertRule,
+    silences: &[Silence],
+) -> (Vec<AlertState>, Vec<Vec<Event>>) {
     let history = samples(walk);
-    let mut alarm = Alarm::new(bucket(), 0);
-    let mut alarms = Vec::new();
+    let mut alert = AlertState::new(bucket(), 0);
+    let mut alerts = Vec::new();
     let mut told = Vec::new();
     for end in 1..=history.len() {
         let now_us = history[end - 1].taken_us();
-        let (next, events) = step(&alarm, Some(&see(&history[..end])), now_us, rule, silences);
-        alarm = next;
-        alarms.push(alarm.clone());
+        let (next, events) = evaluate(&alert, Some(&see(&history[..end])), now_us, rule, silences);
+        alert = next;
+        alerts.push(alert.clone());
         told.push(events);
     }
-    (alarms, told)
+    (alerts, told)
 }
 
 /// The slow model: for each severity a switch that is on from its threshold down and off from the
@@ -108,23 +109,23 @@ proptest! {
     /// a poll saw is missed.
     #[test]
     fn the_machine_is_three_switches_each_with_its_band(walk in walk()) {
-        let (alarms, told) = run(&walk, &plain(0), &[]);
+        let (alerts, told) = run(&walk, &plain(0), &[]);
         let mut model = Switches::default();
         let mut was = Severity::Normal;
-        for ((alarm, events), (_, level)) in alarms.iter().zip(&told).zip(&walk) {
+        for ((alert, events), (_, level)) in alerts.iter().zip(&told).zip(&walk) {
             let is = model.see(*level);
-            prop_assert_eq!(alarm.severity, is);
-            let kinds: Vec<&Kind> = events.iter().map(|event| &event.kind).collect();
+            prop_assert_eq!(alert.severity, is);
+            let kinds: Vec<&EventKind> = events.iter().map(|event| &event.kind).collect();
             match (was, is) {
                 (was, is) if was == is => prop_assert!(kinds.is_empty()),
                 (was, is) if is > was => {
-                    prop_assert_eq!(kinds, [&Kind::Raised { from: was, to: is }]);
+                    prop_assert_eq!(kinds, [&EventKind::Raised { from: was, to: is }]);
                 }
                 (_, Severity::Normal) => {
-                    let is_resolved = matches!(kinds[..], [Kind::Resolved { .. }]);
+                    let is_resolved = matches!(kinds[..], [EventKind::Resolved { .. }]);
                     prop_assert!(is_resolved);
                 }
-                (was, is) => prop_assert_eq!(kinds, [&Kind::Lowered { from: was, to: is }]),
+                (was, is) => prop_assert_eq!(kinds, [&EventKind::Lowered { from: was, to: is }]),
             }
             was = is;
         }
@@ -134,26 +135,26 @@ proptest! {
     /// every sample of the calm said so.
     #[test]
     fn better_is_told_only_after_the_calm(walk in walk(), calm_s in 1..400_u64) {
-        let calm_us = calm_s * SECOND_US;
-        let (alarms, _) = run(&walk, &plain(calm_us), &[]);
+        let resolve_after_us = calm_s * SECOND_US;
+        let (alerts, _) = run(&walk, &plain(resolve_after_us), &[]);
         let history = samples(&walk);
         let thresholds = Thresholds::default();
         let mut was = Severity::Normal;
-        for (index, alarm) in alarms.iter().enumerate() {
+        for (index, alert) in alerts.iter().enumerate() {
             let now_us = history[index].taken_us();
-            prop_assert!(alarm.severity >= thresholds.severity(walk[index].1, terms()));
-            if alarm.severity < was {
+            prop_assert!(alert.severity >= thresholds.severity(walk[index].1, limit()));
+            if alert.severity < was {
                 // Back to the sample at which the calm began, all were better than what it was.
                 let first = history[..=index]
                     .iter()
-                    .rposition(|sample| now_us - sample.taken_us() >= calm_us)
+                    .rposition(|sample| now_us - sample.taken_us() >= resolve_after_us)
                     .expect("the calm was as long as it must be");
                 for sample in &history[first..=index] {
-                    let still = thresholds.severity_with_band(sample.level(), terms());
-                    prop_assert!(still < was && still <= alarm.severity);
+                    let still = thresholds.severity_with_hysteresis(sample.level(), limit());
+                    prop_assert!(still < was && still <= alert.severity);
                 }
             }
-            was = alarm.severity;
+            was = alert.severity;
         }
     }
 
@@ -163,31 +164,31 @@ proptest! {
         // One sample to begin, two calms, and a poll's delay for each.
         let quiet = 2 * calm_s.div_ceil(50) + 3;
         walk.extend((0..quiet).map(|_| (50, CAPACITY)));
-        let (alarms, _) = run(&walk, &plain(calm_s * SECOND_US), &[]);
-        prop_assert_eq!(alarms.last().unwrap().severity, Severity::Normal);
+        let (alerts, _) = run(&walk, &plain(calm_s * SECOND_US), &[]);
+        prop_assert_eq!(alerts.last().unwrap().severity, Severity::Normal);
     }
 
     /// Every key once, every episode closed by at most one resolution, and what is open is what the
     /// state says.
     #[test]
     fn every_transition_has_its_own_key(walk in walk()) {
-        let (alarms, told) = run(&walk, &lively(), &[]);
+        let (alerts, told) = run(&walk, &lively(), &[]);
         let events: Vec<Event> = told.into_iter().flatten().collect();
         let keys: BTreeSet<&str> = events.iter().map(|event| event.key.as_str()).collect();
         prop_assert_eq!(keys.len(), events.len());
         let mut open = BTreeSet::new();
         for event in &events {
             match event.kind {
-                Kind::Raised { from: Severity::Normal, .. } | Kind::Predicted { .. } => {
+                EventKind::Raised { from: Severity::Normal, .. } | EventKind::Predicted { .. } => {
                     prop_assert!(open.insert(event.episode.clone()));
                 }
-                Kind::Resolved { .. } | Kind::ForecastOver { .. } => {
+                EventKind::Resolved { .. } | EventKind::ForecastOver { .. } => {
                     prop_assert!(open.remove(&event.episode));
                 }
                 _ => prop_assert!(open.contains(&event.episode)),
             }
         }
-        let last = alarms.last().unwrap();
+        let last = alerts.last().unwrap();
         let expected = usize::from(last.severity > Severity::Normal)
             + usize::from(last.forecast.is_some());
         prop_assert_eq!(open.len(), expected);
@@ -204,20 +205,20 @@ proptest! {
         let calmly: Vec<Event> = told.into_iter().flatten().collect();
 
         let history = samples(&walk);
-        let mut alarm = Alarm::new(bucket(), 0);
+        let mut alert = AlertState::new(bucket(), 0);
         let mut committed = Vec::new();
         for end in 1..=history.len() {
             let now_us = history[end - 1].taken_us();
             let seen = see(&history[..end]);
-            let take = |alarm: &Alarm| step(alarm, Some(&seen), now_us, &lively(), &[]);
-            let lost = take(&alarm);
-            let (next, events) = take(&alarm);
+            let take = |alert: &AlertState| evaluate(alert, Some(&seen), now_us, &lively(), &[]);
+            let lost = take(&alert);
+            let (next, events) = take(&alert);
             prop_assert_eq!(&lost, &(next.clone(), events.clone()));
-            alarm = next;
+            alert = next;
             committed.extend(events);
             if crashes[end - 1] {
-                let (again, events) = take(&alarm);
-                prop_assert_eq!(&again, &alarm);
+                let (again, events) = take(&alert);
+                prop_assert_eq!(&again, &alert);
                 prop_assert_eq!(events, []);
             }
         }
@@ -232,23 +233,23 @@ proptest! {
         let until_us = (from_s + length_s) * SECOND_US;
         let from_us = from_s * SECOND_US;
         let silence = Silence::new("work", Severity::Exhausted, from_us, until_us).unwrap();
-        let (alarms, told) = run(&walk, &plain(0), std::slice::from_ref(&silence));
+        let (alerts, told) = run(&walk, &plain(0), std::slice::from_ref(&silence));
         let history = samples(&walk);
         let mut heard = Severity::Normal;
-        for ((alarm, events), sample) in alarms.iter().zip(&told).zip(&history) {
+        for ((alert, events), sample) in alerts.iter().zip(&told).zip(&history) {
             let is_silent = (from_us..until_us).contains(&sample.taken_us());
             for event in events.iter().filter(|event| event.silenced_by.is_none()) {
                 heard = match event.kind {
-                    Kind::Raised { to, .. } | Kind::Lowered { to, .. } => to,
-                    Kind::Reminder { .. } => event.severity,
-                    Kind::Resolved { .. } => Severity::Normal,
+                    EventKind::Raised { to, .. } | EventKind::Lowered { to, .. } => to,
+                    EventKind::Reminder { .. } => event.severity,
+                    EventKind::Resolved { .. } => Severity::Normal,
                     _ => heard,
                 };
             }
             if is_silent {
-                prop_assert!(heard <= alarm.severity || heard == Severity::Normal);
+                prop_assert!(heard <= alert.severity || heard == Severity::Normal);
             } else {
-                prop_assert_eq!(heard, alarm.severity);
+                prop_assert_eq!(heard, alert.severity);
             }
         }
     }

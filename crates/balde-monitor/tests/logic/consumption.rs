@@ -4,7 +4,7 @@ use balde_core::{Command, Limit, State};
 use balde_monitor::analyse::{
     AnalysisSettings, Assessment, BurnRate, Confidence, Consumption, Credits,
 };
-use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::Thresholds;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -70,7 +70,8 @@ impl Scenario {
     fn run(&self, error_us: u64) -> Vec<TakenSample> {
         let limit = &self.limit;
         let bucket = BucketId::new("12345678", "ANY").unwrap();
-        let terms = Terms::new(limit.capacity(), limit.refill_tokens(), limit.period_us()).unwrap();
+        let reported =
+            ReportedLimit::new(limit.capacity(), limit.refill_tokens(), limit.period_us()).unwrap();
         let mut state: Option<State> = None;
         let mut now_us = self.start_us;
         let mut left_units = 0_i128;
@@ -89,7 +90,7 @@ impl Scenario {
                     let stated_us = now_us + late_us.min(error_us);
                     let newest_us = seen.last().map_or(0, |(sample, _)| sample.taken_us());
                     let stated_us = stated_us.max(newest_us);
-                    let sample = Sample::new(bucket.clone(), terms, level, stated_us).unwrap();
+                    let sample = Sample::new(bucket.clone(), reported, level, stated_us).unwrap();
                     seen.push((sample, left_units));
                 }
             }
@@ -188,8 +189,8 @@ proptest! {
 
 fn sample(level: i64, at_s: u64) -> Sample {
     let bucket = BucketId::new("12345678", "ENTRIES_WRITE").unwrap();
-    let terms = Terms::per_seconds(36_000, 1_200, 60).unwrap();
-    Sample::new(bucket, terms, level, at_s * 1_000_000).unwrap()
+    let limit = ReportedLimit::per_seconds(36_000, 1_200, 60).unwrap();
+    Sample::new(bucket, limit, level, at_s * 1_000_000).unwrap()
 }
 
 fn assess(history: &[Sample]) -> Assessment<'_> {
@@ -246,9 +247,9 @@ fn no_burn_rate_spans_a_gap() {
 
 #[test]
 fn changed_terms_and_a_clock_that_stepped_back_end_the_windows() {
-    let terms = Terms::per_seconds(36_000, 600, 60).unwrap();
+    let limit = ReportedLimit::per_seconds(36_000, 600, 60).unwrap();
     let bucket = BucketId::new("12345678", "ENTRIES_WRITE").unwrap();
-    let other = Sample::new(bucket, terms, 20_000, 60_000_000).unwrap();
+    let other = Sample::new(bucket, limit, 20_000, 60_000_000).unwrap();
     assert_eq!(assess(&[sample(30_000, 0), other]).burn_rates(), []);
     assert_eq!(
         assess(&[sample(30_000, 120), sample(20_000, 60)]).burn_rates(),

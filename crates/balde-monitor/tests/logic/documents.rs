@@ -1,14 +1,14 @@
 //! The figures of the requirements: severities, recovery times and routes.
 
-use balde_monitor::alert::{Alarm, Routes, Rule, Rulebook, SinkClass, step};
+use balde_monitor::alert::{AlertRule, AlertRules, AlertState, Routes, SinkClass, evaluate};
 use balde_monitor::analyse::{AnalysisSettings, Assessment};
-use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::{Severity, Thresholds};
 
 fn entries_write(level: i64) -> Sample {
     let bucket = BucketId::new("12345678", "ENTRIES_WRITE").unwrap();
-    let terms = Terms::per_seconds(36_000, 1_200, 60).unwrap();
-    Sample::new(bucket, terms, level, 60_000_000).unwrap()
+    let limit = ReportedLimit::per_seconds(36_000, 1_200, 60).unwrap();
+    Sample::new(bucket, limit, level, 60_000_000).unwrap()
 }
 
 /// WARNING at or below 25 % left, CRITICAL at or below 10 %, EXHAUSTED at or below zero.
@@ -42,9 +42,9 @@ fn the_levels_of_entries_write() {
         assert_eq!(seen.severity(), severity, "{level}");
         assert_eq!(seen.utilisation_bp(), utilisation_bp, "{level}");
 
-        let alarm = Alarm::new(history[0].bucket().clone(), 0);
-        let (alarm, events) = step(&alarm, Some(&seen), 60_000_000, &Rule::default(), &[]);
-        assert_eq!(alarm.severity, severity);
+        let alert = AlertState::new(history[0].bucket().clone(), 0);
+        let (alert, events) = evaluate(&alert, Some(&seen), 60_000_000, &AlertRule::default(), &[]);
+        assert_eq!(alert.severity, severity);
         assert_eq!(events.len(), usize::from(severity > Normal));
     }
 }
@@ -78,8 +78,8 @@ fn each_severity_is_routed_to_its_sinks() {
             &AnalysisSettings::default(),
         )
         .unwrap();
-        let alarm = Alarm::new(history[0].bucket().clone(), 0);
-        let (_, events) = step(&alarm, Some(&seen), 60_000_000, &Rule::default(), &[]);
+        let alert = AlertState::new(history[0].bucket().clone(), 0);
+        let (_, events) = evaluate(&alert, Some(&seen), 60_000_000, &AlertRule::default(), &[]);
         assert_eq!(routes.sinks(&events[0]), sinks.into_iter().collect());
     }
 }
@@ -89,9 +89,9 @@ fn thresholds_per_policy_and_per_bucket() {
     let early = Thresholds::new(5_000, 2_000, 500).unwrap();
     let late = Thresholds::new(500, 100, 100).unwrap();
     let own = BucketId::new("87654321", "ENTRIES_WRITE").unwrap();
-    let rules = Rulebook::default()
-        .with_policy("ENTRIES_WRITE", Rule::default().with_thresholds(early))
-        .with_bucket(own.clone(), Rule::default().with_thresholds(late));
+    let rules = AlertRules::default()
+        .with_policy("ENTRIES_WRITE", AlertRule::default().with_thresholds(early))
+        .with_bucket(own.clone(), AlertRule::default().with_thresholds(late));
     let thresholds = |participant, policy| {
         let bucket = BucketId::new(participant, policy).unwrap();
         rules.rule(&bucket).thresholds()

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use balde_core::{Command, Limit, State};
-use balde_monitor::alert::{Alarm, Event, Kind, Rule, step};
+use balde_monitor::alert::{AlertRule, AlertState, Event, EventKind, evaluate};
 use balde_monitor::analyse::{AnalysisSettings, Assessment};
-use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::schedule::{
     NextAction, POLICIES_LIST, PeakDetection, Planner, PollBudget, PollSchedule,
 };
@@ -45,9 +45,10 @@ impl Dict {
         let sample = |(policy, (limit, state)): (&&str, &(Limit, Option<State>))| {
             let level = limit.apply(*state, Command::Peek, now_us).level();
             let bucket = BucketId::new(PARTICIPANT, *policy).unwrap();
-            let terms =
-                Terms::new(limit.capacity(), limit.refill_tokens(), limit.period_us()).unwrap();
-            Sample::new(bucket, terms, level, now_us).unwrap()
+            let limit =
+                ReportedLimit::new(limit.capacity(), limit.refill_tokens(), limit.period_us())
+                    .unwrap();
+            Sample::new(bucket, limit, level, now_us).unwrap()
         };
         self.buckets.iter().map(sample).collect()
     }
@@ -57,7 +58,7 @@ impl Dict {
 struct Monitor {
     planner: Planner,
     history: BTreeMap<String, Vec<Sample>>,
-    alarms: BTreeMap<String, Alarm>,
+    alerts: BTreeMap<String, AlertState>,
     polls_us: Vec<u64>,
     events: Vec<Event>,
 }
@@ -69,7 +70,7 @@ impl Monitor {
         Self {
             planner,
             history: BTreeMap::new(),
-            alarms: BTreeMap::new(),
+            alerts: BTreeMap::new(),
             polls_us: Vec::new(),
             events: Vec::new(),
         }
@@ -88,17 +89,17 @@ impl Monitor {
             let policy = sample.bucket().policy().to_owned();
             self.history.entry(policy).or_default().push(sample);
         }
-        let rule = Rule::default();
+        let rule = AlertRule::default();
         let mut assessments = Vec::new();
         for (policy, history) in &self.history {
             let assessment =
                 Assessment::of(history, rule.thresholds(), &AnalysisSettings::default());
             let assessment = assessment.unwrap();
             let bucket = assessment.sample().bucket().clone();
-            let alarm = self.alarms.entry(policy.clone());
-            let alarm = alarm.or_insert_with(|| Alarm::new(bucket, now_us));
-            let (next, events) = step(alarm, Some(&assessment), now_us, &rule, &[]);
-            *alarm = next;
+            let alert = self.alerts.entry(policy.clone());
+            let alert = alert.or_insert_with(|| AlertState::new(bucket, now_us));
+            let (next, events) = evaluate(alert, Some(&assessment), now_us, &rule, &[]);
+            *alert = next;
             self.events.extend(events);
             assessments.push(assessment);
         }
@@ -137,7 +138,10 @@ fn simulate(
         monitor.poll_if_due(&mut dict, now_us);
     }
     let mut about_it = monitor.events.iter().filter(|event| {
-        let is_alert = matches!(event.kind, Kind::Raised { .. } | Kind::Predicted { .. });
+        let is_alert = matches!(
+            event.kind,
+            EventKind::Raised { .. } | EventKind::Predicted { .. }
+        );
         is_alert && event.policy.as_deref() == Some(SMALL) && event.at_us >= peak_us
     });
     Simulation {
@@ -191,11 +195,11 @@ fn a_peak_that_empties_a_small_bucket_raises_an_alert_before_or_within_one_poll(
                     .events
                     .iter()
                     .fold(0_i32, |open, event| match event.kind {
-                        Kind::Raised {
+                        EventKind::Raised {
                             from: Severity::Normal,
                             ..
                         } => open + 1,
-                        Kind::Resolved { .. } => open - 1,
+                        EventKind::Resolved { .. } => open - 1,
                         _ => open,
                     });
                 assert_eq!(open, 0, "{case}: all is resolved in the end");
@@ -233,7 +237,7 @@ fn a_slow_leak_is_predicted_in_time_however_the_bucket_refills() {
         let predicted: Vec<&Event> = monitor
             .events
             .iter()
-            .filter(|event| matches!(event.kind, Kind::Predicted { .. }))
+            .filter(|event| matches!(event.kind, EventKind::Predicted { .. }))
             .collect();
         let [predicted] = predicted[..] else {
             panic!("one prediction{mode}: {predicted:?}");

@@ -2,7 +2,7 @@
 
 use balde_core::{Command, Limit, State};
 use balde_monitor::analyse::{AnalysisSettings, Assessment};
-use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::schedule::{
     NextAction, POLICIES_LIST, POLL_INTERVAL_MIN_US, PeakDetection, Planner, PollBudget,
     PollSchedule,
@@ -23,10 +23,10 @@ fn sample(participant: &str, policy: &str, level: i64, at_us: u64) -> Sample {
         "KEYS_CHECK" => (70, 70),
         _ => (36_000, 1_200),
     };
-    let terms = Terms::per_seconds(capacity, refill, 60).unwrap();
+    let limit = ReportedLimit::per_seconds(capacity, refill, 60).unwrap();
     Sample::new(
         BucketId::new(participant, policy).unwrap(),
-        terms,
+        limit,
         level,
         at_us,
     )

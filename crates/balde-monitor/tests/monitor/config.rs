@@ -42,7 +42,7 @@ fn the_reference_is_sound_and_says_what_the_defaults_are() {
     assert_eq!(reference.plan.reserve, bare.plan.reserve);
     assert_eq!(reference.plan.retention, bare.plan.retention);
     assert_eq!(reference.schedule, ScheduleConfig::Embedded);
-    assert_eq!(reference.watch, bare.watch);
+    assert_eq!(reference.staleness, bare.staleness);
     assert_eq!(reference.analysis, bare.analysis);
     assert_eq!(reference.routes, bare.routes);
     let any = BucketId::new("12345678", "ENTRIES_WRITE").unwrap();

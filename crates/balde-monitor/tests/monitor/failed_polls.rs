@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::fake_dict::{Answer, FakeDict};
 use balde::ManualClock;
-use balde_monitor::alert::{Event, Kind};
+use balde_monitor::alert::{Event, EventKind};
 use balde_monitor::history::EventFilter;
 use balde_monitor::schedule::{PollPlan, embedded};
 use balde_monitor::severity::Severity;
@@ -125,10 +125,10 @@ async fn every_kind_of_failure_has_its_label_stores_no_sample_and_becomes_stale_
         };
         assert_eq!(stale.severity, Severity::Critical);
         assert!(
-            matches!(stale.kind, Kind::Stale { newest_us } if newest_us == START_US),
+            matches!(stale.kind, EventKind::Stale { newest_us } if newest_us == START_US),
             "{case}: {stale:?}"
         );
-        let states = cycle.components().history.states().await.unwrap();
+        let states = cycle.components().history.latest_samples().await.unwrap();
         assert_eq!(states.len(), 2, "{case}");
         assert!(states.iter().all(|sample| sample.taken_us() == START_US));
 
@@ -139,7 +139,7 @@ async fn every_kind_of_failure_has_its_label_stores_no_sample_and_becomes_stale_
         let [fresh] = &events[..] else {
             panic!("{case}: {events:?}");
         };
-        assert!(matches!(fresh.kind, Kind::Fresh { .. }), "{case}");
+        assert!(matches!(fresh.kind, EventKind::Fresh { .. }), "{case}");
         assert_eq!(fresh.episode, stale.episode);
     }
 }
@@ -179,19 +179,23 @@ async fn an_hour_of_failures_stays_within_the_budget_and_polling_recovers() {
         (2..=16).contains(&requests),
         "{requests}: at most two attempts every ten minutes, as Retry-After says"
     );
-    assert_eq!(history.states().await.unwrap(), [], "no sample is stored");
+    assert_eq!(
+        history.latest_samples().await.unwrap(),
+        [],
+        "no sample is stored"
+    );
     let events = history.events(&EventFilter::default(), 10).await.unwrap();
     assert!(
         events
             .iter()
-            .any(|event| matches!(event.kind, Kind::Stale { .. })),
+            .any(|event| matches!(event.kind, EventKind::Stale { .. })),
         "{events:?}"
     );
     assert!(status.participants()[PARTICIPANT].failures["unavailable"] >= 2);
 
     test.dict.answer(buckets(36_000));
     let start = std::time::Instant::now();
-    while history.states().await.unwrap().is_empty() {
+    while history.latest_samples().await.unwrap().is_empty() {
         assert!(
             start.elapsed() < Duration::from_secs(60),
             "it never recovered"

@@ -49,7 +49,7 @@ async fn states_become_samples() {
     assert_eq!((sample.level(), sample.taken_us()), (-17, 42));
     assert_eq!(sample.answered_us(), Some(41));
     assert_eq!(sample.category(), Some("F"));
-    assert_eq!(sample.terms().capacity(), 500);
+    assert_eq!(sample.limit().capacity(), 500);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use balde::ManualClock;
 use balde_dict::simulator::{self, Simulator};
-use balde_monitor::alert::{Event, Kind};
+use balde_monitor::alert::{Event, EventKind};
 use balde_monitor::cycle::Cycle;
 use balde_monitor::schedule::PollPlan;
 use balde_monitor::schedule::{NextAction, Planner};
@@ -117,7 +117,10 @@ async fn simulate(peak_s: u64, whole_s: u64) {
     );
     let about_it = |event: &&Event| event.policy.as_deref() == Some(SMALL);
     let alerted = run.events.iter().filter(about_it).find(|event| {
-        matches!(event.kind, Kind::Raised { .. } | Kind::Predicted { .. }) && event.at_us >= peak_us
+        matches!(
+            event.kind,
+            EventKind::Raised { .. } | EventKind::Predicted { .. }
+        ) && event.at_us >= peak_us
     });
     let alerted_us = alerted.expect("an alert is raised").at_us;
     let next_poll_us = run.polls_us.iter().find(|us| **us >= empty_us).unwrap();
@@ -136,7 +139,7 @@ async fn simulate(peak_s: u64, whole_s: u64) {
     let early = run.events.iter().find(|event| event.at_us < peak_us);
     assert_eq!(early, None, "normal consumption raises no alert");
     let resolved = run.events.iter().filter(about_it);
-    let resolved = resolved.filter(|event| matches!(event.kind, Kind::Resolved { .. }));
+    let resolved = resolved.filter(|event| matches!(event.kind, EventKind::Resolved { .. }));
     assert_eq!(resolved.count(), 1, "and it is over in the end");
 }
 

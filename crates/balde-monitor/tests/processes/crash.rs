@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use balde_monitor::alert::{Alarm, Event, Routes, Rule, SinkClass, step};
+use balde_monitor::alert::{AlertRule, AlertState, Event, Routes, SinkClass, evaluate};
 use balde_monitor::analyse::{AnalysisSettings, Assessment};
-use balde_monitor::sample::{BucketId, Sample, Terms};
+use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
 use balde_monitor::severity::Severity;
 
 use crate::fake_dict::{Answer, FakeDict};
@@ -91,22 +91,24 @@ fn config(dict: &str, receiver: &Receiver) -> String {
 /// The events that the alert state machine, which has its own tests, produces for these levels.
 fn expected(levels: &[i64]) -> Vec<Event> {
     let bucket = BucketId::new(PARTICIPANT, POLICY).unwrap();
-    let terms = Terms::per_seconds(1_000, 0, 60).unwrap();
+    let limit = ReportedLimit::per_seconds(1_000, 0, 60).unwrap();
     let rule = Severity::ALL.into_iter().fold(
-        Rule::default().with_calm_us(0).with_predictions(
-            0,
-            Rule::default().predict_confidence(),
-            Severity::Warning,
-        ),
+        AlertRule::default()
+            .with_resolve_after_us(0)
+            .with_predictions(
+                0,
+                AlertRule::default().predict_confidence(),
+                Severity::Warning,
+            ),
         |rule, severity| rule.with_reminders(severity, None),
     );
-    let mut alarm = Alarm::new(bucket.clone(), 0);
+    let mut alert = AlertState::new(bucket.clone(), 0);
     let mut all = Vec::new();
     for (level, us) in levels.iter().zip(1_000_000..) {
-        let sample = [Sample::new(bucket.clone(), terms, *level, us).unwrap()];
+        let sample = [Sample::new(bucket.clone(), limit, *level, us).unwrap()];
         let assessment = Assessment::of(&sample, rule.thresholds(), &AnalysisSettings::default());
-        let (next, events) = step(&alarm, assessment.as_ref(), us, &rule, &[]);
-        alarm = next;
+        let (next, events) = evaluate(&alert, assessment.as_ref(), us, &rule, &[]);
+        alert = next;
         all.extend(events);
     }
     all

@@ -4,22 +4,22 @@
 //! Apache's own; see docs/alerts.md.
 
 mod broker;
-#[path = "../sinks/letters.rs"]
+#[path = "../sinks/messages.rs"]
 #[expect(dead_code, reason = "the other tests need more of it")]
-mod letters;
+mod messages;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use balde::Clock;
 use balde_monitor::alert::{Event, SinkClass};
-use balde_monitor::delivery::{Couriers, DeliverySettings, Patience};
+use balde_monitor::delivery::{Backoff, DeliverySettings, Dispatcher};
 use balde_monitor::history::History;
-use balde_monitor::sink::{PulsarSettings, PulsarTopic, Sink, document};
+use balde_monitor::sink::{PulsarSettings, PulsarTopic, Sink, event_json};
 use tokio::sync::oneshot;
 
 use crate::broker::{Broker, Message};
-use crate::letters::{TEN_US, episode, history, letter, tell};
+use crate::messages::{TEN_US, commit_events, episode, history, message};
 
 /// Only there to end a test that would otherwise never end.
 const WITHIN: Duration = Duration::from_secs(90);
@@ -29,11 +29,11 @@ fn sink(url: &str, topic: &str) -> Sink {
     Sink::Pulsar(PulsarTopic::new(settings).expect("settings that make sense"))
 }
 
-fn couriers(history: &History, sink: Sink) -> Couriers {
-    let patience = Patience::new(Duration::from_millis(20), Duration::from_millis(500));
-    let settings = DeliverySettings::default().patience(patience.unwrap());
+fn dispatcher(history: &History, sink: Sink) -> Dispatcher {
+    let backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+    let settings = DeliverySettings::default().backoff(backoff.unwrap());
     let sinks = vec![("topic".to_owned(), sink)];
-    Couriers::new(history, Clock::precise(), &settings, sinks).expect("couriers")
+    Dispatcher::new(history, Clock::precise(), &settings, sinks).expect("dispatcher")
 }
 
 /// Looks again and again, with a deadline that only a fault reaches.
@@ -57,7 +57,7 @@ fn check(events: &[Event], messages: &[Message]) {
     assert_eq!(first.len(), events.len(), "each once after deduplication");
     for event in events {
         let message = &messages[first[event.key.as_str()]];
-        assert_eq!(message.payload, document(event));
+        assert_eq!(message.payload, event_json(event));
         let key = format!("{}/{}", event.participant, event.policy.as_deref().unwrap());
         assert_eq!(message.partition_key, key);
         assert_eq!(message.event_ms, event.at_us / 1_000);
@@ -80,10 +80,10 @@ async fn what_the_sink_delivers_is_read_back_by_the_official_client() {
     };
     let topic = Broker::new_topic();
     let (_folder, history) = history().await;
-    let couriers = couriers(&history, sink(broker.url(), &topic));
+    let dispatcher = dispatcher(&history, sink(broker.url(), &topic));
     let events = [episode("ENTRIES_WRITE"), episode("AÇÃO 😀 & <b>")].concat();
-    tell(&history, &events, &["topic"]).await;
-    let round = couriers
+    commit_events(&history, &events, &["topic"]).await;
+    let round = dispatcher
         .deliver_once(TEN_US, WITHIN)
         .await
         .expect("a database");
@@ -102,7 +102,7 @@ async fn a_broker_that_is_killed_and_comes_back_has_everything() {
     }
     let topic = Broker::new_topic();
     let (_folder, history) = history().await;
-    let couriers = couriers(&history, sink(broker.url(), &topic));
+    let dispatcher = dispatcher(&history, sink(broker.url(), &topic));
     let is_empty = async || {
         history
             .backlog()
@@ -110,28 +110,28 @@ async fn a_broker_that_is_killed_and_comes_back_has_everything() {
             .is_ok_and(|backlog| backlog.is_empty())
     };
     let (stop, stopped) = oneshot::channel::<()>();
-    let running = couriers.run(async { stopped.await.unwrap_or_default() });
+    let running = dispatcher.run(async { stopped.await.unwrap_or_default() });
     let (before, during) = ([episode("A"), episode("B")].concat(), episode("C"));
     let story = async {
-        let tally = || couriers.tallies().next().expect("a sink").1;
-        tell(&history, &before, &["topic"]).await;
-        couriers.wake();
+        let counters = || dispatcher.counters().next().expect("a sink").1;
+        commit_events(&history, &before, &["topic"]).await;
+        dispatcher.wake();
         until("all before", is_empty).await;
 
         broker.kill();
-        let failed = tally().failed();
-        tell(&history, &during, &["topic"]).await;
-        couriers.wake();
-        until("a failure", async || tally().failed() > failed).await;
+        let failed = counters().failed();
+        commit_events(&history, &during, &["topic"]).await;
+        dispatcher.wake();
+        until("a failure", async || counters().failed() > failed).await;
         assert_eq!(
-            tally().refused(),
+            counters().rejected(),
             0,
             "a broker that is away refuses nothing"
         );
 
         broker.restart();
         until("all after", is_empty).await;
-        assert_eq!(tally().delivered(), 9);
+        assert_eq!(counters().delivered(), 9);
         stop.send(()).unwrap();
     };
     tokio::join!(running, story);
@@ -145,9 +145,9 @@ async fn no_broker_at_all_is_a_failure_that_can_pass_in_the_time_that_was_given(
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let url = format!("pulsar://{}", socket.local_addr().unwrap());
-    let letter = letter(episode("A").remove(0), SinkClass::Event);
+    let message = message(episode("A").remove(0), SinkClass::Event);
     let failure = sink(&url, "alerts")
-        .deliver(&letter, TEN_US)
+        .deliver(&message, TEN_US)
         .await
         .unwrap_err();
     assert!(failure.is_transient(), "{failure}");
@@ -159,7 +159,7 @@ async fn no_broker_at_all_is_a_failure_that_can_pass_in_the_time_that_was_given(
     let url = format!("pulsar://{}", silent.local_addr().unwrap());
     let settings = PulsarSettings::new(url, "alerts").timeout(Duration::from_millis(100));
     let sink = Sink::Pulsar(PulsarTopic::new(settings).unwrap());
-    let failure = sink.deliver(&letter, TEN_US).await.unwrap_err();
+    let failure = sink.deliver(&message, TEN_US).await.unwrap_err();
     assert!(failure.is_transient(), "{failure}");
     assert!(failure.to_string().contains("time"), "{failure}");
 }

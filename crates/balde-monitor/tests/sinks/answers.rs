@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use balde_monitor::alert::SinkClass;
 use balde_monitor::sink::{
-    ANSWER_CHARS_MAX, Failure, HttpSettings, RETRY_AFTER_MAX, Reason, Sink, Webhook,
+    ANSWER_CHARS_MAX, HttpSettings, RETRY_AFTER_MAX, SendError, SendErrorKind, Sink, Webhook,
 };
 
-use crate::letters::{TEN_US, episode, letter};
+use crate::messages::{TEN_US, episode, message};
 use crate::receiver::{Answer, Receiver};
 
 /// What one attempt comes to when it is answered so.
-async fn attempt(answer: Answer, timeout: Duration) -> Result<(), Failure> {
+async fn attempt(answer: Answer, timeout: Duration) -> Result<(), SendError> {
     let receiver = Receiver::start(move |_| answer.clone()).await;
     let settings = HttpSettings::default().timeout(timeout);
     let sink = Sink::Webhook(Webhook::new(receiver.url(), "secret", &settings).unwrap());
-    let letter = letter(episode("A").remove(0), SinkClass::Event);
-    let result = sink.deliver(&letter, TEN_US).await;
+    let message = message(episode("A").remove(0), SinkClass::Event);
+    let result = sink.deliver(&message, TEN_US).await;
     assert_eq!(receiver.requests().len(), 1, "one attempt is one request");
     result
 }
 
-async fn failure(answer: Answer) -> Failure {
+async fn failure(answer: Answer) -> SendError {
     attempt(answer, Duration::from_secs(20)).await.unwrap_err()
 }
 
@@ -70,16 +70,16 @@ async fn failures_say_whether_they_can_pass_by_themselves() {
 
 #[tokio::test]
 async fn nobody_there_and_nobody_answering_are_told_apart() {
-    let letter = letter(episode("A").remove(0), SinkClass::Event);
+    let message = message(episode("A").remove(0), SinkClass::Event);
     let settings = HttpSettings::default();
     // Nothing listens on a port that was free a moment ago and is held by this socket now.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let url = format!("http://{}/", socket.local_addr().unwrap());
     let sink = Sink::Webhook(Webhook::new(url, "secret", &settings).unwrap());
-    let failure = sink.deliver(&letter, TEN_US).await.unwrap_err();
+    let failure = sink.deliver(&message, TEN_US).await.unwrap_err();
     assert!(
-        matches!(failure.reason(), Reason::Unreachable { .. }),
+        matches!(failure.reason(), SendErrorKind::Unreachable { .. }),
         "{failure}"
     );
     assert!(failure.is_transient());
@@ -87,7 +87,7 @@ async fn nobody_there_and_nobody_answering_are_told_apart() {
     let failure = attempt(Answer::Hang, Duration::from_millis(50))
         .await
         .unwrap_err();
-    assert_eq!(*failure.reason(), Reason::Timeout);
+    assert_eq!(*failure.reason(), SendErrorKind::Timeout);
     assert!(failure.is_transient());
 }
 
@@ -100,7 +100,7 @@ async fn a_refusal_says_what_the_receiver_said_shortened() {
         format!("the receiver answered with status 400: {body}")
     );
     let failure = self::failure(Answer::EndlessRefusal).await;
-    let Reason::Status { status, answer } = failure.reason() else {
+    let SendErrorKind::Status { status, answer } = failure.reason() else {
         panic!("{failure}");
     };
     assert_eq!((*status, answer.len()), (500, ANSWER_CHARS_MAX));

@@ -1,10 +1,12 @@
 //! Every body that can be, against the published formats.
 
 use balde_monitor::alert::SinkClass;
-use balde_monitor::sink::{HttpSettings, IncidentHook, PagerDuty, Sink, Slack, Webhook, document};
+use balde_monitor::sink::{
+    HttpSettings, IncidentWebhook, PagerDuty, Sink, Slack, Webhook, event_json,
+};
 use serde_json::Value;
 
-use crate::letters::{TEN_US, every_kind, letter};
+use crate::messages::{TEN_US, every_kind, message};
 use crate::receiver::{Answer, Receiver};
 
 const ROUTING_KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -28,7 +30,7 @@ async fn everything(sink: impl FnOnce(String) -> Sink, classes: &[SinkClass]) ->
     let sink = sink(receiver.url());
     for event in every_kind() {
         for class in classes {
-            let delivered = sink.deliver(&letter(event.clone(), *class), TEN_US).await;
+            let delivered = sink.deliver(&message(event.clone(), *class), TEN_US).await;
             delivered.expect("a receiver that accepts");
         }
     }
@@ -74,16 +76,16 @@ async fn webhooks_and_incidents_carry_the_whole_event() {
     let settings = HttpSettings::default();
     let webhook = |url: String| Sink::Webhook(Webhook::new(url, "secret", &settings).unwrap());
     let incident =
-        |url: String| Sink::Incident(IncidentHook::new(url, "secret", &settings).unwrap());
+        |url: String| Sink::Incident(IncidentWebhook::new(url, "secret", &settings).unwrap());
     let webhooks = everything(webhook, &[SinkClass::Event]).await;
     let incidents = everything(incident, &[SinkClass::Incident]).await;
     for (event, (webhook, incident)) in every_kind()
         .into_iter()
         .zip(webhooks.requests().into_iter().zip(incidents.requests()))
     {
-        assert_eq!(webhook.json(), document(&event));
+        assert_eq!(webhook.json(), event_json(&event));
         let incident = incident.json();
-        assert_eq!(incident["event"], document(&event));
+        assert_eq!(incident["event"], event_json(&event));
         assert_eq!(incident["incident"]["id"], event.episode);
         let (action, status) = (&incident["action"], &incident["incident"]["status"]);
         assert_eq!(*action == "closed", *status == "closed");

@@ -8,11 +8,11 @@ use sqlx::{ConnectOptions, Connection};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use crate::letters::{episode, history, keys, tell};
 use crate::log::Lines;
+use crate::messages::{commit_events, episode, history, keys};
 use crate::postgres::Postgres;
 use crate::receiver::{Answer, Receiver};
-use crate::stories::{couriers, impatient, webhook};
+use crate::stories::{dispatcher, impatient, webhook};
 
 const WITHIN: Duration = Duration::from_secs(60);
 
@@ -38,22 +38,22 @@ async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// A letter is on its way when the database goes; it arrives, and nobody can write it down.
+/// A message is on its way when the database goes; it arrives, and nobody can write it down.
 async fn goes_away(history: &History, go: impl AsyncFnOnce(), come_back: impl AsyncFnOnce()) {
     let lines = Lines::default();
     let _listening = tracing::subscriber::set_default(lines.subscriber());
     let receiver = Receiver::start(|_| Answer::Hang).await;
-    let couriers = couriers(history, &impatient(), vec![("hook", webhook(&receiver))]);
-    tell(history, &episode("A"), &["hook"]).await;
+    let dispatcher = dispatcher(history, &impatient(), vec![("hook", webhook(&receiver))]);
+    commit_events(history, &episode("A"), &["hook"]).await;
     let (stop, stopped) = oneshot::channel::<()>();
-    let running = couriers.run(async { stopped.await.unwrap_or_default() });
+    let running = dispatcher.run(async { stopped.await.unwrap_or_default() });
     let story = async {
         receiver.wait_for(|requests| requests.len() == 1).await;
         go().await;
         receiver.release();
         until(async || lines.text().contains("outbox_unavailable")).await;
         assert_eq!(receiver.requests().len(), 1, "what is due is not known");
-        couriers.wake();
+        dispatcher.wake();
         come_back().await;
         until(async || {
             history
@@ -90,16 +90,16 @@ async fn letters_arrive_once_although_the_server_is_stopped_while_they_do() {
 async fn a_pass_without_a_database_says_so() {
     let receiver = Receiver::start(|_| Answer::Accept).await;
     let (folder, history) = history().await;
-    let couriers = couriers(&history, &impatient(), vec![("hook", webhook(&receiver))]);
-    tell(&history, &episode("A"), &["hook"]).await;
+    let dispatcher = dispatcher(&history, &impatient(), vec![("hook", webhook(&receiver))]);
+    commit_events(&history, &episode("A"), &["hook"]).await;
     rename(&folder, "outbox", "elsewhere").await;
-    let error = couriers
+    let error = dispatcher
         .deliver_once(u64::MAX / 4, WITHIN)
         .await
         .unwrap_err();
     assert!(error.to_string().contains("outbox"), "{error}");
     assert_eq!(receiver.requests().len(), 0);
     rename(&folder, "elsewhere", "outbox").await;
-    let round = couriers.deliver_once(u64::MAX / 4, WITHIN).await.unwrap();
+    let round = dispatcher.deliver_once(u64::MAX / 4, WITHIN).await.unwrap();
     assert_eq!(round.delivered, 3);
 }

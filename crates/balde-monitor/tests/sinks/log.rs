@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use balde_monitor::alert::{Event, Kind, SinkClass, Why};
+use balde_monitor::alert::{Event, EventKind, ResolveReason, SinkClass};
 use balde_monitor::severity::Severity;
 use balde_monitor::sink::{LogSink, Sink};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::letters::{event, letter};
+use crate::messages::{event, message};
 
 /// Lines that a test can read.
 #[derive(Clone, Default)]
@@ -45,12 +45,12 @@ async fn a_line_has_the_level_of_how_bad_it_is_and_all_of_the_alert() {
     use Severity::{Critical, Exhausted, Normal, Warning};
     let lines = Lines::default();
     let _listening = tracing::subscriber::set_default(lines.subscriber());
-    let raised = |to| Kind::Raised { from: Normal, to };
-    let resolved = Kind::Resolved {
+    let raised = |to| EventKind::Raised { from: Normal, to };
+    let resolved = EventKind::Resolved {
         from: Exhausted,
-        why: Why::Recovered,
+        reason: ResolveReason::Recovered,
     };
-    let lowered = Kind::Lowered {
+    let lowered = EventKind::Lowered {
         from: Exhausted,
         to: Warning,
     };
@@ -67,7 +67,7 @@ async fn a_line_has_the_level_of_how_bad_it_is_and_all_of_the_alert() {
             ..event("12345678", "ENTRIES_WRITE", sequence, kind)
         };
         let delivered = Sink::Log(LogSink)
-            .deliver(&letter(event, SinkClass::Log), 0)
+            .deliver(&message(event, SinkClass::Log), 0)
             .await;
         assert_eq!(delivered, Ok(()));
     }

@@ -3,8 +3,8 @@
 mod answers;
 mod bodies;
 mod database;
-mod letters;
 mod log;
+mod messages;
 #[path = "../support/postgres.rs"]
 #[expect(dead_code, reason = "the tests of history need more of it")]
 mod postgres;

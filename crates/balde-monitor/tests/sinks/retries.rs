@@ -1,19 +1,19 @@
-//! When a letter is tried again, by the clock that the test moves.
+//! When a message is tried again, by the clock that the test moves.
 
 use std::time::Duration;
 
-use balde_monitor::delivery::{Couriers, DeliverySettings};
+use balde_monitor::delivery::{DeliverySettings, Dispatcher};
 use balde_monitor::history::History;
 
-use crate::letters::{SECOND_US, TEN_US, episode, history, keys, tell};
 use crate::log::Lines;
+use crate::messages::{SECOND_US, TEN_US, commit_events, episode, history, keys};
 use crate::receiver::{Answer, Receiver, Request};
-use crate::stories::{couriers, webhook};
+use crate::stories::{dispatcher, webhook};
 
 const WITHIN: Duration = Duration::from_secs(60);
 
-async fn pass(couriers: &Couriers, now_us: u64) -> (u64, u64) {
-    let round = couriers
+async fn pass(dispatcher: &Dispatcher, now_us: u64) -> (u64, u64) {
+    let round = dispatcher
         .deliver_once(now_us, WITHIN)
         .await
         .expect("a database");
@@ -35,14 +35,14 @@ async fn a_receiver_that_asks_to_be_left_alone_is_with_all_letters() {
             let receiver = Receiver::start(move |_| busy.clone()).await;
             let (_folder, history) = history().await;
             let settings = DeliverySettings::default().concurrent(1);
-            let couriers = couriers(&history, &settings, vec![("hook", webhook(&receiver))]);
-            tell(&history, &episode("A"), &["hook"]).await;
-            tell(&history, &episode("B"), &["hook"]).await;
-            assert_eq!(pass(&couriers, TEN_US).await, (0, 1));
+            let dispatcher = dispatcher(&history, &settings, vec![("hook", webhook(&receiver))]);
+            commit_events(&history, &episode("A"), &["hook"]).await;
+            commit_events(&history, &episode("B"), &["hook"]).await;
+            assert_eq!(pass(&dispatcher, TEN_US).await, (0, 1));
             receiver.plan(|_| Answer::Accept);
-            assert_eq!(pass(&couriers, TEN_US + 90 * SECOND_US - 1).await, (0, 0));
+            assert_eq!(pass(&dispatcher, TEN_US + 90 * SECOND_US - 1).await, (0, 0));
             assert_eq!(receiver.requests().len(), 1, "not even the other episode");
-            assert_eq!(pass(&couriers, TEN_US + 90 * SECOND_US).await, (6, 0));
+            assert_eq!(pass(&dispatcher, TEN_US + 90 * SECOND_US).await, (6, 0));
             let found = receiver.accepted_keys();
             assert_eq!(found, [keys(&episode("A")), keys(&episode("B"))].concat());
         }
@@ -54,11 +54,11 @@ async fn a_sink_that_is_away_is_tried_later_and_later_and_never_given_up() {
     let receiver = Receiver::start(|_| Answer::Close).await;
     let (_folder, history) = history().await;
     let settings = DeliverySettings::default();
-    let couriers = couriers(&history, &settings, vec![("hook", webhook(&receiver))]);
-    tell(&history, &episode("A"), &["hook"]).await;
+    let dispatcher = dispatcher(&history, &settings, vec![("hook", webhook(&receiver))]);
+    commit_events(&history, &episode("A"), &["hook"]).await;
     let mut now_us = TEN_US;
     for attempt in 0..40 {
-        assert_eq!(pass(&couriers, now_us).await, (0, 1));
+        assert_eq!(pass(&dispatcher, now_us).await, (0, 1));
         let due_us = next_us(&history).await.expect("it is not given up");
         let longest_us = (SECOND_US << attempt.min(20)).min(300 * SECOND_US);
         let wait_us = due_us - now_us;
@@ -66,12 +66,12 @@ async fn a_sink_that_is_away_is_tried_later_and_later_and_never_given_up() {
             (longest_us / 2..=longest_us).contains(&wait_us),
             "{wait_us} µs after attempt {attempt}"
         );
-        assert_eq!(pass(&couriers, due_us - 1).await, (0, 0));
+        assert_eq!(pass(&dispatcher, due_us - 1).await, (0, 0));
         now_us = due_us;
     }
     assert_eq!(receiver.requests().len(), 40);
     receiver.plan(|_| Answer::Accept);
-    assert_eq!(pass(&couriers, now_us).await, (3, 0));
+    assert_eq!(pass(&dispatcher, now_us).await, (3, 0));
     assert_eq!(receiver.accepted_keys(), keys(&episode("A")));
 }
 
@@ -90,32 +90,32 @@ async fn a_letter_that_is_refused_is_told_loudly_and_blocks_only_its_own_episode
     let receiver = Receiver::start(picky).await;
     let (_folder, history) = history().await;
     let settings = DeliverySettings::default();
-    let couriers = couriers(&history, &settings, vec![("hook", webhook(&receiver))]);
-    tell(&history, &episode("BAD"), &["hook"]).await;
-    tell(&history, &episode("GOOD"), &["hook"]).await;
-    assert_eq!(pass(&couriers, TEN_US).await, (3, 1));
+    let dispatcher = dispatcher(&history, &settings, vec![("hook", webhook(&receiver))]);
+    commit_events(&history, &episode("BAD"), &["hook"]).await;
+    commit_events(&history, &episode("GOOD"), &["hook"]).await;
+    assert_eq!(pass(&dispatcher, TEN_US).await, (3, 1));
     assert_eq!(receiver.accepted_keys(), keys(&episode("GOOD")));
-    let (_, tally) = couriers.tallies().next().unwrap();
+    let (_, counters) = dispatcher.counters().next().unwrap();
     assert_eq!(
         (
-            tally.delivered(),
-            tally.failed(),
-            tally.refused(),
-            tally.waiting()
+            counters.delivered(),
+            counters.failed(),
+            counters.rejected(),
+            counters.waiting()
         ),
         (3, 1, 1, 3)
     );
     let text = lines.text();
     assert!(text.contains(r#""level":"ERROR""#), "{text}");
     assert!(
-        text.contains(r#""event_type":"delivery_refused""#),
+        text.contains(r#""event_type":"delivery_rejected""#),
         "{text}"
     );
     assert!(text.contains("invalid_payload"), "{text}");
 
     let due_us = next_us(&history).await;
     assert_eq!(due_us, Some(TEN_US + 300 * SECOND_US));
-    assert_eq!(pass(&couriers, TEN_US + 300 * SECOND_US).await, (0, 1));
+    assert_eq!(pass(&dispatcher, TEN_US + 300 * SECOND_US).await, (0, 1));
     let backlog = history.backlog().await.unwrap();
     assert_eq!(backlog[0].waiting, 3);
     let error = "the receiver answered with status 400: invalid_payload";
@@ -123,5 +123,5 @@ async fn a_letter_that_is_refused_is_told_loudly_and_blocks_only_its_own_episode
 
     // Somebody has looked.
     receiver.plan(|_| Answer::Accept);
-    assert_eq!(pass(&couriers, TEN_US + 600 * SECOND_US).await, (3, 0));
+    assert_eq!(pass(&dispatcher, TEN_US + 600 * SECOND_US).await, (3, 0));
 }

@@ -4,13 +4,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use balde_monitor::delivery::DeliverySettings;
-use balde_monitor::sink::{HttpSettings, IncidentHook, PagerDuty, Sink, Slack, Webhook};
+use balde_monitor::sink::{HttpSettings, IncidentWebhook, PagerDuty, Sink, Slack, Webhook};
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::letters::{TEN_US, episode, history, tell};
 use crate::log::Lines;
+use crate::messages::{TEN_US, commit_events, episode, history};
 use crate::receiver::{Answer, Receiver};
-use crate::stories::couriers;
+use crate::stories::dispatcher;
 
 const ROUTING_KEY: &str = "r0uting00000000000000000000secret";
 const SECRETS: [&str; 4] = [
@@ -63,7 +63,7 @@ async fn no_secret_is_in_a_log_line_an_error_the_database_or_a_debug_form() {
             ),
             (
                 "incident",
-                Sink::Incident(IncidentHook::new(&*secret_url, SECRETS[2], &plain).unwrap()),
+                Sink::Incident(IncidentWebhook::new(&*secret_url, SECRETS[2], &plain).unwrap()),
             ),
             (
                 "pager",
@@ -73,26 +73,26 @@ async fn no_secret_is_in_a_log_line_an_error_the_database_or_a_debug_form() {
     };
     let mut said = format!("{:?} {nobody:?}", sinks());
     let (_folder, history) = history().await;
-    let couriers = couriers(&history, &DeliverySettings::default(), sinks());
-    tell(
+    let dispatcher = dispatcher(&history, &DeliverySettings::default(), sinks());
+    commit_events(
         &history,
         &episode("A"),
         &["slack", "nobody", "hook", "incident", "pager"],
     )
     .await;
-    let round = couriers
+    let round = dispatcher
         .deliver_once(TEN_US, Duration::from_secs(60))
         .await
         .unwrap();
     assert_eq!((round.delivered, round.failed), (0, 5));
     let backlog = history.backlog().await.unwrap();
-    write!(said, "{couriers:?} {history:?} {backlog:?}").unwrap();
+    write!(said, "{dispatcher:?} {history:?} {backlog:?}").unwrap();
     for (_, sink) in sinks() {
-        let letter = crate::letters::letter(
+        let message = crate::messages::message(
             episode("A").remove(0),
             balde_monitor::alert::SinkClass::Page,
         );
-        let failure = sink.deliver(&letter, TEN_US).await.unwrap_err();
+        let failure = sink.deliver(&message, TEN_US).await.unwrap_err();
         write!(said, "{failure} {failure:?}").unwrap();
     }
     for error in [
@@ -107,7 +107,7 @@ async fn no_secret_is_in_a_log_line_an_error_the_database_or_a_debug_form() {
     );
     let log = lines.text();
     assert!(
-        log.contains("delivery_refused") && log.contains("delivery_failed"),
+        log.contains("delivery_rejected") && log.contains("delivery_failed"),
         "{log}"
     );
     for secret in SECRETS.iter().chain([&routing_key]) {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use balde_monitor::delivery::DeliverySettings;
 use tokio::sync::oneshot;
 
-use crate::letters::{TEN_US, episode, history, keys, tell};
+use crate::messages::{TEN_US, commit_events, episode, history, keys};
 use crate::receiver::{Answer, Receiver};
-use crate::stories::{couriers, impatient, webhook};
+use crate::stories::{dispatcher, impatient, webhook};
 
 const WITHIN: Duration = Duration::from_secs(60);
 
@@ -16,12 +16,12 @@ async fn a_shutdown_finishes_what_is_on_its_way_and_begins_nothing() {
     let receiver = Receiver::start(|_| Answer::Hang).await;
     let (_folder, history) = history().await;
     let settings = impatient().concurrent(1).finish_within(WITHIN);
-    let couriers_now = couriers(&history, &settings, vec![("hook", webhook(&receiver))]);
-    tell(&history, &episode("A"), &["hook"]).await;
+    let dispatcher_now = dispatcher(&history, &settings, vec![("hook", webhook(&receiver))]);
+    commit_events(&history, &episode("A"), &["hook"]).await;
     let (stop, stopped) = oneshot::channel::<()>();
-    let running = couriers_now.run(async {
+    let running = dispatcher_now.run(async {
         stopped.await.unwrap_or_default();
-        // The courier sees the stop before it sees the answer: it waits for both.
+        // The worker sees the stop before it sees the answer: it waits for both.
         receiver.release();
     });
     let stopping = async {
@@ -44,8 +44,8 @@ async fn a_shutdown_finishes_what_is_on_its_way_and_begins_nothing() {
     assert!(waiting >= 1, "the rest was not begun");
 
     // The next process goes on where this one ended.
-    let couriers_then = couriers(&history, &settings, vec![("hook", webhook(&receiver))]);
-    couriers_then
+    let dispatcher_then = dispatcher(&history, &settings, vec![("hook", webhook(&receiver))]);
+    dispatcher_then
         .deliver_once(TEN_US, WITHIN)
         .await
         .expect("a database");
@@ -58,14 +58,14 @@ async fn a_shutdown_that_cannot_wait_leaves_the_letter_in_the_outbox() {
     let receiver = Receiver::start(|_| Answer::Hang).await;
     let (_folder, history) = history().await;
     let settings = DeliverySettings::default().finish_within(Duration::from_millis(1));
-    let couriers = couriers(&history, &settings, vec![("hook", webhook(&receiver))]);
-    tell(&history, &episode("A"), &["hook"]).await;
+    let dispatcher = dispatcher(&history, &settings, vec![("hook", webhook(&receiver))]);
+    commit_events(&history, &episode("A"), &["hook"]).await;
     let shutdown = receiver.wait_for(|requests| requests.len() == 1);
-    couriers.run(shutdown).await;
+    dispatcher.run(shutdown).await;
     assert_eq!(history.backlog().await.unwrap()[0].waiting, 3);
 
     receiver.release();
-    couriers
+    dispatcher
         .deliver_once(TEN_US, WITHIN)
         .await
         .expect("a database");

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use balde_monitor::alert::SinkClass;
-use balde_monitor::sink::{HttpSettings, IncidentHook, Sink, Webhook};
+use balde_monitor::sink::{HttpSettings, IncidentWebhook, Sink, Webhook};
 use ring::hmac;
 
-use crate::letters::{SECOND_US, TEN_US, episode, letter};
+use crate::messages::{SECOND_US, TEN_US, episode, message};
 use crate::receiver::{Answer, Receiver, Request};
 
 const SECRET: &str = "It is a secret to everybody";
@@ -44,13 +44,13 @@ async fn delivered() -> Vec<Request> {
     let settings = HttpSettings::default();
     let sinks = [
         Sink::Webhook(Webhook::new(receiver.url(), SECRET, &settings).unwrap()),
-        Sink::Incident(IncidentHook::new(receiver.url(), SECRET, &settings).unwrap()),
+        Sink::Incident(IncidentWebhook::new(receiver.url(), SECRET, &settings).unwrap()),
     ];
     for sink in &sinks {
         for (later, event) in (0..).zip(episode("AÇÃO & <b>")) {
-            let letter = letter(event, SinkClass::Event);
+            let message = message(event, SinkClass::Event);
             let now_us = TEN_US + later * SECOND_US;
-            sink.deliver(&letter, now_us)
+            sink.deliver(&message, now_us)
                 .await
                 .expect("a receiver that accepts");
         }

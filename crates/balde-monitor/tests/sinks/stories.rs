@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use balde::Clock;
 use balde_monitor::alert::Event;
-use balde_monitor::delivery::{Couriers, DeliverySettings, Patience};
+use balde_monitor::delivery::{Backoff, DeliverySettings, Dispatcher};
 use balde_monitor::history::History;
 use balde_monitor::sink::{HttpSettings, LogSink, PagerDuty, Sink, Slack, Webhook};
 
-use crate::letters::{SECOND_US, TEN_US, episode, history, keys, tell};
+use crate::messages::{SECOND_US, TEN_US, commit_events, episode, history, keys};
 use crate::receiver::{Answer, Receiver};
 
 /// Only there to end a test that would otherwise never end.
@@ -20,25 +20,25 @@ pub(crate) fn webhook(receiver: &Receiver) -> Sink {
     Sink::Webhook(Webhook::new(receiver.url(), "secret", &settings).unwrap())
 }
 
-pub(crate) fn couriers(
+pub(crate) fn dispatcher(
     history: &History,
     settings: &DeliverySettings,
     sinks: Vec<(&str, Sink)>,
-) -> Couriers {
+) -> Dispatcher {
     let sinks = sinks
         .into_iter()
         .map(|(name, sink)| (name.to_owned(), sink));
-    Couriers::new(history, Clock::precise(), settings, sinks.collect()).expect("couriers")
+    Dispatcher::new(history, Clock::precise(), settings, sinks.collect()).expect("dispatcher")
 }
 
 /// Waits as little as it may, for tests with the world's own time.
 pub(crate) fn impatient() -> DeliverySettings {
-    let patience = Patience::new(Duration::from_millis(1), Duration::from_millis(20));
-    DeliverySettings::default().patience(patience.unwrap())
+    let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(20));
+    DeliverySettings::default().backoff(backoff.unwrap())
 }
 
 fn episodes(names: &[&str]) -> Vec<Event> {
-    // Told in turn, so that letters of an episode are not next to each other.
+    // Told in turn, so that messages of an episode are not next to each other.
     let episodes: Vec<Vec<Event>> = names.iter().map(|name| episode(name)).collect();
     (0..3)
         .flat_map(|n| episodes.iter().map(move |episode| episode[n].clone()))
@@ -46,11 +46,11 @@ fn episodes(names: &[&str]) -> Vec<Event> {
 }
 
 /// Passes from one moment at which something is due to the next, until nothing is left.
-async fn deliver_all(history: &History, couriers: &Couriers, sinks: &[&str]) -> u64 {
+async fn deliver_all(history: &History, dispatcher: &Dispatcher, sinks: &[&str]) -> u64 {
     const ROUNDS_MAX: usize = 2_000;
     let mut now_us = TEN_US;
     for _ in 0..ROUNDS_MAX {
-        let round = couriers
+        let round = dispatcher
             .deliver_once(now_us, WITHIN)
             .await
             .expect("a database");
@@ -99,10 +99,10 @@ async fn everything_arrives_once_after_deduplication_although_half_of_it_fails()
         ("pager", Sink::PagerDuty(pager)),
         ("log", Sink::Log(LogSink)),
     ];
-    let couriers = couriers(&history, &DeliverySettings::default(), sinks);
+    let dispatcher = dispatcher(&history, &DeliverySettings::default(), sinks);
     let events = episodes(&["A", "B", "C", "D", "E", "F", "G", "H", "I", "J"]);
-    tell(&history, &events, &names).await;
-    deliver_all(&history, &couriers, &names).await;
+    commit_events(&history, &events, &names).await;
+    deliver_all(&history, &dispatcher, &names).await;
 
     assert_eq!(history.backlog().await.unwrap(), []);
     let expected: BTreeSet<String> = keys(&events).into_iter().collect();
@@ -123,11 +123,11 @@ async fn everything_arrives_once_after_deduplication_although_half_of_it_fails()
             assert_eq!(of_it, in_order.iter().collect::<Vec<_>>(), "{name}");
         }
     }
-    for (name, tally) in couriers.tallies() {
-        assert_eq!(tally.delivered(), events.len() as u64, "{name}");
-        assert_eq!(tally.waiting(), 0, "{name}");
-        assert_eq!(tally.failed() > 0, name != "log", "{name}");
-        assert_eq!(tally.refused() > 0, name != "log", "{name}");
+    for (name, counters) in dispatcher.counters() {
+        assert_eq!(counters.delivered(), events.len() as u64, "{name}");
+        assert_eq!(counters.waiting(), 0, "{name}");
+        assert_eq!(counters.failed() > 0, name != "log", "{name}");
+        assert_eq!(counters.rejected() > 0, name != "log", "{name}");
     }
 }
 
@@ -142,20 +142,26 @@ async fn a_sink_that_hangs_delays_no_other() {
         ("hanging", webhook(&hanging)),
         ("working", webhook(&working)),
     ];
-    let couriers = couriers(&history, &impatient(), sinks);
+    let dispatcher = dispatcher(&history, &impatient(), sinks);
     let first = episodes(&["A", "B"]);
-    tell(&history, &first, &["hanging", "working"]).await;
+    commit_events(&history, &first, &["hanging", "working"]).await;
     let later = episodes(&["C", "D"]);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let running = couriers.run(async { stopped.await.unwrap_or_default() });
+    let running = dispatcher.run(async { stopped.await.unwrap_or_default() });
     let watching = async {
         // The one hangs before the other has anything at all from the second half on.
         hanging.wait_for(|requests| requests.len() == 2).await;
-        tell(&history, &later, &["hanging", "working"]).await;
-        couriers.wake();
+        commit_events(&history, &later, &["hanging", "working"]).await;
+        dispatcher.wake();
         working.wait_for(|requests| requests.len() == 12).await;
-        let tally = |name| couriers.tallies().find(|(one, _)| *one == name).unwrap().1;
-        assert_eq!(tally("hanging").delivered(), 0, "it still hangs");
+        let counters = |name| {
+            dispatcher
+                .counters()
+                .find(|(one, _)| *one == name)
+                .unwrap()
+                .1
+        };
+        assert_eq!(counters("hanging").delivered(), 0, "it still hangs");
         hanging.release();
         hanging.wait_for(|requests| requests.len() == 12).await;
         stop.send(()).unwrap();
@@ -181,12 +187,12 @@ async fn a_pass_ends_in_time_for_the_others_when_a_sink_hangs() {
         ("hanging", webhook(&hanging)),
         ("working", webhook(&working)),
     ];
-    let couriers = couriers(&history, &DeliverySettings::default(), sinks);
-    tell(&history, &episodes(&["A"]), &["hanging", "working"]).await;
+    let dispatcher = dispatcher(&history, &DeliverySettings::default(), sinks);
+    commit_events(&history, &episodes(&["A"]), &["hanging", "working"]).await;
     // A slow machine may need more than one pass for the one that works; the one that hangs never
     // gets anywhere.
     for _ in 0..200 {
-        let pass = couriers
+        let pass = dispatcher
             .deliver_once(TEN_US, Duration::from_millis(300))
             .await;
         let pass = pass.expect("a database");
@@ -203,7 +209,7 @@ async fn a_pass_ends_in_time_for_the_others_when_a_sink_hangs() {
     );
     // What was given up is not lost, nor is it thought to be on its way for ever.
     hanging.release();
-    couriers
+    dispatcher
         .deliver_once(TEN_US, WITHIN)
         .await
         .expect("a database");
@@ -215,14 +221,14 @@ async fn several_episodes_are_delivered_at_once_and_never_more_than_that() {
     let receiver = Receiver::start(|_| Answer::Hang).await;
     let (_folder, history) = history().await;
     let settings = DeliverySettings::default().concurrent(3);
-    let couriers = couriers(&history, &settings, vec![("hook", webhook(&receiver))]);
+    let dispatcher = dispatcher(&history, &settings, vec![("hook", webhook(&receiver))]);
     let events = episodes(&["A", "B", "C", "D", "E"]);
-    tell(&history, &events, &["hook"]).await;
+    commit_events(&history, &events, &["hook"]).await;
     let releasing = async {
         receiver.wait_for(|requests| requests.len() == 3).await;
         receiver.release();
     };
-    let (round, ()) = tokio::join!(couriers.deliver_once(TEN_US, WITHIN), releasing);
+    let (round, ()) = tokio::join!(dispatcher.deliver_once(TEN_US, WITHIN), releasing);
     assert_eq!(round.unwrap().delivered, 15);
     assert_eq!(receiver.most_at_once(), 3);
     assert_eq!(receiver.requests().len(), 15);
@@ -233,12 +239,12 @@ async fn two_passes_at_once_do_not_send_the_same_letter_twice() {
     let receiver = Receiver::start(|_| Answer::Hang).await;
     let (_folder, history) = history().await;
     let settings = DeliverySettings::default();
-    let couriers = couriers(&history, &settings, vec![("hook", webhook(&receiver))]);
-    tell(&history, &episodes(&["A", "B"]), &["hook"]).await;
-    let first = couriers.deliver_once(TEN_US, WITHIN);
+    let dispatcher = dispatcher(&history, &settings, vec![("hook", webhook(&receiver))]);
+    commit_events(&history, &episodes(&["A", "B"]), &["hook"]).await;
+    let first = dispatcher.deliver_once(TEN_US, WITHIN);
     let second = async {
         receiver.wait_for(|requests| requests.len() == 2).await;
-        let round = couriers.deliver_once(TEN_US, WITHIN).await;
+        let round = dispatcher.deliver_once(TEN_US, WITHIN).await;
         receiver.release();
         round
     };

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use balde_monitor::alert::SinkClass;
-use balde_monitor::sink::{HttpSettings, Reason, Sink, Webhook};
+use balde_monitor::sink::{HttpSettings, SendErrorKind, Sink, Webhook};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use crate::letters::{TEN_US, episode, letter};
+use crate::messages::{TEN_US, episode, message};
 use crate::receiver::{Answer, Receiver};
 
 /// An authority as PEM, and a certificate of its for this machine with its key.
@@ -59,10 +59,10 @@ async fn a_receiver_is_trusted_by_its_own_authority_and_by_no_other() {
         .unwrap();
     let (address, serving) = front(receiver.address(), config).await;
     let url = format!("https://{address}/hook");
-    let letter = letter(episode("A").remove(0), SinkClass::Event);
+    let message = message(episode("A").remove(0), SinkClass::Event);
     let attempt = async |settings: HttpSettings| {
         let sink = Sink::Webhook(Webhook::new(&*url, "secret", &settings).unwrap());
-        sink.deliver(&letter, TEN_US).await
+        sink.deliver(&message, TEN_US).await
     };
     for stranger in [
         HttpSettings::default(),
@@ -70,7 +70,7 @@ async fn a_receiver_is_trusted_by_its_own_authority_and_by_no_other() {
     ] {
         let failure = attempt(stranger).await.unwrap_err();
         assert!(
-            matches!(failure.reason(), Reason::Unreachable { .. }),
+            matches!(failure.reason(), SendErrorKind::Unreachable { .. }),
             "{failure}"
         );
         assert!(failure.to_string().contains("certificate"), "{failure}");

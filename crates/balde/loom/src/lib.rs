@@ -7,3 +7,8 @@
 #[expect(unused_imports, reason = "the limiter around the store is not here")]
 #[expect(unreachable_pub, reason = "public in the crate where these files live")]
 mod memory;
+
+#[cfg(all(test, feature = "http"))]
+#[path = "../../src/key.rs"]
+#[expect(dead_code, reason = "the memory store reads only the words of a key")]
+mod key;

@@ -1,11 +1,22 @@
-//! What HTTP needs of a limiter: who is asking, and how the answer is told.
+//! Rate limiting over HTTP: who sent a request, which header fields a response carries, what the
+//! body of a refusal says, and a tower layer that does all of it.
+//!
+//! | Module | Contents |
+//! |--|--|
+//! | [`identity`] | the bucket key of the client that sent a request |
+//! | [`headers`] | writing and reading `X-RateLimit-*`, `RateLimit`, `RateLimit-Policy` and `Retry-After` |
+//! | [`problem`] | problem documents (RFC 9457) for refused requests |
+//!
+//! With the feature `tower`, `RateLimitLayer` limits any tower service.
 
 pub mod headers;
 pub mod identity;
+mod outcome;
 pub mod problem;
 
-pub use headers::{HeaderOptions, HeaderWriter, Reset};
-pub use identity::{ApiKey, ClientKey, Forwarded, Identity, NoKey, PeerAddr, UserId};
+pub use headers::{HeaderOptions, ResetFormat};
+pub use identity::{ApiKey, ClientKey, ForwardedHeader, Identity, IdentityError, PeerAddr, UserId};
+pub use outcome::Outcome;
 pub use problem::{Problem, ProblemFormat};
 
 #[cfg(feature = "tower")]
@@ -13,6 +24,6 @@ mod layer;
 
 #[cfg(feature = "tower")]
 pub use layer::{
-    Asked, Cause, Outcome, RateLimit, RateLimitLayer, Refusal, ResponseBody, ResponseFuture, Rule,
-    WithoutKey,
+    LimitRule, OnMissingKey, RateLimit, RateLimitLayer, Refusal, RefusalCause, RequestParts,
+    ResponseBody, ResponseFuture,
 };

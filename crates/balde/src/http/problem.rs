@@ -1,27 +1,27 @@
-//! Bodies of refusals: what went wrong, for programs and people, as RFC 9457 writes it.
+//! Problem documents (RFC 9457): the bodies of refused requests.
 //!
-//! | Problem | Status | Type |
+//! | Cause | Status | Type |
 //! |--|--|--|
-//! | a limit refused | 429 | `quota-exceeded`, with the policies that did |
-//! | the limiter itself failed | 503 | `temporary-reduced-capacity`, with the policies that could not be asked |
-//! | nobody can tell who asks | 403 | `about:blank` |
+//! | a bucket has too few tokens | 429 | `quota-exceeded`, with the names of the policies |
+//! | the store is unavailable | 503 | `temporary-reduced-capacity`, with the names of the policies |
+//! | the request has no usable key | 403 | `about:blank` |
 //!
-//! A caller without a usable key gets 403: the request was understood, there is nothing wrong with
-//! the server, and sending the same again does not help. None of the bodies holds a key.
+//! A request without a usable key gets 403 because the server understood it, the server works, and
+//! sending the same request again does not help. No document contains a key.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
-use ::http::{HeaderValue, StatusCode};
+use ::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-use super::headers::retry_after_s;
-use super::identity::NoKey;
+use super::headers::{longest_wait, retry_after_s};
 use crate::decision::{Decision, Reason};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const REDUCED_CAPACITY: &str =
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
-/// How a body is written.
+/// The format of a problem document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProblemFormat {
     /// `application/problem+json`.
@@ -32,7 +32,7 @@ pub enum ProblemFormat {
 }
 
 impl ProblemFormat {
-    /// What to put into `Content-Type`.
+    /// The value of `Content-Type` for this format.
     pub const fn content_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Json => "application/problem+json",
@@ -41,7 +41,7 @@ impl ProblemFormat {
     }
 }
 
-/// What went wrong.
+/// A problem document (RFC 9457): why a request was refused, for programs and people.
 ///
 /// ```
 /// use balde::RateLimiter;
@@ -51,7 +51,7 @@ impl ProblemFormat {
 /// let limiter = limiter.blocking();
 /// assert!(limiter.check("alice").is_allowed());
 ///
-/// let problem = Problem::of_decision(&[("per-user", &limiter.check("alice"))]);
+/// let problem = Problem::from_decisions(&[("per-user", &limiter.check("alice"))]);
 /// assert_eq!(problem.status(), 429);
 /// assert!(problem.to_json().contains(r#""violated-policies":["per-user"]"#));
 /// # Ok::<(), balde::BuildError>(())
@@ -67,94 +67,144 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Why these decisions, each with its limit's name, refuse: 429 where a limit was reached, 403
-    /// where the key was bad, 503 where a store could not be asked and
-    /// [`OnFailure::Deny`](crate::OnFailure::Deny) holds.
-    pub fn of_decision(parts: &[(&str, &Decision)]) -> Self {
-        let refused = || parts.iter().filter(|(_, part)| !part.is_allowed());
-        let policies = || refused().map(|(name, _)| (*name).to_owned()).collect();
-        let is = |wanted: fn(Reason) -> bool| refused().any(|(_, part)| wanted(part.reason()));
-        if is(|reason| matches!(reason, Reason::BadKey(_))) {
-            return Self::forbidden();
+    /// The problem of a request that these decisions refused, each with the name of its policy: 403
+    /// if a key was invalid, else 429 if a bucket had too few tokens, else 503 because the store was
+    /// unavailable and [`OnFailure::Deny`](crate::OnFailure::Deny) applied.
+    pub fn from_decisions(decisions: &[(&str, &Decision)]) -> Self {
+        let refused = || decisions.iter().filter(|(_, one)| !one.is_allowed());
+        let has = |wanted: fn(Reason) -> bool| refused().any(|(_, one)| wanted(one.reason()));
+        if has(|reason| matches!(reason, Reason::BadKey(_))) {
+            return Self::missing_key();
         }
-        let decisions: Vec<Decision> = refused().map(|(_, part)| **part).collect();
-        let retry_after_s = retry_after_s(&decisions);
-        // A limit that was reached is the caller's own affair, and says more than an outage.
-        if is(|reason| matches!(reason, Reason::OverLimit | Reason::OverCapacity)) {
-            return Self::quota_exceeded(policies(), retry_after_s);
-        }
-        Self {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            kind: Cow::Borrowed(REDUCED_CAPACITY),
-            title: Cow::Borrowed("The request cannot be counted at the moment"),
-            detail: Cow::Borrowed("The limit could not be checked, so the request was refused."),
-            policies: policies(),
-            retry_after_s,
+        let policies = refused().map(|(name, _)| *name);
+        let retry_after = longest_wait(refused().map(|(_, one)| *one));
+        // If both apply, 429 is reported: the client can act on its own quota, not on an outage.
+        if has(|reason| matches!(reason, Reason::OverLimit | Reason::OverCapacity)) {
+            Self::quota_exceeded(policies, retry_after)
+        } else {
+            Self::unavailable(policies, retry_after)
         }
     }
 
-    /// Why a request without a usable key is refused.
-    pub fn of_no_key(_why: NoKey) -> Self {
-        // Why it is so concerns the operator, who finds it in the log.
-        Self::forbidden()
-    }
-
-    fn quota_exceeded(policies: Vec<String>, retry_after_s: Option<u64>) -> Self {
+    /// 429: these policies have too few tokens. `retry_after` is the time after which the same
+    /// request would pass, or `None` if it never will.
+    pub fn quota_exceeded<'a>(
+        policies: impl IntoIterator<Item = &'a str>,
+        retry_after: Option<Duration>,
+    ) -> Self {
+        let retry_after_s = retry_after.map(retry_after_s);
         let detail = match retry_after_s {
             Some(1) => Cow::Borrowed("The same request can pass in 1 second."),
             Some(seconds) => format!("The same request can pass in {seconds} seconds.").into(),
-            None => Cow::Borrowed("The request asks for more than the limit ever grants at once."),
+            None => {
+                Cow::Borrowed("The request needs more tokens than the limit ever grants at once.")
+            }
         };
         Self {
             status: StatusCode::TOO_MANY_REQUESTS,
             kind: Cow::Borrowed(QUOTA_EXCEEDED),
             title: Cow::Borrowed("The quota is used up"),
             detail,
-            policies,
+            policies: policies.into_iter().map(str::to_owned).collect(),
             retry_after_s,
         }
     }
 
-    fn forbidden() -> Self {
+    /// 503: these policies could not be checked, because their store is unavailable. `retry_after`
+    /// is the time after which it is worth trying again.
+    pub fn unavailable<'a>(
+        policies: impl IntoIterator<Item = &'a str>,
+        retry_after: Option<Duration>,
+    ) -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            kind: Cow::Borrowed(REDUCED_CAPACITY),
+            title: Cow::Borrowed("The request cannot be counted at the moment"),
+            detail: Cow::Borrowed("The limit could not be checked, so the request was refused."),
+            policies: policies.into_iter().map(str::to_owned).collect(),
+            retry_after_s: retry_after.map(retry_after_s),
+        }
+    }
+
+    /// 403: the request has no usable key. The document does not say why; the log does.
+    pub fn missing_key() -> Self {
         Self {
             status: StatusCode::FORBIDDEN,
             kind: Cow::Borrowed("about:blank"),
             title: Cow::Borrowed("Forbidden"),
-            detail: Cow::Borrowed("It cannot be told who sent the request."),
+            detail: Cow::Borrowed("The sender of the request could not be identified."),
             policies: Vec::new(),
             retry_after_s: None,
         }
     }
 
-    /// Another type: a URI of yours.
+    /// Replaces the problem type, a URI.
     pub fn with_type(mut self, uri: impl Into<Cow<'static, str>>) -> Self {
         self.kind = uri.into();
         self
     }
 
-    /// Another title.
+    /// Replaces the title.
     pub fn with_title(mut self, title: impl Into<Cow<'static, str>>) -> Self {
         self.title = title.into();
         self
     }
 
-    /// Another explanation.
+    /// Replaces the detail, a sentence about this occurrence of the problem.
     pub fn with_detail(mut self, detail: impl Into<Cow<'static, str>>) -> Self {
         self.detail = detail.into();
         self
     }
 
-    /// The status to answer with.
+    /// The status code of the response.
     pub const fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The names of the policies that refused.
+    /// The names of the policies that refused the request.
     pub fn policies(&self) -> &[String] {
         &self.policies
     }
 
-    /// The body.
+    /// Builds the complete response: status, `Content-Type` and the document as body.
+    ///
+    /// A gRPC request, recognised by the `Content-Type` in `request_headers`, gets a gRPC status
+    /// without a message instead: `RESOURCE_EXHAUSTED`, `UNAVAILABLE` or `PERMISSION_DENIED`.
+    ///
+    /// The response has no rate-limit header fields;
+    /// [`HeaderOptions::write`](super::HeaderOptions::write) adds them.
+    pub fn to_response(
+        &self,
+        request_headers: &HeaderMap,
+        format: ProblemFormat,
+    ) -> Response<String> {
+        if is_grpc(request_headers) {
+            return self.to_grpc_response();
+        }
+        let mut response = Response::new(self.body(format));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, format.content_type());
+        response
+    }
+
+    /// A gRPC response without a message carries its status in the header fields.
+    fn to_grpc_response(&self) -> Response<String> {
+        let (status, message) = match self.status {
+            StatusCode::TOO_MANY_REQUESTS => ("8", "rate limited"),
+            StatusCode::SERVICE_UNAVAILABLE => ("14", "the rate limit could not be checked"),
+            _ => ("7", "the sender of the request could not be identified"),
+        };
+        let mut response = Response::new(String::new());
+        let headers = response.headers_mut();
+        let content_type = HeaderValue::from_static("application/grpc");
+        headers.insert(header::CONTENT_TYPE, content_type);
+        headers.insert("grpc-status", HeaderValue::from_static(status));
+        headers.insert("grpc-message", HeaderValue::from_static(message));
+        response
+    }
+
+    /// The document in the given format.
     pub fn body(&self, format: ProblemFormat) -> String {
         match format {
             ProblemFormat::Json => self.to_json(),
@@ -162,7 +212,7 @@ impl Problem {
         }
     }
 
-    /// The body as JSON, of RFC 9457.
+    /// The document as JSON, as RFC 9457 defines it.
     pub fn to_json(&self) -> String {
         let mut text = format!(
             r#"{{"type":{},"title":{},"status":{},"detail":{}"#,
@@ -185,7 +235,7 @@ impl Problem {
         text
     }
 
-    /// The body as XML, in the namespace of RFC 7807.
+    /// The document as XML, in the namespace of RFC 7807.
     pub fn to_xml(&self) -> String {
         let mut text = String::from(r#"<?xml version="1.0" encoding="UTF-8"?>"#);
         text += "\n<problem xmlns=\"urn:ietf:rfc:7807\">";
@@ -206,8 +256,13 @@ impl Problem {
     }
 }
 
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE);
+    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
 fn json(text: &str) -> String {
-    // A string has no way to fail.
+    // Serialising a string cannot fail.
     serde_json::to_string(text).unwrap_or_else(|_| "\"\"".to_owned())
 }
 
@@ -219,7 +274,7 @@ fn element(name: &str, text: &str) -> String {
             '<' => escaped += "&lt;",
             '>' => escaped += "&gt;",
             '\r' => escaped += "&#13;",
-            // XML has no way to write these.
+            // XML 1.0 cannot represent these characters.
             '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => {
                 escaped.push('\u{fffd}');
             }

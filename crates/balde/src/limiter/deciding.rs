@@ -11,12 +11,12 @@ use super::{Place, RateLimiter};
 use crate::clock::Stopwatch;
 use crate::decision::Decision;
 use crate::error::{BadKey, Error};
+#[cfg(feature = "tower")]
+use crate::key::ShortKey;
 use crate::log;
 use crate::once::{Once, OpId};
 #[cfg(feature = "redis")]
 use crate::remote;
-#[cfg(feature = "tower")]
-use crate::store::memory::ShortKey;
 use crate::store::memory::Table;
 #[cfg(feature = "redis")]
 use crate::store::redis::Shared;

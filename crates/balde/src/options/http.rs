@@ -4,7 +4,7 @@ use ::http::HeaderName;
 
 use super::fault::Faults;
 use super::section::Section;
-use crate::http::{Forwarded, HeaderOptions, Identity, Reset};
+use crate::http::{ForwardedHeader, HeaderOptions, Identity, ResetFormat};
 
 #[derive(Clone, Debug)]
 pub(super) struct HttpOptions {
@@ -38,18 +38,18 @@ impl HttpOptions {
 fn identity(mut section: Section<'_>, faults: &mut Faults<'_>) -> Identity {
     let mut identity = Identity::new();
     for network in section.texts("trusted_proxies", faults) {
-        match identity.clone().trust([network.value]) {
+        match identity.clone().trusted_proxies([network.value]) {
             Ok(trusting) => identity = trusting,
             Err(error) => faults.at(Some(network.span), error.to_string()),
         }
     }
     let words = [
-        ("x-forwarded-for", Forwarded::XForwardedFor),
-        ("forwarded", Forwarded::Rfc7239),
-        ("none", Forwarded::Ignored),
+        ("x-forwarded-for", ForwardedHeader::XForwardedFor),
+        ("forwarded", ForwardedHeader::Rfc7239),
+        ("none", ForwardedHeader::Ignored),
     ];
     if let Some(forwarded) = section.word("forwarded", &words, faults) {
-        identity = identity.forwarded(forwarded.value);
+        identity = identity.forwarded_header(forwarded.value);
     }
     if let Some(name) = header(&mut section, "api_key_header", faults) {
         identity = identity.api_key_header(name);
@@ -79,7 +79,10 @@ fn header(
 
 fn headers(mut section: Section<'_>, faults: &mut Faults<'_>) -> HeaderOptions {
     let mut headers = HeaderOptions::default();
-    let words = [("seconds", Reset::Seconds), ("unix", Reset::UnixTime)];
+    let words = [
+        ("seconds", ResetFormat::Seconds),
+        ("unix", ResetFormat::UnixTime),
+    ];
     if let Some(reset) = section.word("reset", &words, faults) {
         headers = headers.reset(reset.value);
     }

@@ -17,7 +17,7 @@ use super::error::RunError;
 use super::shared::Whom;
 use super::signal::{Outcome, Report};
 use super::throttler::{Throttler, permit};
-use crate::http::headers::{Reported, read};
+use crate::http::headers::{RateLimitStatus, read};
 
 /// The partition of requests that name no host.
 const NO_HOST: &str = "no host";
@@ -179,7 +179,7 @@ where
 
 /// How a request ended, with what the answer says about limits. Of several limits the one with the
 /// least left counts.
-fn report(outcome: Outcome, reported: &Reported) -> Report {
+fn report(outcome: Outcome, reported: &RateLimitStatus) -> Report {
     let mut report = Report::from(outcome);
     if let Some(wait) = reported.retry_after
         && outcome != Outcome::Success

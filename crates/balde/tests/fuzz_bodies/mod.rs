@@ -1,13 +1,19 @@
-//! What must hold for any bytes whatsoever. The fuzz targets and an ordinary test run the same.
+//! Properties that hold for arbitrary bytes, shared by the fuzz targets and an ordinary test.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use balde::http::headers::{DURATION_MAX, LIMITS_MAX, read};
-use balde::http::{Forwarded, HeaderOptions, Identity, PeerAddr, Problem};
+use balde::http::headers::read;
+use balde::http::{ForwardedHeader, HeaderOptions, Identity, PeerAddr, Problem};
 use balde::{KEY_BYTES_MAX, Options, RateLimiter, Reason};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
+
+/// The maximum number of limits that are read from structured fields.
+const LIMITS_MAX: usize = 64;
+
+/// The longest duration that is read, about a hundred years.
+const DURATION_MAX: Duration = Duration::from_secs(36_500 * 86_400);
 
 /// The body of a target.
 pub(crate) fn body(target: &str) -> fn(&[u8]) {
@@ -20,8 +26,8 @@ pub(crate) fn body(target: &str) -> fn(&[u8]) {
     }
 }
 
-/// Lines of headers: nothing they say moves a stranger, and behind a proxy they never name one of
-/// our own networks as the client, nor anybody left of what the proxy wrote.
+/// Header lines: they never change the key of an untrusted peer, and behind a trusted proxy nothing
+/// to the left of what the proxy appended is used.
 fn identity(data: &[u8]) {
     let names =
         ["x-forwarded-for", "forwarded", "x-api-key", "x-user-id"].map(HeaderName::from_static);
@@ -35,33 +41,35 @@ fn identity(data: &[u8]) {
         }
     }
     for forwarded in [
-        Forwarded::XForwardedFor,
-        Forwarded::Rfc7239,
-        Forwarded::Ignored,
+        ForwardedHeader::XForwardedFor,
+        ForwardedHeader::Rfc7239,
+        ForwardedHeader::Ignored,
     ] {
         let identity = Identity::new()
-            .trust(["10.0.0.0/8", "fd00::/8"])
+            .trusted_proxies(["10.0.0.0/8", "fd00::/8"])
             .expect("networks")
-            .forwarded(forwarded);
-        let told = identity
+            .forwarded_header(forwarded);
+        let with_headers = identity
             .clone()
             .api_key_header(names[2].clone())
             .user_id_header(names[3].clone());
-        let stranger = from([203, 0, 113, 7]);
-        let key = told.key(&headers, &stranger).expect("it has an address");
+        let untrusted = from([203, 0, 113, 7]);
+        let key = with_headers
+            .key(&headers, &untrusted)
+            .expect("it has an address");
         assert_eq!(
             key.as_ref(),
             b"ip:203.0.113.7",
-            "a stranger's headers mean nothing"
+            "the headers of an untrusted peer are ignored"
         );
 
         let proxy = from([10, 0, 0, 1]);
-        for identity in [&identity, &told] {
+        for identity in [&identity, &with_headers] {
             if let Ok(key) = identity.key(&headers, &proxy) {
                 assert!((1..=KEY_BYTES_MAX).contains(&key.as_ref().len()));
             }
         }
-        // What the proxy adds itself decides, whatever stood there before.
+        // What the proxy itself appends decides, whatever the headers contained before.
         let mut added = headers.clone();
         added.append(
             &names[0],
@@ -71,16 +79,16 @@ fn identity(data: &[u8]) {
             &names[1],
             HeaderValue::from_static("for=198.51.100.4, for=10.2.2.2"),
         );
-        if forwarded != Forwarded::Ignored {
+        if forwarded != ForwardedHeader::Ignored {
             let key = identity
                 .key(&added, &proxy)
-                .expect("the proxy named somebody");
+                .expect("the proxy appended an address");
             assert_eq!(key.as_ref(), b"ip:198.51.100.4");
         }
     }
 }
 
-/// Keys: any of them is counted by itself, or refused by name.
+/// Keys: each has its own bucket, or is rejected as a bad key.
 fn keys(data: &[u8]) {
     static LIMITER: OnceLock<RateLimiter> = OnceLock::new();
     let limiter = LIMITER.get_or_init(|| {
@@ -101,7 +109,7 @@ fn keys(data: &[u8]) {
         sfv::Parser::new(headers["ratelimit-policy"].as_bytes())
             .parse::<sfv::List>()
             .expect("what is written can be read");
-        let problem = Problem::of_decision(&parts);
+        let problem = Problem::from_decisions(&parts);
         serde_json::from_str::<serde_json::Value>(&problem.to_json()).expect("JSON");
         assert!(
             problem
@@ -112,7 +120,7 @@ fn keys(data: &[u8]) {
     }
 }
 
-/// Fields of a response: what is read is bounded and can be added to any clock.
+/// Header fields of a response: what is read is bounded and can be added to any clock.
 fn fields(data: &[u8]) {
     let names = [
         "retry-after",
@@ -144,7 +152,7 @@ fn fields(data: &[u8]) {
     assert_eq!(read(&headers, now()), reported);
 }
 
-/// Files of options: built, or refused with reasons that show no password.
+/// Options files: accepted, or rejected with messages that show no password.
 fn options(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

@@ -1,14 +1,14 @@
-//! What clients make of what servers say.
+//! Reading the header fields of other servers.
 
 use std::time::Duration;
 
-use balde::http::headers::{ReportedLimit, read};
+use balde::http::headers::{LimitStatus, read};
 use http::HeaderMap;
 
 use super::now;
 
 #[test]
-fn clients_read_what_others_write() {
+fn fields_of_other_servers_are_read() {
     let headers = |lines: &[(&'static str, &str)]| {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
@@ -51,8 +51,8 @@ fn clients_read_what_others_write() {
     assert_eq!(x("1700000000"), seconds(0));
     assert_eq!(x("tomorrow"), None);
 
-    // Lists over several lines, names without quotes, parameters of others.
-    let read_here = read(
+    // Lists over several lines, names without quotes, unknown parameters.
+    let status = read(
         &headers(&[
             ("ratelimit-policy", "\"burst\";q=100;w=60;qu=\"requests\""),
             ("ratelimit-policy", "daily;q=1000;w=86400"),
@@ -64,7 +64,7 @@ fn clients_read_what_others_write() {
         now(),
     );
     let limit =
-        |name: &str, quota, window: Option<u64>, remaining, reset: Option<u64>| ReportedLimit {
+        |name: &str, quota, window: Option<u64>, remaining, reset: Option<u64>| LimitStatus {
             name: Some(name.to_owned()),
             quota,
             window: window.map(Duration::from_secs),
@@ -72,14 +72,14 @@ fn clients_read_what_others_write() {
             reset: reset.map(Duration::from_secs),
         };
     assert_eq!(
-        read_here.limits,
+        status.limits,
         [
             limit("burst", Some(100), Some(60), Some(50), Some(30)),
             limit("daily", Some(1_000), Some(86_400), Some(5), None),
             limit("other", None, None, Some(1), Some(2)),
         ]
     );
-    // A field with a fault in it is no field at all.
+    // A field with a syntax error is ignored as a whole.
     for broken in [
         "\"a\";r=1,",
         "\"a;r=1",
@@ -111,6 +111,6 @@ fn what_is_read_is_bounded() {
     headers.insert("x-ratelimit-limit", "1".repeat(1 << 20).parse().unwrap());
     assert_eq!(
         read(&headers, now()),
-        balde::http::headers::Reported::default()
+        balde::http::headers::RateLimitStatus::default()
     );
 }

@@ -1,11 +1,15 @@
-//! What trusted proxies write down.
+//! The chains of addresses that trusted proxies send.
 
-use balde::http::{Forwarded, Identity, NoKey};
+use balde::http::{ForwardedHeader, Identity, IdentityError};
 
 use super::{F, XFF, assert_keys, from, identity, map, text};
 
-/// What a trusted proxy says in one header, line by line.
-fn assert_told(identity: &Identity, header: &str, table: &[(&str, Result<&str, NoKey>)]) {
+/// Checks the key for each value of a header that a trusted proxy sends, line by line.
+fn assert_chain_keys(
+    identity: &Identity,
+    header: &str,
+    table: &[(&str, Result<&str, IdentityError>)],
+) {
     for (value, expected) in table {
         let lines: Vec<_> = value.split('\n').map(|line| (header, line)).collect();
         let found = text(identity.key(&map(&lines), &from("10.0.0.1")));
@@ -13,11 +17,11 @@ fn assert_told(identity: &Identity, header: &str, table: &[(&str, Result<&str, N
     }
 }
 
-const CLIENT: Result<&str, NoKey> = Ok("ip:203.0.113.7");
+const CLIENT: Result<&str, IdentityError> = Ok("ip:203.0.113.7");
 
 #[test]
-fn behind_trusted_proxies_it_is_the_right_most_stranger() {
-    assert_told(
+fn behind_trusted_proxies_the_key_is_the_right_most_untrusted_address() {
+    assert_chain_keys(
         &identity(),
         XFF,
         &[
@@ -43,7 +47,7 @@ fn behind_trusted_proxies_it_is_the_right_most_stranger() {
             ("2001:db8:1:2::9", Ok("ip:2001:db8:1:2::/64")),
             ("[2001:db8:1:2::9]", Ok("ip:2001:db8:1:2::/64")),
             ("[2001:db8:1:2::9]:443", Ok("ip:2001:db8:1:2::/64")),
-            // Only proxies: one of them is asking.
+            // Only proxies: the left-most one is the client.
             ("10.0.0.3, 10.0.0.2", Ok("ip:10.0.0.3")),
         ],
     );
@@ -62,7 +66,7 @@ fn behind_trusted_proxies_it_is_the_right_most_stranger() {
                 CLIENT,
             ),
             ("10.0.0.1", &[("x-FORWARDED-for", "203.0.113.7")], CLIENT),
-            // The header that is not theirs.
+            // The other header is ignored.
             (
                 "10.0.0.1",
                 &[(XFF, "203.0.113.7"), (F, "for=6.6.6.6")],
@@ -74,63 +78,63 @@ fn behind_trusted_proxies_it_is_the_right_most_stranger() {
 }
 
 #[test]
-fn where_a_proxy_names_nobody_it_is_never_the_next_address_to_the_left() {
-    assert_told(
+fn an_unusable_address_is_never_skipped_in_favour_of_the_next_to_the_left() {
+    assert_chain_keys(
         &identity(),
         XFF,
         &[
-            ("6.6.6.6, unknown", Err(NoKey::Hidden)),
-            ("6.6.6.6, UNKNOWN, 10.0.0.2", Err(NoKey::Hidden)),
-            ("6.6.6.6, _hidden", Err(NoKey::Hidden)),
-            ("6.6.6.6, 0.0.0.0", Err(NoKey::Hidden)),
-            ("6.6.6.6, ::", Err(NoKey::Hidden)),
-            ("6.6.6.6\nunknown", Err(NoKey::Hidden)),
-            ("6.6.6.6, ", Err(NoKey::Malformed)),
-            ("6.6.6.6,,10.0.0.2", Err(NoKey::Malformed)),
-            ("", Err(NoKey::Malformed)),
-            ("6.6.6.6, example.com", Err(NoKey::Malformed)),
-            ("6.6.6.6, 203.0.113.7:99999", Err(NoKey::Malformed)),
-            ("6.6.6.6, 203.0.113.7:", Err(NoKey::Malformed)),
-            ("6.6.6.6, 203.0.113.7:+80", Err(NoKey::Malformed)),
-            ("6.6.6.6, 203.0.113.007", Err(NoKey::Malformed)),
-            ("6.6.6.6, 256.1.1.1", Err(NoKey::Malformed)),
-            ("6.6.6.6, [203.0.113.7]", Err(NoKey::Malformed)),
-            ("6.6.6.6, [2001:db8::1", Err(NoKey::Malformed)),
-            ("6.6.6.6, [2001:db8::1]x", Err(NoKey::Malformed)),
-            ("6.6.6.6, fe80::1%eth0", Err(NoKey::Malformed)),
-            ("6.6.6.6, \u{fc}", Err(NoKey::Malformed)),
+            ("6.6.6.6, unknown", Err(IdentityError::Hidden)),
+            ("6.6.6.6, UNKNOWN, 10.0.0.2", Err(IdentityError::Hidden)),
+            ("6.6.6.6, _hidden", Err(IdentityError::Hidden)),
+            ("6.6.6.6, 0.0.0.0", Err(IdentityError::Hidden)),
+            ("6.6.6.6, ::", Err(IdentityError::Hidden)),
+            ("6.6.6.6\nunknown", Err(IdentityError::Hidden)),
+            ("6.6.6.6, ", Err(IdentityError::Malformed)),
+            ("6.6.6.6,,10.0.0.2", Err(IdentityError::Malformed)),
+            ("", Err(IdentityError::Malformed)),
+            ("6.6.6.6, example.com", Err(IdentityError::Malformed)),
+            ("6.6.6.6, 203.0.113.7:99999", Err(IdentityError::Malformed)),
+            ("6.6.6.6, 203.0.113.7:", Err(IdentityError::Malformed)),
+            ("6.6.6.6, 203.0.113.7:+80", Err(IdentityError::Malformed)),
+            ("6.6.6.6, 203.0.113.007", Err(IdentityError::Malformed)),
+            ("6.6.6.6, 256.1.1.1", Err(IdentityError::Malformed)),
+            ("6.6.6.6, [203.0.113.7]", Err(IdentityError::Malformed)),
+            ("6.6.6.6, [2001:db8::1", Err(IdentityError::Malformed)),
+            ("6.6.6.6, [2001:db8::1]x", Err(IdentityError::Malformed)),
+            ("6.6.6.6, fe80::1%eth0", Err(IdentityError::Malformed)),
+            ("6.6.6.6, \u{fc}", Err(IdentityError::Malformed)),
         ],
     );
 }
 
 #[test]
-fn long_chains_are_followed_only_so_far() {
+fn the_length_of_a_chain_is_bounded() {
     let hops = |n: usize| format!("203.0.113.7{}", ", 10.0.0.1".repeat(n));
     let endless = "x".repeat(1 << 20);
-    assert_told(
+    assert_chain_keys(
         &identity(),
         XFF,
         &[
             (&hops(31), CLIENT),
-            (&hops(32), Err(NoKey::ChainTooLong)),
+            (&hops(32), Err(IdentityError::ChainTooLong)),
             (
                 &format!("{}203.0.113.7", "7.7.7.7, ".repeat(100_000)),
                 CLIENT,
             ),
             (&format!("{endless}, 203.0.113.7"), CLIENT),
-            (&endless, Err(NoKey::ChainTooLong)),
+            (&endless, Err(IdentityError::ChainTooLong)),
         ],
     );
     let wide = format!("for=203.0.113.7;by={endless}");
-    let standard = identity().forwarded(Forwarded::Rfc7239);
-    assert_told(&standard, F, &[(&wide, Err(NoKey::ChainTooLong))]);
+    let standard = identity().forwarded_header(ForwardedHeader::Rfc7239);
+    assert_chain_keys(&standard, F, &[(&wide, Err(IdentityError::ChainTooLong))]);
 }
 
 #[test]
-fn the_standard_header_says_the_same_in_its_own_words() {
-    let standard = identity().forwarded(Forwarded::Rfc7239);
+fn the_forwarded_header_gives_the_same_keys() {
+    let standard = identity().forwarded_header(ForwardedHeader::Rfc7239);
     let network = Ok("ip:2001:db8:cafe::/64");
-    assert_told(
+    assert_chain_keys(
         &standard,
         F,
         &[
@@ -149,19 +153,25 @@ fn the_standard_header_says_the_same_in_its_own_words() {
             ("for=\"\nfor=203.0.113.7", CLIENT),
             ("for=\"[2001:db8:cafe::17]:4711\"", network),
             ("for=\"[2001:db8:cafe::17]\"", network),
-            ("for=6.6.6.6, for=unknown", Err(NoKey::Hidden)),
-            ("for=6.6.6.6, for=\"_hidden\"", Err(NoKey::Hidden)),
-            ("for=6.6.6.6, proto=http", Err(NoKey::Hidden)),
-            ("for=6.6.6.6, for=", Err(NoKey::Malformed)),
-            ("for=6.6.6.6, for=\"\"", Err(NoKey::Malformed)),
-            ("for=6.6.6.6;for=7.7.7.7", Err(NoKey::Malformed)),
-            ("for=6.6.6.6,, for=10.0.0.2", Err(NoKey::Malformed)),
-            ("for=6.6.6.6, 203.0.113.7", Err(NoKey::Malformed)),
-            ("", Err(NoKey::Malformed)),
-            // A quote that a client left open swallows nothing.
-            ("for=\"6.6.6.6, for=203.0.113.7", Err(NoKey::Malformed)),
-            ("for=\"x, for=\"[2001:db8::1]\"", Err(NoKey::Malformed)),
-            ("for=\"x\\", Err(NoKey::Malformed)),
+            ("for=6.6.6.6, for=unknown", Err(IdentityError::Hidden)),
+            ("for=6.6.6.6, for=\"_hidden\"", Err(IdentityError::Hidden)),
+            ("for=6.6.6.6, proto=http", Err(IdentityError::Hidden)),
+            ("for=6.6.6.6, for=", Err(IdentityError::Malformed)),
+            ("for=6.6.6.6, for=\"\"", Err(IdentityError::Malformed)),
+            ("for=6.6.6.6;for=7.7.7.7", Err(IdentityError::Malformed)),
+            ("for=6.6.6.6,, for=10.0.0.2", Err(IdentityError::Malformed)),
+            ("for=6.6.6.6, 203.0.113.7", Err(IdentityError::Malformed)),
+            ("", Err(IdentityError::Malformed)),
+            // A quote that a client left open hides nothing.
+            (
+                "for=\"6.6.6.6, for=203.0.113.7",
+                Err(IdentityError::Malformed),
+            ),
+            (
+                "for=\"x, for=\"[2001:db8::1]\"",
+                Err(IdentityError::Malformed),
+            ),
+            ("for=\"x\\", Err(IdentityError::Malformed)),
         ],
     );
     assert_keys(

@@ -1,4 +1,4 @@
-//! Who is asking, whatever they write: a table of requests with the key each must give.
+//! Client identity: tables of requests with the key that each must give.
 
 mod chains;
 mod properties;
@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use balde::KEY_BYTES_MAX;
 use balde::http::identity::KeyKind;
-use balde::http::{ApiKey, ClientKey, Identity, NoKey, PeerAddr, UserId};
+use balde::http::{ApiKey, ClientKey, Identity, IdentityError, PeerAddr, UserId};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 
 const PROXIES: [&str; 3] = ["10.0.0.0/8", "192.168.7.7", "fd00::/8"];
@@ -15,7 +15,7 @@ const PROXIES: [&str; 3] = ["10.0.0.0/8", "192.168.7.7", "fd00::/8"];
 type Lines<'a> = &'a [(&'a str, &'a str)];
 
 fn identity() -> Identity {
-    Identity::new().trust(PROXIES).unwrap()
+    Identity::new().trusted_proxies(PROXIES).unwrap()
 }
 
 fn map(lines: Lines<'_>) -> HeaderMap {
@@ -38,11 +38,11 @@ fn from(peer: &str) -> Extensions {
     extensions
 }
 
-fn text(key: Result<ClientKey, NoKey>) -> Result<String, NoKey> {
+fn text(key: Result<ClientKey, IdentityError>) -> Result<String, IdentityError> {
     key.map(|key| String::from_utf8_lossy(key.as_ref()).into_owned())
 }
 
-fn assert_keys(identity: &Identity, table: &[(&str, Lines<'_>, Result<&str, NoKey>)]) {
+fn assert_keys(identity: &Identity, table: &[(&str, Lines<'_>, Result<&str, IdentityError>)]) {
     for (peer, lines, expected) in table {
         let found = text(identity.key(&map(lines), &from(peer)));
         assert_eq!(found.as_deref(), expected.as_deref(), "{peer} {lines:?}");
@@ -53,36 +53,36 @@ const XFF: &str = "X-Forwarded-For";
 const F: &str = "Forwarded";
 
 #[test]
-fn a_stranger_is_its_own_address_whatever_it_writes() {
-    let itself = Ok("ip:203.0.113.7");
+fn an_untrusted_peer_is_identified_by_its_address_whatever_it_sends() {
+    let peer = Ok("ip:203.0.113.7");
     assert_keys(
         &identity()
             .api_key_header(HeaderName::from_static("x-api-key"))
             .user_id_header(HeaderName::from_static("x-user-id")),
         &[
-            ("203.0.113.7", &[], itself),
-            ("203.0.113.7", &[(XFF, "6.6.6.6")], itself),
-            ("203.0.113.7", &[(XFF, "10.0.0.1")], itself),
-            ("203.0.113.7", &[(XFF, "unknown")], itself),
-            ("203.0.113.7", &[(XFF, "¡garbage!")], itself),
-            ("203.0.113.7", &[("Forwarded", "for=6.6.6.6")], itself),
-            ("203.0.113.7", &[("X-Real-IP", "6.6.6.6")], itself),
-            ("203.0.113.7", &[("X-Api-Key", "stolen")], itself),
-            ("203.0.113.7", &[("X-User-Id", "root")], itself),
-            ("::ffff:203.0.113.7", &[(XFF, "6.6.6.6")], itself),
+            ("203.0.113.7", &[], peer),
+            ("203.0.113.7", &[(XFF, "6.6.6.6")], peer),
+            ("203.0.113.7", &[(XFF, "10.0.0.1")], peer),
+            ("203.0.113.7", &[(XFF, "unknown")], peer),
+            ("203.0.113.7", &[(XFF, "¡garbage!")], peer),
+            ("203.0.113.7", &[("Forwarded", "for=6.6.6.6")], peer),
+            ("203.0.113.7", &[("X-Real-IP", "6.6.6.6")], peer),
+            ("203.0.113.7", &[("X-Api-Key", "stolen")], peer),
+            ("203.0.113.7", &[("X-User-Id", "root")], peer),
+            ("::ffff:203.0.113.7", &[(XFF, "6.6.6.6")], peer),
             ("2001:db8:1:2:3:4:5:6", &[], Ok("ip:2001:db8:1:2::/64")),
             ("2001:db8:1:2:ffff::1", &[], Ok("ip:2001:db8:1:2::/64")),
             ("2001:db8:1:3::1", &[], Ok("ip:2001:db8:1:3::/64")),
             ("::1", &[], Ok("ip:::/64")),
-            ("", &[], Err(NoKey::NoPeer)),
-            ("", &[(XFF, "203.0.113.7")], Err(NoKey::NoPeer)),
-            ("0.0.0.0", &[], Err(NoKey::Hidden)),
+            ("", &[], Err(IdentityError::UnknownPeer)),
+            ("", &[(XFF, "203.0.113.7")], Err(IdentityError::UnknownPeer)),
+            ("0.0.0.0", &[], Err(IdentityError::Hidden)),
         ],
     );
 }
 
 #[test]
-fn api_keys_go_before_user_ids_and_these_before_addresses() {
+fn api_keys_take_precedence_over_user_ids_and_those_over_addresses() {
     let alice = "key:2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90";
     let identity = identity()
         .api_key_header(HeaderName::from_static("x-api-key"))
@@ -106,16 +106,16 @@ fn api_keys_go_before_user_ids_and_these_before_addresses() {
                 &[("X-Api-Key", ""), (XFF, "203.0.113.7")],
                 Ok("ip:203.0.113.7"),
             ),
-            // The proxy has added its own to the client's: which is which?
+            // The proxy may have added its own to the client's: they cannot be told apart.
             (
                 "10.0.0.1",
                 &[("X-Api-Key", "a"), ("X-Api-Key", "b")],
-                Err(NoKey::Repeated),
+                Err(IdentityError::DuplicateHeader),
             ),
             (
                 "10.0.0.1",
                 &[("X-User-Id", "a"), ("X-User-Id", "a")],
-                Err(NoKey::Repeated),
+                Err(IdentityError::DuplicateHeader),
             ),
         ],
     );
@@ -135,7 +135,7 @@ fn api_keys_go_before_user_ids_and_these_before_addresses() {
         (key.kind(), key.as_ref()),
         (KeyKind::ApiKey, alice.as_bytes())
     );
-    // They need no peer at all, and an empty one is none.
+    // Neither needs a peer, and an empty key is ignored.
     let mut extensions = Extensions::new();
     extensions.insert(ApiKey(String::new()));
     extensions.insert(UserId("bob".to_owned()));
@@ -146,7 +146,7 @@ fn api_keys_go_before_user_ids_and_these_before_addresses() {
 }
 
 #[test]
-fn names_that_are_too_long_are_refused_and_long_ones_are_whole() {
+fn ids_that_are_too_long_are_refused_and_long_ones_are_kept_whole() {
     let identity = Identity::new();
     let none = HeaderMap::new();
     let with = |id: String| {
@@ -164,16 +164,16 @@ fn names_that_are_too_long_are_refused_and_long_ones_are_whole() {
     let bytes = KEY_BYTES_MAX + 1;
     assert_eq!(
         with("x".repeat(KEY_BYTES_MAX - 4)),
-        Err(NoKey::TooLong { bytes })
+        Err(IdentityError::TooLong { bytes })
     );
     let mut extensions = from("203.0.113.7");
     extensions.insert(ApiKey("k".repeat(1 << 20)));
     let too_long = identity.key(&none, &extensions);
-    assert_eq!(too_long, Err(NoKey::TooLong { bytes: 1 << 20 }));
+    assert_eq!(too_long, Err(IdentityError::TooLong { bytes: 1 << 20 }));
 }
 
 #[test]
-fn kinds_never_meet() {
+fn keys_of_different_kinds_never_collide() {
     let identity = Identity::new();
     let key = |extensions: Extensions| {
         let key = identity.key(&HeaderMap::new(), &extensions).unwrap();
@@ -198,13 +198,16 @@ fn kinds_never_meet() {
 }
 
 #[test]
-fn the_peer_is_where_the_server_put_it() {
+fn the_peer_is_taken_from_a_custom_extension() {
     #[derive(Clone)]
     struct Mine(IpAddr);
     let identity = Identity::new().peer_from(|found| found.get::<Mine>().map(|mine| mine.0));
     let mut extensions = from("192.0.2.1");
     let none = HeaderMap::new();
-    assert_eq!(identity.key(&none, &extensions), Err(NoKey::NoPeer));
+    assert_eq!(
+        identity.key(&none, &extensions),
+        Err(IdentityError::UnknownPeer)
+    );
     extensions.insert(Mine("::ffff:203.0.113.7".parse().unwrap()));
     let key = text(identity.key(&none, &extensions));
     assert_eq!(key.as_deref(), Ok("ip:203.0.113.7"));
@@ -212,7 +215,7 @@ fn the_peer_is_where_the_server_put_it() {
 
 #[cfg(feature = "axum")]
 #[test]
-fn axum_tells_the_peer_its_own_way() {
+fn the_peer_is_taken_from_axums_connect_info() {
     let peer: SocketAddr = "203.0.113.7:80".parse().unwrap();
     let mut extensions = Extensions::new();
     extensions.insert(axum::extract::ConnectInfo(peer));
@@ -221,7 +224,7 @@ fn axum_tells_the_peer_its_own_way() {
 }
 
 #[test]
-fn ipv6_callers_count_by_the_prefix_that_is_set() {
+fn ipv6_clients_are_identified_by_the_configured_prefix() {
     for (bits, expected) in [
         (128, "ip:2001:db8:1:2:3:4:5:6/128"),
         (48, "ip:2001:db8:1::/48"),
@@ -233,7 +236,7 @@ fn ipv6_callers_count_by_the_prefix_that_is_set() {
 }
 
 #[test]
-fn nothing_that_names_somebody_is_printed() {
+fn debug_output_shows_no_identity() {
     let mut extensions = from("203.0.113.7");
     extensions.insert(ApiKey("hunter2".to_owned()));
     let key = Identity::new().key(&HeaderMap::new(), &extensions).unwrap();

@@ -1,8 +1,8 @@
-//! Any headers at all.
+//! Client identity for arbitrary headers.
 
 use std::net::IpAddr;
 
-use balde::http::Forwarded;
+use balde::http::ForwardedHeader;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 
@@ -37,28 +37,28 @@ fn any_header() -> impl Strategy<Value = (HeaderName, HeaderValue)> {
 
 proptest! {
     #[test]
-    fn no_header_whatsoever_changes_the_key_of_a_stranger(
+    fn no_header_changes_the_key_of_an_untrusted_peer(
         octets in any::<[u8; 16]>(),
         headers in prop::collection::vec(any_header(), 0..6),
     ) {
-        // Outside fd00::/8, and not IPv4 in disguise.
+        // Outside fd00::/8, and not IPv4-mapped.
         let mut octets = octets;
         octets[0] = 0x20;
         let peer = IpAddr::from(octets).to_string();
-        for forwarded in [Forwarded::XForwardedFor, Forwarded::Rfc7239, Forwarded::Ignored] {
+        for forwarded in [ForwardedHeader::XForwardedFor, ForwardedHeader::Rfc7239, ForwardedHeader::Ignored] {
             let identity = identity()
-                .forwarded(forwarded)
+                .forwarded_header(forwarded)
                 .api_key_header(HeaderName::from_static("x-api-key"))
                 .user_id_header(HeaderName::from_static("x-user-id"));
-            let bare = identity.key(&HeaderMap::new(), &from(&peer));
-            prop_assert!(bare.is_ok());
-            let dressed = identity.key(&headers.iter().cloned().collect(), &from(&peer));
-            prop_assert_eq!(dressed, bare);
+            let without_headers = identity.key(&HeaderMap::new(), &from(&peer));
+            prop_assert!(without_headers.is_ok());
+            let with_headers = identity.key(&headers.iter().cloned().collect(), &from(&peer));
+            prop_assert_eq!(with_headers, without_headers);
         }
     }
 
     #[test]
-    fn nothing_left_of_the_stranger_changes_the_key(
+    fn nothing_left_of_the_client_changes_the_key(
         octets in any::<[u8; 3]>(),
         forged in "[ -+\\--~]{0,40}(, ?[0-9a-f:.]{0,20}){0,4}",
         proxies in 0..4_usize,
@@ -68,8 +68,8 @@ proptest! {
         let honest = identity().key(&map(&[(XFF, &chain)]), &from("10.0.0.1"));
         prop_assert_eq!(text(honest.clone()).unwrap(), format!("ip:{client}"));
         let joined = format!("{forged}, {chain}");
-        let lied = identity().key(&map(&[(XFF, &joined)]), &from("10.0.0.1"));
-        prop_assert_eq!(&lied, &honest);
+        let with_forged = identity().key(&map(&[(XFF, &joined)]), &from("10.0.0.1"));
+        prop_assert_eq!(&with_forged, &honest);
         let lines = identity().key(&map(&[(XFF, &forged), (XFF, &chain)]), &from("10.0.0.1"));
         prop_assert_eq!(&lines, &honest);
     }

@@ -1,17 +1,17 @@
-//! 200 and 429 as a strict client reads them, for both stores and both strategies.
+//! 200 and 429 responses parsed strictly, for both stores and all strategies.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::{Router, routing::get};
-use balde::http::headers::{HeaderOptions, Reset};
-use balde::http::{RateLimitLayer, Rule};
+use balde::http::headers::{HeaderOptions, ResetFormat};
+use balde::http::{LimitRule, RateLimitLayer};
 use http::StatusCode;
 
-use crate::world::{Answer, Client, Server, World};
+use crate::fixture::{Answer, Client, Server, TestStore};
 
 const BURST: u64 = 5;
 
-/// What a bucket and a window of this size say. So slow that no test is in time for a new token.
+/// A limit and its expected window. It refills so slowly that no token arrives during a test.
 struct Case {
     limit: &'static str,
     window_s: i64,
@@ -38,12 +38,12 @@ fn app() -> Router {
 
 #[tokio::test]
 async fn a_strict_client_finds_every_field_right_until_it_is_refused() {
-    for world in World::all() {
+    for store in TestStore::all() {
         for case in &CASES {
-            let limiter = world.limiter("per-caller", case.limit).await;
+            let limiter = store.limiter("per-caller", case.limit).await;
             let server = Server::start(app(), RateLimitLayer::new(limiter)).await;
             let client = Client::new();
-            let context = format!("{} {}", world.name(), case.limit);
+            let context = format!("{} {}", store.name(), case.limit);
 
             for left in (0..BURST).rev() {
                 let answer = client.get(&server, "/").await;
@@ -68,17 +68,17 @@ async fn a_strict_client_finds_every_field_right_until_it_is_refused() {
     }
 }
 
-// With Redis this takes the seconds that it promises: they are what is shown here.
+// With Redis this waits in real time, for the seconds that Retry-After promises.
 #[tokio::test]
-async fn a_client_that_waits_exactly_as_long_as_it_was_told_is_let_in() {
-    for world in World::all() {
+async fn a_client_that_waits_exactly_retry_after_is_admitted() {
+    for store in TestStore::all() {
         for limit in [
             "1/s burst 3",
             "3/2s window",
             "2/2s stepwise",
             "10/11s burst 2",
         ] {
-            let limiter = world.limiter("per-caller", limit).await;
+            let limiter = store.limiter("per-caller", limit).await;
             let server = Server::start(app(), RateLimitLayer::new(limiter)).await;
             let client = Client::new();
             let mut answers = 0;
@@ -92,9 +92,9 @@ async fn a_client_that_waits_exactly_as_long_as_it_was_told_is_let_in() {
             };
             let retry_after = refused.integer("retry-after");
             assert!((1..=2).contains(&retry_after), "{limit}: {retry_after}");
-            world.wait(Duration::from_secs(retry_after)).await;
+            store.wait(Duration::from_secs(retry_after)).await;
             let again = client.get(&server, "/").await;
-            assert_eq!(again.status, StatusCode::OK, "{} {limit}", world.name());
+            assert_eq!(again.status, StatusCode::OK, "{} {limit}", store.name());
         }
     }
 }
@@ -114,9 +114,9 @@ fn assert_fields(answer: &Answer, case: &Case, left: u64, context: &str) {
 
 #[tokio::test]
 async fn several_limits_are_a_list_and_the_one_that_refuses_is_named() {
-    for world in World::all() {
-        let layer = RateLimitLayer::new(world.limiter("per-caller", "10/min").await)
-            .and(Rule::shared(world.limiter("overall", "2/min").await));
+    for store in TestStore::all() {
+        let layer = RateLimitLayer::new(store.limiter("per-caller", "10/min").await)
+            .and(LimitRule::global(store.limiter("overall", "2/min").await));
         let server = Server::start(app(), layer).await;
         let client = Client::new();
 
@@ -126,9 +126,9 @@ async fn several_limits_are_a_list_and_the_one_that_refuses_is_named() {
             .into_iter()
             .map(|(n, _)| n)
             .collect();
-        assert_eq!(names, ["per-caller", "overall"], "{}", world.name());
+        assert_eq!(names, ["per-caller", "overall"], "{}", store.name());
         assert_eq!(first.parameter("ratelimit-policy", "overall", "q"), 2);
-        // The fields for one limit speak of the tighter one.
+        // X-RateLimit-* reports the more restrictive limit.
         assert_eq!(first.integer("x-ratelimit-limit"), 2);
         assert_eq!(first.integer("x-ratelimit-remaining"), 1);
 
@@ -137,23 +137,23 @@ async fn several_limits_are_a_list_and_the_one_that_refuses_is_named() {
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
         let body: serde_json::Value = serde_json::from_slice(&refused.body).unwrap();
         assert!(body.to_string().contains("overall"), "{body}");
-        // All or nothing: the refused request took nothing of the other bucket.
+        // All or nothing: the refused request took nothing from the other bucket.
         assert_eq!(refused.parameter("ratelimit", "per-caller", "r"), 8);
     }
 }
 
 #[tokio::test]
 async fn reset_can_be_a_time_of_day() {
-    for world in World::all() {
-        let layer = RateLimitLayer::new(world.limiter("per-caller", "1/min").await)
-            .headers(HeaderOptions::default().reset(Reset::UnixTime));
+    for store in TestStore::all() {
+        let layer = RateLimitLayer::new(store.limiter("per-caller", "1/min").await)
+            .headers(HeaderOptions::default().reset(ResetFormat::UnixTime));
         let server = Server::start(app(), layer).await;
         let client = Client::new();
         client.get(&server, "/").await;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let reset = client.get(&server, "/").await.integer("x-ratelimit-reset");
         let ahead = reset - now.as_secs();
-        // A minute, and as long as the machine took over the request.
-        assert!((55..=120).contains(&ahead), "{}: {ahead}", world.name());
+        // A minute, plus the time that the requests took.
+        assert!((55..=120).contains(&ahead), "{}: {ahead}", store.name());
     }
 }

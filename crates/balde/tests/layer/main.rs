@@ -1,12 +1,13 @@
-//! The layer before real services: what clients read, and what buckets hold however a request ends.
+//! The layer around real services: what clients receive, and what buckets contain however a request
+//! ends.
 
 mod contract;
-mod endings;
-mod plain;
+mod fast_path;
+mod fixture;
+mod outcomes;
 mod refusals;
 mod services;
-mod world;
 
 #[path = "../support/redis_server.rs"]
-#[expect(dead_code, reason = "other tests do more to their servers")]
+#[expect(dead_code, reason = "other tests use more of it")]
 mod redis_server;

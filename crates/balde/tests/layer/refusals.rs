@@ -1,4 +1,4 @@
-//! Refusals: their causes, their forms, and who may answer in their place.
+//! Refusals: their causes, their formats, and custom responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::body::Body;
 use axum::{Router, routing::get};
 use balde::http::identity::PeerAddr;
-use balde::http::{Cause, ProblemFormat, RateLimitLayer, Rule, WithoutKey};
+use balde::http::{LimitRule, OnMissingKey, ProblemFormat, RateLimitLayer, RefusalCause};
 use balde::{OnFailure, RateLimiter, RedisStore};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tower::{Layer, ServiceExt};
 
-use crate::world::{Client, Server, World};
+use crate::fixture::{Client, Server, TestStore};
 
 fn app() -> Router {
     Router::new()
@@ -27,7 +27,7 @@ fn request() -> Request<Body> {
     request
 }
 
-async fn ask(layer: &RateLimitLayer, request: Request<Body>) -> (StatusCode, String) {
+async fn send(layer: &RateLimitLayer, request: Request<Body>) -> (StatusCode, String) {
     let response = layer.layer(app()).oneshot(request).await.unwrap();
     let status = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -39,45 +39,46 @@ async fn a_caller_without_a_key_is_refused_and_counts_nothing() {
     let limiter = RateLimiter::new("2/min").unwrap();
     let layer = RateLimitLayer::new(limiter.clone());
     for _ in 0..5 {
-        let (status, _) = ask(&layer, Request::new(Body::empty())).await;
+        let (status, _) = send(&layer, Request::new(Body::empty())).await;
         assert_eq!(status, StatusCode::FORBIDDEN);
     }
     assert_eq!(limiter.memory_stats().keys, 0);
 
-    let passing = layer.clone().without_key(WithoutKey::Allow);
+    let passing = layer.clone().on_missing_key(OnMissingKey::Allow);
     for _ in 0..5 {
-        let (status, _) = ask(&passing, Request::new(Body::empty())).await;
+        let (status, _) = send(&passing, Request::new(Body::empty())).await;
         assert_eq!(status, StatusCode::OK);
     }
     assert_eq!(limiter.memory_stats().keys, 0);
 
-    let sharing = layer.without_key(WithoutKey::Share);
+    let sharing = layer.on_missing_key(OnMissingKey::Share);
     let mut statuses = Vec::new();
     for _ in 0..3 {
-        statuses.push(ask(&sharing, Request::new(Body::empty())).await.0.as_u16());
+        statuses.push(send(&sharing, Request::new(Body::empty())).await.0.as_u16());
     }
     assert_eq!(statuses, [200, 200, 429]);
 }
 
 #[tokio::test]
-async fn a_key_that_cannot_be_used_is_not_an_error_of_the_server() {
+async fn an_invalid_key_is_refused_with_403() {
     let limiter = RateLimiter::new("2/min").unwrap();
-    let rule = Rule::by(limiter, |asked| {
-        let path = asked.uri().path();
+    let rule = LimitRule::per_key(limiter, |request| {
+        let path = request.uri().path();
         (path != "/none").then(|| "x".repeat(100_000))
     });
     let layer = RateLimitLayer::new(rule);
-    assert_eq!(ask(&layer, request()).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(send(&layer, request()).await.0, StatusCode::FORBIDDEN);
     let mut none = request();
     *none.uri_mut() = "/none".parse().unwrap();
-    assert_eq!(ask(&layer, none).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(send(&layer, none).await.0, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]
-async fn what_is_exempt_is_neither_counted_nor_told() {
-    for world in World::all() {
-        let limiter = world.limiter("per-caller", "1/h").await;
-        let layer = RateLimitLayer::new(limiter).exempt(|asked| asked.uri().path() == "/healthz");
+async fn exempt_requests_are_not_counted_and_get_no_header_fields() {
+    for store in TestStore::all() {
+        let limiter = store.limiter("per-caller", "1/h").await;
+        let layer =
+            RateLimitLayer::new(limiter).exempt(|request| request.uri().path() == "/healthz");
         let server = Server::start(app(), layer).await;
         let client = Client::new();
         client.get(&server, "/").await;
@@ -91,10 +92,11 @@ async fn what_is_exempt_is_neither_counted_nor_told() {
 }
 
 #[tokio::test]
-async fn a_limit_may_be_for_some_requests_only_and_the_fields_speak_of_those_that_applied() {
+async fn a_limit_can_apply_to_some_requests_and_the_fields_report_only_limits_that_applied() {
     let reads = RateLimiter::builder().name("all").limit("10/h").build();
     let writes = RateLimiter::builder().name("writes").limit("1/h").build();
-    let writes = Rule::per_caller(writes.unwrap()).only_if(|asked| asked.method() == "POST");
+    let writes =
+        LimitRule::per_caller(writes.unwrap()).only_if(|request| request.method() == "POST");
     let layer = RateLimitLayer::new(reads.unwrap()).and(writes);
     let service = layer.layer(app());
     let read = service.clone().oneshot(request()).await.unwrap();
@@ -104,18 +106,21 @@ async fn a_limit_may_be_for_some_requests_only_and_the_fields_speak_of_those_tha
         let mut write = request();
         *write.method_mut() = http::Method::POST;
         let response = service.clone().oneshot(write).await.unwrap();
-        let standing = response.headers()["ratelimit"].to_str().unwrap().to_owned();
-        assert!(standing.contains("\"writes\";r=0"), "{standing}");
+        let field = response.headers()["ratelimit"].to_str().unwrap().to_owned();
+        assert!(field.contains("\"writes\";r=0"), "{field}");
         statuses.push(response.status().as_u16());
     }
     assert_eq!(statuses, [200, 429]);
 }
 
 #[tokio::test]
-async fn a_hook_may_price_a_request_by_its_size() {
+async fn a_cost_function_can_charge_by_body_size() {
     let limiter = RateLimiter::new("100/h").unwrap();
-    let rule = Rule::per_caller(limiter.clone())
-        .cost(|asked| asked.body_bytes().map_or(10, |bytes| bytes.div_ceil(1024)));
+    let rule = LimitRule::per_caller(limiter.clone()).cost(|request| {
+        request
+            .body_bytes()
+            .map_or(10, |bytes| bytes.div_ceil(1024))
+    });
     let layer = RateLimitLayer::new(rule);
     let body = |kib: usize| {
         let mut request = request();
@@ -130,29 +135,29 @@ async fn a_hook_may_price_a_request_by_its_size() {
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(refused.headers()["x-ratelimit-remaining"], "40");
     assert_eq!(refused.headers()["retry-after"], "720");
-    // More than the bucket can ever hold: waiting does not help, and nobody is told to.
+    // More than the capacity: waiting does not help, so there is no Retry-After.
     let never = service.oneshot(body(101)).await.unwrap();
     assert_eq!(never.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(!never.headers().contains_key("retry-after"));
 }
 
 #[tokio::test]
-async fn refusals_are_problems_in_json_or_xml_or_whatever_the_service_makes_of_them() {
+async fn refusals_are_problem_documents_in_json_or_xml_or_custom_responses() {
     let limiter = || {
         let builder = RateLimiter::builder().name("per-caller").limit("1/h");
         let limiter = builder.build().unwrap();
         limiter.blocking().set_level([1, 2], 0).unwrap();
         limiter
     };
-    let empty = |form| {
-        let rule = Rule::shared(limiter()).cost(|_| 1);
-        RateLimitLayer::new(rule).problem_format(form)
+    let empty = |format| {
+        let rule = LimitRule::global(limiter()).cost(|_| 1);
+        RateLimitLayer::new(rule).problem_format(format)
     };
-    for (form, content_type) in [
+    for (format, content_type) in [
         (ProblemFormat::Json, "application/problem+json"),
         (ProblemFormat::Xml, "application/problem+xml"),
     ] {
-        let service = empty(form).layer(app());
+        let service = empty(format).layer(app());
         service.clone().oneshot(request()).await.unwrap();
         let refused = service.oneshot(request()).await.unwrap();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -161,7 +166,7 @@ async fn refusals_are_problems_in_json_or_xml_or_whatever_the_service_makes_of_t
     }
 
     let teapot = empty(ProblemFormat::Json).on_refusal(|refusal| {
-        assert_eq!(refusal.cause(), Cause::Limit);
+        assert_eq!(refusal.cause(), RefusalCause::Limit);
         assert_eq!(refusal.policy(), "per-caller");
         let mut response = Response::new("come back later");
         *response.status_mut() = StatusCode::IM_A_TEAPOT;
@@ -177,7 +182,7 @@ async fn refusals_are_problems_in_json_or_xml_or_whatever_the_service_makes_of_t
 }
 
 #[tokio::test]
-async fn callers_of_grpc_get_a_status_of_grpc() {
+async fn grpc_requests_get_a_grpc_status() {
     let layer = RateLimitLayer::new(RateLimiter::new("1/h").unwrap());
     let service = layer.layer(app());
     service.clone().oneshot(request()).await.unwrap();
@@ -192,15 +197,15 @@ async fn callers_of_grpc_get_a_status_of_grpc() {
 }
 
 #[tokio::test]
-async fn a_limiter_that_cannot_decide_answers_503_or_lets_pass_as_it_was_told() {
-    // Nobody listens there.
+async fn while_the_store_is_unavailable_the_failure_policy_answers_503_or_admits() {
+    // No server listens on this port.
     let store = RedisStore::builder()
         .address("127.0.0.1:1")
         .build()
         .unwrap();
-    let limiter = |rule| {
+    let limiter = |on_failure| {
         let builder = RateLimiter::builder().name("per-caller").limit("1/h");
-        builder.redis(&store, rule).build().unwrap()
+        builder.redis(&store, on_failure).build().unwrap()
     };
     let denying = RateLimitLayer::new(limiter(OnFailure::Deny)).layer(app());
     let refused = denying.oneshot(request()).await.unwrap();
@@ -208,9 +213,9 @@ async fn a_limiter_that_cannot_decide_answers_503_or_lets_pass_as_it_was_told() 
     assert!(refused.headers().contains_key("retry-after"));
     assert!(!refused.headers().contains_key("x-ratelimit-remaining"));
 
-    let told = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&told);
-    let rule = Rule::per_caller(limiter(OnFailure::Allow)).price(move |_, taken| {
+    let settlements = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&settlements);
+    let rule = LimitRule::per_caller(limiter(OnFailure::Allow)).price(move |_, taken| {
         count.fetch_add(1, Ordering::Relaxed);
         taken + 19
     });
@@ -220,7 +225,7 @@ async fn a_limiter_that_cannot_decide_answers_503_or_lets_pass_as_it_was_told() 
         assert_eq!(answer.status(), StatusCode::OK);
     }
     assert_eq!(
-        told.load(Ordering::Relaxed),
+        settlements.load(Ordering::Relaxed),
         3,
         "settled, with nothing to settle"
     );

@@ -1,4 +1,4 @@
-//! The layer before services that are not axum's.
+//! The layer around services other than axum.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use axum::body::Body;
 use balde::RateLimiter;
 use balde::http::identity::{Identity, PeerAddr};
-use balde::http::{RateLimitLayer, Rule};
+use balde::http::{LimitRule, RateLimitLayer};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
@@ -23,7 +23,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tower::{Layer, service_fn};
 
 #[tokio::test]
-async fn plain_hyper_is_limited_by_the_address_that_its_accept_loop_tells() {
+async fn plain_hyper_is_limited_by_the_address_from_its_accept_loop() {
     let limiter = RateLimiter::new("2/h").unwrap();
     let layer = RateLimitLayer::new(limiter);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -68,7 +68,7 @@ async fn tonic_is_limited_and_its_clients_see_resource_exhausted() {
         let info = extensions.get::<TcpConnectInfo>()?;
         info.remote_addr().map(|address| address.ip())
     });
-    let layer = RateLimitLayer::new(Rule::per_caller(limiter)).identity(identity);
+    let layer = RateLimitLayer::new(LimitRule::per_caller(limiter)).identity(identity);
     let (_reporter, health) = tonic_health::server::health_reporter();
     let incoming = tonic::transport::server::TcpIncoming::bind((Ipv4Addr::LOCALHOST, 0).into());
     let incoming = incoming.unwrap();
@@ -97,9 +97,9 @@ async fn tonic_is_limited_and_its_clients_see_resource_exhausted() {
     server.abort();
 }
 
-/// The layer's parts are what tower's stacks need: cloneable, sendable, unpinned where it matters.
+/// The layer and its service satisfy the bounds of tower's stacks.
 #[test]
-fn the_services_types_fit_into_towers_stacks() {
+fn the_layer_and_its_service_fit_into_tower_stacks() {
     fn is_fit<T: Clone + Send + Sync + 'static>(_: &T) {}
     let layer = RateLimitLayer::new(RateLimiter::new("1/s").unwrap());
     is_fit(&layer);

@@ -247,7 +247,7 @@ fn a_file_is_read_from_its_path() {
 
 mod with_http {
     use super::*;
-    use balde::http::{HeaderOptions, PeerAddr, Reset};
+    use balde::http::{HeaderOptions, PeerAddr, ResetFormat};
     use http::{Extensions, HeaderMap};
 
     #[test]
@@ -272,7 +272,7 @@ mod with_http {
         .build()
         .unwrap();
         let expected = HeaderOptions::default()
-            .reset(Reset::UnixTime)
+            .reset(ResetFormat::UnixTime)
             .without_ietf_fields();
         assert_eq!(limiters.header_options(), expected);
         let mut extensions = Extensions::new();

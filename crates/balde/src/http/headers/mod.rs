@@ -1,24 +1,33 @@
-//! The fields that tell callers how they stand, written by servers and read by clients.
+//! Rate-limit header fields: written by servers, read by clients.
 //!
-//! | Field | Says |
+//! | Field | Contents |
 //! |--|--|
-//! | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | one limit: the one that refuses longest, else the one with least left |
+//! | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | one limit: the one with the longest wait on refusal, otherwise the one with the fewest tokens left |
 //! | `RateLimit-Policy` | every limit: its name, quota `q` and window `w` |
-//! | `RateLimit` | every bucket: what remains (`r`), and the seconds `t` until that changes |
+//! | `RateLimit` | every bucket: the remaining tokens `r`, and the seconds `t` until that changes |
 //! | `Retry-After` | on refusal, the whole seconds after which the same request passes |
 //!
 //! `RateLimit-Policy` and `RateLimit` follow draft-ietf-httpapi-ratelimit-headers-11 and are lists
-//! of RFC 9651. Nothing here reads a clock.
+//! of structured fields (RFC 9651). Nothing in this module reads a clock.
 
-mod field;
-mod numbers;
+mod encode;
+mod options;
+#[cfg(any(test, feature = "tower"))]
 mod prepared;
+#[cfg(test)]
+mod prepared_tests;
 mod read;
-mod write;
+#[cfg(any(test, feature = "tower"))]
+mod template;
+mod times;
+mod writer;
 
-pub use field::{INTEGER_MAX, NAME_BYTES_MAX};
+pub use options::{HeaderOptions, ResetFormat};
+pub use read::{LimitStatus, RateLimitStatus, read};
+pub use writer::write_retry_after;
+
 #[cfg(feature = "tower")]
-pub(crate) use numbers::Numbers;
-pub use read::{DURATION_MAX, FIELD_BYTES_MAX, LIMITS_MAX, Reported, ReportedLimit, read};
-pub(crate) use write::retry_after_s;
-pub use write::{HeaderOptions, HeaderWriter, Reset};
+pub(crate) use prepared::PreparedWriter;
+#[cfg(feature = "tower")]
+pub(crate) use template::FieldValues;
+pub(crate) use writer::{longest_wait, retry_after_s};

@@ -1,103 +1,87 @@
-//! The fields of one limit, made ready once and filled in for each answer.
-//!
-//! Putting a field into a header map means hashing its name letter by letter, and five of them
-//! cost more than the decision they tell of. So a map with all of them is made when the limit is
-//! known, and each answer gets a copy of it with the numbers filled in; what the answer has of its
-//! own, mostly little and under names that hash at once, is put into that copy.
+//! A header writer for limits that are known in advance.
 
-use std::mem;
+use std::time::SystemTime;
 
-use ::http::header::Entry;
-use ::http::{HeaderMap, HeaderValue};
+use ::http::HeaderMap;
+use balde_core::Limit;
 
-use super::field::{Text, integer, push_integer, seconds_up};
-use super::numbers::Numbers;
-use super::write::{HeaderOptions, POLICY, STANDING, X_LIMIT, X_REMAINING, X_RESET, value};
+use super::options::HeaderOptions;
+#[cfg(feature = "tower")]
+use super::options::ResetFormat;
+use super::template::{FieldValues, HeaderTemplate};
+use super::writer::HeaderWriter;
+use crate::decision::Decision;
 
-/// With more fields of its own than this an answer keeps its map, and ours are put into that.
-const OWN_FIELDS_MAX: usize = 8;
-
-#[derive(Clone, Debug)]
-pub(super) struct Prepared {
-    options: HeaderOptions,
-    /// The fields in the order in which [`fill`](Prepared::fill) goes through them.
-    template: HeaderMap,
-    /// `RateLimit` up to the number that remains.
-    standing: Text,
+impl HeaderOptions {
+    /// Prepares [`write`](HeaderOptions::write) for limits that are known in advance: what is the
+    /// same for all responses is encoded once.
+    pub(crate) fn writer<'a>(
+        &self,
+        limits: impl IntoIterator<Item = (&'a str, Limit)>,
+    ) -> PreparedWriter {
+        let writer = HeaderWriter::new(*self, limits);
+        let template = match &*writer.limits {
+            [only] if !self.is_empty() => Some(HeaderTemplate::new(*self, only, &writer.policy)),
+            _ => None,
+        };
+        PreparedWriter { writer, template }
+    }
 }
 
-impl Prepared {
-    /// `name` is a structured field's string, quotes included.
-    pub(super) fn new(
-        options: HeaderOptions,
-        name: &[u8],
-        capacity: &HeaderValue,
-        policy: &HeaderValue,
-    ) -> Self {
-        let to_come = HeaderValue::from_static("");
-        // Room for what the answers have of their own.
-        let mut template = HeaderMap::with_capacity(10);
-        if options.has_x() {
-            template.insert(X_LIMIT, capacity.clone());
-            template.insert(X_REMAINING, to_come.clone());
-            template.insert(X_RESET, to_come.clone());
-        }
-        if options.has_ietf() {
-            template.insert(POLICY, policy.clone());
-            template.insert(STANDING, to_come);
-        }
-        let mut standing = Text::new();
-        standing.push(name);
-        standing.push(b";r=");
-        Self {
-            options,
-            template,
-            standing,
+/// Writes the header fields for decisions on limits that were known in advance; made by
+/// [`HeaderOptions::writer`].
+#[derive(Clone, Debug)]
+pub(crate) struct PreparedWriter {
+    writer: HeaderWriter,
+    /// Present if there is exactly one limit and at least one field to write.
+    template: Option<HeaderTemplate>,
+}
+
+impl PreparedWriter {
+    /// Writes the same fields as [`HeaderOptions::write`], for one decision per limit and in the
+    /// same order.
+    pub(crate) fn write(&self, headers: &mut HeaderMap, decisions: &[Decision], now: SystemTime) {
+        if let [only] = decisions
+            && let Some(values) = self.values(only)
+        {
+            self.write_values(headers, &values, now);
+        } else {
+            self.writer.write(headers, decisions, now);
         }
     }
 
-    /// Fields that are there already are replaced. `reset_s` is how `X-RateLimit-Reset` tells it.
-    pub(super) fn write(&self, headers: &mut HeaderMap, numbers: &Numbers, reset_s: u64) {
-        let ours = self.fill(numbers, reset_s);
-        if headers.is_empty() {
-            *headers = ours;
-            return;
-        }
-        let is_one_of_each = headers.len() == headers.keys_len();
-        if !is_one_of_each || headers.len() > OWN_FIELDS_MAX {
-            headers.extend(ours);
-            return;
-        }
-        let own = mem::replace(headers, ours);
-        for (name, value) in own {
-            // What is ours already stays.
-            if let Some(name) = name
-                && let Entry::Vacant(vacant) = headers.entry(name)
-            {
-                vacant.insert(value);
-            }
-        }
-    }
-
-    fn fill(&self, numbers: &Numbers, reset_s: u64) -> HeaderMap {
-        let mut filled = self.template.clone();
-        let mut values = filled.values_mut();
-        let mut put = |skipped: usize, value| {
-            if let Some(place) = values.nth(skipped) {
-                *place = value;
-            }
+    /// The values that [`write_values`](PreparedWriter::write_values) fills in. `None` if the
+    /// template cannot express the decision: a refusal, several limits, a limit that was replaced,
+    /// or no bucket behind the decision.
+    #[inline]
+    pub(crate) fn values(&self, decision: &Decision) -> Option<FieldValues> {
+        let [only] = &*self.writer.limits else {
+            return None;
         };
-        if self.options.has_x() {
-            put(1, integer(numbers.remaining));
-            put(0, integer(reset_s));
+        let fits_template = self.template.is_some()
+            && decision.is_allowed()
+            && decision.has_standing()
+            && only.limit == *decision.limit();
+        fits_template.then(|| FieldValues::new(*decision))
+    }
+
+    /// Writes the fields of a decision that [`values`](PreparedWriter::values) accepted.
+    pub(crate) fn write_values(
+        &self,
+        headers: &mut HeaderMap,
+        values: &FieldValues,
+        now: SystemTime,
+    ) {
+        if let Some(template) = &self.template {
+            let reset_s = self.writer.reset_s(values.reset_us(), now);
+            template.write(headers, values, reset_s);
         }
-        if self.options.has_ietf() {
-            let mut text = self.standing.clone();
-            push_integer(&mut text, numbers.remaining);
-            text.push(b";t=");
-            push_integer(&mut text, seconds_up(numbers.effective_us));
-            put(1, value(text.as_bytes()));
-        }
-        filled
+    }
+
+    /// Returns true if a field depends on the time of day.
+    #[cfg(feature = "tower")]
+    pub(crate) fn needs_time(&self) -> bool {
+        let options = self.writer.options;
+        options.has_x() && options.reset_format() == ResetFormat::UnixTime
     }
 }

@@ -1,6 +1,6 @@
-//! Reading: what a server says about its limits, for clients who want to keep them.
+//! Reading the rate-limit header fields of a response, for clients.
 //!
-//! Everything here was written by somebody else. What cannot be read is as good as absent.
+//! The fields come from another party: whatever cannot be parsed is treated as absent.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,51 +8,54 @@ use ::http::header::RETRY_AFTER;
 use ::http::{HeaderMap, HeaderValue};
 use sfv::{BareItem, Item, List, ListEntry, Parser};
 
-/// The most limits that are read from one response.
-pub const LIMITS_MAX: usize = 64;
+/// The maximum number of limits that are read from one response.
+const LIMITS_MAX: usize = 64;
 
-/// The most bytes that are read of one field, all its lines together. A longer one is ignored.
-pub const FIELD_BYTES_MAX: usize = 16_384;
+/// The maximum length of a structured field, all its lines together. A longer one is ignored.
+const FIELD_BYTES_MAX: usize = 16_384;
 
-/// The longest time that is reported, about a hundred years: a client can add it to any clock.
-pub const DURATION_MAX: Duration = Duration::from_secs(36_500 * 86_400);
+/// The longest duration that is returned, about a hundred years. It can be added to any clock.
+const DURATION_MAX: Duration = Duration::from_secs(36_500 * 86_400);
 
-/// From here on an `X-RateLimit-Reset` is a time of day: thirty years would be no reset.
+/// From this value on, `X-RateLimit-Reset` is a unix time: as a wait it would be thirty years.
 const UNIX_TIME_S: u64 = 1_000_000_000;
 
-/// And from here on it counts milliseconds.
+/// From this value on, `X-RateLimit-Reset` is a unix time in milliseconds.
 const UNIX_TIME_MS: u64 = 1_000_000_000_000;
 
-/// What a server said about its limits.
+/// What the header fields of a response say about the server's rate limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reported {
-    /// How long to wait before asking again. It takes precedence over everything below.
+pub struct RateLimitStatus {
+    /// How long to wait before the next request (`Retry-After`). It takes precedence over `limits`.
     pub retry_after: Option<Duration>,
-    /// Every limit that was told of, in order; the one of `X-RateLimit-*` is last and has no name.
-    pub limits: Vec<ReportedLimit>,
+    /// The limits, in the order of the header fields. The one from `X-RateLimit-*` has no name and
+    /// comes last.
+    pub limits: Vec<LimitStatus>,
 }
 
-/// One limit, as far as it was told of.
+/// What the header fields of a response say about one limit. Fields that the server did not send
+/// are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReportedLimit {
-    /// What it is called.
+pub struct LimitStatus {
+    /// The name of the limit.
     pub name: Option<String>,
-    /// The tokens in a full bucket or window.
+    /// The number of tokens in a full bucket or window.
     pub quota: Option<u64>,
-    /// The time in which so many come back.
+    /// The time in which the whole quota is refilled.
     pub window: Option<Duration>,
-    /// The tokens that are left.
+    /// The number of tokens left.
     pub remaining: Option<u64>,
-    /// The time until there are more.
+    /// The time until more tokens are available.
     pub reset: Option<Duration>,
 }
 
-/// Reads `Retry-After`, `RateLimit-Policy`, `RateLimit` and `X-RateLimit-*`.
+/// Reads `Retry-After`, `RateLimit-Policy`, `RateLimit` and `X-RateLimit-*` from a response.
 ///
-/// `Retry-After` is seconds or a date; `now` is what the date is measured against. An
-/// `X-RateLimit-Reset` of a thousand million or more is a time since 1970, in milliseconds from a
-/// million million on; anything less is seconds from now. Whatever cannot be read is left out, and
-/// so is a structured field with any fault in it, as its standard demands.
+/// `Retry-After` is a number of seconds or a date, which is compared with `now`. An
+/// `X-RateLimit-Reset` of 1,000,000,000 or more is a unix time in seconds, from 1,000,000,000,000 on
+/// in milliseconds; anything less is seconds from now. A value that cannot be parsed is left out. A
+/// structured field with any syntax error is left out as a whole, as RFC 9651 demands. At most 64
+/// limits are returned, and no duration exceeds about a hundred years.
 ///
 /// ```
 /// use balde::http::headers::read;
@@ -64,13 +67,13 @@ pub struct ReportedLimit {
 /// headers.insert("ratelimit-policy", r#""per-user";q=20;w=2"#.parse()?);
 /// headers.insert("ratelimit", r#""per-user";r=0;t=3"#.parse()?);
 ///
-/// let reported = read(&headers, SystemTime::now());
-/// assert_eq!(reported.retry_after, Some(Duration::from_secs(3)));
-/// assert_eq!(reported.limits[0].name.as_deref(), Some("per-user"));
-/// assert_eq!((reported.limits[0].quota, reported.limits[0].remaining), (Some(20), Some(0)));
+/// let status = read(&headers, SystemTime::now());
+/// assert_eq!(status.retry_after, Some(Duration::from_secs(3)));
+/// assert_eq!(status.limits[0].name.as_deref(), Some("per-user"));
+/// assert_eq!((status.limits[0].quota, status.limits[0].remaining), (Some(20), Some(0)));
 /// # Ok::<(), http::header::InvalidHeaderValue>(())
 /// ```
-pub fn read(headers: &HeaderMap, now: SystemTime) -> Reported {
+pub fn read(headers: &HeaderMap, now: SystemTime) -> RateLimitStatus {
     let mut limits = Vec::new();
     for item in items(headers, "ratelimit-policy") {
         if let Some(limit) = named(&mut limits, &item) {
@@ -85,13 +88,13 @@ pub fn read(headers: &HeaderMap, now: SystemTime) -> Reported {
         }
     }
     limits.extend(x_fields(headers, now));
-    Reported {
+    RateLimitStatus {
         retry_after: retry_after(headers, now),
         limits,
     }
 }
 
-/// Where there are several, the longest: who waits too long is never refused for it.
+/// The longest of several values: waiting too long is always safe.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let lines = headers.get_all(RETRY_AFTER).iter().take(LIMITS_MAX);
     lines
@@ -107,20 +110,20 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
         .max()
 }
 
-fn x_fields(headers: &HeaderMap, now: SystemTime) -> Option<ReportedLimit> {
+fn x_fields(headers: &HeaderMap, now: SystemTime) -> Option<LimitStatus> {
     let field = |name: &str| headers.get(name).and_then(short_text).and_then(leading);
-    let limit = ReportedLimit {
+    let limit = LimitStatus {
         name: None,
         quota: field("x-ratelimit-limit"),
         window: None,
         remaining: field("x-ratelimit-remaining"),
-        reset: field("x-ratelimit-reset").map(|reset| until(reset, now)),
+        reset: field("x-ratelimit-reset").map(|reset| reset_after(reset, now)),
     };
-    (limit != ReportedLimit::default()).then_some(limit)
+    (limit != LimitStatus::default()).then_some(limit)
 }
 
-/// A time by its magnitude.
-fn until(reset: u64, now: SystemTime) -> Duration {
+/// Interprets `X-RateLimit-Reset` by its magnitude.
+fn reset_after(reset: u64, now: SystemTime) -> Duration {
     let since = match reset {
         ..UNIX_TIME_S => return bounded(reset),
         UNIX_TIME_S..UNIX_TIME_MS => Duration::from_secs(reset),
@@ -130,7 +133,7 @@ fn until(reset: u64, now: SystemTime) -> Duration {
     since.saturating_sub(now).min(DURATION_MAX)
 }
 
-/// The first number: some servers say `100, 100;w=60`. Fractions are rounded up.
+/// The first number of a list, because some servers send `100, 100;w=60`. Fractions are rounded up.
 fn leading(text: &str) -> Option<u64> {
     let first = text.split([',', ';']).next()?.trim();
     let Some((whole, fraction)) = first.split_once('.') else {
@@ -140,7 +143,7 @@ fn leading(text: &str) -> Option<u64> {
     Some(digits(whole)?.saturating_add(rounded))
 }
 
-/// Digits and nothing else; a sign, say, is none. What is too large is the largest.
+/// Parses digits only, without a sign. A number that is too large becomes `u64::MAX`.
 fn digits(text: &str) -> Option<u64> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -154,7 +157,7 @@ fn short_text(value: &HeaderValue) -> Option<&str> {
     (text.len() <= NUMBER_BYTES_MAX).then_some(text)
 }
 
-/// The members of a list that is spread over any number of lines.
+/// The members of a structured list that may span several lines.
 fn items(headers: &HeaderMap, name: &str) -> Vec<Item> {
     let lines = || headers.get_all(name).iter();
     let bytes: usize = lines().map(|line| line.len().saturating_add(2)).sum();
@@ -176,9 +179,8 @@ fn items(headers: &HeaderMap, name: &str) -> Vec<Item> {
     items.take(LIMITS_MAX).collect()
 }
 
-/// The limit that the item names: the one that is there already, or a new one. Drafts before the
-/// current one wrote names without quotes.
-fn named<'a>(limits: &'a mut Vec<ReportedLimit>, item: &Item) -> Option<&'a mut ReportedLimit> {
+/// Finds the limit that the item names, or adds it. Earlier drafts wrote names without quotes.
+fn named<'a>(limits: &'a mut Vec<LimitStatus>, item: &Item) -> Option<&'a mut LimitStatus> {
     let name = match &item.bare_item {
         BareItem::String(name) => name.as_str(),
         BareItem::Token(name) => name.as_str(),
@@ -191,9 +193,9 @@ fn named<'a>(limits: &'a mut Vec<ReportedLimit>, item: &Item) -> Option<&'a mut 
         return None;
     }
     let index = known.unwrap_or_else(|| {
-        limits.push(ReportedLimit {
+        limits.push(LimitStatus {
             name: Some(name.to_owned()),
-            ..ReportedLimit::default()
+            ..LimitStatus::default()
         });
         limits.len() - 1
     });

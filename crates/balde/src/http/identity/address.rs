@@ -1,25 +1,24 @@
-//! Addresses and networks: what counts as the same host.
+//! IP addresses and networks: canonical addresses and trusted proxies.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// The most networks of trusted proxies.
-pub const TRUSTED_MAX: usize = 1_024;
+/// The maximum number of trusted networks.
+const TRUSTED_MAX: usize = 1_024;
 
-/// The networks whose hosts are trusted proxies.
+/// The networks of the trusted proxies.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Trusted(Vec<IpNet>);
+pub(super) struct TrustedProxies(Vec<IpNet>);
 
-impl Trusted {
-    pub(super) fn add(&mut self, text: &str) -> Result<(), BadProxy> {
+impl TrustedProxies {
+    pub(super) fn add(&mut self, text: &str) -> Result<(), TrustedProxyError> {
         let network = network(text.trim())?;
         if self.0.contains(&network) {
             return Ok(());
         }
         if self.0.len() == TRUSTED_MAX {
-            return Err(BadProxy::TooMany);
+            return Err(TrustedProxyError::TooMany);
         }
         self.0.push(network);
         Ok(())
@@ -30,89 +29,79 @@ impl Trusted {
         self.0.is_empty()
     }
 
-    /// Whether a host, as [`plain`] gives it, is a trusted proxy.
+    /// Returns true if the address, which must be [`canonical`], belongs to a trusted proxy.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&address))
     }
 }
 
-/// An IPv4 address in IPv6 clothes is the IPv4 address: a dual-stack socket shows it so, and a host
-/// must not have two buckets.
-pub(super) fn plain(address: IpAddr) -> IpAddr {
+/// Converts an IPv4-mapped IPv6 address to the IPv4 address. Dual-stack sockets report IPv4 peers in
+/// the mapped form, and a host must not have two buckets.
+pub(super) fn canonical(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// The network of `bits` leading bits that the address is in.
-pub(super) fn network_of(address: Ipv6Addr, bits: u8) -> Ipv6Addr {
+/// The address with all but its `bits` leading bits cleared.
+pub(super) fn prefix_of(address: Ipv6Addr, bits: u8) -> Ipv6Addr {
     let mask = u128::MAX
         .checked_shl(128 - u32::from(bits.min(128)))
         .unwrap_or(0);
     Ipv6Addr::from_bits(address.to_bits() & mask)
 }
 
-fn network(text: &str) -> Result<IpNet, BadProxy> {
-    let bad = || BadProxy::Unreadable {
+fn network(text: &str) -> Result<IpNet, TrustedProxyError> {
+    let invalid = || TrustedProxyError::Invalid {
         text: text.chars().take(64).collect(),
     };
     let network: IpNet = match text.parse::<IpAddr>() {
-        Ok(address) => IpNet::from(plain(address)),
-        Err(_) => text.parse().map_err(|_| bad())?,
+        Ok(address) => IpNet::from(canonical(address)),
+        Err(_) => text.parse().map_err(|_| invalid())?,
     };
     let network = match network {
         IpNet::V6(v6) if v6.prefix_len() >= 96 => match v6.addr().to_ipv4_mapped() {
             Some(v4) => Ipv4Net::new(v4, v6.prefix_len() - 96)
-                .map_err(|_| bad())?
+                .map_err(|_| invalid())?
                 .into(),
             None => network,
         },
         _ => network,
     };
     if network.prefix_len() == 0 {
-        return Err(BadProxy::Everybody);
+        return Err(TrustedProxyError::AnyAddress);
     }
     Ok(network.trunc())
 }
 
-/// Why a network of trusted proxies was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An invalid list of trusted proxies.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadProxy {
-    /// It is no address and no network.
-    Unreadable {
-        /// What was given, cut short.
+pub enum TrustedProxyError {
+    /// The text is neither an address nor a network.
+    #[error(
+        "`{}` is neither an address nor a network; write 10.1.2.3, 10.0.0.0/8 or 2001:db8::/32",
+        text.escape_debug()
+    )]
+    Invalid {
+        /// The text, truncated to 64 characters.
         text: String,
     },
-    /// It has everybody in it, so every client could name its own address.
-    Everybody,
-    /// There are more than [`TRUSTED_MAX`].
+    /// The network contains all addresses, so any client could choose its own address.
+    #[error(
+        "this trusts all addresses, so any client could choose its own address; \
+         list the networks of the proxies"
+    )]
+    AnyAddress,
+    /// There are more than 1,024 networks.
+    #[error("there are more than {TRUSTED_MAX} trusted networks; combine them into larger ones")]
     TooMany,
 }
-
-impl fmt::Display for BadProxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable { text } => write!(
-                f,
-                "`{}` is no address and no network; write 10.1.2.3, 10.0.0.0/8 or 2001:db8::/32",
-                text.escape_debug()
-            ),
-            Self::Everybody => f.write_str(
-                "this trusts everybody, so every client could name its own address; \
-                 list the proxies' networks",
-            ),
-            Self::TooMany => write!(f, "there are more than {TRUSTED_MAX} trusted networks"),
-        }
-    }
-}
-
-impl std::error::Error for BadProxy {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn trusted(networks: &[&str]) -> Trusted {
-        let mut trusted = Trusted::default();
+    fn trusted(networks: &[&str]) -> TrustedProxies {
+        let mut trusted = TrustedProxies::default();
         for network in networks {
             trusted.add(network).unwrap();
         }
@@ -120,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_contains_its_hosts_however_they_are_written() {
+    fn a_network_contains_its_hosts_in_any_notation() {
         for (network, host, is_in) in [
             ("10.0.0.0/8", "10.255.0.1", true),
             ("10.1.2.3/8", "10.255.0.1", true),
@@ -134,7 +123,7 @@ mod tests {
             ("2001:db8::/32", "2001:db9::1", false),
             (" fd00::/8 ", "fd12::1", true),
         ] {
-            let host = plain(host.parse().unwrap());
+            let host = canonical(host.parse().unwrap());
             assert_eq!(
                 trusted(&[network]).contains(host),
                 is_in,
@@ -144,8 +133,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_or_everybody_is_refused() {
-        let mut none = Trusted::default();
+    fn invalid_networks_and_all_addresses_are_rejected() {
+        let mut trusted = TrustedProxies::default();
         for text in [
             "",
             "10.0.0.0/33",
@@ -154,24 +143,28 @@ mod tests {
             "fe80::1%eth0",
         ] {
             assert!(
-                matches!(none.add(text), Err(BadProxy::Unreadable { .. })),
+                matches!(trusted.add(text), Err(TrustedProxyError::Invalid { .. })),
                 "{text}"
             );
         }
         for text in ["0.0.0.0/0", "::/0", "::ffff:0.0.0.0/96"] {
-            assert_eq!(none.add(text), Err(BadProxy::Everybody), "{text}");
+            assert_eq!(
+                trusted.add(text),
+                Err(TrustedProxyError::AnyAddress),
+                "{text}"
+            );
         }
     }
 
     #[test]
-    fn there_are_only_so_many_networks() {
-        let mut many = Trusted::default();
+    fn the_number_of_networks_is_bounded() {
+        let mut many = TrustedProxies::default();
         for number in 0..TRUSTED_MAX {
             many.add(&format!("10.{}.{}.0/24", number / 256, number % 256))
                 .unwrap();
         }
-        assert_eq!(many.add("10.0.0.0/24"), Ok(()), "known already");
-        assert_eq!(many.add("192.0.2.0/24"), Err(BadProxy::TooMany));
+        assert_eq!(many.add("10.0.0.0/24"), Ok(()), "a duplicate is not added");
+        assert_eq!(many.add("192.0.2.0/24"), Err(TrustedProxyError::TooMany));
     }
 
     #[test]
@@ -184,7 +177,7 @@ mod tests {
             (1, "::"),
         ] {
             assert_eq!(
-                network_of(address, bits),
+                prefix_of(address, bits),
                 expected.parse::<Ipv6Addr>().unwrap()
             );
         }

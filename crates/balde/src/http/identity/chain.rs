@@ -1,50 +1,53 @@
-//! The chain of addresses that proxies write down, read from the right.
+//! The chain of addresses in `X-Forwarded-For` or `Forwarded`, read from right to left.
 //!
-//! Each proxy adds the address of whoever spoke to it at the end. So the last one is what a trusted
-//! proxy saw, and as long as that is a trusted proxy again, the one before is, too. What stands to
-//! the left of the first stranger is whatever the stranger wrote, and is never looked at.
+//! Each proxy appends the address of its own peer. The right-most address was therefore written by a
+//! trusted proxy, and as long as an address is itself a trusted proxy, so was the one to its left.
+//! Everything to the left of the first untrusted address may be forged and is not read.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ::http::HeaderMap;
 use ::http::header::FORWARDED;
 
-use super::Forwarded;
-use super::address::{Trusted, plain};
-use super::key::NoKey;
+use super::address::{TrustedProxies, canonical};
+use super::error::{ELEMENT_BYTES_MAX, FORWARDED_BYTES_MAX, HOPS_MAX, IdentityError};
 
-/// The most proxies between a client and this service.
-pub const HOPS_MAX: usize = 32;
+/// The header in which trusted proxies list the addresses that a request came through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedHeader {
+    /// `X-Forwarded-For`, the header that most proxies write.
+    #[default]
+    XForwardedFor,
+    /// `Forwarded`, as RFC 7239 defines it.
+    Rfc7239,
+    /// Neither. All requests through one proxy share a key, unless they have an API key or a user
+    /// id.
+    Ignored,
+}
 
-/// The longest element of an `X-Forwarded-For`.
-pub const ELEMENT_BYTES_MAX: usize = 128;
-
-/// The longest line of a `Forwarded`. Because of its quotes it has to be read from the left.
-pub const FORWARDED_BYTES_MAX: usize = 8_192;
-
-/// The address of whoever spoke to the first of our proxies, where the last of them is `peer`.
+/// The address of the client that connected to the first trusted proxy; `peer` is the last proxy.
 pub(super) fn client(
     peer: IpAddr,
     headers: &HeaderMap,
-    forwarded: Forwarded,
-    trusted: &Trusted,
-) -> Result<IpAddr, NoKey> {
-    let mut walk = Walk {
+    forwarded: ForwardedHeader,
+    trusted: &TrustedProxies,
+) -> Result<IpAddr, IdentityError> {
+    let mut walk = ChainWalk {
         trusted,
         last: peer,
         hops: 0,
     };
     match forwarded {
-        Forwarded::Ignored => {}
-        Forwarded::XForwardedFor => {
-            // Lines of one header are one list, in order.
+        ForwardedHeader::Ignored => {}
+        ForwardedHeader::XForwardedFor => {
+            // Several lines of one header form one list, in order.
             for line in headers.get_all("x-forwarded-for").iter().rev() {
                 if walk.x_forwarded_for(line.as_bytes())? {
                     break;
                 }
             }
         }
-        Forwarded::Rfc7239 => {
+        ForwardedHeader::Rfc7239 => {
             for line in headers.get_all(FORWARDED).iter().rev() {
                 if walk.rfc7239(line.as_bytes())? {
                     break;
@@ -55,30 +58,30 @@ pub(super) fn client(
     Ok(walk.last)
 }
 
-struct Walk<'a> {
-    trusted: &'a Trusted,
+struct ChainWalk<'a> {
+    trusted: &'a TrustedProxies,
     last: IpAddr,
     hops: usize,
 }
 
-impl Walk<'_> {
-    /// One step to the left; whether the walk ends there.
-    fn step(&mut self, node: &[u8]) -> Result<bool, NoKey> {
+impl ChainWalk<'_> {
+    /// Reads one address to the left. Returns true if it is untrusted and the walk ends.
+    fn step(&mut self, node: &[u8]) -> Result<bool, IdentityError> {
         self.hops += 1;
         if self.hops > HOPS_MAX {
-            return Err(NoKey::ChainTooLong);
+            return Err(IdentityError::ChainTooLong);
         }
-        self.last = plain(address(node)?);
+        self.last = canonical(address(node)?);
         Ok(!self.trusted.contains(self.last))
     }
 
-    fn x_forwarded_for(&mut self, mut line: &[u8]) -> Result<bool, NoKey> {
+    fn x_forwarded_for(&mut self, mut line: &[u8]) -> Result<bool, IdentityError> {
         loop {
-            // A megabyte that somebody sent is not searched for a comma.
+            // Searches for a comma in a bounded tail only: the line may be a megabyte long.
             let tail = &line[line.len().saturating_sub(ELEMENT_BYTES_MAX)..];
             let comma = tail.iter().rposition(|byte| *byte == b',');
             if comma.is_none() && tail.len() < line.len() {
-                return Err(NoKey::ChainTooLong);
+                return Err(IdentityError::ChainTooLong);
             }
             let element = &tail[comma.map_or(0, |comma| comma + 1)..];
             if self.step(element.trim_ascii())? {
@@ -91,15 +94,15 @@ impl Walk<'_> {
         }
     }
 
-    fn rfc7239(&mut self, line: &[u8]) -> Result<bool, NoKey> {
+    fn rfc7239(&mut self, line: &[u8]) -> Result<bool, IdentityError> {
         if line.len() > FORWARDED_BYTES_MAX {
-            return Err(NoKey::ChainTooLong);
+            return Err(IdentityError::ChainTooLong);
         }
-        // The whole line must be right: a quote that a client left open could otherwise swallow
-        // what a proxy wrote after it.
-        let nodes = elements(line).ok_or(NoKey::Malformed)?;
+        // The whole line must be valid: otherwise a quote that a client left open could hide what a
+        // proxy appended after it.
+        let nodes = elements(line).ok_or(IdentityError::Malformed)?;
         for node in nodes.iter().rev() {
-            let node = node.as_deref().ok_or(NoKey::Hidden)?;
+            let node = node.as_deref().ok_or(IdentityError::Hidden)?;
             if self.step(node)? {
                 return Ok(true);
             }
@@ -108,10 +111,10 @@ impl Walk<'_> {
     }
 }
 
-/// The `for` of each element, in order; nothing for an element without one. Nothing at all, if the
-/// line breaks RFC 7239 anywhere.
+/// The `for` parameter of each element, in order, or `None` for an element without one. Returns
+/// `None` if the line violates RFC 7239 anywhere.
 fn elements(line: &[u8]) -> Option<Vec<Option<Vec<u8>>>> {
-    let mut reader = Reader { rest: line };
+    let mut reader = ForwardedReader { rest: line };
     let mut elements = Vec::new();
     loop {
         let mut node = None;
@@ -138,11 +141,11 @@ fn elements(line: &[u8]) -> Option<Vec<Option<Vec<u8>>>> {
     }
 }
 
-struct Reader<'a> {
+struct ForwardedReader<'a> {
     rest: &'a [u8],
 }
 
-impl Reader<'_> {
+impl ForwardedReader<'_> {
     fn next(&mut self) -> Option<u8> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -183,8 +186,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A token. Addresses with a port have to be quoted, but proxies forget it, and a colon or a
-    /// bracket can mean nothing else here.
+    /// A token that may also contain colons and brackets. RFC 7239 demands quotes around an address
+    /// with a port, but some proxies omit them, and these characters have no other meaning here.
     fn unquoted(&mut self) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         loop {
@@ -202,30 +205,34 @@ impl Reader<'_> {
     }
 }
 
-/// The address that a proxy names: bare, in brackets, with or without a port.
-fn address(node: &[u8]) -> Result<IpAddr, NoKey> {
-    let text = str::from_utf8(node).map_err(|_| NoKey::Malformed)?;
+/// Parses an address with optional brackets and an optional port.
+fn address(node: &[u8]) -> Result<IpAddr, IdentityError> {
+    let text = str::from_utf8(node).map_err(|_| IdentityError::Malformed)?;
     if text.eq_ignore_ascii_case("unknown") || text.starts_with('_') {
-        return Err(NoKey::Hidden);
+        return Err(IdentityError::Hidden);
     }
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address);
     }
-    // RFC 7239 lets a proxy hide the port, too.
+    // RFC 7239 also allows an obfuscated port, `_name`.
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-        let (host, port) = rest.split_once(']').ok_or(NoKey::Malformed)?;
-        let host = host.parse::<Ipv6Addr>().map_err(|_| NoKey::Malformed)?;
+        let (host, port) = rest.split_once(']').ok_or(IdentityError::Malformed)?;
+        let host = host
+            .parse::<Ipv6Addr>()
+            .map_err(|_| IdentityError::Malformed)?;
         (IpAddr::V6(host), port)
     } else {
         let colon = text.find(':').unwrap_or(text.len());
         let (host, port) = text.split_at(colon);
-        let host = host.parse::<Ipv4Addr>().map_err(|_| NoKey::Malformed)?;
+        let host = host
+            .parse::<Ipv4Addr>()
+            .map_err(|_| IdentityError::Malformed)?;
         (IpAddr::V4(host), port)
     };
     match port.strip_prefix(':') {
         None if port.is_empty() => Ok(host),
         Some(port) if is_port(port) => Ok(host),
-        _ => Err(NoKey::Malformed),
+        _ => Err(IdentityError::Malformed),
     }
 }
 

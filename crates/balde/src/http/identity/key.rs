@@ -1,36 +1,36 @@
-//! The key of a caller, and why there may be none.
+//! The bucket key of a client.
 
 use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
 
 use sha2::{Digest, Sha256};
 
-use super::address::network_of;
-use super::chain::{ELEMENT_BYTES_MAX, FORWARDED_BYTES_MAX, HOPS_MAX};
+use super::address::prefix_of;
+use super::error::IdentityError;
 use crate::error::KEY_BYTES_MAX;
-use crate::store::memory::ShortKey;
+use crate::key::ShortKey;
 
-/// Room for any address and any hash, with what is put before it.
+/// Enough for any address and any hash with their prefixes.
 const INLINE_BYTES: usize = 72;
 
-/// What a caller is told apart by.
+/// What identifies a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyKind {
     /// An API key.
     ApiKey,
-    /// A user's id.
+    /// A user id.
     UserId,
-    /// An address, or the network around it.
+    /// An IPv4 address, or an IPv6 network.
     Address,
 }
 
-/// The key of a caller, for any limiter. Keys of different kinds are never the same: each begins
-/// with its kind.
+/// The bucket key of a client, to be passed to any limiter. Keys of different kinds never collide,
+/// because each begins with its kind.
 ///
 /// | Kind | Key |
 /// |--|--|
-/// | API key | `key:` and the SHA-256 of it in hexadecimal, because keys are kept in clear in Redis |
-/// | user's id | `user:` and the id |
+/// | API key | `key:` and its SHA-256 in hexadecimal, because Redis stores keys in plain text |
+/// | user id | `user:` and the id |
 /// | IPv4 address | `ip:203.0.113.7` |
 /// | IPv6 address | `ip:2001:db8:1:2::/64` |
 #[derive(Clone)]
@@ -53,24 +53,24 @@ struct Inline {
 }
 
 impl ClientKey {
-    pub(super) fn of_api_key(key: &[u8]) -> Result<Self, NoKey> {
+    pub(super) fn from_api_key(key: &[u8]) -> Result<Self, IdentityError> {
         if key.len() > KEY_BYTES_MAX {
-            return Err(NoKey::TooLong { bytes: key.len() });
+            return Err(IdentityError::TooLong { bytes: key.len() });
         }
         let mut text = Inline::new();
         let mut fits = text.push(b"key:");
         for byte in Sha256::digest(key) {
             fits &= text.push(&[hex(byte >> 4), hex(byte & 15)]);
         }
-        debug_assert!(fits, "a hash has its room");
+        debug_assert!(fits, "a hash fits the inline buffer");
         Ok(Self::inline(KeyKind::ApiKey, text))
     }
 
-    pub(super) fn of_user_id(id: &[u8]) -> Result<Self, NoKey> {
+    pub(super) fn from_user_id(id: &[u8]) -> Result<Self, IdentityError> {
         const PREFIX: &[u8] = b"user:";
         let bytes = id.len() + PREFIX.len();
         if bytes > KEY_BYTES_MAX {
-            return Err(NoKey::TooLong { bytes });
+            return Err(IdentityError::TooLong { bytes });
         }
         let mut text = Inline::new();
         if text.push(PREFIX) && text.push(id) {
@@ -82,27 +82,27 @@ impl ClientKey {
         })
     }
 
-    pub(super) fn of_address(address: IpAddr, ipv6_prefix: u8) -> Result<Self, NoKey> {
+    pub(super) fn from_address(address: IpAddr, ipv6_prefix: u8) -> Result<Self, IdentityError> {
         let address = match address {
-            IpAddr::V4(address) => return Self::of_v4(address),
+            IpAddr::V4(address) => return Self::from_v4(address),
             IpAddr::V6(address) => address,
         };
         if address.is_unspecified() {
-            return Err(NoKey::Hidden);
+            return Err(IdentityError::Hidden);
         }
-        let network = network_of(address, ipv6_prefix);
+        let network = prefix_of(address, ipv6_prefix);
         let mut text = Inline::new();
-        write!(text, "ip:{network}/{ipv6_prefix}").map_err(|_| NoKey::Malformed)?;
+        write!(text, "ip:{network}/{ipv6_prefix}").map_err(|_| IdentityError::Malformed)?;
         Ok(Self::inline(KeyKind::Address, text))
     }
 
-    fn of_v4(address: Ipv4Addr) -> Result<Self, NoKey> {
-        let short = v4(address).ok_or(NoKey::Hidden)?;
-        Ok(Self::of_short_address(short))
+    fn from_v4(address: Ipv4Addr) -> Result<Self, IdentityError> {
+        let short = v4(address).ok_or(IdentityError::Hidden)?;
+        Ok(Self::from_short_address(short))
     }
 
-    /// The key of an address that [`v4`] made.
-    pub(crate) fn of_short_address(address: ShortKey) -> Self {
+    /// The key of an IPv4 address, made by [`v4`].
+    pub(crate) fn from_short_address(address: ShortKey) -> Self {
         Self {
             kind: KeyKind::Address,
             bytes: Bytes::Short(address),
@@ -116,7 +116,7 @@ impl ClientKey {
         }
     }
 
-    /// What the caller is told apart by.
+    /// What identifies the client.
     pub const fn kind(&self) -> KeyKind {
         self.kind
     }
@@ -142,7 +142,7 @@ impl Eq for ClientKey {}
 
 impl fmt::Debug for ClientKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Who somebody is belongs into no log.
+        // Shows no identity, because it may end up in a log.
         f.debug_struct("ClientKey")
             .field("kind", &self.kind)
             .finish_non_exhaustive()
@@ -157,7 +157,7 @@ impl Inline {
         }
     }
 
-    /// Whether there was room.
+    /// Appends the bytes; returns false if they do not fit.
     fn push(&mut self, more: &[u8]) -> bool {
         let length = usize::from(self.length);
         let Some(room) = self.bytes.get_mut(length..length + more.len()) else {
@@ -175,12 +175,12 @@ impl fmt::Write for Inline {
     }
 }
 
-/// `ip:` and the address, unless it is nobody's. The formatter would take longer than the rest of a
-/// decision, and bytes in memory would have to be waited for: see [`ShortKey`].
+/// The key `ip:a.b.c.d`, or `None` for 0.0.0.0. Built in registers, because the standard formatter
+/// takes longer than the rest of a decision; see [`ShortKey`].
 #[inline(always)]
 #[expect(
     clippy::inline_always,
-    reason = "a key in registers would have to be put into memory for a call"
+    reason = "a function call would write the key to memory"
 )]
 pub(super) fn v4(address: Ipv4Addr) -> Option<ShortKey> {
     if address.is_unspecified() {
@@ -205,7 +205,7 @@ pub(super) fn v4(address: Ipv4Addr) -> Option<ShortKey> {
     Some(ShortKey::of_words([low_word, high_word, beyond], length))
 }
 
-/// An octet as its digits and a dot, and how many bytes those are.
+/// The digits of an octet followed by a dot, and the number of these bytes.
 #[inline]
 fn octet(octet: u8) -> (u32, u32) {
     let digits = 1 + u32::from(octet >= 10) + u32::from(octet >= 100);
@@ -240,73 +240,28 @@ fn hex(digit: u8) -> u8 {
     b"0123456789abcdef"[usize::from(digit & 15)]
 }
 
-/// Why a request has no usable key. None of them repeats what was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum NoKey {
-    /// Nobody knows the peer: no extension of the request has its address.
-    NoPeer,
-    /// A proxy names the next address as unknown, hides it, or names none in particular.
-    Hidden,
-    /// A proxy's list of addresses cannot be read where it matters.
-    Malformed,
-    /// The list of addresses is too long where it matters.
-    ChainTooLong,
-    /// The header for the API key or the user's id is there more than once.
-    Repeated,
-    /// The API key or user's id is too long.
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
-}
-
-impl fmt::Display for NoKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoPeer => f.write_str(
-                "the peer's address is not known; put a PeerAddr into the request's extensions",
-            ),
-            Self::Hidden => f.write_str("a proxy does not say whom it speaks for"),
-            Self::Malformed => f.write_str("a proxy's list of addresses cannot be read"),
-            Self::ChainTooLong => write!(
-                f,
-                "a proxy's list of addresses is too long: more than {HOPS_MAX} proxies, an address \
-                 of more than {ELEMENT_BYTES_MAX} bytes, or a Forwarded line of more than \
-                 {FORWARDED_BYTES_MAX}"
-            ),
-            Self::Repeated => {
-                f.write_str("the header that names the caller is there more than once")
-            }
-            Self::TooLong { bytes } => write!(
-                f,
-                "what names the caller has {bytes} bytes, more than fit a key of {KEY_BYTES_MAX}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for NoKey {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_written_as_everybody_writes_it() {
+    fn an_ipv4_address_is_written_in_dotted_decimal() {
         let some = [0, 1, 9, 10, 42, 99, 100, 101, 199, 200, 255];
         for (a, b) in some.iter().flat_map(|a| some.map(|b| (*a, b))) {
             for (c, d) in some.iter().flat_map(|c| some.map(|d| (*c, d))) {
                 let address = Ipv4Addr::new(a, b, c, d);
-                match ClientKey::of_address(address.into(), 64) {
+                match ClientKey::from_address(address.into(), 64) {
                     Ok(key) => assert_eq!(key.as_ref(), format!("ip:{address}").as_bytes()),
-                    Err(why) => assert_eq!((address.is_unspecified(), why), (true, NoKey::Hidden)),
+                    Err(why) => assert_eq!(
+                        (address.is_unspecified(), why),
+                        (true, IdentityError::Hidden)
+                    ),
                 }
             }
         }
         for octet in 0..=u8::MAX {
             let address = Ipv4Addr::new(7, octet, 7, octet);
-            let key = ClientKey::of_address(address.into(), 64).unwrap();
+            let key = ClientKey::from_address(address.into(), 64).unwrap();
             assert_eq!(key.as_ref(), format!("ip:{address}").as_bytes());
         }
     }

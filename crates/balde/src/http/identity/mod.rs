@@ -1,23 +1,24 @@
-//! Who is asking: the API key, else the user's id, else the address.
+//! Identifying the client that sent a request: by API key, else by user id, else by IP address.
 //!
-//! Nothing that a client can write decides its own key. So API keys and user ids come from the
-//! service's own authentication, as extensions of the request ([`ApiKey`], [`UserId`]), or from a
-//! header of a trusted proxy; and the address is the peer's, unless that is a trusted proxy.
+//! A client cannot choose its own key. API keys and user ids come from the service's own
+//! authentication, as request extensions ([`ApiKey`], [`UserId`]), or from a header that a trusted
+//! proxy wrote. The address is the peer's, unless the peer is a trusted proxy:
 //!
-//! | Case | The key is |
+//! | Case | Key |
 //! |--|--|
-//! | the peer is not a trusted proxy | the peer's address, whatever the headers say |
-//! | it is, and names a chain of addresses | the right-most one that is not a trusted proxy |
-//! | all of the chain are trusted proxies | the left-most: one of them is asking |
-//! | it is, and names nobody | the peer's address: the proxy is asking |
-//! | an address on the way there is `unknown`, hidden or garbage | none: what is left of it may be forged |
-//! | nobody knows the peer | none |
+//! | the peer is not a trusted proxy | the peer's address; headers are ignored |
+//! | a trusted proxy sends a chain of addresses | the right-most address that is not a trusted proxy |
+//! | all addresses of the chain are trusted proxies | the left-most address: that proxy is the client |
+//! | a trusted proxy sends no chain | the peer's address: the proxy is the client |
+//! | an address that has to be read is `unknown`, obfuscated or malformed | none: everything to its left may be forged |
+//! | the peer is unknown | none |
 //!
-//! Only one of `X-Forwarded-For` and `Forwarded` is read, the one that the proxies write. A proxy
-//! leaves the other as the client sent it, so reading both would let clients choose their key.
+//! Only one of `X-Forwarded-For` and `Forwarded` is read: the one that the proxies write. A proxy
+//! forwards the other one as the client sent it, so reading both would let clients choose their key.
 
 mod address;
 mod chain;
+mod error;
 mod key;
 mod peer;
 
@@ -27,49 +28,38 @@ use std::sync::Arc;
 
 use ::http::{Extensions, HeaderMap, HeaderName};
 
-use self::address::Trusted;
+use self::address::TrustedProxies;
 use self::peer::PeerFn;
-use crate::store::memory::ShortKey;
+use crate::key::ShortKey;
 
-pub use address::{BadProxy, TRUSTED_MAX};
-pub use chain::{ELEMENT_BYTES_MAX, FORWARDED_BYTES_MAX, HOPS_MAX};
-pub use key::{ClientKey, KeyKind, NoKey};
+pub use address::TrustedProxyError;
+pub use chain::ForwardedHeader;
+pub use error::IdentityError;
+pub use key::{ClientKey, KeyKind};
 pub use peer::{ApiKey, PeerAddr, UserId};
 
-/// Which header names the addresses that a request came through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Forwarded {
-    /// `X-Forwarded-For`, as most proxies write it.
-    #[default]
-    XForwardedFor,
-    /// `Forwarded`, of RFC 7239.
-    Rfc7239,
-    /// None: all that comes through one proxy has one key, unless it has an API key or user id.
-    Ignored,
-}
-
-/// How callers are told apart.
+/// Identifies the client that sent a request and returns its bucket key.
 ///
 /// ```
 /// use balde::http::{Identity, PeerAddr};
 /// use http::{Extensions, HeaderMap};
 ///
-/// let identity = Identity::new().trust(["10.0.0.0/8"])?;
+/// let identity = Identity::new().trusted_proxies(["10.0.0.0/8"])?;
 ///
 /// let mut extensions = Extensions::new();
 /// extensions.insert(PeerAddr("10.1.2.3:4711".parse()?));
 /// let mut headers = HeaderMap::new();
 /// headers.insert("x-forwarded-for", "6.6.6.6, 203.0.113.7, 10.9.9.9".parse()?);
 ///
-/// // The first address is whatever the client wrote; the last but one is who spoke to our proxies.
+/// // The client may have forged the first address. The second one connected to our proxies.
 /// let key = identity.key(&headers, &extensions)?;
 /// assert_eq!(key.as_ref(), b"ip:203.0.113.7");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
 pub struct Identity {
-    trusted: Trusted,
-    forwarded: Forwarded,
+    trusted: TrustedProxies,
+    forwarded: ForwardedHeader,
     api_key_header: Option<HeaderName>,
     user_id_header: Option<HeaderName>,
     ipv6_prefix: u8,
@@ -83,11 +73,11 @@ impl Default for Identity {
 }
 
 impl Identity {
-    /// Trusts no proxy, so the address is always the peer's.
+    /// Creates an identity that trusts no proxy: the address is always the peer's.
     pub fn new() -> Self {
         Self {
-            trusted: Trusted::default(),
-            forwarded: Forwarded::default(),
+            trusted: TrustedProxies::default(),
+            forwarded: ForwardedHeader::default(),
             api_key_header: None,
             user_id_header: None,
             ipv6_prefix: 64,
@@ -95,59 +85,63 @@ impl Identity {
         }
     }
 
-    /// Trusts these proxies: addresses, or networks as `10.0.0.0/8`. They are added to those that
-    /// are trusted already, [`TRUSTED_MAX`] in all.
+    /// Adds trusted proxies: addresses, or networks such as `10.0.0.0/8`, at most 1,024 in total.
     ///
-    /// A proxy that is trusted must add the address of whoever speaks to it to the header, and must
-    /// not pass on a header named by [`api_key_header`](Identity::api_key_header) or
-    /// [`user_id_header`](Identity::user_id_header) as a client sent it.
-    pub fn trust<N: AsRef<str>>(
+    /// A trusted proxy must append the address of its own peer to the
+    /// [`forwarded_header`](Identity::forwarded_header). It must remove the headers named by
+    /// [`api_key_header`](Identity::api_key_header) and
+    /// [`user_id_header`](Identity::user_id_header) from what clients send.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a network is invalid, contains all addresses, or is one too many.
+    pub fn trusted_proxies<N: AsRef<str>>(
         mut self,
         networks: impl IntoIterator<Item = N>,
-    ) -> Result<Self, BadProxy> {
+    ) -> Result<Self, TrustedProxyError> {
         for network in networks {
             self.trusted.add(network.as_ref())?;
         }
         Ok(self)
     }
 
-    /// Which header the trusted proxies write; `X-Forwarded-For` unless told otherwise.
-    pub fn forwarded(mut self, forwarded: Forwarded) -> Self {
+    /// Sets the header in which trusted proxies list addresses. The default is `X-Forwarded-For`.
+    pub fn forwarded_header(mut self, forwarded: ForwardedHeader) -> Self {
         self.forwarded = forwarded;
         self
     }
 
-    /// Takes the API key from this header, where the peer is a trusted proxy, for gateways that
-    /// authenticate. From anybody else it means nothing.
+    /// Takes the API key from this header if the peer is a trusted proxy, for gateways that
+    /// authenticate. The header is ignored if it comes from any other peer.
     pub fn api_key_header(mut self, name: HeaderName) -> Self {
         self.api_key_header = Some(name);
         self
     }
 
-    /// Takes the user's id from this header, where the peer is a trusted proxy.
+    /// Takes the user id from this header if the peer is a trusted proxy. The header is ignored if it
+    /// comes from any other peer.
     pub fn user_id_header(mut self, name: HeaderName) -> Self {
         self.user_id_header = Some(name);
         self
     }
 
-    /// How many leading bits of an IPv6 address make a caller: 64 unless told otherwise, because
-    /// one subscriber has all the addresses under them; 1 to 128.
+    /// Sets how many leading bits of an IPv6 address identify a client, 1 to 128. The default is 64,
+    /// because one subscriber usually has a whole /64 network.
     ///
     /// # Panics
     ///
-    /// With any other number: it is written in the program.
+    /// Panics if `bits` is not in 1 to 128.
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
         assert!(
             (1..=128).contains(&bits),
-            "an IPv6 prefix has 1 to 128 bits"
+            "an IPv6 prefix must have 1 to 128 bits"
         );
         self.ipv6_prefix = bits;
         self
     }
 
-    /// Takes the peer's address from wherever the server put it, and from nowhere else. Unless told
-    /// otherwise it is in the extension [`PeerAddr`], or with the feature `axum` in its
-    /// `ConnectInfo<SocketAddr>`.
+    /// Sets the function that finds the peer's address in the request's extensions. By default it is
+    /// taken from [`PeerAddr`] or, with the feature `axum`, from axum's `ConnectInfo<SocketAddr>`.
     pub fn peer_from(
         mut self,
         peer: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static,
@@ -156,22 +150,30 @@ impl Identity {
         self
     }
 
-    /// The key of whoever sent this request, or why there is none.
+    /// Returns the key of the client that sent a request with these headers and extensions.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no key that the client could not have forged.
     #[inline]
-    pub fn key(&self, headers: &HeaderMap, extensions: &Extensions) -> Result<ClientKey, NoKey> {
+    pub fn key(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<ClientKey, IdentityError> {
         match self.short_key(extensions) {
-            Some(key) => Ok(ClientKey::of_short_address(key)),
-            None => self.key_at_length(headers, extensions),
+            Some(key) => Ok(ClientKey::from_short_address(key)),
+            None => self.key_general(headers, extensions),
         }
     }
 
-    /// The key of an IPv4 peer who can have no other one: no proxy is trusted, and the address is
-    /// all that the server found out. For services that authenticate nobody this is every request,
-    /// so it is worth a short way.
+    /// The key of an IPv4 peer that can have no other key: no proxy is trusted, and the address is the
+    /// only extension. For services without authentication this is every request, so it has a fast
+    /// path.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
-        reason = "a key in registers would have to be put into memory for a call"
+        reason = "a function call would write the key to memory"
     )]
     pub(crate) fn short_key(&self, extensions: &Extensions) -> Option<ShortKey> {
         if extensions.len() != 1 || self.peer.is_some() || !self.trusted.is_empty() {
@@ -183,37 +185,37 @@ impl Identity {
         }
     }
 
-    fn key_at_length(
+    fn key_general(
         &self,
         headers: &HeaderMap,
         extensions: &Extensions,
-    ) -> Result<ClientKey, NoKey> {
+    ) -> Result<ClientKey, IdentityError> {
         let peer = peer::address(self.peer.as_deref(), extensions);
         let is_proxy = peer.is_some_and(|peer| self.trusted.contains(peer));
-        // What only a trusted proxy may say.
-        let said = |name: &Option<HeaderName>| match name {
+        // These headers are honoured only if a trusted proxy sent them.
+        let from_proxy = |name: &Option<HeaderName>| match name {
             Some(name) if is_proxy => single(headers, name),
             _ => Ok(None),
         };
         if let Some(ApiKey(key)) = extensions.get().filter(|ApiKey(key)| !key.is_empty()) {
-            return ClientKey::of_api_key(key.as_bytes());
+            return ClientKey::from_api_key(key.as_bytes());
         }
-        if let Some(key) = said(&self.api_key_header)? {
-            return ClientKey::of_api_key(key);
+        if let Some(key) = from_proxy(&self.api_key_header)? {
+            return ClientKey::from_api_key(key);
         }
         if let Some(UserId(id)) = extensions.get().filter(|UserId(id)| !id.is_empty()) {
-            return ClientKey::of_user_id(id.as_bytes());
+            return ClientKey::from_user_id(id.as_bytes());
         }
-        if let Some(id) = said(&self.user_id_header)? {
-            return ClientKey::of_user_id(id);
+        if let Some(id) = from_proxy(&self.user_id_header)? {
+            return ClientKey::from_user_id(id);
         }
-        let peer = peer.ok_or(NoKey::NoPeer)?;
+        let peer = peer.ok_or(IdentityError::UnknownPeer)?;
         let address = if is_proxy {
             chain::client(peer, headers, self.forwarded, &self.trusted)?
         } else {
             peer
         };
-        ClientKey::of_address(address, self.ipv6_prefix)
+        ClientKey::from_address(address, self.ipv6_prefix)
     }
 }
 
@@ -229,14 +231,17 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// The value of a header that must be there once: of two, one may be the client's.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, NoKey> {
+/// The value of a header that may appear only once: of two values, one may be the client's.
+fn single<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a [u8]>, IdentityError> {
     let mut lines = headers.get_all(name).iter();
     let Some(line) = lines.next() else {
         return Ok(None);
     };
     if lines.next().is_some() {
-        return Err(NoKey::Repeated);
+        return Err(IdentityError::DuplicateHeader);
     }
     let text = line.as_bytes().trim_ascii();
     Ok((!text.is_empty()).then_some(text))

@@ -1,62 +1,64 @@
-//! What the service itself knows of a request and puts into its extensions.
+//! Request extensions from which the client is identified.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use ::http::Extensions;
 
-use super::address::plain;
+use super::address::canonical;
 
 pub(super) type PeerFn = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
 
-/// The API key that the service's authentication has found to be good. An empty one is none.
+/// A request extension: the API key that the service's authentication has verified. An empty key is
+/// ignored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(pub String);
 
-/// The id of the user whom the service's authentication has recognised. An empty one is none.
+/// A request extension: the id of the user that the service's authentication has verified. An empty
+/// id is ignored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UserId(pub String);
 
-/// The address at the other end of the connection.
+/// A request extension: the address of the peer, at the other end of the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);
 
-/// Who is at the other end, as the server says.
+/// The peer's canonical address, from the given function or from the default extensions.
 pub(super) fn address(peer: Option<&PeerFn>, extensions: &Extensions) -> Option<IpAddr> {
     let found = match peer {
         Some(peer) => peer(extensions),
-        None => usual(extensions).map(SocketAddr::ip),
+        None => default_extension(extensions).map(SocketAddr::ip),
     };
-    found.map(plain)
+    found.map(canonical)
 }
 
-/// Where servers put it, unless somebody says otherwise.
-fn usual(extensions: &Extensions) -> Option<&SocketAddr> {
-    let told = extensions.get().map(|PeerAddr(address)| address);
-    told.or_else(|| of_axum(extensions))
+/// The peer's address from [`PeerAddr`], or from axum's `ConnectInfo`.
+fn default_extension(extensions: &Extensions) -> Option<&SocketAddr> {
+    let found = extensions.get().map(|PeerAddr(address)| address);
+    found.or_else(|| axum_extension(extensions))
 }
 
-/// The same, where there is but one extension: then it does not matter which is looked for first.
+/// The same if there is exactly one extension, so that the order of the lookups does not matter.
 #[inline]
 pub(super) fn only(extensions: &Extensions) -> Option<&SocketAddr> {
-    let axum = of_axum(extensions);
+    let axum = axum_extension(extensions);
     axum.or_else(|| extensions.get().map(|PeerAddr(address)| address))
 }
 
 #[cfg(feature = "axum")]
 #[inline]
-fn of_axum(extensions: &Extensions) -> Option<&SocketAddr> {
+fn axum_extension(extensions: &Extensions) -> Option<&SocketAddr> {
     let found = extensions.get();
     found.map(|axum::extract::ConnectInfo(address)| address)
 }
 
 #[cfg(not(feature = "axum"))]
 #[inline]
-fn of_axum(_: &Extensions) -> Option<&SocketAddr> {
+fn axum_extension(_: &Extensions) -> Option<&SocketAddr> {
     None
 }
 
-// Who somebody is belongs into no log.
+// `Debug` shows no identity, because it may end up in a log.
 
 impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! The body of an answer: the service's, or a refusal's.
+//! The response body: the service's own, or that of a refusal.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,33 +8,37 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of an answer that went through a [`RateLimitLayer`](super::RateLimitLayer).
+    /// The body of a response from a rate-limited service: either the service's body, or the body
+    /// of a refusal.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
-        of: Of<B>,
+        content: Content<B>,
     }
 }
 
 pin_project! {
-    #[project = OfProjected]
+    #[project = ContentProjected]
     #[derive(Debug)]
-    enum Of<B> {
+    enum Content<B> {
         Service { #[pin] body: B },
         Refusal { body: Option<Bytes> },
     }
 }
 
 impl<B> ResponseBody<B> {
-    pub(super) const fn of_service(body: B) -> Self {
+    /// Wraps the body of a response from the service.
+    pub const fn from_service(body: B) -> Self {
         Self {
-            of: Of::Service { body },
+            content: Content::Service { body },
         }
     }
 
-    pub(super) fn of_refusal(body: Bytes) -> Self {
+    /// The body of a refusal, complete and in memory.
+    pub fn from_refusal(body: impl Into<Bytes>) -> Self {
+        let body = body.into();
         Self {
-            of: Of::Refusal {
+            content: Content::Refusal {
                 body: (!body.is_empty()).then_some(body),
             },
         }
@@ -49,23 +53,25 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.project().of.project() {
-            OfProjected::Service { body } => body.poll_frame(cx),
-            OfProjected::Refusal { body } => Poll::Ready(body.take().map(|b| Ok(Frame::data(b)))),
+        match self.project().content.project() {
+            ContentProjected::Service { body } => body.poll_frame(cx),
+            ContentProjected::Refusal { body } => {
+                Poll::Ready(body.take().map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.of {
-            Of::Service { body } => body.is_end_stream(),
-            Of::Refusal { body } => body.is_none(),
+        match &self.content {
+            Content::Service { body } => body.is_end_stream(),
+            Content::Refusal { body } => body.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.of {
-            Of::Service { body } => body.size_hint(),
-            Of::Refusal { body } => {
+        match &self.content {
+            Content::Service { body } => body.size_hint(),
+            Content::Refusal { body } => {
                 SizeHint::with_exact(body.as_ref().map_or(0, |body| body.len() as u64))
             }
         }

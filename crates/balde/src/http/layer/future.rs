@@ -1,4 +1,4 @@
-//! The answer to come: decide, call, settle.
+//! The response future: decide, call the inner service, settle.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,17 +11,17 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::admission::admit;
 use super::body::ResponseBody;
+use super::bucket_request::{BucketRequests, Decisions};
+use super::config::LayerConfig;
 use super::in_flight::{self, InFlight};
-use super::outcome::Outcome;
-use super::question::{Decisions, Questions};
-use super::rules::Rules;
-use super::service;
 use crate::decision::Decision;
-use crate::http::headers::Numbers;
+use crate::http::headers::FieldValues;
+use crate::http::outcome::Outcome;
 
 pin_project! {
-    /// The answer of a service behind a [`RateLimitLayer`](super::RateLimitLayer).
+    /// The response future of a rate-limited service, [`RateLimit`](super::RateLimit).
     pub struct ResponseFuture<S, A>
     where
         S: Service<Request<A>>,
@@ -34,37 +34,37 @@ pin_project! {
 pin_project! {
     #[project = StageProjected]
     enum Stage<S, F, A, R> {
-        // The store is asked.
+        // Waits for the store's decision.
         Deciding { deciding: Box<(Deciding, S, Option<Request<A>>)> },
-        // The service works, and nothing is left to do.
-        Passing { #[pin] call: F },
-        // The service works, and the caller is to be told how the only limit stands.
-        Telling { rules: Arc<Rules>, numbers: Numbers, #[pin] call: F },
-        // The service works, and whatever there may be is to be done then.
+        // Waits for the inner service; nothing to do afterwards.
+        Forwarding { #[pin] call: F },
+        // Waits for the inner service, then writes the header fields of the only limit.
+        AddingHeaders { config: Arc<LayerConfig>, values: FieldValues, #[pin] call: F },
+        // Waits for the inner service, then settles and writes header fields.
         Calling { in_flight: Option<Box<InFlight>>, #[pin] call: F },
-        // The answer is there, and its price is not booked yet.
-        Settling { settling: Settled, in_flight: Option<Box<InFlight>>, response: Option<R> },
-        // The limiter answered.
+        // Has the response and waits for its settlement.
+        Settling { settling: Settling, in_flight: Option<Box<InFlight>>, response: Option<R> },
+        // Has the response of a refusal.
         Refused { response: Option<Response<Bytes>> },
     }
 }
 
-type Settled = Pin<Box<dyn Future<Output = Vec<Decision>> + Send>>;
+type Settling = Pin<Box<dyn Future<Output = Vec<Decision>> + Send>>;
 
-/// A decision that has to wait for a store.
+/// A decision that waits for a store.
 pub(super) struct Deciding {
-    rules: Arc<Rules>,
-    answer: Pin<Box<dyn Future<Output = (Questions, Decisions)> + Send>>,
+    config: Arc<LayerConfig>,
+    decision: Pin<Box<dyn Future<Output = (BucketRequests, Decisions)> + Send>>,
 }
 
 impl Deciding {
-    pub(super) fn new(rules: Arc<Rules>, questions: Questions) -> Self {
-        let asking = Arc::clone(&rules);
-        let answer = Box::pin(async move {
-            let decisions = questions.request(&asking).await;
-            (questions, decisions)
+    pub(super) fn new(config: Arc<LayerConfig>, buckets: BucketRequests) -> Self {
+        let for_decision = Arc::clone(&config);
+        let decision = Box::pin(async move {
+            let decisions = buckets.decide(&for_decision).await;
+            (buckets, decisions)
         });
-        Self { rules, answer }
+        Self { config, decision }
     }
 }
 
@@ -72,37 +72,41 @@ impl<S, A> ResponseFuture<S, A>
 where
     S: Service<Request<A>>,
 {
-    fn at(stage: Stage<S, S::Future, A, S::Response>) -> Self {
+    fn new(stage: Stage<S, S::Future, A, S::Response>) -> Self {
         Self { stage }
     }
 
     pub(super) fn deciding(deciding: Deciding, service: S, request: Request<A>) -> Self {
-        // Boxed, so that the future of a request that waits for no store is small.
+        // Boxed, so that the future stays small for requests that wait for no store.
         let deciding = Box::new((deciding, service, Some(request)));
-        Self::at(Stage::Deciding { deciding })
+        Self::new(Stage::Deciding { deciding })
     }
 
     #[inline]
-    pub(super) fn passing(call: S::Future) -> Self {
-        Self::at(Stage::Passing { call })
+    pub(super) fn forwarding(call: S::Future) -> Self {
+        Self::new(Stage::Forwarding { call })
     }
 
     #[inline]
-    pub(super) fn telling(call: S::Future, rules: Arc<Rules>, numbers: Numbers) -> Self {
-        Self::at(Stage::Telling {
-            rules,
-            numbers,
+    pub(super) fn adding_headers(
+        call: S::Future,
+        config: Arc<LayerConfig>,
+        values: FieldValues,
+    ) -> Self {
+        Self::new(Stage::AddingHeaders {
+            config,
+            values,
             call,
         })
     }
 
     pub(super) fn calling(call: S::Future, in_flight: Option<Box<InFlight>>) -> Self {
-        Self::at(Stage::Calling { in_flight, call })
+        Self::new(Stage::Calling { in_flight, call })
     }
 
     pub(super) fn refused(response: Response<Bytes>) -> Self {
         let response = Some(response);
-        Self::at(Stage::Refused { response })
+        Self::new(Stage::Refused { response })
     }
 }
 
@@ -119,11 +123,11 @@ where
             let next = match stage.as_mut().project() {
                 StageProjected::Deciding { deciding } => {
                     let (deciding, service, request) = &mut **deciding;
-                    let (questions, decisions) = ready!(deciding.answer.as_mut().poll(cx));
-                    let request = request.take().expect(ONCE);
-                    match service::admit(&deciding.rules, questions, decisions, &request) {
+                    let (buckets, decisions) = ready!(deciding.decision.as_mut().poll(cx));
+                    let request = request.take().expect(POLLED_ONCE);
+                    match admit(&deciding.config, buckets, decisions, &request) {
                         Ok(mut in_flight) => Stage::Calling {
-                            call: in_flight::watch(&mut in_flight, || service.call(request)),
+                            call: in_flight::mark_panic(&mut in_flight, || service.call(request)),
                             in_flight,
                         },
                         Err(response) => Stage::Refused {
@@ -131,30 +135,29 @@ where
                         },
                     }
                 }
-                StageProjected::Passing { call } => {
+                StageProjected::Forwarding { call } => {
                     let response = ready!(call.poll(cx))?;
-                    return Poll::Ready(Ok(response.map(ResponseBody::of_service)));
+                    return Poll::Ready(Ok(response.map(ResponseBody::from_service)));
                 }
-                StageProjected::Telling {
-                    rules,
-                    numbers,
+                StageProjected::AddingHeaders {
+                    config,
+                    values,
                     call,
                 } => {
                     let mut response = ready!(call.poll(cx))?;
-                    in_flight::write_numbers(rules, numbers, response.headers_mut());
-                    return Poll::Ready(Ok(response.map(ResponseBody::of_service)));
+                    in_flight::write_values(config, values, response.headers_mut());
+                    return Poll::Ready(Ok(response.map(ResponseBody::from_service)));
                 }
                 StageProjected::Calling { in_flight, call } => {
-                    let answer = ready!(in_flight::watch(in_flight, || call.poll(cx)));
-                    let outcome = match &answer {
-                        Ok(response) => Outcome::Answered {
-                            status: response.status(),
-                            headers: response.headers(),
-                        },
+                    let result = ready!(in_flight::mark_panic(in_flight, || call.poll(cx)));
+                    let outcome = match &result {
+                        Ok(response) => Outcome::from_response(response),
                         Err(_) => Outcome::Failed,
                     };
-                    let settling = in_flight.as_mut().and_then(|one| one.settle(&outcome));
-                    let response = answer?;
+                    let settling = in_flight
+                        .as_mut()
+                        .and_then(|request| request.settle(&outcome));
+                    let response = result?;
                     match settling {
                         None => {
                             return Poll::Ready(Ok(finish(in_flight.as_deref(), response, None)));
@@ -172,12 +175,12 @@ where
                     response,
                 } => {
                     let settled = ready!(settling.as_mut().poll(cx));
-                    let response = response.take().expect(ONCE);
+                    let response = response.take().expect(POLLED_ONCE);
                     return Poll::Ready(Ok(finish(in_flight.as_deref(), response, Some(&settled))));
                 }
                 StageProjected::Refused { response } => {
-                    let response = response.take().expect(ONCE);
-                    return Poll::Ready(Ok(response.map(ResponseBody::of_refusal)));
+                    let response = response.take().expect(POLLED_ONCE);
+                    return Poll::Ready(Ok(response.map(ResponseBody::from_refusal)));
                 }
             };
             stage.set(next);
@@ -185,7 +188,7 @@ where
     }
 }
 
-const ONCE: &str = "a future is not polled after it is ready";
+const POLLED_ONCE: &str = "a future must not be polled after it is ready";
 
 fn finish<B>(
     in_flight: Option<&InFlight>,
@@ -195,7 +198,7 @@ fn finish<B>(
     if let Some(in_flight) = in_flight {
         in_flight.write_headers(response.headers_mut(), settled);
     }
-    response.map(ResponseBody::of_service)
+    response.map(ResponseBody::from_service)
 }
 
 impl<S, A> fmt::Debug for ResponseFuture<S, A>

@@ -1,15 +1,15 @@
-//! The layer that limits a service.
+//! A tower layer that limits an HTTP service.
 
-mod asked;
+mod admission;
 mod body;
+mod bucket_request;
+mod config;
+mod fast_path;
 mod future;
 mod in_flight;
-mod outcome;
-mod plain;
-mod question;
+mod limit_rule;
 mod refusal;
-mod rule;
-mod rules;
+mod request_parts;
 mod service;
 
 use std::sync::Arc;
@@ -18,33 +18,39 @@ use ::http::Response;
 use bytes::Bytes;
 use tower_layer::Layer;
 
-use self::rules::Rules;
+use self::config::LayerConfig;
 use super::headers::HeaderOptions;
 use super::identity::Identity;
 use super::problem::ProblemFormat;
 use crate::joint::TOKEN_REQUESTS_MAX;
 use crate::log::Storm;
 
-pub use self::asked::Asked;
 pub use self::body::ResponseBody;
+pub use self::config::OnMissingKey;
 pub use self::future::ResponseFuture;
-pub use self::outcome::Outcome;
-pub use self::refusal::{Cause, Refusal};
-pub use self::rule::Rule;
-pub use self::rules::WithoutKey;
+pub use self::limit_rule::LimitRule;
+pub use self::refusal::{Refusal, RefusalCause};
+pub use self::request_parts::RequestParts;
 pub use self::service::RateLimit;
 
-/// Limits any HTTP service made of tower's parts: axum, plain hyper, tonic.
+/// A tower layer that limits an HTTP service: axum, tonic, or plain hyper.
 ///
-/// A request is let in when every limit has the tokens for it, all or nothing; the service is
-/// called; and the request is settled once by its outcome, whatever that is. Refusals are answered
-/// here with 429, or 503 where the limiter cannot ask its store and is told to refuse then, or 403
-/// where the caller cannot be told apart. Callers of gRPC get the status that means the same.
+/// For each request the layer takes tokens from the buckets of all its limits, all or nothing, and
+/// then calls the inner service. When the request ends, the layer settles it exactly once by its
+/// [`Outcome`](super::Outcome). Responses carry rate-limit header fields.
+///
+/// A refused request never reaches the inner service. The layer answers it with a problem document:
+///
+/// | Status | gRPC status | Cause |
+/// |--|--|--|
+/// | 429 | `RESOURCE_EXHAUSTED` | a bucket has too few tokens |
+/// | 503 | `UNAVAILABLE` | the store is unavailable, and the limiter denies in that case |
+/// | 403 | `PERMISSION_DENIED` | the request has no usable key |
 ///
 /// ```
 /// use axum::{Router, routing::get};
 /// use balde::RateLimiter;
-/// use balde::http::{RateLimitLayer, Rule};
+/// use balde::http::{LimitRule, RateLimitLayer};
 ///
 /// let per_caller = RateLimiter::builder().name("per-caller").limit("10/s burst 20").build()?;
 /// let overall = RateLimiter::builder().name("overall").limit("1000/s").build()?;
@@ -53,93 +59,97 @@ pub use self::service::RateLimit;
 ///     .route("/", get(|| async { "hello" }))
 ///     .layer(
 ///         RateLimitLayer::new(per_caller)
-///             .and(Rule::shared(overall))
-///             .exempt(|asked| asked.uri().path() == "/healthz"),
+///             .and(LimitRule::global(overall))
+///             .exempt(|request| request.uri().path() == "/healthz"),
 ///     );
 /// # drop(app);
 /// # Ok::<(), balde::BuildError>(())
 /// ```
 ///
-/// The caller's address comes from axum's `ConnectInfo` (feature `axum`, and
-/// `into_make_service_with_connect_info`), or from a
-/// [`PeerAddr`](super::identity::PeerAddr) that somebody puts into the request.
+/// The layer takes the client's address from axum's `ConnectInfo` (feature `axum`; serve the app with
+/// `into_make_service_with_connect_info`) or from a [`PeerAddr`](super::identity::PeerAddr) in the
+/// request's extensions. See [`Identity`] for proxies, API keys and user ids.
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
-    rules: Rules,
+    config: LayerConfig,
 }
 
 impl RateLimitLayer {
-    /// A layer with one limit. A [`RateLimiter`](crate::RateLimiter) alone counts by caller.
-    pub fn new(rule: impl Into<Rule>) -> Self {
+    /// Creates a layer with one limit. A bare [`RateLimiter`](crate::RateLimiter) limits each caller
+    /// separately, as [`LimitRule::per_caller`] does.
+    pub fn new(rule: impl Into<LimitRule>) -> Self {
         let headers = HeaderOptions::default();
-        let none = Rules {
-            list: Vec::new(),
+        let config = LayerConfig {
+            rules: Vec::new(),
             identity: Identity::default(),
             writer: headers.writer([]),
             is_priced: false,
-            plain: None,
+            fast_path: None,
             headers,
-            without_key: WithoutKey::default(),
+            on_missing_key: OnMissingKey::default(),
             format: ProblemFormat::default(),
             exempt: None,
             on_refusal: None,
-            keyless: Arc::new(Storm::default()),
+            missing_key_log: Arc::new(Storm::default()),
         };
-        Self { rules: none }.and(rule)
+        Self { config }.and(rule)
     }
 
-    /// One limit more. A request needs the tokens of all of them, or takes none.
+    /// Adds a limit. A request takes the tokens of all limits or of none.
     ///
     /// # Panics
     ///
-    /// With more than [`TOKEN_REQUESTS_MAX`] limits: their number is written in the program.
-    pub fn and(mut self, rule: impl Into<Rule>) -> Self {
-        self.rules.list.push(rule.into());
+    /// Panics if there are more than [`TOKEN_REQUESTS_MAX`] limits.
+    pub fn and(mut self, rule: impl Into<LimitRule>) -> Self {
+        self.config.rules.push(rule.into());
         assert!(
-            self.rules.list.len() <= TOKEN_REQUESTS_MAX,
-            "a layer has at most {TOKEN_REQUESTS_MAX} limits"
+            self.config.rules.len() <= TOKEN_REQUESTS_MAX,
+            "a layer can have at most {TOKEN_REQUESTS_MAX} limits"
         );
         self
     }
 
-    /// How callers are told apart.
+    /// Sets how clients are identified. The default trusts no proxy and uses the peer's address.
     pub fn identity(mut self, identity: Identity) -> Self {
-        self.rules.identity = identity;
+        self.config.identity = identity;
         self
     }
 
-    /// What becomes of requests without a usable key; refused, unless told otherwise.
-    pub fn without_key(mut self, without_key: WithoutKey) -> Self {
-        self.rules.without_key = without_key;
+    /// Sets what happens to requests without a usable key. By default they are refused.
+    pub fn on_missing_key(mut self, on_missing_key: OnMissingKey) -> Self {
+        self.config.on_missing_key = on_missing_key;
         self
     }
 
-    /// Which requests are not limited at all.
-    pub fn exempt(mut self, exempt: impl Fn(&Asked<'_>) -> bool + Send + Sync + 'static) -> Self {
-        self.rules.exempt = Some(Arc::new(exempt));
+    /// Forwards requests for which `exempt` returns true without checking any limit.
+    pub fn exempt(
+        mut self,
+        exempt: impl Fn(&RequestParts<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.config.exempt = Some(Arc::new(exempt));
         self
     }
 
-    /// Which header fields answers carry.
+    /// Sets which rate-limit header fields responses carry. By default all of them.
     pub fn headers(mut self, headers: HeaderOptions) -> Self {
-        self.rules.headers = headers;
+        self.config.headers = headers;
         self
     }
 
-    /// How the bodies of refusals are written; as JSON, unless told otherwise.
+    /// Sets the format of the problem documents in refusals. The default is JSON.
     pub fn problem_format(mut self, format: ProblemFormat) -> Self {
-        self.rules.format = format;
+        self.config.format = format;
         self
     }
 
-    /// Answers refusals, in place of the problem that they are otherwise told as. The fields that
-    /// say how the caller stands are added to it.
+    /// Builds the response of a refusal, instead of the default problem document. The layer adds the
+    /// rate-limit header fields to it.
     pub fn on_refusal<T: Into<Bytes>>(
         mut self,
-        answer: impl Fn(&Refusal<'_>) -> Response<T> + Send + Sync + 'static,
+        on_refusal: impl Fn(&Refusal<'_>) -> Response<T> + Send + Sync + 'static,
     ) -> Self {
-        let answer = move |refusal: &Refusal<'_>| answer(refusal).map(Into::into);
-        self.rules.on_refusal = Some(Arc::new(answer));
+        let on_refusal = move |refusal: &Refusal<'_>| on_refusal(refusal).map(Into::into);
+        self.config.on_refusal = Some(Arc::new(on_refusal));
         self
     }
 }
@@ -148,8 +158,8 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
-        let mut rules = self.rules.clone();
-        rules.make_ready();
-        RateLimit::new(inner, Arc::new(rules))
+        let mut config = self.config.clone();
+        config.prepare();
+        RateLimit::new(inner, Arc::new(config))
     }
 }

@@ -1,128 +1,98 @@
-//! How a refusal is told.
+//! Why a request was refused.
 
 use std::time::Duration;
 
-use ::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use bytes::Bytes;
+use ::http::HeaderMap;
 
 use crate::decision::{Decision, Reason};
-use crate::http::identity::NoKey;
-use crate::http::problem::{Problem, ProblemFormat};
+use crate::http::identity::IdentityError;
+use crate::http::problem::Problem;
 
-/// Why a request was refused, for [`on_refusal`](super::RateLimitLayer::on_refusal).
+/// A refused request: the cause, the limit that refused it and the problem document that describes
+/// it. Passed to the closure of
+/// [`RateLimitLayer::on_refusal`](super::RateLimitLayer::on_refusal).
 #[derive(Clone, Debug)]
 pub struct Refusal<'a> {
-    cause: Cause,
+    cause: RefusalCause,
     policy: &'a str,
     retry_after: Option<Duration>,
     problem: Problem,
     request_headers: &'a HeaderMap,
 }
 
-/// What refused a request.
+/// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Cause {
-    /// A limit was reached, or more was asked for than it can ever give: 429.
+pub enum RefusalCause {
+    /// The bucket has too few tokens, or the request needs more than its capacity: 429.
     Limit,
-    /// The limiter could not ask its store, and its failure policy is to refuse: 503.
+    /// The store is unavailable and the limiter is configured to deny in that case: 503.
     Unavailable,
-    /// The request has no usable key, for the reason that the identity gave; or the rule's own
-    /// function gave none, or a bad one: 403.
-    NoKey(Option<NoKey>),
+    /// The request has no usable key: 403. Carries the error from the
+    /// [`Identity`](crate::http::Identity), or `None` if a rule's own key function returned no key
+    /// or an invalid one.
+    MissingKey(Option<IdentityError>),
 }
 
 impl<'a> Refusal<'a> {
-    /// `parts` are all decisions with their limiters' names, and `refused` is the one to name.
-    pub(super) fn of_decisions(
-        parts: &[(&'a str, &Decision)],
+    /// `named` holds all decisions with the names of their limiters; `refused` is the index of the
+    /// one to report.
+    pub(super) fn from_decisions(
+        named: &[(&'a str, &Decision)],
         refused: usize,
         request_headers: &'a HeaderMap,
     ) -> Self {
-        let (policy, decision) = parts[refused];
+        let (policy, decision) = named[refused];
         Self {
             cause: match decision.reason() {
-                Reason::StoreUnavailable(_) => Cause::Unavailable,
-                Reason::BadKey(_) => Cause::NoKey(None),
-                Reason::Granted | Reason::OverLimit | Reason::OverCapacity => Cause::Limit,
+                Reason::StoreUnavailable(_) => RefusalCause::Unavailable,
+                Reason::BadKey(_) => RefusalCause::MissingKey(None),
+                Reason::Granted | Reason::OverLimit | Reason::OverCapacity => RefusalCause::Limit,
             },
             policy,
             retry_after: decision.retry_after(),
-            problem: Problem::of_decision(parts),
+            problem: Problem::from_decisions(named),
             request_headers,
         }
     }
 
-    pub(super) fn of_keyless(
+    pub(super) fn from_missing_key(
         policy: &'a str,
-        why: Option<NoKey>,
+        error: Option<IdentityError>,
         request_headers: &'a HeaderMap,
     ) -> Self {
         Self {
-            cause: Cause::NoKey(why),
+            cause: RefusalCause::MissingKey(error),
             policy,
             retry_after: None,
-            problem: Problem::of_no_key(why.unwrap_or(NoKey::NoPeer)),
+            problem: Problem::missing_key(),
             request_headers,
         }
     }
 
-    /// What refused it.
-    pub const fn cause(&self) -> Cause {
+    /// Why the request was refused.
+    pub const fn cause(&self) -> RefusalCause {
         self.cause
     }
 
-    /// The name of the limiter that refused; where several did, of the one that will refuse
-    /// longest.
+    /// The name of the limiter that refused. If several did, the one with the longest wait.
     pub const fn policy(&self) -> &'a str {
         self.policy
     }
 
-    /// How long until the same request would pass, if nobody else asks. Nothing where waiting does
-    /// not help.
+    /// How long until the same request would be admitted, if no other request takes tokens in the
+    /// meantime. `None` if waiting does not help.
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// What it would be answered with.
+    /// The problem document that the layer would answer with.
     pub const fn problem(&self) -> &Problem {
         &self.problem
     }
 
-    /// The header fields of the request: what it accepts, for instance.
+    /// The header fields of the request, for example `Accept`.
     pub const fn request_headers(&self) -> &'a HeaderMap {
         self.request_headers
     }
-
-    pub(super) fn answer(&self, format: ProblemFormat) -> Response<Bytes> {
-        if is_grpc(self.request_headers) {
-            return self.answer_grpc();
-        }
-        let mut response = Response::new(self.problem.body(format).into());
-        *response.status_mut() = self.problem.status();
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, format.content_type());
-        response
-    }
-
-    /// A status of gRPC without a message: the status is in the header fields and there is no body.
-    fn answer_grpc(&self) -> Response<Bytes> {
-        let (status, message) = match self.problem.status() {
-            StatusCode::TOO_MANY_REQUESTS => ("8", "rate limited"),
-            StatusCode::SERVICE_UNAVAILABLE => ("14", "the rate limiter cannot decide now"),
-            _ => ("7", "it cannot be told who sent the request"),
-        };
-        let mut response = Response::new(Bytes::new());
-        let headers = response.headers_mut();
-        let content_type = HeaderValue::from_static("application/grpc");
-        headers.insert(header::CONTENT_TYPE, content_type);
-        headers.insert("grpc-status", HeaderValue::from_static(status));
-        headers.insert("grpc-message", HeaderValue::from_static(message));
-        response
-    }
-}
-
-fn is_grpc(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(header::CONTENT_TYPE);
-    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }

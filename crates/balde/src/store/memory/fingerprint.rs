@@ -17,7 +17,7 @@ use std::hash::BuildHasher;
 use std::collections::hash_map::RandomState;
 
 #[cfg(feature = "tower")]
-use super::short_key::ShortKey;
+use crate::key::ShortKey;
 
 /// Loom replays a story again and again and needs it to be the same each time.
 #[cfg(balde_loom)]
@@ -203,7 +203,7 @@ mod tests {
     #[cfg(feature = "tower")]
     #[test]
     fn a_short_key_is_known_by_the_same_fingerprint_as_its_bytes() {
-        use crate::store::memory::short_key::SHORT_KEY_BYTES_MAX;
+        use crate::key::SHORT_KEY_BYTES_MAX;
 
         let secrets = Fingerprints::new();
         for length in 0..=SHORT_KEY_BYTES_MAX {

@@ -3,7 +3,6 @@
 //! | File | Holds |
 //! |--|--|
 //! | `fingerprint` | keys as 128 keyed bits |
-//! | `short_key` | a key that fits a few registers |
 //! | `word` | a bucket as one 64-bit word |
 //! | `region` | slots in groups of two cache lines |
 //! | `shard` | slots, read without a lock and rearranged under one |
@@ -16,15 +15,11 @@ mod directory;
 mod fingerprint;
 mod region;
 mod shard;
-#[cfg(feature = "http")]
-mod short_key;
 mod sync;
 mod table;
 mod together;
 mod word;
 
-#[cfg(feature = "http")]
-pub(crate) use short_key::ShortKey;
 pub use table::MemoryStats;
 pub(crate) use table::{KEYS_MAX_MAX, Table};
 pub(crate) use together::{Part, run_all};

@@ -5,10 +5,10 @@ use balde_core::{Command, Decision, Limit, Start};
 use super::directory::Directory;
 use super::fingerprint::{Fingerprint, Fingerprints};
 use super::shard::{Found, Locked, Shard};
-#[cfg(feature = "tower")]
-use super::short_key::ShortKey;
 use super::sync::{AtomicU64, Mutex, Ordering, fence};
 use super::word::Packing;
+#[cfg(feature = "tower")]
+use crate::key::ShortKey;
 
 /// The most keys a table can be asked to keep.
 pub(crate) const KEYS_MAX_MAX: usize = 1 << 30;

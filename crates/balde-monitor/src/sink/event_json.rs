@@ -1,0 +1,64 @@
+//! The event as JSON, for state.
+
+use serde::Serialize;
+
+use crate::alert::Event;
+use crate::sink::text::{description, rfc3339, title};
+
+/// The event with all its fields, its moment as text, and what a person would be told.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    event: &'a Event,
+    at: String,
+    title: String,
+    text: String,
+}
+
+/// The event as JSON: the body of the webhook, the payload of the topic, the `event` of an incident.
+pub fn event_json(event: &Event) -> serde_json::Value {
+    let document = Document {
+        event,
+        at: rfc3339(event.at_us),
+        title: title(event),
+        text: description(event),
+    };
+    serde_json::to_value(document).expect("an event has only text keys and whole numbers")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::alert::EventKind;
+    use crate::severity::Severity;
+    use crate::sink::text::tests::event;
+
+    #[test]
+    fn the_document_has_all_of_the_event_and_words_for_people() {
+        let kind = EventKind::Raised {
+            from: Severity::Warning,
+            to: Severity::Critical,
+        };
+        assert_eq!(
+            event_json(&event(kind, Severity::Critical, 3_600)),
+            json!({
+                "key": "12345678/ENTRIES_WRITE/7/3/raised-CRITICAL",
+                "episode": "12345678/ENTRIES_WRITE/7/level-2",
+                "participant": "12345678",
+                "policy": "ENTRIES_WRITE",
+                "at_us": 1_794_736_800_000_000_u64,
+                "at": "2026-11-15T10:00:00.000000Z",
+                "kind": { "type": "raised", "from": "WARNING", "to": "CRITICAL" },
+                "severity": "CRITICAL",
+                "level": 3_600,
+                "capacity": 36_000,
+                "silenced_by": null,
+                "title": "CRITICAL: 12345678 ENTRIES_WRITE, 3,600 of 36,000 (10 %) tokens left",
+                "text": "ENTRIES_WRITE of participant 12345678 went from WARNING to CRITICAL at \
+                         2026-11-15 10:00:00 UTC. 3,600 of 36,000 (10 %) tokens are left.",
+            })
+        );
+    }
+}

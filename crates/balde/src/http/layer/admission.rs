@@ -1,0 +1,74 @@
+//! Admits a request after the decision, or builds the response of its refusal.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ::http::{Request, Response};
+use bytes::Bytes;
+
+use super::bucket_request::{BucketRequests, Decisions, MissingKey};
+use super::config::LayerConfig;
+use super::in_flight::{self, InFlight};
+use super::refusal::Refusal;
+use crate::http::identity::IdentityError;
+
+/// Admits the request if all buckets granted it; otherwise returns the response of the refusal.
+pub(super) fn admit<A>(
+    config: &Arc<LayerConfig>,
+    buckets: BucketRequests,
+    decisions: Decisions,
+    request: &Request<A>,
+) -> Result<Option<Box<InFlight>>, Box<Response<Bytes>>> {
+    let Some(refused) = decisions.refused_index() else {
+        return Ok(InFlight::new(config, buckets, decisions));
+    };
+    let named = buckets.named(config, decisions.as_slice());
+    let refusal = Refusal::from_decisions(&named, refused, request.headers());
+    let mut response = respond(config, &refusal);
+    let headers = response.headers_mut();
+    in_flight::write_headers(config, &buckets, decisions.as_slice(), headers);
+    Err(Box::new(response))
+}
+
+/// Logs that a request has no usable key and returns the response of its refusal.
+pub(super) fn refuse_missing_key<A>(
+    config: &LayerConfig,
+    missing: MissingKey,
+    request: &Request<A>,
+) -> Response<Bytes> {
+    let limiter = &config.rules[missing.rule].limiter;
+    if let Some(held_back) = config.missing_key_log.passes(limiter.now_us()) {
+        tracing::warn!(
+            event_type = "no_key",
+            decision = "deny",
+            policy = limiter.name(),
+            held_back,
+            "refused a request without a usable key: {}",
+            MissingKeyReason(missing.error)
+        );
+    }
+    let refusal = Refusal::from_missing_key(limiter.name(), missing.error, request.headers());
+    respond(config, &refusal)
+}
+
+fn respond(config: &LayerConfig, refusal: &Refusal<'_>) -> Response<Bytes> {
+    match &config.on_refusal {
+        Some(on_refusal) => on_refusal(refusal),
+        None => {
+            let problem = refusal.problem();
+            let response = problem.to_response(refusal.request_headers(), config.format);
+            response.map(Bytes::from)
+        }
+    }
+}
+
+struct MissingKeyReason(Option<IdentityError>);
+
+impl fmt::Display for MissingKeyReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(error) => error.fmt(f),
+            None => f.write_str("the key function of the limit returned none"),
+        }
+    }
+}

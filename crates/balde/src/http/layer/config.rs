@@ -1,0 +1,96 @@
+//! The configuration of a layer, shared by all services that it wraps.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ::http::Response;
+use bytes::Bytes;
+
+use super::limit_rule::{KeyScope, KeySource, LimitRule};
+use super::refusal::Refusal;
+use super::request_parts::RequestParts;
+use crate::http::headers::{HeaderOptions, PreparedWriter};
+use crate::http::identity::Identity;
+use crate::http::problem::ProblemFormat;
+use crate::limiter::Place;
+use crate::log::Storm;
+
+pub(super) type ExemptFn = Arc<dyn Fn(&RequestParts<'_>) -> bool + Send + Sync>;
+pub(super) type OnRefusalFn = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
+
+/// What a limit does with a request that has no usable key, for example because the peer's address
+/// is unknown or a proxy's header is malformed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnMissingKey {
+    /// Refuses the request with 403. No bucket is touched.
+    #[default]
+    Deny,
+    /// Does not apply the limit. No bucket is touched.
+    Allow,
+    /// Takes from one bucket that all requests without a key share.
+    Share,
+}
+
+#[derive(Clone)]
+pub(super) struct LayerConfig {
+    pub(super) rules: Vec<LimitRule>,
+    pub(super) identity: Identity,
+    pub(super) headers: HeaderOptions,
+    /// `headers`, prepared for all rules.
+    pub(super) writer: PreparedWriter,
+    /// Whether any rule has a price, so that admitted requests have to be settled.
+    pub(super) is_priced: bool,
+    /// The scope of the only rule, if the fast path can decide all requests.
+    pub(super) fast_path: Option<KeyScope>,
+    pub(super) on_missing_key: OnMissingKey,
+    pub(super) format: ProblemFormat,
+    pub(super) exempt: Option<ExemptFn>,
+    pub(super) on_refusal: Option<OnRefusalFn>,
+    /// Throttles log lines about requests without a key, across all services of one layer.
+    pub(super) missing_key_log: Arc<Storm>,
+}
+
+impl LayerConfig {
+    /// Returns true if all buckets are in memory, so that decisions never wait.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.rules.iter().all(|rule| is_in_memory(rule))
+    }
+
+    /// Computes what is the same for all requests.
+    pub(super) fn prepare(&mut self) {
+        let limits = self.rules.iter();
+        let limits = limits.map(|rule| (rule.limiter.name(), rule.limiter.limit()));
+        self.writer = self.headers.writer(limits);
+        self.is_priced = self.rules.iter().any(|rule| rule.price.is_some());
+        self.fast_path = self.fast_path_scope();
+    }
+
+    fn fast_path_scope(&self) -> Option<KeyScope> {
+        let [
+            rule @ LimitRule {
+                key_source: KeySource::Scope(scope),
+                cost: None,
+                filter: None,
+                price: None,
+                ..
+            },
+        ] = &*self.rules
+        else {
+            return None;
+        };
+        (is_in_memory(rule) && self.exempt.is_none()).then_some(*scope)
+    }
+}
+
+fn is_in_memory(rule: &LimitRule) -> bool {
+    matches!(rule.limiter.place(), Place::Memory(..))
+}
+
+impl fmt::Debug for LayerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LayerConfig")
+            .field("rules", &self.rules)
+            .field("on_missing_key", &self.on_missing_key)
+            .finish_non_exhaustive()
+    }
+}
