@@ -8,9 +8,10 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which crates of the workspace each may depend on. A crate that is not here has no place yet.
-const ARROWS: [(&str, &[&str]); 6] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("balde-core", &[]),
     ("balde", &["balde-core"]),
+    ("balde-throttle", &["balde-core", "balde"]),
     ("balde-dict", &["balde-core", "balde"]),
     ("balde-monitor", &["balde-core", "balde", "balde-dict"]),
     (

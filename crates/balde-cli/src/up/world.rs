@@ -61,7 +61,12 @@ impl World {
 
     /// A history that was kept has seen a future: go on from there.
     pub(super) async fn catch_up(&self, monitor: &Monitor) -> anyhow::Result<()> {
-        let states = monitor.cycle().components().history.states().await?;
+        let states = monitor
+            .cycle()
+            .components()
+            .history
+            .latest_samples()
+            .await?;
         let newest_us = states
             .iter()
             .map(balde_monitor::sample::Sample::taken_us)

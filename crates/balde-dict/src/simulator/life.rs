@@ -254,7 +254,7 @@ impl Simulator {
             level: refused.level,
             retry_after_ms: refused.retry_after_us.map(|us| us.div_ceil(1_000)),
         };
-        self.0.refusals.note(refusal, context.now.ms());
+        self.0.refusals.record(refusal, context.now.ms());
         let seconds = refused
             .retry_after_us
             .map(|us| us.div_ceil(1_000_000).max(1));

@@ -1,4 +1,4 @@
-//! Types of Pix keys. Each has a format of its own, so a key's type follows from its text.
+//! Types of Pix keys. No two types share a format, so a key's type follows from its text.
 
 use std::fmt;
 

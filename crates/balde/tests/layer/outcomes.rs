@@ -52,7 +52,7 @@ fn layer(limiter: &RateLimiter) -> (RateLimitLayer, mpsc::UnboundedReceiver<&'st
 
 /// The level after all settlements.
 async fn level(limiter: &RateLimiter) -> i64 {
-    balde::settled().await;
+    limiter.settled().await;
     limiter.peek("*").await.unwrap().level()
 }
 

@@ -1,4 +1,4 @@
-//! How the participant's buckets stand.
+//! Handlers of bucket states.
 
 use super::RequestContext;
 use crate::simulator::Simulator;
@@ -38,7 +38,7 @@ impl Simulator {
         ))
     }
 
-    /// A bucket of the participant; buckets of its payers are not told.
+    /// The state of a participant's bucket. DICT does not report payers' buckets.
     async fn bucket_state(
         &self,
         participant: &str,

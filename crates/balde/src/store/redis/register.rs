@@ -1,69 +1,98 @@
-//! Small values that processes share. Read together, changed one at a time, by the server's clock.
+//! Small values that processes share: read together, changed one at a time, with the server's clock.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::RedisStore;
-use super::fault::failure_of;
+use super::error::failure_of;
 use super::key::Names;
 use crate::failure::StoreFailure;
 
 const REGISTER: &str = include_str!("register.lua");
 
-/// The registers of one name. All of them are in one slot of a Cluster.
-pub(crate) struct Registers {
+/// Small values in Redis that several processes read and change, for example the health of a backend
+/// that all of them call. Several are read in one call; one is changed at a time, by compare-and-set.
+/// Made by [`RedisStore::registers`](super::RedisStore::registers).
+///
+/// ```no_run
+/// use balde::RedisStore;
+/// use std::time::Duration;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = RedisStore::new("redis://127.0.0.1")?;
+/// let registers = store.registers("deploy", "deploy");
+/// let day = Duration::from_secs(86_400);
+/// let before = registers.read(&["version"]).await?;
+/// let after = registers.compare_and_set("version", &before.values[0], b"2", day).await?;
+/// if !after.is_changed {
+///     println!("another process was first: {:?}", after.values[0]);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Registers {
     store: RedisStore,
-    names: Names,
+    names: Arc<Names>,
 }
 
-/// What registers hold, and when that was.
-pub(crate) struct Held {
-    pub(crate) now_us: u64,
-    pub(crate) is_changed: bool,
-    pub(crate) values: Vec<Vec<u8>>,
+/// What [`Registers`] hold, and when that was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RegisterValues {
+    /// The server's clock, in microseconds since the Unix epoch.
+    pub now_us: u64,
+    /// True if [`compare_and_set`](Registers::compare_and_set) has changed the register. False after
+    /// a read.
+    pub is_changed: bool,
+    /// The values, in the order of the keys. A register that does not exist is empty.
+    pub values: Vec<Vec<u8>>,
 }
 
 impl Registers {
-    pub(crate) fn new(store: &RedisStore, name: &str, hash_tag: &[u8]) -> Self {
+    pub(super) fn new(store: &RedisStore, name: &str, hash_tag: &[u8]) -> Self {
         Self {
-            names: Names::new(&store.0.settings.prefix, name, Some(hash_tag)),
+            names: Arc::new(Names::new(&store.0.settings.prefix, name, Some(hash_tag))),
             store: store.clone(),
         }
     }
 
-    pub(crate) async fn read(&self, keys: &[&str]) -> Result<Held, StoreFailure> {
-        self.request(keys, None).await
+    /// Reads registers, all in one call.
+    pub async fn read(&self, keys: &[&str]) -> Result<RegisterValues, StoreFailure> {
+        self.call(keys, None).await
     }
 
-    /// Puts `new` in the place of `old`, unless something else is there.
-    pub(crate) async fn change(
+    /// Writes `new` if the register holds `old` (empty: if it does not exist). Returns what the
+    /// register holds afterwards. It expires after `ttl`.
+    pub async fn compare_and_set(
         &self,
         key: &str,
         old: &[u8],
         new: &[u8],
-        lasts: Duration,
-    ) -> Result<Held, StoreFailure> {
-        self.request(&[key], Some((old, new, lasts))).await
+        ttl: Duration,
+    ) -> Result<RegisterValues, StoreFailure> {
+        self.call(&[key], Some((old, new, ttl))).await
     }
 
-    async fn request(
+    async fn call(
         &self,
         keys: &[&str],
         change: Option<(&[u8], &[u8], Duration)>,
-    ) -> Result<Held, StoreFailure> {
+    ) -> Result<RegisterValues, StoreFailure> {
         let mut command = Cmd::new();
         command.arg("EVAL").arg(REGISTER).arg(keys.len());
         for key in keys {
             command.arg(self.names.bucket(key.as_bytes()));
         }
-        if let Some((old, new, lasts)) = change {
-            let ms = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX).max(1);
+        if let Some((old, new, ttl)) = change {
+            let ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1);
             command.arg(old).arg(new).arg(ms);
         }
         let deadline = Instant::now() + self.store.timeout();
-        let asking = async {
+        let exchange = async {
             let (link, number, mut connection) = self.store.connection().await?;
             connection.send(&command).await.map_err(|error| {
                 let failure = failure_of(&error);
@@ -73,13 +102,19 @@ impl Registers {
                 failure
             })
         };
-        let answer = timeout_at(deadline, asking).await;
-        let reply = answer.unwrap_or(Err(StoreFailure::Timeout))?;
-        held(reply, keys.len()).ok_or(StoreFailure::Script)
+        let reply = timeout_at(deadline, exchange).await;
+        let reply = reply.unwrap_or(Err(StoreFailure::Timeout))?;
+        values_of(reply, keys.len()).ok_or(StoreFailure::Script)
     }
 }
 
-fn held(reply: Value, registers: usize) -> Option<Held> {
+impl fmt::Debug for Registers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registers").finish_non_exhaustive()
+    }
+}
+
+fn values_of(reply: Value, registers: usize) -> Option<RegisterValues> {
     let Value::Array(items) = reply else {
         return None;
     };
@@ -95,7 +130,7 @@ fn held(reply: Value, registers: usize) -> Option<Held> {
     let is_changed = items.next()? == Value::Int(1);
     let values: Option<Vec<_>> = items.map(|item| bytes(Some(item))).collect();
     let values = values.filter(|values| values.len() == registers)?;
-    Some(Held {
+    Some(RegisterValues {
         now_us,
         is_changed,
         values,

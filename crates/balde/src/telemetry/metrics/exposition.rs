@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::policies::{Policies, Reading, Row};
+use super::policies::{LimiterReading, Policies, Row};
 use super::stores::{StoreReading, Stores};
 use super::unit::Unit;
 use crate::failure::StoreFailure;
@@ -64,7 +64,12 @@ const BY_COUNT: [Counted; 3] = [
     ),
 ];
 
-type Column = (&'static str, &'static str, MetricType, fn(&Reading) -> u64);
+type Column = (
+    &'static str,
+    &'static str,
+    MetricType,
+    fn(&LimiterReading) -> u64,
+);
 
 /// What limiters know by themselves, by policy.
 const BY_READING: [Column; 11] = [
@@ -123,10 +128,10 @@ const BY_READING: [Column; 11] = [
         |reading| reading.lease_refused,
     ),
     (
-        "rate_limiter_lease_asked",
+        "rate_limiter_lease_requests",
         "Times that the store was asked for a lease.",
         MetricType::Counter,
-        |reading| reading.lease_asked,
+        |reading| reading.lease_requests,
     ),
     (
         "rate_limiter_lease_returned_tokens",

@@ -5,6 +5,7 @@
 //! | `policies` | the counts of each policy, and the limiters to ask for the rest |
 //! | `stores` | the shared stores to ask |
 //! | `exposition` | names, help texts, and what stands under each |
+//! | `source` | metrics that the program adds |
 //! | `histogram` | durations in buckets |
 //! | `unit` | milliseconds or seconds |
 //! | `classic` | the text format that is served |
@@ -13,9 +14,9 @@ mod classic;
 mod exposition;
 pub(super) mod histogram;
 mod policies;
-#[cfg_attr(not(feature = "redis"), path = "no_stores.rs")]
+mod source;
 mod stores;
-pub(crate) mod unit;
+mod unit;
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,9 +27,13 @@ use prometheus_client::registry::Registry;
 
 use self::exposition::Exposition;
 use super::meter::Meter;
-use crate::limiter::RateLimiter;
 
+pub(crate) use policies::LimiterReading;
 pub use policies::{POLICIES_MAX, POLICY_NAME_BYTES_MAX};
+pub use source::{DurationHistogram, MetricsWriter};
+
+#[cfg(feature = "redis")]
+pub(crate) use stores::StoreReading;
 
 /// What to serve [`Metrics::encode`] as: the classic text format of Prometheus.
 pub const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -113,10 +118,22 @@ impl Metrics {
         lent(&mut self.0.registry.lock())
     }
 
-    /// The unit of durations, for what else is exposed here.
-    #[cfg(feature = "throttle")]
-    pub(crate) fn unit(&self) -> unit::Unit {
-        self.0.exposition.unit.clone()
+    /// Adds metrics that `write` writes each time the page is encoded. Durations are written in the
+    /// unit of the page.
+    ///
+    /// ```
+    /// use balde::telemetry::Metrics;
+    ///
+    /// let metrics = Metrics::new();
+    /// metrics.add_source(|writer| {
+    ///     let labels: &[(&str, &str)] = &[("queue", "orders")];
+    ///     writer.gauge("queue_length", "Messages in the queue.", [(labels, 7)]);
+    /// });
+    /// assert!(metrics.encode().contains(r#"queue_length{queue="orders"} 7"#));
+    /// ```
+    pub fn add_source(&self, write: impl Fn(&mut MetricsWriter<'_>) + Send + Sync + 'static) {
+        let source = source::Source::new(write, self.0.exposition.unit.clone());
+        self.with_registry(|registry| registry.register_collector(Box::new(source)));
     }
 
     /// What a limiter of this name counts with. Limiters of one name count together.
@@ -126,11 +143,24 @@ impl Metrics {
         Meter::new(counts, Arc::clone(&exposition.times))
     }
 
-    /// Asks a limiter, from now on, for what it knows by itself. It is not kept alive by that.
-    pub(crate) fn attach(&self, limiter: &RateLimiter) {
-        let exposition = &self.0.exposition;
-        exposition.policies.attach(limiter);
-        exposition.stores.attach(limiter);
+    /// Registers a limiter. `read` returns its numbers, or `None` once it is gone.
+    pub(crate) fn add_limiter(
+        &self,
+        policy: &str,
+        read: impl Fn() -> Option<LimiterReading> + Send + Sync + 'static,
+    ) {
+        self.0.exposition.policies.add(policy, Box::new(read));
+    }
+
+    /// Registers a shared store, unless one with this `id` is registered already. `read` returns its
+    /// numbers, or `None` once it is gone.
+    #[cfg(feature = "redis")]
+    pub(crate) fn add_store(
+        &self,
+        id: usize,
+        read: impl Fn() -> Option<StoreReading> + Send + Sync + 'static,
+    ) {
+        self.0.exposition.stores.add(id, Box::new(read));
     }
 }
 

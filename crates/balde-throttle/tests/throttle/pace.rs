@@ -1,0 +1,141 @@
+//! Rate and burst are one value: after every change, whoever looks finds a tenth.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use balde::{Clock, ManualClock, Share};
+use balde_throttle::{Degradation, Outcome, Pace, Throttler};
+
+fn is_a_tenth(pace: Pace) -> bool {
+    pace.burst() == (pace.rate().tokens() / 10).max(1)
+}
+
+#[test]
+fn two_thousand_becomes_1800_with_180_and_1620_with_162() {
+    let throttler = Throttler::new(10_000, 2_000).unwrap();
+    let store = throttler.partition("store").unwrap();
+    let mut paces = vec![store.pace().to_string()];
+    for _ in 0..3 {
+        store.report(Outcome::Error);
+        paces.push(store.pace().to_string());
+    }
+    assert_eq!(
+        paces,
+        [
+            "2000/s burst 200",
+            "1800/s burst 180",
+            "1620/s burst 162",
+            "1458/s burst 145",
+        ]
+    );
+    assert_eq!(throttler.pace().to_string(), "10000/s burst 1000");
+}
+
+/// A manual clock, and a partition whose errors and recoveries are a random walk.
+fn walker(seed: u64, rate: u64) -> (fastrand::Rng, ManualClock, Throttler) {
+    let clock = ManualClock::at_us(1_000_000);
+    let throttler = Throttler::builder()
+        .rate(1_000_000)
+        .partition_rate(rate)
+        .degradation(
+            Degradation::new()
+                .recovery(Duration::from_millis(500))
+                .reset(Duration::from_secs(1)),
+        )
+        .clock(Clock::manual(&clock))
+        .build()
+        .unwrap();
+    (fastrand::Rng::with_seed(seed), clock, throttler)
+}
+
+#[test]
+fn a_random_walk_of_errors_and_successes_keeps_the_burst_a_tenth_and_mints_nothing() {
+    for seed in 0..40 {
+        println!("seed {seed}");
+        let rate = [2_000, 1, 9, 997, 123_456][usize::try_from(seed % 5).unwrap()];
+        let (mut random, clock, throttler) = walker(seed, rate);
+        let store = throttler.partition("store").unwrap();
+        let mut changes = 0;
+        for step in 0..4_000 {
+            let before = store.stats();
+            clock.advance(Duration::from_micros(random.u64(..50_000)));
+            let level_before = store.level();
+            // Bad times and good times, so that the walk goes both ways.
+            let odds = if step / 200 % 2 == 0 { 8 } else { 200 };
+            let outcome = if random.u8(..odds) == 0 {
+                Outcome::Error
+            } else {
+                Outcome::Success
+            };
+            store.report(outcome);
+            let after = store.stats();
+            assert!(is_a_tenth(after.pace()), "{}", after.pace());
+            changes += usize::from(before.pace() != after.pace());
+            // The bucket keeps what it was below full: more room never means more tokens.
+            let grew = after.pace().burst().saturating_sub(before.pace().burst());
+            assert!(store.level() <= level_before + grew, "seed {seed}");
+            if random.bool() {
+                // Taking some changes the deficit that has to be kept.
+                let _maybe = store.try_acquire(random.u64(1..=after.pace().burst()));
+            }
+        }
+        assert!(rate == 1 || changes > 20, "seed {seed}: {changes} changes");
+    }
+}
+
+#[test]
+fn whoever_looks_while_others_report_finds_a_tenth() {
+    let clock = ManualClock::at_us(1_000_000);
+    let throttler = Throttler::builder()
+        .rate(1_000_000)
+        .partition_rate(2_000)
+        .degradation(
+            Degradation::new()
+                .recovery(Duration::from_millis(1))
+                .reset(Duration::from_millis(1))
+                .step(Share::percent(7)),
+        )
+        .clock(Clock::manual(&clock))
+        .build()
+        .unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let walkers: Vec<_> = (0..3)
+        .map(|seed| {
+            let store = throttler.partition("store").unwrap();
+            let (clock, is_over) = (clock.clone(), Arc::clone(&is_over));
+            std::thread::spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                while !is_over.load(Ordering::Relaxed) {
+                    // Time passes with what they do, so that the walk goes both ways however busy
+                    // the machine is.
+                    clock.advance(Duration::from_micros(random.u64(..40)));
+                    match random.u16(..400) {
+                        0 => store.report(Outcome::Error),
+                        1..50 => drop(store.try_acquire(random.u64(1..50))),
+                        _ => store.report(Outcome::Success),
+                    }
+                }
+            })
+        })
+        .collect();
+    let store = throttler.partition("store").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let (mut looks, mut seen) = (0, HashSet::new());
+    while looks < 20_000 || seen.len() < 10 {
+        let pace = store.stats().pace();
+        assert!(is_a_tenth(pace), "{pace}");
+        seen.insert(pace.rate().tokens());
+        looks += 1;
+        // The lock goes to whoever is quickest: the walkers must come to their turn, too.
+        std::thread::sleep(Duration::from_micros(u64::from(looks % 20 == 0)));
+        assert!(Instant::now() < deadline, "the rate stands still: {seen:?}");
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for walker in walkers {
+        walker.join().unwrap();
+    }
+    println!("{} different rates seen in {looks} looks", seen.len());
+    assert!(is_a_tenth(store.pace()));
+}

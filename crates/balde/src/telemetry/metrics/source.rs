@@ -1,0 +1,148 @@
+//! Metrics that the program adds to a page, without the types of the library that encodes it.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+use super::unit::Unit;
+
+type Write = dyn Fn(&mut MetricsWriter<'_>) + Send + Sync;
+
+/// Writes metrics each time a page is encoded. Handed to the closure of
+/// [`Metrics::add_source`](super::Metrics::add_source).
+///
+/// Each method writes one metric with all its lines. A line is a list of labels, as pairs of name and
+/// value, and a number. Every name may be written once on a page.
+pub struct MetricsWriter<'a> {
+    encoder: DescriptorEncoder<'a>,
+    unit: Unit,
+    result: fmt::Result,
+}
+
+/// Durations counted by length, for [`MetricsWriter::durations`].
+#[derive(Clone, Copy, Debug)]
+pub struct DurationHistogram<'a> {
+    /// The upper ends of the buckets, in ascending order.
+    pub bounds: &'a [Duration],
+    /// How many durations are in each bucket, not cumulative. One more than there are bounds: the last
+    /// counts those above all of them.
+    pub counts: &'a [u64],
+    /// All durations added up.
+    pub sum: Duration,
+}
+
+impl MetricsWriter<'_> {
+    /// Writes a gauge.
+    pub fn gauge<'l, L: AsRef<[(&'l str, &'l str)]>>(
+        &mut self,
+        name: &str,
+        help: &str,
+        lines: impl IntoIterator<Item = (L, u64)>,
+    ) {
+        self.numbers(name, help, MetricType::Gauge, lines);
+    }
+
+    /// Writes a counter. The page adds `_total` to its name.
+    pub fn counter<'l, L: AsRef<[(&'l str, &'l str)]>>(
+        &mut self,
+        name: &str,
+        help: &str,
+        lines: impl IntoIterator<Item = (L, u64)>,
+    ) {
+        self.numbers(name, help, MetricType::Counter, lines);
+    }
+
+    /// Writes a histogram of durations. The page adds its unit to the name: `_ms` or `_seconds`.
+    pub fn durations<'l, 'h, L: AsRef<[(&'l str, &'l str)]>>(
+        &mut self,
+        name: &str,
+        help: &str,
+        lines: impl IntoIterator<Item = (L, DurationHistogram<'h>)>,
+    ) {
+        let unit = self.unit.clone();
+        let write = |encoder: &mut DescriptorEncoder<'_>| {
+            let name = unit.name(name);
+            let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Histogram)?;
+            for (labels, histogram) in lines {
+                let bounds = histogram.bounds.iter().map(|bound| unit.number(*bound));
+                let counts = histogram.counts.iter().copied();
+                let buckets: Vec<_> = bounds.chain([f64::INFINITY]).zip(counts).collect();
+                let count = buckets.iter().map(|(_, count)| count).sum();
+                let sum = unit.number(histogram.sum);
+                let labels = labels.as_ref();
+                let mut line = family.encode_family(&labels)?;
+                line.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            }
+            Ok(())
+        };
+        self.result = self.result.and_then(|()| write(&mut self.encoder));
+    }
+
+    fn numbers<'l, L: AsRef<[(&'l str, &'l str)]>>(
+        &mut self,
+        name: &str,
+        help: &str,
+        metric_type: MetricType,
+        lines: impl IntoIterator<Item = (L, u64)>,
+    ) {
+        let write = |encoder: &mut DescriptorEncoder<'_>| {
+            let mut family = encoder.encode_descriptor(name, help, None, metric_type)?;
+            for (labels, number) in lines {
+                let labels = labels.as_ref();
+                let mut line = family.encode_family(&labels)?;
+                match metric_type {
+                    MetricType::Counter => {
+                        line.encode_counter::<NoLabelSet, _, u64>(&number, None)?;
+                    }
+                    _ => line.encode_gauge(&number)?,
+                }
+            }
+            Ok(())
+        };
+        self.result = self.result.and_then(|()| write(&mut self.encoder));
+    }
+}
+
+impl fmt::Debug for MetricsWriter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetricsWriter").finish_non_exhaustive()
+    }
+}
+
+pub(super) struct Source {
+    write: Box<Write>,
+    unit: Unit,
+}
+
+impl Source {
+    pub(super) fn new(
+        write: impl Fn(&mut MetricsWriter<'_>) + Send + Sync + 'static,
+        unit: Unit,
+    ) -> Self {
+        Self {
+            write: Box::new(write),
+            unit,
+        }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Source {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut writer = MetricsWriter {
+            encoder,
+            unit: self.unit.clone(),
+            result: Ok(()),
+        };
+        (self.write)(&mut writer);
+        writer.result
+    }
+}
