@@ -225,6 +225,27 @@ impl Decision {
         self.retry_after_us().map(Duration::from_micros)
     }
 
+    /// Microseconds until the bucket holds one whole token more than after the command, or until the
+    /// window ends; nothing if the bucket is full.
+    ///
+    /// ```
+    /// use balde_core::{Command, Limit};
+    ///
+    /// let limit: Limit = "2/min burst 100".parse()?;
+    /// let in_debt = limit.apply(None, Command::Charge { n: 115 }, 0);
+    /// assert_eq!((in_debt.level(), in_debt.next_token_us()), (-15, Some(30_000_000)));
+    /// # Ok::<(), balde_core::ParseLimitError>(())
+    /// ```
+    pub fn next_token_us(&self) -> Option<u64> {
+        if self.after == 0 {
+            return None;
+        }
+        // What is owed beyond a whole number of tokens, or else one token.
+        let token = self.limit.token_units();
+        let part = self.after % token;
+        Some(self.us_until_restored(if part == 0 { token } else { part }))
+    }
+
     /// Microseconds until the bucket is full, or the window ends, if no other command changes it.
     pub fn full_after_us(&self) -> u64 {
         if self.after == 0 {

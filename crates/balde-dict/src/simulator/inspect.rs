@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use balde::{Decision, Limit};
+use balde::Limit;
+use balde_policy::BucketState;
 use bytes::Bytes;
 use http::request::Parts;
 use serde::Deserialize;
@@ -11,9 +12,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::buckets::BucketName;
 use super::query::Query;
 use super::runtime_settings::{FAULT_LATENCY_MAX_MS, Fault};
-use super::standing::{Bucket, next_token};
 use super::{AssignError, Simulator};
 use crate::wire::{Problem, Timestamp, is_ispb};
 use crate::{Category, Operation};
@@ -167,8 +168,8 @@ impl Simulator {
                 continue;
             }
             let bucket = self.bucket(policy, &participant, payer.as_deref())?;
-            let decision = self.0.buckets.look_at(&bucket).await.map_err(unavailable)?;
-            shown.extend(decision.map(|decision| self.show(&bucket, &decision)));
+            let state = self.0.buckets.state(&bucket).await.map_err(unavailable)?;
+            shown.extend(state.map(|state| self.show(&bucket, &state)));
         }
         Ok(json!({
             "category": self.0.buckets.category(&participant).as_str(),
@@ -176,29 +177,28 @@ impl Simulator {
         }))
     }
 
-    fn show(&self, bucket: &Bucket, decision: &Decision) -> Value {
+    fn show(&self, bucket: &BucketName, state: &BucketState) -> Value {
         let policy = self.0.table.policy(bucket.policy);
-        let limit = decision.limit();
-        let level = decision.level();
+        let limit = state.limit();
+        let level = state.level();
         let payer = bucket
             .payer
             .as_ref()
             .filter(|_| self.0.buckets.is_per_payer(bucket.policy));
-        let next = next_token(decision);
         json!({
             "policy": policy.name(),
             "scope": policy.scope().name(),
             "participant": bucket.participant,
-            "payer": payer.map(|(payer, _)| payer),
+            "payer": payer,
             "level": level,
             "debt": level.min(0).unsigned_abs(),
             "capacity": limit.capacity(),
             "refill_tokens": limit.refill_tokens(),
             "refill_period_ms": limit.period_us() / 1_000,
             "limit": limit.to_string(),
-            "next_token_ms": next.map(|us| us.div_ceil(1_000)),
-            "full_after_ms": decision.full_after().as_micros().div_ceil(1_000),
-            "admits": level >= i64::try_from(policy.admission()).unwrap_or(i64::MAX),
+            "next_token_ms": state.next_token_after().map(|wait| wait.as_micros().div_ceil(1_000)),
+            "full_after_ms": state.full_after().as_micros().div_ceil(1_000),
+            "admits": state.is_admitting(),
         })
     }
 
@@ -208,9 +208,9 @@ impl Simulator {
         let policy = self.policy(&wanted.policy)?;
         let bucket = self.bucket(policy, &wanted.participant, wanted.payer.as_deref())?;
         let set = self.0.buckets.set_level(&bucket, wanted.level).await;
-        let decision = set.map_err(unavailable)?;
-        let decision = decision.ok_or_else(|| Problem::not_found("no such bucket"))?;
-        Ok(self.show(&bucket, &decision))
+        let state = set.map_err(unavailable)?;
+        let state = state.ok_or_else(|| Problem::not_found("no such bucket"))?;
+        Ok(self.show(&bucket, &state))
     }
 
     async fn show_participants(&self, query: &Query<'_>) -> Result<Value, Problem> {
@@ -366,7 +366,7 @@ impl Simulator {
         policy: usize,
         participant: &str,
         payer: Option<&str>,
-    ) -> Result<Bucket, Problem> {
+    ) -> Result<BucketName, Problem> {
         if !is_ispb(participant) {
             return Err(Problem::bad_request(
                 "participant must be an ISPB of 8 characters",
@@ -374,7 +374,7 @@ impl Simulator {
         }
         let kind = payer.map(|payer| self.0.table.payer_kind(payer));
         let payer = match (payer, kind) {
-            (Some(payer), Some(Some(kind))) => Some((payer.to_owned(), kind)),
+            (Some(payer), Some(Some(_))) => Some(payer.to_owned()),
             (Some(_), _) => {
                 return Err(Problem::bad_request("payer must be a CPF or CNPJ"));
             }
@@ -385,7 +385,7 @@ impl Simulator {
             }
             (None, _) => None,
         };
-        Ok(Bucket {
+        Ok(BucketName {
             policy,
             participant: participant.to_owned(),
             payer,

@@ -4,9 +4,10 @@
 //! |--|--|
 //! | `server` | connections, TLS, graceful shutdown |
 //! | `body` | request bodies, within a size limit |
-//! | `life` | the processing of a request, from routing to settlement |
+//! | `pipeline` | the processing of a request, from routing to settlement |
 //! | `handlers` | one handler for each operation |
-//! | `buckets`, `standing`, `lookups`, `orders` | admission, settlement, and tokens that payment orders give back |
+//! | `buckets` | the policy engine, and the limits and categories that can be changed |
+//! | `lookups`, `orders` | tokens that payment orders give back |
 //! | `runtime_settings` | categories, limits and faults that can be changed while it runs |
 //! | `inspect`, `refusal_log` | the inspection endpoints, and the refusals that they list |
 //! | `answer`, `query` | responses, query parameters |
@@ -17,14 +18,13 @@ mod buckets;
 mod builder;
 mod handlers;
 mod inspect;
-mod life;
 mod lookups;
 mod orders;
+mod pipeline;
 mod query;
 mod refusal_log;
 mod runtime_settings;
 mod server;
-mod standing;
 
 use std::fmt;
 use std::sync::Arc;
@@ -125,12 +125,7 @@ impl Simulator {
         });
         changed
             .await
-            .map_err(|problem| AssignError::Store(problem.to_string()))?;
-        if self.0.shared.is_some() {
-            let touched = self.0.buckets.touch(participant).await;
-            touched.map_err(|error| AssignError::Store(error.to_string()))?;
-        }
-        Ok(())
+            .map_err(|problem| AssignError::Store(problem.to_string()))
     }
 
     fn now(&self) -> Timestamp {
@@ -142,7 +137,7 @@ impl Simulator {
     }
 
     /// Applies runtime settings that another simulator has changed.
-    async fn follow(&self) -> Result<(), RecordStoreError> {
+    async fn follow(&self) -> Result<(), FollowError> {
         let Some(shared) = &self.0.shared else {
             return Ok(());
         };
@@ -153,9 +148,9 @@ impl Simulator {
         let runtime = text
             .as_deref()
             .and_then(|text| serde_json::from_str(text).ok());
-        self.0.buckets.follow(runtime.unwrap_or_default());
+        let followed = self.0.buckets.follow(runtime.unwrap_or_default()).await;
         *self.0.followed.lock() = text;
-        Ok(())
+        Ok(followed?)
     }
 
     /// Changes the runtime settings, for all simulators that share the state.
@@ -166,13 +161,22 @@ impl Simulator {
             return self
                 .follow()
                 .await
-                .map_err(|error| DirectoryError::Store(error).into_problem());
+                .map_err(|error| Problem::unavailable(error.to_string()));
         }
         let mut runtime = (*self.0.buckets.runtime()).clone();
         change(&mut runtime);
-        self.0.buckets.follow(runtime);
-        Ok(())
+        let followed = self.0.buckets.follow(runtime).await;
+        followed.map_err(|error| Problem::unavailable(error.to_string()))
     }
+}
+
+/// Why the settings that simulators share could not be applied.
+#[derive(Debug, Error)]
+enum FollowError {
+    #[error(transparent)]
+    Records(#[from] RecordStoreError),
+    #[error(transparent)]
+    Buckets(#[from] balde_policy::AssignError),
 }
 
 /// Why a category could not be assigned.

@@ -11,7 +11,7 @@ pub const REFUSALS_MAX: usize = 1_000;
 
 /// A request that was refused.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Refusal {
+pub(crate) struct RefusalRecord {
     pub(crate) at: String,
     pub(crate) operation: &'static str,
     pub(crate) participant: String,
@@ -26,7 +26,7 @@ pub(crate) struct Refusal {
 /// Remembers the latest refusals and logs them, at most one line per second.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalLog {
-    latest: Mutex<VecDeque<Refusal>>,
+    latest: Mutex<VecDeque<RefusalRecord>>,
     count: AtomicU64,
     /// The second in which a refusal was last logged.
     logged_at: AtomicU64,
@@ -37,7 +37,7 @@ pub(crate) struct RefusalLog {
 impl RefusalLog {
     /// Remembers a refusal and logs it. Logs one line per second, with the number of refusals that were
     /// not logged since the last line.
-    pub(crate) fn record(&self, refusal: Refusal, now_ms: u64) {
+    pub(crate) fn record(&self, refusal: RefusalRecord, now_ms: u64) {
         self.count.fetch_add(1, Ordering::Relaxed);
         let second = now_ms / 1_000 + 1;
         if self.logged_at.swap(second, Ordering::Relaxed) == second {
@@ -65,7 +65,7 @@ impl RefusalLog {
     }
 
     /// Returns the number of refusals, and the latest of them, newest first.
-    pub(crate) fn latest(&self, limit: usize) -> (u64, Vec<Refusal>) {
+    pub(crate) fn latest(&self, limit: usize) -> (u64, Vec<RefusalRecord>) {
         let latest = self.latest.lock();
         let count = self.count.load(Ordering::Relaxed);
         (count, latest.iter().rev().take(limit).cloned().collect())

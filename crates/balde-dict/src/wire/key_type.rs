@@ -41,10 +41,6 @@ impl KeyType {
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
-
-    pub(crate) const fn bit(self) -> u8 {
-        1 << self as u8
-    }
 }
 
 impl fmt::Display for KeyType {

@@ -2,6 +2,8 @@
 
 mod settlement;
 
+use balde_core::Command;
+
 use self::settlement::{Difference, Settlement};
 use crate::decision::Decision;
 use crate::limiter::{RateLimiter, TokenRequest};
@@ -57,6 +59,24 @@ impl Hold {
     /// [`take`](Hold::take) for callers without `await`.
     pub fn take_blocking(requests: &[TokenRequest<'_>]) -> Result<Self, MultiDecision> {
         Self::new(requests, check_all_blocking(requests))
+    }
+
+    /// A hold on tokens that were taken earlier: `n` of each request, or none. Settling it charges or
+    /// credits the difference to that.
+    pub fn already_taken(requests: &[TokenRequest<'_>]) -> Self {
+        let held = |request: &TokenRequest<'_>| {
+            let limit = request.limiter.limit();
+            let nothing = limit.apply(None, Command::Peek, request.limiter.now_us());
+            HeldTokens::new(
+                request.limiter,
+                request.key,
+                request.n,
+                &Decision::of(nothing),
+            )
+        };
+        Self {
+            parts: requests.iter().map(held).collect(),
+        }
     }
 
     fn new(requests: &[TokenRequest<'_>], decision: MultiDecision) -> Result<Self, MultiDecision> {

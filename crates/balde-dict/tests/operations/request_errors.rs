@@ -1,6 +1,6 @@
 //! Requests that are wrong: what DICT answers, and which buckets can still be told.
 
-use balde_dict::{Fault, HttpHeaders, Incoming, QUERY_BYTES_MAX};
+use balde_dict::{Category, HttpHeaders, Incoming, QUERY_BYTES_MAX, RequestError};
 
 use super::{END_TO_END_ID, ISPB, PERSON, table};
 
@@ -8,17 +8,17 @@ const PARTICIPANT: &str = "PI-RequestingParticipant";
 const PAYER: &str = "PI-PayerId";
 const ID: &str = "PI-EndToEndId";
 
-/// The fault of a request and how many buckets it still draws on.
+/// The error of a request and how many buckets it still draws on.
 fn outcome(
     (method, path, query): (&str, &str, &str),
     headers: &[(&str, &str)],
     body: Option<&str>,
-) -> (Option<Fault>, usize) {
+) -> (Option<RequestError>, usize) {
     let table = table();
     let route = table.route(method, path).unwrap();
     let incoming = Incoming::new(query, &headers).with_body_participant(body);
     let call = table.resolve(&route, &incoming);
-    (call.fault(), call.draws().len())
+    (call.error(), table.buckets(&call, Category::A).len())
 }
 
 #[test]
@@ -29,17 +29,17 @@ fn a_lookup_needs_its_three_headers_and_a_key() {
     for (index, name) in [PARTICIPANT, PAYER, ID].into_iter().enumerate() {
         let mut without = good.to_vec();
         without.remove(index);
-        let (fault, _) = outcome(lookup, &without, None);
-        assert_eq!(fault, Some(Fault::MissingHeader(name)));
-        let fault = fault.unwrap();
-        assert_eq!((fault.status(), fault.error_type()), (400, "BadRequest"));
-        assert_eq!(fault.detail(), format!("Missing request header '{name}'"));
+        let (error, _) = outcome(lookup, &without, None);
+        assert_eq!(error, Some(RequestError::MissingHeader(name)));
+        let error = error.unwrap();
+        assert_eq!((error.status(), error.error_type()), (400, "BadRequest"));
+        assert_eq!(error.detail(), format!("Missing request header '{name}'"));
 
         let mut empty = good;
         empty[index].1 = "";
         assert_eq!(
             outcome(lookup, &empty, None).0,
-            Some(Fault::MissingHeader(name))
+            Some(RequestError::MissingHeader(name))
         );
 
         let mut repeated = good.to_vec();
@@ -48,7 +48,7 @@ fn a_lookup_needs_its_three_headers_and_a_key() {
         repeated.push((name, "87654321"));
         assert_eq!(
             outcome(lookup, &repeated, None).0,
-            Some(Fault::AmbiguousHeader(name))
+            Some(RequestError::AmbiguousHeader(name))
         );
     }
     for (index, wrong) in [
@@ -69,8 +69,8 @@ fn a_lookup_needs_its_three_headers_and_a_key() {
         let mut headers = good;
         let name = headers[index].0;
         headers[index].1 = wrong;
-        let (fault, _) = outcome(lookup, &headers, None);
-        assert_eq!(fault, Some(Fault::InvalidHeader(name)), "{wrong}");
+        let (error, _) = outcome(lookup, &headers, None);
+        assert_eq!(error, Some(RequestError::InvalidHeader(name)), "{wrong}");
     }
     for key in [
         "123",
@@ -92,14 +92,14 @@ fn a_lookup_needs_its_three_headers_and_a_key() {
         // Only the participant's bucket can be told: no type, no user's bucket.
         assert_eq!(
             outcome(("GET", &path, ""), &good, None),
-            (Some(Fault::InvalidKey), 1),
+            (Some(RequestError::InvalidKey), 1),
             "{key}"
         );
     }
     let long = format!("/api/v2/entries/{}@b.br", "a".repeat(73));
     assert_eq!(
         outcome(("GET", &long, ""), &good, None).0,
-        Some(Fault::InvalidKey)
+        Some(RequestError::InvalidKey)
     );
     let fits = format!("/api/v2/entries/{}@b.br", "a".repeat(72));
     assert_eq!(outcome(("GET", &fits, ""), &good, None), (None, 2));
@@ -107,31 +107,31 @@ fn a_lookup_needs_its_three_headers_and_a_key() {
 
 #[test]
 fn without_a_participant_there_is_no_bucket() {
-    for (request, body, fault) in [
+    for (request, body, error) in [
         (
             ("GET", "/api/v2/claims/1", ""),
             None,
-            Fault::MissingHeader(PARTICIPANT),
+            RequestError::MissingHeader(PARTICIPANT),
         ),
         (
             ("GET", "/api/v2/policies/", ""),
             None,
-            Fault::MissingHeader(PARTICIPANT),
+            RequestError::MissingHeader(PARTICIPANT),
         ),
         (
             ("GET", "/api/v2/claims/", "IsDonor=true"),
             None,
-            Fault::MissingParameter("Participant"),
+            RequestError::MissingParameter("Participant"),
         ),
         (
             ("GET", "/api/v2/claims/", "Participant="),
             None,
-            Fault::MissingParameter("Participant"),
+            RequestError::MissingParameter("Participant"),
         ),
         (
             ("GET", "/api/v2/claims/", "Participant=1"),
             None,
-            Fault::InvalidParameter("Participant"),
+            RequestError::InvalidParameter("Participant"),
         ),
         (
             (
@@ -140,66 +140,66 @@ fn without_a_participant_there_is_no_bucket() {
                 "Participant=12345678&Participant=87654321",
             ),
             None,
-            Fault::AmbiguousParameter("Participant"),
+            RequestError::AmbiguousParameter("Participant"),
         ),
         (
             ("GET", "/api/v2/fraud-markers/", "TaxIdNumber=11122233300"),
             None,
-            Fault::MissingHeader(PARTICIPANT),
+            RequestError::MissingHeader(PARTICIPANT),
         ),
         (
             ("POST", "/api/v2/entries/", ""),
             None,
-            Fault::MissingParticipant,
+            RequestError::MissingParticipant,
         ),
         (
             ("POST", "/api/v2/entries/", ""),
             Some("1234"),
-            Fault::InvalidParticipant,
+            RequestError::InvalidParticipant,
         ),
         (
             ("POST", "/api-np/v2/keys/check", ""),
             None,
-            Fault::MissingParticipant,
+            RequestError::MissingParticipant,
         ),
     ] {
-        assert_eq!(outcome(request, &[], body), (Some(fault), 0), "{request:?}");
+        assert_eq!(outcome(request, &[], body), (Some(error), 0), "{request:?}");
     }
 }
 
 #[test]
 fn a_wrong_request_of_a_known_participant_still_counts_for_it() {
     let headers = [(PARTICIPANT, ISPB)];
-    for (request, body, fault) in [
+    for (request, body, error) in [
         (
             ("GET", "/api/v2/entries/nokey/statistics", ""),
             None,
-            Fault::InvalidKey,
+            RequestError::InvalidKey,
         ),
         (
             ("PUT", "/api/v2/entries/nokey", ""),
             Some(ISPB),
-            Fault::InvalidKey,
+            RequestError::InvalidKey,
         ),
         (
             ("GET", "/api/v2/persons/123/statistics", ""),
             None,
-            Fault::InvalidTaxId,
+            RequestError::InvalidTaxId,
         ),
         (
             ("GET", "/api/v2/fraud-markers/", ""),
             None,
-            Fault::MissingParameter("TaxIdNumber"),
+            RequestError::MissingParameter("TaxIdNumber"),
         ),
         (
             ("GET", "/api/v2/fraud-markers/", "TaxIdNumber=1"),
             None,
-            Fault::InvalidParameter("TaxIdNumber"),
+            RequestError::InvalidParameter("TaxIdNumber"),
         ),
         (
             ("GET", "/api/v2/cids/events", "Participant=12345678"),
             None,
-            Fault::MissingParameter("KeyType"),
+            RequestError::MissingParameter("KeyType"),
         ),
         (
             (
@@ -208,12 +208,12 @@ fn a_wrong_request_of_a_known_participant_still_counts_for_it() {
                 "Participant=12345678&KeyType=cpf",
             ),
             None,
-            Fault::InvalidParameter("KeyType"),
+            RequestError::InvalidParameter("KeyType"),
         ),
     ] {
         assert_eq!(
             outcome(request, &headers, body),
-            (Some(fault), 1),
+            (Some(error), 1),
             "{request:?}"
         );
     }
@@ -233,7 +233,10 @@ fn fraud_markers_may_name_the_participant_in_the_query_too() {
 fn a_query_without_end_is_not_read() {
     let query = "a=b&".repeat(QUERY_BYTES_MAX / 4 + 1);
     let request = ("GET", "/api/v2/claims/", query.as_str());
-    assert_eq!(outcome(request, &[], None), (Some(Fault::QueryTooLong), 0));
+    assert_eq!(
+        outcome(request, &[], None),
+        (Some(RequestError::QueryTooLong), 0)
+    );
 }
 
 #[test]
@@ -255,12 +258,15 @@ fn headers_of_http_are_found_whatever_their_case_and_never_when_they_are_no_text
     );
     let headers = HttpHeaders(&map);
     let call = table.resolve(&route, &Incoming::new("", &headers));
-    assert_eq!(call.fault(), Some(Fault::AmbiguousHeader(PARTICIPANT)));
+    assert_eq!(
+        call.error(),
+        Some(RequestError::AmbiguousHeader(PARTICIPANT))
+    );
 
     let bytes = http::HeaderValue::from_bytes(b"1234567\xff").unwrap();
     map.insert("pi-requestingparticipant", bytes);
     let headers = HttpHeaders(&map);
     let call = table.resolve(&route, &Incoming::new("", &headers));
-    assert_eq!(call.fault(), Some(Fault::MissingHeader(PARTICIPANT)));
-    assert!(call.draws().is_empty());
+    assert_eq!(call.error(), Some(RequestError::MissingHeader(PARTICIPANT)));
+    assert!(table.buckets(&call, Category::A).is_empty());
 }

@@ -51,10 +51,10 @@ impl fmt::Display for RouteError {
 
 impl std::error::Error for RouteError {}
 
-/// An operation of DICT that is asked for in a wrong way. Every one is answered with 400.
+/// What is wrong with a request of a known operation. Every one is answered with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum RequestError {
     /// A header that the operation needs is not there, or is no text.
     MissingHeader(&'static str),
     /// A header has not the form it needs.
@@ -79,7 +79,7 @@ pub enum Fault {
     InvalidTaxId,
 }
 
-impl Fault {
+impl RequestError {
     /// The status of the answer.
     pub const fn status(self) -> u16 {
         400
@@ -90,13 +90,13 @@ impl Fault {
         "BadRequest"
     }
 
-    /// The problem's detail. For a missing header it is what DICT says, word for word.
+    /// The problem's detail. For a missing header it is DICT's own wording.
     pub fn detail(self) -> String {
         self.to_string()
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MissingHeader(name) => write!(f, "Missing request header '{name}'"),
@@ -116,4 +116,4 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for RequestError {}

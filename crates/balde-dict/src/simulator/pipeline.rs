@@ -1,19 +1,20 @@
-//! The life of a request:
+//! The processing of a request:
 //!
 //! 1. route: which operation is it?
 //! 2. read: the body, within its limit, as XML
-//! 3. resolve: who asks, for whom, what is wrong, on which buckets it draws
-//! 4. admit: every bucket has at least one token, or 429
-//! 5. perform: what the operation does, or what goes wrong on purpose
+//! 3. resolve: the participant, the payer, and what is wrong with the request
+//! 4. admit: the policy engine takes from every bucket, or the answer is 429
+//! 5. handle: the operation, or an injected fault
 //! 6. settle: every bucket by the status, once
-//! 7. answer, and a line in the log
+//! 7. answer, with a line in the log
 //!
-//! What is wrong before anybody can be held to account (no such path, no participant, no XML to find
-//! one in) touches no bucket. From then on every status has the price that the profile gives it.
+//! A request without a known participant (no such path, no participant, unreadable XML) touches no
+//! bucket. From then on every status has the price in the profile.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use balde_policy::{AdmitError, Outcome, Refusal};
 use bytes::Bytes;
 use http::header::{ALLOW, HeaderMap, HeaderValue};
 use http::request::Parts;
@@ -23,20 +24,19 @@ use hyper::body::Incoming as HyperBody;
 use super::Simulator;
 use super::answer::{Answer, Body};
 use super::body::{has_body, read_body, read_request_body};
-use super::buckets::{Admission, Refused};
 use super::handlers::RequestContext;
 use super::lookups::LookupId;
-use super::refusal_log::Refusal;
+use super::refusal_log::RefusalRecord;
 use crate::wire::{Element, Problem, XmlError};
 use crate::{
     Call, HttpHeaders, Incoming, Operation, PARTICIPANT_HEADER, ParticipantFrom, Route, RouteError,
 };
 
-/// When to come back while a store is away.
+/// `Retry-After` while a store is unavailable.
 const UNAVAILABLE_RETRY_S: u64 = 1;
 
 impl Simulator {
-    /// Answers a request, whatever it is.
+    /// Answers any request.
     pub(super) async fn serve(
         &self,
         request: Request<HyperBody>,
@@ -59,12 +59,12 @@ impl Simulator {
             Ok(body) => body,
             Err(answer) => return answer.into_response(&parts.headers),
         };
-        // Where something has to be waited for, the request must end in its last phase even if the
-        // client does not wait with us.
+        // A request that waits for something must be settled even if the client disconnects
+        // meanwhile.
         let waits = self.0.shared.is_some() || !self.0.buckets.runtime().faults.is_empty();
         if !waits {
             return self
-                .live(&parts, &route, &body, certificate.as_deref())
+                .process(&parts, &route, &body, certificate.as_deref())
                 .await;
         }
         let simulator = self.clone();
@@ -77,7 +77,7 @@ impl Simulator {
             match routed {
                 Ok(route) => {
                     simulator
-                        .live(&parts, &route, &body, certificate.as_deref())
+                        .process(&parts, &route, &body, certificate.as_deref())
                         .await
                 }
                 Err(error) => not_routed(error, &parts.headers),
@@ -89,7 +89,7 @@ impl Simulator {
         })
     }
 
-    async fn live(
+    async fn process(
         &self,
         parts: &Parts,
         route: &Route<'_>,
@@ -109,7 +109,7 @@ impl Simulator {
         self.sign(answer).into_response(&parts.headers)
     }
 
-    /// Who asked, as far as that could be told, and what is answered.
+    /// The participant, if it is known, and the answer.
     async fn answer(
         &self,
         parts: &Parts,
@@ -145,12 +145,12 @@ impl Simulator {
         };
         let wrong = what_is_wrong(&call, document.as_ref());
         let is_free = |problem: &Problem| {
-            let costs =
-                |draw: &crate::Draw| self.0.table.policy(draw.policy()).cost(problem.status()) > 0;
-            !call.draws().iter().any(costs)
+            let outcome = Outcome::Status(problem.status());
+            let prices = self.0.buckets.engine().prices(&call.request(), outcome);
+            prices.iter().all(|(_, price)| *price == 0)
         };
         let answer = match wrong {
-            // What costs nothing anyway is answered without asking the buckets.
+            // A problem that costs nothing is answered without admission.
             Some(problem) if is_free(&problem) => Answer::problem(&problem),
             wrong => {
                 let now = self.now();
@@ -172,32 +172,25 @@ impl Simulator {
         (Some(participant.to_owned()), answer)
     }
 
-    /// Admits a request, performs it and settles it.
+    /// Admits a request, handles it and settles it.
     async fn count(
         &self,
         call: &Call<'_>,
         context: &RequestContext<'_>,
         wrong: Option<Problem>,
     ) -> Answer {
-        let buckets = &self.0.buckets;
-        match buckets.admit(context.participant, call.draws()).await {
-            Admission::Admitted => {}
-            Admission::Refused(refused) => {
-                buckets
-                    .charge_refusal(context.participant, call.draws())
-                    .await;
-                return self.refuse(call, context, &refused);
-            }
-            Admission::Unavailable => return unavailable("The buckets cannot be asked"),
-        }
+        let admitted = self.0.buckets.engine().admit(&call.request()).await;
+        let ticket = match admitted {
+            Ok(ticket) => ticket,
+            Err(AdmitError::Refused(refusal)) => return self.refuse(call, context, &refusal),
+            Err(error) => return unavailable(&error.to_string()),
+        };
         let answer = match wrong {
             Some(problem) => Answer::problem(&problem),
             None => self.handle_or_fail(context).await,
         };
         let status = answer.status;
-        buckets
-            .settle(context.participant, call.draws(), status)
-            .await;
+        ticket.settle(Outcome::Status(status)).await;
         let is_credited = self.0.table.settings().credit_statuses.contains(&status);
         if let (Operation::GetEntry, true, Some(payer), Some(end_to_end_id), Some(key)) = (
             context.operation,
@@ -212,7 +205,7 @@ impl Simulator {
                 end_to_end_id,
             };
             if let Err(error) = self.0.lookups.note(id, key, context.now).await {
-                tracing::warn!(%error, "a lookup is not remembered and cannot be credited");
+                tracing::warn!(%error, "a lookup was not recorded and cannot be credited");
             }
         }
         answer
@@ -239,30 +232,29 @@ impl Simulator {
         }
     }
 
-    fn refuse(&self, call: &Call<'_>, context: &RequestContext<'_>, refused: &Refused) -> Answer {
-        let policy = self.0.table.policy(refused.policy);
-        let refusal = Refusal {
+    fn refuse(&self, call: &Call<'_>, context: &RequestContext<'_>, refusal: &Refusal) -> Answer {
+        let policy = refusal.policy();
+        let wait_us = refusal.retry_after().map(|wait| wait.as_micros());
+        let wait_us = wait_us.and_then(|us| u64::try_from(us).ok());
+        let index = self.0.table.policy_index(policy.name());
+        let is_per_payer = index.is_some_and(|index| self.0.buckets.is_per_payer(index));
+        let record = RefusalRecord {
             at: context.now.to_string(),
             operation: context.operation.as_str(),
             participant: context.participant.to_owned(),
-            payer: call
-                .payer()
-                .filter(|_| self.0.buckets.is_per_payer(refused.policy))
-                .map(str::to_owned),
+            payer: call.payer().filter(|_| is_per_payer).map(str::to_owned),
             policy: policy.name().to_owned(),
             scope: policy.scope().name().to_owned(),
-            level: refused.level,
-            retry_after_ms: refused.retry_after_us.map(|us| us.div_ceil(1_000)),
+            level: refusal.level(),
+            retry_after_ms: wait_us.map(|us| us.div_ceil(1_000)),
         };
-        self.0.refusals.record(refusal, context.now.ms());
-        let seconds = refused
-            .retry_after_us
-            .map(|us| us.div_ceil(1_000_000).max(1));
+        self.0.refusals.record(record, context.now.ms());
+        let seconds = wait_us.map(|us| us.div_ceil(1_000_000).max(1));
         let seconds = seconds.filter(|_| self.0.table.settings().retry_after_on_429);
         Answer::problem(&Problem::rate_limited()).retry_after(seconds)
     }
 
-    /// Whom a request without a certificate comes from.
+    /// The participant of a request without a certificate.
     fn caller<'h>(&'h self, headers: &'h HeaderMap) -> Option<&'h str> {
         let header = headers.get(PARTICIPANT_HEADER);
         let header = header.and_then(|value| value.to_str().ok());
@@ -276,7 +268,7 @@ impl Simulator {
         match signer.sign(answer.body().to_owned()) {
             Ok(signed) => answer.with_body(signed),
             Err(error) => {
-                tracing::error!(%error, "an answer could not be signed");
+                tracing::error!(%error, "a response could not be signed");
                 Answer::problem(&Problem::new(500, "InternalServerError"))
             }
         }
@@ -296,14 +288,14 @@ fn body_participant(operation: Operation, root: &Element) -> Option<&str> {
     text.filter(|participant| !participant.is_empty())
 }
 
-/// What is wrong with a request whose participant cannot be told.
+/// What is wrong with a request whose participant is unknown.
 fn not_resolved(call: &Call<'_>, document: Option<&Result<Element, XmlError>>) -> Problem {
-    match (document, call.fault()) {
+    match (document, call.error()) {
         (Some(Err(error)), _) => Problem::bad_request(error.to_string()),
-        (_, Some(fault)) => {
-            Problem::new(fault.status(), fault.error_type()).with_detail(fault.detail())
+        (_, Some(error)) => {
+            Problem::new(error.status(), error.error_type()).with_detail(error.detail())
         }
-        (_, None) => Problem::bad_request("The participant cannot be told"),
+        (_, None) => Problem::bad_request("The participant is unknown"),
     }
 }
 
@@ -312,8 +304,8 @@ fn what_is_wrong(call: &Call<'_>, document: Option<&Result<Element, XmlError>>) 
     if let Some(Err(error)) = document {
         return Some(Problem::bad_request(error.to_string()));
     }
-    let fault = call.fault()?;
-    Some(Problem::new(fault.status(), fault.error_type()).with_detail(fault.detail()))
+    let error = call.error()?;
+    Some(Problem::new(error.status(), error.error_type()).with_detail(error.detail()))
 }
 
 fn not_routed(error: RouteError, headers: &HeaderMap) -> Response<Body> {
@@ -331,7 +323,7 @@ fn unavailable(detail: &str) -> Answer {
     Answer::problem(&Problem::unavailable(detail)).retry_after(Some(UNAVAILABLE_RETRY_S))
 }
 
-/// What DICT calls the error of a status that is answered on purpose.
+/// DICT's error type for the status of an injected fault.
 fn error_type(status: u16) -> &'static str {
     match status {
         403 => "Forbidden",

@@ -1,10 +1,8 @@
-//! The rules of a profile, sorted by operation once, so that requests need not look at all of them.
+//! Whether the policies of a profile fit DICT's operations.
 
-use balde_policy::{KeyPart, MatchRule};
-use balde_policy::{Problem, Profile};
+use balde_policy::{KeyPart, Problem, Profile};
 
-use super::call::DRAWS_MAX;
-use super::table::{Candidate, Details, Patterns};
+use super::table::Patterns;
 use super::{KeyType, Operation, PAYER_HEADER};
 
 impl Patterns {
@@ -30,10 +28,9 @@ impl Patterns {
     }
 }
 
-/// For each operation the rules that its method and path fit.
-pub(super) fn candidates(profile: &Profile, problems: &mut Vec<Problem>) -> Vec<Vec<Candidate>> {
-    let mut candidates = vec![Vec::new(); Operation::ALL.len()];
-    for (index, policy) in profile.policies().iter().enumerate() {
+/// Adds what DICT's operations cannot be counted by.
+pub(super) fn check_policies(profile: &Profile, problems: &mut Vec<Problem>) {
+    for policy in profile.policies() {
         let mut refuse = |reason: &str| {
             let reason = format!("policy {}: {reason}", policy.name());
             problems.push(Problem::new(None, reason));
@@ -42,7 +39,7 @@ pub(super) fn candidates(profile: &Profile, problems: &mut Vec<Problem>) -> Vec<
             KeyPart::Participant | KeyPart::User => true,
             KeyPart::Constant(text) => text.len() <= 16,
             KeyPart::Header(name) => name.eq_ignore_ascii_case(PAYER_HEADER),
-            KeyPart::Query(_) | KeyPart::Path(_) => false,
+            _ => false,
         };
         if !policy.scope().parts().iter().all(is_known) || policy.scope().parts().len() > 3 {
             refuse("DICT's buckets belong to `participant` and `header:PI-PayerId`");
@@ -55,35 +52,16 @@ pub(super) fn candidates(profile: &Profile, problems: &mut Vec<Problem>) -> Vec<
             refuse("it matches everything; DICT's policies name their operations");
         }
         for rule in policy.rules() {
-            let mut is_used = false;
-            for operation in Operation::ALL {
-                // A segment that fits every hole, so that only the form of the path matters.
-                let sample = sample_path(*operation);
-                if rule.matches_route(operation.method(), &sample) {
-                    is_used = true;
-                    let details = details(rule);
-                    candidates[*operation as usize].push(Candidate {
-                        policy: index,
-                        details,
-                    });
-                }
-            }
+            // A segment that fits every hole, so that only the form of the path matters.
+            let is_used = Operation::ALL
+                .iter()
+                .any(|operation| rule.matches_route(operation.method(), &sample_path(*operation)));
             if !is_used {
                 let path = rule.path().map_or("", |path| path.as_str());
                 refuse(&format!("no operation of DICT has {path} with its methods"));
             }
         }
     }
-    for (operation, list) in Operation::ALL.iter().zip(&candidates) {
-        let mut policies: Vec<usize> = list.iter().map(|one| one.policy).collect();
-        policies.dedup();
-        if policies.len() > DRAWS_MAX {
-            let name = operation.as_str();
-            let reason = format!("{name} would draw on more than {DRAWS_MAX} buckets");
-            problems.push(Problem::new(None, reason));
-        }
-    }
-    candidates
 }
 
 fn sample_path(operation: Operation) -> String {
@@ -95,22 +73,4 @@ fn sample_path(operation: Operation) -> String {
         }
     });
     segments.collect::<Vec<_>>().join("/")
-}
-
-fn details(rule: &MatchRule) -> Details {
-    let Some((part, patterns)) = rule.patterns() else {
-        return if rule.has_conditions() {
-            Details::MatchRule(Box::new(rule.clone()))
-        } else {
-            Details::Nothing
-        };
-    };
-    let types = patterns.iter().map(|(name, _)| KeyType::parse(name));
-    let types: Option<Vec<KeyType>> = types.collect();
-    match (part, types) {
-        (KeyPart::Path(name), Some(types)) if **name == *"Key" && !rule.has_conditions() => {
-            Details::KeyTypes(types.iter().fold(0, |bits, one| bits | one.bit()))
-        }
-        _ => Details::MatchRule(Box::new(rule.clone())),
-    }
 }
