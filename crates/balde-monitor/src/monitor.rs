@@ -301,7 +301,7 @@ pub enum BuildError {
     Delivery(DeliveryError),
 }
 
-/// Why a monitor stopped without being asked to.
+/// Why a running monitor failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -311,7 +311,7 @@ pub enum RunError {
     /// The HTTP server failed.
     #[error("the HTTP server failed: {0}")]
     Http(#[source] io::Error),
-    /// The file asks for Temporal, but this binary was built without it.
+    /// The file configures Temporal, but this binary was built without it.
     #[error("this balde was built without Temporal; build it with --features temporal")]
     WithoutTemporal,
     /// The Temporal worker failed.

@@ -11,7 +11,7 @@ use crate::cycle::FetchError;
 
 /// The longest time between two iterations of the scheduling loop before it counts as stalled,
 /// measured by a monotonic clock.
-pub const LOOP_STALL_MAX: Duration = Duration::from_secs(60);
+const LOOP_STALL_MAX: Duration = Duration::from_secs(60);
 
 /// The status of a running monitor.
 #[derive(Debug, Default)]
@@ -23,6 +23,7 @@ pub struct Status {
 
 /// The polling status of one participant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct PollStatus {
     /// Successful polls since the start.
     pub successes: u64,
@@ -44,7 +45,7 @@ impl Status {
         *self.is_leader.borrow()
     }
 
-    /// Returns true if the scheduling loop has iterated within [`LOOP_STALL_MAX`].
+    /// Returns true if the scheduling loop has iterated within the last minute.
     pub fn is_loop_running(&self) -> bool {
         let last = *self.last_iteration.lock();
         last.is_some_and(|last| last.elapsed() < LOOP_STALL_MAX)

@@ -198,7 +198,7 @@ fn what_the_monitor_thinks_with_has_no_clock_no_io_and_no_async() {
     for folder in ["analyse", "alert"] {
         files.extend(rust_files(&source.join(folder)));
     }
-    let schedule = ["cron.rs", "field.rs", "pace.rs", "planner.rs"];
+    let schedule = ["cron.rs", "cron_field.rs", "planner.rs", "poll_schedule.rs"];
     files.extend(schedule.map(|file| source.join("schedule").join(file)));
     files.push(source.join("cycle/judge.rs"));
     let banned = [

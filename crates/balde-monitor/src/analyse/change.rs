@@ -8,7 +8,7 @@ use crate::sample::{Poll, Sample};
 
 /// A change of a participant's limits, detected between two polls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "what", rename_all = "snake_case")]
+#[serde(tag = "change", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Change {
     /// The participant's category changed.

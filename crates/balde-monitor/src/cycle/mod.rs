@@ -28,7 +28,6 @@ use crate::source::{Source, SourceError};
 use crate::time_source::TimeSource;
 use pending::PendingPolls;
 
-pub use pending::PENDING_POLLS_MAX;
 pub use sink_directory::SinkDirectory;
 
 /// The attempts of a step in case of transient database errors and conflicts.
@@ -95,7 +94,7 @@ impl Cycle {
     }
 
     /// Step two: stores a poll. If the database stays unavailable, the poll waits in memory and is
-    /// stored before the next one; up to [`PENDING_POLLS_MAX`] polls wait.
+    /// stored before the next one; up to 1,024 polls wait.
     pub async fn store(&self, poll: Poll) -> Result<(), HistoryError> {
         self.pending.push(poll);
         retried(|| self.pending.store(&self.components.history)).await
@@ -274,6 +273,7 @@ impl Findings {
 
 /// Why the bucket states of a participant could not be fetched.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum FetchError {
     /// The participant is not configured.
     #[error("no source is configured for this participant")]

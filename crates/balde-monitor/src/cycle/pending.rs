@@ -9,7 +9,7 @@ use crate::sample::Poll;
 
 /// The most polls that wait in memory while the database is unavailable: about four hours of one
 /// participant at the shortest polling interval.
-pub const PENDING_POLLS_MAX: usize = 1_024;
+const PENDING_POLLS_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(super) struct PendingPolls {

@@ -91,10 +91,10 @@ const describe = (event) => {
     case "resolved": return `resolved${level}`;
     case "reminder": return `still ${event.severity}${level}`;
     case "predicted": return `predicted to be empty at ${clock(kind.empty_at_us)} (${kind.confidence} confidence)`;
-    case "forecast_over": return kind.outcome === "came_true" ? "the predicted emptying happened" : "no longer predicted to be empty";
+    case "forecast_over": return kind.result === "came_true" ? "the predicted emptying happened" : "no longer predicted to be empty";
     case "stale": case "still_stale": return "no successful poll for too long";
     case "fresh": return "polls succeed again";
-    case "changed": return `changed: ${kind.what}`;
+    case "changed": return `changed: ${kind.change}`;
     default: return kind.type;
   }
 };

@@ -10,6 +10,7 @@ use crate::severity::Severity;
 
 /// The current state of all participants.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct View {
     /// The time of this view.
     pub now_us: u64,
@@ -19,6 +20,7 @@ pub struct View {
 
 /// The current state of one participant.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct ParticipantView {
     /// The participant.
     pub participant: String,
@@ -34,6 +36,7 @@ pub struct ParticipantView {
 
 /// The current state of one bucket.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct BucketView {
     /// The policy.
     pub policy: String,
@@ -73,6 +76,7 @@ pub struct BucketView {
 
 /// The consumption within one look-back window.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct BurnRateView {
     /// The length of the window.
     pub window_us: u64,
@@ -92,6 +96,7 @@ pub struct BurnRateView {
 
 /// The time until a level is reached.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct ForecastView {
     /// The time at the highest consumption that the samples allow.
     pub earliest_us: u64,

@@ -13,8 +13,6 @@ use crate::schedule::plan::PollPlan;
 use crate::schedule::planner::{NextAction, Planner, PlannerError};
 use crate::status::Status;
 
-pub use crate::schedule::leader::LEADER_RETRY_US;
-
 /// The most cycles that run concurrently.
 const CYCLES_MAX: usize = 8;
 

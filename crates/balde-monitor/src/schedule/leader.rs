@@ -8,7 +8,7 @@ use crate::history::{Leadership, Retention};
 use crate::status::Status;
 
 /// How often a standby monitor tries to become the leader.
-pub const LEADER_RETRY_US: u64 = 5_000_000;
+const LEADER_RETRY_US: u64 = 5_000_000;
 
 /// How often staleness, reminders and the end of silences are evaluated.
 const TIMER_CHECK_US: u64 = 10_000_000;

@@ -173,7 +173,7 @@ impl Planner {
             PollBudget::PerParticipant(_) => 0,
             PollBudget::Shared(_) => self.due_longer(participant, state, now_us),
         };
-        // Never more than the capacity, or nobody could poll while those ahead do not.
+        // Never more than the capacity, or none could be polled while those ahead are not.
         let capacity = self.budget.limit().capacity();
         let n = (self.reserve + 1).saturating_add(ahead).min(capacity);
         let until_us = state.due_us.max(self.with_tokens_us(state, n, now_us));

@@ -12,7 +12,7 @@ use crate::http_client::{install_crypto_provider, root_cause};
 use crate::sample::{BucketId, Poll, ReportedLimit, Sample, SampleError};
 
 /// The longest response that is read, in bytes.
-pub const STATES_BYTES_MAX: usize = 1 << 20;
+const STATES_BYTES_MAX: usize = 1 << 20;
 
 /// The longest Retry-After that is honoured.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);

@@ -9,7 +9,7 @@ use balde_dict::wire::BucketStates;
 use crate::sample::{BucketId, Poll, ReportedLimit, Sample, SampleError};
 
 pub use error::SourceError;
-pub use gateway::{GatewayClient, GatewayClientError, STATES_BYTES_MAX};
+pub use gateway::{GatewayClient, GatewayClientError};
 
 /// Where the bucket states of a participant are fetched from.
 #[derive(Clone, Debug)]

@@ -321,7 +321,7 @@ proptest! {
                     let decision = limit.apply(paid[payer], Command::Take { n: 1 }, now_us);
                     prop_assert!(decision.is_allowed());
                     paid[payer] = decision.state();
-                    // An outcome that nobody told leaves the next turn to the calendar.
+                    // Without a report the next poll is at the next cron time.
                     let before_us = asked_us[index].take();
                     prop_assert!(before_us.is_none_or(|us| now_us >= us + POLL_INTERVAL_MIN_US));
                     asked_us[index] = (outcome < 2).then_some(now_us);

@@ -1,5 +1,5 @@
-//! The rules and the dashboard are about metrics that there are, promtool and a real Prometheus
-//! agree, and the rules fire from a live monitor.
+//! The alert rules and the dashboard use metrics that exist, promtool accepts them, and the rules
+//! fire in a real Prometheus that scrapes a running monitor.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use balde::ManualClock;
 use balde_monitor::{Config, Monitor, TimeSource};
 use tokio::net::TcpListener;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const DONE_WITHIN: Duration = Duration::from_secs(120);
 const SPEED: u32 = 60;
 
 fn deploy(file: &str) -> PathBuf {
@@ -70,7 +70,7 @@ fn names(text: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_fire_from_a_live_monitor_and_are_over_with_the_reason_for_them() {
+async fn rules_fire_for_a_running_monitor_and_resolve() {
     let dict = FakeDict::start(buckets(0)).await;
     let folder = tempfile::tempdir().unwrap();
     let address = monitor(&dict, folder.path()).await;
@@ -92,7 +92,7 @@ async fn rules_fire_from_a_live_monitor_and_are_over_with_the_reason_for_them() 
         let start = Instant::now();
         while !is_so() {
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < DONE_WITHIN,
                 "{what}: {:?} {}",
                 firing(),
                 prometheus.targets()
@@ -101,27 +101,30 @@ async fn rules_fire_from_a_live_monitor_and_are_over_with_the_reason_for_them() 
         }
     };
     until("it fires", &|| firing().contains(&exhausted)).await;
-    assert_eq!(firing().len(), 1, "and nothing else does: {:?}", firing());
+    assert_eq!(firing().len(), 1, "nothing else fires: {:?}", firing());
     dict.answer(buckets(4));
     let critical = (
         "DictBucketCritical".to_owned(),
         "CLAIMS_LIST_WITHOUT_ROLE".to_owned(),
     );
-    until("less bad", &|| firing() == [critical.clone()].into()).await;
+    until("it becomes critical", &|| {
+        firing() == [critical.clone()].into()
+    })
+    .await;
     dict.answer(buckets(50));
-    until("it is over", &|| firing().is_empty()).await;
+    until("it resolves", &|| firing().is_empty()).await;
     dict.answer(Answer::Close);
     let stale = ("BaldeMonitorStale".to_owned(), String::new());
     until("stale", &|| firing() == [stale.clone()].into()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn promtool_finds_nothing_to_object_to() {
+async fn promtool_accepts_the_metrics_and_the_deploy_files_use_existing_ones() {
     let dict = FakeDict::start(buckets(7)).await;
     let folder = tempfile::tempdir().unwrap();
     let address = monitor(&dict, folder.path()).await;
     let start = Instant::now();
-    // A bucket that falls, so that there is a forecast, too.
+    // The level falls, so that there is a forecast, too.
     let mut level = 50;
     let text = loop {
         let text = exposition(address).await;
@@ -130,7 +133,7 @@ async fn promtool_finds_nothing_to_object_to() {
         {
             break text;
         }
-        assert!(start.elapsed() < PATIENCE, "{text}");
+        assert!(start.elapsed() < DONE_WITHIN, "{text}");
         level = if level <= 2 { 50 } else { level - 1 };
         dict.answer(buckets(level));
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -138,11 +141,11 @@ async fn promtool_finds_nothing_to_object_to() {
     if let Some(complaints) = promtool_complaints(&text) {
         assert_eq!(complaints, Vec::<String>::new());
     }
-    // What the rules and the dashboard speak of is there.
-    let told = names(&text);
+    // Every metric that the rules and the dashboard use exists.
+    let exported = names(&text);
     for file in ["prometheus/balde-rules.yml", "grafana/balde-dict.json"] {
-        let spoken = std::fs::read_to_string(deploy(file)).unwrap();
-        let missing: Vec<String> = names(&spoken).difference(&told).cloned().collect();
+        let used = std::fs::read_to_string(deploy(file)).unwrap();
+        let missing: Vec<String> = names(&used).difference(&exported).cloned().collect();
         assert_eq!(missing, Vec::<String>::new(), "{file}");
     }
     let dashboard = std::fs::read_to_string(deploy("grafana/balde-dict.json")).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The shortest time between the end of a run and the next due poll. If a run ended later than that,
-/// the server might compute the next cron time from after the poll, and nobody would do the poll.
+/// the server might compute the next cron time from after the poll, and the poll would be skipped.
 const MARGIN_US: u64 = 2_000_000;
 
 /// Tracks which participants wait for the next cron time, and until when.

@@ -122,7 +122,7 @@ impl TemporalWorker {
         // If this future is dropped, the worker's thread sees a closed channel and stops.
         let (end, ended) = watch::channel(false);
         let (worker, client, runtime) = (self.clone(), client.clone(), Handle::current());
-        // The SDK's worker is not Send, so it gets a thread of its own.
+        // The SDK's worker is not Send, so it runs on a separate thread.
         let mut working =
             tokio::task::spawn_blocking(move || runtime.block_on(worker.take_tasks(client, ended)));
         let mut is_unavailable = false;
