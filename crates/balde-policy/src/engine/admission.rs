@@ -1,9 +1,14 @@
 //! Admission: match the policies, then take from every bucket or from none.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use balde::{Decision, Hold, MultiDecision, Reason, TOKEN_REQUESTS_MAX, TokenRequest, Wait};
+use balde::{
+    Decision, Error, Hold, MultiDecision, RateLimiter, Reason, TOKEN_REQUESTS_MAX, TokenRequest,
+    Wait,
+};
 use smallvec::SmallVec;
 
 use super::error::{AdmitError, Refusal, Unavailable};
@@ -38,7 +43,7 @@ impl Engine {
             return self.admit_in_memory(request);
         }
         let (rules, generation, buckets) = self.matched(request)?;
-        Box::pin(self.take(rules, generation, buckets)).await
+        Box::pin(self.take(Face::Async, rules, generation, buckets)).await
     }
 
     /// [`admit`](Engine::admit) for callers without `await`. With buckets in Redis the thread waits
@@ -48,7 +53,11 @@ impl Engine {
             return self.admit_in_memory(request);
         }
         let (rules, generation, buckets) = self.matched(request)?;
-        self.take_blocking(rules, generation, buckets)
+        let taking = pin!(self.take(Face::Blocking, rules, generation, buckets));
+        match taking.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(admitted) => admitted,
+            Poll::Pending => unreachable!("the blocking face of the SDK is never pending"),
+        }
     }
 
     /// A path without the base path of the profile; nothing for a path that is under none of them.
@@ -67,7 +76,7 @@ impl Engine {
             Ok((rules, generation, buckets)) => {
                 let engine = self.clone();
                 Admission::Pending(Box::pin(async move {
-                    engine.take(rules, generation, buckets).await
+                    engine.take(Face::Async, rules, generation, buckets).await
                 }))
             }
         }
@@ -223,6 +232,7 @@ impl Engine {
     /// Takes from buckets in Redis.
     async fn take(
         &self,
+        face: Face,
         rules: Arc<Ruleset>,
         generation: u64,
         mut buckets: Vec<Bucket>,
@@ -230,57 +240,25 @@ impl Engine {
         let mut held = Held::new();
         let enforced = select(&rules, &buckets, Kind::Enforced);
         if !enforced.is_empty() {
-            let taken = Hold::take(&self.requests(&rules, &buckets, &enforced)).await;
-            if let Err((index, wait)) = self.keep(&rules, &mut buckets, &enforced, taken, &mut held)
-            {
+            let taken = face.take(&self.requests(&rules, &buckets, &enforced)).await;
+            let kept = self.keep(&rules, &mut buckets, &enforced, taken, &mut held);
+            if let Err((index, wait)) = kept {
                 let n = self.0.options.refusal_cost;
                 for bucket in buckets.iter().filter(|_| n > 0) {
                     let limiter = rules.limiter(bucket.policy, bucket.located.value);
                     // What cannot be charged is not: the request was refused all the same.
-                    let _charged = limiter.charge(&bucket.located.key, n).await;
+                    let _charged = face.charge(limiter, &bucket.located.key, n).await;
                 }
                 return Err(refusal(&rules, &buckets, &enforced, index, wait));
             }
         }
         for index in select(&rules, &buckets, Kind::Shadow) {
             let one = Indices::from_slice(&[index]);
-            let taken = Hold::take(&self.requests(&rules, &buckets, &one)).await;
+            let taken = face.take(&self.requests(&rules, &buckets, &one)).await;
             let _never_refuses = self.keep(&rules, &mut buckets, &one, taken, &mut held);
             note_shadow(&rules, &mut buckets[index]);
         }
-        self.hold_the_rest(&rules, &mut buckets, &mut held);
-        Ok(Ticket::new(self, rules, generation, buckets, Some(held)))
-    }
-
-    /// [`take`](Engine::take) for callers without `await`.
-    fn take_blocking(
-        &self,
-        rules: Arc<Ruleset>,
-        generation: u64,
-        mut buckets: Vec<Bucket>,
-    ) -> Result<Ticket, AdmitError> {
-        let mut held = Held::new();
-        let enforced = select(&rules, &buckets, Kind::Enforced);
-        if !enforced.is_empty() {
-            let taken = Hold::take_blocking(&self.requests(&rules, &buckets, &enforced));
-            if let Err((index, wait)) = self.keep(&rules, &mut buckets, &enforced, taken, &mut held)
-            {
-                let n = self.0.options.refusal_cost;
-                for bucket in buckets.iter().filter(|_| n > 0) {
-                    let limiter = rules.limiter(bucket.policy, bucket.located.value);
-                    // What cannot be charged is not: the request was refused all the same.
-                    let _charged = limiter.blocking().charge(&bucket.located.key, n);
-                }
-                return Err(refusal(&rules, &buckets, &enforced, index, wait));
-            }
-        }
-        for index in select(&rules, &buckets, Kind::Shadow) {
-            let one = Indices::from_slice(&[index]);
-            let taken = Hold::take_blocking(&self.requests(&rules, &buckets, &one));
-            let _never_refuses = self.keep(&rules, &mut buckets, &one, taken, &mut held);
-            note_shadow(&rules, &mut buckets[index]);
-        }
-        self.hold_the_rest(&rules, &mut buckets, &mut held);
+        hold_free_buckets(&rules, &buckets, &mut held);
         Ok(Ticket::new(self, rules, generation, buckets, Some(held)))
     }
 
@@ -348,28 +326,35 @@ impl Engine {
         Ok(())
     }
 
-    /// Buckets that admit always have nothing taken from them, and are charged when the request
-    /// ends.
-    fn hold_the_rest(&self, rules: &Ruleset, buckets: &mut [Bucket], held: &mut Held) {
-        let free = select(rules, buckets, Kind::Free);
-        if free.is_empty() {
-            return;
-        }
-        let requests = free.iter().map(|index| {
-            let bucket = &buckets[*index];
-            let limiter = rules.limiter(bucket.policy, bucket.located.value);
-            limiter.request_n(&bucket.located.key, 0)
-        });
-        let requests: SmallVec<[TokenRequest<'_>; 4]> = requests.collect();
-        held.push((Hold::already_taken(&requests), free));
-    }
-
     fn note(&self, rules: &Ruleset, bucket: &mut Bucket, decision: &Decision) {
         bucket.decision = Some(*decision);
         bucket.taken = match self.0.options.in_flight {
             InFlight::Reserved => rules.policy(bucket.policy).admission(),
             InFlight::AfterResponse => 0,
         };
+    }
+}
+
+/// Which face of the SDK to use, so that both forms of admission share one body.
+#[derive(Clone, Copy)]
+enum Face {
+    Async,
+    Blocking,
+}
+
+impl Face {
+    async fn take(self, requests: &[TokenRequest<'_>]) -> Result<Hold, MultiDecision> {
+        match self {
+            Self::Async => Hold::take(requests).await,
+            Self::Blocking => Hold::take_blocking(requests),
+        }
+    }
+
+    async fn charge(self, limiter: &RateLimiter, key: &[u8], n: u64) -> Result<Decision, Error> {
+        match self {
+            Self::Async => limiter.charge(key, n).await,
+            Self::Blocking => limiter.blocking().charge(key, n),
+        }
     }
 }
 
@@ -394,6 +379,22 @@ fn select(rules: &Ruleset, buckets: &[Bucket], kind: Kind) -> Indices {
     };
     let found = buckets.iter().enumerate().filter(is_kind);
     found.map(|(index, _)| index).collect()
+}
+
+/// Buckets that admit always have nothing taken from them, and are charged when the request
+/// ends.
+fn hold_free_buckets(rules: &Ruleset, buckets: &[Bucket], held: &mut Held) {
+    let free = select(rules, buckets, Kind::Free);
+    if free.is_empty() {
+        return;
+    }
+    let requests = free.iter().map(|index| {
+        let bucket = &buckets[*index];
+        let limiter = rules.limiter(bucket.policy, bucket.located.value);
+        limiter.request_n(&bucket.located.key, 0)
+    });
+    let requests: SmallVec<[TokenRequest<'_>; 4]> = requests.collect();
+    held.push((Hold::already_taken(&requests), free));
 }
 
 fn peek_in_memory(rules: &Ruleset, bucket: &mut Bucket) {

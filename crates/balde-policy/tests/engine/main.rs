@@ -11,6 +11,7 @@ mod fixture;
 mod layer;
 mod matching;
 mod model;
+mod on_redis;
 mod replacing;
 mod shadow;
 mod store_failures;

@@ -33,3 +33,23 @@ async fn all_policies_can_be_put_into_shadow_mode() {
     assert_eq!(fixture.engine.shadow_refusals("p"), Some(4));
     assert_eq!(fixture.engine.shadow_refusals("q"), None);
 }
+
+#[cfg(feature = "prometheus")]
+#[tokio::test]
+async fn what_a_policy_in_shadow_mode_would_have_refused_is_counted_as_denied() {
+    let metrics = balde::telemetry::Metrics::new();
+    let profile = "profile = 'p'\n[[policy]]\nname = 'p'\nmode = 'shadow'\nlimit = '1/s'";
+    let fixture = Fixture::with(profile, |builder| builder.metrics(&metrics));
+    for _ in 0..3 {
+        drop(fixture.engine.admit(&get("/", "")).await.unwrap());
+    }
+    let denied: Vec<String> = metrics
+        .encode()
+        .lines()
+        .filter(|line| line.starts_with("rate_limiter_decisions_total{"))
+        .filter(|line| line.contains("decision=\"deny\"") && line.contains("policy=\"p\""))
+        .filter(|line| line.ends_with(" 2"))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(denied.len(), 1, "{}", metrics.encode());
+}
