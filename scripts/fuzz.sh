@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fuzzes each target for a bounded time (in seconds; 60 unless told otherwise), on stable Rust. What
-# is found is kept in fuzz/artifacts, and the run fails.
+# Fuzzes each target for a bounded time (in seconds, 60 by default), on stable Rust. Inputs that fail
+# are kept in fuzz/artifacts, and the run fails.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -20,7 +20,7 @@ if ! cargo fuzz --version >/dev/null 2>&1; then
     exit 3
 fi
 
-# The sanitizer's flags are unstable, and cargo-fuzz needs nothing else of a nightly compiler.
+# The flags of the sanitizer are the only thing that cargo-fuzz needs a nightly compiler for.
 export RUSTC_BOOTSTRAP=1
 for target in identity keys fields options; do
     echo "== $target, $seconds s"

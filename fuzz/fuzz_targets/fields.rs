@@ -1,4 +1,4 @@
-//! Structured fields and their like, as clients read them.
+//! Reading the rate-limit header fields of a response.
 
 #![no_main]
 

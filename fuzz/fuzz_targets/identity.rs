@@ -1,4 +1,4 @@
-//! Forwarded headers: who is asking.
+//! Client identity from forwarded headers.
 
 #![no_main]
 

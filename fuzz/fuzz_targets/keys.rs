@@ -1,4 +1,4 @@
-//! Keys and names through a limiter, its headers and its bodies.
+//! Keys and names: decisions, header fields and problem documents.
 
 #![no_main]
 

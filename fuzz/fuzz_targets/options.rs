@@ -1,4 +1,4 @@
-//! Files of options.
+//! Options files.
 
 #![no_main]
 

@@ -1,15 +1,14 @@
-//! Another limit under a live bucket.
+//! Replacing the limit of a bucket that is in use.
 
 use crate::{Limit, Start, State, Strategy};
 
 impl Limit {
-    /// What is left of a bucket of this limit when `new` takes its place at `now_us`.
+    /// Converts the state of a bucket under this limit to its state under `new`, at `now_us`.
     ///
-    /// The bucket keeps what it is below full, in tokens: one that was 30 below full stays 30
-    /// below full, whatever "full" now means. Two things bound that. A bucket that had no debt gets
-    /// none, so it ends empty if the new capacity is smaller than what it was below full; and a
-    /// debt does not grow. A fraction of a token that the new rate cannot express is rounded
-    /// against the bucket, so a change never mints.
+    /// The bucket keeps its deficit in tokens: one that was 30 tokens below full stays 30 below full
+    /// under the new capacity. Two bounds apply. A bucket without debt gets none, so it is empty if
+    /// the new capacity is smaller than its deficit; and a debt does not grow. A fraction of a token
+    /// that the new rate cannot express is rounded against the bucket, so a change never adds tokens.
     ///
     /// ```
     /// use balde_core::{Command, Limit};
@@ -28,8 +27,8 @@ impl Limit {
             return Some(state);
         }
         let owed = self.owed_under(new, snapshot.owed);
-        // A full bucket of a limit that starts full may have been forgotten at any time, so it must
-        // not matter whether it was.
+        // A full bucket of a limit that starts full may have been removed at any time, so the result
+        // must not depend on that.
         if owed == 0 && (self.start() == Start::Full || new.start() == Start::Full) {
             return None;
         }
@@ -40,8 +39,8 @@ impl Limit {
             }
             (_, Strategy::FixedWindow) => now_us.saturating_add(new.period_us()),
             (Strategy::FixedWindow, _) => new.tick(now_us),
-            // Behind neither the state nor now: time that has been refilled is not refilled again,
-            // except that a stepwise limit brings a whole step at the end of the period it begins in.
+            // Not before the state, nor before now: no time is refilled twice, except that a stepwise
+            // limit refills a whole step at the end of the current period.
             _ => new.tick(snapshot.at_us.max(now_us)),
         };
         Some(State::new(owed, at_us))
@@ -68,11 +67,11 @@ mod tests {
     use crate::Command;
 
     #[test]
-    fn it_does_not_matter_whether_a_full_bucket_was_forgotten_before_the_change() {
+    fn it_does_not_matter_whether_a_full_bucket_was_removed_before_the_change() {
         let limits: [Limit; 2] = ["10/s burst 5", "3/s burst 5 empty"].map(|t| t.parse().unwrap());
         let [full, empty] = limits;
         let taken = full.apply(None, Command::Take { n: 5 }, 0).state();
-        // A second later the bucket is full again: kept or not, it is as good as untouched.
+        // A second later the bucket is full again, and equals one that was never used.
         assert_eq!(full.change_to(&empty, taken, 1_000_000), None);
         assert_eq!(full.change_to(&empty, None, 1_000_000), None);
         // One that started empty and has filled keeps its tokens under the same kind of limit.

@@ -1,34 +1,34 @@
-//! What can be asked of a bucket. Commands are data, so that one and the same command can run in
-//! memory, in a script beside the data, and in a test's model.
+//! The operations on a bucket. Commands are data, so that the same command runs in memory, in a
+//! Redis script and in a test's model.
 
 /// One operation on one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// Look, change nothing.
+    /// Reads the bucket without changing it.
     Peek,
-    /// Take `n` tokens, or none: passes when the level is at least `n`.
+    /// Takes `n` tokens, or none: passes if the level is at least `n`.
     Take {
         /// How many tokens.
         n: u64,
     },
-    /// Take as many whole tokens as there are, at most `n`: passes when there is at least one, or
-    /// none was asked for.
+    /// Takes as many whole tokens as are available, at most `n`: passes if there is at least one, or
+    /// `n` is zero.
     TakeUpTo {
         /// The most tokens to take.
         n: u64,
     },
-    /// Debit what has already happened. Always passes, goes into debt if need be, and stops at the
-    /// limit's largest debt.
+    /// Debits `n` tokens for work that has already happened. Always passes; goes into debt if the
+    /// bucket has fewer, down to the limit's largest debt.
     Charge {
         /// How many tokens.
         n: u64,
     },
-    /// Give tokens back. Always passes, never above capacity.
+    /// Gives `n` tokens back. Always passes; stops at the capacity.
     Credit {
         /// How many tokens.
         n: u64,
     },
-    /// Set the level to what somebody knows it to be, clamped between the largest debt and
+    /// Sets the level to a value known from elsewhere, clamped between the largest debt and the
     /// capacity.
     SetLevel {
         /// The level in tokens; negative is debt.
@@ -37,7 +37,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether this command can leave the bucket other than it found it.
+    /// Returns whether this command can change the bucket.
     pub const fn is_write(self) -> bool {
         !matches!(self, Self::Peek)
     }

@@ -1,22 +1,22 @@
-//! The answer to a command. Everything a caller may want to know is worked out when it is asked
-//! for, so that a limiter whose callers only look at [`Decision::is_allowed`] pays for no division.
+//! The decision on a command. Levels and waits are computed by their methods, so that a caller who
+//! reads [`Decision::is_allowed`] only pays for no division.
 
 use core::time::Duration;
 
 use crate::{Command, Limit, Snapshot, Start, State, Strategy};
 
-/// How long until the same command would pass.
+/// How long until a command passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// It passed.
+    /// It passes now.
     None,
-    /// After exactly this many microseconds, if nobody else touches the bucket.
+    /// It passes after exactly this many microseconds, if no other command changes the bucket.
     Us(u64),
-    /// It asks for more than the bucket can ever hold.
+    /// It never passes: it needs more tokens than the capacity.
     Never,
 }
 
-/// What became of a command.
+/// The result of a command: whether it passed, levels, waits, and the state to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     limit: Limit,
@@ -49,12 +49,11 @@ impl Decision {
         }
     }
 
-    /// The decision that a store took elsewhere, such as in a script beside the data.
+    /// Creates the decision that another implementation made, such as a script in Redis.
     ///
-    /// `before` and `after` are units below full, `at_us` is the moment `after` belongs to (for a
-    /// fixed window its end). Nothing, if no decision on `command` under `limit` could read like
-    /// that: more owed than the limit allows, a command refused that would have passed, or one
-    /// refused that cannot be.
+    /// `before` and `after` are units below full, and `at_us` is the time that `after` belongs to
+    /// (for a fixed window its end). Returns `None` if no decision on `command` under `limit` has
+    /// these numbers: more is owed than the limit allows, or a command was refused that must pass.
     ///
     /// ```
     /// use balde_core::{Command, Decision, Limit};
@@ -65,7 +64,7 @@ impl Decision {
     /// let there = Decision::from_parts(&limit, take, true, 0, 4 * limit.token_units(), 77, 77);
     /// assert_eq!(there, Some(here));
     ///
-    /// // There was enough, so nobody can have refused.
+    /// // There were enough tokens, so this cannot be a refusal.
     /// assert_eq!(Decision::from_parts(&limit, take, false, 0, 0, 77, 77), None);
     /// # Ok::<(), balde_core::ParseLimitError>(())
     /// ```
@@ -82,7 +81,7 @@ impl Decision {
             return None;
         }
         if !is_allowed {
-            // Waits are worked out from this.
+            // Waits are computed from `before`.
             let is_over = |n: u64| {
                 n > limit.capacity() || before + n * limit.token_units() > limit.capacity_units()
             };
@@ -106,7 +105,7 @@ impl Decision {
         })
     }
 
-    /// Whether the command passed. A command that did not pass changed nothing.
+    /// Returns whether the command passed. A command that did not pass changed nothing.
     #[inline]
     pub const fn is_allowed(&self) -> bool {
         self.is_allowed
@@ -122,7 +121,7 @@ impl Decision {
         &self.limit
     }
 
-    /// The moment of the decision.
+    /// The time of the decision.
     pub const fn now_us(&self) -> u64 {
         self.now_us
     }
@@ -137,19 +136,19 @@ impl Decision {
         self.level_of(self.after)
     }
 
-    /// Whole tokens that a caller may still take: the level, and zero in debt.
+    /// Whole tokens that can still be taken: the level, or zero in debt.
     pub fn remaining(&self) -> u64 {
         u64::try_from(self.level()).unwrap_or(0)
     }
 
-    /// Whole tokens that moved: taken, charged or given back. Less than was asked for when a
-    /// [`TakeUpTo`](Command::TakeUpTo) found fewer, a [`Charge`](Command::Charge) met the largest
-    /// debt or a [`Credit`](Command::Credit) met capacity; zero when the command did not pass.
+    /// Whole tokens that were taken, charged or credited. Less than the command's `n` if a
+    /// [`TakeUpTo`](Command::TakeUpTo) found fewer, a [`Charge`](Command::Charge) reached the largest
+    /// debt or a [`Credit`](Command::Credit) reached the capacity; zero if the command did not pass.
     pub const fn moved(&self) -> u64 {
         self.before.abs_diff(self.after) / self.limit.token_units()
     }
 
-    /// Whether a take of `n` tokens right after the command, at the same moment, would pass.
+    /// Returns whether a take of `n` tokens right after the command, at the same time, would pass.
     ///
     /// ```
     /// use balde_core::{Command, Limit};
@@ -213,7 +212,7 @@ impl Decision {
         }
     }
 
-    /// Microseconds until the same command would pass; nothing when it passed, or never will.
+    /// Microseconds until the same command would pass; `None` if it passed, or never will.
     pub fn retry_after_us(&self) -> Option<u64> {
         match self.wait() {
             Wait::Us(us) => Some(us),
@@ -226,7 +225,28 @@ impl Decision {
         self.retry_after_us().map(Duration::from_micros)
     }
 
-    /// Microseconds until the bucket is full, or the window forgotten, if nobody touches it.
+    /// Microseconds until the bucket holds one whole token more than after the command, or until the
+    /// window ends; nothing if the bucket is full.
+    ///
+    /// ```
+    /// use balde_core::{Command, Limit};
+    ///
+    /// let limit: Limit = "2/min burst 100".parse()?;
+    /// let in_debt = limit.apply(None, Command::Charge { n: 115 }, 0);
+    /// assert_eq!((in_debt.level(), in_debt.next_token_us()), (-15, Some(30_000_000)));
+    /// # Ok::<(), balde_core::ParseLimitError>(())
+    /// ```
+    pub fn next_token_us(&self) -> Option<u64> {
+        if self.after == 0 {
+            return None;
+        }
+        // What is owed beyond a whole number of tokens, or else one token.
+        let token = self.limit.token_units();
+        let part = self.after % token;
+        Some(self.us_until_restored(if part == 0 { token } else { part }))
+    }
+
+    /// Microseconds until the bucket is full, or the window ends, if no other command changes it.
     pub fn full_after_us(&self) -> u64 {
         if self.after == 0 {
             return 0;
@@ -239,8 +259,8 @@ impl Decision {
         Duration::from_micros(self.full_after_us())
     }
 
-    /// The state to keep; nothing for a bucket that may be forgotten, because it is as good as one
-    /// that was never touched.
+    /// The state to store; `None` for a bucket that can be removed, because it equals one that was
+    /// never used.
     pub const fn state(&self) -> Option<State> {
         match self.limit.start() {
             Start::Full if self.after == 0 => None,
@@ -248,7 +268,7 @@ impl Decision {
         }
     }
 
-    /// The bucket as it stood before the command.
+    /// The bucket before the command.
     pub const fn snapshot_before(&self) -> Snapshot {
         Snapshot {
             owed: self.before,
@@ -260,8 +280,8 @@ impl Decision {
         }
     }
 
-    /// Whether a store that had nothing for this bucket must now keep its state. A look never makes
-    /// it so; a refusal does only where buckets start empty, for the bucket begins to fill.
+    /// Returns whether a store without state for this bucket must store it now. Never after a peek;
+    /// after a refusal only if buckets start empty, because the bucket starts to refill.
     pub const fn must_be_kept(&self) -> bool {
         self.command.is_write() && self.state().is_some()
     }
@@ -278,7 +298,7 @@ impl Decision {
         self.before
     }
 
-    /// The moment [`owed`](Decision::owed) belongs to; for a fixed window, its end.
+    /// The time that [`owed`](Decision::owed) belongs to; for a fixed window, its end.
     #[inline]
     pub const fn at_us(&self) -> u64 {
         self.at_us
@@ -290,7 +310,7 @@ impl Decision {
         units.div_euclid(self.limit.token_units().cast_signed())
     }
 
-    /// Microseconds until `units` of what is owed have come back.
+    /// Microseconds until `units` are refilled.
     fn us_until_restored(&self, units: u64) -> u64 {
         let limit = &self.limit;
         let at_us = match limit.strategy() {

@@ -1,9 +1,8 @@
-//! The arithmetic and the meaning of balde: what a limit is, what can be asked of a bucket, and
-//! what the answer says.
+//! The exact arithmetic of balde: limits, commands on buckets, and the decisions on them.
 //!
-//! Nothing here reads a clock, does I/O, awaits or rounds through a float: time comes in as whole
-//! microseconds, and every quantity is an integer. That is why the same command gives the same
-//! answer in a process's memory, in a Redis script and in a test's model.
+//! Nothing here reads a clock, does I/O, awaits or uses a float: time is an argument in whole
+//! microseconds, and every quantity is an integer. So the same command gives the same decision in
+//! memory, in a Redis script and in a test's model.
 //!
 //! ```
 //! use balde_core::{Command, Limit};
@@ -11,7 +10,7 @@
 //! let limit: Limit = "10/s burst 100".parse()?;
 //! let now_us = 0;
 //!
-//! // A bucket that was never touched is full, and has no state at all.
+//! // A bucket that was never used is full, and has no state.
 //! let first = limit.apply(None, Command::Take { n: 100 }, now_us);
 //! assert!(first.is_allowed());
 //!
@@ -23,11 +22,11 @@
 //!
 //! | Name | What it is |
 //! |--|--|
-//! | [`Limit`] | the numbers: capacity, refill, period, strategy; a limit that exists is exact |
-//! | [`Command`] | what can be asked: peek, take, take up to, charge, credit, set the level |
+//! | [`Limit`] | capacity, refill, period and strategy, checked to be exact |
+//! | [`Command`] | an operation: peek, take, take up to, charge, credit, set the level |
 //! | [`State`] | what a store keeps for a bucket: two integers |
-//! | [`Snapshot`] | a bucket as of one moment, refilled |
-//! | [`Decision`] | the answer: allowed or not, levels, waits, the state to keep |
+//! | [`Snapshot`] | a bucket refilled to one moment |
+//! | [`Decision`] | the result: allowed or not, levels, waits, the state to store |
 #![no_std]
 #![deny(clippy::float_arithmetic)]
 
@@ -38,12 +37,13 @@ mod change;
 mod command;
 mod decision;
 mod limit;
+mod snapshot;
 mod span;
 mod text;
 
-pub use bucket::{Snapshot, State};
 pub use command::Command;
 pub use decision::{Decision, Wait};
 pub use limit::{DEBT_DEFAULT, EXACT_MAX, Limit, LimitError, PERIOD_MAX_US, REFILL_UNITS_MAX};
 pub use limit::{Start, Strategy};
+pub use snapshot::{Snapshot, State};
 pub use text::ParseLimitError;

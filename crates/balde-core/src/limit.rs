@@ -1,50 +1,52 @@
-//! The numbers of a limit, and the proof that they can be kept exactly.
+//! The numbers of a limit, checked so that all arithmetic on them is exact.
 
 use core::fmt;
 use core::time::Duration;
 
-/// The largest debt of a limit that names none, where the arithmetic has room for it.
+/// The default of a limit's largest debt, in tokens. Less if the exact range has no room for it.
 pub const DEBT_DEFAULT: u64 = 1_000_000;
 
-/// The most units a bucket may be below full. Sums of two such numbers stay below 2^53, where the
+/// The most units that a bucket may be below full. Sums of two such numbers stay below 2^53, where the
 /// doubles of a Redis script are still whole numbers.
 pub const EXACT_MAX: u64 = 1 << 52;
 
 /// The longest refill period or window: 2^52 µs, about 142 years.
 pub const PERIOD_MAX_US: u64 = 1 << 52;
 
-/// The most units a microsecond may restore. It bounds how fast a 64-bit count of units wraps.
+/// The most units that one microsecond may refill. It bounds how fast a 64-bit count of units wraps.
 pub const REFILL_UNITS_MAX: u64 = 1 << 32;
 
-/// The most that (window × count) of a fixed window may need, so that both fit one 64-bit word.
+/// The most bits that the length and the count of a fixed window may need together, so that both fit
+/// one 64-bit word.
 const WINDOW_BITS_MAX: u32 = 60;
 
-/// How tokens come back.
+/// How tokens are refilled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
     /// A token bucket that refills with every microsecond.
     Continuous,
     /// A token bucket that refills all at once at each multiple of the period.
     Stepwise,
-    /// A counter that starts with a key's first token and is forgotten when the window ends.
+    /// A counter that starts with a key's first token and ends with the window.
     FixedWindow,
 }
 
-/// What a bucket holds when it is first touched.
+/// The level of a bucket when it is first used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Start {
-    /// Capacity.
+    /// The capacity.
     #[default]
     Full,
-    /// Nothing: it begins to fill when it is first touched.
+    /// Zero: the bucket starts to refill when it is first used.
     Empty,
 }
 
-/// Capacity, refill, period, strategy: a limit that exists is one whose arithmetic is exact.
+/// A rate limit: capacity, refill, period and strategy.
 ///
-/// Inside, a token is worth [`token_units`](Limit::token_units) and each microsecond restores
-/// [`refill_units`](Limit::refill_units): the period over the refill, as a reduced fraction. So a
-/// third of a token is a whole number of units, and nothing is ever rounded away.
+/// Constructors refuse numbers that cannot be counted exactly. Internally a token is
+/// [`token_units`](Limit::token_units) and each microsecond refills
+/// [`refill_units`](Limit::refill_units), which is the period over the refill as a reduced fraction.
+/// So a third of a token is a whole number of units, and nothing is ever rounded.
 ///
 /// ```
 /// use balde_core::Limit;
@@ -53,7 +55,7 @@ pub enum Start {
 /// let limit = Limit::per_minute(1_200)?.with_capacity(36_000)?.stepwise();
 /// assert_eq!(limit, "1200/min burst 36000 stepwise".parse()?);
 ///
-/// // A limit that could not be kept exactly does not exist.
+/// // Numbers that cannot be counted exactly are refused.
 /// assert!(Limit::bucket(1, Duration::from_secs(86_400))?.with_capacity(u64::MAX).is_err());
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
@@ -69,7 +71,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A token bucket that gains `tokens` every `period` and holds as many; see
+    /// Creates a token bucket that refills `tokens` every `period`, with the same capacity; see
     /// [`with_capacity`](Limit::with_capacity) for a larger burst.
     pub fn bucket(tokens: u64, period: Duration) -> Result<Self, LimitError> {
         Self::make(Strategy::Continuous, tokens, micros(period)?, tokens, None)
@@ -87,7 +89,7 @@ impl Limit {
         )
     }
 
-    /// At most `tokens` in each `window`, which opens with a key's first token.
+    /// Creates a fixed window: at most `tokens` in each `window`, which opens with a key's first token.
     pub fn window(tokens: u64, window: Duration) -> Result<Self, LimitError> {
         Self::make(Strategy::FixedWindow, tokens, micros(window)?, tokens, None)
     }
@@ -107,11 +109,10 @@ impl Limit {
         Self::bucket(tokens, Duration::from_secs(3_600))
     }
 
-    /// The same refill with room for `capacity` tokens. A fixed window has no burst apart from its
-    /// count, so there this changes the count.
+    /// Returns this limit with another capacity. For a fixed window this is the number of tokens per
+    /// window.
     pub fn with_capacity(self, capacity: u64) -> Result<Self, LimitError> {
-        // A debt that is what it would be if nobody had named it follows from the capacity; any
-        // other stays.
+        // A debt that equals the default is recomputed for the new capacity; any other is kept.
         let debt = (self.debt_max != self.debt_default()).then_some(self.debt_max);
         let limit = Self::make(
             self.strategy,
@@ -126,16 +127,16 @@ impl Limit {
         })
     }
 
-    /// The same limit with another largest debt: how far below zero a
-    /// [`Charge`](crate::Command::Charge) may push a bucket.
+    /// Returns this limit with another largest debt: how far below zero a
+    /// [`Charge`](crate::Command::Charge) may take a bucket.
     pub fn with_debt_max(self, debt_max: u64) -> Result<Self, LimitError> {
         let limit = Self { debt_max, ..self };
         limit.check_room()?;
         Ok(limit)
     }
 
-    /// The same numbers, with all the refill of a period landing at each multiple of the period.
-    /// A fixed window stays one.
+    /// Returns this limit with stepwise refill: all tokens of a period at each multiple of the
+    /// period. A fixed window is returned unchanged.
     pub fn stepwise(self) -> Self {
         match self.strategy {
             Strategy::FixedWindow => self,
@@ -146,8 +147,8 @@ impl Limit {
         }
     }
 
-    /// The same limit, with buckets that hold nothing when they are first touched. A window that
-    /// started empty would refuse for its whole length, so a fixed window is refused here.
+    /// Returns this limit with buckets that are empty when they are first used. Fails for a fixed
+    /// window, which would refuse for its whole length.
     pub fn starting_empty(self) -> Result<Self, LimitError> {
         if self.strategy == Strategy::FixedWindow {
             return Err(LimitError::WindowStartsEmpty);
@@ -200,13 +201,12 @@ impl Limit {
         bare.with_debt_max(debt_max)
     }
 
-    /// How far into debt a bucket may go when nobody said: [`DEBT_DEFAULT`], or what there is room
-    /// for.
+    /// The default of the largest debt: [`DEBT_DEFAULT`], or what the exact range has room for.
     pub(crate) fn debt_default(&self) -> u64 {
         DEBT_DEFAULT.min(self.holdings_max().saturating_sub(self.capacity))
     }
 
-    /// The most that capacity and debt may come to together, in tokens.
+    /// The most that capacity and debt may be together, in tokens.
     fn holdings_max(&self) -> u64 {
         match self.strategy {
             Strategy::FixedWindow => {
@@ -230,12 +230,12 @@ impl Limit {
         Ok(())
     }
 
-    /// The most tokens a bucket holds, or a window grants.
+    /// The most tokens that a bucket holds, or a window grants.
     pub const fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// How far below zero a charge may push a bucket, in tokens.
+    /// How far below zero a charge may take a bucket, in tokens.
     pub const fn debt_max(&self) -> u64 {
         self.debt_max
     }
@@ -245,7 +245,7 @@ impl Limit {
         self.period_us
     }
 
-    /// The tokens that come back in one period. For a fixed window, all of them.
+    /// The tokens that are refilled in one period. For a fixed window, all of them.
     pub const fn refill_tokens(&self) -> u64 {
         match self.strategy {
             Strategy::FixedWindow => self.capacity,
@@ -255,12 +255,12 @@ impl Limit {
         }
     }
 
-    /// How tokens come back.
+    /// How tokens are refilled.
     pub const fn strategy(&self) -> Strategy {
         self.strategy
     }
 
-    /// What a bucket holds when it is first touched.
+    /// The level of a bucket when it is first used.
     pub const fn start(&self) -> Start {
         self.start
     }
@@ -270,7 +270,7 @@ impl Limit {
         self.token_units
     }
 
-    /// Units restored by one microsecond. Zero, for a fixed window.
+    /// Units refilled in one microsecond. Zero, for a fixed window.
     pub const fn refill_units(&self) -> u64 {
         self.refill_units
     }
@@ -285,8 +285,9 @@ impl Limit {
         (self.capacity + self.debt_max) * self.token_units
     }
 
-    /// The limit as plain words, for a store that keeps it beside its data;
-    /// [`from_words`](Limit::from_words) undoes it.
+    /// The limit as plain words, for the memory store; [`from_words`](Limit::from_words) is the
+    /// inverse.
+    #[doc(hidden)]
     pub const fn to_words(self) -> [u64; 6] {
         let strategy = match self.strategy {
             Strategy::Continuous => 0,
@@ -307,8 +308,9 @@ impl Limit {
         ]
     }
 
-    /// The limit that gave these words. They are not checked again, because this runs with every
-    /// decision: words from anywhere else make a limit that answers nonsense.
+    /// The limit that [`to_words`](Limit::to_words) was called on. The words are not checked, because
+    /// this runs with every decision: other words make a limit with wrong decisions.
+    #[doc(hidden)]
     #[inline]
     pub const fn from_words(words: [u64; 6]) -> Self {
         let [
@@ -338,6 +340,15 @@ impl Limit {
         }
     }
 
+    /// Rounds `now_us` down to the last refill: to a multiple of the period if refill is stepwise.
+    #[inline]
+    pub const fn tick(&self, now_us: u64) -> u64 {
+        match self.strategy() {
+            Strategy::Stepwise => now_us - now_us % self.period_us(),
+            _ => now_us,
+        }
+    }
+
     /// How long an empty bucket takes to be full, in microseconds, from a period's boundary where
     /// the refill is stepwise.
     pub const fn fill_us(&self) -> u64 {
@@ -349,11 +360,11 @@ impl Limit {
     }
 }
 
-/// Why a limit was refused.
+/// Why numbers do not make a [`Limit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// No tokens, or no capacity: such a limit would refuse everything for ever.
+    /// No tokens or no capacity: such a limit would refuse every request.
     NoTokens,
     /// The period is shorter than a microsecond.
     PeriodTooShort,
@@ -361,25 +372,25 @@ pub enum LimitError {
     PeriodTooFine,
     /// The period is longer than [`PERIOD_MAX_US`].
     PeriodTooLong {
-        /// The period asked for.
+        /// The period that was given.
         period_us: u64,
     },
     /// The reduced rate needs more units per microsecond than [`REFILL_UNITS_MAX`].
     RateTooFine {
-        /// The refill asked for.
+        /// The refill that was given.
         tokens: u64,
-        /// The period asked for.
+        /// The period that was given.
         period_us: u64,
-        /// The units per microsecond it would need.
+        /// The units per microsecond that the rate would need.
         refill_units: u64,
     },
     /// Capacity and debt together do not fit the exact range at this rate.
     TooLarge {
-        /// The capacity asked for.
+        /// The capacity that was given.
         capacity: u64,
-        /// The debt asked for.
+        /// The largest debt that was given.
         debt_max: u64,
-        /// What capacity and debt may come to together at this rate.
+        /// The most that capacity and debt may be together at this rate.
         holdings_max: u64,
     },
     /// A fixed window cannot start empty.
@@ -389,13 +400,11 @@ pub enum LimitError {
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::NoTokens => f.write_str(
-                "a limit needs at least one token and room for one; to refuse everything, do not ask a limiter",
-            ),
-            Self::PeriodTooShort => f.write_str("the period must be at least one microsecond"),
-            Self::PeriodTooFine => {
-                f.write_str("the period must be a whole number of microseconds")
+            Self::NoTokens => {
+                f.write_str("a limit needs a refill and a capacity of at least one token")
             }
+            Self::PeriodTooShort => f.write_str("the period must be at least one microsecond"),
+            Self::PeriodTooFine => f.write_str("the period must be a whole number of microseconds"),
             Self::PeriodTooLong { period_us } => write!(
                 f,
                 "a period of {period_us} µs is longer than {PERIOD_MAX_US} µs (about 142 years)"
@@ -407,7 +416,7 @@ impl fmt::Display for LimitError {
             } => write!(
                 f,
                 "{tokens} tokens in {period_us} µs reduce to {refill_units} units per microsecond, \
-                 and beyond {REFILL_UNITS_MAX} the rate could not be kept exactly; \
+                 and more than {REFILL_UNITS_MAX} cannot be counted exactly; \
                  choose a rate with fewer digits"
             ),
             Self::TooLarge {

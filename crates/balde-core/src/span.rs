@@ -1,10 +1,10 @@
-//! What a limit grants over a stretch of time.
+//! How many tokens a limit grants within an interval.
 
 use crate::{Limit, Strategy};
 
 impl Limit {
-    /// The most tokens that a bucket which is full at first grants within a stretch of time: its
-    /// capacity and what comes back meanwhile, in whole tokens. The stretch begins with a period.
+    /// The most whole tokens that a bucket which is full at first grants within `span_us`: its
+    /// capacity and the refill. The interval begins with a period.
     ///
     /// ```
     /// use balde_core::Limit;

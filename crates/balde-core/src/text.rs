@@ -1,4 +1,4 @@
-//! Limits as people write them: `10/s`, `1200/min burst 36000`, `40/day`, `0.5/s`.
+//! Limits as text: `10/s`, `1200/min burst 36000`, `40/day`, `0.5/s`.
 //!
 //! Decimals become fractions digit by digit, so a limit never passes through a float.
 
@@ -39,60 +39,60 @@ const UNITS: [(&[&str], u64); 7] = [
 /// Digits accepted after the decimal point of a rate.
 const FRACTION_DIGITS_MAX: usize = 9;
 
-/// The longest text that is read as a limit.
+/// The longest text that is parsed as a limit.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Why a text is not a limit: what was wrong, and where.
+/// Why a text cannot be parsed as a [`Limit`], and in which column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseLimitError {
     column: usize,
-    problem: Problem,
+    cause: Cause,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Problem {
+enum Cause {
     Syntax(String),
     Limit(LimitError),
 }
 
 impl ParseLimitError {
-    /// The column, counted in characters from one, where reading stopped.
+    /// The column where parsing stopped, counted in characters from one.
     pub const fn column(&self) -> usize {
         self.column
     }
 
-    /// The refusal of the numbers, where the words were fine.
+    /// Why the numbers were refused, if the syntax is right.
     pub const fn limit_error(&self) -> Option<&LimitError> {
-        match &self.problem {
-            Problem::Limit(error) => Some(error),
-            Problem::Syntax(_) => None,
+        match &self.cause {
+            Cause::Limit(error) => Some(error),
+            Cause::Syntax(_) => None,
         }
     }
 }
 
 impl fmt::Display for ParseLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.problem {
-            Problem::Syntax(why) => write!(f, "column {}: {why}", self.column),
-            Problem::Limit(error) => write!(f, "column {}: {error}", self.column),
+        match &self.cause {
+            Cause::Syntax(why) => write!(f, "column {}: {why}", self.column),
+            Cause::Limit(error) => write!(f, "column {}: {error}", self.column),
         }
     }
 }
 
 impl core::error::Error for ParseLimitError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match &self.problem {
-            Problem::Limit(error) => Some(error),
-            Problem::Syntax(_) => None,
+        match &self.cause {
+            Cause::Limit(error) => Some(error),
+            Cause::Syntax(_) => None,
         }
     }
 }
 
-/// Reads `RATE [burst N] [stepwise | continuous | window] [empty | full] [debt N]`.
+/// Parses `RATE [burst N] [stepwise | continuous | window] [empty | full] [debt N]`.
 ///
 /// A rate is `AMOUNT/PERIOD` or `AMOUNT per PERIOD`. The amount may have a decimal point and `_`
 /// between digits; the period is a unit (`us`, `ms`, `s`, `min`, `h`, `day`, `week`), with a count
-/// before it if you like (`1/97 days`). Without `burst` a bucket holds what one period brings, and
+/// before it if needed (`1/97 days`). Without `burst` the capacity is the refill of one period, and
 /// at least one token.
 ///
 /// ```
@@ -132,10 +132,10 @@ impl FromStr for Limit {
         let tokens = tokens / common;
         if strategy == Strategy::FixedWindow {
             if scale != common {
-                return reader.fail("a window counts whole tokens".to_owned());
+                return reader.fail("a window needs a whole number of tokens".to_owned());
             }
             if words.burst.is_some() {
-                return reader.fail("a window has no burst: it grants its count".to_owned());
+                return reader.fail("a window has no burst; remove it".to_owned());
             }
         }
         let made =
@@ -173,7 +173,7 @@ impl TryFrom<&String> for Limit {
     }
 }
 
-/// Writes a text that reads back as the same limit.
+/// Writes a text that parses to the same limit.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tokens = self.refill_tokens();
@@ -342,7 +342,7 @@ impl<'t> Reader<'t> {
             };
             if is_repeated {
                 self.at = here;
-                return self.fail(format!("`{word}` says again what was said before"));
+                return self.fail(format!("`{word}` repeats or contradicts an earlier word"));
             }
         }
     }
@@ -402,17 +402,17 @@ impl<'t> Reader<'t> {
     }
 
     fn fail<T>(&self, why: String) -> Result<T, ParseLimitError> {
-        Err(self.error(Problem::Syntax(why)))
+        Err(self.error(Cause::Syntax(why)))
     }
 
     fn refuse<T>(&self, error: LimitError) -> Result<T, ParseLimitError> {
-        Err(self.error(Problem::Limit(error)))
+        Err(self.error(Cause::Limit(error)))
     }
 
-    fn error(&self, problem: Problem) -> ParseLimitError {
+    fn error(&self, cause: Cause) -> ParseLimitError {
         ParseLimitError {
             column: self.text[..self.at].chars().count() + 1,
-            problem,
+            cause,
         }
     }
 }

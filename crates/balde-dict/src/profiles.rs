@@ -1,11 +1,11 @@
-//! The published tables of DICT, as profiles inside the crate.
+//! DICT's published limits, as profiles that are part of this crate.
 
 use balde_policy::{Profile, ProfileError};
 
-/// The profile that is used unless another is named.
+/// The name of the default profile.
 pub const DEFAULT: &str = "dict-2.12.1";
 
-/// Every profile by its name, as text, the default first.
+/// Every profile: its name and its TOML text. The default is first.
 pub const TEXTS: [(&str, &str); 3] = [
     (DEFAULT, include_str!("../profiles/dict-2.12.1.toml")),
     (
@@ -15,13 +15,13 @@ pub const TEXTS: [(&str, &str); 3] = [
     ("dict-1.8.0", include_str!("../profiles/dict-1.8.0.toml")),
 ];
 
-/// The text of a profile, or nothing when there is none of that name.
+/// Returns the TOML text of a profile, or `None` if there is no profile of that name.
 pub fn text(name: &str) -> Option<&'static str> {
     let found = TEXTS.iter().find(|(other, _)| *other == name);
     found.map(|(_, text)| *text)
 }
 
-/// A profile by name, or nothing when there is none of that name.
+/// Returns a profile by its name, or `None` if there is none of that name.
 ///
 /// ```
 /// let profile = balde_dict::profiles::named("dict-1.8.0").expect("it ships with the crate");
@@ -32,13 +32,13 @@ pub fn named(name: &str) -> Option<Profile> {
     Some(Profile::parse(text).expect("profiles inside the crate are tested"))
 }
 
-/// A profile by name with other values for some settings: `("refill", "stepwise")`. Nothing when
-/// there is no profile of that name.
+/// Returns a profile with other values for some settings, such as `("refill", "stepwise")`, or
+/// `None` if there is no profile of that name.
 pub fn named_with(name: &str, overrides: &[(&str, &str)]) -> Option<Result<Profile, ProfileError>> {
     text(name).map(|text| Profile::parse_with(text, overrides))
 }
 
-/// The profile of [`DEFAULT`].
+/// Returns the default profile.
 pub fn default() -> Profile {
     named(DEFAULT).expect("the default is among the profiles")
 }

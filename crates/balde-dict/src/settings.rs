@@ -1,9 +1,8 @@
-//! The open questions of DICT, answered by a profile.
+//! The settings of a DICT profile.
 
 use std::time::Duration;
 
-use balde_policy::FlagRule;
-use balde_policy::{Problem, Profile, ProfileError, Setting, SettingValue};
+use balde_policy::{FlagRule, InFlight, Problem, Profile, ProfileError, Setting, SettingValue};
 
 /// The longest deadline for credits: thirty days.
 const CREDIT_DEADLINE_MAX: u64 = 30 * 24 * 3_600;
@@ -11,22 +10,13 @@ const CREDIT_DEADLINE_MAX: u64 = 30 * 24 * 3_600;
 /// The most statuses that orders give tokens back for.
 const CREDIT_STATUSES_MAX: usize = 16;
 
-/// How calls in flight are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InFlight {
-    /// The admission is taken when a request comes in, and settled when it is answered.
-    Reserved,
-    /// A request is let in by the level it finds, and its cost taken when it is answered.
-    AfterResponse,
-}
-
-/// The answers of a profile to what no published source says about DICT. Refill, start, prices and
+/// The settings of a profile for what no published source specifies about DICT. Refill, start, prices and
 /// role filters are also worked into its policies already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a yes-or-no question of its own, asked by name in the file"
+    reason = "each is a separate setting with a name in the file"
 )]
 pub struct Settings {
     /// Whether tokens come back all at once at each full period.
@@ -47,14 +37,14 @@ pub struct Settings {
     pub credit_deadline: Duration,
     /// The statuses of a lookup that an order gives tokens back for.
     pub credit_statuses: Vec<u16>,
-    /// Whether a refusal says when to try again.
+    /// Whether a refusal has `Retry-After`.
     pub retry_after_on_429: bool,
-    /// Whether a slash at the end of a path may be there or not, whatever the published table says.
+    /// Whether a slash at the end of a path may be added or left out.
     pub trailing_slash_optional: bool,
 }
 
 impl Settings {
-    /// Reads the settings of a DICT profile, or tells everything that is wrong with them.
+    /// Reads the settings of a DICT profile, or returns everything that is wrong with them.
     ///
     /// ```
     /// use balde_dict::{Settings, profiles};
@@ -112,7 +102,7 @@ impl Settings {
     }
 }
 
-/// Looks settings up. One that is missing has the documented default.
+/// Reads settings by name. A missing setting has the documented default.
 struct Reader<'p> {
     profile: &'p Profile,
     known: Vec<&'static str>,

@@ -1,18 +1,19 @@
-//! Certificates: which cryptography, and whose certificate it is.
+//! TLS: the cryptography provider, and the participant that a client certificate names.
 
 use rustls::crypto::{CryptoProvider, ring};
 
-/// rustls asks the process for its cryptography. Whoever has chosen already, has chosen.
+/// Installs ring as the process's cryptography provider for rustls, unless one is installed already.
 pub(crate) fn install_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
-        let _chosen_meanwhile = ring::default_provider().install_default();
+        let _installed_concurrently = ring::default_provider().install_default();
     }
 }
 
-/// The ISPB in a certificate's subject, if there is one: an attribute that is eight capital letters
-/// or digits, at least one of them a digit, alone or after `ISPB-`.
+/// Returns the ISPB in a certificate's subject, if there is one: an attribute of eight capital letters
+/// or digits, at least one of them a digit, optionally prefixed with `ISPB-`.
 ///
-/// Only the way to the subject is read; whether the certificate is to be trusted was decided before.
+/// Parses the DER only as far as the subject. The TLS handshake has already checked whether the
+/// certificate is trusted.
 pub(crate) fn certificate_ispb(certificate: &[u8]) -> Option<String> {
     const SEQUENCE: u8 = 0x30;
     const SET: u8 = 0x31;
@@ -49,13 +50,13 @@ fn ispb_in(text: &str) -> Option<&str> {
     (has_digit && crate::wire::is_ispb(text)).then_some(text)
 }
 
-/// What is in the first element of some DER, if it has this tag, and what comes after it.
+/// Returns the content of the first DER element, if it has this tag, and the bytes after it.
 fn value(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (found, inside, after) = any(der)?;
     (found == tag).then_some((inside, after))
 }
 
-/// The tag of the first element of some DER, what is in it, and what comes after it.
+/// Returns the tag and the content of the first DER element, and the bytes after it.
 fn any(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = der.split_first()?;
     let (length, rest) = rest.split_first()?;
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_subject_tells_the_ispb() {
+    fn the_subject_contains_the_ispb() {
         assert_eq!(
             certificate_ispb(&certificate("12345678")).as_deref(),
             Some("12345678")
@@ -100,11 +101,11 @@ mod tests {
             certificate_ispb(&certificate("ISPB-AB345678")).as_deref(),
             Some("AB345678")
         );
-        assert_eq!(certificate_ispb(&certificate("somebody")), None);
+        assert_eq!(certificate_ispb(&certificate("no ispb")), None);
     }
 
     #[test]
-    fn what_is_no_certificate_is_nobodys() {
+    fn invalid_certificates_have_no_ispb() {
         let whole = certificate("12345678");
         for end in 0..whole.len() {
             let _does_not_panic = certificate_ispb(&whole[..end]);

@@ -1,7 +1,6 @@
-//! A bucket's state at a time, as DICT or a gateway told it.
+//! The state of a bucket at one time, as DICT or a gateway reports it.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +9,13 @@ use balde_core::{EXACT_MAX, PERIOD_MAX_US};
 /// The longest name of a participant, a policy or a category, in bytes.
 pub const NAME_MAX: usize = 128;
 
-/// The most tokens, owned or owed, that a sample may speak of.
+/// The largest capacity, refill, level or debt of a sample, in tokens.
 pub const TOKENS_MAX: u64 = EXACT_MAX;
 
-/// The most policies that one answer may list.
+/// The most policies that one poll may list.
 pub const POLICIES_MAX: usize = 1_024;
 
-/// Whose bucket, under which policy.
+/// The participant and the policy that identify a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BucketId {
     participant: String,
@@ -24,8 +23,8 @@ pub struct BucketId {
 }
 
 impl BucketId {
-    /// The bucket of `participant` (an ISPB) under `policy`. Both become part of the keys by which
-    /// alerts are told apart, so neither may be empty, hold a slash or a control character.
+    /// The bucket of `participant` (an ISPB) under `policy`. Both are parts of event keys, so neither
+    /// may be empty or contain a slash or a control character.
     pub fn new(
         participant: impl Into<String>,
         policy: impl Into<String>,
@@ -36,18 +35,19 @@ impl BucketId {
         })
     }
 
-    /// The participant.
+    /// Returns the participant.
     pub fn participant(&self) -> &str {
         &self.participant
     }
 
-    /// The policy.
+    /// Returns the policy.
     pub fn policy(&self) -> &str {
         &self.policy
     }
 }
 
-/// Capacity, refill and period as told. Nobody tells whether the refill is continuous or stepwise.
+/// Capacity, refill and period of a bucket, as reported. Whether the refill is continuous or
+/// stepwise is not reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReportedLimit {
     capacity: u64,
@@ -57,7 +57,7 @@ pub struct ReportedLimit {
 
 impl ReportedLimit {
     /// A bucket of `capacity` tokens that gains `refill_tokens` every `period_us`. A capacity or a
-    /// refill of zero is strange and accepted: a blocked bucket is one that must be seen.
+    /// refill of zero is accepted, because a blocked bucket must be visible.
     pub fn new(capacity: u64, refill_tokens: u64, period_us: u64) -> Result<Self, SampleError> {
         for (field, tokens) in [("capacity", capacity), ("refill", refill_tokens)] {
             if tokens > TOKENS_MAX {
@@ -74,8 +74,7 @@ impl ReportedLimit {
         })
     }
 
-    /// [`new`](ReportedLimit::new) with the period in seconds and the signs of the wire, on which every
-    /// number may be negative.
+    /// The same from the numbers of a response, which are signed and have the period in seconds.
     pub fn per_seconds(
         capacity: i64,
         refill_tokens: i64,
@@ -90,23 +89,23 @@ impl ReportedLimit {
         )
     }
 
-    /// The most the bucket holds.
+    /// Returns the capacity.
     pub const fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Tokens that come back in a period.
+    /// Returns the tokens that are refilled in each period.
     pub const fn refill_tokens(&self) -> u64 {
         self.refill_tokens
     }
 
-    /// That period.
+    /// Returns the period of the refill.
     pub const fn period_us(&self) -> u64 {
         self.period_us
     }
 }
 
-/// What one bucket was at one time.
+/// The state of one bucket at one time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     bucket: BucketId,
@@ -118,8 +117,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// `level` tokens, negative in debt, as of `taken_us` on the monitor's clock. A level above
-    /// capacity is accepted, for nobody promised that a credit stops there.
+    /// A level of `level` tokens, negative for debt, at `taken_us` of the monitor's clock. A level
+    /// above the capacity is accepted.
     pub fn new(
         bucket: BucketId,
         limit: ReportedLimit,
@@ -142,7 +141,7 @@ impl Sample {
         })
     }
 
-    /// The same, with the participant's category.
+    /// Adds the participant's category.
     pub fn with_category(self, category: impl Into<String>) -> Result<Self, SampleError> {
         Ok(Self {
             category: Some(name("category", category.into())?),
@@ -150,7 +149,7 @@ impl Sample {
         })
     }
 
-    /// The same, with the response time of the answer, on the clock of whoever answered.
+    /// Adds the time of the response by the clock of the server.
     pub fn answered_at(self, answered_us: u64) -> Result<Self, SampleError> {
         if answered_us > i64::MAX.unsigned_abs() {
             return Err(SampleError::Time { at_us: answered_us });
@@ -161,39 +160,40 @@ impl Sample {
         })
     }
 
-    /// Whose bucket this is.
+    /// Returns the bucket.
     pub const fn bucket(&self) -> &BucketId {
         &self.bucket
     }
 
-    /// Capacity, refill and period at that time.
+    /// Returns capacity, refill and period at that time.
     pub const fn limit(&self) -> ReportedLimit {
         self.limit
     }
 
-    /// Tokens in the bucket; negative is debt.
+    /// Returns the tokens in the bucket; negative for debt.
     pub const fn level(&self) -> i64 {
         self.level
     }
 
-    /// The participant's category, if it was told.
+    /// Returns the participant's category, if it was reported.
     pub fn category(&self) -> Option<&str> {
         self.category.as_deref()
     }
 
-    /// When the monitor took it.
+    /// Returns when the sample was taken, by the monitor's clock.
     pub const fn taken_us(&self) -> u64 {
         self.taken_us
     }
 
-    /// When the other side answered, by its own clock, if it said so.
+    /// Returns when the server responded, by its own clock, if it reported that.
     pub const fn answered_us(&self) -> Option<u64> {
         self.answered_us
     }
 
-    /// The time from this sample to a later one; nothing when the clock went back. The other
-    /// side's clock is asked first: its refill runs by it, and the way back of an answer is not in
-    /// it. Offsets between the two clocks cancel, because both ends are read from the same one.
+    /// Returns the time from this sample to a later one; `None` if the clock was set back.
+    ///
+    /// It is measured by the server's clock if both samples have its time: refills follow that clock,
+    /// and it does not include the latency of responses. Otherwise by the monitor's clock.
     pub fn us_until(&self, later: &Self) -> Option<u64> {
         match (self.answered_us, later.answered_us) {
             (Some(from), Some(to)) => to.checked_sub(from),
@@ -202,14 +202,14 @@ impl Sample {
     }
 }
 
-/// All buckets of one participant, as one answer listed them.
+/// The samples of all buckets of one participant, from one response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "UncheckedPoll")]
 pub struct Poll {
     samples: Vec<Sample>,
 }
 
-/// What a poll is read from, before it is known to be one.
+/// A deserialized poll that has not been checked.
 #[derive(Deserialize)]
 struct UncheckedPoll {
     samples: Vec<Sample>,
@@ -218,14 +218,14 @@ struct UncheckedPoll {
 impl TryFrom<UncheckedPoll> for Poll {
     type Error = SampleError;
 
-    fn try_from(told: UncheckedPoll) -> Result<Self, SampleError> {
-        Self::new(told.samples)
+    fn try_from(unchecked: UncheckedPoll) -> Result<Self, SampleError> {
+        Self::new(unchecked.samples)
     }
 }
 
 impl Poll {
-    /// The samples of one answer: at least one, all of one participant and one moment, no policy
-    /// twice. An answer without policies is no news that all of them vanished.
+    /// Checks the samples of one response: at least one, all of one participant and time, and no
+    /// policy twice. A response without policies does not mean that all of them were removed.
     pub fn new(samples: Vec<Sample>) -> Result<Self, SampleError> {
         let first = samples.first().ok_or(SampleError::NoPolicies)?;
         if samples.len() > POLICIES_MAX {
@@ -241,7 +241,7 @@ impl Poll {
                 return Err(SampleError::Mixed);
             }
             if !seen.insert(sample.bucket.policy()) {
-                return Err(SampleError::Twice {
+                return Err(SampleError::DuplicatePolicy {
                     policy: sample.bucket.policy.clone(),
                 });
             }
@@ -249,22 +249,22 @@ impl Poll {
         Ok(Self { samples })
     }
 
-    /// Whose buckets these are.
+    /// Returns the participant.
     pub fn participant(&self) -> &str {
         self.samples[0].bucket.participant()
     }
 
-    /// When the answer came.
+    /// Returns when the response arrived.
     pub fn taken_us(&self) -> u64 {
         self.samples[0].taken_us
     }
 
-    /// The samples, in the order of the answer.
+    /// Returns the samples, in the order of the response.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    /// The sample of one policy.
+    /// Returns the sample of one policy.
     pub fn sample(&self, policy: &str) -> Option<&Sample> {
         self.samples
             .iter()
@@ -272,86 +272,65 @@ impl Poll {
     }
 }
 
-/// Why something told is no sample.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a sample or a poll was rejected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SampleError {
-    /// A name is empty, too long, or holds a slash or a control character.
+    /// A name is empty, too long, or contains a slash or a control character.
+    #[error(
+        "the {field} has {len} bytes; it needs 1 to {NAME_MAX}, without slash or control character"
+    )]
     Name {
         /// Which name.
         field: &'static str,
         /// Its length in bytes.
         len: usize,
     },
-    /// A number that cannot be negative is.
+    /// A number is negative that must not be.
+    #[error("the {field} is {value}; only a level may be negative")]
     Negative {
         /// Which number.
         field: &'static str,
-        /// What it was.
+        /// Its value.
         value: i64,
     },
-    /// More tokens than [`TOKENS_MAX`].
+    /// A number is larger than [`TOKENS_MAX`].
+    #[error("the {field} is more than {TOKENS_MAX} tokens")]
     TooManyTokens {
-        /// Of what.
+        /// Which number.
         field: &'static str,
     },
     /// The period is zero or too long.
+    #[error("the period of {period_us} µs is not between 1 and {PERIOD_MAX_US} µs")]
     Period {
-        /// What it was.
+        /// Its value.
         period_us: u64,
     },
-    /// A time beyond what a signed 64-bit count of microseconds reaches.
+    /// A time does not fit into a signed 64-bit number of microseconds.
+    #[error("{at_us} µs since 1970 is too far in the future")]
     Time {
-        /// What it was.
+        /// Its value.
         at_us: u64,
     },
-    /// An answer without any policy.
+    /// The response lists no policy.
+    #[error("the response lists no policy")]
     NoPolicies,
-    /// An answer with more policies than [`POLICIES_MAX`].
+    /// The response lists more policies than [`POLICIES_MAX`].
+    #[error("the response lists {policies} policies; at most {POLICIES_MAX} are allowed")]
     TooManyPolicies {
-        /// How many there were.
+        /// Their number.
         policies: usize,
     },
-    /// Samples of several participants or moments in one answer.
+    /// The samples are of several participants or times.
+    #[error("the samples are not of one participant and one time")]
     Mixed,
-    /// A policy listed twice.
-    Twice {
-        /// Which.
+    /// A policy is listed twice.
+    #[error("policy {policy} is listed twice")]
+    DuplicatePolicy {
+        /// The policy.
         policy: String,
     },
 }
-
-impl fmt::Display for SampleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name { field, len } => write!(
-                f,
-                "the {field} has {len} bytes: it needs 1 to {NAME_MAX}, without slash or control \
-                 character"
-            ),
-            Self::Negative { field, value } => {
-                write!(f, "the {field} is {value}; only a level may be negative")
-            }
-            Self::TooManyTokens { field } => {
-                write!(f, "the {field} is beyond {TOKENS_MAX} tokens")
-            }
-            Self::Period { period_us } => write!(
-                f,
-                "a period of {period_us} µs is not between 1 and {PERIOD_MAX_US} µs"
-            ),
-            Self::Time { at_us } => write!(f, "{at_us} µs since 1970 is too far in the future"),
-            Self::NoPolicies => f.write_str("the answer lists no policy"),
-            Self::TooManyPolicies { policies } => write!(
-                f,
-                "the answer lists {policies} policies; {POLICIES_MAX} is the most"
-            ),
-            Self::Mixed => f.write_str("the samples are not of one participant and one moment"),
-            Self::Twice { policy } => write!(f, "policy {policy} is listed twice"),
-        }
-    }
-}
-
-impl std::error::Error for SampleError {}
 
 fn name(field: &'static str, text: String) -> Result<String, SampleError> {
     let is_bad = |c: char| c == '/' || c.is_control();
@@ -381,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_bucket_can_be_is_refused_with_its_reason() {
+    fn invalid_samples_are_rejected_with_their_reason() {
         for (error, expected) in [
             (BucketId::new("", "A").unwrap_err(), "participant has 0"),
             (BucketId::new("1", "A/B").unwrap_err(), "policy has 3 bytes"),
@@ -399,7 +378,7 @@ mod tests {
             ),
             (
                 ReportedLimit::per_seconds(i64::MAX, 1, 1).unwrap_err(),
-                "capacity is beyond",
+                "capacity is more than",
             ),
             (
                 ReportedLimit::per_seconds(1, 1, i64::MAX).unwrap_err(),
@@ -416,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poll_that_was_written_down_is_checked_again_when_it_is_read() {
+    fn a_deserialized_poll_is_checked() {
         let poll = Poll::new(vec![sample("A", -1)]).unwrap();
         let text = serde_json::to_string(&poll).unwrap();
         assert_eq!(serde_json::from_str::<Poll>(&text).unwrap(), poll);
@@ -425,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_sides_clock_counts_where_both_samples_have_it() {
+    fn the_servers_clock_is_used_if_both_samples_have_it() {
         let early = sample("A", 1).answered_at(1_000).unwrap();
         let late = sample("A", 1).answered_at(5_000).unwrap();
         assert_eq!(early.us_until(&late), Some(4_000));

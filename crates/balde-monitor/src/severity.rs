@@ -1,4 +1,4 @@
-//! How bad a level is: four severities, and the shares of capacity at which they begin.
+//! The four severities, and the thresholds between them.
 
 use std::fmt;
 
@@ -6,38 +6,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::sample::ReportedLimit;
 
-/// Hundredths of a percent in a whole.
+/// 100 % in basis points (hundredths of a percent).
 pub const WHOLE_BP: u32 = 10_000;
 
-/// How bad a bucket's level is.
+/// How critical the level of a bucket is.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Severity {
-    /// Nothing to tell.
+    /// Enough tokens are left.
     #[default]
     Normal,
-    /// Low.
+    /// The level is low.
     Warning,
-    /// Nearly empty.
+    /// The bucket is nearly empty.
     Critical,
-    /// Empty or in debt: requests are refused.
+    /// The bucket is empty or in debt, and requests are rejected.
     Exhausted,
 }
 
 impl Severity {
-    /// All of them, the mildest first.
+    /// All severities, the mildest first.
     pub const ALL: [Self; 4] = [Self::Normal, Self::Warning, Self::Critical, Self::Exhausted];
 
-    /// The severity of a name, in capitals.
+    /// Parses a name in capitals.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|severity| severity.name() == name)
     }
 
-    /// The name users know: in keys, labels and messages.
+    /// Returns the name in capitals, as in keys, labels and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Normal => "NORMAL",
@@ -54,8 +54,8 @@ impl fmt::Display for Severity {
     }
 }
 
-/// From which share of capacity left each severity holds, and how much more than that must be left
-/// before it is over. EXHAUSTED holds from zero tokens for every policy.
+/// The share of capacity left at which each severity begins, and the hysteresis above it that ends
+/// it. EXHAUSTED begins at zero tokens for every policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::struct_field_names, reason = "units come last, in every name")]
 pub struct Thresholds {
@@ -65,14 +65,14 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// WARNING at or below `warning_bp` hundredths of a percent of capacity left, CRITICAL at or
-    /// below `critical_bp`; over when more than `hysteresis_bp` above that is left.
+    /// WARNING begins at `warning_bp` basis points of capacity left and CRITICAL at `critical_bp`.
+    /// Each ends when more than `hysteresis_bp` above its threshold is left.
     ///
     /// ```
     /// use balde_monitor::severity::Thresholds;
     ///
     /// assert!(Thresholds::new(2_500, 1_000, 500).is_ok());
-    /// // A warning that a full bucket does not end would never end.
+    /// // Even a full bucket would not end this warning.
     /// let error = Thresholds::new(9_800, 1_000, 500).unwrap_err();
     /// assert!(error.to_string().contains("would never end"));
     /// ```
@@ -88,7 +88,7 @@ impl Thresholds {
             });
         }
         if warning_bp.saturating_add(hysteresis_bp) >= WHOLE_BP {
-            return Err(ThresholdsError::NeverOver {
+            return Err(ThresholdsError::NeverEnds {
                 warning_bp,
                 hysteresis_bp,
             });
@@ -100,29 +100,29 @@ impl Thresholds {
         })
     }
 
-    /// How bad `level` is.
+    /// Returns the severity of `level`.
     pub fn severity(&self, level: i64, limit: ReportedLimit) -> Severity {
         self.severity_from(level, limit, 0)
     }
 
-    /// How bad `level` still is for an alert that was raised already: the same with every
-    /// threshold a band higher, so never milder than [`severity`](Thresholds::severity).
+    /// Returns the severity of `level` for an alert that is open: with every threshold raised by the
+    /// hysteresis, so never milder than [`severity`](Thresholds::severity).
     pub fn severity_with_hysteresis(&self, level: i64, limit: ReportedLimit) -> Severity {
         self.severity_from(level, limit, self.hysteresis_bp)
     }
 
-    /// The highest level in tokens that is at least this bad; nothing for NORMAL.
+    /// Returns the highest level, in tokens, of a severity; `None` for NORMAL.
     pub fn tokens(&self, severity: Severity, limit: ReportedLimit) -> Option<i64> {
         self.tokens_from(severity, limit, 0)
     }
 
     fn severity_from(&self, level: i64, limit: ReportedLimit, above_bp: u32) -> Severity {
-        let holds = |severity: &Severity| {
+        let applies = |severity: &Severity| {
             self.tokens_from(*severity, limit, above_bp)
                 .is_none_or(|tokens| level <= tokens)
         };
         let worst_first = Severity::ALL.into_iter().rev();
-        worst_first.into_iter().find(holds).unwrap_or_default()
+        worst_first.into_iter().find(applies).unwrap_or_default()
     }
 
     fn tokens_from(&self, severity: Severity, limit: ReportedLimit, above_bp: u32) -> Option<i64> {
@@ -133,13 +133,13 @@ impl Thresholds {
             Severity::Exhausted => 0,
         };
         let share = u128::from(limit.capacity()) * u128::from(share_bp + above_bp);
-        // At most the capacity, which is far below the largest i64.
+        // The result is at most the capacity, which fits into an i64.
         Some(i64::try_from(share / u128::from(WHOLE_BP)).unwrap_or(i64::MAX))
     }
 }
 
 impl Default for Thresholds {
-    /// WARNING at 25 % left, CRITICAL at 10 %, over at 5 % more.
+    /// WARNING at 25 % left, CRITICAL at 10 %, with a hysteresis of 5 %.
     fn default() -> Self {
         Self {
             warning_bp: 2_500,
@@ -149,11 +149,14 @@ impl Default for Thresholds {
     }
 }
 
-/// Why thresholds were refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why thresholds were rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ThresholdsError {
-    /// CRITICAL would come before WARNING.
+    /// The CRITICAL threshold is above the WARNING threshold.
+    #[error(
+        "CRITICAL at {critical_bp} basis points comes before WARNING at {warning_bp}; lower it"
+    )]
     Order {
         /// The WARNING threshold.
         warning_bp: u32,
@@ -161,45 +164,24 @@ pub enum ThresholdsError {
         critical_bp: u32,
     },
     /// Even a full bucket would not end a warning.
-    NeverOver {
+    #[error(
+        "WARNING at {warning_bp} basis points with a hysteresis of {hysteresis_bp} would never end; \
+         together they must be below {WHOLE_BP}"
+    )]
+    NeverEnds {
         /// The WARNING threshold.
         warning_bp: u32,
-        /// The band above it.
+        /// The hysteresis above it.
         hysteresis_bp: u32,
     },
 }
-
-impl fmt::Display for ThresholdsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Order {
-                warning_bp,
-                critical_bp,
-            } => write!(
-                f,
-                "CRITICAL at {critical_bp} basis points comes before WARNING at {warning_bp}; \
-                 lower it"
-            ),
-            Self::NeverOver {
-                warning_bp,
-                hysteresis_bp,
-            } => write!(
-                f,
-                "WARNING at {warning_bp} basis points with a band of {hysteresis_bp} would never end; \
-                 together they must stay below {WHOLE_BP}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ThresholdsError {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_band_never_makes_a_level_milder_and_a_full_bucket_is_normal() {
+    fn hysteresis_never_makes_a_level_milder_and_a_full_bucket_is_normal() {
         let thresholds = Thresholds::default();
         for capacity in 1..=300_u64 {
             let limit = ReportedLimit::new(capacity, 1, 1).unwrap();

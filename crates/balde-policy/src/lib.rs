@@ -1,18 +1,29 @@
-//! Rate-limit policies as data, and the engine that enforces them.
-//!
-//! A [`Policy`] is a limit with a name, a scope, match rules and a price list. A [`Profile`] is a
-//! set of policies read from a TOML file.
+#![doc = include_str!("../README.md")]
 
+mod engine;
+#[cfg(feature = "http")]
+mod http_headers;
+#[cfg(feature = "tower")]
+mod layer;
 mod policy;
 mod profile;
 
+pub use balde::{Limit, OnFailure};
+pub use engine::{
+    ASSIGNED_MAX, AdmitError, AssignError, BucketRef, BucketState, CREDIT_IDS_MAX, Credited,
+    Engine, EngineBuilder, InFlight, Matcher, NoBucketError, OnMissingPart, Outcome, Refusal,
+    Settlement, StateError, Subject, Ticket, Unavailable,
+};
+#[cfg(feature = "http")]
+pub use http_headers::HttpHeaders;
+#[cfg(feature = "tower")]
+pub use layer::{PolicyLayer, PolicyService, ResponseFuture};
 pub use policy::{
     ADMISSION_DEFAULT, ByVariant, COST_MAX, Condition, Credit, FlagRule, Flags, Headers, KeyError,
     KeyPart, MatchRule, Mode, NamedPattern, PathTemplate, PathTemplateError, Pattern, PatternError,
     Policy, PriceList, Request, Scope, Variant, VariantSource, percent_decoded, query_pairs,
-    write_key_part,
 };
 pub use profile::{
-    Draw, DrawError, POLICIES_MAX, PROBLEMS_MAX, PROFILE_BYTES_MAX, Place, Problem, Profile,
-    ProfileError, Setting, SettingValue, WORD_BYTES_MAX,
+    POLICIES_MAX, PROBLEMS_MAX, PROFILE_BYTES_MAX, Place, Problem, Profile, ProfileError, Setting,
+    SettingValue, WORD_BYTES_MAX,
 };

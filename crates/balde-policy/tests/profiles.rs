@@ -2,8 +2,7 @@
 
 use balde::{OnFailure, Share};
 use balde_core::{Command, Strategy};
-use balde_policy::Request;
-use balde_policy::{PROBLEMS_MAX, PROFILE_BYTES_MAX, Profile};
+use balde_policy::{Matcher, NoBucketError, PROBLEMS_MAX, PROFILE_BYTES_MAX, Profile, Request};
 use proptest::prelude::*;
 
 /// The example in docs/profiles.md.
@@ -19,17 +18,35 @@ fn shop() -> Profile {
     Profile::parse(documented()).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The first error, or the policy, variant value and key of each bucket that counts a request.
+fn buckets(
+    profile: &Profile,
+    request: &Request<'_>,
+) -> Result<Vec<(String, Option<String>, String)>, NoBucketError> {
+    let matcher = Matcher::new(profile.clone());
+    let buckets = matcher.buckets(request, &|_, _| None).into_iter();
+    let described = buckets.map(|bucket| {
+        let bucket = bucket?;
+        let key = String::from_utf8(bucket.key().to_vec()).expect("keys are text");
+        let value = bucket.value().map(str::to_owned);
+        Ok((bucket.policy().name().to_owned(), value, key))
+    });
+    described.collect()
+}
+
 /// Policies and keys of a request to the shop.
-fn drawn(method: &str, path: &str, query: &str, headers: &[(&str, &str)]) -> Vec<(String, String)> {
+fn counted(
+    method: &str,
+    path: &str,
+    query: &str,
+    headers: &[(&str, &str)],
+) -> Vec<(String, String)> {
     let shop = shop();
     let path = shop.without_base(path).expect("below /v1");
     let mut request = Request::new(method, path, query);
     request.headers = &headers;
-    let draws = shop.draws(&request, &|_| None).unwrap();
-    let text = |key: &[u8]| String::from_utf8(key.to_vec()).unwrap();
-    let named = draws
-        .iter()
-        .map(|draw| (draw.policy().name().to_owned(), text(draw.key())));
+    let buckets = buckets(&shop, &request).unwrap();
+    let named = buckets.into_iter().map(|(policy, _, key)| (policy, key));
     named.collect()
 }
 
@@ -73,11 +90,11 @@ fn the_documented_profile_of_an_api_that_is_not_dict_counts_as_it_says() {
         ),
         ("DELETE", "/v1/products/ABC-1234", "", vec![]),
     ] {
-        let found = drawn(method, path, query, &ana);
+        let found = counted(method, path, query, &ana);
         assert_eq!(found, pairs(&expected), "{method} {path}?{query}");
     }
     let urgent = [("X-Customer", "ana"), ("X-Priority", "high")];
-    assert_eq!(drawn("POST", "/v1/imports/1", "", &urgent), []);
+    assert_eq!(counted("POST", "/v1/imports/1", "", &urgent), []);
 }
 
 #[test]
@@ -142,10 +159,10 @@ fn the_plan_is_told_by_a_header_and_otherwise_free() {
     ] {
         let mut request = Request::new("GET", "/products", "");
         request.headers = &headers;
-        let draws = shop.draws(&request, &|_| None).unwrap();
-        assert_eq!(draws[0].value(), Some(plan));
+        let buckets = buckets(&shop, &request).unwrap();
+        assert_eq!(buckets[0].1.as_deref(), Some(plan));
     }
-    let anonymous = shop.draws(&Request::new("GET", "/products", ""), &|_| None);
+    let anonymous = buckets(&shop, &Request::new("GET", "/products", ""));
     let error = anonymous.unwrap_err().to_string();
     assert_eq!(error, "policy reads: the request has no header:X-Customer");
 }
@@ -302,9 +319,7 @@ fn keys_of_different_parts_never_meet() {
         let profile = Profile::parse(text).unwrap();
         let mut request = Request::new("GET", "/", "");
         request.headers = &headers;
-        profile.draws(&request, &|_| None).unwrap()[0]
-            .key()
-            .to_vec()
+        buckets(&profile, &request).unwrap()[0].2.clone()
     };
     let pairs = [
         ("a/b", "c"),

@@ -1,5 +1,5 @@
-//! Cost by size, settled by outcome: a token for each KiB sent, all given back when nothing was
-//! stored, and twenty more for asking after something that is not there.
+//! Cost by body size, settled by outcome: a request takes one token per KiB. The tokens are refunded
+//! if nothing was stored, and a 404 costs twenty.
 //!
 //! ```sh
 //! cargo run -p balde --features axum --example axum_cost
@@ -8,8 +8,8 @@
 //! curl -i http://127.0.0.1:3000/nothing
 //! ```
 //!
-//! The first leaves 70 of 100 tokens, the second is refused until there are enough, and the 404
-//! leaves 50 and a few.
+//! The first request leaves 70 of 100 tokens, the second is refused until there are enough, and the
+//! 404 leaves a little over 50.
 
 use std::net::SocketAddr;
 
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rule = LimitRule::per_caller(limiter)
         .cost(|request| match request.body_bytes() {
             Some(bytes) => bytes.div_ceil(KIB).max(1),
-            // Whoever does not say how much is coming pays for much.
+            // A body of unknown size costs the maximum.
             None => 100,
         })
         .price(|outcome, taken| match outcome {

@@ -1,12 +1,12 @@
-//! axum with buckets in memory: five requests at once from an address, then one a second.
+//! axum with buckets in memory: each address can send five requests at once, then one per second.
 //!
 //! ```sh
 //! cargo run -p balde --features axum --example axum_memory
 //! for i in $(seq 7); do curl -i http://127.0.0.1:3000/; done
 //! ```
 //!
-//! The first five answers are 200 with `x-ratelimit-remaining` falling to 0, the others 429 with
-//! `retry-after: 1`.
+//! The first five responses are 200 with `x-ratelimit-remaining` counting down to 0, the others are
+//! 429 with `retry-after: 1`.
 
 use std::net::SocketAddr;
 
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1);
     let listener = TcpListener::bind(address.as_deref().unwrap_or("127.0.0.1:3000")).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    // The layer needs to know who is calling.
+    // Gives the layer the peer's address.
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, app).await?;
     Ok(())

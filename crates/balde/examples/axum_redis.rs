@@ -1,5 +1,5 @@
-//! axum with buckets in Redis that several processes share, and a share of the limit for this
-//! process alone while Redis is away.
+//! axum with buckets in Redis, shared by several processes. While Redis is unavailable, each process
+//! enforces a share of the limit on its own.
 //!
 //! ```sh
 //! redis-server --port 6379 &
@@ -9,9 +9,9 @@
 //! for i in $(seq 25); do curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:3000/; done
 //! ```
 //!
-//! Twenty requests pass at first. Without Redis ten of them do, because this process then keeps half
-//! of the limit by itself. Start a second process on another port (`-- 127.0.0.1:3001`) and
-//! both draw on one bucket.
+//! At first twenty requests pass. Without Redis ten pass, because the process then enforces half of
+//! the limit. Start a second process on another port (`-- 127.0.0.1:3001`), and both take from one
+//! bucket.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Two limits at once, all or nothing: each tenant has its own, and all of them share one.
+//! Two limits at once, all or nothing: one per tenant, and one for all tenants together.
 //!
 //! ```sh
 //! cargo run -p balde --features axum --example axum_tenants
@@ -7,8 +7,8 @@
 //! curl -i http://127.0.0.1:3000/
 //! ```
 //!
-//! Each tenant gets three; the seventh request of anybody within a minute is refused by "overall",
-//! as the answer's body says. Nobody is limited who has not been recognised: that is a 401.
+//! Each tenant can send three requests; the seventh request within a minute is refused by "overall",
+//! as the body of the response says. A request without a valid token gets a 401 and takes no tokens.
 
 use std::net::SocketAddr;
 
@@ -24,8 +24,8 @@ use tokio::net::TcpListener;
 #[derive(Clone)]
 struct Tenant(&'static str);
 
-/// Who is asking is found out here, and not by the limiter: a name that a client may write freely
-/// would be a new bucket whenever it likes.
+/// The tenant comes from authentication: a client that could choose its tenant freely could get a new
+/// bucket at any time.
 async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {
     let token = request.headers().get(header::AUTHORIZATION);
     let tenant = match token.map(HeaderValue::as_bytes) {

@@ -1,5 +1,5 @@
-//! A gRPC server behind the layer: two calls at once from an address, then one a second. Callers
-//! who are refused get `RESOURCE_EXHAUSTED`.
+//! A rate-limited gRPC server: each address can make two calls at once, then one per second. Refused
+//! calls get `RESOURCE_EXHAUSTED`.
 //!
 //! ```sh
 //! cargo run -p balde --features tower --example tonic
@@ -9,7 +9,7 @@
 //! done
 //! ```
 //!
-//! The third answer has `grpc-status: 8` and `retry-after: 1`.
+//! The third response has `grpc-status: 8` and `retry-after: 1`.
 
 use balde::RateLimiter;
 use balde::http::RateLimitLayer;
@@ -23,14 +23,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .name("per-address")
         .limit("1/s burst 2")
         .build()?;
-    // Where tonic tells who is calling.
+    // tonic puts the peer's address into this extension.
     let identity = Identity::default().peer_from(|extensions| {
         let info = extensions.get::<TcpConnectInfo>()?;
         info.remote_addr().map(|address| address.ip())
     });
     let layer = RateLimitLayer::new(limiter).identity(identity);
 
-    // Any service; this one comes with tonic.
+    // Any service works; this one comes with tonic.
     let (_reporter, health) = tonic_health::server::health_reporter();
 
     let address = std::env::args().nth(1);

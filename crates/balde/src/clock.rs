@@ -1,15 +1,15 @@
-//! The one place that reads time.
+//! The only module that reads time.
 //!
-//! A limiter's clock counts microseconds of Unix time and never runs backwards: it takes the wall
-//! clock once, when it is made, and goes on from there by a steady one. So a stepwise limit refills
-//! at about the same moments in every process, and a corrected wall clock changes no bucket.
+//! A limiter's clock counts microseconds of Unix time and never goes back: it reads the wall clock
+//! once, when it is created, and continues with a monotonic clock. So a stepwise limit refills at
+//! about the same time in every process, and a correction of the wall clock changes no bucket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How a limiter tells the time. Clones show the same time.
+/// The clock of a limiter. Clones show the same time.
 #[derive(Clone, Debug)]
 pub struct Clock(Kind);
 
@@ -24,41 +24,42 @@ enum Kind {
 }
 
 impl Clock {
-    /// Reads the processor's counter with every check, in whole microseconds.
+    /// A clock that reads the processor's counter with every check, in whole microseconds. The
+    /// default.
     ///
-    /// The counter's rate is measured once, when the clock is made, and may be off by some tens of
-    /// millionths: one to three seconds a day. Waits that are promised are exact by this clock. Where
-    /// a process runs for months and stepwise limits must land on the minute, use
-    /// [`cached`](Clock::cached), which goes by the system's steady clock, or a store that has its own.
+    /// The counter's rate is measured once, when the clock is created, and may be off by some tens of
+    /// millionths: one to three seconds a day. Waits are exact by this clock. In a process that runs
+    /// for months and needs stepwise limits to refill on the minute, use [`cached`](Clock::cached),
+    /// which follows the system's monotonic clock, or Redis, which uses the server's clock.
     pub fn precise() -> Self {
         Self(Kind::Precise(Steady::start()))
     }
 
-    /// Reads a number that a thread of its own brings up to date every `interval`.
+    /// A clock that a background thread updates every `interval`, so that a check reads a number
+    /// instead of a clock. The thread follows the system's monotonic clock.
     ///
-    /// The thread goes by the system's steady clock, and a check costs no clock read. What it costs is age: a reading is late by up to the
-    /// interval, plus however late the system wakes the thread
-    /// ([`worst_lag`](Clock::worst_lag) tells the worst that happened). Late readings mint nothing:
-    /// tokens show up late by that age, a promised wait can be that much too short, and in any
-    /// stretch of true time T the tokens granted are at most capacity + refill(T + age). The
-    /// interval is kept between 50 µs and 100 ms; the thread ends with the last clone of the clock.
+    /// Readings are late by up to the interval, plus the delay with which the system wakes the thread
+    /// ([`worst_lag`](Clock::worst_lag) is the largest so far). Late readings never add tokens: a
+    /// refill is seen late, a promised wait may be too short by the delay, and in any interval T the
+    /// tokens granted are at most capacity + refill(T + delay). The interval is clamped to between
+    /// 50 µs and 100 ms; the thread ends with the last clone of the clock.
     pub fn cached(interval: Duration) -> Self {
         Self(Kind::Cached(Cached::start(interval)))
     }
 
-    /// Reads the system's wall clock each time, corrections and steps included: for what goes by
-    /// the calendar and runs for months. A limiter on it is safe, too: a step back mints nothing,
-    /// and stands still until the time is made up for.
+    /// A clock that reads the system's wall clock each time, corrections and steps included: for
+    /// long-running programs that follow the calendar. It is safe for limiters: after a step back,
+    /// buckets do not refill until the clock has caught up.
     pub fn wall() -> Self {
         Self(Kind::Wall)
     }
 
-    /// Shows what it is told. See [`ManualClock`].
+    /// A clock that is set by hand, for tests. See [`ManualClock`].
     pub fn manual(clock: &ManualClock) -> Self {
         Self(Kind::Manual(clock.clone()))
     }
 
-    /// Follows tokio's clock. This is real time, except in a runtime whose time is paused
+    /// A clock that follows tokio's. This is real time, except in a runtime whose time is paused
     /// (`start_paused`): there a test runs in virtual time, as fast as its work allows.
     #[cfg(feature = "tokio")]
     pub fn tokio() -> Self {
@@ -68,7 +69,7 @@ impl Clock {
         }))
     }
 
-    /// Microseconds since the Unix epoch; never less than before, but for [`wall`](Clock::wall).
+    /// Microseconds since the Unix epoch; never less than before, except for [`wall`](Clock::wall).
     #[inline]
     pub fn now_us(&self) -> u64 {
         match &self.0 {
@@ -81,7 +82,7 @@ impl Clock {
         }
     }
 
-    /// Whether the time is not the world's.
+    /// Returns true for a manual clock.
     #[cfg(feature = "redis")]
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self.0, Kind::Manual(_))
@@ -98,8 +99,8 @@ impl Clock {
         }
     }
 
-    /// The longest that a cached clock has gone without being brought up to date. Zero for the
-    /// others.
+    /// The longest time between two updates of a [`cached`](Clock::cached) clock so far. Zero for
+    /// other clocks.
     pub fn worst_lag(&self) -> Duration {
         match &self.0 {
             Kind::Cached(cached) => {
@@ -116,8 +117,8 @@ impl Default for Clock {
     }
 }
 
-/// A clock for tests and simulations, moved by hand. It can be told an earlier time, and then goes
-/// on showing the latest one it has shown: time that has passed stays passed.
+/// A clock for tests and simulations that is set by hand. It never goes back: setting an earlier time
+/// has no effect.
 ///
 /// ```
 /// use balde::ManualClock;
@@ -133,19 +134,19 @@ impl Default for Clock {
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// A clock that shows zero.
+    /// Creates a clock at time zero.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A clock that shows `now_us` microseconds.
+    /// Creates a clock at `now_us` microseconds.
     pub fn at_us(now_us: u64) -> Self {
         let clock = Self::new();
         clock.set_us(now_us);
         clock
     }
 
-    /// Moves the clock forward.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         let step = |now_us: u64| Some(now_us.saturating_add(whole_us(by)));
         let _always_moves = self
@@ -153,12 +154,12 @@ impl ManualClock {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
     }
 
-    /// Tells the clock the time. An earlier time than it shows has no effect.
+    /// Sets the clock. An earlier time than the current one has no effect.
     pub fn set_us(&self, now_us: u64) {
         self.0.fetch_max(now_us, Ordering::AcqRel);
     }
 
-    /// What the clock shows.
+    /// The current time, in microseconds.
     pub fn now_us(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
@@ -180,7 +181,7 @@ impl OfTokio {
     }
 }
 
-/// How long something took, by the processor's counter: for what is told, not for what is decided.
+/// Measures durations with the processor's counter, for metrics and logs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(quanta::Instant);
 
@@ -194,13 +195,13 @@ impl Stopwatch {
     }
 }
 
-/// Unix time at the start, and the processor's counter since.
+/// Unix time at the start, plus the processor's counter since.
 #[derive(Clone, Debug)]
 struct Steady {
     counter: quanta::Clock,
     started: u64,
     started_us: u64,
-    /// Microseconds per count, in units of 2^-64: so that telling the time is one multiplication.
+    /// Microseconds per count, in units of 2^-64, so that reading the time is one multiplication.
     us_per_count: u64,
 }
 
@@ -217,15 +218,15 @@ impl Steady {
 
     #[inline]
     fn now_us(&self) -> u64 {
-        // Counters of two processors may differ by a little; time does not run backwards for it.
+        // Counters of two processors may differ a little; time must not go back.
         let count = self.counter.raw().saturating_sub(self.started);
         let scaled = u128::from(count) * u128::from(self.us_per_count);
         self.started_us + u64::try_from(scaled >> 64).unwrap_or(u64::MAX)
     }
 }
 
-/// Over 2^40 counts the nanoseconds are exact to some parts in 10^12, far better than the rate they
-/// come from.
+/// Over 2^40 counts the nanoseconds are exact to some parts in 10^12, far more exact than the measured
+/// rate.
 fn us_per_count(counter: &quanta::Clock) -> u64 {
     let nanos = counter.delta_as_nanos(0, 1 << 40);
     let scaled = (u128::from(nanos) << 24) / 1_000;
@@ -268,19 +269,19 @@ impl Cached {
     }
 }
 
-/// The time of day, for header fields that tell one.
+/// The time of day, for header fields.
 #[cfg(feature = "tower")]
 pub(crate) fn time_of_day() -> SystemTime {
     SystemTime::now()
 }
 
-/// A wall clock before 1970 is wrong; starting from zero is as good as any other time.
+/// Unix time; zero if the wall clock is before 1970.
 fn wall_us() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH);
     wall.map_or(0, whole_us)
 }
 
-/// Whole microseconds; a duration of over half a million years counts as that long.
+/// Whole microseconds, saturating.
 fn whole_us(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
@@ -290,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_precise_clock_shows_the_worlds_time() {
+    fn the_precise_clock_follows_the_wall_clock() {
         let clock = Clock::precise();
         let start_us = clock.now_us();
         assert!(
@@ -311,20 +312,20 @@ mod tests {
     }
 
     #[test]
-    fn a_cached_clock_moves_by_itself_and_tells_how_late_it_was() {
+    fn a_cached_clock_advances_and_measures_its_lag() {
         let clock = Clock::cached(Duration::from_micros(100));
         let start_us = clock.now_us();
         let deadline = Instant::now() + Duration::from_secs(10);
-        // The thread writes the time first and how late it was a moment after.
-        let is_told = || clock.worst_lag() >= Duration::from_micros(100);
-        while clock.now_us() == start_us || !is_told() {
-            assert!(Instant::now() < deadline, "the clock stands still");
+        // The thread stores the time first, and its lag a moment later.
+        let is_measured = || clock.worst_lag() >= Duration::from_micros(100);
+        while clock.now_us() == start_us || !is_measured() {
+            assert!(Instant::now() < deadline, "the clock does not advance");
             thread::yield_now();
         }
     }
 
     #[test]
-    fn a_manual_clock_that_is_told_an_earlier_time_stays_where_it_is() {
+    fn setting_a_manual_clock_to_an_earlier_time_has_no_effect() {
         let manual = ManualClock::at_us(1_000);
         let clock = Clock::manual(&manual);
         manual.set_us(10);

@@ -1,57 +1,56 @@
-//! The answer that callers of a limiter get: the core's decision, and why.
+//! The decision that a limiter returns: the core's decision, and its reason.
 
 use std::time::Duration;
 
 use balde_core::{Command, Limit, Snapshot, Strategy, Wait};
 
-use crate::error::BadKey;
 use crate::failure::StoreFailure;
+use crate::key::BadKey;
 
-/// Why a decision is what it is.
+/// Why a request was allowed or denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The bucket gave.
+    /// The bucket had enough tokens.
     Granted,
     /// The bucket has too few tokens now; see [`Decision::retry_after`].
     OverLimit,
-    /// More was asked for than the bucket can ever hold.
+    /// The request needs more tokens than the bucket can ever hold.
     OverCapacity,
-    /// The key cannot be used. No quota was counted.
+    /// The key cannot be used. No quota was consumed.
     BadKey(BadKey),
-    /// The shared store could not be asked, and [`OnFailure`](crate::OnFailure) decided. No quota
-    /// was counted.
+    /// The shared store was unavailable and [`OnFailure`](crate::OnFailure) decided. No quota was
+    /// consumed.
     StoreUnavailable(StoreFailure),
 }
 
-/// What became of a check. [`is_allowed`](Decision::is_allowed) is the answer; the rest is for
-/// headers, logs and callers who want to wait.
+/// The result of a check, with the numbers for headers, logs and callers that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     inner: balde_core::Decision,
     by: By,
 }
 
-/// Who decided.
+/// What decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "redis"),
-    expect(dead_code, reason = "only a shared store can be away")
+    expect(dead_code, reason = "only a shared store can be unavailable")
 )]
 enum By {
     Bucket,
     BadKey(BadKey),
-    /// The failure policy, without a bucket.
+    /// [`OnFailure::Allow`](crate::OnFailure::Allow), without a bucket.
     Policy(StoreFailure),
-    /// The same, refusing, with a time after which the store may be back.
+    /// [`OnFailure::Deny`](crate::OnFailure::Deny), with the time until the store is tried again.
     Denial {
         failure: StoreFailure,
         retry_us: u32,
     },
-    /// This process's own bucket, because of the failure.
+    /// [`OnFailure::Local`](crate::OnFailure::Local): a bucket of this process.
     Local(StoreFailure),
-    /// The bucket, some time ago, and nothing can have changed for so long.
-    Memory {
+    /// A cached refusal of the bucket, which holds for this long at least.
+    Cached {
         retry_us: u64,
     },
 }
@@ -65,7 +64,7 @@ impl Decision {
         }
     }
 
-    /// A refusal that touched no bucket: none remain, and waiting does not help.
+    /// A denial that touched no bucket: none remain, and waiting does not help.
     pub(crate) fn of_bad_key(limit: &Limit, bad: BadKey, now_us: u64) -> Self {
         Self {
             inner: refusal(limit, now_us),
@@ -73,8 +72,8 @@ impl Decision {
         }
     }
 
-    /// What [`OnFailure::Allow`](crate::OnFailure::Allow) says: as if the bucket were full. So more
-    /// than it can ever hold is refused here, too.
+    /// The decision of [`OnFailure::Allow`](crate::OnFailure::Allow): as if the bucket were full, so
+    /// that a request for more than the capacity is denied here too.
     #[cfg(feature = "redis")]
     pub(crate) fn of_allowance(
         limit: &Limit,
@@ -92,7 +91,7 @@ impl Decision {
         }
     }
 
-    /// What [`OnFailure::Deny`](crate::OnFailure::Deny) says.
+    /// The decision of [`OnFailure::Deny`](crate::OnFailure::Deny).
     #[cfg(feature = "redis")]
     pub(crate) fn of_denial(
         limit: &Limit,
@@ -109,7 +108,7 @@ impl Decision {
         }
     }
 
-    /// What this process's own bucket says while the store is away.
+    /// The decision of [`OnFailure::Local`](crate::OnFailure::Local).
     #[cfg(feature = "redis")]
     pub(crate) const fn of_local(inner: balde_core::Decision, failure: StoreFailure) -> Self {
         Self {
@@ -118,26 +117,26 @@ impl Decision {
         }
     }
 
-    /// What the bucket said a moment ago and would say again.
+    /// A refusal of the bucket that was cached, and holds for `retry_us` at least.
     #[cfg(feature = "redis")]
-    pub(crate) fn of_memory(inner: balde_core::Decision, retry_us: u64) -> Self {
+    pub(crate) fn of_cached(inner: balde_core::Decision, retry_us: u64) -> Self {
         Self {
             inner,
-            by: By::Memory {
+            by: By::Cached {
                 retry_us: retry_us.max(1),
             },
         }
     }
 
-    /// The same, had it only looked: nothing moved, and the bucket stands as it was before.
+    /// The same decision as a peek at the bucket before `first`: nothing moved.
     #[cfg(feature = "redis")]
-    pub(crate) fn as_look(&self, first: &balde_core::Decision) -> Self {
+    pub(crate) fn as_peek(&self, first: &balde_core::Decision) -> Self {
         let before = first.owed_before();
         let at_us = match first.limit().strategy() {
             Strategy::FixedWindow if before == 0 => 0,
             _ => first.at_us(),
         };
-        let look = balde_core::Decision::from_parts(
+        let peek = balde_core::Decision::from_parts(
             first.limit(),
             Command::Peek,
             true,
@@ -147,7 +146,7 @@ impl Decision {
             first.now_us(),
         );
         Self {
-            inner: look.unwrap_or(self.inner),
+            inner: peek.unwrap_or(self.inner),
             by: self.by,
         }
     }
@@ -156,14 +155,14 @@ impl Decision {
         &self.inner
     }
 
-    /// Whether a bucket stands behind the numbers. Where the failure policy decided alone, or the
-    /// key was bad, nobody knows how the caller stands.
+    /// Returns whether the numbers are those of a bucket. They are not where the failure policy
+    /// decided without one, or the key was bad.
     #[cfg(feature = "http")]
-    pub(crate) const fn has_standing(&self) -> bool {
-        matches!(self.by, By::Bucket | By::Local(_) | By::Memory { .. })
+    pub(crate) const fn has_bucket(&self) -> bool {
+        matches!(self.by, By::Bucket | By::Local(_) | By::Cached { .. })
     }
 
-    /// Why the key cannot be used, where that is so.
+    /// Why the key cannot be used, if so.
     pub(crate) const fn bad_key(&self) -> Option<BadKey> {
         match self.by {
             By::BadKey(bad) => Some(bad),
@@ -171,18 +170,18 @@ impl Decision {
         }
     }
 
-    /// Whether a bucket was asked and refused.
+    /// Returns whether the bucket itself refused, now.
     pub(crate) const fn is_refused_by_bucket(&self) -> bool {
         matches!(self.by, By::Bucket) && !self.inner.is_allowed()
     }
 
-    /// Whether the request may go on.
+    /// Returns whether the request may proceed.
     #[inline]
     pub const fn is_allowed(&self) -> bool {
         self.inner.is_allowed()
     }
 
-    /// Why.
+    /// Why the request was allowed or denied.
     pub fn reason(&self) -> Reason {
         match (self.by, self.inner.wait()) {
             (By::BadKey(bad), _) => Reason::BadKey(bad),
@@ -195,21 +194,21 @@ impl Decision {
         }
     }
 
-    /// Whether the shared store could not be asked, so that this is what
-    /// [`OnFailure`](crate::OnFailure) says and no quota was consumed there.
+    /// Returns whether [`OnFailure`](crate::OnFailure) decided, because the shared store was
+    /// unavailable. No quota was consumed there.
     pub const fn is_fallback(&self) -> bool {
         self.failure().is_some()
     }
 
-    /// Why the shared store could not be asked, where that is so.
+    /// Why the shared store was unavailable, if it was.
     pub const fn failure(&self) -> Option<StoreFailure> {
         match self.by {
             By::Policy(failure) | By::Denial { failure, .. } | By::Local(failure) => Some(failure),
-            By::Bucket | By::BadKey(_) | By::Memory { .. } => None,
+            By::Bucket | By::BadKey(_) | By::Cached { .. } => None,
         }
     }
 
-    /// Whole tokens that a caller may still take, between zero and capacity.
+    /// Whole tokens that the caller can still take, between zero and capacity.
     pub fn remaining(&self) -> u64 {
         self.inner.remaining()
     }
@@ -224,18 +223,18 @@ impl Decision {
         self.inner.level_before()
     }
 
-    /// Whole tokens that were taken, charged or given back.
+    /// Whole tokens that were taken, charged or credited.
     pub const fn moved(&self) -> u64 {
         self.inner.moved()
     }
 
-    /// How long until the same request would pass: not at all, for a time, or never. Where the
-    /// shared store could not be asked, until it is worth asking again.
+    /// How long until the same request would be allowed: not at all, for a time, or never. Where
+    /// [`OnFailure::Deny`](crate::OnFailure::Deny) decided, the time until the store is tried again.
     #[inline]
     pub fn wait(&self) -> Wait {
         match self.by {
             By::Denial { retry_us, .. } => Wait::Us(u64::from(retry_us)),
-            By::Memory { retry_us } => Wait::Us(retry_us),
+            By::Cached { retry_us } => Wait::Us(retry_us),
             _ => self.inner.wait(),
         }
     }
@@ -264,7 +263,7 @@ impl Decision {
                 Wait::Us(u64::from(retry_us))
             }
             // The core's decision was made earlier: what has passed since then is waited already.
-            (By::Memory { retry_us }, Wait::Us(us)) => {
+            (By::Cached { retry_us }, Wait::Us(us)) => {
                 let passed_us = match self.inner.wait() {
                     Wait::Us(then_us) => then_us.saturating_sub(retry_us),
                     Wait::None | Wait::Never => 0,
@@ -275,8 +274,8 @@ impl Decision {
         }
     }
 
-    /// How long until the same request would pass, if nobody else takes from the bucket. Nothing
-    /// when it has passed, and nothing when it never will.
+    /// How long until the same request would be allowed, if no other request takes from the bucket.
+    /// `None` if it was allowed, and `None` if it never will be.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.wait() {
             Wait::Us(us) => Some(Duration::from_micros(us)),
@@ -284,12 +283,17 @@ impl Decision {
         }
     }
 
-    /// How long until the bucket is full, or the window forgotten.
+    /// How long until the bucket is full, or the window ends.
     pub fn full_after(&self) -> Duration {
         self.inner.full_after()
     }
 
-    /// The limit that decided.
+    /// How long until the bucket holds one whole token more; nothing if it is full.
+    pub fn next_token_after(&self) -> Option<Duration> {
+        self.inner.next_token_us().map(Duration::from_micros)
+    }
+
+    /// The limit of the bucket.
     pub const fn limit(&self) -> &Limit {
         self.inner.limit()
     }
@@ -297,7 +301,7 @@ impl Decision {
 
 fn refusal(limit: &Limit, now_us: u64) -> balde_core::Decision {
     let empty = match limit.strategy() {
-        // A window of nothing left that ends now.
+        // A window without tokens that ends now.
         Strategy::FixedWindow => {
             Snapshot::of_window(limit, limit.capacity(), now_us.saturating_add(1), now_us)
         }

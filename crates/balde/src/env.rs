@@ -1,11 +1,11 @@
-//! Where buckets are kept, as the environment says.
+//! The store that environment variables choose: `RL_STORAGE_MODE`, `REDIS_ADDR`, `REDIS_PASSWORD`.
 
 use crate::error::BuildError;
 use crate::failure::OnFailure;
 #[cfg(feature = "redis")]
 use crate::store::redis::RedisStore;
 
-/// Where buckets are kept.
+/// The store of a limiter.
 #[derive(Debug)]
 pub(crate) enum Storage {
     Memory,
@@ -13,21 +13,41 @@ pub(crate) enum Storage {
     Redis(RedisStore, OnFailure),
 }
 
-/// Reads the settings through `lookup`, so that tests need not change the process's own.
+/// The variable that chooses the store.
+pub(crate) const STORAGE_MODE: &str = "RL_STORAGE_MODE";
+
+/// The values of [`STORAGE_MODE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StorageMode {
+    Memory,
+    Redis,
+}
+
+impl StorageMode {
+    pub(crate) fn parse(value: &str) -> Option<Self> {
+        match value.trim() {
+            "memory" => Some(Self::Memory),
+            "redis" => Some(Self::Redis),
+            _ => None,
+        }
+    }
+}
+
+/// Reads the variables through `lookup`, so that tests need not change those of the process.
 pub(crate) fn storage(
     lookup: impl Fn(&str) -> Option<String>,
     on_failure: OnFailure,
 ) -> Result<Storage, BuildError> {
     let set = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
-    match set("RL_STORAGE_MODE").as_deref().map(str::trim) {
-        Some("memory") => Ok(Storage::Memory),
-        Some("redis") => redis(set, on_failure),
-        Some(_) => Err(BuildError::Environment {
-            variable: "RL_STORAGE_MODE",
-            advice: "this is no storage; set it to redis or memory",
+    match set(STORAGE_MODE).as_deref().map(StorageMode::parse) {
+        Some(Some(StorageMode::Memory)) => Ok(Storage::Memory),
+        Some(Some(StorageMode::Redis)) => redis(set, on_failure),
+        Some(None) => Err(BuildError::Environment {
+            variable: STORAGE_MODE,
+            advice: "unknown value; set it to redis or memory",
         }),
         None => Err(BuildError::Environment {
-            variable: "RL_STORAGE_MODE",
+            variable: STORAGE_MODE,
             advice: "is not set; set it to redis or memory",
         }),
     }
@@ -57,7 +77,7 @@ fn redis(
     _on_failure: OnFailure,
 ) -> Result<Storage, BuildError> {
     Err(BuildError::Environment {
-        variable: "RL_STORAGE_MODE",
+        variable: STORAGE_MODE,
         advice: "redis needs the feature \"redis\" of the crate balde; switch it on or set memory",
     })
 }

@@ -1,208 +1,134 @@
-//! What can go wrong, apart from a limit being reached: that is a decision and no error.
+//! Errors. A limit that is reached is a decision and no error.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use balde_core::{LimitError, ParseLimitError};
+use thiserror::Error as ThisError;
 
 use crate::failure::StoreFailure;
-use crate::store::memory::KEYS_MAX_MAX;
+use crate::key::BadKey;
 
-/// The longest key, in bytes. Longer ones are refused and count no quota: hash them first.
-pub const KEY_BYTES_MAX: usize = 4_096;
+/// The most keys that a limiter in memory can be built for.
+pub(crate) const KEYS_MAX_MAX: usize = 1 << 30;
 
-/// Why a key cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadKey {
-    /// It has no bytes. A missing identity must not become a bucket that strangers share.
-    Empty,
-    /// It has more than [`KEY_BYTES_MAX`] bytes.
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
-}
-
-impl BadKey {
-    /// The key, if it can be used.
-    #[inline]
-    pub(crate) fn check(key: &[u8]) -> Result<&[u8], Self> {
-        match key.len() {
-            0 => Err(Self::Empty),
-            1..=KEY_BYTES_MAX => Ok(key),
-            bytes => Err(Self::TooLong { bytes }),
-        }
-    }
-}
-
-impl fmt::Display for BadKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the key is empty; every caller needs an identity"),
-            Self::TooLong { bytes } => write!(
-                f,
-                "the key has {bytes} bytes, more than {KEY_BYTES_MAX}; use a hash of it"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for BadKey {}
-
-/// Why a bucket could not be asked or changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a bucket could not be read or changed.
+#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum Error {
-    /// The key cannot be used. Asking again will not help.
-    BadKey(BadKey),
-    /// The shared store could not be asked. [`StoreFailure::is_transient`] says whether asking
-    /// again may help, and an operation's id makes that safe.
-    Store(StoreFailure),
+    /// The key cannot be used. A retry does not help.
+    #[error(transparent)]
+    BadKey(#[from] BadKey),
+    /// The shared store did not answer. [`StoreFailure::is_transient`] returns whether a retry may
+    /// help; an [`OpId`](crate::OpId) makes it safe.
+    #[error(transparent)]
+    Store(#[from] StoreFailure),
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BadKey(bad) => bad.fmt(f),
-            Self::Store(failure) => failure.fmt(f),
-        }
+/// Why a limit cannot be used: the error of [`RateLimiter::set_limit`](crate::RateLimiter::set_limit),
+/// and a part of [`BuildError`].
+#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
+#[non_exhaustive]
+pub enum InvalidLimit {
+    /// The text cannot be parsed.
+    #[error("the limit cannot be parsed: {0}")]
+    Text(#[from] ParseLimitError),
+    /// The numbers cannot be counted exactly.
+    #[error("the limit cannot be counted exactly: {0}")]
+    Limit(#[from] LimitError),
+}
+
+impl From<Infallible> for InvalidLimit {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 
-impl std::error::Error for Error {}
-
-impl From<BadKey> for Error {
-    fn from(bad: BadKey) -> Self {
-        Self::BadKey(bad)
-    }
-}
-
-impl From<StoreFailure> for Error {
-    fn from(failure: StoreFailure) -> Self {
-        Self::Store(failure)
-    }
-}
-
-/// Why a limiter or a store could not be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a limiter could not be built.
+#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum BuildError {
     /// No limit was given.
+    #[error("a limiter needs a limit: call RateLimiterBuilder::limit, as in .limit(\"10/s\")")]
     NoLimit,
-    /// The limit could not be read.
-    Text(ParseLimitError),
-    /// The limit could not be kept exactly.
-    Limit(LimitError),
+    /// The limit cannot be used.
+    #[error(transparent)]
+    Limit(#[from] InvalidLimit),
     /// `keys_max` is zero or too large.
+    #[error("keys_max is {keys_max}; it must be between 1 and {KEYS_MAX_MAX}")]
     KeysMax {
-        /// What was asked for.
+        /// The value that was given.
         keys_max: usize,
     },
-    /// A local share is nothing, or more than all.
+    /// The share of [`OnFailure::Local`](crate::OnFailure::Local) or of leases is nothing, or more
+    /// than all.
+    #[error("a share must be one in 1 or more, or 1 to 100 percent")]
     Share,
-    /// Outcomes of operations would be remembered for no time, or for more than a week.
+    /// Operations would be remembered for no time, or for more than a week.
+    #[error("once_ttl is {ttl:?}; it must be between 1 ms and 7 days")]
     OnceTtl {
-        /// What was asked for.
+        /// The value that was given.
         ttl: Duration,
     },
-    /// No address of the store was given.
-    NoAddress,
-    /// An address of the store cannot be read. It is not repeated here: it may hold a password.
-    Address,
-    /// The store's timeout is zero or too long.
-    Timeout {
-        /// What was asked for.
-        timeout: Duration,
-    },
-    /// The number of connections is zero or too large.
-    Connections {
-        /// What was asked for.
-        connections: usize,
-    },
-    /// Certificates or keys cannot be used.
-    Tls {
-        /// What is wrong.
-        why: String,
-    },
-    /// The system gives no thread for the store.
-    Runtime {
-        /// What it said.
-        kind: io::ErrorKind,
-    },
-    /// A setting in the environment is missing or cannot be used.
+    /// The store that the environment names cannot be built.
+    #[error(transparent)]
+    Redis(#[from] RedisConfigError),
+    /// An environment variable is missing or has an unusable value.
+    #[error("{variable}: {advice}")]
     Environment {
-        /// Which one.
+        /// The name of the variable.
         variable: &'static str,
-        /// What to do.
+        /// What is wrong, and what to do.
         advice: &'static str,
     },
 }
 
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoLimit => f.write_str(
-                "a limiter needs a limit: call RateLimiterBuilder::limit, as in .limit(\"10/s\")",
-            ),
-            Self::Text(error) => write!(f, "the limit cannot be read: {error}"),
-            Self::Limit(error) => write!(f, "the limit cannot be kept: {error}"),
-            Self::KeysMax { keys_max } => write!(
-                f,
-                "keys_max is {keys_max}; it must be between 1 and {KEYS_MAX_MAX}"
-            ),
-            Self::Share => {
-                f.write_str("a local share must be one in 1 or more, or 1 to 100 percent")
-            }
-            Self::OnceTtl { ttl } => write!(
-                f,
-                "outcomes of operations cannot be kept for {ttl:?}; it must be 1 ms to 7 days"
-            ),
-            Self::NoAddress => f.write_str("a store needs an address: call RedisBuilder::address"),
-            Self::Address => f.write_str(
-                "the store's address cannot be read; it is host:port, \
-                 redis://[user:password@]host:port[/database], or the same with rediss:// for TLS",
-            ),
-            Self::Timeout { timeout } => write!(
-                f,
-                "a decision cannot wait {timeout:?} for the store; the timeout must be more than \
-                 zero and at most 100 ms"
-            ),
-            Self::Connections { connections } => {
-                write!(f, "{connections} connections; it must be between 1 and 64")
-            }
-            Self::Tls { why } => write!(f, "TLS cannot be set up: {why}"),
-            Self::Runtime { kind } => write!(f, "the store gets no thread of its own: {kind}"),
-            Self::Environment { variable, advice } => write!(f, "{variable}: {advice}"),
-        }
-    }
-}
-
-impl std::error::Error for BuildError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Text(error) => Some(error),
-            Self::Limit(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<ParseLimitError> for BuildError {
-    fn from(error: ParseLimitError) -> Self {
-        Self::Text(error)
-    }
-}
-
-impl From<LimitError> for BuildError {
-    fn from(error: LimitError) -> Self {
-        Self::Limit(error)
-    }
-}
-
-impl From<Infallible> for BuildError {
-    fn from(never: Infallible) -> Self {
-        match never {}
-    }
+/// Why a `RedisStore` could not be built. None of these is about the server: the store connects in
+/// the background.
+#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
+#[non_exhaustive]
+pub enum RedisConfigError {
+    /// No address was given.
+    #[error("a Redis store needs an address: call RedisBuilder::address or RedisBuilder::cluster")]
+    NoAddress,
+    /// An address cannot be parsed. The message does not repeat it, because it may hold a password.
+    #[error(
+        "the address of Redis cannot be parsed; write host:port, \
+         redis://[user:password@]host:port[/database], or rediss:// for TLS"
+    )]
+    Address,
+    /// The timeout is zero or too long.
+    #[error("the timeout is {timeout:?}; it must be more than zero and at most 100 ms")]
+    Timeout {
+        /// The value that was given.
+        timeout: Duration,
+    },
+    /// The number of connections is zero or too large.
+    #[error("connections is {connections}; it must be between 1 and 64")]
+    Connections {
+        /// The value that was given.
+        connections: usize,
+    },
+    /// A file with a certificate or a key cannot be read.
+    #[error("{} cannot be read: {kind}", path.display())]
+    CertificateFile {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        kind: io::ErrorKind,
+    },
+    /// A certificate or a key cannot be used.
+    #[error("TLS cannot be set up: {reason}")]
+    Tls {
+        /// What is wrong.
+        reason: String,
+    },
+    /// The operating system refused a thread for the store.
+    #[error("no thread could be started for the Redis store: {kind}")]
+    Runtime {
+        /// The error of the operating system.
+        kind: io::ErrorKind,
+    },
 }

@@ -1,4 +1,4 @@
-//! When a shared store cannot be asked: what went wrong, and what a limiter then does.
+//! Failures of a shared store, and what a limiter decides by then.
 
 use std::fmt;
 #[cfg(any(feature = "redis", test))]
@@ -7,28 +7,28 @@ use std::time::Duration;
 #[cfg(any(feature = "redis", test))]
 use balde_core::{Limit, LimitError, Start, Strategy};
 
-/// Why the shared store gave no answer. None of them says anything about the caller's quota.
+/// Why the shared store did not answer. No failure is about the caller's quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreFailure {
-    /// It did not answer in time. What was asked may have happened.
+    /// The store did not answer in time. The command may have run.
     Timeout,
-    /// There is no connection: refused, closed or reset. What was asked may have happened if the
-    /// connection broke while it was being asked.
+    /// There is no connection: refused, closed or reset. The command may have run if the connection
+    /// broke after it was sent.
     Disconnected,
-    /// It does not accept the password, the user, or what the user may do.
+    /// The store rejects the user or the password, or the user lacks a permission.
     Unauthorized,
-    /// The script failed, or the answer was none of the script's: a key of ours holds what
-    /// somebody else wrote, or something that is not Redis answers.
+    /// The script failed, or its reply cannot be decoded: another program wrote to a key of balde's,
+    /// or the server is not Redis.
     Script,
-    /// It failed a moment ago and was not asked at all, so that its outage costs nobody time.
+    /// The circuit breaker is open: the store failed a moment ago, and no call was sent.
     BreakerOpen,
-    /// It is a replica and takes no writes.
+    /// The server is a replica and accepts no writes.
     ReadOnly,
-    /// Its memory is full and it takes no writes.
+    /// The server's memory is full and it accepts no writes.
     OutOfMemory,
-    /// It is there but does not serve yet: loading its data, or a Cluster without a primary for
-    /// the key.
+    /// The server is running but does not serve the key yet: it is loading its data, or the Cluster
+    /// has no primary for the key.
     NotReady,
 }
 
@@ -45,19 +45,19 @@ impl StoreFailure {
         Self::NotReady,
     ];
 
-    /// Its place in the list of all.
+    /// The index in [`ALL`](StoreFailure::ALL).
     #[cfg(feature = "redis")]
     pub(crate) fn index(self) -> usize {
-        let place = Self::ALL.iter().position(|one| *one == self);
-        place.expect("every failure is in the list of all")
+        let index = Self::ALL.iter().position(|one| *one == self);
+        index.expect("every failure is in the list of all")
     }
 
-    /// Whether it can pass by itself. Where not, somebody has to change a setting.
+    /// Returns whether the failure can pass by itself. Otherwise a setting has to be changed.
     pub const fn is_transient(self) -> bool {
         !matches!(self, Self::Unauthorized | Self::Script)
     }
 
-    /// One word for logs and metrics.
+    /// The failure as logs and metrics show it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -77,31 +77,48 @@ impl fmt::Display for StoreFailure {
         f.write_str(match self {
             Self::Timeout => "the store did not answer in time",
             Self::Disconnected => "there is no connection to the store",
-            Self::Unauthorized => "the store refuses the user or password, or what the user may do",
-            Self::Script => "the store's script failed or its answer cannot be read",
-            Self::BreakerOpen => "the store failed a moment ago and was not asked",
-            Self::ReadOnly => "the store is a replica and takes no writes",
-            Self::OutOfMemory => "the store's memory is full and it takes no writes",
-            Self::NotReady => "the store is there but does not serve this key yet",
+            Self::Unauthorized => {
+                "the store rejects the user or the password, or the user lacks a permission"
+            }
+            Self::Script => "the script failed or its reply cannot be decoded",
+            Self::BreakerOpen => "the circuit breaker is open: the store failed a moment ago",
+            Self::ReadOnly => "the store is a replica and accepts no writes",
+            Self::OutOfMemory => "the store's memory is full and it accepts no writes",
+            Self::NotReady => "the store is running but does not serve this key yet",
         })
     }
 }
 
 impl std::error::Error for StoreFailure {}
 
-/// What a limiter answers while its shared store cannot be asked. None of them consumes quota in
-/// the store, and every such answer says so ([`Decision::is_fallback`](crate::Decision::is_fallback)).
+/// How a limiter decides while its shared store is unavailable.
+///
+/// No quota is consumed in the store, and [`Decision::is_fallback`](crate::Decision::is_fallback)
+/// returns true for such decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnFailure {
-    /// Refuse: nobody passes uncounted.
+    /// Deny every request: none passes without being counted.
     Deny,
-    /// Let pass: an outage of the limiter is none of its users.
+    /// Allow every request: when the limiter is down, callers are not.
     Allow,
-    /// Decide by a bucket of this process alone, with a share of the limit.
+    /// Decide by a bucket in the memory of this process, with a share of the limit.
     Local {
-        /// How much of the limit this process may grant by itself.
+        /// The share of the limit that this process grants.
         share: Share,
     },
+}
+
+impl OnFailure {
+    /// The policy as logs show it.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Allow => "allow",
+            Self::Local { .. } => "local",
+        }
+    }
 }
 
 /// As files write it: `deny`, `allow`, `local 25%` or `local 1/3`.
@@ -116,7 +133,7 @@ impl fmt::Display for OnFailure {
     }
 }
 
-/// A part of a limit, for [`OnFailure::Local`]: one in as many as there are processes, so that
+/// A share of a limit, as for [`OnFailure::Local`]. Choose one in the number of processes, so that
 /// together they grant about the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
@@ -125,12 +142,12 @@ pub struct Share {
 }
 
 impl Share {
-    /// One part in `n`. A limiter with a share of one in zero is not built.
+    /// One part in `n`. Building a limiter with one in zero fails.
     pub const fn one_in(n: u32) -> Self {
         Self { parts: 1, of: n }
     }
 
-    /// So many hundredths: 1 to 100, or the limiter is not built.
+    /// A percentage. Building a limiter with less than 1 or more than 100 fails.
     pub const fn percent(percent: u32) -> Self {
         Self {
             parts: percent,
@@ -144,7 +161,7 @@ impl Share {
         1 <= self.parts && self.parts <= self.of
     }
 
-    /// The limit for this part: never less than one token, and otherwise never more than the share.
+    /// Returns this share of `limit`: at least one token, and otherwise never more than the share.
     #[cfg(any(feature = "redis", test))]
     pub(crate) fn of(self, limit: &Limit) -> Result<Limit, LimitError> {
         let capacity = self.of_tokens(limit.capacity());

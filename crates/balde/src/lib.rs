@@ -4,24 +4,22 @@
 //!
 //! | Name | What it is |
 //! |--|--|
-//! | [`RateLimiter`] | one limit over many keys; clones share their buckets |
-//! | [`RateLimiterBuilder`] | how to make one |
-//! | [`Limit`] | the numbers, written as `"10/s burst 20"` or built from integers |
-//! | [`Decision`] | the answer, with its [`Reason`] |
-//! | [`Blocking`] | the same questions without `await` |
+//! | [`RateLimiter`], [`RateLimiterBuilder`] | one limit over many keys; clones share their buckets |
+//! | [`Limit`] | capacity, refill and period, written as `"10/s burst 20"` or built from integers |
+//! | [`Decision`] | the result of a check, with its [`Reason`] |
+//! | [`Blocking`] | the limiter for callers without `await` |
 //! | [`check_all`], [`TokenRequest`], [`MultiDecision`] | several buckets, all or nothing |
-//! | [`Hold`], [`settled`] | tokens taken for work whose price is known only afterwards |
-//! | [`Clock`], [`ManualClock`] | real time, cheap time, and time for tests |
-//! | [`MemoryStats`] | what the memory store holds and has let go |
-//! | [`OpId`] | what makes a charge or credit happen once |
-//! | `RedisStore` (feature `redis`) | buckets that processes share |
-//! | `Leases`, `LeaseStats` (feature `redis`) | tokens of busy keys taken ahead |
+//! | [`Hold`] | tokens taken for work whose price is known only afterwards |
+//! | [`Clock`], [`ManualClock`] | real time, and time for tests |
+//! | [`OpId`] | makes a charge or credit happen once |
+//! | `RedisStore`, `RedisBuilder` (feature `redis`) | buckets that processes share |
+//! | [`OnFailure`], [`StoreFailure`] | what decides while Redis is unavailable, and why it is |
+//! | `Leases`, `LeaseStats` (feature `redis`) | tokens of busy keys taken ahead of use |
 //! | `Registers` (feature `redis`) | small values that processes share, changed by compare-and-set |
-//! | [`telemetry`] | metrics, lines in a log, spans |
-//! | [`OnFailure`], [`StoreFailure`] | what happens when that is away, and why |
+//! | [`telemetry`] | metrics, log lines, spans |
 
-mod blocking;
-mod builder;
+#[cfg(feature = "redis")]
+mod backoff;
 mod clock;
 mod decision;
 mod env;
@@ -30,37 +28,31 @@ mod failure;
 mod hold;
 #[cfg(feature = "http")]
 pub mod http;
-mod joint;
-#[cfg(feature = "http")]
+mod idempotency;
 mod key;
 #[cfg(feature = "redis")]
 mod lease;
 mod limiter;
-mod log;
-#[cfg(feature = "redis")]
-mod mixed;
-mod once;
+mod log_throttle;
+mod multi;
 #[cfg(feature = "options")]
 pub mod options;
-#[cfg(feature = "redis")]
-mod remote;
 #[doc(hidden)]
 pub mod store;
 pub mod telemetry;
 
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
-pub use blocking::Blocking;
-pub use builder::{KEYS_MAX_DEFAULT, RateLimiterBuilder};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};
-pub use error::{BadKey, BuildError, Error, KEY_BYTES_MAX};
+pub use error::{BuildError, Error, InvalidLimit, RedisConfigError};
 pub use failure::{OnFailure, Share, StoreFailure};
-pub use hold::{Hold, SETTLE_WITHIN, SETTLING_MAX, settled};
-pub use joint::{MultiDecision, TOKEN_REQUESTS_MAX, TokenRequest, check_all, check_all_blocking};
+pub use hold::{Hold, SETTLE_WITHIN, SETTLING_MAX};
+pub use idempotency::{InvalidOpId, OP_ID_BYTES_MAX, OpId};
+pub use key::{BadKey, KEY_BYTES_MAX};
 #[cfg(feature = "redis")]
 pub use lease::{LeaseStats, Leases};
-pub use limiter::RateLimiter;
-pub use once::{BadOpId, OP_ID_BYTES_MAX, OpId};
+pub use limiter::{Blocking, KEYS_MAX_DEFAULT, RateLimiter, RateLimiterBuilder, TokenRequest};
+pub use multi::{MultiDecision, TOKEN_REQUESTS_MAX, check_all, check_all_blocking};
 #[cfg(feature = "options")]
 pub use options::Options;
 pub use store::memory::MemoryStats;

@@ -105,7 +105,11 @@ async fn an_outage_is_told_once_with_its_reason_and_without_secrets() {
         "{reasons:?}"
     );
     assert!(fallbacks.len() < 20, "{} lines", fallbacks.len());
-    assert!(fallbacks.iter().all(|f| f["fields"]["rule"] == "allow"));
+    assert!(
+        fallbacks
+            .iter()
+            .all(|f| f["fields"]["on_failure"] == "allow")
+    );
     assert_eq!(lines.of("breaker_opened")[0]["level"], "ERROR");
 
     server.restart();

@@ -13,8 +13,8 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use balde::{
-    BuildError, Decision, Error, OnFailure, OpId, RateLimiter, Reason, RedisBuilder, RedisStore,
-    Share, StoreFailure, check_all, check_all_blocking,
+    BuildError, Decision, Error, OnFailure, OpId, RateLimiter, Reason, RedisBuilder,
+    RedisConfigError, RedisStore, Share, StoreFailure, check_all, check_all_blocking,
 };
 use redis_server::RedisServer;
 
@@ -257,11 +257,14 @@ fn what_cannot_work_is_said_before_anything_is_tried() {
     let slow = bad(address().timeout(Duration::from_millis(101)));
     assert!(slow.to_string().contains("at most 100 ms"), "{slow}");
     let none = address().connections(0);
-    assert_eq!(bad(none), BuildError::Connections { connections: 0 });
-    assert_eq!(bad(RedisStore::builder()), BuildError::NoAddress);
-    assert!(matches!(bad(address().ca_pem("")), BuildError::Tls { .. }));
+    assert_eq!(bad(none), RedisConfigError::Connections { connections: 0 });
+    assert_eq!(bad(RedisStore::builder()), RedisConfigError::NoAddress);
+    assert!(matches!(
+        bad(address().ca_pem("")),
+        RedisConfigError::Tls { .. }
+    ));
     let secret = bad(RedisStore::builder().address("http://user:hunter2@[oops"));
-    assert_eq!(secret, BuildError::Address);
+    assert_eq!(secret, RedisConfigError::Address);
     assert!(!secret.to_string().contains("hunter2"));
 
     let store = address().build().unwrap();

@@ -1,4 +1,4 @@
-//! How a client is made.
+//! Builds a client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use super::{Client, Inner, RetryPolicy};
 use crate::tls::install_crypto_provider;
 use crate::wire::{Unverified, Verifier, is_ispb};
 
-/// How long an answer may take unless told otherwise.
+/// The default timeout of one attempt.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
-/// The most attempts of one call.
+/// The most attempts of a call.
 pub const ATTEMPTS_MAX: u32 = 10;
 
-/// What DICT's own tables give the two operations.
+/// The published limits of the two operations.
 const LIST_LIMIT: &str = "6/min burst 20";
 const READ_LIMIT: &str = "60/min burst 200";
 
-/// Collects what a [`Client`] needs. Only the base URL and the participant have no default.
+/// Builds a [`Client`]. Only the base URL and the participant have no default.
 #[must_use = "a builder does nothing until it is built"]
 pub struct ClientBuilder {
     base_url: String,
@@ -55,72 +55,72 @@ impl ClientBuilder {
         }
     }
 
-    /// Who this client is under mutual TLS: a certificate chain and its key, both as PEM.
+    /// Sets the client certificate for mutual TLS: a certificate chain and its key, both as PEM.
     pub fn identity_pem(mut self, chain: &[u8], key: &[u8]) -> Self {
         self.identity = Some([chain, b"\n", key].concat());
         self
     }
 
-    /// Whom to trust: certificates as PEM. The system's unless told otherwise.
+    /// Sets the trusted authorities: certificates as PEM. By default, the system's.
     pub fn ca_pem(mut self, pem: &[u8]) -> Self {
         self.ca = Some(pem.to_vec());
         self
     }
 
-    /// How long one attempt may take; ten seconds unless told otherwise.
+    /// Sets the timeout of one attempt. By default, ten seconds.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How often a call that fails for a passing reason is tried; three times unless told otherwise,
-    /// at most [`ATTEMPTS_MAX`].
+    /// Sets how many times a call is attempted if it fails with a transient error, at most
+    /// [`ATTEMPTS_MAX`]. By default, three times.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self
     }
 
-    /// How long to wait before the second attempt; each further wait is twice the one before, up to
-    /// thirty seconds, less a random part. Half a second unless told otherwise.
+    /// Sets the wait before the second attempt. By default, half a second. Each further wait is twice
+    /// as long, up to thirty seconds, minus a random part.
     pub fn backoff(mut self, first: Duration) -> Self {
         self.retry.backoff_first = first;
         self
     }
 
-    /// The longest that a call waits in all, for its own bucket, for a Retry-After or between
-    /// attempts; one minute unless told otherwise. A call that would have to wait longer fails at
-    /// once and says how long.
+    /// Sets the longest total wait of a call: for its local bucket, for Retry-After and between
+    /// attempts. By default, one minute. A call that would have to wait longer fails at once.
     pub fn wait_max(mut self, wait_max: Duration) -> Self {
         self.retry.wait_max = wait_max;
         self
     }
 
-    /// What this client holds itself to in listBucketStates until DICT says otherwise; six a minute
-    /// and a burst of 20 unless told otherwise.
+    /// Sets the client's own limit of listBucketStates calls, until DICT states another. By default,
+    /// `6/min burst 20`.
     pub fn list_limit(mut self, text: &str) -> Self {
         self.list_limit = limit(text);
         self
     }
 
-    /// The same for getBucketState; sixty a minute and a burst of 200 unless told otherwise.
+    /// Sets the client's own limit of getBucketState calls, until DICT states another. By default,
+    /// `60/min burst 200`.
     pub fn read_limit(mut self, text: &str) -> Self {
         self.read_limit = limit(text);
         self
     }
 
-    /// The clock of its own buckets.
+    /// Sets the clock of the client's local buckets.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Who checks the signatures of answers. Nobody, unless told otherwise.
+    /// Sets the verifier of responses' signatures. By default, signatures are not checked.
     pub fn verifier(mut self, verifier: Arc<dyn Verifier>) -> Self {
         self.verifier = verifier;
         self
     }
 
-    /// The client, or what is wrong. Whether DICT is there does not matter yet.
+    /// Builds the client. It connects with the first call.
     pub fn build(self) -> Result<Client, ClientBuildError> {
         if !is_ispb(&self.participant) {
             return Err(ClientBuildError::Participant);
@@ -167,7 +167,7 @@ impl ClientBuilder {
                 builder = builder.clock(clock.clone());
             }
             builder.build().map_err(|_| ClientBuildError::Setting {
-                advice: "a limit cannot be kept",
+                advice: "a limit is outside of the supported range",
             })
         };
         Ok(Client(Arc::new(Inner {
@@ -185,19 +185,19 @@ impl ClientBuilder {
 
 fn limit(text: &str) -> Result<Limit, ClientBuildError> {
     text.parse().map_err(|_| ClientBuildError::Setting {
-        advice: "a limit is written as `6/min burst 20`",
+        advice: "a limit must have the form `6/min burst 20`",
     })
 }
 
 fn tls(what: &str) -> ClientBuildError {
     ClientBuildError::Tls {
-        why: format!("{what} cannot be read as PEM"),
+        reason: format!("{what} cannot be read as PEM"),
     }
 }
 
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Keys are not for logs.
+        // Private keys must not be logged.
         f.debug_struct("ClientBuilder")
             .field("participant", &self.participant)
             .field("timeout", &self.timeout)

@@ -1,60 +1,72 @@
-//! What can go wrong with a call, told apart by what its caller can do about it.
+//! Errors of a call, distinguished by what the caller can do about them.
 
-use std::fmt;
 use std::time::Duration;
+
+use thiserror::Error;
 
 use crate::wire::{Problem, ReadStatesError, SignatureError};
 
-/// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a call failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// This client's own bucket is empty: DICT was not asked.
+    /// The client's local bucket is empty. DICT was not called.
+    #[error("the client's own limit is reached; the next call is possible in {retry_after:?}")]
     LocalLimit {
-        /// When it may be asked again.
+        /// When the next call is possible.
         retry_after: Duration,
     },
     /// 429: DICT's bucket is empty.
+    #[error("DICT refused the call (429){}", retry_text(*retry_after))]
     RateLimited {
-        /// When DICT says to ask again, if it does.
+        /// DICT's Retry-After, if the response has one.
         retry_after: Option<Duration>,
     },
-    /// 403: the certificate or the participant may not ask.
+    /// 403: the certificate or the participant is not allowed to make the call.
+    #[error("DICT does not accept this participant or certificate (403){}", problem_text(.0.as_ref()))]
     Forbidden(Option<Problem>),
-    /// 503: DICT is not available.
+    /// 503: DICT is unavailable.
+    #[error("DICT is unavailable (503){}", problem_text(problem.as_ref()))]
     Unavailable {
-        /// When DICT says to ask again, if it does.
+        /// DICT's Retry-After, if the response has one.
         retry_after: Option<Duration>,
-        /// What else it says.
+        /// The problem document of the response.
         problem: Option<Problem>,
     },
-    /// Any other status but 200.
+    /// Any other status except 200.
+    #[error("DICT responded with status {status}{}", problem_text(problem.as_ref()))]
     Status {
-        /// Which.
+        /// The status.
         status: u16,
-        /// What else DICT says.
+        /// The problem document of the response.
         problem: Option<Problem>,
     },
-    /// The answer is not what it should be.
-    InvalidResponse(ReadStatesError),
-    /// The answer is not signed as it must be.
-    Signature(SignatureError),
-    /// The answer ends before its end.
+    /// The response cannot be parsed.
+    #[error("DICT's response cannot be read: {0}")]
+    InvalidResponse(#[source] ReadStatesError),
+    /// The response has no valid signature.
+    #[error("DICT's response cannot be trusted: {0}")]
+    Signature(#[source] SignatureError),
+    /// The response is incomplete.
+    #[error("DICT's response is incomplete")]
     Truncated,
-    /// The answer is longer than any answer should be.
+    /// The response is longer than the parser accepts.
+    #[error("DICT's response is too long")]
     TooLong,
-    /// There was no answer in time.
+    /// There was no response in time.
+    #[error("DICT did not respond in time")]
     Timeout,
-    /// There was no answer at all: no connection, no agreement about TLS, or a connection that was
+    /// There was no response: the connection or the TLS handshake failed, or the connection was
     /// closed.
+    #[error("DICT cannot be reached: {reason}")]
     Unreachable {
-        /// What is known about it.
-        why: String,
+        /// The innermost cause.
+        reason: String,
     },
 }
 
 impl ClientError {
-    /// Whether it can pass by itself. Where not, somebody has to change something.
+    /// Returns true if a later call may succeed without a change of configuration.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::LocalLimit { .. }
@@ -70,7 +82,7 @@ impl ClientError {
         }
     }
 
-    /// How long to wait before asking again, where that was told.
+    /// How long to wait before the next call, if that is known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::LocalLimit { retry_after } => Some(*retry_after),
@@ -82,88 +94,37 @@ impl ClientError {
     }
 }
 
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = |f: &mut fmt::Formatter<'_>, problem: &Option<Problem>| match problem {
-            Some(problem) => write!(f, " ({problem})"),
-            None => Ok(()),
-        };
-        match self {
-            Self::LocalLimit { retry_after } => {
-                write!(
-                    f,
-                    "one call more would be too many; the next may be made in {retry_after:?}"
-                )
-            }
-            Self::RateLimited {
-                retry_after: Some(wait),
-            } => {
-                write!(f, "DICT refused (429) and may be asked again in {wait:?}")
-            }
-            Self::RateLimited { retry_after: None } => f.write_str("DICT refused (429)"),
-            Self::Forbidden(problem) => {
-                f.write_str("DICT does not let this participant or certificate ask (403)")?;
-                told(f, problem)
-            }
-            Self::Unavailable { problem, .. } => {
-                f.write_str("DICT is not available (503)")?;
-                told(f, problem)
-            }
-            Self::Status { status, problem } => {
-                write!(f, "DICT answered with status {status}")?;
-                told(f, problem)
-            }
-            Self::InvalidResponse(error) => write!(f, "DICT's answer cannot be read: {error}"),
-            Self::Signature(error) => write!(f, "DICT's answer cannot be trusted: {error}"),
-            Self::Truncated => f.write_str("DICT's answer ends before its end"),
-            Self::TooLong => f.write_str("DICT's answer is longer than any answer should be"),
-            Self::Timeout => f.write_str("DICT did not answer in time"),
-            Self::Unreachable { why } => write!(f, "DICT cannot be reached: {why}"),
-        }
-    }
+fn retry_text(retry_after: Option<Duration>) -> String {
+    retry_after.map_or_else(String::new, |wait| format!("; retry in {wait:?}"))
 }
 
-impl std::error::Error for ClientError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::InvalidResponse(error) => Some(error),
-            Self::Signature(error) => Some(error),
-            _ => None,
-        }
-    }
+fn problem_text(problem: Option<&Problem>) -> String {
+    problem.map_or_else(String::new, |problem| format!(" ({problem})"))
 }
 
 /// Why a client could not be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ClientBuildError {
-    /// The base URL is none, or neither http nor https.
+    /// The base URL is invalid, or neither http nor https.
+    #[error(
+        "the base URL must be http:// or https://, such as \
+         https://dict-h.pi.rsfn.net.br:16522/api/v2/"
+    )]
     BaseUrl,
     /// The participant is not an ISPB of 8 characters.
+    #[error("the participant must be an ISPB of 8 characters")]
     Participant,
     /// A certificate or key cannot be read.
+    #[error("TLS cannot be set up: {reason}")]
     Tls {
-        /// What is wrong.
-        why: String,
+        /// What cannot be read.
+        reason: String,
     },
-    /// A timeout, number of attempts or limit that makes no sense.
+    /// The timeout, the number of attempts or a limit is invalid.
+    #[error("{advice}")]
     Setting {
-        /// Which, and what it must be.
+        /// What the setting must be.
         advice: &'static str,
     },
 }
-
-impl fmt::Display for ClientBuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BaseUrl => f.write_str(
-                "the base URL must be http:// or https://, as https://dict-h.pi.rsfn.net.br:16522/api/v2/",
-            ),
-            Self::Participant => f.write_str("the participant must be an ISPB of 8 characters"),
-            Self::Tls { why } => write!(f, "TLS cannot be set up: {why}"),
-            Self::Setting { advice } => f.write_str(advice),
-        }
-    }
-}
-
-impl std::error::Error for ClientBuildError {}

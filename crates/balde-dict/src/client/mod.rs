@@ -1,4 +1,4 @@
-//! Asks DICT how its buckets stand, and is never the one who empties them.
+//! A client for DICT's bucket states, which limits its own calls so that it never empties a bucket.
 
 mod builder;
 mod error;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use balde::{Limit, RateLimiter};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Response, Url};
 
@@ -19,17 +20,20 @@ use crate::wire::{BucketState, BucketStates, Problem, Verifier, XML_BYTES_MAX};
 /// The longest wait between two attempts.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// The longest Retry-After that is believed.
+/// The longest Retry-After that is respected.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// The one key of this client's own buckets.
-const OWN: &str = "own";
+/// The characters of a path segment that are escaped.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-');
+
+/// The only key of this client's local buckets.
+const LOCAL_KEY: &str = "own";
 
 /// A client for listBucketStates and getBucketState. Clones share connections and buckets.
 ///
-/// Each attempt, and so each retry too, first takes a token from a bucket of the client's own, which
-/// is as DICT's tables say until DICT's answers say otherwise. So asking never empties the bucket
-/// that is asked about.
+/// Before each attempt, including retries, the client takes a token from a local bucket. The local
+/// bucket has the published limit until DICT's responses state another. So monitoring never empties
+/// the buckets that it monitors.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -57,7 +61,7 @@ struct Inner {
     verifier: Arc<dyn Verifier>,
 }
 
-/// How long a call may wait.
+/// How calls are retried.
 #[derive(Clone, Copy, Debug)]
 struct RetryPolicy {
     backoff_first: Duration,
@@ -74,31 +78,21 @@ impl Default for RetryPolicy {
 }
 
 impl Client {
-    /// A client for a participant, with everything else to be told.
+    /// Builds a client of a participant.
     pub fn builder(base_url: &str, participant: &str) -> ClientBuilder {
         ClientBuilder::new(base_url, participant)
     }
 
-    /// How all the participant's buckets stand.
+    /// Calls listBucketStates: the states of all the participant's buckets.
     pub async fn list_bucket_states(&self) -> Result<BucketStates, ClientError> {
         self.call(&self.0.list, "policies/").await
     }
 
-    /// How one of them stands.
+    /// Calls getBucketState: the state of one policy's bucket.
     pub async fn get_bucket_state(&self, policy: &str) -> Result<BucketStates, ClientError> {
-        // A name is a segment of the path, whatever is in it.
-        let mut path = String::from("policies/");
-        for byte in policy.bytes() {
-            match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => {
-                    path.push(char::from(byte));
-                }
-                _ => {
-                    use std::fmt::Write;
-                    let _a_string_takes_everything = write!(path, "%{byte:02X}");
-                }
-            }
-        }
+        // The name is one segment of the path, whatever characters it contains.
+        let name = utf8_percent_encode(policy, SEGMENT);
+        let path = format!("policies/{name}");
         self.call(&self.0.read, &path).await
     }
 
@@ -109,14 +103,14 @@ impl Client {
             self.take(own, &mut waited).await?;
             let error = match self.attempt(path).await {
                 Ok(states) => {
-                    self.learn(&states).await;
+                    self.apply_states(&states).await;
                     return Ok(states);
                 }
                 Err(error) => error,
             };
             if matches!(error, ClientError::RateLimited { .. }) {
-                // Somebody else draws on the same bucket.
-                let _memory_is_always_there = own.set_level(OWN, 0).await;
+                // Another client uses the same bucket.
+                let _memory_cannot_fail = own.set_level(LOCAL_KEY, 0).await;
             }
             if !error.is_transient() || attempt == self.0.attempts {
                 return Err(error);
@@ -131,10 +125,10 @@ impl Client {
         }
     }
 
-    /// Takes a token of the client's own, waiting for it if that does not take too long.
+    /// Takes a token from a local bucket, and waits for it within `wait_max`.
     async fn take(&self, own: &RateLimiter, waited: &mut Duration) -> Result<(), ClientError> {
         loop {
-            let decision = own.check(OWN).await;
+            let decision = own.check(LOCAL_KEY).await;
             if decision.is_allowed() {
                 return Ok(());
             }
@@ -153,7 +147,7 @@ impl Client {
             .base
             .join(path)
             .map_err(|_| ClientError::Unreachable {
-                why: "the address cannot be put together".to_owned(),
+                reason: "the URL of the request is invalid".to_owned(),
             })?;
         let request = self
             .0
@@ -184,8 +178,8 @@ impl Client {
         })
     }
 
-    /// From now on by what DICT says: its limits, and its levels where they are lower.
-    async fn learn(&self, states: &BucketStates) {
+    /// Sets the local buckets to the limits that DICT states, and to its levels if those are lower.
+    async fn apply_states(&self, states: &BucketStates) {
         for (own, name) in [
             (&self.0.list, "POLICIES_LIST"),
             (&self.0.read, "POLICIES_READ"),
@@ -196,11 +190,14 @@ impl Client {
             if let Some(limit) = limit_of(state)
                 && limit != own.limit()
             {
-                let _a_limit_that_exists_fits = own.set_limit(limit);
+                let _any_limit_is_accepted = own.set_limit(limit);
             }
-            let level = own.peek(OWN).await.map_or(0, |decision| decision.level());
+            let level = own
+                .peek(LOCAL_KEY)
+                .await
+                .map_or(0, |decision| decision.level());
             if state.available_tokens < level {
-                let _memory_is_always_there = own.set_level(OWN, state.available_tokens).await;
+                let _memory_cannot_fail = own.set_level(LOCAL_KEY, state.available_tokens).await;
             }
         }
     }
@@ -212,12 +209,12 @@ impl Client {
             .backoff_first
             .saturating_mul(1 << (attempt - 1).min(16));
         let longest = doubled.min(BACKOFF_MAX);
-        // Callers that failed together do not come back together.
+        // Jitter, so that clients that failed together do not retry together.
         longest.saturating_sub(longest * fastrand::u32(0..=500) / 1_000)
     }
 }
 
-/// The limit that a state tells, if its numbers make one.
+/// The limit that a bucket state describes, if its numbers are valid.
 fn limit_of(state: &BucketState) -> Option<Limit> {
     let capacity = u64::try_from(state.capacity).ok()?;
     let refill = u64::try_from(state.refill_tokens).ok()?;
@@ -248,13 +245,13 @@ fn unreachable(error: &reqwest::Error) -> ClientError {
     if error.is_timeout() {
         return ClientError::Timeout;
     }
-    // The innermost cause says most, and has no address in it.
+    // The innermost cause is the most specific one, and contains no address.
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
     ClientError::Unreachable {
-        why: cause.to_string(),
+        reason: cause.to_string(),
     }
 }
 

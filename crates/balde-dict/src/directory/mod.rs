@@ -6,7 +6,7 @@
 //! | `store` | records in memory or in Redis, and transactions on them |
 //! | `handle`, `error`, `ids` | [`Directory`] and its transactions, why it rejects a request, ids |
 //! | `entries`, `claims`, `infractions`, `refunds`, `markers` | the life cycle of each kind of record |
-//! | `cids`, `statistics`, `transactions`, `lists` | what is derived from records, and lists of them |
+//! | `cids`, `statistics`, `transactions`, `lists` | content ids, statistics, payment transactions, lists |
 //! | `seed` | entries from a file |
 
 mod cids;

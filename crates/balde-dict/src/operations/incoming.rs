@@ -1,18 +1,18 @@
-//! What is known of a request when its buckets are looked for.
+//! The parts of a DICT request that are read besides its route.
 
 use balde_policy::Headers;
 
-/// Who is asking.
+/// Names the participant that sent the request.
 pub const PARTICIPANT_HEADER: &str = "PI-RequestingParticipant";
-/// For whom.
+/// Names the payer of a lookup.
 pub const PAYER_HEADER: &str = "PI-PayerId";
-/// For which payment.
+/// Names the payment that a lookup belongs to.
 pub const END_TO_END_ID_HEADER: &str = "PI-EndToEndId";
 
 /// The longest query that is read.
 pub const QUERY_BYTES_MAX: usize = 8_192;
 
-/// What is known of a request besides its route.
+/// The parts of a request that are read besides its route.
 #[derive(Clone, Copy)]
 pub struct Incoming<'r> {
     pub(super) query: &'r str,
@@ -46,21 +46,5 @@ impl<'r> Incoming<'r> {
             certificate: participant,
             ..self
         }
-    }
-}
-
-/// The headers of an HTTP request.
-#[derive(Clone, Copy, Debug)]
-pub struct HttpHeaders<'h>(pub &'h http::HeaderMap);
-
-impl Headers for HttpHeaders<'_> {
-    fn value_of(&self, name: &str) -> Option<&str> {
-        self.0.get(name)?.to_str().ok()
-    }
-
-    fn values_differ(&self, name: &str) -> bool {
-        let mut values = self.0.get_all(name).iter();
-        let first = values.next();
-        values.any(|value| Some(value) != first)
     }
 }

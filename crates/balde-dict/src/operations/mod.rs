@@ -1,23 +1,24 @@
-//! Request → operation → policies and the keys of their buckets.
+//! From an HTTP request to a DICT operation, and to the parts of it that policies count.
 
 mod call;
-mod compile;
-mod fault;
 mod incoming;
 mod kinds;
 mod operation;
+mod request_error;
 mod resolve;
 mod route;
 mod table;
+mod validate;
 
-pub use call::{BucketKey, Call, DRAWS_MAX, Draw};
-pub use fault::{Fault, RouteError};
+pub use call::Call;
 pub use incoming::{
-    END_TO_END_ID_HEADER, HttpHeaders, Incoming, PARTICIPANT_HEADER, PAYER_HEADER, QUERY_BYTES_MAX,
+    END_TO_END_ID_HEADER, Incoming, PARTICIPANT_HEADER, PAYER_HEADER, QUERY_BYTES_MAX,
 };
 pub use kinds::{Category, PayerKind};
 pub use operation::{Operation, ParticipantFrom};
+pub use request_error::{RequestError, RouteError};
 pub use route::{PATH_BYTES_MAX, Route};
-pub use table::Table;
+pub(crate) use table::CATEGORY;
+pub use table::{PAYMENT_ORDER, Table};
 
 use crate::wire::KeyType;

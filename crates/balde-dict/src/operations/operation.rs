@@ -1,17 +1,17 @@
 //! DICT's operations.
 
-/// Where a request says which participant is asking.
+/// Where a request names its participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParticipantFrom {
     /// In the header `PI-RequestingParticipant`.
     Header,
     /// In the query parameter `Participant`.
     Query,
-    /// In the header, or else in the query: no source says which for this operation.
+    /// In the header, or else in the query: no source is definite for this operation.
     HeaderOrQuery,
     /// In the body; for entries within the account.
     Body,
-    /// Nowhere: the caller's certificate tells.
+    /// Nowhere: the client's certificate names it.
     Certificate,
 }
 
@@ -42,7 +42,7 @@ macro_rules! operations {
                 match self { $(Self::$name => $path,)* }
             }
 
-            /// Where it says which participant is asking.
+            /// Where a request of this operation names its participant.
             pub const fn participant(self) -> ParticipantFrom {
                 match self { $(Self::$name => ParticipantFrom::$from,)* }
             }

@@ -1,46 +1,51 @@
-//! Who is asking, for whom, what is wrong, and which buckets a request draws on.
+//! The participant and the payer of a request, and what is wrong with it.
 
 use std::borrow::Cow;
 
-use balde_policy::{KeyPart, Request, percent_decoded, query_pairs};
+use balde_policy::{percent_decoded, query_pairs};
 
-use super::call::{BucketKey, Call, Draw, Draws};
+use super::call::{Call, CallHeaders};
 use super::route::Route;
-use super::table::{Details, Table};
+use super::table::Table;
 use super::{
-    END_TO_END_ID_HEADER, Fault, Incoming, KeyType, Operation, PARTICIPANT_HEADER, PAYER_HEADER,
-    ParticipantFrom, PayerKind, QUERY_BYTES_MAX,
+    END_TO_END_ID_HEADER, Incoming, KeyType, Operation, PARTICIPANT_HEADER, PAYER_HEADER,
+    ParticipantFrom, PayerKind, QUERY_BYTES_MAX, RequestError,
 };
 
 impl Table {
-    /// Who is asking, for whom, what is wrong, and which buckets the request draws on.
+    /// Finds the participant and the payer of a request, and what is wrong with it.
     pub fn resolve<'r>(&self, route: &Route<'r>, incoming: &Incoming<'r>) -> Call<'r> {
         let operation = route.operation();
         let mut call = Call {
             operation,
+            path: route.canonical_path(),
+            query: incoming.query,
+            headers: CallHeaders {
+                all: incoming.headers,
+                payer: None,
+            },
             participant: None,
             payer: None,
             end_to_end_id: None,
             key: None,
-            fault: None,
-            draws: Draws::new(),
+            error: None,
         };
         if incoming.query.len() > QUERY_BYTES_MAX {
-            call.fault = Some(Fault::QueryTooLong);
+            call.error = Some(RequestError::QueryTooLong);
             return call;
         }
-        let mut faults = First(None);
-        call.participant = faults.or(self.participant(operation.participant(), incoming));
+        let mut errors = First(None);
+        call.participant = errors.or(self.participant(operation.participant(), incoming));
         if operation == Operation::GetEntry {
-            call.payer = faults.or(self.payer(incoming));
-            call.end_to_end_id = faults.or(self.end_to_end_id(incoming));
+            call.payer = errors.or(self.payer(incoming));
+            call.headers.payer = call.payer.map(|(payer, _)| payer);
+            call.end_to_end_id = errors.or(self.end_to_end_id(incoming));
         }
         if operation.has_key() {
-            call.key = faults.or(self.key(route));
+            call.key = errors.or(self.key(route));
         }
-        faults.or(self.other_needs(route, incoming));
-        call.fault = faults.0;
-        call.draws = self.draws(route, incoming, &call);
+        errors.or(self.other_needs(route, incoming));
+        call.error = errors.0;
         call
     }
 
@@ -48,31 +53,31 @@ impl Table {
         &self,
         from: ParticipantFrom,
         incoming: &Incoming<'r>,
-    ) -> Result<Cow<'r, str>, Fault> {
+    ) -> Result<Cow<'r, str>, RequestError> {
         let header = || self.ispb_header(incoming).map(Cow::Borrowed);
         let query = || {
             let name = "Participant";
-            let value = query_value(incoming, name)?.ok_or(Fault::MissingParameter(name))?;
+            let value = query_value(incoming, name)?.ok_or(RequestError::MissingParameter(name))?;
             if self.is_ispb(&value) {
                 Ok(value)
             } else {
-                Err(Fault::InvalidParameter(name))
+                Err(RequestError::InvalidParameter(name))
             }
         };
         let named = |participant: Option<&'r str>| {
-            let participant = participant.ok_or(Fault::MissingParticipant)?;
+            let participant = participant.ok_or(RequestError::MissingParticipant)?;
             if self.is_ispb(participant) {
                 Ok(Cow::Borrowed(participant))
             } else {
-                Err(Fault::InvalidParticipant)
+                Err(RequestError::InvalidParticipant)
             }
         };
         match from {
             ParticipantFrom::Header => header(),
             ParticipantFrom::Query => query(),
             ParticipantFrom::HeaderOrQuery => match header() {
-                Err(missing @ Fault::MissingHeader(_)) => match query() {
-                    Err(Fault::MissingParameter(_)) => Err(missing),
+                Err(missing @ RequestError::MissingHeader(_)) => match query() {
+                    Err(RequestError::MissingParameter(_)) => Err(missing),
                     other => other,
                 },
                 other => other,
@@ -84,130 +89,84 @@ impl Table {
         }
     }
 
-    fn ispb_header<'r>(&self, incoming: &Incoming<'r>) -> Result<&'r str, Fault> {
+    fn ispb_header<'r>(&self, incoming: &Incoming<'r>) -> Result<&'r str, RequestError> {
         let value = header(incoming, PARTICIPANT_HEADER)?;
         if self.is_ispb(value) {
             Ok(value)
         } else {
-            Err(Fault::InvalidHeader(PARTICIPANT_HEADER))
+            Err(RequestError::InvalidHeader(PARTICIPANT_HEADER))
         }
     }
 
-    fn payer<'r>(&self, incoming: &Incoming<'r>) -> Result<(&'r str, PayerKind), Fault> {
+    fn payer<'r>(&self, incoming: &Incoming<'r>) -> Result<(&'r str, PayerKind), RequestError> {
         let payer = header(incoming, PAYER_HEADER)?;
         let kind = self.payer_kind(payer);
-        let kind = kind.ok_or(Fault::InvalidHeader(PAYER_HEADER))?;
+        let kind = kind.ok_or(RequestError::InvalidHeader(PAYER_HEADER))?;
         Ok((payer, kind))
     }
 
-    fn end_to_end_id<'r>(&self, incoming: &Incoming<'r>) -> Result<&'r str, Fault> {
+    fn end_to_end_id<'r>(&self, incoming: &Incoming<'r>) -> Result<&'r str, RequestError> {
         let id = header(incoming, END_TO_END_ID_HEADER)?;
         if self.is_end_to_end_id(id) {
             Ok(id)
         } else {
-            Err(Fault::InvalidHeader(END_TO_END_ID_HEADER))
+            Err(RequestError::InvalidHeader(END_TO_END_ID_HEADER))
         }
     }
 
-    fn key<'r>(&self, route: &Route<'r>) -> Result<(Cow<'r, str>, KeyType), Fault> {
-        let key = percent_decoded(route.raw_segment()).ok_or(Fault::InvalidKey)?;
-        let key_type = self.key_type(&key).ok_or(Fault::InvalidKey)?;
+    fn key<'r>(&self, route: &Route<'r>) -> Result<(Cow<'r, str>, KeyType), RequestError> {
+        let key = percent_decoded(route.raw_segment()).ok_or(RequestError::InvalidKey)?;
+        let key_type = self.key_type(&key).ok_or(RequestError::InvalidKey)?;
         Ok((key, key_type))
     }
 
     /// What single operations need besides.
-    fn other_needs(&self, route: &Route<'_>, incoming: &Incoming<'_>) -> Result<(), Fault> {
+    fn other_needs(&self, route: &Route<'_>, incoming: &Incoming<'_>) -> Result<(), RequestError> {
         match route.operation() {
             Operation::GetPersonStatistics => {
-                let id = percent_decoded(route.raw_segment()).ok_or(Fault::InvalidTaxId)?;
-                self.payer_kind(&id).ok_or(Fault::InvalidTaxId)?;
+                let id = percent_decoded(route.raw_segment()).ok_or(RequestError::InvalidTaxId)?;
+                self.payer_kind(&id).ok_or(RequestError::InvalidTaxId)?;
             }
             Operation::ListFraudMarkers => {
                 let name = "TaxIdNumber";
-                let id = query_value(incoming, name)?.ok_or(Fault::MissingParameter(name))?;
-                self.payer_kind(&id).ok_or(Fault::InvalidParameter(name))?;
+                let id =
+                    query_value(incoming, name)?.ok_or(RequestError::MissingParameter(name))?;
+                self.payer_kind(&id)
+                    .ok_or(RequestError::InvalidParameter(name))?;
             }
             Operation::ListCidSetEvents => {
                 let name = "KeyType";
-                let text = query_value(incoming, name)?.ok_or(Fault::MissingParameter(name))?;
-                KeyType::parse(&text).ok_or(Fault::InvalidParameter(name))?;
+                let text =
+                    query_value(incoming, name)?.ok_or(RequestError::MissingParameter(name))?;
+                KeyType::parse(&text).ok_or(RequestError::InvalidParameter(name))?;
             }
             _ => {}
         }
         Ok(())
     }
-
-    fn draws(&self, route: &Route<'_>, incoming: &Incoming<'_>, call: &Call<'_>) -> Draws {
-        let mut draws = Draws::new();
-        let mut last = None;
-        let key_bit = call.key_type().map_or(0, KeyType::bit);
-        for candidate in &self.candidates[route.operation() as usize] {
-            // A policy counts a request once, whichever of its rules match.
-            if last == Some(candidate.policy) {
-                continue;
-            }
-            let is_counted = match &candidate.details {
-                Details::Nothing => true,
-                Details::KeyTypes(types) => types & key_bit != 0,
-                Details::MatchRule(rule) => {
-                    let mut request =
-                        Request::new(route.operation().method(), route.path(), incoming.query);
-                    request.headers = incoming.headers;
-                    request.participant = call.participant();
-                    request.user = call.payer();
-                    rule.matches_details(&request)
-                }
-            };
-            if is_counted && let Some(draw) = self.draw(candidate.policy, call) {
-                draws.push(draw);
-                last = Some(candidate.policy);
-            }
-        }
-        draws
-    }
-
-    /// The bucket of a policy, if the request says enough to tell it.
-    fn draw(&self, policy: usize, call: &Call<'_>) -> Option<Draw> {
-        let mut key = BucketKey::EMPTY;
-        let mut kind = None;
-        for part in self.policy(policy).scope().parts() {
-            key = match part {
-                KeyPart::Participant => key.with(call.participant()?)?,
-                KeyPart::Constant(text) => key.with(text)?,
-                _ => {
-                    kind = call.payer_kind();
-                    key.with(call.payer()?)?
-                }
-            };
-        }
-        if self.policy(policy).limits().variant() == Some("payer") {
-            kind = Some(call.payer_kind()?);
-        }
-        Some(Draw::new(policy, kind, key))
-    }
 }
 
-/// The first fault of several.
-struct First(Option<Fault>);
+/// The first error of several.
+struct First(Option<RequestError>);
 
 impl First {
-    fn or<T>(&mut self, result: Result<T, Fault>) -> Option<T> {
+    fn or<T>(&mut self, result: Result<T, RequestError>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
-            Err(fault) => {
-                self.0.get_or_insert(fault);
+            Err(error) => {
+                self.0.get_or_insert(error);
                 None
             }
         }
     }
 }
 
-fn header<'r>(incoming: &Incoming<'r>, name: &'static str) -> Result<&'r str, Fault> {
+fn header<'r>(incoming: &Incoming<'r>, name: &'static str) -> Result<&'r str, RequestError> {
     let value = incoming.headers.value_of(name);
     let value = value.filter(|value| !value.is_empty());
-    let value = value.ok_or(Fault::MissingHeader(name))?;
+    let value = value.ok_or(RequestError::MissingHeader(name))?;
     if incoming.headers.values_differ(name) {
-        return Err(Fault::AmbiguousHeader(name));
+        return Err(RequestError::AmbiguousHeader(name));
     }
     Ok(value)
 }
@@ -216,14 +175,14 @@ fn header<'r>(incoming: &Incoming<'r>, name: &'static str) -> Result<&'r str, Fa
 fn query_value<'r>(
     incoming: &Incoming<'r>,
     name: &'static str,
-) -> Result<Option<Cow<'r, str>>, Fault> {
+) -> Result<Option<Cow<'r, str>>, RequestError> {
     let mut found: Option<Cow<'r, str>> = None;
     for (other, value) in query_pairs(incoming.query) {
         if other != name {
             continue;
         }
         if found.as_ref().is_some_and(|found| *found != value) {
-            return Err(Fault::AmbiguousParameter(name));
+            return Err(RequestError::AmbiguousParameter(name));
         }
         found = Some(value);
     }

@@ -1,8 +1,10 @@
 //! Method and raw path → operation.
 
+use std::borrow::Cow;
+
 use super::{Operation, RouteError};
 
-/// The longest path that is looked at: a key has at most 77 characters, encoded three times as long.
+/// The longest path that is routed: a key has at most 77 characters, encoded three times as long.
 pub const PATH_BYTES_MAX: usize = 2_048;
 
 /// An operation, and the raw path below the base.
@@ -11,6 +13,15 @@ pub struct Route<'r> {
     operation: Operation,
     path: &'r str,
     segment: &'r str,
+    slash: Slash,
+}
+
+/// How the path differs from the operation's at its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slash {
+    AsPublished,
+    Missing,
+    Added,
 }
 
 impl<'r> Route<'r> {
@@ -24,7 +35,17 @@ impl<'r> Route<'r> {
         self.path
     }
 
-    /// The segment of the path that stands for a key or an id, as it came; empty for operations
+    /// The path as it is published: with or without the slash at its end that the request lacks or
+    /// has added.
+    pub(super) fn canonical_path(&self) -> Cow<'r, str> {
+        match self.slash {
+            Slash::AsPublished => Cow::Borrowed(self.path),
+            Slash::Missing => Cow::Owned(format!("{}/", self.path)),
+            Slash::Added => Cow::Borrowed(self.path.strip_suffix('/').unwrap_or(self.path)),
+        }
+    }
+
+    /// The segment of the path that is a key or an id, as it was received; empty for operations
     /// whose path has none.
     pub fn raw_segment(&self) -> &'r str {
         self.segment
@@ -33,7 +54,7 @@ impl<'r> Route<'r> {
 
 impl std::fmt::Debug for Route<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The path may have somebody's key in it.
+        // The path may contain a Pix key, which is personal data.
         let name = self.operation.as_str();
         f.debug_tuple("Route").field(&name).finish()
     }
@@ -53,12 +74,15 @@ pub(super) fn route<'r>(
     }
     let segments = &segments[..count];
     let mut resource = Resource::at(segments);
+    let mut slash = Slash::AsPublished;
     if resource.is_none() && slash_is_optional {
-        resource = match segments {
-            [.., last, ""] if !last.is_empty() => Resource::at(&segments[..count - 1]),
-            [one] => Resource::at(&[one, ""]),
-            [one, two] => Resource::at(&[one, two, ""]),
-            _ => None,
+        (resource, slash) = match segments {
+            [.., last, ""] if !last.is_empty() => {
+                (Resource::at(&segments[..count - 1]), Slash::Added)
+            }
+            [one] => (Resource::at(&[one, ""]), Slash::Missing),
+            [one, two] => (Resource::at(&[one, two, ""]), Slash::Missing),
+            _ => (None, slash),
         };
     }
     let resource = resource.ok_or(RouteError::UnknownPath)?;
@@ -75,6 +99,7 @@ pub(super) fn route<'r>(
             operation: *operation,
             path,
             segment,
+            slash,
         }),
         None => Err(RouteError::MethodNotAllowed {
             allow: resource.allow,

@@ -1,42 +1,25 @@
-//! Operations and policies together.
+//! DICT's operations with the policies of a profile.
 
-use balde_core::Limit;
-use balde_policy::{ByVariant, MatchRule, Pattern, Policy};
-use balde_policy::{Problem, Profile, ProfileError};
+use balde_policy::{BucketRef, Matcher, Pattern, Policy, Problem, Profile, ProfileError};
 
-use super::call::Draw;
-use super::compile;
+use super::call::Call;
 use super::route::{self, PATH_BYTES_MAX, Route};
+use super::validate;
 use super::{Category, KeyType, PayerKind, RouteError};
 use crate::settings::Settings;
 
-/// The event that gives tokens back.
-const PAYMENT_ORDER: &str = "payment-order";
+/// The event that gives tokens back: the payment system received a payment order.
+pub const PAYMENT_ORDER: &str = "payment-order";
+
+/// The variant that is assigned to participants.
+pub(crate) const CATEGORY: &str = "category";
 
 /// DICT's operations with the policies of a profile.
 #[derive(Clone, Debug)]
 pub struct Table {
-    profile: Profile,
+    matcher: Matcher,
     settings: Settings,
     pub(super) patterns: Patterns,
-    /// By operation: the rules that its method and path fit.
-    pub(super) candidates: Vec<Vec<Candidate>>,
-}
-
-/// A rule of a policy, for requests of one operation.
-#[derive(Clone, Debug)]
-pub(super) struct Candidate {
-    pub(super) policy: usize,
-    pub(super) details: Details,
-}
-
-/// What has to hold besides method and path.
-#[derive(Clone, Debug)]
-pub(super) enum Details {
-    Nothing,
-    /// The key has one of these types.
-    KeyTypes(u8),
-    MatchRule(Box<MatchRule>),
 }
 
 #[derive(Clone, Debug)]
@@ -47,7 +30,7 @@ pub(super) struct Patterns {
 }
 
 impl Table {
-    /// Puts a DICT profile together with the operations, or tells what does not fit.
+    /// Puts a DICT profile together with the operations, or returns everything that does not fit.
     pub fn new(profile: Profile) -> Result<Self, ProfileError> {
         let mut problems = Vec::new();
         let settings = match Settings::of(&profile) {
@@ -58,7 +41,7 @@ impl Table {
             }
         };
         let patterns = Patterns::of(&profile, &mut problems);
-        let candidates = compile::candidates(&profile, &mut problems);
+        validate::check_policies(&profile, &mut problems);
         if profile.api() != Some("dict") {
             problems.push(Problem::new(
                 None,
@@ -67,19 +50,18 @@ impl Table {
         }
         match (ProfileError::of(problems), settings, patterns) {
             (None, Some(settings), Some(patterns)) => Ok(Self {
-                profile,
+                matcher: Matcher::new(profile),
                 settings,
                 patterns,
-                candidates,
             }),
             (Some(error), ..) => Err(error),
-            (None, ..) => unreachable!("what is missing is told as a problem"),
+            (None, ..) => unreachable!("whatever is missing was added to the problems"),
         }
     }
 
     /// The profile.
     pub fn profile(&self) -> &Profile {
-        &self.profile
+        self.matcher.profile()
     }
 
     /// The profile's answers to open questions.
@@ -89,47 +71,22 @@ impl Table {
 
     /// A policy by its index in the profile.
     pub fn policy(&self, index: usize) -> &Policy {
-        &self.profile.policies()[index]
+        &self.profile().policies()[index]
     }
 
     /// The index of a policy by its name.
     pub fn policy_index(&self, name: &str) -> Option<usize> {
-        let policies = self.profile.policies();
+        let policies = self.profile().policies();
         policies.iter().position(|policy| policy.name() == name)
     }
 
-    /// The limit of a bucket, for a participant of this category. Nothing when the profile does not
-    /// have the category.
-    pub fn limit(&self, draw: &Draw, category: Category) -> Option<&Limit> {
-        self.limit_of(draw.policy(), category, draw.payer_kind())
-    }
-
-    /// The limit of a policy for a participant of this category and, where it counts payers, one of
-    /// this kind.
-    pub fn limit_of(
-        &self,
-        policy: usize,
-        category: Category,
-        payer: Option<PayerKind>,
-    ) -> Option<&Limit> {
-        let limits = self.policy(policy).limits();
-        limits.get(value_of(limits, &category, payer))
-    }
-
-    /// The tokens that a payment order gives back to a bucket.
-    pub fn credit(&self, draw: &Draw, category: Category) -> u64 {
-        self.credit_of(draw.policy(), category, draw.payer_kind())
-    }
-
-    /// The tokens that a payment order gives back under a policy.
-    pub fn credit_of(&self, policy: usize, category: Category, payer: Option<PayerKind>) -> u64 {
-        let mut credits = self.policy(policy).credits().iter();
-        let credit = credits.find(|credit| credit.event() == PAYMENT_ORDER);
-        let tokens = credit.and_then(|credit| {
-            let tokens = credit.tokens();
-            tokens.get(value_of(tokens, &category, payer))
-        });
-        tokens.copied().unwrap_or(0)
+    /// The buckets that count a request, for a participant of this category, in the order of the
+    /// policies. Policies that lack a part of the request are left out.
+    pub fn buckets(&self, call: &Call<'_>, category: Category) -> Vec<BucketRef<'_>> {
+        let assigned =
+            |variant: &str, _: &str| (variant == CATEGORY).then(|| category.as_str().into());
+        let found = self.matcher.buckets(&call.request(), &assigned);
+        found.into_iter().filter_map(Result::ok).collect()
     }
 
     /// The type of a decoded key, by its pattern.
@@ -163,19 +120,8 @@ impl Table {
         if path.len() > PATH_BYTES_MAX {
             return Err(RouteError::PathTooLong);
         }
-        let below = self.profile.without_base(path);
+        let below = self.profile().without_base(path);
         let below = below.ok_or(RouteError::OutsideBase)?;
         route::route(method, below, self.settings.trailing_slash_optional)
-    }
-}
-
-fn value_of<'c, T>(
-    amounts: &ByVariant<T>,
-    category: &'c Category,
-    payer: Option<PayerKind>,
-) -> Option<&'c str> {
-    match amounts.variant()? {
-        "category" => Some(category.as_str()),
-        _ => payer.map(PayerKind::as_str),
     }
 }

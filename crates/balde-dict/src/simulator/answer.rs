@@ -1,4 +1,4 @@
-//! What is sent back.
+//! Responses before they are HTTP: status, content and headers.
 
 use std::io::Write;
 
@@ -14,7 +14,7 @@ use http_body_util::Full;
 
 use crate::wire::{PROBLEM_XML, Problem};
 
-/// What a response's body is.
+/// The body type of every response.
 pub(crate) type Body = Full<Bytes>;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -24,18 +24,18 @@ const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_XML);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain;charset=utf-8");
 
-/// An answer before it is a response.
+/// A response before it is encoded for HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    kind: Kind,
+    content: ContentKind,
     body: String,
     retry_after_s: Option<u64>,
     closes: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ContentKind {
     Xml,
     Problem,
     Json,
@@ -43,63 +43,63 @@ enum Kind {
 }
 
 impl Answer {
-    /// A document of DICT's.
+    /// A DICT document.
     pub(crate) fn xml(status: u16, body: String) -> Self {
-        Self::new(status, Kind::Xml, body)
+        Self::new(status, ContentKind::Xml, body)
     }
 
-    /// A problem.
+    /// A problem document.
     pub(crate) fn problem(problem: &Problem) -> Self {
-        Self::new(problem.status(), Kind::Problem, problem.to_xml())
+        Self::new(problem.status(), ContentKind::Problem, problem.to_xml())
     }
 
-    /// What the inspection endpoints say.
+    /// A response of the inspection endpoints.
     pub(crate) fn json(status: u16, body: &serde_json::Value) -> Self {
-        Self::new(status, Kind::Json, format!("{body:#}\n"))
+        Self::new(status, ContentKind::Json, format!("{body:#}\n"))
     }
 
-    /// A file.
+    /// A text file.
     pub(crate) fn text(body: String) -> Self {
-        Self::new(200, Kind::Text, body)
+        Self::new(200, ContentKind::Text, body)
     }
 
-    fn new(status: u16, kind: Kind, body: String) -> Self {
+    fn new(status: u16, content: ContentKind, body: String) -> Self {
         Self {
             status,
-            kind,
+            content,
             body,
             retry_after_s: None,
             closes: false,
         }
     }
 
-    /// The same with a time to come back after.
+    /// Sets Retry-After.
     pub(crate) fn retry_after(mut self, seconds: Option<u64>) -> Self {
         self.retry_after_s = seconds;
         self
     }
 
-    /// The same, and then the connection is closed: the rest of the request was not read.
+    /// Closes the connection after the response, because the request was not read completely.
     pub(crate) fn closing(mut self) -> Self {
         self.closes = true;
         self
     }
 
     pub(crate) fn is_document(&self) -> bool {
-        self.kind == Kind::Xml
+        self.content == ContentKind::Xml
     }
 
     pub(crate) fn body(&self) -> &str {
         &self.body
     }
 
-    /// The same with another body.
+    /// Replaces the body.
     pub(crate) fn with_body(mut self, body: String) -> Self {
         self.body = body;
         self
     }
 
-    /// The response, compressed if that was asked for.
+    /// Creates the HTTP response, compressed if the request accepts gzip.
     pub(crate) fn into_response(self, request: &HeaderMap) -> Response<Body> {
         let is_compressed = accepts_gzip(request);
         let body = if is_compressed {
@@ -113,11 +113,11 @@ impl Answer {
         let headers = response.headers_mut();
         headers.insert(
             CONTENT_TYPE,
-            match self.kind {
-                Kind::Xml => XML,
-                Kind::Problem => PROBLEM,
-                Kind::Json => JSON,
-                Kind::Text => TEXT,
+            match self.content {
+                ContentKind::Xml => XML,
+                ContentKind::Problem => PROBLEM,
+                ContentKind::Json => JSON,
+                ContentKind::Text => TEXT,
             },
         );
         if self.closes {
@@ -136,7 +136,7 @@ impl Answer {
     }
 }
 
-/// Whether gzip is among what the client takes, and not with a weight of nothing.
+/// Returns true if the client accepts gzip with a weight above zero.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT_ENCODING).iter();
     let codings = values
@@ -159,7 +159,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
 
 fn compress(body: &[u8]) -> Bytes {
     let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 2), Compression::fast());
-    let _a_vec_takes_everything = encoder.write_all(body);
+    let _writing_to_a_vec_cannot_fail = encoder.write_all(body);
     Bytes::from(encoder.finish().unwrap_or_default())
 }
 
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gzip_is_for_those_who_ask_for_it() {
+    fn gzip_is_used_only_if_accepted() {
         for (value, expected) in [
             ("gzip", true),
             ("deflate, GZIP;q=0.5", true),

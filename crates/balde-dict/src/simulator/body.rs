@@ -1,4 +1,4 @@
-//! Bodies of requests, within their limit.
+//! Reads request bodies, within limits on size and time.
 
 use std::time::Duration;
 
@@ -12,28 +12,28 @@ use super::answer::Answer;
 use crate::Operation;
 use crate::wire::Problem;
 
-/// The longest body of a request. A checkKeys with 200 keys has some 20 kB.
+/// The longest request body, in bytes. A checkKeys with 200 keys has about 20 kB.
 pub const BODY_BYTES_MAX: usize = 256 * 1_024;
 
-/// What is read of a body that is too long, so that its sender hears the answer.
+/// How much of a body that is too long is read and discarded, so that the client gets the response.
 const DISCARDED_BYTES_MAX: usize = 64 << 20;
 
-/// How long a body may take.
-const BODY_READ_MAX: Duration = Duration::from_secs(30);
+/// How long reading a body may take.
+const BODY_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Whether an operation's requests have a document.
+/// Returns true if requests of the operation have an XML body.
 pub(super) fn has_body(operation: Operation) -> bool {
     matches!(operation.method(), "POST" | "PUT")
 }
 
-/// Reads the body of one of DICT's requests.
+/// Reads the body of a DICT request and checks its type.
 pub(super) async fn read_request_body(
     operation: Operation,
     parts: &Parts,
     body: HyperBody,
 ) -> Result<Bytes, Answer> {
     if !has_body(operation) {
-        // Whatever a GET brings along means nothing.
+        // The body of a GET is ignored.
         return read_body(body).await;
     }
     let encoding = parts.headers.get(CONTENT_ENCODING);
@@ -44,7 +44,7 @@ pub(super) async fn read_request_body(
         return Err(Answer::problem(&problem));
     }
     if !is_xml(&parts.headers) {
-        let detail = "The body of a request is application/xml";
+        let detail = "The Content-Type of a request must be application/xml";
         let _unread = read_body(body).await;
         let problem = Problem::new(415, "BadRequest").with_detail(detail);
         return Err(Answer::problem(&problem));
@@ -52,7 +52,7 @@ pub(super) async fn read_request_body(
     read_body(body).await
 }
 
-/// XML by any of its names; and what curl says when nobody tells it what it sends.
+/// Returns true for XML content types, and for the form type that curl sends by default.
 fn is_xml(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(CONTENT_TYPE) else {
         return true;
@@ -72,18 +72,18 @@ fn is_xml(headers: &HeaderMap) -> bool {
     ) || kind.ends_with("+xml")
 }
 
-/// Reads a body within its limit. One that is too long is read on and thrown away for a while: a
-/// client that is still sending would not hear the answer.
+/// Reads a body of at most [`BODY_BYTES_MAX`]. The rest of a longer body is discarded, because a client
+/// that is still sending would not read the response.
 pub(super) async fn read_body(mut body: HyperBody) -> Result<Bytes, Answer> {
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
     let reading = async {
-        let mut whole: Option<Bytes> = None;
+        let mut read: Option<Bytes> = None;
         let mut length = 0;
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else {
-                let problem = Problem::bad_request("The body ends before its end");
+                let problem = Problem::bad_request("The body is incomplete");
                 return Err(Answer::problem(&problem).closing());
             };
             let Ok(data) = frame.into_data() else {
@@ -96,7 +96,7 @@ pub(super) async fn read_body(mut body: HyperBody) -> Result<Bytes, Answer> {
             if length > BODY_BYTES_MAX {
                 continue;
             }
-            whole = Some(match whole {
+            read = Some(match read {
                 None => data,
                 Some(before) => {
                     let mut joined = before.chain(data);
@@ -107,12 +107,12 @@ pub(super) async fn read_body(mut body: HyperBody) -> Result<Bytes, Answer> {
         if length > BODY_BYTES_MAX {
             return Err(too_long());
         }
-        Ok(whole.unwrap_or_default())
+        Ok(read.unwrap_or_default())
     };
-    tokio::time::timeout(BODY_READ_MAX, reading)
+    tokio::time::timeout(BODY_READ_TIMEOUT, reading)
         .await
         .unwrap_or_else(|_| {
-            let problem = Problem::new(408, "BadRequest").with_detail("The body took too long");
+            let problem = Problem::new(408, "BadRequest").with_detail("Reading the body timed out");
             Err(Answer::problem(&problem).closing())
         })
 }

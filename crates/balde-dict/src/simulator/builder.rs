@@ -1,16 +1,17 @@
-//! How a simulator is made.
+//! Builds a simulator.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use balde::{BuildError, Clock, ManualClock, RedisStore};
+use balde::{BuildError, Clock, ManualClock, RedisConfigError, RedisStore};
 use parking_lot::Mutex;
 use redis::IntoConnectionInfo;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use thiserror::Error;
 
 use super::buckets::Buckets;
 use super::lookups::Lookups;
@@ -21,7 +22,7 @@ use crate::tls::install_crypto_provider;
 use crate::wire::{Signer, Verifier};
 use crate::{Category, Profile, ProfileError, Table, profiles};
 
-/// Collects what a [`Simulator`] needs. Everything has a default.
+/// Builds a [`Simulator`]. Every option has a default.
 #[must_use = "a builder does nothing until it is built"]
 pub struct SimulatorBuilder {
     profile: Option<Profile>,
@@ -58,46 +59,46 @@ impl SimulatorBuilder {
         }
     }
 
-    /// The policies; the default profile of this crate unless told otherwise.
+    /// Sets the policies. By default, [`profiles::default`].
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = Some(profile);
         self
     }
 
-    /// The category of participants that have none assigned; `A` unless told otherwise.
+    /// Sets the category of participants without an assigned category. By default, `A`.
     pub fn category(mut self, category: Category) -> Self {
         self.category = category;
         self
     }
 
-    /// What the published rules leave open.
+    /// Sets the directory's optional rules.
     pub fn rules(mut self, rules: DirectoryRules) -> Self {
         self.rules = rules;
         self
     }
 
-    /// A clock that stands still until it is told to move: for tests. Not over Redis, whose own
-    /// clock all simulators go by.
+    /// Uses a clock that moves only when it is advanced, for tests. Not possible over Redis, where
+    /// all simulators use the server's clock.
     pub fn manual_clock(mut self, clock: &ManualClock) -> Self {
         self.manual_clock = Some(clock.clone());
         self
     }
 
-    /// Keeps everything in Redis, in a world of this name, which other simulators can share:
-    /// `redis://[user:password@]host:port[/database]`, or `rediss://` for TLS.
+    /// Keeps all state in Redis: `redis://[user:password@]host:port[/database]`, or `rediss://` for
+    /// TLS. Simulators with the same namespace share the state.
     pub fn redis(mut self, address: impl Into<String>, namespace: impl Into<String>) -> Self {
         self.redis = Some((address.into(), namespace.into()));
         self
     }
 
-    /// The password of that Redis, where the address does not have it. It is never printed.
+    /// Sets the Redis password, if the address does not contain it. It is never logged.
     pub fn redis_password(mut self, password: impl Into<String>) -> Self {
         self.redis_password = Some(password.into());
         self
     }
 
-    /// Answers over TLS with this certificate and key, and wants clients to have a certificate by
-    /// one of these authorities, where some are named. All are PEM files.
+    /// Serves TLS with this certificate chain and key. With `client_ca`, clients need a certificate
+    /// issued by one of these authorities. All are PEM files.
     pub fn tls_files(
         mut self,
         chain: impl Into<PathBuf>,
@@ -112,25 +113,25 @@ impl SimulatorBuilder {
         self
     }
 
-    /// Who signs answers; nobody unless told otherwise.
+    /// Sets the signer of responses. By default, responses have an empty signature.
     pub fn signer(mut self, signer: Arc<dyn Signer>) -> Self {
         self.signer = Some(signer);
         self
     }
 
-    /// Who checks the signatures of writes; nobody unless told otherwise.
+    /// Sets the verifier of requests' signatures. By default, signatures are not checked.
     pub fn verifier(mut self, verifier: Arc<dyn Verifier>) -> Self {
         self.verifier = Some(verifier);
         self
     }
 
-    /// Whom a checkKeys counts for that comes without certificate or header.
+    /// Sets the participant that is charged for a checkKeys without certificate and header.
     pub fn check_keys_participant(mut self, participant: impl Into<String>) -> Self {
         self.check_keys_participant = Some(participant.into());
         self
     }
 
-    /// The simulator, or what is wrong. Whether Redis is there does not matter yet.
+    /// Builds the simulator. Connections to Redis are made by the first request.
     pub fn build(self) -> Result<Simulator, SimulatorBuildError> {
         let profile = self.profile.unwrap_or_else(profiles::default);
         let table = Arc::new(Table::new(profile).map_err(SimulatorBuildError::Profile)?);
@@ -160,9 +161,11 @@ impl SimulatorBuilder {
                 if let Some(password) = &self.redis_password {
                     store = store.password(password);
                 }
-                let store = store.build().map_err(SimulatorBuildError::Buckets)?;
+                let store = store
+                    .build()
+                    .map_err(|error| SimulatorBuildError::Buckets(error.into()))?;
                 let client = redis_client(address, self.redis_password.as_deref())
-                    .map_err(|_| SimulatorBuildError::Buckets(BuildError::Address))?;
+                    .map_err(|_| SimulatorBuildError::Buckets(RedisConfigError::Address.into()))?;
                 let directory = Directory::in_redis(client, namespace, self.rules)
                     .map_err(SimulatorBuildError::Directory)?;
                 (directory, Some(store))
@@ -219,7 +222,7 @@ impl TlsFiles {
         install_crypto_provider();
         let chain = certificates(&self.chain)?;
         let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|_| tls(&self.key, "has no private key in PEM"))?;
+            .map_err(|_| tls(&self.key, "contains no private key in PEM format"))?;
         let builder = rustls::ServerConfig::builder();
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
@@ -228,17 +231,17 @@ impl TlsFiles {
                 for certificate in certificates(path)? {
                     roots
                         .add(certificate)
-                        .map_err(|_| tls(path, "has a certificate that cannot be used"))?;
+                        .map_err(|_| tls(path, "contains a certificate that cannot be used"))?;
                 }
                 let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
                     .build()
-                    .map_err(|_| tls(path, "has no certificates that can be used"))?;
+                    .map_err(|_| tls(path, "contains no certificate that can be used"))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
         let mut config = builder
             .with_single_cert(chain, key)
-            .map_err(|error| tls(&self.chain, &format!("does not go with its key: {error}")))?;
+            .map_err(|error| tls(&self.chain, &format!("does not match its key: {error}")))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
@@ -248,22 +251,22 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SimulatorBu
     let all: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
         .map_err(|_| tls(path, "cannot be read"))?
         .collect();
-    let all = all.map_err(|_| tls(path, "is not PEM"))?;
+    let all = all.map_err(|_| tls(path, "is not in PEM format"))?;
     if all.is_empty() {
-        return Err(tls(path, "has no certificate in PEM"));
+        return Err(tls(path, "contains no certificate in PEM format"));
     }
     Ok(all)
 }
 
-fn tls(path: &Path, why: &str) -> SimulatorBuildError {
+fn tls(path: &Path, reason: &str) -> SimulatorBuildError {
     SimulatorBuildError::Tls {
-        why: format!("{} {why}", path.display()),
+        reason: format!("{} {reason}", path.display()),
     }
 }
 
 impl fmt::Debug for SimulatorBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An address may carry a password.
+        // The address may contain a password.
         f.debug_struct("SimulatorBuilder")
             .field("category", &self.category)
             .field("rules", &self.rules)
@@ -272,42 +275,33 @@ impl fmt::Debug for SimulatorBuilder {
 }
 
 /// Why a simulator could not be built.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SimulatorBuildError {
-    /// The profile is none of DICT's.
+    /// The profile cannot be used with DICT's operations.
+    #[error(transparent)]
     Profile(ProfileError),
-    /// The profile does not have the category.
+    /// The profile does not have the default category.
+    #[error("the profile has no category {category}")]
     Category {
-        /// Which.
+        /// The category.
         category: Category,
     },
-    /// The buckets cannot be made.
+    /// The buckets cannot be created.
+    #[error(transparent)]
     Buckets(BuildError),
-    /// The directory cannot be made.
+    /// The directory cannot be opened.
+    #[error(transparent)]
     Directory(RecordStoreError),
-    /// A clock that is moved by hand, and Redis, which has its own.
+    /// A manual clock was combined with Redis.
+    #[error(
+        "a virtual clock is not possible over Redis, where all simulators use the server's clock"
+    )]
     ManualClockOverRedis,
     /// Certificates or keys cannot be used.
+    #[error("TLS cannot be set up: {reason}")]
     Tls {
-        /// What is wrong.
-        why: String,
+        /// The file, and why it cannot be used.
+        reason: String,
     },
 }
-
-impl fmt::Display for SimulatorBuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Profile(error) => error.fmt(f),
-            Self::Category { category } => write!(f, "the profile has no category {category}"),
-            Self::Buckets(error) => error.fmt(f),
-            Self::Directory(error) => error.fmt(f),
-            Self::ManualClockOverRedis => f.write_str(
-                "a virtual clock is not possible over Redis: all simulators there go by its clock",
-            ),
-            Self::Tls { why } => write!(f, "TLS cannot be set up: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for SimulatorBuildError {}

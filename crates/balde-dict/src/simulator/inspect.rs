@@ -1,10 +1,10 @@
-//! The endpoints outside of DICT's paths: how buckets stand, what can be changed, payment orders.
-//! They speak JSON and cost nobody a token.
+//! The inspection endpoints below `/sim/`: bucket levels, runtime settings, the clock and payment
+//! orders. They use JSON and cost no tokens.
 
 use std::time::Duration;
 
-use balde::{Decision, Limit};
-use balde_policy::query_pairs;
+use balde::Limit;
+use balde_policy::BucketState;
 use bytes::Bytes;
 use http::request::Parts;
 use serde::Deserialize;
@@ -12,17 +12,18 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::buckets::BucketName;
+use super::query::Query;
 use super::runtime_settings::{FAULT_LATENCY_MAX_MS, Fault};
-use super::standing::{Bucket, next_token};
 use super::{AssignError, Simulator};
 use crate::wire::{Problem, Timestamp, is_ispb};
 use crate::{Category, Operation};
 
-/// What there is, for whoever asks for `/sim/`.
+/// The endpoints that `GET /sim/` lists.
 const ENDPOINTS: [(&str, &str); 13] = [
     (
         "GET /sim/buckets?participant=&payer=&policy=",
-        "how buckets stand, payers' too",
+        "levels of a participant's and its payers' buckets",
     ),
     (
         "PUT /sim/buckets",
@@ -34,32 +35,32 @@ const ENDPOINTS: [(&str, &str); 13] = [
     ),
     (
         "PUT /sim/participants",
-        "change it: {\"participant\", \"category\"}",
+        "assign a category: {\"participant\", \"category\"}",
     ),
     (
         "PUT /sim/limits",
         "change a limit: {\"policy\", \"variant\"?, \"limit\": \"2/min burst 100\"}",
     ),
-    ("GET /sim/clock", "what time it is"),
-    ("POST /sim/clock", "move a virtual clock: {\"advance_ms\"}"),
-    ("GET /sim/faults", "what goes wrong on purpose"),
+    ("GET /sim/clock", "the current time"),
+    (
+        "POST /sim/clock",
+        "advance a virtual clock: {\"advance_ms\"}",
+    ),
+    ("GET /sim/faults", "the injected faults"),
     (
         "PUT /sim/faults",
-        "{\"operation\" or \"*\", \"status\"?, \"latency_ms\"?, \"percent\"?}",
+        "inject a fault: {\"operation\" or \"*\", \"status\"?, \"latency_ms\"?, \"percent\"?}",
     ),
-    (
-        "DELETE /sim/faults?operation=",
-        "nothing goes wrong any more",
-    ),
+    ("DELETE /sim/faults?operation=", "remove faults"),
     (
         "POST /sim/payment-orders",
-        "as SPI: {\"end_to_end_id\", \"payer\", \"participant\"}",
+        "send a payment order, as SPI does: {\"end_to_end_id\", \"payer\", \"participant\"}",
     ),
     (
         "GET /sim/refusals?limit=",
-        "the last refusals and the buckets that refused",
+        "the latest refusals and the buckets that refused",
     ),
-    ("GET /sim/cids/files/{id}", "a file of CIDs"),
+    ("GET /sim/cids/files/{id}", "a CID set file"),
 ];
 
 #[derive(Deserialize)]
@@ -103,11 +104,11 @@ struct SetFault {
 }
 
 impl Simulator {
-    /// Answers what is none of DICT's business.
+    /// Answers a request to an inspection endpoint.
     pub(super) async fn inspect(&self, parts: &Parts, body: &Bytes) -> Answer {
         let path = parts.uri.path().trim_end_matches('/');
-        let query = Parameters(parts.uri.query().unwrap_or_default());
-        let outcome = match (parts.method.as_str(), path) {
+        let query = Query::new(parts.uri.query().unwrap_or_default());
+        let result = match (parts.method.as_str(), path) {
             ("GET", "/sim") => Ok(self.index()),
             ("GET", "/sim/buckets") => self.show_buckets(&query).await,
             ("PUT" | "POST", "/sim/buckets") => self.set_bucket(body).await,
@@ -127,12 +128,10 @@ impl Simulator {
             ("GET", path) if path.starts_with("/sim/cids/files/") => {
                 return self.cid_file(&path["/sim/cids/files/".len()..]).await;
             }
-            _ => Err(Problem::not_found(
-                "there is no such endpoint; GET /sim/ lists them",
-            )),
+            _ => Err(Problem::not_found("no such endpoint; GET /sim/ lists them")),
         };
-        match outcome {
-            Ok(shown) => Answer::json(200, &shown),
+        match result {
+            Ok(body) => Answer::json(200, &body),
             Err(problem) => error(&problem),
         }
     }
@@ -151,7 +150,7 @@ impl Simulator {
         })
     }
 
-    async fn show_buckets(&self, query: &Parameters<'_>) -> Result<Value, Problem> {
+    async fn show_buckets(&self, query: &Query<'_>) -> Result<Value, Problem> {
         self.followed().await?;
         let participant = query.text("participant");
         let participant =
@@ -162,15 +161,15 @@ impl Simulator {
             Some(policy) => vec![self.policy(&policy)?],
             None => (0..policies.len()).collect(),
         };
-        let is_one = wanted.len() == 1;
+        let is_single = wanted.len() == 1;
         let mut shown = Vec::new();
         for policy in wanted {
-            if !is_one && payer.is_none() && self.0.buckets.is_per_payer(policy) {
+            if !is_single && payer.is_none() && self.0.buckets.is_per_payer(policy) {
                 continue;
             }
             let bucket = self.bucket(policy, &participant, payer.as_deref())?;
-            let decision = self.0.buckets.look_at(&bucket).await.map_err(away)?;
-            shown.extend(decision.map(|decision| self.show(&bucket, &decision)));
+            let state = self.0.buckets.state(&bucket).await.map_err(unavailable)?;
+            shown.extend(state.map(|state| self.show(&bucket, &state)));
         }
         Ok(json!({
             "category": self.0.buckets.category(&participant).as_str(),
@@ -178,29 +177,28 @@ impl Simulator {
         }))
     }
 
-    fn show(&self, bucket: &Bucket, decision: &Decision) -> Value {
+    fn show(&self, bucket: &BucketName, state: &BucketState) -> Value {
         let policy = self.0.table.policy(bucket.policy);
-        let limit = decision.limit();
-        let level = decision.level();
+        let limit = state.limit();
+        let level = state.level();
         let payer = bucket
             .payer
             .as_ref()
             .filter(|_| self.0.buckets.is_per_payer(bucket.policy));
-        let next = next_token(decision);
         json!({
             "policy": policy.name(),
             "scope": policy.scope().name(),
             "participant": bucket.participant,
-            "payer": payer.map(|(payer, _)| payer),
+            "payer": payer,
             "level": level,
             "debt": level.min(0).unsigned_abs(),
             "capacity": limit.capacity(),
             "refill_tokens": limit.refill_tokens(),
             "refill_period_ms": limit.period_us() / 1_000,
             "limit": limit.to_string(),
-            "next_token_ms": next.map(|us| us.div_ceil(1_000)),
-            "full_after_ms": decision.full_after().as_micros().div_ceil(1_000),
-            "admits": level >= i64::try_from(policy.admission()).unwrap_or(i64::MAX),
+            "next_token_ms": state.next_token_after().map(|wait| wait.as_micros().div_ceil(1_000)),
+            "full_after_ms": state.full_after().as_micros().div_ceil(1_000),
+            "admits": state.is_admitting(),
         })
     }
 
@@ -210,12 +208,12 @@ impl Simulator {
         let policy = self.policy(&wanted.policy)?;
         let bucket = self.bucket(policy, &wanted.participant, wanted.payer.as_deref())?;
         let set = self.0.buckets.set_level(&bucket, wanted.level).await;
-        let decision = set.map_err(away)?;
-        let decision = decision.ok_or_else(|| Problem::not_found("there is no such bucket"))?;
-        Ok(self.show(&bucket, &decision))
+        let state = set.map_err(unavailable)?;
+        let state = state.ok_or_else(|| Problem::not_found("no such bucket"))?;
+        Ok(self.show(&bucket, &state))
     }
 
-    async fn show_participants(&self, query: &Parameters<'_>) -> Result<Value, Problem> {
+    async fn show_participants(&self, query: &Query<'_>) -> Result<Value, Problem> {
         self.followed().await?;
         Ok(match query.text("participant") {
             Some(participant) => json!({
@@ -232,7 +230,7 @@ impl Simulator {
         let letter = letters.next().filter(|_| letters.next().is_none());
         let category = letter
             .and_then(Category::new)
-            .ok_or_else(|| Problem::bad_request("a category is one letter"))?;
+            .ok_or_else(|| Problem::bad_request("a category must be one letter"))?;
         match self.assign(&wanted.participant, category).await {
             Ok(()) => {}
             Err(AssignError::Store(why)) => return Err(Problem::unavailable(why)),
@@ -282,7 +280,7 @@ impl Simulator {
         let conflict = |detail: &str| Problem::new(409, "BadRequest").with_detail(detail);
         let Some(manual) = &self.0.manual_clock else {
             return Err(conflict(if self.0.shared.is_some() {
-                "there is no virtual clock over Redis: all simulators there go by its clock"
+                "a virtual clock is not possible over Redis, where all simulators use the server's clock"
             } else {
                 "the simulator was not started with a virtual clock"
             }));
@@ -295,7 +293,7 @@ impl Simulator {
         let wanted: SetFault = read(body)?;
         if wanted.operation != "*" && Operation::parse(&wanted.operation).is_none() {
             return Err(Problem::bad_request(
-                "operation is none of DICT's, such as getEntry",
+                "operation must be one of DICT's, such as getEntry, or *",
             ));
         }
         if wanted
@@ -323,7 +321,7 @@ impl Simulator {
         Ok(json!({ "faults": self.0.buckets.runtime().faults }))
     }
 
-    async fn clear_faults(&self, query: &Parameters<'_>) -> Result<Value, Problem> {
+    async fn clear_faults(&self, query: &Query<'_>) -> Result<Value, Problem> {
         let operation = query.text("operation");
         self.change(|runtime| match &operation {
             Some(operation) => {
@@ -335,20 +333,20 @@ impl Simulator {
         Ok(json!({ "faults": self.0.buckets.runtime().faults }))
     }
 
-    fn show_refusals(&self, query: &Parameters<'_>) -> Value {
+    fn show_refusals(&self, query: &Query<'_>) -> Value {
         let limit = query.text("limit").and_then(|limit| limit.parse().ok());
-        let (count, last) = self.0.refusals.last(limit.unwrap_or(100));
-        json!({ "count": count, "refusals": last })
+        let (count, latest) = self.0.refusals.latest(limit.unwrap_or(100));
+        json!({ "count": count, "refusals": latest })
     }
 
     async fn cid_file(&self, id: &str) -> Answer {
-        let none = || error(&Problem::not_found("there is no such file"));
+        let not_found = || error(&Problem::not_found("no such file"));
         let Ok(id) = id.parse() else {
-            return none();
+            return not_found();
         };
         match self.0.directory.cid_file_content(id).await {
             Ok(Some(file)) => Answer::text(file.content.clone()),
-            Ok(None) => none(),
+            Ok(None) => not_found(),
             Err(failure) => error(&Problem::unavailable(failure.to_string())),
         }
     }
@@ -368,26 +366,26 @@ impl Simulator {
         policy: usize,
         participant: &str,
         payer: Option<&str>,
-    ) -> Result<Bucket, Problem> {
+    ) -> Result<BucketName, Problem> {
         if !is_ispb(participant) {
             return Err(Problem::bad_request(
-                "participant is not an ISPB of 8 characters",
+                "participant must be an ISPB of 8 characters",
             ));
         }
         let kind = payer.map(|payer| self.0.table.payer_kind(payer));
         let payer = match (payer, kind) {
-            (Some(payer), Some(Some(kind))) => Some((payer.to_owned(), kind)),
+            (Some(payer), Some(Some(_))) => Some(payer.to_owned()),
             (Some(_), _) => {
-                return Err(Problem::bad_request("payer is neither a CPF nor a CNPJ"));
+                return Err(Problem::bad_request("payer must be a CPF or CNPJ"));
             }
             (None, _) if self.0.buckets.is_per_payer(policy) => {
                 return Err(Problem::bad_request(
-                    "payer is missing: this policy counts payers",
+                    "payer is missing: this policy has a bucket for each payer",
                 ));
             }
             (None, _) => None,
         };
-        Ok(Bucket {
+        Ok(BucketName {
             policy,
             participant: participant.to_owned(),
             payer,
@@ -395,28 +393,15 @@ impl Simulator {
     }
 }
 
-/// The parameters of a query.
-struct Parameters<'q>(&'q str);
-
-impl Parameters<'_> {
-    fn text(&self, name: &str) -> Option<String> {
-        let mut pairs = query_pairs(self.0);
-        let found = pairs.find(|(other, _)| other == name);
-        found
-            .map(|(_, value)| value.into_owned())
-            .filter(|value| !value.is_empty())
-    }
-}
-
 fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("JSON: {error}")))
 }
 
-fn away(error: impl std::fmt::Display) -> Problem {
+fn unavailable(error: impl std::fmt::Display) -> Problem {
     Problem::unavailable(error.to_string())
 }
 
-/// These endpoints speak JSON when something is wrong, too.
+/// The inspection endpoints report errors as JSON too.
 fn error(problem: &Problem) -> Answer {
     let body = json!({ "error": problem.error_type(), "detail": problem.detail() });
     Answer::json(problem.status(), &body)

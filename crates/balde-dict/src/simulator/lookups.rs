@@ -14,7 +14,7 @@ use crate::wire::Timestamp;
 /// The most lookups that are remembered in this process; the oldest go first.
 pub const LOOKUPS_MAX: usize = 500_000;
 
-/// Who looked, for whom, under which `EndToEndId`.
+/// Identifies a lookup: its participant, its payer and its `EndToEndId`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookupId<'l> {
     pub(crate) participant: &'l str,
@@ -25,13 +25,13 @@ pub(crate) struct LookupId<'l> {
 /// A lookup that an order may be credited for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lookup {
-    /// The key that was looked for, from which the buckets follow.
+    /// The Pix key of the lookup, which decides the buckets.
     pub(crate) key: Box<str>,
     /// When.
     pub(crate) at: Timestamp,
 }
 
-/// What became of the wish to be credited.
+/// Whether a lookup may be credited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claimed {
     /// For this lookup.
@@ -47,18 +47,18 @@ pub(crate) enum Claimed {
 /// The lookups that are remembered.
 #[derive(Debug)]
 pub(crate) struct Lookups {
-    place: Place,
+    store: LookupStore,
     deadline_ms: u64,
     is_once: bool,
 }
 
 #[derive(Debug)]
-enum Place {
-    Here(Box<Here>),
-    Shared(RedisRecords),
+enum LookupStore {
+    Memory(Box<MemoryLookups>),
+    Redis(RedisRecords),
 }
 
-struct Here {
+struct MemoryLookups {
     /// Payers are not kept in clear; two keyed hashes take their place.
     secrets: [RandomState; 2],
     known: Mutex<Known>,
@@ -72,12 +72,15 @@ struct Known {
 
 impl Lookups {
     pub(crate) fn new(shared: Option<RedisRecords>, deadline_s: u64, is_once: bool) -> Self {
-        let here = || Here {
+        let memory = || MemoryLookups {
             secrets: [RandomState::new(), RandomState::new()],
             known: Mutex::default(),
         };
         Self {
-            place: shared.map_or_else(|| Place::Here(Box::new(here())), Place::Shared),
+            store: shared.map_or_else(
+                || LookupStore::Memory(Box::new(memory())),
+                LookupStore::Redis,
+            ),
             deadline_ms: deadline_s.saturating_mul(1_000),
             is_once,
         }
@@ -90,12 +93,12 @@ impl Lookups {
         key: &str,
         at: Timestamp,
     ) -> Result<(), RecordStoreError> {
-        match &self.place {
-            Place::Here(here) => {
-                here.note(id, key, at);
+        match &self.store {
+            LookupStore::Memory(memory) => {
+                memory.note(id, key, at);
                 Ok(())
             }
-            Place::Shared(texts) => {
+            LookupStore::Redis(texts) => {
                 let lookup = Lookup {
                     key: key.into(),
                     at,
@@ -113,9 +116,11 @@ impl Lookups {
         id: LookupId<'_>,
         now: Timestamp,
     ) -> Result<Claimed, RecordStoreError> {
-        match &self.place {
-            Place::Here(here) => Ok(here.claim(id, now, self.deadline_ms, self.is_once)),
-            Place::Shared(texts) => {
+        match &self.store {
+            LookupStore::Memory(memory) => {
+                Ok(memory.claim(id, now, self.deadline_ms, self.is_once))
+            }
+            LookupStore::Redis(texts) => {
                 let text = texts.get_text(&id.name("lookup")).await?;
                 let lookup = text.and_then(|text| serde_json::from_str::<Lookup>(&text).ok());
                 let Some(lookup) = lookup else {
@@ -135,14 +140,16 @@ impl Lookups {
 
     /// Gives the right back: the credit could not be given.
     pub(crate) async fn give_back(&self, id: LookupId<'_>) -> Result<(), RecordStoreError> {
-        match &self.place {
-            Place::Here(here) => {
-                if let Some((_, is_credited)) = here.known.lock().lookups.get_mut(&here.hash(id)) {
+        match &self.store {
+            LookupStore::Memory(memory) => {
+                if let Some((_, is_credited)) =
+                    memory.known.lock().lookups.get_mut(&memory.hash(id))
+                {
                     *is_credited = false;
                 }
                 Ok(())
             }
-            Place::Shared(texts) => texts.delete_text(&id.name("credited")).await,
+            LookupStore::Redis(texts) => texts.delete_text(&id.name("credited")).await,
         }
     }
 
@@ -150,7 +157,7 @@ impl Lookups {
         is_late(lookup, now, self.deadline_ms)
     }
 
-    /// How long Redis remembers: until nobody can ask any more.
+    /// How long Redis keeps a lookup: until it cannot be credited any more.
     fn seconds(&self) -> u64 {
         self.deadline_ms / 1_000 + 60
     }
@@ -169,7 +176,7 @@ impl LookupId<'_> {
     }
 }
 
-impl Here {
+impl MemoryLookups {
     fn hash(&self, id: LookupId<'_>) -> u128 {
         let hash =
             |secret: &RandomState| secret.hash_one((id.participant, id.payer, id.end_to_end_id));
@@ -180,7 +187,7 @@ impl Here {
         let hash = self.hash(id);
         let mut known = self.known.lock();
         if let Some((lookup, _)) = known.lookups.get_mut(&hash) {
-            // Whether it was credited stays; which key it was for is what was asked last.
+            // Whether it was credited stays; the key is that of the latest lookup.
             lookup.at = at;
             if *lookup.key != *key {
                 lookup.key = key.into();
@@ -216,9 +223,9 @@ impl Here {
     }
 }
 
-impl fmt::Debug for Here {
+impl fmt::Debug for MemoryLookups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Here")
+        f.debug_struct("MemoryLookups")
             .field("lookups", &self.known.lock().lookups.len())
             .finish_non_exhaustive()
     }

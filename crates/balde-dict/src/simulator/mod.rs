@@ -1,15 +1,16 @@
-//! A DICT on one's own machine that follows the published rules.
+//! A DICT simulator for your own machine, with the published rate limits and a simulated directory.
 //!
 //! | File | Holds |
 //! |--|--|
-//! | `server` | connections, TLS, the end |
-//! | `body` | bodies of requests, within their limit |
-//! | `life` | what happens to a request, from its first byte to its settlement |
-//! | `perform` | what each operation does to the directory and answers |
-//! | `buckets`, `standing`, `lookups`, `orders` | admission, settlement, and tokens that payment orders give back |
-//! | `runtime` | what can be changed while it runs |
-//! | `inspect`, `refusals` | the endpoints outside of DICT's paths |
-//! | `answer` | what is sent back |
+//! | `server` | connections, TLS, graceful shutdown |
+//! | `body` | request bodies, within a size limit |
+//! | `pipeline` | the processing of a request, from routing to settlement |
+//! | `handlers` | one handler for each operation |
+//! | `buckets` | the policy engine, and the limits and categories that can be changed |
+//! | `lookups`, `orders` | tokens that payment orders give back |
+//! | `runtime_settings` | categories, limits and faults that can be changed while it runs |
+//! | `inspect`, `refusal_log` | the inspection endpoints, and the refusals that they list |
+//! | `answer`, `query` | responses, query parameters |
 
 mod answer;
 mod body;
@@ -17,13 +18,13 @@ mod buckets;
 mod builder;
 mod handlers;
 mod inspect;
-mod life;
 mod lookups;
 mod orders;
+mod pipeline;
+mod query;
 mod refusal_log;
 mod runtime_settings;
 mod server;
-mod standing;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use balde::{Clock, ManualClock};
 use balde_policy::Variant;
 use parking_lot::Mutex;
+use thiserror::Error;
 
 pub use body::BODY_BYTES_MAX;
 pub use builder::{SimulatorBuildError, SimulatorBuilder};
@@ -47,10 +49,10 @@ use lookups::Lookups;
 use refusal_log::RefusalLog;
 use runtime_settings::RuntimeSettings;
 
-/// Under which name simulators share what can be changed.
-const RUNTIME: &str = "runtime";
+/// The name of the record with the runtime settings.
+const RUNTIME_SETTINGS: &str = "runtime";
 
-/// A simulated DICT. Clones are the same one.
+/// A simulated DICT. Clones share all state.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,7 +63,7 @@ const RUNTIME: &str = "runtime";
 /// let simulator = Simulator::builder().build()?;
 /// let listener = TcpListener::bind("127.0.0.1:0").await?;
 /// println!("DICT is at http://{}/api/v2/", listener.local_addr()?);
-/// // Ends at once here; a program waits for a signal.
+/// // This example shuts down at once; a program waits for a signal.
 /// simulator::run(listener, simulator, async {}).await?;
 /// # Ok(()) }) }
 /// ```
@@ -78,33 +80,33 @@ struct Inner {
     /// The manual clock, if the simulator was built with one.
     manual_clock: Option<ManualClock>,
     shared: Option<RedisRecords>,
-    /// What the shared settings were when they were last read.
+    /// The shared runtime settings when they were last read.
     followed: Mutex<Option<String>>,
     signer: Option<Arc<dyn Signer>>,
     verifier: Option<Arc<dyn Verifier>>,
     tls: Option<Arc<rustls::ServerConfig>>,
-    /// Who asks, where neither a certificate nor a header says.
+    /// The participant of a checkKeys without certificate and header.
     check_keys_participant: Option<String>,
 }
 
 impl Simulator {
-    /// A simulator in memory with the default profile, unless told otherwise.
+    /// Builds a simulator. By default, it has the default profile and keeps its state in memory.
     pub fn builder() -> SimulatorBuilder {
         SimulatorBuilder::new()
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn directory(&self) -> &Directory {
         &self.0.directory
     }
 
-    /// Whether it answers over TLS.
+    /// Returns true if the simulator serves TLS.
     pub fn is_tls(&self) -> bool {
         self.0.tls.is_some()
     }
 
-    /// Gives a participant a category, for all simulators of this world. What it has consumed stays
-    /// consumed.
+    /// Assigns a category to a participant, for all simulators that share the state. Its buckets keep
+    /// the number of tokens that they are below full.
     pub async fn assign(&self, participant: &str, category: Category) -> Result<(), AssignError> {
         if !is_ispb(participant) {
             return Err(AssignError::Participant);
@@ -123,12 +125,7 @@ impl Simulator {
         });
         changed
             .await
-            .map_err(|problem| AssignError::Store(problem.to_string()))?;
-        if self.0.shared.is_some() {
-            let touched = self.0.buckets.touch(participant).await;
-            touched.map_err(|error| AssignError::Store(error.to_string()))?;
-        }
-        Ok(())
+            .map_err(|problem| AssignError::Store(problem.to_string()))
     }
 
     fn now(&self) -> Timestamp {
@@ -139,69 +136,66 @@ impl Simulator {
         ResponseHead::new(now, fastrand::u128(..).to_be_bytes())
     }
 
-    /// Follows what another simulator of the same world has changed.
-    async fn follow(&self) -> Result<(), RecordStoreError> {
+    /// Applies runtime settings that another simulator has changed.
+    async fn follow(&self) -> Result<(), FollowError> {
         let Some(shared) = &self.0.shared else {
             return Ok(());
         };
-        let text = shared.get_text(RUNTIME).await?;
+        let text = shared.get_text(RUNTIME_SETTINGS).await?;
         if *self.0.followed.lock() == text {
             return Ok(());
         }
         let runtime = text
             .as_deref()
             .and_then(|text| serde_json::from_str(text).ok());
-        self.0.buckets.follow(runtime.unwrap_or_default());
+        let followed = self.0.buckets.follow(runtime.unwrap_or_default()).await;
         *self.0.followed.lock() = text;
-        Ok(())
+        Ok(followed?)
     }
 
-    /// Changes what can be changed, for all simulators of this world.
+    /// Changes the runtime settings, for all simulators that share the state.
     async fn change(&self, change: impl Fn(&mut RuntimeSettings)) -> Result<(), Problem> {
         if self.0.shared.is_some() {
-            let changed = self.0.directory.update(RUNTIME, change).await;
+            let changed = self.0.directory.update(RUNTIME_SETTINGS, change).await;
             changed.map_err(DirectoryError::into_problem)?;
             return self
                 .follow()
                 .await
-                .map_err(|error| DirectoryError::Store(error).into_problem());
+                .map_err(|error| Problem::unavailable(error.to_string()));
         }
         let mut runtime = (*self.0.buckets.runtime()).clone();
         change(&mut runtime);
-        self.0.buckets.follow(runtime);
-        Ok(())
+        let followed = self.0.buckets.follow(runtime).await;
+        followed.map_err(|error| Problem::unavailable(error.to_string()))
     }
 }
 
-/// Why a participant gets no category.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why the settings that simulators share could not be applied.
+#[derive(Debug, Error)]
+enum FollowError {
+    #[error(transparent)]
+    Records(#[from] RecordStoreError),
+    #[error(transparent)]
+    Buckets(#[from] balde_policy::AssignError),
+}
+
+/// Why a category could not be assigned.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum AssignError {
-    /// It is not an ISPB of 8 characters.
+    /// The participant is not an ISPB of 8 characters.
+    #[error("the participant is not an ISPB of 8 characters")]
     Participant,
     /// The profile has no such category.
+    #[error("the profile has no such category")]
     Category,
-    /// [`CATEGORIES_MAX`] participants have categories of their own.
+    /// [`CATEGORIES_MAX`] participants have an assigned category already.
+    #[error("{CATEGORIES_MAX} participants have an assigned category already")]
     TooMany,
-    /// It could not be written down.
+    /// The assignment could not be stored.
+    #[error("{0}")]
     Store(String),
 }
-
-impl fmt::Display for AssignError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Participant => f.write_str("the participant is not an ISPB of 8 characters"),
-            Self::Category => f.write_str("the profile has no such category"),
-            Self::TooMany => write!(
-                f,
-                "more than {CATEGORIES_MAX} participants with categories of their own"
-            ),
-            Self::Store(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for AssignError {}
 
 impl fmt::Debug for Simulator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,13 +1,14 @@
 //! Payment orders, as SPI would tell DICT of them: they give tokens back for the lookup before.
 
 use balde::{Error as BucketError, OpId};
+use balde_policy::Subject;
 use serde::{Deserialize, Serialize};
 
 use super::Simulator;
 use super::lookups::{Claimed, LookupId};
 use crate::directory::Transaction;
 use crate::wire::{Problem, is_ispb};
-use crate::{END_TO_END_ID_HEADER, Incoming, PARTICIPANT_HEADER, PAYER_HEADER};
+use crate::{END_TO_END_ID_HEADER, Incoming, PARTICIPANT_HEADER, PAYER_HEADER, PAYMENT_ORDER};
 
 /// A payment order.
 #[derive(Clone, Debug, Deserialize)]
@@ -31,7 +32,7 @@ pub(crate) struct Order {
 
 /// What an order did.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct OrderResult {
     /// Whether it gave anything back.
     #[serde(rename = "credited")]
     is_credited: bool,
@@ -50,7 +51,7 @@ struct Credit {
 
 impl Simulator {
     /// Notes an order and gives tokens back for the lookup it belongs to, if it does to one.
-    pub(crate) async fn order(&self, order: &Order) -> Result<Outcome, Problem> {
+    pub(crate) async fn order(&self, order: &Order) -> Result<OrderResult, Problem> {
         let table = &self.0.table;
         if !table.is_end_to_end_id(&order.end_to_end_id) {
             return Err(Problem::bad_request("end_to_end_id is none"));
@@ -101,7 +102,7 @@ impl Simulator {
                 }
             }
         }
-        Ok(Outcome {
+        Ok(OrderResult {
             is_credited: reason.is_none(),
             reason,
             buckets,
@@ -123,24 +124,21 @@ impl Simulator {
             return Ok(Vec::new());
         };
         let call = table.resolve(&route, &Incoming::new("", &headers));
-        let name = format!("{}/{}", order.payer, order.end_to_end_id);
-        let name = OpId::new(name).unwrap_or_else(|_| OpId::random());
-        let mut credits = Vec::new();
-        for draw in call.draws() {
-            let credited = self
-                .0
-                .buckets
-                .credit(&order.participant, draw, &name)
-                .await?;
-            if let Some((tokens, decision)) = credited {
-                credits.push(Credit {
-                    policy: table.policy(draw.policy()).name().to_owned(),
-                    tokens,
-                    level: decision.level(),
-                });
-            }
-        }
-        Ok(credits)
+        let id = if table.settings().credit_once {
+            let id = format!("{}/{}", order.payer, order.end_to_end_id);
+            OpId::new(id).unwrap_or_else(|_| OpId::random())
+        } else {
+            OpId::random()
+        };
+        let subject = Subject::request(call.request());
+        let engine = self.0.buckets.engine();
+        let credited = engine.credit(PAYMENT_ORDER, &subject, &id).await?;
+        let credits = credited.iter().map(|credited| Credit {
+            policy: credited.policy().to_owned(),
+            tokens: credited.tokens(),
+            level: credited.level(),
+        });
+        Ok(credits.collect())
     }
 
     /// Reports and refunds are about transactions, and statistics count them.

@@ -1,4 +1,4 @@
-//! The last refusals, with the bucket that refused: DICT's own answer does not tell.
+//! Remembers the latest refusals with the bucket that refused, which DICT's 429 does not name.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// The refusals that are remembered; the oldest go first.
+/// The most refusals that are remembered. The oldest are dropped first.
 pub const REFUSALS_MAX: usize = 1_000;
 
-/// One request that was refused.
+/// A request that was refused.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Refusal {
+pub(crate) struct RefusalRecord {
     pub(crate) at: String,
     pub(crate) operation: &'static str,
     pub(crate) participant: String,
@@ -23,49 +23,51 @@ pub(crate) struct Refusal {
     pub(crate) retry_after_ms: Option<u64>,
 }
 
-/// The last refusals.
+/// Remembers the latest refusals and logs them, at most one line per second.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalLog {
-    last: Mutex<VecDeque<Refusal>>,
+    latest: Mutex<VecDeque<RefusalRecord>>,
     count: AtomicU64,
-    /// The second in which a line was last logged, and the refusals since that were not.
+    /// The second in which a refusal was last logged.
     logged_at: AtomicU64,
-    held_back: AtomicU64,
+    /// The refusals since then that were not logged.
+    suppressed: AtomicU64,
 }
 
 impl RefusalLog {
-    /// Remembers a refusal, and logs it. Of a storm, one line a second says how many were not told.
-    pub(crate) fn note(&self, refusal: Refusal, now_ms: u64) {
+    /// Remembers a refusal and logs it. Logs one line per second, with the number of refusals that were
+    /// not logged since the last line.
+    pub(crate) fn record(&self, refusal: RefusalRecord, now_ms: u64) {
         self.count.fetch_add(1, Ordering::Relaxed);
         let second = now_ms / 1_000 + 1;
         if self.logged_at.swap(second, Ordering::Relaxed) == second {
-            self.held_back.fetch_add(1, Ordering::Relaxed);
+            self.suppressed.fetch_add(1, Ordering::Relaxed);
         } else {
-            let held_back = self.held_back.swap(0, Ordering::Relaxed);
-            // Without the payer: it is somebody's tax number.
+            let suppressed = self.suppressed.swap(0, Ordering::Relaxed);
+            // Without the payer, whose tax number is personal data.
             tracing::info!(
                 operation = refusal.operation,
                 participant = refusal.participant,
                 policy = refusal.policy,
                 scope = refusal.scope,
-                // `level` is the line's own.
+                // The name `level` is taken by the log level.
                 bucket_level = refusal.level,
                 retry_after_ms = refusal.retry_after_ms,
-                held_back,
-                "refused"
+                suppressed,
+                "request refused"
             );
         }
-        let mut last = self.last.lock();
-        if last.len() == REFUSALS_MAX {
-            last.pop_front();
+        let mut latest = self.latest.lock();
+        if latest.len() == REFUSALS_MAX {
+            latest.pop_front();
         }
-        last.push_back(refusal);
+        latest.push_back(refusal);
     }
 
-    /// How many there were, and the last of them, the latest first.
-    pub(crate) fn last(&self, most: usize) -> (u64, Vec<Refusal>) {
-        let last = self.last.lock();
+    /// Returns the number of refusals, and the latest of them, newest first.
+    pub(crate) fn latest(&self, limit: usize) -> (u64, Vec<RefusalRecord>) {
+        let latest = self.latest.lock();
         let count = self.count.load(Ordering::Relaxed);
-        (count, last.iter().rev().take(most).cloned().collect())
+        (count, latest.iter().rev().take(limit).cloned().collect())
     }
 }

@@ -1,29 +1,29 @@
-//! What can be changed while the simulator runs: categories, limits and faults. Over Redis all
-//! simulators of one world follow the same.
+//! Settings that can be changed while the simulator runs: categories, limits and faults. Over Redis,
+//! simulators with the same namespace share them.
 
 use std::collections::BTreeMap;
 
 use balde::Limit;
 use serde::{Deserialize, Serialize};
 
-/// The most participants whose category differs from the default.
+/// The most participants with an assigned category.
 pub const CATEGORIES_MAX: usize = 10_000;
 
-/// The longest that a fault keeps a request waiting.
+/// The longest latency that a fault can add, in milliseconds.
 pub const FAULT_LATENCY_MAX_MS: u64 = 60_000;
 
-/// What can be changed while the simulator runs.
+/// Settings that can be changed while the simulator runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RuntimeSettings {
-    /// Categories of participants that do not have the default one.
+    /// Assigned categories, by participant.
     pub(crate) categories: BTreeMap<String, String>,
-    /// Limits that are not the profile's.
+    /// Limits that replace those of the profile.
     pub(crate) limits: Vec<LimitChange>,
-    /// What goes wrong, by operation; `*` is for all.
+    /// Faults by operation. `*` applies to all operations without a fault.
     pub(crate) faults: BTreeMap<String, Fault>,
 }
 
-/// Another limit for a policy, or for one value of its variant.
+/// A limit that replaces a policy's limit, or the limit of one value of its variant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LimitChange {
     pub(crate) policy: String,
@@ -31,15 +31,15 @@ pub(crate) struct LimitChange {
     pub(crate) limit: String,
 }
 
-/// Something that goes wrong on purpose.
+/// An injected failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fault {
-    /// The status to answer with, instead of doing what was asked.
+    /// The status to respond with instead of carrying out the operation.
     pub(crate) status: Option<u16>,
-    /// How long to wait before.
+    /// The latency to add.
     #[serde(default)]
     pub(crate) latency_ms: u64,
-    /// Of so many requests in a hundred; all, unless told otherwise.
+    /// The percentage of requests that fail. By default, 100.
     #[serde(default = "always")]
     pub(crate) percent: u8,
 }
@@ -49,7 +49,7 @@ fn always() -> u8 {
 }
 
 impl RuntimeSettings {
-    /// The fault of an operation, if it strikes this time.
+    /// Returns the fault to inject into a request, if any.
     pub(crate) fn fault(&self, operation: &str) -> Option<Fault> {
         if self.faults.is_empty() {
             return None;
@@ -61,7 +61,7 @@ impl RuntimeSettings {
         (fault.percent >= 100 || fastrand::u8(0..100) < fault.percent).then_some(*fault)
     }
 
-    /// Another limit in the place of an earlier one.
+    /// Replaces the limit of a policy.
     pub(crate) fn set_limit(&mut self, policy: &str, value: Option<&str>, limit: &Limit) {
         self.limits
             .retain(|change| change.policy != policy || change.value.as_deref() != value);

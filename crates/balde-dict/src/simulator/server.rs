@@ -1,4 +1,4 @@
-//! Connections: accepted, perhaps over TLS, served one request after the other, and let go.
+//! Accepts connections, optionally over TLS, serves their requests and shuts down gracefully.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,80 +18,80 @@ use tokio_rustls::TlsAcceptor;
 use super::Simulator;
 use crate::tls::certificate_ispb;
 
-/// The most connections at once; others wait to be accepted.
+/// The most concurrent connections. More connections wait to be accepted.
 pub const CONNECTIONS_MAX: usize = 10_000;
 
-/// How long a connection may be idle, and a request's head may take.
+/// How long a connection may be idle, and reading a request's head may take.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// How long agreeing on TLS may take.
+/// How long the TLS handshake may take.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// How long requests may take to end once the end has come.
-const GRACE: Duration = Duration::from_secs(10);
+/// How long requests may take to finish after shutdown has started.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
-/// Serves a simulated DICT until `shutdown` is there; then requests under way are answered and
-/// settled, and connections closed.
+/// Serves a simulated DICT until `shutdown` completes. Requests in flight are then answered and
+/// settled, and connections are closed.
 pub async fn run(
     listener: TcpListener,
     simulator: Simulator,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let (end, ended) = watch::channel(false);
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let (shutdown_sender, shutdown_receiver) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
-        // Connections that have ended are forgotten as we go.
+        // Removes connections that have ended.
         while connections.try_join_next().is_some() {}
         let accepted = async {
-            let place = Arc::clone(&room).acquire_owned().await;
-            (place, listener.accept().await)
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            (permit, listener.accept().await)
         };
-        let (place, accepted) = tokio::select! {
+        let (permit, accepted) = tokio::select! {
             accepted = accepted => accepted,
             () = &mut shutdown => break,
         };
         match accepted {
             Ok((stream, _)) => {
                 let simulator = simulator.clone();
-                let ended = ended.clone();
+                let shutdown_receiver = shutdown_receiver.clone();
                 connections.spawn(async move {
-                    serve(stream, simulator, ended).await;
-                    drop(place);
+                    serve(stream, simulator, shutdown_receiver).await;
+                    drop(permit);
                 });
             }
-            // Out of file descriptors, or a client that left in between: neither is the end.
+            // Out of file descriptors, or the client has disconnected: the listener still works.
             Err(error) => {
-                tracing::warn!(%error, "a connection was not accepted");
+                tracing::warn!(%error, "failed to accept a connection");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
     }
     drop(listener);
-    let _nobody_may_be_left = end.send(true);
+    let _no_connection_is_open = shutdown_sender.send(true);
     let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(GRACE, all).await.is_err() {
-        tracing::warn!("some connections were cut: their requests took too long");
+    if tokio::time::timeout(SHUTDOWN_GRACE, all).await.is_err() {
+        tracing::warn!("closed connections whose requests did not finish in time");
         connections.shutdown().await;
     }
     Ok(())
 }
 
-async fn serve(stream: TcpStream, simulator: Simulator, ended: watch::Receiver<bool>) {
-    let _slower_without = stream.set_nodelay(true);
+async fn serve(stream: TcpStream, simulator: Simulator, shutdown: watch::Receiver<bool>) {
+    let _only_slower_without = stream.set_nodelay(true);
     let Some(config) = simulator.0.tls.clone() else {
-        return serve_stream(stream, simulator, None, ended).await;
+        return serve_stream(stream, simulator, None, shutdown).await;
     };
     let handshake = TlsAcceptor::from(config).accept(stream);
     match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
         Ok(Ok(stream)) => {
             let certificates = stream.get_ref().1.peer_certificates();
             let certificate = certificates.and_then(|chain| certificate_ispb(chain.first()?));
-            serve_stream(stream, simulator, certificate, ended).await;
+            serve_stream(stream, simulator, certificate, shutdown).await;
         }
-        Ok(Err(error)) => tracing::info!(%error, "no agreement about TLS"),
-        Err(_) => tracing::info!("agreeing about TLS took too long"),
+        Ok(Err(error)) => tracing::info!(%error, "TLS handshake failed"),
+        Err(_) => tracing::info!("TLS handshake timed out"),
     }
 }
 
@@ -99,7 +99,7 @@ async fn serve_stream(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     simulator: Simulator,
     certificate: Option<String>,
-    mut ended: watch::Receiver<bool>,
+    mut shutdown: watch::Receiver<bool>,
 ) {
     let certificate = certificate.map(Arc::<str>::from);
     let service = service_fn(|request: http::Request<HyperBody>| {
@@ -113,17 +113,17 @@ async fn serve_stream(
         .keep_alive(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let the_end = async {
-        let _gone_is_the_end_too = ended.wait_for(|ended| *ended).await.map(drop);
+    let shutdown_started = async {
+        let _closed_channel_counts_too = shutdown.wait_for(|started| *started).await.map(drop);
     };
-    let outcome = tokio::select! {
-        outcome = &mut connection => outcome,
-        () = the_end => {
+    let result = tokio::select! {
+        result = &mut connection => result,
+        () = shutdown_started => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
-    if let Err(error) = outcome {
-        tracing::debug!(%error, "a connection ended");
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection closed with an error");
     }
 }

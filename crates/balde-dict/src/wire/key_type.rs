@@ -1,4 +1,4 @@
-//! Types of Pix keys. Each has a format of its own, so a key's type follows from its text.
+//! Types of Pix keys. No two types share a format, so a key's type follows from its text.
 
 use std::fmt;
 
@@ -40,10 +40,6 @@ impl KeyType {
     /// Parses the name that DICT's messages use.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
-    }
-
-    pub(crate) const fn bit(self) -> u8 {
-        1 << self as u8
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads the fields of a request document and collects everything that is wrong with them.
+//! Reads the fields of a request document and collects all violations.
 
 use super::element::Element;
 use super::formats;

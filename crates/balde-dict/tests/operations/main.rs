@@ -1,14 +1,14 @@
 //! From a request to buckets and costs, for every operation and every policy.
 
-mod faults;
 mod key_shapes;
 mod paths;
 mod published_tables;
+mod request_errors;
 mod roles;
 mod rows;
 
-use balde_dict::{Category, Incoming, Operation, Table, profiles};
-use balde_policy::Request;
+use balde_dict::{BucketRef, Category, Incoming, Operation, PAYMENT_ORDER, Table, profiles};
+use balde_policy::{Matcher, Request};
 
 pub(crate) const ISPB: &str = "12345678";
 pub(crate) const PERSON: &str = "11122233300";
@@ -35,13 +35,14 @@ pub(crate) fn buckets(
         .with_body_participant(body)
         .with_certificate(Some(ISPB));
     let call = table.resolve(&route, &incoming);
-    assert_eq!(call.fault(), None, "{method} {path}?{query}");
-    let draws = call.draws().iter().map(|draw| {
-        let name = table.policy(draw.policy()).name().to_owned();
-        let key = String::from_utf8(draw.key().to_vec()).expect("keys are text");
+    assert_eq!(call.error(), None, "{method} {path}?{query}");
+    let buckets = table.buckets(&call, Category::A);
+    let named = buckets.iter().map(|bucket| {
+        let name = bucket.policy().name().to_owned();
+        let key = String::from_utf8(bucket.key().to_vec()).expect("keys are text");
         (name, key)
     });
-    draws.collect()
+    named.collect()
 }
 
 const STATUSES: [u16; 8] = [200, 201, 400, 403, 404, 429, 500, 503];
@@ -103,19 +104,27 @@ fn every_operation_draws_on_its_buckets_and_every_status_has_its_price() {
 #[test]
 fn the_rules_in_the_file_say_the_same_without_the_table() {
     let table = table();
+    let matcher = Matcher::new(table.profile().clone());
     for row in rows::ROWS {
         let headers = [("PI-PayerId", row.payer)];
         let path = table.profile().without_base(row.path).unwrap();
         let mut request = Request::new(row.method, path, row.query);
         request.headers = &headers;
         request.participant = Some(ISPB);
-        let draws = table
-            .profile()
-            .draws(&request, &|_| Some("A".into()))
-            .unwrap();
-        let found: Vec<(&str, &str)> = draws
+        let assigned = |_: &str, _: &str| Some("A".into());
+        let buckets: Vec<_> = matcher
+            .buckets(&request, &assigned)
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
+        let found: Vec<(&str, &str)> = buckets
             .iter()
-            .map(|draw| (draw.policy().name(), str::from_utf8(draw.key()).unwrap()))
+            .map(|bucket| {
+                (
+                    bucket.policy().name(),
+                    str::from_utf8(bucket.key()).unwrap(),
+                )
+            })
             .collect();
         assert_eq!(
             found, row.buckets,
@@ -136,16 +145,16 @@ fn a_person_and_a_company_have_different_limits_for_the_same_lookup() {
         ];
         let route = table.route("GET", "/api/v2/entries/a@b.br").unwrap();
         let call = table.resolve(&route, &Incoming::new("", &headers));
-        let [user, participant] = call.draws() else {
+        let buckets = table.buckets(&call, Category::H);
+        let [user, participant] = buckets.as_slice() else {
             panic!("a lookup draws on two buckets");
         };
-        assert_eq!(table.limit(user, Category::H).unwrap().capacity(), capacity);
-        assert_eq!(table.credit(user, Category::H), credit);
-        assert_eq!(
-            table.limit(participant, Category::H).unwrap().capacity(),
-            50
-        );
-        assert_eq!(table.credit(participant, Category::H), 1);
+        let credited =
+            |bucket: &BucketRef<'_>| bucket.policy().credit(PAYMENT_ORDER, bucket.value());
+        assert_eq!(user.limit().capacity(), capacity);
+        assert_eq!(credited(user), credit);
+        assert_eq!(participant.limit().capacity(), 50);
+        assert_eq!(credited(participant), 1);
         assert_eq!(call.payer(), Some(payer));
         assert_eq!(call.end_to_end_id(), Some(END_TO_END_ID));
     }

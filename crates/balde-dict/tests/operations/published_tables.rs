@@ -2,7 +2,7 @@
 //! the files.
 
 use balde_core::{Limit, Strategy};
-use balde_dict::{Category, PayerKind, Profile, Settings, Table, profiles};
+use balde_dict::{Category, PAYMENT_ORDER, PayerKind, Policy, Profile, Settings, Table, profiles};
 use balde_policy::Setting;
 
 const PERSON_AND_COMPANY: u64 = 0;
@@ -140,6 +140,14 @@ fn published() -> [Expected; 3] {
     ]
 }
 
+/// The limit of a policy for a participant of a category or a payer of a kind.
+fn limit_of(policy: &Policy, category: Category, payer: Option<PayerKind>) -> Option<&Limit> {
+    match policy.limits().variant() {
+        Some("category") => policy.limit(Some(category.as_str())),
+        _ => policy.limit(payer.map(PayerKind::as_str)),
+    }
+}
+
 #[test]
 fn every_profile_has_the_published_numbers_and_no_other_policy() {
     for expected in published() {
@@ -156,7 +164,7 @@ fn every_profile_has_the_published_numbers_and_no_other_policy() {
             assert_eq!(table.policy(index).scope().name(), scope, "{policy}");
             let limit = |category, payer| {
                 let category = Category::new(category).unwrap();
-                table.limit_of(index, category, payer).map(numbers)
+                limit_of(table.policy(index), category, payer).map(numbers)
             };
             match period {
                 PERSON_AND_COMPANY => {
@@ -189,8 +197,11 @@ fn payment_orders_give_back_one_and_to_companies_two() {
         let table = Table::new(expected.profile).unwrap();
         for (policy, ..) in expected.rows {
             let index = table.policy_index(policy).unwrap();
-            let credits = [PayerKind::Pf, PayerKind::Pj]
-                .map(|payer| table.credit_of(index, Category::A, Some(payer)));
+            let credits = [PayerKind::Pf, PayerKind::Pj].map(|payer| {
+                table
+                    .policy(index)
+                    .credit(PAYMENT_ORDER, Some(payer.as_str()))
+            });
             let given = match policy {
                 "ENTRIES_READ_USER_ANTISCAN" | "ENTRIES_READ_USER_ANTISCAN_V2" => {
                     [1, expected.company_credit]
@@ -240,7 +251,7 @@ fn settings_are_worked_into_the_policies() {
     };
     let limit = |table: &Table, name: &str| {
         let index = table.policy_index(name).unwrap();
-        *table.limit_of(index, Category::A, None).unwrap()
+        *limit_of(table.policy(index), Category::A, None).unwrap()
     };
     let plain = with(&[]);
     assert_eq!(

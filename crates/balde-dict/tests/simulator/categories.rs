@@ -1,4 +1,4 @@
-//! Categories and limits that change while the simulator runs keep what was consumed.
+//! Changing categories and limits while the simulator runs keeps the consumed tokens consumed.
 
 use reqwest::Method;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::test_server::{CALLER, KEY, NO_KEY, PERSON, READ_PARTICIPANT, READ_USER, TestServer};
 
 #[tokio::test]
-async fn a_participant_that_changes_its_category_keeps_what_it_is_below_full() {
+async fn changing_a_category_keeps_the_tokens_below_full() {
     let server = TestServer::new().await;
     for _ in 0..10 {
         assert_eq!(server.get_entry_status(KEY, PERSON).await, 200);
@@ -29,7 +29,7 @@ async fn a_participant_that_changes_its_category_keeps_what_it_is_below_full() {
             "{body}"
         );
     }
-    // Others keep theirs.
+    // Other participants keep their category.
     let other = server.bucket(READ_PARTICIPANT, "11111111", None).await;
     assert_eq!(
         (other["level"].as_i64(), other["capacity"].as_i64()),
@@ -38,7 +38,7 @@ async fn a_participant_that_changes_its_category_keeps_what_it_is_below_full() {
 }
 
 #[tokio::test]
-async fn a_debt_stays_a_debt_and_what_was_none_becomes_none() {
+async fn debt_stays_debt_when_the_category_changes() {
     let server = TestServer::new().await;
     server.set_level(READ_PARTICIPANT, CALLER, None, -7).await;
     server.set_category(CALLER, "H").await;
@@ -58,7 +58,7 @@ async fn a_debt_stays_a_debt_and_what_was_none_becomes_none() {
 }
 
 #[tokio::test]
-async fn a_limit_that_changes_keeps_what_every_bucket_is_below_full() {
+async fn changing_a_limit_keeps_the_tokens_below_full() {
     let server = TestServer::new().await;
     assert_eq!(server.get_entry_status(NO_KEY, PERSON).await, 404);
     assert_eq!(server.level(READ_USER, CALLER, Some(PERSON)).await, 80);
@@ -71,7 +71,7 @@ async fn a_limit_that_changes_keeps_what_every_bucket_is_below_full() {
         (Some(280), Some(300))
     );
     assert_eq!(bucket["next_token_ms"], 12_000);
-    // Companies are another variant, and a mistake changes nothing.
+    // Companies are another variant, and an invalid change has no effect.
     let company = server
         .bucket(READ_USER, CALLER, Some("11222333000150"))
         .await;

@@ -1,4 +1,4 @@
-//! Claims from their beginning to their end, moves that are not lawful, and their lists.
+//! The life cycle of claims, actions that are not allowed, and lists of claims.
 
 use crate::test_server::{
     CALLER, KEY, KEY_HOLDER, PERSON, TestServer, account, create_entry, delete_entry,
@@ -16,23 +16,23 @@ fn claim(claim_type: &str, key: &str, key_type: &str, participant: &str, tax_id:
     )
 }
 
-fn apply_claim_action(what: &str, id: &str, participant: &str) -> String {
+fn claim_action(action: &str, id: &str, participant: &str) -> String {
     format!(
-        "<{what}ClaimRequest><ClaimId>{id}</ClaimId><Participant>{participant}</Participant>\
+        "<{action}ClaimRequest><ClaimId>{id}</ClaimId><Participant>{participant}</Participant>\
          <Reason>USER_REQUESTED</Reason><RequestId>b946d533-7f22-42a5-9a9b-e87cd55c0f4d</RequestId>\
-         </{what}ClaimRequest>"
+         </{action}ClaimRequest>"
     )
 }
 
-async fn moved(server: &TestServer, what: &str, id: &str, participant: &str) -> (u16, String) {
-    let path = format!("/claims/{id}/{}", what.to_lowercase());
+async fn act(server: &TestServer, action: &str, id: &str, participant: &str) -> (u16, String) {
+    let path = format!("/claims/{id}/{}", action.to_lowercase());
     server
-        .post(&path, apply_claim_action(what, id, participant))
+        .post(&path, claim_action(action, id, participant))
         .await
 }
 
 #[tokio::test]
-async fn a_claim_goes_from_open_to_completed_and_takes_the_key_along() {
+async fn a_completed_claim_transfers_the_key() {
     let server = TestServer::new().await;
     let body = claim("OWNERSHIP", KEY, "EMAIL", CALLER, "11122233305");
     let (status, opened) = server.post("/claims/", body.clone()).await;
@@ -55,36 +55,36 @@ async fn a_claim_goes_from_open_to_completed_and_takes_the_key_along() {
 
     assert_eq!(server.get(&format!("/claims/{id}"), STRANGER).await.0, 403);
     assert_eq!(
-        moved(&server, "Acknowledge", &id, CALLER).await.0,
+        act(&server, "Acknowledge", &id, CALLER).await.0,
         403,
         "the donor does"
     );
-    let (status, early) = moved(&server, "Confirm", &id, KEY_HOLDER).await;
+    let (status, early) = act(&server, "Confirm", &id, KEY_HOLDER).await;
     assert_eq!((status, error_type(&early)), (400, "ClaimOperationInvalid"));
-    let (status, body) = moved(&server, "Acknowledge", &id, KEY_HOLDER).await;
+    let (status, body) = act(&server, "Acknowledge", &id, KEY_HOLDER).await;
     assert_eq!(
         (status, text_of(&body, "Status")),
         (200, "WAITING_RESOLUTION"),
         "{body}"
     );
-    assert_eq!(moved(&server, "Confirm", &id, KEY_HOLDER).await.0, 200);
+    assert_eq!(act(&server, "Confirm", &id, KEY_HOLDER).await.0, 200);
     assert_eq!(
         server.get_entry_status(KEY, PERSON).await,
         404,
         "between confirming and completing"
     );
     assert_eq!(
-        moved(&server, "Complete", &id, KEY_HOLDER).await.0,
+        act(&server, "Complete", &id, KEY_HOLDER).await.0,
         403,
         "the claimer does"
     );
-    let (status, body) = moved(&server, "Complete", &id, CALLER).await;
+    let (status, body) = act(&server, "Complete", &id, CALLER).await;
     assert_eq!(
         (status, text_of(&body, "Status")),
         (200, "COMPLETED"),
         "{body}"
     );
-    let (status, late) = moved(&server, "Cancel", &id, CALLER).await;
+    let (status, late) = act(&server, "Cancel", &id, CALLER).await;
     assert_eq!((status, error_type(&late)), (400, "ClaimOperationInvalid"));
 
     let found = server
@@ -107,7 +107,7 @@ async fn a_claim_goes_from_open_to_completed_and_takes_the_key_along() {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_called_off_unlocks_the_key_and_claims_that_make_no_sense_are_refused() {
+async fn a_cancelled_claim_unlocks_the_key_and_invalid_claims_are_rejected() {
     let server = TestServer::new().await;
     let (_, opened) = server
         .post(
@@ -116,7 +116,7 @@ async fn a_claim_that_is_called_off_unlocks_the_key_and_claims_that_make_no_sens
         )
         .await;
     let id = text_of(&opened, "Id").to_owned();
-    let (status, body) = moved(&server, "Cancel", &id, KEY_HOLDER).await;
+    let (status, body) = act(&server, "Cancel", &id, KEY_HOLDER).await;
     assert_eq!(
         (status, text_of(&body, "CancelledBy")),
         (200, "DONOR"),
@@ -171,7 +171,7 @@ async fn a_claim_that_is_called_off_unlocks_the_key_and_claims_that_make_no_sens
 }
 
 #[tokio::test]
-async fn lists_show_what_the_filters_say_and_how_much_there_is() {
+async fn lists_respect_their_filters_and_limits() {
     let server = TestServer::new().await;
     for number in 0..3 {
         let phone = format!("+556198888{number:04}");

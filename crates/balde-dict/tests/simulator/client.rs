@@ -1,4 +1,4 @@
-//! The client against servers that say what it should not have to hear.
+//! The client against servers that misbehave.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use tokio::net::TcpListener;
 
 const PARTICIPANT: &str = "12345678";
 
-/// A server that answers each connection with the next of these texts, and the last one for ever.
-/// A text of nothing is a connection that is closed.
+/// A server that answers each connection with the next of these responses, and repeats the last one.
+/// An empty response closes the connection.
 struct Scripted {
     address: String,
     served: Arc<AtomicUsize>,
@@ -74,7 +74,7 @@ const PROBLEM: &str = "<problem xmlns='urn:ietf:rfc:7807'><type>https://x/error/
                        <title>Forbidden</title><status>403</status></problem>";
 
 #[tokio::test]
-async fn states_come_back_negative_unknown_and_in_order() {
+async fn negative_and_unknown_states_are_returned_in_order() {
     let server = Scripted::new(vec![list(
         &(policy("NEW", -15, 100, 2) + &policy("B", 1, 2, 3)),
     )])
@@ -92,7 +92,7 @@ async fn states_come_back_negative_unknown_and_in_order() {
 }
 
 #[tokio::test]
-async fn what_waiting_does_not_help_is_told_at_once() {
+async fn permanent_errors_are_not_retried() {
     let forbidden = Scripted::new(vec![response("403 Forbidden", "", PROBLEM)]).await;
     match forbidden
         .client()
@@ -124,11 +124,11 @@ async fn what_waiting_does_not_help_is_told_at_once() {
     assert!(matches!(answer, Err(ClientError::TooLong)), "{answer:?}");
 }
 
-/// Whether an error is the right one.
+/// Returns true for the expected error.
 type Expected = fn(&ClientError) -> bool;
 
 #[tokio::test]
-async fn what_passes_by_itself_is_tried_again_but_not_for_ever() {
+async fn transient_errors_are_retried_a_limited_number_of_times() {
     let cut = "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n<ListPol".to_owned();
     let cases: [(String, Expected); 4] = [
         (String::new(), |error| {
@@ -176,7 +176,7 @@ async fn what_passes_by_itself_is_tried_again_but_not_for_ever() {
 }
 
 #[tokio::test]
-async fn nobody_there_and_nobody_answering_are_told_apart() {
+async fn a_refused_connection_and_a_timeout_are_different_errors() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/api/v2/", listener.local_addr().unwrap());
     let client = |url: &str| {
@@ -199,7 +199,7 @@ async fn nobody_there_and_nobody_answering_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_retry_after_is_waited_for_unless_it_is_too_long() {
+async fn retry_after_is_respected_unless_it_is_too_long() {
     let refused = response("429 Too Many Requests", "Retry-After: 3600\r\n", "");
     let server = Scripted::new(vec![refused]).await;
     let error = server
@@ -225,8 +225,8 @@ async fn a_retry_after_is_waited_for_unless_it_is_too_long() {
 }
 
 #[tokio::test]
-async fn retries_take_from_the_clients_own_bucket_and_never_exceed_it() {
-    // Time stands still, so the bucket of twenty is all there is.
+async fn retries_take_from_the_local_bucket_and_never_exceed_it() {
+    // The clock does not move, so the bucket's twenty tokens are all there is.
     let clock = ManualClock::new();
     let server = Scripted::new(vec![response("503 Service Unavailable", "", "")]).await;
     let client = server
@@ -254,7 +254,7 @@ async fn retries_take_from_the_clients_own_bucket_and_never_exceed_it() {
 }
 
 #[tokio::test]
-async fn the_client_goes_by_what_dict_says_of_its_bucket() {
+async fn the_local_bucket_takes_over_dicts_limit_and_level() {
     let clock = ManualClock::new();
     let answers = vec![list(&policy("POLICIES_LIST", 1, 5, 60))];
     let server = Scripted::new(answers).await;
@@ -264,7 +264,7 @@ async fn the_client_goes_by_what_dict_says_of_its_bucket() {
         .build()
         .unwrap();
     assert!(client.list_bucket_states().await.is_ok());
-    // One is left, DICT says; after that a second at sixty a minute.
+    // DICT reports one token; the next comes after a second, at sixty a minute.
     assert!(client.list_bucket_states().await.is_ok());
     server_says_wait(&client, Duration::from_secs(1)).await;
     assert_eq!(server.served(), 2);
@@ -276,7 +276,7 @@ async fn the_client_goes_by_what_dict_says_of_its_bucket() {
         .unwrap();
     assert!(client.list_bucket_states().await.is_ok());
     server_says_wait(&client, Duration::from_secs(60)).await;
-    // Numbers that make no limit change nothing.
+    // Numbers that are not a valid limit are ignored.
     let zeros = Scripted::new(vec![list(&policy("POLICIES_LIST", 100, 0, 0))]).await;
     let client = zeros.client().clock(Clock::manual(&clock)).build().unwrap();
     for _ in 0..20 {
@@ -302,7 +302,7 @@ impl Verifier for Distrust {
 }
 
 #[tokio::test]
-async fn an_answer_that_the_verifier_does_not_trust_is_none() {
+async fn a_response_that_the_verifier_rejects_is_an_error() {
     let server = Scripted::new(vec![list("")]).await;
     let client = server
         .client()
@@ -314,7 +314,7 @@ async fn an_answer_that_the_verifier_does_not_trust_is_none() {
 }
 
 #[test]
-fn what_makes_no_sense_is_not_built() {
+fn invalid_settings_are_rejected() {
     let build =
         |url: &str, participant: &str| Client::builder(url, participant).build().unwrap_err();
     assert_eq!(build("ftp://x/", PARTICIPANT), ClientBuildError::BaseUrl);

@@ -1,4 +1,4 @@
-//! A client with curl's manners, and curl itself.
+//! Requests as curl sends them, and curl itself.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::test_server::{
 
 const PHONE: &str = "+5561988887777";
 
-/// Sends bytes and reads until the other side has said all it has to say.
+/// Sends bytes and reads until the server closes the connection.
 fn raw(server: &TestServer, request: &str) -> String {
     let mut stream = TcpStream::connect(server.address).expect("a connection");
     stream.write_all(request.as_bytes()).expect("it is sent");
@@ -61,7 +61,7 @@ async fn requests_written_by_hand_create_read_delete_an_entry_and_list_policies(
     assert!(deleted.starts_with("HTTP/1.1 200"), "{deleted}");
     let policies = raw(&server, &get("/policies/"));
     assert!(policies.contains("<Category>A</Category>"), "{policies}");
-    // The two of payers are not the participant's.
+    // Payers' buckets are not listed.
     assert_eq!(policies.matches("<Policy>").count(), 29);
     assert_eq!(text_of(&policies, "CorrelationId").len(), 32);
     let one = raw(&server, &get("/policies/POLICIES_LIST"));
@@ -100,7 +100,7 @@ async fn one_connection_serves_request_after_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn policies_are_limited_themselves() {
+async fn policies_endpoints_are_limited_too() {
     let server = TestServer::new().await;
     for _ in 0..20 {
         assert_eq!(server.get("/policies/", CALLER).await.0, 200);
@@ -146,7 +146,7 @@ async fn curl_itself_creates_reads_and_deletes() {
         &server.url("/api/v2/entries/"),
     ]);
     assert!(created.starts_with("HTTP/1.1 201"), "{created}");
-    // Without saying what it sends, too.
+    // With curl's default Content-Type too.
     let again = curl(&["--data-binary", &body, &server.url("/api/v2/entries/")]);
     assert!(again.starts_with("HTTP/1.1 201"), "{again}");
     let participant = format!("PI-RequestingParticipant: {CALLER}");

@@ -1,4 +1,4 @@
-//! Entries from their beginning to their end, and what is told of keys and content ids.
+//! The life cycle of entries, checkKeys and content ids.
 
 use reqwest::Method;
 
@@ -23,7 +23,7 @@ async fn an_entry_is_created_read_changed_and_deleted() {
     );
     assert!(created.contains("<Signature></Signature>"));
     assert_eq!(text_of(&created, "CorrelationId").len(), 32);
-    // Asked twice under one id, it happens once; with another content it is a mistake.
+    // A repeated request id creates nothing; with other content it is an error.
     let (status, again) = server.post("/entries/", body).await;
     assert_eq!((status, text_of(&again, "Key")), (201, PHONE));
     let other = create_entry("PHONE", PHONE, KEY_HOLDER, "11122233302", 1);
@@ -31,7 +31,7 @@ async fn an_entry_is_created_read_changed_and_deleted() {
         error_type(&server.post("/entries/", other).await.1),
         "RequestIdAlreadyUsed"
     );
-    // Taken keys, by whoever has them.
+    // Keys that have an entry already.
     for (participant, tax_id, expected) in [
         (KEY_HOLDER, "11122233301", "EntryAlreadyExists"),
         (KEY_HOLDER, "11122233302", "EntryKeyOwnedByDifferentPerson"),
@@ -84,7 +84,7 @@ async fn an_entry_is_created_read_changed_and_deleted() {
 }
 
 #[tokio::test]
-async fn an_account_has_five_keys_of_a_person_and_evp_keys_are_made_by_dict() {
+async fn a_persons_account_has_five_keys_and_dict_generates_evp_keys() {
     let server = TestServer::new().await;
     for number in 1..=5 {
         let body =
@@ -99,7 +99,7 @@ async fn an_account_has_five_keys_of_a_person_and_evp_keys_are_made_by_dict() {
 }
 
 #[tokio::test]
-async fn content_ids_let_a_participant_compare_its_books() {
+async fn content_ids_let_a_participant_reconcile_its_records() {
     let server = TestServer::new().await;
     let verify = |verifier: &str| {
         format!(
@@ -130,7 +130,7 @@ async fn content_ids_let_a_participant_compare_its_books() {
     let (_, events) = server.get(&query, CALLER).await;
     let cid = text_of(&events, "Cid").to_owned();
     assert_eq!(text_of(&events, "Type"), "ADDED");
-    // One content id verifies to itself.
+    // The verifier of a single content id is that id.
     assert_eq!(text_of(&events, "SyncVerifierEnd"), cid);
     let (_, body) = server.post("/sync-verifications/", verify(&cid)).await;
     assert_eq!(text_of(&body, "Result"), "OK");
@@ -198,7 +198,7 @@ async fn content_ids_let_a_participant_compare_its_books() {
 }
 
 #[tokio::test]
-async fn checking_keys_tells_which_are_there() {
+async fn check_keys_returns_which_keys_have_an_entry() {
     let server = TestServer::new().await;
     let body = format!(
         "<CheckKeysRequest><Keys><Key>{KEY}</Key><Key>{PHONE}</Key></Keys></CheckKeysRequest>"

@@ -1,4 +1,4 @@
-//! Every operation over HTTP: which buckets it draws on, and what each status costs there.
+//! Every operation over HTTP: the buckets that it is counted in, and the cost of each status.
 
 use balde_dict::{Operation, ParticipantFrom};
 use reqwest::Method;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::test_server::{CALLER, PERSON, TestServer, account, end_to_end_id};
 
-/// The policies of an operation, and what a 404 costs in each.
+/// The policies of an operation, and the cost of a 404 in each.
 fn policies(operation: Operation) -> Vec<(&'static str, i64)> {
     use Operation as O;
     let one = match operation {
@@ -53,14 +53,14 @@ fn policies(operation: Operation) -> Vec<(&'static str, i64)> {
     vec![(one, 1)]
 }
 
-/// A request of an operation that says just enough to be counted.
+/// A minimal request of an operation that is counted.
 async fn ask(server: &TestServer, operation: Operation) -> u16 {
     let path = operation
         .path()
         .replace("{Key}", "ana@example.com")
         .replace("{TaxIdNumber}", PERSON)
         .replace("{policy}", "ENTRIES_WRITE");
-    // Whatever is left in braces is an id.
+    // Remaining placeholders are ids.
     let path = match (path.find('{'), path.find('}')) {
         (Some(start), Some(end)) => {
             format!(
@@ -84,7 +84,7 @@ async fn ask(server: &TestServer, operation: Operation) -> u16 {
         ("PI-EndToEndId", id.as_str()),
     ];
     let body = (operation.method() != "GET").then(|| {
-        // The participant wherever some operation looks for it.
+        // The participant, everywhere an operation may read it from.
         let account = |name| account(name, CALLER);
         format!(
             "<R><Participant>{CALLER}</Participant>{}<Entry>{}</Entry><Claim>{}</Claim>\
@@ -108,7 +108,7 @@ async fn levels(server: &TestServer) -> Value {
     server.sim(Method::GET, &path, None).await.1["buckets"].clone()
 }
 
-/// What each policy holds less than before.
+/// The tokens that each policy's bucket lost.
 fn taken(before: &Value, after: &Value) -> Vec<(String, i64)> {
     let pairs = before
         .as_array()
@@ -125,7 +125,7 @@ fn taken(before: &Value, after: &Value) -> Vec<(String, i64)> {
 }
 
 #[tokio::test]
-async fn every_operation_draws_on_its_policies_and_every_status_costs_what_it_should() {
+async fn every_operation_is_counted_by_its_policies_with_the_price_of_its_status() {
     let server = TestServer::new().await;
     for operation in Operation::ALL {
         for status in [400, 403, 404, 500, 503] {
@@ -157,7 +157,7 @@ async fn every_operation_draws_on_its_policies_and_every_status_costs_what_it_sh
         }
         let path = format!("/sim/faults?operation={}", operation.as_str());
         assert_eq!(server.sim(Method::DELETE, &path, None).await.0, 200);
-        // 429: when its bucket is empty, and then nothing changes.
+        // An empty bucket is a 429, which changes no bucket.
         let (policy, _) = policies(*operation)[0];
         let payer = policy.contains("USER").then_some(PERSON);
         server.set_level(policy, CALLER, payer, 0).await;

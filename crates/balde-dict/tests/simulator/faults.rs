@@ -1,4 +1,4 @@
-//! What goes wrong on purpose, the virtual clock, and the end.
+//! Injected faults, the virtual clock, and shutdown.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::test_server::{CALLER, KEY, PERSON, READ_USER, TestServer, end_to_end_id, error_type};
 
 #[tokio::test]
-async fn a_status_on_purpose_is_settled_as_that_status() {
+async fn an_injected_status_is_settled_by_its_price() {
     let server = TestServer::new().await;
     for (status, expected, cost) in [
         (500, "InternalServerError", 0),
@@ -32,7 +32,7 @@ async fn a_status_on_purpose_is_settled_as_that_status() {
         let after = server.level(READ_USER, CALLER, Some(PERSON)).await;
         assert_eq!(before - after, cost, "{status}");
     }
-    // Another policy: any status but 500 costs one.
+    // In other policies, any status but 500 costs one token.
     for (status, cost) in [(500, 0), (503, 1), (404, 1)] {
         let before = server.level("CLAIMS_READ", CALLER, None).await;
         let body = json!({"operation": "*", "status": status});
@@ -55,7 +55,7 @@ async fn a_status_on_purpose_is_settled_as_that_status() {
 }
 
 #[tokio::test]
-async fn a_request_whose_client_has_gone_is_settled_all_the_same() {
+async fn a_request_is_settled_after_its_client_has_disconnected() {
     let server = TestServer::new().await;
     let body = json!({"operation": "getEntry", "latency_ms": 300, "status": 404});
     assert_eq!(
@@ -76,7 +76,7 @@ async fn a_request_whose_client_has_gone_is_settled_all_the_same() {
 }
 
 #[tokio::test]
-async fn faults_that_make_no_sense_are_refused() {
+async fn invalid_faults_are_rejected() {
     let server = TestServer::new().await;
     for body in [
         json!({"operation": "getNothing", "status": 500}),
@@ -99,7 +99,7 @@ async fn faults_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn the_end_comes_only_after_requests_under_way_are_answered() {
+async fn shutdown_waits_for_requests_in_flight() {
     let server = TestServer::new().await;
     let body = json!({"operation": "getEntry", "latency_ms": 200});
     assert_eq!(
@@ -119,7 +119,7 @@ async fn the_end_comes_only_after_requests_under_way_are_answered() {
             .await
             .map(|response| response.status().as_u16())
     });
-    // The bucket tells that the request is there.
+    // The bucket's level shows that the request was admitted.
     while server.level(READ_USER, CALLER, Some(PERSON)).await == 100 {
         tokio::task::yield_now().await;
     }

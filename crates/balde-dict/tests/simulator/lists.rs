@@ -1,4 +1,4 @@
-//! Which bucket a list draws on depends on its role filter, and on what a setting makes of it.
+//! The bucket that a list is counted in depends on its role filter and on a setting.
 
 use balde_dict::{Profile, profiles};
 use reqwest::Method;
@@ -8,7 +8,7 @@ use crate::test_server::{CALLER, TestServer};
 const WITH: &str = "CLAIMS_LIST_WITH_ROLE";
 const WITHOUT: &str = "CLAIMS_LIST_WITHOUT_ROLE";
 
-/// The default profile with another answer to when a list is filtered.
+/// The default profile with another `role-filter`.
 fn with_role_filter(filter: &str) -> Profile {
     let text = include_str!("../../profiles/dict-2.12.1.toml");
     let other = text.replace(
@@ -19,8 +19,8 @@ fn with_role_filter(filter: &str) -> Profile {
 }
 
 #[tokio::test]
-async fn a_list_of_claims_draws_on_the_bucket_that_the_setting_says() {
-    // The query, and which settings take it for filtered: exactly one true, any true, any there.
+async fn the_setting_decides_which_bucket_counts_a_list_of_claims() {
+    // The query, and whether it is filtered by exactly-one-true, any-true and any-present.
     let cases = [
         ("", [false, false, false]),
         ("&IsDonor=true", [true, true, true]),
@@ -56,7 +56,7 @@ async fn a_list_of_claims_draws_on_the_bucket_that_the_setting_says() {
 }
 
 #[tokio::test]
-async fn reports_and_refunds_have_role_filters_of_their_own() {
+async fn reports_and_refunds_have_other_role_parameters() {
     let server = TestServer::with(|builder| builder.profile(profiles::default())).await;
     for (path, policy) in [
         (

@@ -1,4 +1,4 @@
-//! Whose bucket a lookup empties, and who is told which one refused.
+//! Which buckets lookups empty, and where the refusing bucket is reported.
 
 use reqwest::Method;
 
@@ -8,9 +8,9 @@ use crate::test_server::{
 };
 
 #[tokio::test]
-async fn misses_of_one_payer_empty_that_payer_and_not_its_neighbours() {
+async fn misses_of_one_payer_empty_only_that_payers_bucket() {
     let server = TestServer::new().await;
-    // 100 tokens at 20 a miss; the fifth leaves nothing.
+    // 100 tokens, 20 per miss: the fifth miss leaves none.
     for _ in 0..5 {
         assert_eq!(server.get_entry_status(NO_KEY, PERSON).await, 404);
     }
@@ -28,7 +28,7 @@ async fn misses_of_one_payer_empty_that_payer_and_not_its_neighbours() {
         .get_entry_as("11111111", KEY, PERSON, &end_to_end_id(9))
         .await;
     assert_eq!(elsewhere.status(), 200);
-    // And keys of other types are counted apart.
+    // Keys of other types are counted in another bucket.
     assert_eq!(server.get_entry_status("11122233344", PERSON).await, 404);
     assert_eq!(
         server.level(READ_PARTICIPANT, CALLER, None).await,
@@ -39,7 +39,7 @@ async fn misses_of_one_payer_empty_that_payer_and_not_its_neighbours() {
 #[tokio::test]
 async fn misses_of_many_payers_empty_the_participant_at_3_each() {
     let server = TestServer::with(|builder| builder.category(balde_dict::Category::H)).await;
-    // Category H holds 50: seventeen misses owe one.
+    // Category H has 50 tokens: seventeen misses leave a debt of one.
     for payer in 0..17 {
         assert_eq!(
             server
@@ -53,7 +53,7 @@ async fn misses_of_many_payers_empty_the_participant_at_3_each() {
         .get_entry(KEY, "00000000099", &end_to_end_id(0))
         .await;
     assert_eq!(refused.status(), 429);
-    // One token owed and one needed, at two a minute.
+    // A debt of one and one token needed, at two a minute.
     assert_eq!(refused.headers()["retry-after"], "60");
     assert_eq!(
         server.level(READ_USER, CALLER, Some("00000000099")).await,
@@ -63,7 +63,7 @@ async fn misses_of_many_payers_empty_the_participant_at_3_each() {
 }
 
 #[tokio::test]
-async fn which_bucket_refused_is_told_in_the_inspection_and_not_in_the_body() {
+async fn the_refusing_bucket_is_in_the_inspection_and_not_in_the_response() {
     let server = TestServer::new().await;
     server.set_level(READ_USER, CALLER, Some(PERSON), 0).await;
     let body = server
@@ -96,7 +96,7 @@ async fn which_bucket_refused_is_told_in_the_inspection_and_not_in_the_body() {
 }
 
 #[tokio::test]
-async fn a_key_of_the_asker_itself_is_a_400_that_costs_nothing() {
+async fn looking_up_an_own_key_is_a_400_that_costs_nothing() {
     let server = TestServer::new().await;
     let own = server
         .get_entry_as(KEY_HOLDER, KEY, PERSON, &end_to_end_id(0))
@@ -112,7 +112,7 @@ async fn a_key_of_the_asker_itself_is_a_400_that_costs_nothing() {
 }
 
 #[tokio::test]
-async fn an_encoded_phone_key_is_found_and_answers_are_compressed_for_those_who_ask() {
+async fn an_encoded_phone_key_is_found_and_responses_are_compressed_on_request() {
     let server = TestServer::new().await;
     let phone = "+5561988880000";
     let body = crate::test_server::create_entry("PHONE", phone, KEY_HOLDER, "11122233301", 7);

@@ -1,4 +1,4 @@
-//! The simulator over real HTTP: its rules, its life cycles, and what it makes of bad requests.
+//! The simulator and the client over HTTP: rate limits, life cycles of records, invalid requests.
 
 mod categories;
 mod claims;
@@ -17,5 +17,5 @@ mod test_server;
 mod two_simulators;
 
 #[path = "../../../balde/tests/support/redis_server.rs"]
-#[expect(dead_code, reason = "these stories need no broken server")]
+#[expect(dead_code, reason = "these tests do not break the server")]
 mod redis_server;

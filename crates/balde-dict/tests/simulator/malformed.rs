@@ -1,5 +1,4 @@
-//! A thousand requests that are wrong in some way: each gets its 4xx, and no bucket changes that
-//! should not.
+//! A thousand invalid requests: each gets its 4xx, and only the buckets that count it change.
 
 use std::time::Duration;
 
@@ -13,8 +12,8 @@ use crate::test_server::{CALLER, KEY_HOLDER, PERSON, TestServer, create_entry, e
 const REQUESTS: usize = 1_000;
 const SEED: u64 = 0xba1de;
 
-/// A request, and what has to come of it.
-struct Bad {
+/// A request and the expected result.
+struct InvalidRequest {
     class: &'static str,
     method: Method,
     path: String,
@@ -22,11 +21,11 @@ struct Bad {
     body: Option<Vec<u8>>,
     status: u16,
     error_type: &'static str,
-    /// The one policy that counts it, if there is one.
+    /// The policy that counts it, if any.
     costs: Option<&'static str>,
 }
 
-impl Bad {
+impl InvalidRequest {
     fn get(class: &'static str, path: impl Into<String>) -> Self {
         Self {
             class,
@@ -60,7 +59,7 @@ impl Bad {
         self
     }
 
-    fn told(mut self, status: u16, error_type: &'static str) -> Self {
+    fn expecting(mut self, status: u16, error_type: &'static str) -> Self {
         self.status = status;
         self.error_type = error_type;
         self
@@ -72,8 +71,8 @@ impl Bad {
     }
 }
 
-fn lookup(class: &'static str) -> Bad {
-    Bad::get(class, "/api/v2/entries/ana@example.com")
+fn lookup(class: &'static str) -> InvalidRequest {
+    InvalidRequest::get(class, "/api/v2/entries/ana@example.com")
 }
 
 fn entry() -> String {
@@ -82,21 +81,21 @@ fn entry() -> String {
 
 const ENTRIES: &str = "/api/v2/entries/";
 
-/// One of the classes, at random.
+/// A random request of one of the classes.
 #[expect(clippy::too_many_lines, reason = "an arm to each class")]
-fn bad(random: &mut Rng) -> Bad {
+fn bad(random: &mut Rng) -> InvalidRequest {
     let one_of = |random: &mut Rng, all: &[&'static str]| all[random.usize(..all.len())];
     match random.u32(0..26) {
         0 => {
-            // Cut off anywhere before the end of its last tag.
+            // Truncated anywhere before the end of its last tag.
             let whole = entry();
             let mut end = random.usize(1..whole.len() - 1);
             while !whole.is_char_boundary(end) {
                 end -= 1;
             }
-            Bad::post("cut off", ENTRIES, &whole[..end])
+            InvalidRequest::post("cut off", ENTRIES, &whole[..end])
         }
-        1 => Bad::post(
+        1 => InvalidRequest::post(
             "tags crossed",
             ENTRIES,
             entry().replace("</Entry>", "</Entri>"),
@@ -110,19 +109,19 @@ fn bad(random: &mut Rng) -> Bad {
             let document = document
                 .replace("João Silva", "&x;")
                 .replace("<?xml version=\"1.0\" encoding=\"UTF-8\"?>", "");
-            Bad::post("external entity", ENTRIES, document)
+            InvalidRequest::post("external entity", ENTRIES, document)
         }
         3 => {
             let entities: Vec<_> = (1..10)
                 .map(|n| format!("<!ENTITY a{n} \"{}\">", format!("&a{};", n - 1).repeat(10)))
                 .collect();
             let laughs = format!("<!DOCTYPE r [<!ENTITY a0 \"ha\">{}", entities.concat());
-            Bad::post("billion laughs", ENTRIES, format!("{laughs}]><r>&a9;</r>"))
+            InvalidRequest::post("billion laughs", ENTRIES, format!("{laughs}]><r>&a9;</r>"))
         }
-        4 => Bad::post("unknown entity", ENTRIES, entry().replace("João", "&joao;")),
+        4 => InvalidRequest::post("unknown entity", ENTRIES, entry().replace("João", "&joao;")),
         5 => {
             let depth = XML_DEPTH_MAX + random.usize(1..1_000);
-            Bad::post(
+            InvalidRequest::post(
                 "too deep",
                 ENTRIES,
                 "<a>".repeat(depth) + &"</a>".repeat(depth),
@@ -132,10 +131,10 @@ fn bad(random: &mut Rng) -> Bad {
             let mut document = entry().into_bytes();
             let at = random.usize(..document.len());
             document[at] = 0xff;
-            Bad::post("not UTF-8", ENTRIES, document)
+            InvalidRequest::post("not UTF-8", ENTRIES, document)
         }
-        7 => Bad::post("nothing at all", ENTRIES, ""),
-        8 => Bad::post(
+        7 => InvalidRequest::post("nothing at all", ENTRIES, ""),
+        8 => InvalidRequest::post(
             "not XML",
             ENTRIES,
             one_of(
@@ -222,7 +221,7 @@ fn bad(random: &mut Rng) -> Bad {
                     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa%40b.c",
                 ],
             );
-            Bad::get("bad key", format!("/api/v2/entries/{key}"))
+            InvalidRequest::get("bad key", format!("/api/v2/entries/{key}"))
         }
         14 => {
             let (path, status) = [
@@ -233,25 +232,25 @@ fn bad(random: &mut Rng) -> Bad {
                 ("/api/v2/entries/a/b/c/d", 404),
                 ("/api/v2/policies", 404),
             ][random.usize(..6)];
-            Bad::get("no such path", path).told(status, "NotFound")
+            InvalidRequest::get("no such path", path).expecting(status, "NotFound")
         }
         15 => {
-            let mut bad = lookup("wrong method").told(405, "BadRequest");
+            let mut bad = lookup("wrong method").expecting(405, "BadRequest");
             bad.method = [Method::DELETE, Method::PATCH, Method::POST][random.usize(..3)].clone();
             bad
         }
-        16 => Bad::post("compressed", ENTRIES, entry())
+        16 => InvalidRequest::post("compressed", ENTRIES, entry())
             .header(
                 "Content-Encoding",
                 Some(one_of(random, &["gzip", "deflate", "br"]).as_bytes()),
             )
-            .told(415, "BadRequest"),
-        17 => Bad::post("not said to be XML", ENTRIES, entry())
+            .expecting(415, "BadRequest"),
+        17 => InvalidRequest::post("not said to be XML", ENTRIES, entry())
             .header(
                 "Content-Type",
                 Some(one_of(random, &["application/json", "text/plain", "image/png"]).as_bytes()),
             )
-            .told(415, "BadRequest"),
+            .expecting(415, "BadRequest"),
         18 => lookup("a header that is no text").header("PI-PayerId", Some(b"\xff\xfe1112223330")),
         19 => {
             let mut bad = lookup("a header twice");
@@ -271,9 +270,9 @@ fn bad(random: &mut Rng) -> Bad {
                     "<Participant>abcdefgh</Participant>",
                 ),
             ][random.usize(..3)];
-            Bad::post("no participant", ENTRIES, entry().replace(what, with))
+            InvalidRequest::post("no participant", ENTRIES, entry().replace(what, with))
         }
-        // From here on a participant and a policy are known, so that the mistake counts.
+        // From here on the participant and a policy are known, so the request is counted.
         21 => {
             let (what, with) = [
                 ("<KeyType>PHONE</KeyType>", "<KeyType>FAX</KeyType>"),
@@ -295,8 +294,8 @@ fn bad(random: &mut Rng) -> Bad {
                 ),
                 ("João Silva", ""),
             ][random.usize(..9)];
-            Bad::post("bad fields", ENTRIES, entry().replace(what, with))
-                .told(400, "EntryInvalid")
+            InvalidRequest::post("bad fields", ENTRIES, entry().replace(what, with))
+                .expecting(400, "EntryInvalid")
                 .costing("ENTRIES_WRITE")
         }
         22 => {
@@ -310,7 +309,7 @@ fn bad(random: &mut Rng) -> Bad {
                     "IsDonor=maybe",
                 ],
             );
-            Bad::get(
+            InvalidRequest::get(
                 "bad parameters",
                 format!("/api/v2/claims/?Participant={CALLER}&{query}"),
             )
@@ -326,17 +325,17 @@ fn bad(random: &mut Rng) -> Bad {
                     "x".repeat(36).leak(),
                 ],
             );
-            Bad::get("bad id", format!("/api/v2/claims/{id}")).costing("CLAIMS_READ")
+            InvalidRequest::get("bad id", format!("/api/v2/claims/{id}")).costing("CLAIMS_READ")
         }
-        24 => Bad::post(
+        24 => InvalidRequest::post(
             "keys that are none",
             "/api-np/v2/keys/check",
             "<CheckKeysRequest><Keys><Key>1</Key></Keys></CheckKeysRequest>",
         )
         .header("PI-RequestingParticipant", Some(CALLER.as_bytes()))
         .costing("KEYS_CHECK"),
-        _ => Bad::get(
-            "a list of nobody's",
+        _ => InvalidRequest::get(
+            "a list without a participant",
             one_of(
                 random,
                 &[
@@ -350,7 +349,7 @@ fn bad(random: &mut Rng) -> Bad {
     }
 }
 
-async fn send(server: &TestServer, bad: &Bad) -> reqwest::Response {
+async fn send(server: &TestServer, bad: &InvalidRequest) -> reqwest::Response {
     let mut request = server
         .client
         .request(bad.method.clone(), server.url(&bad.path));
@@ -380,13 +379,13 @@ async fn levels(server: &TestServer) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_bad_requests_get_their_problem_and_change_no_bucket_they_should_not() {
+async fn a_thousand_invalid_requests_get_their_problem_and_change_only_the_right_buckets() {
     println!("seed {SEED:#x}");
     let mut random = Rng::with_seed(SEED);
     let server = TestServer::new().await;
     let mut classes = std::collections::BTreeMap::new();
     for number in 0..REQUESTS {
-        // Everything is full again, so that no bucket is the reason of a refusal.
+        // All buckets are full again, so none of them refuses.
         server.clock.advance(Duration::from_secs(30 * 86_400));
         let before = levels(&server).await;
         let bad = bad(&mut random);
@@ -418,20 +417,21 @@ async fn bodies_of_ten_mebibytes_are_answered_and_cost_nothing() {
     let server = TestServer::new().await;
     for length in [256 * 1_024 + 1, 10 << 20] {
         let before = levels(&server).await;
-        let bad = Bad::post("too long", ENTRIES, vec![b' '; length]).told(413, "BadRequest");
+        let bad = InvalidRequest::post("too long", ENTRIES, vec![b' '; length])
+            .expecting(413, "BadRequest");
         let response = send(&server, &bad).await;
         assert_eq!(response.status(), 413);
         let problem = Problem::read(&response.bytes().await.unwrap()).unwrap();
         assert_eq!(problem.error_type(), "BadRequest");
         assert_eq!(before, levels(&server).await);
     }
-    // Just short enough is read, and found to be no XML.
-    let bad = Bad::post("long enough", ENTRIES, vec![b' '; 256 * 1_024]);
+    // A body of the maximum length is read, and is not XML.
+    let bad = InvalidRequest::post("long enough", ENTRIES, vec![b' '; 256 * 1_024]);
     assert_eq!(send(&server, &bad).await.status(), 400);
 }
 
 #[tokio::test]
-async fn a_missing_header_is_told_in_dicts_own_words() {
+async fn a_missing_header_is_reported_in_dicts_words() {
     let server = TestServer::new().await;
     let bad = lookup("a header missing").header("PI-PayerId", None);
     let body = send(&server, &bad).await.text().await.unwrap();
@@ -447,7 +447,7 @@ async fn a_missing_header_is_told_in_dicts_own_words() {
 }
 
 #[tokio::test]
-async fn every_field_that_is_wrong_is_told_at_once_with_its_place() {
+async fn all_invalid_fields_are_reported_together_with_their_positions() {
     let server = TestServer::new().await;
     let body = entry()
         .replace("<KeyType>PHONE</KeyType>", "<KeyType>FAX</KeyType>")

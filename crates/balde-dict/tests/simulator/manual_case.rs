@@ -1,4 +1,4 @@
-//! The case that the operating manual works out, and what payment orders give back.
+//! The operating manual's example, and credits for payment orders.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ async fn refusals_cost_nothing() {
 }
 
 #[tokio::test]
-async fn an_order_gives_a_person_1_a_company_2_and_the_participant_1_once() {
+async fn an_order_credits_1_to_a_person_2_to_a_company_and_1_to_the_participant_once() {
     let server = TestServer::new().await;
     for (payer, credit) in [(PERSON, 1), (COMPANY, 2)] {
         let id = end_to_end_id(if payer == PERSON { 1 } else { 2 });
@@ -86,7 +86,7 @@ async fn an_order_gives_a_person_1_a_company_2_and_the_participant_1_once() {
             !server.send_order(CALLER, payer, &id).await,
             "once per EndToEndId"
         );
-        // Looking the key up again under the same id gives no second right.
+        // Repeating the lookup with the same id does not allow a second credit.
         assert_eq!(server.get_entry(KEY, payer, &id).await.status(), 200);
         assert!(!server.send_order(CALLER, payer, &id).await);
         assert_eq!(
@@ -116,7 +116,7 @@ async fn an_order_never_fills_a_bucket_above_its_capacity() {
 }
 
 #[tokio::test]
-async fn somebody_elses_lookup_a_miss_and_a_late_order_give_nothing() {
+async fn another_participants_lookup_a_miss_and_a_late_order_are_not_credited() {
     let server = TestServer::new().await;
     let id = end_to_end_id(1);
     assert_eq!(server.get_entry(KEY, PERSON, &id).await.status(), 200);

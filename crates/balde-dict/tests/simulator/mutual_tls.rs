@@ -1,4 +1,4 @@
-//! HTTPS with mutual TLS: who has no certificate is not let in, and the certificate tells who asks.
+//! Mutual TLS: clients without a certificate are rejected, and the certificate identifies the caller.
 
 use std::fs;
 use std::path::PathBuf;
@@ -73,7 +73,7 @@ async fn only_clients_with_a_certificate_are_answered() {
     assert_eq!(states.policies.len(), 29);
     assert_eq!(states.category.as_deref(), Some("A"));
 
-    // checkKeys names nobody: the certificate tells.
+    // checkKeys takes the participant from the certificate.
     let identity = reqwest::Identity::from_pem(format!("{chain}\n{key}").as_bytes()).unwrap();
     let roots = reqwest::Certificate::from_pem_bundle(&ca).unwrap();
     let https = reqwest::Client::builder()
@@ -121,7 +121,7 @@ async fn only_clients_with_a_certificate_are_answered() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named() {
+fn errors_name_the_file_that_cannot_be_used() {
     let authority = Authority::new();
     let (chain, _) = authority.issue("dict");
     let (_, other_key) = authority.issue("other");
@@ -132,7 +132,7 @@ fn files_that_cannot_be_used_are_named() {
         ("none.pem", "other.key", None, "none.pem"),
         ("empty.pem", "other.key", None, "no certificate"),
         ("server.pem", "empty.pem", None, "no private key"),
-        ("server.pem", "other.key", None, "does not go with its key"),
+        ("server.pem", "other.key", None, "does not match its key"),
         (
             "server.pem",
             "other.key",

@@ -1,4 +1,4 @@
-//! Infraction reports, refunds and fraud markers from their beginning to their end.
+//! The life cycles of infraction reports, refunds and fraud markers.
 
 use reqwest::Method;
 
@@ -9,9 +9,9 @@ use crate::test_server::{
 const STRANGER: &str = "11111111";
 
 #[tokio::test]
-async fn a_report_is_opened_updated_acknowledged_and_closed_and_then_money_comes_back() {
+async fn a_report_is_opened_updated_acknowledged_and_closed_and_then_refunded() {
     let server = TestServer::new().await;
-    // A payment of the asker's to the keeper's key makes the transaction known.
+    // A payment order of the caller to the holder's key announces the transaction.
     let transaction = end_to_end_id(7);
     assert_eq!(
         server.get_entry(KEY, PERSON, &transaction).await.status(),
@@ -88,7 +88,7 @@ async fn a_report_is_opened_updated_acknowledged_and_closed_and_then_money_comes
     );
     assert_eq!(server.get(&base, KEY_HOLDER).await.0, 200);
     assert_eq!(server.get(&base, STRANGER).await.0, 403);
-    // What was agreed to marks the payee.
+    // A report that was agreed to creates a marker of the payee.
     let (_, markers) = server
         .get("/fraud-markers/?TaxIdNumber=99988877700", CALLER)
         .await;
@@ -108,7 +108,7 @@ async fn a_report_is_opened_updated_acknowledged_and_closed_and_then_money_comes
     refund_of(&server, &transaction).await;
 }
 
-/// Asked for by who paid, answered by who was paid, once.
+/// Requests a refund as the payer's participant and closes it as the payee's.
 async fn refund_of(server: &TestServer, transaction: &str) {
     let refund = format!(
         "<CreateRefundRequest><Participant>{CALLER}</Participant><Refund>\
@@ -146,7 +146,7 @@ async fn refund_of(server: &TestServer, transaction: &str) {
 }
 
 #[tokio::test]
-async fn a_marker_is_made_seen_by_all_and_called_off_by_its_maker() {
+async fn a_marker_is_visible_to_all_and_cancelled_by_its_creator() {
     let server = TestServer::new().await;
     let body = format!(
         "<CreateFraudMarkerRequest><Participant>{CALLER}</Participant><FraudMarker>\

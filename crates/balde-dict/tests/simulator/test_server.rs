@@ -1,4 +1,4 @@
-//! A simulator for one story: on a free port, with a clock that the story moves.
+//! A simulator for one test: on a free port, with a clock that the test moves.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// The participant that asks in most stories, and one that keeps keys.
+/// The participant that sends most requests, and the one that holds the keys.
 pub(crate) const CALLER: &str = "12345678";
 pub(crate) const KEY_HOLDER: &str = "87654321";
-/// A person and a company that pay.
+/// Payers: a person and a company.
 pub(crate) const PERSON: &str = "11122233300";
 pub(crate) const COMPANY: &str = "11222333000150";
-/// A key that is there, and one that is not.
+/// A key that has an entry, and one that has none.
 pub(crate) const KEY: &str = "ana@example.com";
 pub(crate) const NO_KEY: &str = "ninguem@example.com";
 
 pub(crate) const READ_USER: &str = "ENTRIES_READ_USER_ANTISCAN";
 pub(crate) const READ_PARTICIPANT: &str = "ENTRIES_READ_PARTICIPANT_ANTISCAN";
 
-/// The beginning of 2026, on the minute, so that stepwise refills are easy to follow.
+/// The start of 2026, on a full minute, so that stepwise refills are easy to predict.
 pub(crate) const START_US: u64 = 1_767_225_600_000_000;
 
-/// One simulator, stopped when dropped.
+/// A running simulator. It is stopped when dropped.
 pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
     pub(crate) clock: ManualClock,
@@ -37,19 +37,19 @@ pub(crate) struct TestServer {
 }
 
 impl TestServer {
-    /// A simulator in memory with [`KEY`] in it.
+    /// Starts a simulator in memory, with an entry of [`KEY`].
     pub(crate) async fn new() -> Self {
         Self::with(|builder| builder).await
     }
 
-    /// The same with something else told to its builder.
+    /// Starts a simulator with other options.
     pub(crate) async fn with(configure: impl FnOnce(SimulatorBuilder) -> SimulatorBuilder) -> Self {
         let clock = ManualClock::at_us(START_US);
         let builder = configure(Simulator::builder().manual_clock(&clock));
         Self::start(builder.build().expect("a simulator"), clock).await
     }
 
-    /// A simulator that was built elsewhere.
+    /// Starts a simulator that the test has built.
     pub(crate) async fn start(simulator: Simulator, clock: ManualClock) -> Self {
         let seed = format!(
             r#"{{"key": "{KEY}", "participant": "{KEY_HOLDER}", "tax_id": "99988877700"}}"#
@@ -64,7 +64,7 @@ impl TestServer {
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             let shutdown = async {
-                let _dropped_is_told_too = stopped.await;
+                let _a_dropped_sender_stops_it_too = stopped.await;
             };
             simulator::run(listener, simulator, shutdown)
                 .await
@@ -100,7 +100,7 @@ impl TestServer {
         request.send().await.expect("an answer")
     }
 
-    /// A GET by a participant.
+    /// Sends a GET as a participant.
     pub(crate) async fn get(&self, path: &str, participant: &str) -> (u16, String) {
         let headers = [("PI-RequestingParticipant", participant)];
         let response = self
@@ -112,7 +112,7 @@ impl TestServer {
         )
     }
 
-    /// A POST or PUT of a document.
+    /// Sends a document by POST or PUT.
     pub(crate) async fn write(&self, method: Method, path: &str, body: String) -> (u16, String) {
         let response = self
             .send(method, &format!("/api/v2{path}"), &[], Some(body))
@@ -127,7 +127,7 @@ impl TestServer {
         self.write(Method::POST, path, body).await
     }
 
-    /// A getEntry by [`CALLER`] for a payer.
+    /// Sends a getEntry as [`CALLER`] for a payer.
     pub(crate) async fn get_entry(&self, key: &str, payer: &str, end_to_end_id: &str) -> Response {
         self.get_entry_as(CALLER, key, payer, end_to_end_id).await
     }
@@ -154,13 +154,13 @@ impl TestServer {
         .await
     }
 
-    /// The status of a getEntry by [`CALLER`].
+    /// Sends a getEntry as [`CALLER`] and returns the status.
     pub(crate) async fn get_entry_status(&self, key: &str, payer: &str) -> u16 {
         let response = self.get_entry(key, payer, &end_to_end_id(0)).await;
         response.status().as_u16()
     }
 
-    /// What an inspection endpoint says.
+    /// Calls an inspection endpoint.
     pub(crate) async fn sim(
         &self,
         method: Method,
@@ -177,7 +177,7 @@ impl TestServer {
         (status, serde_json::from_str(&text).expect("JSON"))
     }
 
-    /// One bucket, as the inspection endpoint tells it.
+    /// Returns one bucket from the inspection endpoint.
     pub(crate) async fn bucket(
         &self,
         policy: &str,
@@ -219,7 +219,7 @@ impl TestServer {
         assert_eq!(status, 200, "{shown}");
     }
 
-    /// A payment order; says whether it was credited.
+    /// Sends a payment order and returns whether it was credited.
     pub(crate) async fn send_order(&self, participant: &str, payer: &str, id: &str) -> bool {
         let body = json!({"end_to_end_id": id, "payer": payer, "participant": participant});
         let (status, shown) = self
@@ -235,7 +235,7 @@ impl TestServer {
         assert_eq!(status, 200, "{shown}");
     }
 
-    /// Ends the simulator and waits until it has ended.
+    /// Stops the simulator and waits until it has stopped.
     pub(crate) async fn stop(mut self) {
         self.stop.take();
         (&mut self.task).await.expect("it ends well");
@@ -273,7 +273,7 @@ pub(crate) fn person(name: &str, tax_id: &str) -> String {
     )
 }
 
-/// A createEntry with an id that follows from a number.
+/// A createEntry request whose id is derived from a number.
 pub(crate) fn create_entry(
     key_type: &str,
     key: &str,
@@ -308,7 +308,7 @@ pub(crate) fn text_of<'x>(xml: &'x str, name: &str) -> &'x str {
     &xml[start..end]
 }
 
-/// The last part of a problem's type.
+/// The last segment of a problem's type.
 pub(crate) fn error_type(xml: &str) -> &str {
     text_of(xml, "type").rsplit('/').next().unwrap_or_default()
 }

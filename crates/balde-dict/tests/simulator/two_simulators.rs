@@ -32,8 +32,8 @@ async fn buckets_directory_and_orders_are_shared() {
     };
     let [a, b] = two(&server).await;
 
-    // Buckets: a debt made at one is refused at the other. (They refill by the server's clock, at
-    // two tokens a minute, so a level may be one more than it was.)
+    // Buckets: a debt made at one simulator refuses requests at the other. (Buckets refill by the
+    // server's clock, at two tokens a minute, so a level may have grown by one.)
     a.set_level(READ_USER, CALLER, Some(PERSON), 5).await;
     assert_eq!(b.get_entry_status(NO_KEY, PERSON).await, 404);
     let level = a.level(READ_USER, CALLER, Some(PERSON)).await;
@@ -41,7 +41,7 @@ async fn buckets_directory_and_orders_are_shared() {
     assert_eq!(a.get_entry_status(KEY, PERSON).await, 429);
     assert_eq!(b.get_entry_status(KEY, PERSON).await, 429);
 
-    // The directory: an entry made at one is read, changed and deleted at the other.
+    // The directory: an entry created at one simulator is read, changed and deleted at the other.
     let phone = "+5561988880000";
     let path = "/entries/%2B5561988880000";
     let body = create_entry("PHONE", phone, KEY_HOLDER, "11122233301", 1);
@@ -58,7 +58,7 @@ async fn buckets_directory_and_orders_are_shared() {
     );
     assert_eq!(a.get_entry_status(phone, payer).await, 404);
 
-    // Orders: looked up at one, credited at the other, once.
+    // Orders: looked up at one simulator, credited at the other, once.
     let id = end_to_end_id(5);
     assert_eq!(a.get_entry(KEY, "22222222222", &id).await.status(), 200);
     assert!(b.send_order(CALLER, "22222222222", &id).await);
@@ -72,15 +72,15 @@ async fn categories_limits_and_faults_hold_for_both() {
         return;
     };
     let [a, b] = two(&server).await;
-    // By the server's clock some hundred tokens a second come back in between, to whoever is in
-    // category A: so a participant of the smaller categories shows more.
+    // In category A some hundred tokens a second are refilled between two calls, by the server's clock.
+    // A smaller category refills slowly enough to compare levels.
     a.set_category(CALLER, "G").await;
     a.set_level(READ_PARTICIPANT, CALLER, None, 240).await;
     b.set_category(CALLER, "H").await;
     for simulator in [&a, &b] {
         let bucket = simulator.bucket(READ_PARTICIPANT, CALLER, None).await;
         assert_eq!(bucket["capacity"], 50);
-        // Below full as it was, and from now on at two a minute.
+        // As many tokens below full as before, refilled at two a minute from now on.
         let level = bucket["level"].as_i64().unwrap();
         assert!((40..=45).contains(&level), "{level}");
         let (_, body) = simulator.get("/policies/POLICIES_LIST", CALLER).await;
@@ -109,7 +109,7 @@ async fn categories_limits_and_faults_hold_for_both() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_is_moved_by_whichever_simulator_its_sides_ask() {
+async fn either_simulator_carries_out_the_actions_of_a_claim() {
     let Some(server) = RedisServer::start() else {
         return;
     };
@@ -167,7 +167,7 @@ async fn a_claim_is_moved_by_whichever_simulator_its_sides_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_two_who_want_the_same_key_at_once_one_gets_it() {
+async fn of_two_concurrent_requests_for_the_same_key_one_succeeds() {
     let Some(server) = RedisServer::start() else {
         return;
     };
@@ -186,7 +186,7 @@ async fn of_two_who_want_the_same_key_at_once_one_gets_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_redis_there_is_a_503_and_with_it_again_an_answer() {
+async fn while_redis_is_unavailable_the_response_is_503() {
     let Some(mut server) = RedisServer::start() else {
         return;
     };
@@ -201,7 +201,7 @@ async fn without_redis_there_is_a_503_and_with_it_again_an_answer() {
         "ServiceUnavailable"
     );
     server.restart();
-    // The server has forgotten everything, and a new one asks for patience.
+    // The new server has no data, and takes a moment to accept connections.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while a.get_entry_status(KEY, PERSON).await != 404 {
         assert!(
@@ -213,7 +213,7 @@ async fn without_redis_there_is_a_503_and_with_it_again_an_answer() {
 }
 
 #[test]
-fn a_virtual_clock_over_redis_is_refused_by_name() {
+fn a_virtual_clock_over_redis_is_refused() {
     let clock = ManualClock::new();
     let built = Simulator::builder()
         .manual_clock(&clock)

@@ -1,48 +1,50 @@
-//! What a sink has done, for whoever asks.
+//! Counters of one sink, for the metrics page.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of one sink since the start. They only ever grow, but for what waits.
+/// Counters of one sink since the start of the process, and the size of its backlog.
 #[derive(Debug, Default)]
 pub struct Counters {
     delivered: AtomicU64,
     failed: AtomicU64,
-    refused: AtomicU64,
+    rejected: AtomicU64,
     waiting: AtomicU64,
 }
 
 impl Counters {
-    /// Letters that arrived.
+    /// Returns the number of messages delivered.
     pub fn delivered(&self) -> u64 {
         self.delivered.load(Ordering::Relaxed)
     }
 
-    /// Attempts that failed, refusals among them.
+    /// Returns the number of failed attempts, rejections included.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Attempts that failed in a way that cannot pass by itself: somebody has to look.
+    /// Returns the number of attempts that failed with an error that is not transient. Somebody has
+    /// to change the sink's settings or the receiver.
     pub fn rejected(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+        self.rejected.load(Ordering::Relaxed)
     }
 
-    /// Letters that waited when the worker looked last, at most a few seconds ago.
+    /// Returns the number of undelivered messages when the backlog was last read, which is at most
+    /// 30 seconds ago.
     pub fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn count_delivered(&self) {
+    pub(super) fn count_delivered(&self) {
         self.delivered.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_failed(&self, is_transient: bool) {
+    pub(super) fn count_failed(&self, is_transient: bool) {
         self.failed.fetch_add(1, Ordering::Relaxed);
-        self.refused
+        self.rejected
             .fetch_add(u64::from(!is_transient), Ordering::Relaxed);
     }
 
-    pub(crate) fn set_waiting(&self, messages: u64) {
+    pub(super) fn set_waiting(&self, messages: u64) {
         self.waiting.store(messages, Ordering::Relaxed);
     }
 }

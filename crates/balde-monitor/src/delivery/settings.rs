@@ -1,10 +1,9 @@
-//! How messages are carried.
+//! The settings of deliveries, and why they may be rejected.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::time::Duration;
 
-use crate::delivery::Backoff;
+use crate::backoff::Backoff;
 
 /// The most sinks.
 pub const SINKS_MAX: usize = 64;
@@ -12,50 +11,50 @@ pub const SINKS_MAX: usize = 64;
 /// The longest name of a sink, in bytes.
 pub const SINK_NAME_MAX: usize = 64;
 
-/// The most messages that may be on their way to one sink at once.
+/// The most messages that may be in flight to one sink.
 pub const CONCURRENT_MAX: usize = 64;
 
-/// The longest that a shutdown may take.
-const FINISH_MAX: Duration = Duration::from_secs(300);
+/// The longest that a shutdown may wait.
+const SHUTDOWN_TIMEOUT_MAX: Duration = Duration::from_secs(300);
 
-/// How messages are carried, the same for all sinks.
+/// The settings of deliveries, the same for all sinks.
 #[derive(Clone, Debug)]
-#[must_use = "settings do nothing until dispatcher are made with them"]
+#[must_use = "settings do nothing until a dispatcher is made with them"]
 pub struct DeliverySettings {
-    pub(crate) backoff: Backoff,
-    pub(crate) concurrent: usize,
-    pub(crate) finish_within: Duration,
+    pub(super) backoff: Backoff,
+    pub(super) concurrent: usize,
+    pub(super) shutdown_timeout: Duration,
 }
 
 impl DeliverySettings {
-    /// When to try again.
+    /// Sets the backoff of retries. By default it doubles from one second to five minutes.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// How many episodes are delivered at once to one sink; four unless told otherwise.
-    pub fn concurrent(mut self, episodes: usize) -> Self {
-        self.concurrent = episodes;
+    /// Sets how many messages may be in flight to one sink, each of another episode. By default 4.
+    pub fn concurrent(mut self, messages: usize) -> Self {
+        self.concurrent = messages;
         self
     }
 
-    /// How long a shutdown waits for what is on its way; fifteen seconds unless told otherwise.
-    pub fn finish_within(mut self, deadline: Duration) -> Self {
-        self.finish_within = deadline;
+    /// Sets how long a shutdown waits for messages in flight. By default 15 seconds.
+    pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
+        self.shutdown_timeout = timeout;
         self
     }
 
-    pub(crate) fn check<'a>(
+    pub(super) fn check<'a>(
         &self,
         names: impl ExactSizeIterator<Item = &'a str>,
     ) -> Result<(), DeliveryError> {
         if !(1..=CONCURRENT_MAX).contains(&self.concurrent) {
-            let advice = "1 to 64 episodes can be delivered at once";
+            let advice = "1 to 64 messages may be in flight to one sink";
             return Err(DeliveryError::Setting { advice });
         }
-        if self.finish_within > FINISH_MAX {
-            let advice = "a shutdown may wait for five minutes at most";
+        if self.shutdown_timeout > SHUTDOWN_TIMEOUT_MAX {
+            let advice = "the shutdown timeout may be five minutes at most";
             return Err(DeliveryError::Setting { advice });
         }
         if names.len() > SINKS_MAX {
@@ -69,7 +68,7 @@ impl DeliverySettings {
             }
             if !seen.insert(name) {
                 let name = name.to_owned();
-                return Err(DeliveryError::Twice { name });
+                return Err(DeliveryError::DuplicateName { name });
             }
         }
         Ok(())
@@ -81,68 +80,56 @@ impl Default for DeliverySettings {
         Self {
             backoff: Backoff::default(),
             concurrent: 4,
-            finish_within: Duration::from_secs(15),
+            shutdown_timeout: Duration::from_secs(15),
         }
     }
 }
 
-/// Why there are no dispatcher.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a dispatcher could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeliveryError {
-    /// A number that makes no sense.
+    /// A setting is out of range.
+    #[error("{advice}")]
     Setting {
-        /// What it must be.
+        /// The range.
         advice: &'static str,
     },
-    /// More sinks than [`SINKS_MAX`].
+    /// There are more sinks than [`SINKS_MAX`].
+    #[error("there are {sinks} sinks; at most {SINKS_MAX} are allowed")]
     TooManySinks {
-        /// How many there were.
+        /// The number of sinks.
         sinks: usize,
     },
     /// A name is empty, too long, or holds a control character.
+    #[error(
+        "the name of a sink has {len} bytes; it needs 1 to {SINK_NAME_MAX}, without control \
+         characters"
+    )]
     Name {
         /// Its length in bytes.
         len: usize,
     },
     /// Two sinks have the same name.
-    Twice {
-        /// Which.
+    #[error("two sinks are called {name}; rename one")]
+    DuplicateName {
+        /// The name.
         name: String,
     },
 }
-
-impl fmt::Display for DeliveryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Setting { advice } => f.write_str(advice),
-            Self::TooManySinks { sinks } => {
-                write!(f, "there are {sinks} sinks; {SINKS_MAX} is the most")
-            }
-            Self::Name { len } => write!(
-                f,
-                "the name of a sink has {len} bytes: it needs 1 to {SINK_NAME_MAX}, without \
-                 control characters"
-            ),
-            Self::Twice { name } => write!(f, "two sinks are called {name}; rename one"),
-        }
-    }
-}
-
-impl std::error::Error for DeliveryError {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_make_no_sense_are_refused_with_their_reason() {
+    fn settings_out_of_range_are_rejected_with_their_reason() {
         let good = DeliverySettings::default;
         for (settings, names, expected) in [
             (good().concurrent(0), vec!["a"], "1 to 64"),
             (good().concurrent(65), vec!["a"], "1 to 64"),
             (
-                good().finish_within(Duration::MAX),
+                good().shutdown_timeout(Duration::MAX),
                 vec!["a"],
                 "five minutes",
             ),

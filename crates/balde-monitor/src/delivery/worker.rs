@@ -1,4 +1,4 @@
-//! One sink's messages.
+//! The worker of one sink.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,42 +12,44 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::delivery::backoff::WHOLE_PER_MILLE;
-use crate::delivery::log::DeliveryLog;
-use crate::delivery::{Counters, DeliverySettings, DeliverySummary};
+use super::counters::Counters;
+use super::log::DeliveryLog;
+use super::retry::{self, JITTER_MAX};
+use super::settings::DeliverySettings;
+use super::summary::DeliverySummary;
+use crate::backoff::Backoff;
 use crate::history::{History, HistoryError, OutboxMessage};
 use crate::sink::{RETRY_AFTER_MAX, SendError, Sink};
 
-/// The longest that a worker sleeps: a message that nobody announced is found by then.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// How often the outbox is read even if nothing wakes the worker.
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The shortest that a worker sleeps when it found nothing that it could do.
-const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
+/// The shortest wait between two reads of the outbox that find nothing to send.
+const POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
-/// The longest wait for a database that is away.
-const DATABASE_WAIT_MAX: Duration = Duration::from_secs(5);
+/// The first and the longest delay between attempts while the database is unavailable.
+const DATABASE_DELAY: Duration = Duration::from_millis(100);
+const DATABASE_DELAY_MAX: Duration = Duration::from_secs(5);
 
-/// And the first.
-const DATABASE_WAIT: Duration = Duration::from_millis(100);
-
-/// The most messages that one pass delivers: a bound, not a goal.
+/// The most messages that one pass sends.
 const PASS_MESSAGES_MAX: u64 = 100_000;
 
-/// Carries one sink's messages.
+/// Delivers the messages of one sink.
 pub(super) struct SinkWorker {
     name: String,
     sink: Sink,
     history: History,
     settings: DeliverySettings,
     counters: Counters,
-    report: DeliveryLog,
-    news: Notify,
-    on_their_way: Mutex<BTreeSet<i64>>,
-    /// Held from looking at what is due to claiming it, and to give a claim back. Otherwise a
-    /// message could arrive between the two, and be taken for one that is still due.
+    log: DeliveryLog,
+    wakeup: Notify,
+    /// The ids of the messages in flight.
+    in_flight: Mutex<BTreeSet<i64>>,
+    /// Held while due messages are read and claimed, and while a claim is released. Otherwise a
+    /// message could be delivered in between, and be sent again as one that is still due.
     claim_lock: tokio::sync::Mutex<()>,
-    /// Until when the receiver asked to be left alone, with all messages.
-    quiet_until_us: AtomicU64,
+    /// The end of the receiver's last Retry-After, which applies to all messages.
+    paused_until_us: AtomicU64,
 }
 
 impl SinkWorker {
@@ -63,11 +65,11 @@ impl SinkWorker {
             history,
             settings,
             counters: Counters::default(),
-            report: DeliveryLog::default(),
-            news: Notify::new(),
-            on_their_way: Mutex::default(),
+            log: DeliveryLog::default(),
+            wakeup: Notify::new(),
+            in_flight: Mutex::default(),
             claim_lock: tokio::sync::Mutex::default(),
-            quiet_until_us: AtomicU64::new(0),
+            paused_until_us: AtomicU64::new(0),
         }
     }
 
@@ -80,180 +82,186 @@ impl SinkWorker {
     }
 
     pub(super) fn wake(&self) {
-        // Kept for a worker that is not listening just now.
-        self.news.notify_one();
+        // `notify_one` stores the wakeup if the worker is busy.
+        self.wakeup.notify_one();
     }
 
-    /// Delivers until it is stopped, and then what is on its way.
+    /// Delivers messages until it is stopped, and then waits for those in flight.
     pub(super) async fn run(self: Arc<Self>, clock: Clock, mut stop: watch::Receiver<bool>) {
-        let mut flights = JoinSet::new();
-        let mut troubles = 0;
+        let mut tasks = JoinSet::new();
+        let mut database_failures = 0;
         loop {
             let now = Now::Clock(clock.clone());
-            let sent_off = tokio::select! {
+            let started = tokio::select! {
                 biased;
                 () = stopped(&mut stop) => break,
-                sent_off = self.send_off(&mut flights, &now) => sent_off,
+                started = self.start_due(&mut tasks, &now) => started,
             };
-            let wait = match sent_off {
+            let wait = match started {
                 Ok(wait) => {
-                    troubles = 0;
+                    database_failures = 0;
                     wait
                 }
                 Err(error) => {
-                    self.report.database(&self.name, &error, clock.now_us());
-                    let wait = database_wait(troubles);
-                    troubles += 1;
+                    self.log.database_failed(&self.name, &error, clock.now_us());
+                    let wait = database_delay(database_failures);
+                    database_failures += 1;
                     wait
                 }
             };
             let has_panicked = tokio::select! {
                 biased;
                 () = stopped(&mut stop) => break,
-                Some(landed) = flights.join_next() => landed.is_err(),
-                () = self.news.notified(), if troubles == 0 => false,
+                Some(ended) = tasks.join_next() => ended.is_err(),
+                () = self.wakeup.notified(), if database_failures == 0 => false,
                 () = sleep(wait) => false,
             };
             if has_panicked {
-                // Its message is due again at once; it must not be tried in a circle.
-                sleep(DATABASE_WAIT_MAX).await;
+                // The message is due again at once. Without the delay this would be a busy loop.
+                sleep(DATABASE_DELAY_MAX).await;
             }
         }
-        let landing = async { while flights.join_next().await.is_some() {} };
-        if timeout(self.settings.finish_within, landing).await.is_err() {
-            DeliveryLog::cut_short(&self.name, flights.len());
+        let finish = async { while tasks.join_next().await.is_some() {} };
+        if timeout(self.settings.shutdown_timeout, finish)
+            .await
+            .is_err()
+        {
+            DeliveryLog::interrupted(&self.name, tasks.len());
         }
     }
 
-    /// Tries everything that is due at `now_us`, once.
+    /// Attempts every message that is due at `now_us` once.
     pub(super) async fn pass(
         self: Arc<Self>,
         now_us: u64,
     ) -> Result<DeliverySummary, HistoryError> {
-        let now = Now::At(now_us);
-        let mut flights = JoinSet::new();
-        let mut round = DeliverySummary::default();
-        while round.delivered + round.failed < PASS_MESSAGES_MAX {
-            let sent_off = self.send_off(&mut flights, &now).await;
-            // On an error what is on its way still lands.
-            match flights.join_next().await {
-                Some(Ok(DeliveryResult::Arrived { .. })) => round.delivered += 1,
-                Some(Ok(DeliveryResult::Failed { .. }) | Err(_)) => round.failed += 1,
-                None => return sent_off.map(|_| round),
+        let now = Now::Fixed(now_us);
+        let mut tasks = JoinSet::new();
+        let mut summary = DeliverySummary::default();
+        while summary.delivered + summary.failed < PASS_MESSAGES_MAX {
+            let started = self.start_due(&mut tasks, &now).await;
+            // After a database error, the messages in flight are still waited for.
+            match tasks.join_next().await {
+                Some(Ok(DeliveryResult::Delivered { .. })) => summary.delivered += 1,
+                Some(Ok(DeliveryResult::Failed { .. }) | Err(_)) => summary.failed += 1,
+                None => return started.map(|_| summary),
             }
         }
-        Ok(round)
+        Ok(summary)
     }
 
-    /// Sends off as many messages as may be on their way, and says how long to wait for more.
-    async fn send_off(
+    /// Starts as many due deliveries as the settings allow, and returns how long to wait for more.
+    async fn start_due(
         self: &Arc<Self>,
-        flights: &mut JoinSet<DeliveryResult>,
+        tasks: &mut JoinSet<DeliveryResult>,
         now: &Now,
     ) -> Result<Duration, HistoryError> {
         let now_us = now.us();
-        let quiet_us = self
-            .quiet_until_us
+        let paused_us = self
+            .paused_until_us
             .load(Ordering::Acquire)
             .saturating_sub(now_us);
-        // Longer than anybody is left alone: that was by a clock that has been put back since.
-        let is_absurd = Duration::from_micros(quiet_us) > RETRY_AFTER_MAX;
-        if quiet_us > 0 && !is_absurd {
-            return Ok(Duration::from_micros(quiet_us).min(LOOK_EVERY));
+        // A pause longer than any Retry-After was set by a clock that has been set back since.
+        let is_plausible = Duration::from_micros(paused_us) <= RETRY_AFTER_MAX;
+        if paused_us > 0 && is_plausible {
+            return Ok(Duration::from_micros(paused_us).min(POLL_INTERVAL));
         }
-        let room = self.settings.concurrent.saturating_sub(flights.len());
-        if room == 0 {
-            return Ok(LOOK_EVERY);
+        let free = self.settings.concurrent.saturating_sub(tasks.len());
+        if free == 0 {
+            return Ok(POLL_INTERVAL);
         }
         let claiming = self.claim_lock.lock().await;
-        // Those on their way are still due, and come first.
-        let known = self.on_their_way.lock().len();
+        // Messages in flight are still due in the database, and come first.
+        let in_flight = self.in_flight.lock().len();
         let due = self
             .history
-            .due_messages(&self.name, now_us, known + room)
+            .due_messages(&self.name, now_us, in_flight + free)
             .await?;
-        let mut sent = 0;
+        let mut started = 0;
         for message in due {
-            if sent == room {
+            if started == free {
                 break;
             }
-            if let Some(claim) = Claim::on(self, message.id) {
+            if let Some(claim) = Claim::new(self, message.id) {
                 let worker = Arc::clone(self);
                 let now = now.clone();
-                flights.spawn(async move {
-                    let landing = worker.carry(&message, &now).await;
+                tasks.spawn(async move {
+                    let result = worker.deliver(&message, &now).await;
                     let _claiming = worker.claim_lock.lock().await;
                     drop(claim);
-                    landing
+                    result
                 });
-                sent += 1;
+                started += 1;
             }
         }
         drop(claiming);
-        if sent == room {
-            return Ok(LOOK_EVERY);
+        if started == free {
+            return Ok(POLL_INTERVAL);
         }
-        self.look(now_us).await
+        self.wait_for_due(now_us).await
     }
 
-    /// Nothing more is due: until when, and how much there is.
-    async fn look(&self, now_us: u64) -> Result<Duration, HistoryError> {
+    /// Returns how long to wait until the next message is due, and updates the backlog counter.
+    async fn wait_for_due(&self, now_us: u64) -> Result<Duration, HistoryError> {
         let backlog = self.history.backlog().await?;
         let own = backlog.iter().find(|one| one.sink == self.name);
         self.counters.set_waiting(own.map_or(0, |one| one.waiting));
         let next_us = self.history.next_due_us(&self.name).await?;
-        let wait = next_us.map_or(LOOK_EVERY, |next_us| {
+        let wait = next_us.map_or(POLL_INTERVAL, |next_us| {
             Duration::from_micros(next_us.saturating_sub(now_us))
         });
-        Ok(wait.clamp(LOOK_AT_MOST_EVERY, LOOK_EVERY))
+        Ok(wait.clamp(POLL_INTERVAL_MIN, POLL_INTERVAL))
     }
 
-    /// Delivers one message and writes down what came of it.
-    async fn carry(&self, message: &OutboxMessage, now: &Now) -> DeliveryResult {
-        let landing = match self.sink.deliver(message, now.us()).await {
+    /// Attempts one delivery and records the result.
+    async fn deliver(&self, message: &OutboxMessage, now: &Now) -> DeliveryResult {
+        let result = match self.sink.deliver(message, now.us()).await {
             Ok(()) => {
                 self.counters.count_delivered();
-                self.report.arrived(&self.name);
-                DeliveryResult::Arrived { at_us: now.us() }
+                self.log.delivered(&self.name);
+                DeliveryResult::Delivered { at_us: now.us() }
             }
-            Err(failure) => {
-                self.counters.count_failed(failure.is_transient());
+            Err(error) => {
+                self.counters.count_failed(error.is_transient());
                 let now_us = now.us();
-                let next_us = self.next_us(message, &failure, now_us);
-                self.report
-                    .failed(&self.name, message, &failure, now_us, next_us);
-                let error = failure.to_string();
+                let next_us = self.next_attempt_us(message, &error, now_us);
+                self.log
+                    .failed(&self.name, message, &error, now_us, next_us);
+                let error = error.to_string();
                 DeliveryResult::Failed { next_us, error }
             }
         };
-        // Until it is written: a message that arrived, and is not known to, would arrive again.
-        let mut troubles = 0;
-        while let Err(error) = self.write_down(message.id, &landing).await {
-            self.report.database(&self.name, &error, now.us());
-            sleep(database_wait(troubles)).await;
-            troubles += 1;
+        // Until it succeeds: a delivered message that is not marked would be delivered again.
+        let mut failures = 0;
+        while let Err(error) = self.record(message.id, &result).await {
+            self.log.database_failed(&self.name, &error, now.us());
+            sleep(database_delay(failures)).await;
+            failures += 1;
         }
-        landing
+        result
     }
 
-    async fn write_down(&self, message: i64, landing: &DeliveryResult) -> Result<(), HistoryError> {
-        match landing {
-            DeliveryResult::Arrived { at_us } => self.history.mark_delivered(message, *at_us).await,
+    async fn record(&self, message_id: i64, result: &DeliveryResult) -> Result<(), HistoryError> {
+        match result {
+            DeliveryResult::Delivered { at_us } => {
+                self.history.mark_delivered(message_id, *at_us).await
+            }
             DeliveryResult::Failed { next_us, error } => {
-                self.history.mark_failed(message, *next_us, error).await
+                self.history.mark_failed(message_id, *next_us, error).await
             }
         }
     }
 
-    fn next_us(&self, message: &OutboxMessage, failure: &SendError, now_us: u64) -> u64 {
+    fn next_attempt_us(&self, message: &OutboxMessage, error: &SendError, now_us: u64) -> u64 {
         let us = |wait: Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
-        if let Some(wait) = failure.retry_after() {
-            let quiet_us = now_us.saturating_add(us(wait));
-            self.quiet_until_us.store(quiet_us, Ordering::Release);
+        if let Some(wait) = error.retry_after() {
+            let paused_until_us = now_us.saturating_add(us(wait));
+            self.paused_until_us
+                .store(paused_until_us, Ordering::Release);
         }
-        let chance = fastrand::u32(0..=WHOLE_PER_MILLE);
-        let backoff = self.settings.backoff;
-        now_us.saturating_add(us(backoff.wait(message.attempts, failure, chance)))
+        let jitter = fastrand::u32(0..=JITTER_MAX);
+        let delay = retry::delay(self.settings.backoff, message.attempts, error, jitter);
+        now_us.saturating_add(us(delay))
     }
 }
 
@@ -267,57 +275,57 @@ impl fmt::Debug for SinkWorker {
     }
 }
 
-/// What became of a message.
+/// The result of one delivery attempt.
 enum DeliveryResult {
-    Arrived { at_us: u64 },
+    Delivered { at_us: u64 },
     Failed { next_us: u64, error: String },
 }
 
-/// What time it is.
+/// A fixed time, or the time of a clock.
 #[derive(Clone)]
 enum Now {
-    At(u64),
+    Fixed(u64),
     Clock(Clock),
 }
 
 impl Now {
     fn us(&self) -> u64 {
         match self {
-            Self::At(us) => *us,
+            Self::Fixed(us) => *us,
             Self::Clock(clock) => clock.now_us(),
         }
     }
 }
 
-/// A message that is on its way, and is not to be sent off again meanwhile. Given back when dropped,
-/// also by a panic or a shutdown.
+/// Marks a message as in flight, so that it is not sent twice at once. Dropping it, also in a panic
+/// or a shutdown, releases the message.
 struct Claim {
     worker: Arc<SinkWorker>,
-    message: i64,
+    message_id: i64,
 }
 
 impl Claim {
-    fn on(worker: &Arc<SinkWorker>, message: i64) -> Option<Self> {
-        let is_free = worker.on_their_way.lock().insert(message);
+    fn new(worker: &Arc<SinkWorker>, message_id: i64) -> Option<Self> {
+        let is_free = worker.in_flight.lock().insert(message_id);
         is_free.then(|| Self {
             worker: Arc::clone(worker),
-            message,
+            message_id,
         })
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.worker.on_their_way.lock().remove(&self.message);
+        self.worker.in_flight.lock().remove(&self.message_id);
     }
 }
 
-fn database_wait(troubles: u32) -> Duration {
-    let doubled = DATABASE_WAIT.saturating_mul(1 << troubles.min(10));
-    doubled.min(DATABASE_WAIT_MAX)
+fn database_delay(failures: u32) -> Duration {
+    let backoff = Backoff::new(DATABASE_DELAY, DATABASE_DELAY_MAX);
+    backoff.unwrap_or_default().delay(failures)
 }
 
-/// Also when whoever could say so is gone.
+/// Resolves when the worker is stopped, or when the sender is gone.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|is_stopped| *is_stopped).await);
 }

@@ -1,74 +1,77 @@
-//! What came of an attempt that did not succeed.
+//! Errors of delivery attempts.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The longest wait that a receiver can ask for. An alert that is put off for longer is of no use,
-/// and a receiver that means it will say so again.
+/// The longest Retry-After that is respected. An alert that is delayed for longer is of no use.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 
-/// The most of a receiver's answer that is shown.
-pub const ANSWER_CHARS_MAX: usize = 200;
+/// The most characters of a response body that are kept for logs and errors.
+pub const RESPONSE_CHARS_MAX: usize = 200;
 
 /// Why a message was not delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendError {
-    reason: SendErrorKind,
+    kind: SendErrorKind,
     retry_after: Option<Duration>,
 }
 
-/// What went wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What went wrong in a delivery attempt.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendErrorKind {
-    /// The receiver answered, and did not accept.
+    /// The receiver responded with a status that is not a success.
+    #[error("the receiver responded with status {status}{}", detail(.body))]
     Status {
-        /// With which status.
+        /// The status.
         status: u16,
-        /// What it said about it, shortened and without secrets.
-        answer: String,
+        /// The response body, shortened and without secrets.
+        body: String,
     },
-    /// There was no answer in time.
+    /// The receiver did not respond in time.
+    #[error("the receiver did not respond in time")]
     Timeout,
-    /// There was no answer: no connection, no agreement about TLS, or a connection that was closed.
+    /// There was no response: no connection, a TLS error, or the connection was closed.
+    #[error("the receiver cannot be reached: {reason}")]
     Unreachable {
-        /// What is known about it.
-        why: String,
+        /// The error of the connection.
+        reason: String,
     },
-    /// The receiver understood and refuses.
+    /// The receiver rejected the message.
+    #[error("the receiver rejected the message: {reason}")]
     Rejected {
-        /// What it says.
-        why: String,
+        /// The receiver's message.
+        reason: String,
     },
 }
 
 impl SendError {
-    pub(crate) const fn new(reason: SendErrorKind) -> Self {
+    pub(crate) const fn new(kind: SendErrorKind) -> Self {
         Self {
-            reason,
+            kind,
             retry_after: None,
         }
     }
 
-    pub(crate) fn retry_after_at_most(mut self, wait: Option<Duration>) -> Self {
+    /// Sets the receiver's Retry-After, at most [`RETRY_AFTER_MAX`].
+    pub(crate) fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
         self.retry_after = wait.map(|wait| wait.min(RETRY_AFTER_MAX));
         self
     }
 
-    /// What went wrong.
-    pub const fn reason(&self) -> &SendErrorKind {
-        &self.reason
+    /// Returns what went wrong.
+    pub const fn kind(&self) -> &SendErrorKind {
+        &self.kind
     }
 
-    /// How long the receiver wants to be left alone, if it said so; never more than
-    /// [`RETRY_AFTER_MAX`].
+    /// Returns the receiver's Retry-After, if it sent one; at most [`RETRY_AFTER_MAX`].
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Whether it can pass by itself. Where not, somebody has to change something.
+    /// Returns true if a retry may succeed without anybody changing anything.
     pub const fn is_transient(&self) -> bool {
-        match &self.reason {
+        match &self.kind {
             SendErrorKind::Timeout | SendErrorKind::Unreachable { .. } => true,
             SendErrorKind::Status { status, .. } => matches!(*status, 408 | 429 | 500..),
             SendErrorKind::Rejected { .. } => false,
@@ -78,41 +81,36 @@ impl SendError {
 
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.reason {
-            SendErrorKind::Status { status, answer } if answer.is_empty() => {
-                write!(f, "the receiver answered with status {status}")?;
-            }
-            SendErrorKind::Status { status, answer } => {
-                write!(f, "the receiver answered with status {status}: {answer}")?;
-            }
-            SendErrorKind::Timeout => f.write_str("the receiver did not answer in time")?,
-            SendErrorKind::Unreachable { why } => {
-                write!(f, "the receiver cannot be reached: {why}")?
-            }
-            SendErrorKind::Rejected { why } => write!(f, "the receiver refuses: {why}")?,
-        }
         match self.retry_after {
-            Some(wait) => write!(f, " (asks to be left alone for {} s)", wait.as_secs()),
-            None => Ok(()),
+            Some(wait) => write!(f, "{} (Retry-After: {} s)", self.kind, wait.as_secs()),
+            None => self.kind.fmt(f),
         }
     }
 }
 
 impl std::error::Error for SendError {}
 
+fn detail(body: &str) -> String {
+    if body.is_empty() {
+        String::new()
+    } else {
+        format!(": {body}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn status(status: u16) -> SendError {
-        let answer = String::new();
-        SendError::new(SendErrorKind::Status { status, answer })
+        let body = String::new();
+        SendError::new(SendErrorKind::Status { status, body })
     }
 
     #[test]
-    fn what_can_pass_by_itself_is_told_from_what_cannot() {
-        for passing in [408, 429, 500, 502, 503, 504, 599] {
-            assert!(status(passing).is_transient(), "{passing}");
+    fn transient_statuses_are_recognised() {
+        for transient in [408, 429, 500, 502, 503, 504, 599] {
+            assert!(status(transient).is_transient(), "{transient}");
         }
         for lasting in [301, 302, 400, 401, 403, 404, 410, 413, 422] {
             assert!(!status(lasting).is_transient(), "{lasting}");
@@ -121,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_left_alone_for_longer_than_an_hour() {
-        let failure = status(429).retry_after_at_most(Some(Duration::from_secs(86_400)));
-        assert_eq!(failure.retry_after(), Some(RETRY_AFTER_MAX));
+    fn a_retry_after_is_at_most_an_hour() {
+        let error = status(429).with_retry_after(Some(Duration::from_secs(86_400)));
+        assert_eq!(error.retry_after(), Some(RETRY_AFTER_MAX));
         assert_eq!(
-            failure.to_string(),
-            "the receiver answered with status 429 (asks to be left alone for 3600 s)"
+            error.to_string(),
+            "the receiver responded with status 429 (Retry-After: 3600 s)"
         );
     }
 }

@@ -1,11 +1,11 @@
-//! The event as JSON, for state.
+//! The JSON of an event.
 
 use serde::Serialize;
 
+use super::text::{description, rfc3339, title};
 use crate::alert::Event;
-use crate::sink::text::{description, rfc3339, title};
 
-/// The event with all its fields, its moment as text, and what a person would be told.
+/// The fields of the event, its time as text, its title and its description.
 #[derive(Serialize)]
 struct Document<'a> {
     #[serde(flatten)]
@@ -15,7 +15,8 @@ struct Document<'a> {
     text: String,
 }
 
-/// The event as JSON: the body of the webhook, the payload of the topic, the `event` of an incident.
+/// Returns the JSON of an event: the body of a webhook, the payload of a topic, and the `event` of an
+/// incident.
 pub fn event_json(event: &Event) -> serde_json::Value {
     let document = Document {
         event,
@@ -36,7 +37,7 @@ mod tests {
     use crate::sink::text::tests::event;
 
     #[test]
-    fn the_document_has_all_of_the_event_and_words_for_people() {
+    fn the_json_has_the_fields_of_the_event_and_its_texts() {
         let kind = EventKind::Raised {
             from: Severity::Warning,
             to: Severity::Critical,
@@ -55,9 +56,10 @@ mod tests {
                 "level": 3_600,
                 "capacity": 36_000,
                 "silenced_by": null,
-                "title": "CRITICAL: 12345678 ENTRIES_WRITE, 3,600 of 36,000 (10 %) tokens left",
-                "text": "ENTRIES_WRITE of participant 12345678 went from WARNING to CRITICAL at \
-                         2026-11-15 10:00:00 UTC. 3,600 of 36,000 (10 %) tokens are left.",
+                "title": "CRITICAL: ENTRIES_WRITE of 12345678, 3,600 of 36,000 tokens left (10 %)",
+                "text": "Bucket ENTRIES_WRITE of participant 12345678 went from WARNING to CRITICAL \
+                         at 2026-11-15 10:00:00 UTC. 3,600 of 36,000 tokens are left (10 %). Slow \
+                         down the requests under this policy.",
             })
         );
     }

@@ -1,4 +1,4 @@
-//! One POST to one receiver, and what its answer means.
+//! HTTP POST requests to a receiver.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
@@ -7,29 +7,30 @@ use balde::http::headers;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Certificate, Response, Url};
 
+use super::config_error::SinkError;
+use super::error::{RESPONSE_CHARS_MAX, SendError, SendErrorKind};
+use super::secret::Secret;
 use crate::http_client::{install_crypto_provider, root_cause};
-use crate::sink::error::ANSWER_CHARS_MAX;
-use crate::sink::{Secret, SendError, SendErrorKind, SinkError};
 
-/// How long a receiver may take to answer, unless told otherwise.
+/// The default timeout of an attempt.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
-/// The longest that a receiver may be given.
+/// The longest timeout of an attempt.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(120);
 
-/// The most bytes of an answer that are read. What is beyond is of no interest to anybody.
-pub const ANSWER_BYTES_MAX: usize = 16 * 1_024;
+/// The most bytes of a response body that are read.
+pub const RESPONSE_BYTES_MAX: usize = 16 * 1_024;
 
-/// How long the rest of a good answer is waited for, so that its connection can be used again.
-const DRAIN_WITHIN: Duration = Duration::from_secs(1);
+/// How long the body of a successful response is read, so that its connection can be reused.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Parts of an address that are shorter than this are not taken for secrets.
+/// Parts of a URL that are shorter than this are not treated as secrets.
 const SECRET_CHARS_MIN: usize = 8;
 
-/// The field by which receivers discard repetitions.
+/// The header by which receivers discard duplicates.
 const IDEMPOTENCY_HEADER: &str = "idempotency-key";
 
-/// How a receiver is reached over HTTP.
+/// The settings of HTTP requests.
 #[derive(Clone)]
 #[must_use = "settings do nothing until a sink is made with them"]
 pub struct HttpSettings {
@@ -39,20 +40,21 @@ pub struct HttpSettings {
 }
 
 impl HttpSettings {
-    /// How long one attempt may take in all; [`TIMEOUT_DEFAULT`] unless told otherwise, at most
+    /// Sets the timeout of one attempt as a whole. By default [`TIMEOUT_DEFAULT`], at most
     /// [`TIMEOUT_MAX`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Whom to trust, and nobody else: certificates as PEM. The system's unless told otherwise.
+    /// Trusts only these CA certificates (PEM). By default those of the system are trusted.
     pub fn ca_pem(mut self, pem: &[u8]) -> Self {
         self.ca_pem = Some(pem.to_vec());
         self
     }
 
-    /// An HTTP proxy on the way. None unless told so; the environment is not asked.
+    /// Sends requests through an HTTP proxy. By default there is none; environment variables are
+    /// ignored.
     pub fn proxy(mut self, url: impl Into<Secret>) -> Self {
         self.proxy = Some(url.into());
         self
@@ -77,28 +79,28 @@ impl fmt::Debug for HttpSettings {
     }
 }
 
-/// An address that takes POSTs.
-pub(crate) struct Receiver {
+/// A URL that accepts POST requests.
+pub(super) struct HttpEndpoint {
     http: reqwest::Client,
     url: Url,
-    /// What must not be shown, should an answer repeat it.
+    /// Texts to mask in responses and errors.
     secrets: Vec<String>,
 }
 
-impl Receiver {
-    pub(crate) fn new(
+impl HttpEndpoint {
+    pub(super) fn new(
         url: &Secret,
         settings: &HttpSettings,
         further_secrets: &[&Secret],
     ) -> Result<Self, SinkError> {
-        const ADVICE: &str = "the address must be a whole http:// or https:// URL";
+        const ADVICE: &str = "the URL must be complete and begin with http:// or https://";
         let url = Url::parse(url.reveal()).map_err(|_| SinkError::Url { advice: ADVICE })?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
             return Err(SinkError::Url { advice: ADVICE });
         }
         let mut secrets = secrets_of(&url);
         secrets.extend(further_secrets.iter().map(|one| one.reveal().to_owned()));
-        // The longest first, so that what is part of another does not spoil it.
+        // The longest first, so that masking a part of another secret does not leave the rest.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         Ok(Self {
             http: client(settings)?,
@@ -107,11 +109,11 @@ impl Receiver {
         })
     }
 
-    /// Posts JSON. `key` is the event's, the same with every attempt.
-    pub(crate) async fn post(
+    /// Posts JSON. `key` becomes the Idempotency-Key.
+    pub(super) async fn post(
         &self,
         key: &str,
-        fields: &[(&'static str, String)],
+        headers: &[(&'static str, String)],
         body: Vec<u8>,
         now_us: u64,
     ) -> Result<(), SendError> {
@@ -120,57 +122,57 @@ impl Receiver {
             .post(self.url.clone())
             .header(CONTENT_TYPE, "application/json")
             .header(IDEMPOTENCY_HEADER, header_text(key));
-        for (name, value) in fields {
+        for (name, value) in headers {
             request = request.header(*name, value);
         }
         let sent = request.body(body).send().await;
         let response = sent.map_err(|error| self.unreachable(error))?;
         let status = response.status();
         if status.is_success() {
-            // It was accepted; whatever else the answer says cannot undo that.
-            let _not_of_interest = tokio::time::timeout(DRAIN_WITHIN, read(response)).await;
+            // The message was accepted, whatever the body is.
+            let _ignored = tokio::time::timeout(DRAIN_TIMEOUT, read(response)).await;
             return Ok(());
         }
         let wait = retry_after(response.headers(), now_us)
             .filter(|_| matches!(status.as_u16(), 429 | 503));
-        let answer = self.shown(&read(response).await);
+        let body = self.masked(&read(response).await);
         let status = status.as_u16();
-        Err(SendError::new(SendErrorKind::Status { status, answer }).retry_after_at_most(wait))
+        Err(SendError::new(SendErrorKind::Status { status, body }).with_retry_after(wait))
     }
 
     fn unreachable(&self, error: reqwest::Error) -> SendError {
         if error.is_timeout() {
             return SendError::new(SendErrorKind::Timeout);
         }
-        let why = self.shown(root_cause(&error.without_url()).as_bytes());
-        SendError::new(SendErrorKind::Unreachable { why })
+        let reason = self.masked(root_cause(&error.without_url()).as_bytes());
+        SendError::new(SendErrorKind::Unreachable { reason })
     }
 
-    /// Some text of somebody else's, fit for a log.
-    fn shown(&self, text: &[u8]) -> String {
+    /// Masks secrets in a text from outside, and shortens it for a log.
+    fn masked(&self, text: &[u8]) -> String {
         let mut text = String::from_utf8_lossy(text).into_owned();
         for secret in &self.secrets {
             text = text.replace(secret, "***");
         }
         let words = text.split(|c: char| c.is_whitespace() || c.is_control());
         let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-        words.join(" ").chars().take(ANSWER_CHARS_MAX).collect()
+        words.join(" ").chars().take(RESPONSE_CHARS_MAX).collect()
     }
 }
 
-impl fmt::Debug for Receiver {
+impl fmt::Debug for HttpEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An address may be a secret as a whole; its host is none.
-        f.debug_struct("Receiver")
+        // The URL may be a secret; its host is not.
+        f.debug_struct("HttpEndpoint")
             .field("host", &self.url.host_str())
             .finish_non_exhaustive()
     }
 }
 
-/// Whether certificates can be read, before anybody needs them.
-pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<Certificate>, SinkError> {
+/// Parses PEM certificates.
+pub(super) fn certificates(pem: &[u8]) -> Result<Vec<Certificate>, SinkError> {
     let unreadable = || SinkError::Tls {
-        why: "the CA cannot be read as PEM".to_owned(),
+        reason: "the CA certificates are not valid PEM".to_owned(),
     };
     let certificates = Certificate::from_pem_bundle(pem).map_err(|_| unreadable())?;
     if certificates.is_empty() {
@@ -179,9 +181,9 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<Certificate>, SinkError> {
     Ok(certificates)
 }
 
-pub(crate) fn checked_timeout(timeout: Duration) -> Result<Duration, SinkError> {
+pub(super) fn checked_timeout(timeout: Duration) -> Result<Duration, SinkError> {
     if timeout.is_zero() || timeout > TIMEOUT_MAX {
-        let advice = "the timeout of a sink must be more than zero and at most two minutes";
+        let advice = "the timeout of a sink must be greater than zero and at most two minutes";
         return Err(SinkError::Setting { advice });
     }
     Ok(timeout)
@@ -199,16 +201,16 @@ fn client(settings: &HttpSettings) -> Result<reqwest::Client, SinkError> {
         http = http.tls_certs_only(certificates(pem)?);
     }
     if let Some(proxy) = &settings.proxy {
-        let advice = "the proxy must be a whole http:// or https:// URL";
+        let advice = "the proxy must be a complete URL that begins with http:// or https://";
         let proxy = reqwest::Proxy::all(proxy.reveal()).map_err(|_| SinkError::Url { advice })?;
         http = http.proxy(proxy);
     }
     http.build().map_err(|_| SinkError::Tls {
-        why: "the certificates cannot be used".to_owned(),
+        reason: "the certificates cannot be used".to_owned(),
     })
 }
 
-/// The whole address, and every part of it that could be a token.
+/// Returns the URL and every part of it that could be a token.
 fn secrets_of(url: &Url) -> Vec<String> {
     let segments = url.path().split('/').map(str::to_owned);
     let values = url.query_pairs().map(|(_, value)| value.into_owned());
@@ -224,26 +226,26 @@ fn secrets_of(url: &Url) -> Vec<String> {
     secrets
 }
 
-/// Seconds or a date; a date counts from `now_us`.
+/// Reads Retry-After, as seconds or as a date, which is relative to `now_us`.
 fn retry_after(headers: &HeaderMap, now_us: u64) -> Option<Duration> {
     let now = UNIX_EPOCH + Duration::from_micros(now_us);
     headers::read(headers, now).retry_after
 }
 
-/// The first bytes of an answer, as far as they come.
+/// Reads the body up to [`RESPONSE_BYTES_MAX`], or until an error.
 async fn read(mut response: Response) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {
-        let room = ANSWER_BYTES_MAX - body.len();
+        let room = RESPONSE_BYTES_MAX - body.len();
         body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if body.len() == ANSWER_BYTES_MAX {
+        if body.len() == RESPONSE_BYTES_MAX {
             break;
         }
     }
     body
 }
 
-/// A field's value is visible ASCII; everything else, and the percent sign, goes as `%xx`.
+/// Encodes a text as a header value: bytes that are not visible ASCII, and `%`, become `%XX`.
 fn header_text(key: &str) -> String {
     let mut text = String::with_capacity(key.len());
     for byte in key.bytes() {
@@ -251,7 +253,7 @@ fn header_text(key: &str) -> String {
             text.push(char::from(byte));
         } else {
             use std::fmt::Write;
-            let _a_string_takes_everything = write!(text, "%{byte:02X}");
+            let _infallible = write!(text, "%{byte:02X}");
         }
     }
     text
@@ -261,12 +263,12 @@ fn header_text(key: &str) -> String {
 mod tests {
     use super::*;
 
-    fn receiver(url: &str) -> Result<Receiver, SinkError> {
-        Receiver::new(&Secret::new(url), &HttpSettings::default(), &[])
+    fn endpoint(url: &str) -> Result<HttpEndpoint, SinkError> {
+        HttpEndpoint::new(&Secret::new(url), &HttpSettings::default(), &[])
     }
 
     #[test]
-    fn what_is_no_address_timeout_or_certificate_is_refused_without_repeating_it() {
+    fn invalid_settings_are_rejected_without_repeating_them() {
         for url in [
             "",
             "hooks.example/x",
@@ -274,7 +276,7 @@ mod tests {
             "http://",
             "file:///etc",
         ] {
-            let error = receiver(url).unwrap_err();
+            let error = endpoint(url).unwrap_err();
             assert!(matches!(error, SinkError::Url { .. }), "{url}: {error}");
         }
         let url = Secret::new("https://hooks.example/x");
@@ -287,30 +289,32 @@ mod tests {
             (HttpSettings::default().ca_pem(b"no certificate"), "PEM"),
             (HttpSettings::default().proxy(""), "proxy"),
         ] {
-            let error = Receiver::new(&url, &settings, &[]).unwrap_err().to_string();
+            let error = HttpEndpoint::new(&url, &settings, &[])
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
 
     #[test]
-    fn an_answer_that_repeats_a_secret_is_shown_without_it() {
+    fn secrets_in_a_response_are_masked() {
         let url = "https://bob:password@hooks.example/services/T0000/XXXXXXXXXXXX?token=abcdefghij";
-        let receiver = receiver(url).unwrap();
-        let answer = format!(
+        let endpoint = endpoint(url).unwrap();
+        let body = format!(
             "no such hook:\r\n {url} (/services/T0000/XXXXXXXXXXXX) XXXXXXXXXXXX abcdefghij \
              password"
         );
         assert_eq!(
-            receiver.shown(answer.as_bytes()),
+            endpoint.masked(body.as_bytes()),
             "no such hook: *** (***) *** *** ***"
         );
-        assert!(!format!("{receiver:?}").contains("XXXX"));
-        let long = receiver.shown(&[b'a'; 5_000]);
-        assert_eq!(long.len(), ANSWER_CHARS_MAX);
+        assert!(!format!("{endpoint:?}").contains("XXXX"));
+        let long = endpoint.masked(&[b'a'; 5_000]);
+        assert_eq!(long.len(), RESPONSE_CHARS_MAX);
     }
 
     #[test]
-    fn a_key_of_any_letters_fits_into_a_field() {
+    fn any_key_fits_into_a_header() {
         assert_eq!(header_text("1/A/7/0/raised"), "1/A/7/0/raised");
         assert_eq!(header_text("ção 100%"), "%C3%A7%C3%A3o%20100%25");
     }

@@ -1,28 +1,32 @@
-//! Whoever keeps incidents: opened, updated and closed by the events of an episode.
+//! Incidents, which the events of an episode open, update and close.
 
 use serde_json::{Value, json};
 
+use super::config_error::SinkError;
+use super::error::SendError;
+use super::event_json::event_json;
+use super::http::HttpSettings;
+use super::secret::Secret;
+use super::text::{current_severity, description, rfc3339, title};
+use super::webhook::SignedEndpoint;
 use crate::alert::{Event, EventKind};
 use crate::history::OutboxMessage;
-use crate::sink::text::{current_severity, description, rfc3339, title};
-use crate::sink::webhook::SignedPost;
-use crate::sink::{HttpSettings, Secret, SendError, SinkError, event_json};
 
-/// Posts incidents as JSON, signed as [`Webhook`](crate::sink::Webhook) does.
+/// Posts incidents as signed JSON, as [`Webhook`](crate::sink::Webhook) does.
 #[derive(Debug)]
-pub struct IncidentWebhook(SignedPost);
+pub struct IncidentWebhook(SignedEndpoint);
 
 impl IncidentWebhook {
-    /// Posts to `url`, signed with `secret`.
+    /// Posts to `url` and signs with `secret`.
     pub fn new(
         url: impl Into<Secret>,
         secret: impl Into<Secret>,
         settings: &HttpSettings,
     ) -> Result<Self, SinkError> {
-        SignedPost::new(&url.into(), secret.into(), settings).map(Self)
+        SignedEndpoint::new(&url.into(), secret.into(), settings).map(Self)
     }
 
-    pub(crate) async fn deliver(
+    pub(super) async fn deliver(
         &self,
         message: &OutboxMessage,
         now_us: u64,
@@ -32,11 +36,11 @@ impl IncidentWebhook {
     }
 }
 
-/// What an event does to its incident, which has the episode as its id, and the entry it adds to
-/// the timeline.
+/// Returns the body for an event: the action, the incident, and the entry for its timeline. The
+/// episode is the id of the incident.
 ///
-/// Which events come is a matter of routes and silences, so the first that a receiver sees of an
-/// episode may be any. Whatever is not `closed` opens an incident that is not open yet.
+/// Routes and silences decide which events are sent, so the first event of an episode that a receiver
+/// gets may be of any kind. Any action but `closed` opens an incident that is not open yet.
 pub fn incident_body(event: &Event) -> Value {
     let (action, status) = match &event.kind {
         EventKind::Raised { .. }
@@ -95,7 +99,7 @@ mod tests {
                 "incident": {
                     "id": "12345678/ENTRIES_WRITE/7/level-2",
                     "status": "open",
-                    "title": "EXHAUSTED: 12345678 ENTRIES_WRITE, 0 of 36,000 (0 %) tokens left",
+                    "title": "EXHAUSTED: ENTRIES_WRITE of 12345678, 0 of 36,000 tokens left (0 %)",
                     "participant": "12345678",
                     "policy": "ENTRIES_WRITE",
                     "severity": "EXHAUSTED",
@@ -104,8 +108,10 @@ mod tests {
                 "entry": {
                     "id": "12345678/ENTRIES_WRITE/7/3/raised-EXHAUSTED",
                     "at": "2026-11-15T10:00:00.000000Z",
-                    "text": "ENTRIES_WRITE of participant 12345678 went from CRITICAL to EXHAUSTED \
-                             at 2026-11-15 10:00:00 UTC. 0 of 36,000 (0 %) tokens are left.",
+                    "text": "Bucket ENTRIES_WRITE of participant 12345678 went from CRITICAL to \
+                             EXHAUSTED at 2026-11-15 10:00:00 UTC. 0 of 36,000 tokens are left \
+                             (0 %). Requests under this policy are rejected until it refills. Stop \
+                             those that can wait.",
                 },
                 "event": event_json(&opened),
             })

@@ -1,21 +1,20 @@
-//! The log: one line for each event, at the level of how bad it is now.
+//! The log sink: one line for each event.
 
+use super::text::{current_severity, description, rfc3339};
 use crate::history::OutboxMessage;
 use crate::severity::Severity;
-use crate::sink::text::{current_severity, description, rfc3339};
 
-/// Writes events to the program's log.
+/// Writes events to the log of this process.
 ///
-/// WARNING is a warning, CRITICAL and EXHAUSTED are errors, told apart by the field `severity`.
-/// What is over is news: an error that says that all is well would wake somebody.
+/// The level follows the severity after the event: WARN for WARNING, ERROR for CRITICAL and
+/// EXHAUSTED, INFO for NORMAL. The field `severity` distinguishes CRITICAL from EXHAUSTED.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogSink;
 
 impl LogSink {
-    /// Nothing can keep a line from being written but a program that writes none.
-    pub(crate) fn deliver(message: &OutboxMessage) {
-        // A macro each, for the level of a line is fixed where it is written. The JSON log has
-        // `level` and `timestamp` of its own.
+    /// Never fails.
+    pub(super) fn deliver(message: &OutboxMessage) {
+        // A macro, because the level of a line must be known at compile time.
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(

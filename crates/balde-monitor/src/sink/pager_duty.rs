@@ -1,23 +1,25 @@
-//! A `PagerDuty` service, by the Events API v2.
-
-use serde_json::{Value, json};
+//! `PagerDuty`, through the Events API v2.
 
 use ring::digest;
+use serde_json::{Value, json};
 
+use super::config_error::SinkError;
+use super::error::SendError;
+use super::hex::hex;
+use super::http::{HttpEndpoint, HttpSettings};
+use super::secret::Secret;
+use super::text::{current_severity, description, rfc3339, title};
 use crate::alert::{Event, EventKind, SinkClass};
 use crate::history::OutboxMessage;
 use crate::severity::Severity;
-use crate::sink::http::Receiver;
-use crate::sink::text::{current_severity, description, rfc3339, title};
-use crate::sink::{HttpSettings, Secret, SendError, SinkError};
 
-/// Where `PagerDuty` takes events. Accounts in Europe have an address of their own.
+/// The URL of the Events API. Accounts in Europe have another one.
 pub const PAGER_DUTY_URL: &str = "https://events.pagerduty.com/v2/enqueue";
 
-/// The longest summary that `PagerDuty` takes, in characters.
+/// The longest summary that `PagerDuty` accepts, in characters.
 pub const SUMMARY_MAX: usize = 1_024;
 
-/// The longest key that `PagerDuty` takes, in characters.
+/// The longest `dedup_key` that `PagerDuty` accepts, in characters.
 pub const DEDUP_KEY_MAX: usize = 255;
 
 /// The length of every integration key.
@@ -35,17 +37,17 @@ const ROUTING_KEY_CHARS: usize = 32;
 /// ```
 #[derive(Debug)]
 pub struct PagerDuty {
-    receiver: Receiver,
+    endpoint: HttpEndpoint,
     routing_key: Secret,
 }
 
 impl PagerDuty {
-    /// Sends to the service that `routing_key`, an integration key, belongs to.
+    /// Sends to the service of `routing_key`, which is its integration key.
     pub fn new(routing_key: impl Into<Secret>, settings: &HttpSettings) -> Result<Self, SinkError> {
         Self::at(PAGER_DUTY_URL, routing_key, settings)
     }
 
-    /// The same at another address than [`PAGER_DUTY_URL`].
+    /// Sends to another URL than [`PAGER_DUTY_URL`].
     pub fn at(
         url: impl Into<Secret>,
         routing_key: impl Into<Secret>,
@@ -56,16 +58,16 @@ impl PagerDuty {
             text.len() == ROUTING_KEY_CHARS && text.bytes().all(|byte| byte.is_ascii_graphic())
         };
         if !is_key(routing_key.reveal()) {
-            let advice = "PagerDuty's routing key must be an integration key of 32 characters";
+            let advice = "the PagerDuty routing key must be an integration key of 32 characters";
             return Err(SinkError::Secret { advice });
         }
         Ok(Self {
-            receiver: Receiver::new(&url.into(), settings, &[&routing_key])?,
+            endpoint: HttpEndpoint::new(&url.into(), settings, &[&routing_key])?,
             routing_key,
         })
     }
 
-    pub(crate) async fn deliver(
+    pub(super) async fn deliver(
         &self,
         message: &OutboxMessage,
         now_us: u64,
@@ -73,12 +75,12 @@ impl PagerDuty {
         let body = pager_duty_body(&message.event, message.class, &self.routing_key);
         let body = body.to_string().into_bytes();
         let key = &message.event.key;
-        self.receiver.post(key, &[], body, now_us).await
+        self.endpoint.post(key, &[], body, now_us).await
     }
 }
 
-/// Trigger, or resolve when it is over; both with the episode as key, so that one alert is one
-/// alert from beginning to end.
+/// Returns the body: `resolve` for an event that ends its episode, `trigger` for any other. The
+/// episode is the `dedup_key`, so that all events of an episode belong to one `PagerDuty` alert.
 pub fn pager_duty_body(event: &Event, class: SinkClass, routing_key: &Secret) -> Value {
     let action = match &event.kind {
         EventKind::Resolved { .. } | EventKind::ForecastOver { .. } | EventKind::Fresh { .. } => {
@@ -111,7 +113,8 @@ pub fn pager_duty_body(event: &Event, class: SinkClass, routing_key: &Secret) ->
     })
 }
 
-/// As urgent as the class says, except for what got better, which is as bad as it is now.
+/// Returns the severity of the class the event was routed as. Events that lower or end an alert have
+/// the severity after the event.
 fn severity(event: &Event, class: SinkClass) -> &'static str {
     let by_severity = match current_severity(event) {
         Severity::Normal => "info",
@@ -119,23 +122,23 @@ fn severity(event: &Event, class: SinkClass) -> &'static str {
         Severity::Critical => "error",
         Severity::Exhausted => "critical",
     };
-    let is_better = matches!(event.kind, EventKind::Lowered { .. });
+    let is_lowered = matches!(event.kind, EventKind::Lowered { .. });
     match class {
-        _ if is_better || by_severity == "info" => by_severity,
+        _ if is_lowered || by_severity == "info" => by_severity,
         SinkClass::PageUrgent => "critical",
         SinkClass::Page => "error",
         _ => by_severity,
     }
 }
 
-/// What kind of trouble it is, in `PagerDuty`'s sense: the same for all events of an episode.
+/// Returns the `class` of the alert, which is the same for all events of an episode.
 fn class_of(event: &Event) -> &'static str {
     match &event.kind {
-        EventKind::Predicted { .. } | EventKind::ForecastOver { .. } => "bucket will be empty",
+        EventKind::Predicted { .. } | EventKind::ForecastOver { .. } => "forecast",
         EventKind::Stale { .. } | EventKind::StillStale { .. } | EventKind::Fresh { .. } => {
             "no data"
         }
-        EventKind::Changed(_) => "change of limits",
+        EventKind::Changed(_) => "limit change",
         _ => "bucket level",
     }
 }
@@ -167,17 +170,13 @@ fn details(event: &Event) -> Value {
     details
 }
 
-/// The episode, or where that is too long a key, its fingerprint.
+/// Returns the episode, or its SHA-256 if it is too long.
 fn dedup_key(episode: &str) -> String {
     if episode.chars().count() <= DEDUP_KEY_MAX {
         return episode.to_owned();
     }
     let fingerprint = digest::digest(&digest::SHA256, episode.as_bytes());
-    let digits = fingerprint
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"));
-    format!("sha256-{}", digits.collect::<String>())
+    format!("sha256-{}", hex(fingerprint.as_ref()))
 }
 
 fn cut(text: &str, chars_max: usize) -> String {
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_all_that_somebody_woken_by_it_needs() {
+    fn a_page_has_title_description_and_details() {
         let kind = EventKind::Raised {
             from: Severity::Warning,
             to: Severity::Critical,
@@ -214,8 +213,8 @@ mod tests {
                 "dedup_key": "12345678/ENTRIES_WRITE/7/level-2",
                 "client": "balde monitor",
                 "payload": {
-                    "summary": "CRITICAL: 12345678 ENTRIES_WRITE, 3,600 of 36,000 (10 %) tokens \
-                                left",
+                    "summary": "CRITICAL: ENTRIES_WRITE of 12345678, 3,600 of 36,000 tokens left \
+                                (10 %)",
                     "source": "12345678/ENTRIES_WRITE",
                     "severity": "error",
                     "timestamp": "2026-11-15T10:00:00.000000Z",
@@ -223,9 +222,9 @@ mod tests {
                     "group": "12345678",
                     "class": "bucket level",
                     "custom_details": {
-                        "text": "ENTRIES_WRITE of participant 12345678 went from WARNING to \
-                                 CRITICAL at 2026-11-15 10:00:00 UTC. 3,600 of 36,000 (10 %) \
-                                 tokens are left.",
+                        "text": "Bucket ENTRIES_WRITE of participant 12345678 went from WARNING to \
+                                 CRITICAL at 2026-11-15 10:00:00 UTC. 3,600 of 36,000 tokens are \
+                                 left (10 %). Slow down the requests under this policy.",
                         "key": "12345678/ENTRIES_WRITE/7/3/raised-CRITICAL",
                         "episode": "12345678/ENTRIES_WRITE/7/level-2",
                         "kind": "raised-CRITICAL",
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_for_pager_duty_is_cut_or_fingerprinted_always_alike() {
+    fn long_summaries_are_cut_and_long_keys_are_hashed() {
         let mut long = event(EventKind::Reminder { since_us: 0 }, Severity::Critical, 1);
         long.participant = "ç".repeat(1_100);
         long.episode = "e".repeat(256);
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_routing_key_that_cannot_be_one_is_refused_without_repeating_it() {
+    fn a_malformed_routing_key_is_rejected_without_repeating_it() {
         for key in ["", "short", "0123456789abcdef 123456789abcdef"] {
             let error = PagerDuty::new(key, &HttpSettings::default()).unwrap_err();
             assert!(error.to_string().contains("32 characters"), "{error}");

@@ -1,4 +1,4 @@
-//! A topic of Apache Pulsar.
+//! Apache Pulsar.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,17 +13,19 @@ use pulsar::{
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::config_error::SinkError;
+use super::error::{RESPONSE_CHARS_MAX, SendError, SendErrorKind};
+use super::event_json::event_json;
+use super::http::{TIMEOUT_DEFAULT, certificates, checked_timeout};
+use super::secret::Secret;
 use crate::alert::Event;
 use crate::history::OutboxMessage;
 use crate::http_client::install_crypto_provider;
-use crate::sink::error::ANSWER_CHARS_MAX;
-use crate::sink::http::{TIMEOUT_DEFAULT, certificates, checked_timeout};
-use crate::sink::{Secret, SendError, SendErrorKind, SinkError, event_json};
 
 /// The longest name of a topic, in bytes.
 const TOPIC_BYTES_MAX: usize = 512;
 
-/// Which topic of which broker.
+/// The settings of a topic.
 #[derive(Clone)]
 #[must_use = "settings do nothing until a sink is made with them"]
 pub struct PulsarSettings {
@@ -35,8 +37,8 @@ pub struct PulsarSettings {
 }
 
 impl PulsarSettings {
-    /// The topic, such as `persistent://public/default/balde-alerts`, at the broker of a
-    /// `pulsar://` or `pulsar+ssl://` URL.
+    /// A topic, such as `persistent://public/default/balde-alerts`, at the broker of a `pulsar://`
+    /// or `pulsar+ssl://` URL.
     pub fn new(url: impl Into<Secret>, topic: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -47,19 +49,19 @@ impl PulsarSettings {
         }
     }
 
-    /// Who this is: a JSON web token. Nobody in particular unless told so.
+    /// Authenticates with a JSON web token. By default there is no authentication.
     pub fn token(mut self, token: impl Into<Secret>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// Whom to trust besides the well-known authorities: certificates as PEM.
+    /// Trusts these CA certificates (PEM) besides the well-known ones.
     pub fn ca_pem(mut self, pem: &[u8]) -> Self {
         self.ca_pem = Some(pem.to_vec());
         self
     }
 
-    /// How long one attempt may take in all, connecting included; ten seconds unless told otherwise.
+    /// Sets the timeout of one attempt as a whole, including the connection. By default 10 seconds.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -75,35 +77,36 @@ impl fmt::Debug for PulsarSettings {
     }
 }
 
-/// Produces events to a topic, each delivered when the broker has confirmed it.
+/// Produces events to a topic. A message is delivered when the broker has confirmed it.
 pub struct PulsarTopic {
     settings: PulsarSettings,
-    line: Box<Mutex<Line>>,
+    connection: Box<Mutex<Connection>>,
 }
 
-/// The connection, made when it is first needed and again after every failure. Counted, so that of
-/// several messages that failed together only the first gives it up.
+/// The connection, made when it is first needed and again after every failure. The generation makes
+/// sure that of several messages that failed together only the first drops the connection.
 #[derive(Default)]
-struct Line {
+struct Connection {
     producer: Option<Producer<TokioExecutor>>,
-    made: u64,
+    generation: u64,
 }
 
 impl PulsarTopic {
-    /// The sink, or what is wrong. Whether the broker is there does not matter yet.
+    /// Checks the settings. The connection is made with the first message.
     pub fn new(settings: PulsarSettings) -> Result<Self, SinkError> {
         let url = settings.url.reveal();
         let broker = ["pulsar://", "pulsar+ssl://"]
             .iter()
             .find_map(|scheme| url.strip_prefix(scheme));
         if broker.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
-            let advice = "Pulsar's address must be a pulsar:// or pulsar+ssl:// URL";
+            let advice = "the Pulsar URL must begin with pulsar:// or pulsar+ssl://";
             return Err(SinkError::Url { advice });
         }
         let topic = &settings.topic;
         if topic.is_empty() || topic.len() > TOPIC_BYTES_MAX || topic.contains(char::is_whitespace)
         {
-            let advice = "a topic is called, for example, persistent://public/default/balde-alerts";
+            let advice =
+                "the topic must be a name such as persistent://public/default/balde-alerts";
             return Err(SinkError::Setting { advice });
         }
         if settings
@@ -111,7 +114,7 @@ impl PulsarTopic {
             .as_ref()
             .is_some_and(|token| token.reveal().is_empty())
         {
-            let advice = "Pulsar's token is empty; leave it out or give one";
+            let advice = "the Pulsar token is empty; remove it or set one";
             return Err(SinkError::Secret { advice });
         }
         if let Some(pem) = &settings.ca_pem {
@@ -121,44 +124,44 @@ impl PulsarTopic {
         install_crypto_provider();
         Ok(Self {
             settings,
-            line: Box::default(),
+            connection: Box::default(),
         })
     }
 
-    pub(crate) async fn deliver(&self, message: &OutboxMessage) -> Result<(), SendError> {
-        let mut made = 0;
-        // The client's own backoff is without end; this is what keeps it to ours.
-        let sending = Box::pin(self.send(&message.event, &mut made));
+    pub(super) async fn deliver(&self, message: &OutboxMessage) -> Result<(), SendError> {
+        let mut generation = 0;
+        // The client itself may wait without limit.
+        let sending = Box::pin(self.send(&message.event, &mut generation));
         let sent = timeout(self.settings.timeout, sending).await;
-        let failure = match sent {
+        let error = match sent {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => self.failure(&error),
+            Ok(Err(error)) => self.send_error(&error),
             Err(_) => SendError::new(SendErrorKind::Timeout),
         };
-        // Whoever holds it now will find out by themselves.
-        if let Ok(mut line) = self.line.try_lock()
-            && line.made == made
+        // If another attempt holds the connection, that one will notice the failure.
+        if let Ok(mut connection) = self.connection.try_lock()
+            && connection.generation == generation
         {
-            line.producer = None;
+            connection.producer = None;
         }
-        Err(failure)
+        Err(error)
     }
 
-    /// Sends and waits for the receipt; others may send while this one waits.
-    async fn send(&self, event: &Event, made: &mut u64) -> Result<(), pulsar::Error> {
+    /// Sends and waits for the receipt. Other messages may be sent during the wait.
+    async fn send(&self, event: &Event, generation: &mut u64) -> Result<(), pulsar::Error> {
         let receipt = {
-            let mut line = self.line.lock().await;
-            let mut producer = if let Some(producer) = line.producer.take() {
+            let mut connection = self.connection.lock().await;
+            let mut producer = if let Some(producer) = connection.producer.take() {
                 producer
             } else {
                 let producer = Box::pin(self.connect()).await?;
-                line.made += 1;
+                connection.generation += 1;
                 producer
             };
-            *made = line.made;
-            // Not put back if this fails or is given up: nobody knows what state it is in then.
+            *generation = connection.generation;
+            // Not put back after an error or a timeout, because its state is unknown then.
             let receipt = Box::pin(producer.send_non_blocking(message(event))).await?;
-            line.producer = Some(producer);
+            connection.producer = Some(producer);
             receipt
         };
         receipt.await.map(drop)
@@ -166,7 +169,7 @@ impl PulsarTopic {
 
     async fn connect(&self) -> Result<Producer<TokioExecutor>, pulsar::Error> {
         let settings = &self.settings;
-        // Failures are told at once: waiting and trying again is the worker's work.
+        // The client does not retry: the delivery worker does.
         let mut builder = Pulsar::builder(settings.url.reveal(), TokioExecutor)
             .with_connection_retry_options(ConnectionRetryOptions {
                 max_retries: 0,
@@ -188,7 +191,7 @@ impl PulsarTopic {
             builder = builder.with_certificate_chain(pem.clone());
         }
         let client = builder.build().await?;
-        // Without this policy the client goes round the partitions whatever a message's key is.
+        // Without this policy the client ignores the partition keys of messages.
         let options = ProducerOptions {
             routing_policy: Some(RoutingPolicy::RoundRobin),
             ..ProducerOptions::default()
@@ -197,17 +200,17 @@ impl PulsarTopic {
         Box::pin(producer.with_options(options).build()).await
     }
 
-    fn failure(&self, error: &pulsar::Error) -> SendError {
-        let mut why = error.to_string();
+    fn send_error(&self, error: &pulsar::Error) -> SendError {
+        let mut reason = error.to_string();
         let token = self.settings.token.as_ref().map(Secret::reveal);
         for secret in token.into_iter().chain([self.settings.url.reveal()]) {
-            why = why.replace(secret, "***");
+            reason = reason.replace(secret, "***");
         }
-        let why = why.chars().take(ANSWER_CHARS_MAX).collect();
-        SendError::new(if is_refusal(error) {
-            SendErrorKind::Rejected { why }
+        let reason = reason.chars().take(RESPONSE_CHARS_MAX).collect();
+        SendError::new(if is_rejection(error) {
+            SendErrorKind::Rejected { reason }
         } else {
-            SendErrorKind::Unreachable { why }
+            SendErrorKind::Unreachable { reason }
         })
     }
 }
@@ -218,8 +221,8 @@ impl fmt::Debug for PulsarTopic {
     }
 }
 
-/// The event as a message. All events of a bucket have one key, so they stay in order in one
-/// partition.
+/// Makes the message of an event. All events of a bucket have the same partition key, so that they
+/// stay in order.
 fn message(event: &Event) -> producer::Message {
     let partition_key = match &event.policy {
         Some(policy) => format!("{}/{policy}", event.participant),
@@ -242,8 +245,8 @@ fn message(event: &Event) -> producer::Message {
     }
 }
 
-/// Whether the broker is there and will not have it, now or later.
-fn is_refusal(error: &pulsar::Error) -> bool {
+/// Returns true if the broker rejected the message and would reject it again.
+fn is_rejection(error: &pulsar::Error) -> bool {
     let code = match error {
         pulsar::Error::Authentication(_) => return true,
         pulsar::Error::Connection(error)
@@ -281,7 +284,7 @@ mod tests {
     use crate::sink::text::tests::{TEN_US, event, participant_event};
 
     #[test]
-    fn a_message_carries_the_document_and_is_kept_in_order_by_its_bucket() {
+    fn a_message_has_the_json_of_the_event_and_its_bucket_as_partition_key() {
         let kind = EventKind::Reminder { since_us: TEN_US };
         let event = event(kind, Severity::Critical, 1);
         let message = message(&event);
@@ -306,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_work_are_refused_and_shown_without_secrets() {
+    fn invalid_settings_are_rejected_and_secrets_are_not_shown() {
         let good = || PulsarSettings::new("pulsar://broker:6650", "balde").token("secret-token");
         assert!(!format!("{:?}", PulsarTopic::new(good()).unwrap()).contains("secret"));
         for (settings, expected) in [
@@ -326,13 +329,13 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_refuses_is_told_from_one_that_is_away() {
-        let refused = |code| {
+    fn rejections_are_distinguished_from_unavailable_brokers() {
+        let rejected = |code| {
             let error = ConnectionError::PulsarError(Some(code), None);
-            is_refusal(&pulsar::Error::Producer(ProducerError::Connection(error)))
+            is_rejection(&pulsar::Error::Producer(ProducerError::Connection(error)))
         };
-        assert!(refused(ServerError::AuthorizationError));
-        assert!(!refused(ServerError::ServiceNotReady));
-        assert!(!is_refusal(&ConnectionError::Disconnected.into()));
+        assert!(rejected(ServerError::AuthorizationError));
+        assert!(!rejected(ServerError::ServiceNotReady));
+        assert!(!is_rejection(&ConnectionError::Disconnected.into()));
     }
 }

@@ -1,19 +1,19 @@
-//! What must not be seen.
+//! Secrets.
 
 use std::fmt;
 
-/// A text that is in no log, message or `Debug`.
+/// A text that is never shown in logs, error messages or `Debug` output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps `text` from being shown.
+    /// Wraps `text`.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text, for the one place that needs it.
-    pub(crate) fn reveal(&self) -> &str {
+    /// Returns the text, for the call that needs it.
+    pub(super) fn reveal(&self) -> &str {
         &self.0
     }
 }

@@ -1,18 +1,17 @@
-//! How a receiver knows that a message is from here, and not from long ago.
-
-use std::fmt::Write as _;
+//! Signatures, by which a receiver knows that a message is genuine and recent.
 
 use ring::hmac;
 
-use crate::sink::Secret;
+use super::hex::hex;
+use super::secret::Secret;
 
-/// The field with the moment of sending, in seconds since 1970: new with every attempt.
+/// The header with the time of the attempt, in seconds since 1970.
 pub const TIMESTAMP_HEADER: &str = "x-balde-timestamp";
 
-/// The field with the signature.
+/// The header with the signature.
 pub const SIGNATURE_HEADER: &str = "x-balde-signature";
 
-/// `v1=` and the HMAC-SHA256 of timestamp, a full stop and body, in hexadecimal digits.
+/// Returns `v1=` and the HMAC-SHA256 of timestamp, a full stop and body, in hexadecimal digits.
 ///
 /// ```
 /// use balde_monitor::sink::{Secret, sign};
@@ -28,11 +27,7 @@ pub fn sign(secret: &Secret, timestamp_s: u64, body: &[u8]) -> String {
     signing.update(timestamp_s.to_string().as_bytes());
     signing.update(b".");
     signing.update(body);
-    let mut text = String::from("v1=");
-    for byte in signing.sign().as_ref() {
-        let _a_string_takes_everything = write!(text, "{byte:02x}");
-    }
-    text
+    format!("v1={}", hex(signing.sign().as_ref()))
 }
 
 #[cfg(test)]
@@ -42,7 +37,7 @@ mod tests {
     /// The expected value was computed with another implementation:
     /// `printf '1792000000.{"a":1}' | openssl dgst -sha256 -hmac key`.
     #[test]
-    fn a_signature_is_what_other_implementations_make_of_it() {
+    fn a_signature_equals_that_of_openssl() {
         let signature = sign(&Secret::new("key"), 1_792_000_000, br#"{"a":1}"#);
         assert_eq!(
             signature,

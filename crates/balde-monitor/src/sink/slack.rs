@@ -1,19 +1,21 @@
-//! A Slack channel, by its incoming webhook.
+//! Slack, through an incoming webhook.
 
 use serde_json::{Value, json};
 
+use super::config_error::SinkError;
+use super::error::SendError;
+use super::http::{HttpEndpoint, HttpSettings};
+use super::secret::Secret;
+use super::text::{description, format_time, title, tokens};
 use crate::alert::{Event, EventKind};
 use crate::history::OutboxMessage;
-use crate::sink::http::Receiver;
-use crate::sink::text::{description, format_time, title, tokens};
-use crate::sink::{HttpSettings, Secret, SendError, SinkError};
 
-// What Slack publishes as limits of a message's parts, in characters.
+// Slack's documented maximum lengths, in characters.
 const TEXT_MAX: usize = 3_000;
 const HEADER_MAX: usize = 150;
 const FIELD_MAX: usize = 2_000;
 
-/// Posts messages to the channel of an incoming webhook, whose address is the secret.
+/// Posts messages to the channel of an incoming webhook. The URL of the webhook is the secret.
 ///
 /// ```
 /// use balde_monitor::sink::{HttpSettings, Sink, Slack};
@@ -24,15 +26,15 @@ const FIELD_MAX: usize = 2_000;
 /// # Ok::<(), balde_monitor::sink::SinkError>(())
 /// ```
 #[derive(Debug)]
-pub struct Slack(Receiver);
+pub struct Slack(HttpEndpoint);
 
 impl Slack {
-    /// Posts to the channel of `url`.
+    /// Posts to the incoming webhook at `url`.
     pub fn new(url: impl Into<Secret>, settings: &HttpSettings) -> Result<Self, SinkError> {
-        Receiver::new(&url.into(), settings, &[]).map(Self)
+        HttpEndpoint::new(&url.into(), settings, &[]).map(Self)
     }
 
-    pub(crate) async fn deliver(
+    pub(super) async fn deliver(
         &self,
         message: &OutboxMessage,
         now_us: u64,
@@ -42,7 +44,7 @@ impl Slack {
     }
 }
 
-/// The message: a text for notifications, and blocks for those who look.
+/// Returns the body of the message: the title as text for notifications, and blocks.
 pub fn slack_body(event: &Event) -> Value {
     let fields: Vec<Value> = fields(event)
         .into_iter()
@@ -69,7 +71,7 @@ pub fn slack_body(event: &Event) -> Value {
     })
 }
 
-/// What somebody on call looks for, at most eight things; Slack takes ten.
+/// Returns the fields of the message, at most eight. Slack allows ten.
 fn fields(event: &Event) -> Vec<(&'static str, String)> {
     let mut fields = vec![("Participant", event.participant.clone())];
     if let Some(policy) = &event.policy {
@@ -89,17 +91,17 @@ fn fields(event: &Event) -> Vec<(&'static str, String)> {
         }
         _ => {}
     }
-    fields.push(("Seen at", format_time(event.at_us)));
+    fields.push(("Time", format_time(event.at_us)));
     fields
 }
 
-/// Text as it is: neither addresses nor names in it become links or mentions.
+/// Returns a text object in which URLs and names do not become links and mentions.
 fn mrkdwn(text: &str) -> Value {
     json!({ "type": "mrkdwn", "text": text, "verbatim": true })
 }
 
-/// With the three characters replaced that Slack gives a meaning, and cut, between characters, to
-/// what fits. Slack does not say what it counts; this counts the most that a character can be.
+/// Escapes the three characters that Slack interprets, and cuts the text between characters to the
+/// maximum length. Slack does not document what it counts, so this counts UTF-16 code units.
 fn escaped(text: &str, units_max: usize) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut units = 0;
@@ -112,7 +114,7 @@ fn escaped(text: &str, units_max: usize) -> String {
             other => &*other.encode_utf8(&mut buffer),
         };
         let piece_units = piece.encode_utf16().count();
-        // One is kept for the mark that something is missing.
+        // One unit is reserved for the ellipsis.
         if units + piece_units >= units_max {
             safe.push('…');
             break;
@@ -130,10 +132,10 @@ mod tests {
     use crate::sink::text::tests::{TEN_US, event};
 
     #[test]
-    fn a_message_says_it_in_its_title_in_a_sentence_and_in_fields() {
+    fn a_message_has_a_title_a_description_and_fields() {
         let since_us = TEN_US - 600_000_000;
         let event = event(EventKind::Reminder { since_us }, Severity::Critical, 3_600);
-        let title = "STILL CRITICAL: 12345678 ENTRIES_WRITE, 3,600 of 36,000 (10 %) tokens left";
+        let title = "STILL CRITICAL: ENTRIES_WRITE of 12345678, 3,600 of 36,000 tokens left (10 %)";
         let field = |text: &str| json!({ "type": "mrkdwn", "text": text, "verbatim": true });
         assert_eq!(
             slack_body(&event),
@@ -147,8 +149,9 @@ mod tests {
                     {
                         "type": "section",
                         "text": field(
-                            "ENTRIES_WRITE of participant 12345678 is CRITICAL since \
-                             2026-11-15 09:50:00 UTC. 3,600 of 36,000 (10 %) tokens are left."
+                            "Bucket ENTRIES_WRITE of participant 12345678 has been CRITICAL since \
+                             2026-11-15 09:50:00 UTC. 3,600 of 36,000 tokens are left (10 %). Slow \
+                             down the requests under this policy."
                         ),
                     },
                     {
@@ -159,7 +162,7 @@ mod tests {
                             field("*Severity*\nCRITICAL"),
                             field("*Tokens left*\n3,600 of 36,000 (10 %)"),
                             field("*Since*\n2026-11-15 09:50:00 UTC"),
-                            field("*Seen at*\n2026-11-15 10:00:00 UTC"),
+                            field("*Time*\n2026-11-15 10:00:00 UTC"),
                         ],
                     },
                     {
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_mention_anybody_and_are_cut_between_characters() {
+    fn names_cannot_mention_users_and_are_cut_between_characters() {
         assert_eq!(escaped("<!here> & co", 100), "&lt;!here&gt; &amp; co");
         assert_eq!(escaped("abcdef", 4), "abc…");
         assert_eq!(escaped("ab<", 6), "ab…");

@@ -1,4 +1,4 @@
-//! What a person reads: plain, short and complete.
+//! The texts that people read: titles and descriptions of events.
 
 use jiff::Timestamp;
 
@@ -6,99 +6,125 @@ use crate::alert::{Event, EventKind, ForecastResult, ResolveReason};
 use crate::analyse::{Change, Confidence};
 use crate::severity::Severity;
 
-/// What happened, in a few words: for titles, and for screens on which nothing else fits.
+/// Returns a one-line title, for notifications and lists.
+///
+/// It starts with the state in capitals, then names the bucket and the tokens left:
+/// `CRITICAL: ENTRIES_WRITE of 12345678, 3,600 of 36,000 tokens left (10 %)`.
 pub fn title(event: &Event) -> String {
-    let about = about(event);
+    let subject = title_subject(event);
     match &event.kind {
-        EventKind::Raised { to, .. } => format!("{to}: {about}"),
-        EventKind::Lowered { from, to } => format!("{to}, was {from}: {about}"),
-        EventKind::Resolved { from, .. } => format!("RESOLVED, was {from}: {about}"),
-        EventKind::Reminder { .. } => format!("STILL {}: {about}", event.severity),
-        EventKind::Predicted { .. } => format!("WILL BE EMPTY: {about}"),
+        EventKind::Raised { to, .. } => format!("{to}: {subject}"),
+        EventKind::Lowered { from, to } => format!("{to} (was {from}): {subject}"),
+        EventKind::Resolved { from, .. } => format!("RESOLVED (was {from}): {subject}"),
+        EventKind::Reminder { .. } => format!("STILL {}: {subject}", event.severity),
+        EventKind::Predicted { .. } => format!("EMPTY SOON: {subject}"),
         EventKind::ForecastOver {
             result: ForecastResult::CameTrue,
-        } => format!("EMPTY AS PREDICTED: {about}"),
+        } => format!("EMPTY AS PREDICTED: {subject}"),
         EventKind::ForecastOver {
             result: ForecastResult::Averted,
-        } => format!("NO LONGER ABOUT TO BE EMPTY: {about}"),
-        EventKind::Stale { .. } => format!("NO DATA: {about}"),
-        EventKind::StillStale { .. } => format!("STILL NO DATA: {about}"),
-        EventKind::Fresh { .. } => format!("DATA AGAIN: {about}"),
-        EventKind::Changed(_) => format!("CHANGED: {about}"),
+        } => format!("NO LONGER EMPTY SOON: {subject}"),
+        EventKind::Stale { .. } => format!("NO DATA: {subject}"),
+        EventKind::StillStale { .. } => format!("STILL NO DATA: {subject}"),
+        EventKind::Fresh { .. } => format!("DATA AGAIN: {subject}"),
+        EventKind::Changed(_) => format!("CHANGED: {subject}"),
     }
 }
 
-/// The whole of it in a description or two: whose bucket, how much is left, since when, when it will
-/// be empty, what ended.
+/// Returns the description: what happened to which bucket, when, how many tokens are left, and what
+/// to do about it.
 pub fn description(event: &Event) -> String {
     let subject = subject(event);
     let left = left(event);
     let at = format_time(event.at_us);
     match &event.kind {
         EventKind::Raised { from, to } => {
-            format!("{subject} went from {from} to {to} at {at}. {left}")
+            let advice = advice(*to);
+            format!("{subject} went from {from} to {to} at {at}. {left} {advice}")
         }
         EventKind::Lowered { from, to } => {
-            format!("{subject} got better, from {from} to {to}, at {at}. {left}")
+            format!("{subject} improved from {from} to {to} at {at}. {left}")
         }
         EventKind::Resolved {
             from,
             reason: ResolveReason::Recovered,
-        } => format!("{subject} is back to NORMAL from {from} since {at}. {left}"),
+        } => format!("{subject} recovered from {from} to NORMAL at {at}. {left}"),
         EventKind::Resolved {
             from,
             reason: ResolveReason::Vanished,
-        } => format!("{subject} was {from} and is no longer listed since {at}."),
+        } => format!(
+            "{subject} was {from}. Its policy has not been listed any more since {at}, so the alert \
+             is closed."
+        ),
         EventKind::Reminder { since_us } => {
-            let since = format_time(*since_us);
-            format!("{subject} is {} since {since}. {left}", event.severity)
+            let (severity, since) = (event.severity, format_time(*since_us));
+            let advice = advice(severity);
+            format!("{subject} has been {severity} since {since}. {left} {advice}")
         }
         EventKind::Predicted {
             empty_at_us,
             confidence,
         } => {
             let empty_at = format_time(*empty_at_us);
-            let sure = match confidence {
+            let confidence = match confidence {
                 Confidence::Low => "low",
                 Confidence::Medium => "medium",
                 Confidence::High => "high",
             };
             format!(
-                "{subject} will be empty at {empty_at} at the present rate (confidence: {sure}). \
-                 {left}"
+                "{subject} will be empty at {empty_at} at the current rate of consumption \
+                 (confidence: {confidence}). {left} Slow down the requests under this policy to \
+                 prevent that."
             )
         }
         EventKind::ForecastOver {
             result: ForecastResult::CameTrue,
-        } => format!("{subject} is empty, as was predicted, since {at}. {left}"),
+        } => format!("{subject} has been empty since {at}, as predicted. {left}"),
         EventKind::ForecastOver {
             result: ForecastResult::Averted,
-        } => format!("{subject} is no longer about to be empty since {at}. {left}"),
+        } => format!("{subject} is no longer expected to be empty soon, as of {at}. {left}"),
         EventKind::Stale { newest_us } => {
             let newest = format_time(*newest_us);
-            format!(
-                "Nothing was heard about {subject} since {newest}: its buckets are not watched."
-            )
+            format!("There has been no data about {subject} since {newest}. {STALE_ADVICE}")
         }
         EventKind::StillStale { newest_us } => {
             let newest = format_time(*newest_us);
-            format!(
-                "Still nothing was heard about {subject} since {newest}: its buckets are not \
-                 watched."
-            )
+            format!("There is still no data about {subject} since {newest}. {STALE_ADVICE}")
         }
         EventKind::Fresh { newest_us } => {
             let newest = format_time(*newest_us);
             format!(
-                "There is news about {subject} again since {at}; there was none since {newest}."
+                "There has been data about {subject} again since {at}. The newest data before that \
+                 was of {newest}."
             )
         }
-        EventKind::Changed(change) => format!("{subject}: {}, seen at {at}.", changed(change)),
+        EventKind::Changed(change) => {
+            format!(
+                "Participant {}: {} (seen at {at}).",
+                event.participant,
+                changed(change)
+            )
+        }
     }
 }
 
-/// How bad it is now: what it was raised or lowered to, and NORMAL when it is over. Unlike
-/// [`Event::severity`], which says whom the event concerns.
+const STALE_ADVICE: &str = "Its buckets are not monitored until there is. Check the monitor's log for \
+     failed polls, and the connection to DICT or the gateway.";
+
+/// What to do about a bucket of some severity.
+const fn advice(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Normal => "Nothing needs to be done.",
+        Severity::Warning => "Check what consumes it.",
+        Severity::Critical => "Slow down the requests under this policy.",
+        Severity::Exhausted => {
+            "Requests under this policy are rejected until it refills. Stop those that can wait."
+        }
+    }
+}
+
+/// Returns the severity after the event: the one it was raised or lowered to, and NORMAL when it is
+/// over. [`Event::severity`] is the one by which the event is routed.
 pub fn current_severity(event: &Event) -> Severity {
     match &event.kind {
         EventKind::Raised { to, .. } | EventKind::Lowered { to, .. } => *to,
@@ -109,18 +135,18 @@ pub fn current_severity(event: &Event) -> Severity {
     }
 }
 
-/// A moment as people write it, to the second: `2026-11-15 10:00:00 UTC`.
+/// Formats a time for people, to the second: `2026-11-15 10:00:00 UTC`.
 pub fn format_time(at_us: u64) -> String {
     let text = timestamp(at_us).strftime("%Y-%m-%d %H:%M:%S UTC");
     text.to_string()
 }
 
-/// A moment as machines read it (RFC 3339), to the microsecond.
+/// Formats a time for programs (RFC 3339), to the microsecond.
 pub(crate) fn rfc3339(at_us: u64) -> String {
     format!("{:.6}", timestamp(at_us))
 }
 
-/// Whole numbers with a comma between thousands.
+/// Formats a number with a comma between groups of three digits.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -133,80 +159,82 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// How much is left, without a description around it: `3,600 of 36,000 (10 %)`.
+/// Formats level, capacity and share: `3,600 of 36,000 (10 %)`.
 pub(crate) fn tokens(event: &Event) -> Option<String> {
+    let (count, percent) = counted(event)?;
+    Some(format!("{count}{percent}"))
+}
+
+/// Returns `3,600 of 36,000` and ` (10 %)`. The second is empty for a bucket without capacity.
+fn counted(event: &Event) -> Option<(String, String)> {
     let level = event.level?;
     let Some(capacity) = event.capacity else {
-        return Some(signed(level));
+        return Some((signed(level), String::new()));
     };
-    let tokens = format!("{} of {}", signed(level), grouped(capacity));
-    Some(match percent(level, capacity) {
-        Some(percent) => format!("{tokens} ({percent} %)"),
-        None => tokens,
-    })
+    let percent = percent(level, capacity).map(|percent| format!(" ({percent} %)"));
+    let count = format!("{} of {}", signed(level), grouped(capacity));
+    Some((count, percent.unwrap_or_default()))
 }
 
-/// Whose bucket and, in a word or two, how it stands.
-fn about(event: &Event) -> String {
+/// Names the bucket and its state, for a title.
+fn title_subject(event: &Event) -> String {
     let who = match &event.policy {
-        Some(policy) => format!("{} {policy}", event.participant),
+        Some(policy) => format!("{policy} of {}", event.participant),
         None => format!("participant {}", event.participant),
     };
-    match (&event.kind, tokens(event)) {
-        (EventKind::Changed(change), _) => format!("{who}, {}", changed(change)),
-        (
-            EventKind::Resolved {
-                reason: ResolveReason::Vanished,
-                ..
-            },
-            _,
-        ) => format!("{who} is no longer listed"),
-        (EventKind::Predicted { empty_at_us, .. }, Some(tokens)) => {
-            format!(
-                "{who} at {}, {tokens} tokens left",
-                format_time(*empty_at_us)
-            )
+    let left = counted(event)
+        .map(|(count, percent)| format!(", {count} tokens left{percent}"))
+        .unwrap_or_default();
+    match &event.kind {
+        EventKind::Changed(change) => format!("{who}, {}", changed(change)),
+        EventKind::Resolved {
+            reason: ResolveReason::Vanished,
+            ..
+        } => format!("{who} is no longer listed"),
+        EventKind::Predicted { empty_at_us, .. } => {
+            format!("{who} at {}{left}", format_time(*empty_at_us))
         }
-        (EventKind::Predicted { empty_at_us, .. }, None) => {
-            format!("{who} at {}", format_time(*empty_at_us))
-        }
-        (EventKind::Stale { newest_us } | EventKind::StillStale { newest_us }, _) => {
+        EventKind::Stale { newest_us } | EventKind::StillStale { newest_us } => {
             format!("{who} since {}", format_time(*newest_us))
         }
-        (_, Some(tokens)) => format!("{who}, {tokens} tokens left"),
-        (_, None) => who,
+        _ => format!("{who}{left}"),
     }
 }
 
+/// Names the bucket, for the description.
 fn subject(event: &Event) -> String {
     match &event.policy {
-        Some(policy) => format!("{policy} of participant {}", event.participant),
+        Some(policy) => format!("Bucket {policy} of participant {}", event.participant),
         None => format!("participant {}", event.participant),
     }
 }
 
+/// How many tokens are left, as a sentence.
 fn left(event: &Event) -> String {
-    match (event.level, tokens(event)) {
-        (Some(level @ ..0), Some(tokens)) => format!(
-            "It is {} tokens in debt: {tokens} tokens are left.",
-            grouped(level.unsigned_abs())
+    match (event.level, event.capacity, counted(event)) {
+        (Some(level @ ..0), Some(capacity), _) => format!(
+            "It is {} tokens in debt (capacity {}).",
+            grouped(level.unsigned_abs()),
+            grouped(capacity)
         ),
-        (Some(_), Some(tokens)) => format!("{tokens} tokens are left."),
-        _ => "How many tokens are left is not known.".to_owned(),
+        (_, _, Some((count, percent))) => format!("{count} tokens are left{percent}."),
+        _ => "The number of tokens left is unknown.".to_owned(),
     }
 }
 
 fn changed(change: &Change) -> String {
     match change {
-        Change::Category { from, to } => format!("category from {from} to {to}"),
+        Change::Category { from, to } => format!("its category changed from {from} to {to}"),
         Change::Capacity { policy, from, to } => format!(
-            "capacity of {policy} from {} to {} tokens",
+            "the capacity of {policy} changed from {} to {} tokens",
             grouped(*from),
             grouped(*to)
         ),
-        Change::Refill { policy, from, to } => {
-            format!("refill of {policy} from {} to {}", rate(*from), rate(*to))
-        }
+        Change::Refill { policy, from, to } => format!(
+            "the refill of {policy} changed from {} to {}",
+            rate(*from),
+            rate(*to)
+        ),
         Change::PolicyAdded { policy } => format!("policy {policy} is new"),
         Change::PolicyRemoved { policy } => format!("policy {policy} is no longer listed"),
     }
@@ -226,7 +254,7 @@ fn signed(level: i64) -> String {
     format!("{sign}{}", grouped(level.unsigned_abs()))
 }
 
-/// Whole percents of capacity, rounded down, so that what is shown is never more than is left.
+/// Returns the share of capacity in whole percent, rounded down: never more than is left.
 fn percent(level: i64, capacity: u64) -> Option<i128> {
     if capacity == 0 {
         return None;
@@ -234,7 +262,7 @@ fn percent(level: i64, capacity: u64) -> Option<i128> {
     Some((i128::from(level) * 100).div_euclid(i128::from(capacity)))
 }
 
-/// A moment beyond the calendar's end is its end.
+/// A time after the last one of the calendar becomes the last one.
 fn timestamp(at_us: u64) -> Timestamp {
     let at_us = i64::try_from(at_us).unwrap_or(i64::MAX);
     Timestamp::from_microsecond(at_us).unwrap_or(Timestamp::MAX)

@@ -1,13 +1,14 @@
-//! Any receiver of JSON, with a signature that it can check.
+//! Webhooks that get signed JSON.
 
+use super::config_error::SinkError;
+use super::error::SendError;
+use super::event_json::event_json;
+use super::http::{HttpEndpoint, HttpSettings};
+use super::secret::Secret;
+use super::signature::{SIGNATURE_HEADER, TIMESTAMP_HEADER, sign};
 use crate::history::OutboxMessage;
-use crate::sink::http::Receiver;
-use crate::sink::{
-    HttpSettings, SIGNATURE_HEADER, Secret, SendError, SinkError, TIMESTAMP_HEADER, event_json,
-    sign,
-};
 
-/// Posts events as JSON, signed.
+/// Posts events as JSON with an HMAC signature.
 ///
 /// ```
 /// use balde_monitor::sink::{HttpSettings, Sink, Webhook};
@@ -19,19 +20,19 @@ use crate::sink::{
 /// # Ok::<(), balde_monitor::sink::SinkError>(())
 /// ```
 #[derive(Debug)]
-pub struct Webhook(SignedPost);
+pub struct Webhook(SignedEndpoint);
 
 impl Webhook {
-    /// Posts to `url`, signed with `secret`.
+    /// Posts to `url` and signs with `secret`.
     pub fn new(
         url: impl Into<Secret>,
         secret: impl Into<Secret>,
         settings: &HttpSettings,
     ) -> Result<Self, SinkError> {
-        SignedPost::new(&url.into(), secret.into(), settings).map(Self)
+        SignedEndpoint::new(&url.into(), secret.into(), settings).map(Self)
     }
 
-    pub(crate) async fn deliver(
+    pub(super) async fn deliver(
         &self,
         message: &OutboxMessage,
         now_us: u64,
@@ -41,30 +42,30 @@ impl Webhook {
     }
 }
 
-/// A POST of JSON whose receiver can tell whom it is from.
+/// A URL that gets JSON with an HMAC signature.
 #[derive(Debug)]
-pub(crate) struct SignedPost {
-    receiver: Receiver,
+pub(super) struct SignedEndpoint {
+    endpoint: HttpEndpoint,
     secret: Secret,
 }
 
-impl SignedPost {
-    pub(crate) fn new(
+impl SignedEndpoint {
+    pub(super) fn new(
         url: &Secret,
         secret: Secret,
         settings: &HttpSettings,
     ) -> Result<Self, SinkError> {
         if secret.reveal().is_empty() {
-            let advice = "a webhook needs a secret to sign with; 32 random bytes are a good one";
+            let advice = "a webhook needs a secret to sign with, such as 32 random bytes";
             return Err(SinkError::Secret { advice });
         }
         Ok(Self {
-            receiver: Receiver::new(url, settings, &[&secret])?,
+            endpoint: HttpEndpoint::new(url, settings, &[&secret])?,
             secret,
         })
     }
 
-    pub(crate) async fn post(
+    pub(super) async fn post(
         &self,
         key: &str,
         body: &serde_json::Value,
@@ -72,10 +73,10 @@ impl SignedPost {
     ) -> Result<(), SendError> {
         let body = body.to_string().into_bytes();
         let timestamp_s = now_us / 1_000_000;
-        let fields = [
+        let headers = [
             (TIMESTAMP_HEADER, timestamp_s.to_string()),
             (SIGNATURE_HEADER, sign(&self.secret, timestamp_s, &body)),
         ];
-        self.receiver.post(key, &fields, body, now_us).await
+        self.endpoint.post(key, &headers, body, now_us).await
     }
 }

@@ -95,7 +95,7 @@ async fn every_kind_of_failure_has_its_label_stores_no_sample_and_becomes_stale_
             "invalid_sample",
             "listed twice",
         ),
-        (Answer::Truncated, "truncated", "ends before its end"),
+        (Answer::Truncated, "truncated", "is incomplete"),
         (Answer::Close, "unreachable", "cannot be reached"),
         (Answer::Hang, "timeout", "in time"),
     ] {

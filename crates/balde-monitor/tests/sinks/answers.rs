@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use balde_monitor::alert::SinkClass;
 use balde_monitor::sink::{
-    ANSWER_CHARS_MAX, HttpSettings, RETRY_AFTER_MAX, SendError, SendErrorKind, Sink, Webhook,
+    HttpSettings, RESPONSE_CHARS_MAX, RETRY_AFTER_MAX, SendError, SendErrorKind, Sink, Webhook,
 };
 
 use crate::messages::{TEN_US, episode, message};
@@ -79,7 +79,7 @@ async fn nobody_there_and_nobody_answering_are_told_apart() {
     let sink = Sink::Webhook(Webhook::new(url, "secret", &settings).unwrap());
     let failure = sink.deliver(&message, TEN_US).await.unwrap_err();
     assert!(
-        matches!(failure.reason(), SendErrorKind::Unreachable { .. }),
+        matches!(failure.kind(), SendErrorKind::Unreachable { .. }),
         "{failure}"
     );
     assert!(failure.is_transient());
@@ -87,7 +87,7 @@ async fn nobody_there_and_nobody_answering_are_told_apart() {
     let failure = attempt(Answer::Hang, Duration::from_millis(50))
         .await
         .unwrap_err();
-    assert_eq!(*failure.reason(), SendErrorKind::Timeout);
+    assert_eq!(*failure.kind(), SendErrorKind::Timeout);
     assert!(failure.is_transient());
 }
 
@@ -97,13 +97,13 @@ async fn a_refusal_says_what_the_receiver_said_shortened() {
     let failure = failure(status(400, "", body)).await;
     assert_eq!(
         failure.to_string(),
-        format!("the receiver answered with status 400: {body}")
+        format!("the receiver responded with status 400: {body}")
     );
     let failure = self::failure(Answer::EndlessRefusal).await;
-    let SendErrorKind::Status { status, answer } = failure.reason() else {
+    let SendErrorKind::Status { status, body } = failure.kind() else {
         panic!("{failure}");
     };
-    assert_eq!((*status, answer.len()), (500, ANSWER_CHARS_MAX));
+    assert_eq!((*status, body.len()), (500, RESPONSE_CHARS_MAX));
 }
 
 #[tokio::test]

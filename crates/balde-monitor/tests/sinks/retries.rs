@@ -118,7 +118,7 @@ async fn a_letter_that_is_refused_is_told_loudly_and_blocks_only_its_own_episode
     assert_eq!(pass(&dispatcher, TEN_US + 300 * SECOND_US).await, (0, 1));
     let backlog = history.backlog().await.unwrap();
     assert_eq!(backlog[0].waiting, 3);
-    let error = "the receiver answered with status 400: invalid_payload";
+    let error = "the receiver responded with status 400: invalid_payload";
     assert_eq!(backlog[0].last_error.as_deref(), Some(error));
 
     // Somebody has looked.

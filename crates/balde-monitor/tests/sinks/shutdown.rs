@@ -15,7 +15,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 async fn a_shutdown_finishes_what_is_on_its_way_and_begins_nothing() {
     let receiver = Receiver::start(|_| Answer::Hang).await;
     let (_folder, history) = history().await;
-    let settings = impatient().concurrent(1).finish_within(WITHIN);
+    let settings = impatient().concurrent(1).shutdown_timeout(WITHIN);
     let dispatcher_now = dispatcher(&history, &settings, vec![("hook", webhook(&receiver))]);
     commit_events(&history, &episode("A"), &["hook"]).await;
     let (stop, stopped) = oneshot::channel::<()>();
@@ -57,7 +57,7 @@ async fn a_shutdown_finishes_what_is_on_its_way_and_begins_nothing() {
 async fn a_shutdown_that_cannot_wait_leaves_the_letter_in_the_outbox() {
     let receiver = Receiver::start(|_| Answer::Hang).await;
     let (_folder, history) = history().await;
-    let settings = DeliverySettings::default().finish_within(Duration::from_millis(1));
+    let settings = DeliverySettings::default().shutdown_timeout(Duration::from_millis(1));
     let dispatcher = dispatcher(&history, &settings, vec![("hook", webhook(&receiver))]);
     commit_events(&history, &episode("A"), &["hook"]).await;
     let shutdown = receiver.wait_for(|requests| requests.len() == 1);

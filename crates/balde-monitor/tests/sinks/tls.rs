@@ -70,7 +70,7 @@ async fn a_receiver_is_trusted_by_its_own_authority_and_by_no_other() {
     ] {
         let failure = attempt(stranger).await.unwrap_err();
         assert!(
-            matches!(failure.reason(), SendErrorKind::Unreachable { .. }),
+            matches!(failure.kind(), SendErrorKind::Unreachable { .. }),
             "{failure}"
         );
         assert!(failure.to_string().contains("certificate"), "{failure}");

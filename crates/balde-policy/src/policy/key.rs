@@ -1,54 +1,85 @@
 //! How the parts of a bucket's key are put together.
 
-use std::fmt;
+use std::borrow::Cow;
 
-use super::KeyPart;
+use balde::{KEY_BYTES_MAX, TOKEN_REQUESTS_MAX};
+use smallvec::SmallVec;
+use thiserror::Error;
 
-/// The longest part of a key that is used.
+use super::{KeyPart, MatchRule, Request};
+
+/// The longest part of a key, in bytes.
 const PART_BYTES_MAX: usize = 512;
 
-/// Appends one part. What separates parts, and what escapes that, is escaped, so that different
-/// parts never make the same key.
-pub fn write_key_part(key: &mut Vec<u8>, part: &str) -> Result<(), KeyError> {
+/// A bucket's key within its policy. Most keys need no allocation.
+pub(crate) type Key = SmallVec<[u8; 48]>;
+
+/// Where the values of key parts come from: a request, or a subject that is named by its parts.
+pub(crate) trait PartSource {
+    /// The value of a part; nothing if it is missing or empty.
+    fn part<'a>(&'a self, part: &'a KeyPart) -> Option<Cow<'a, str>>;
+}
+
+/// A request, with the rule that it matched. The rule's path template names segments.
+pub(crate) struct MatchedRequest<'a, 'r> {
+    pub(crate) request: &'a Request<'r>,
+    pub(crate) rule: &'a MatchRule,
+}
+
+impl PartSource for MatchedRequest<'_, '_> {
+    fn part<'a>(&'a self, part: &'a KeyPart) -> Option<Cow<'a, str>> {
+        part.value(self.request, self.rule)
+    }
+}
+
+/// Appends one part. The separator and the escape character are escaped, so that different parts
+/// never make the same key.
+pub(crate) fn write_key_part(key: &mut Key, part: &str) -> Result<(), KeyError> {
     if part.len() > PART_BYTES_MAX {
         return Err(KeyError::TooLong { bytes: part.len() });
     }
-    for byte in part.bytes() {
-        match byte {
-            b'/' => key.extend_from_slice(b"%2F"),
-            b'%' => key.extend_from_slice(b"%25"),
-            _ => key.push(byte),
+    if part.bytes().any(|byte| byte == b'/' || byte == b'%') {
+        for byte in part.bytes() {
+            match byte {
+                b'/' => key.extend_from_slice(b"%2F"),
+                b'%' => key.extend_from_slice(b"%25"),
+                _ => key.push(byte),
+            }
         }
+    } else {
+        key.extend_from_slice(part.as_bytes());
+    }
+    if key.len() > KEY_BYTES_MAX {
+        return Err(KeyError::TooLong { bytes: key.len() });
     }
     Ok(())
 }
 
-/// Why a request has no bucket in a scope. No value of the request is in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a request has no bucket under a policy. Contains no value of the request.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The request does not have this part, or it is empty.
+    /// The request does not have this part, or the part is empty.
+    #[error("the request has no {part}")]
     Missing {
         /// The part.
         part: KeyPart,
     },
-    /// A part is longer than a key's part may be.
+    /// A part of the key, or the whole key, is too long.
+    #[error(
+        "the key has {bytes} bytes; a part may have {PART_BYTES_MAX} and a key {KEY_BYTES_MAX}"
+    )]
     TooLong {
-        /// Its length.
+        /// The length of the part or of the key.
         bytes: usize,
     },
+    /// More policies count the request than one decision can hang on.
+    #[error("more than {TOKEN_REQUESTS_MAX} policies count the request")]
+    TooManyPolicies,
+    /// The limit depends on a variant, and the request matches none of its values.
+    #[error("the request has no value of the variant `{variant}` that the policy has a limit for")]
+    NoVariant {
+        /// The variant's name.
+        variant: Box<str>,
+    },
 }
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing { part } => write!(f, "the request has no {part}"),
-            Self::TooLong { bytes } => write!(
-                f,
-                "a part of the key has {bytes} bytes; at most {PART_BYTES_MAX} are possible"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for KeyError {}

@@ -1,24 +1,29 @@
-//! Whose requests share a bucket.
+//! The parts of a request that make a bucket's key.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use super::{KeyError, MatchRule, Request, write_key_part};
+use super::key::{Key, PartSource, write_key_part};
+use super::{KeyError, MatchRule, Request};
 
 /// A piece of a request that is part of a bucket's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KeyPart {
-    /// The institution or tenant that is asking, as the adapter of the protocol found it.
+    /// The institution or tenant that sent the request: [`Request::participant`].
     Participant,
-    /// The user that is asking, as the adapter of the protocol found it.
+    /// The user that the request belongs to: [`Request::user`].
     User,
+    /// Another value that the caller of the engine found out about the request:
+    /// [`Request::values`].
+    Value(Box<str>),
     /// A header's value.
     Header(Box<str>),
     /// A query parameter's first value, decoded.
     Query(Box<str>),
     /// The segment of the path that a rule's template names, decoded.
     Path(Box<str>),
-    /// The same for everybody.
+    /// A fixed text.
     Constant(Box<str>),
 }
 
@@ -38,7 +43,13 @@ impl KeyPart {
         Self::Path(name.into())
     }
 
-    /// Reads `participant`, `user`, `header:NAME`, `query:NAME`, `path:NAME` or `const:TEXT`.
+    /// A named value of [`Request::values`].
+    pub fn named(name: impl Into<Box<str>>) -> Self {
+        Self::Value(name.into())
+    }
+
+    /// Parses `participant`, `user`, `value:NAME`, `header:NAME`, `query:NAME`, `path:NAME` or
+    /// `const:TEXT`.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "participant" => return Some(Self::Participant),
@@ -50,6 +61,7 @@ impl KeyPart {
             return None;
         }
         match kind {
+            "value" => Some(Self::Value(name.into())),
             "header" => Some(Self::Header(name.into())),
             "query" => Some(Self::Query(name.into())),
             "path" => Some(Self::Path(name.into())),
@@ -58,11 +70,13 @@ impl KeyPart {
         }
     }
 
-    /// What the request has there. A path segment is found through the rule that matched.
+    /// The request's value for this part; nothing if it is missing or empty. Path segments are
+    /// found through the template of the rule that matched.
     pub fn value<'r>(&'r self, request: &Request<'r>, rule: &MatchRule) -> Option<Cow<'r, str>> {
         let value = match self {
             Self::Participant => request.participant.map(Cow::Borrowed),
             Self::User => request.user.map(Cow::Borrowed),
+            Self::Value(name) => request.value(name).map(Cow::Borrowed),
             Self::Header(name) => request.headers.value_of(name).map(Cow::Borrowed),
             Self::Query(name) => request.query_first(name),
             Self::Path(name) => rule.segment(request, name),
@@ -77,6 +91,7 @@ impl fmt::Display for KeyPart {
         match self {
             Self::Participant => f.write_str("participant"),
             Self::User => f.write_str("user"),
+            Self::Value(name) => write!(f, "value:{name}"),
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Query(name) => write!(f, "query:{name}"),
             Self::Path(name) => write!(f, "path:{name}"),
@@ -85,7 +100,7 @@ impl fmt::Display for KeyPart {
     }
 }
 
-/// Whose requests share a bucket: those with the same parts.
+/// Which requests share a bucket: those with the same values of these parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     name: Box<str>,
@@ -101,7 +116,7 @@ impl Scope {
         }
     }
 
-    /// One bucket for all.
+    /// One bucket for all requests.
     pub fn everyone() -> Self {
         Self {
             name: "everyone".into(),
@@ -109,26 +124,25 @@ impl Scope {
         }
     }
 
-    /// What it is called, as `PSP`.
+    /// The scope's name, such as `per-user`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What makes a bucket's key.
+    /// The parts that make a bucket's key.
     pub fn parts(&self) -> &[KeyPart] {
         &self.parts
     }
 
-    /// Appends the key of the request's bucket to `key`. Different parts never make the same key.
-    pub fn write_key(
+    /// Appends the key of a bucket to `key`. Different parts never make the same key.
+    pub(crate) fn write_key(
         &self,
-        request: &Request<'_>,
-        rule: &MatchRule,
-        key: &mut Vec<u8>,
+        source: &impl PartSource,
+        key: &mut Key,
     ) -> Result<(), KeyError> {
         for (index, part) in self.parts.iter().enumerate() {
             let missing = || KeyError::Missing { part: part.clone() };
-            let value = part.value(request, rule).ok_or_else(missing)?;
+            let value = source.part(part).ok_or_else(missing)?;
             if index > 0 {
                 key.push(b'/');
             }

@@ -5,7 +5,8 @@ use std::fmt;
 
 use super::{KeyPart, NamedPattern, PathTemplate, Request, percent_decoded};
 
-/// Which requests a policy counts: those that fit everything that is said here.
+/// Selects the requests that a policy counts: those that match the methods, the path and every
+/// condition.
 ///
 /// ```
 /// use balde_policy::{Condition, Request, MatchRule, PathTemplate};
@@ -27,7 +28,7 @@ pub struct MatchRule {
 }
 
 impl MatchRule {
-    /// The rule that every request fits.
+    /// The rule that every request matches.
     pub fn any() -> &'static Self {
         static ANY: MatchRule = MatchRule {
             methods: Vec::new(),
@@ -40,7 +41,8 @@ impl MatchRule {
         &ANY
     }
 
-    /// Requests with one of these methods (any, if there are none) and a path of this form.
+    /// Matches requests with one of these methods (any, if there are none) and a path that matches
+    /// the template.
     pub fn new<M: Into<Box<str>>>(
         methods: impl IntoIterator<Item = M>,
         path: PathTemplate,
@@ -52,7 +54,7 @@ impl MatchRule {
         }
     }
 
-    /// Requests with one of these methods, whatever their path.
+    /// Replaces the methods; none for any.
     pub fn with_methods<M: Into<Box<str>>>(self, methods: impl IntoIterator<Item = M>) -> Self {
         Self {
             methods: methods.into_iter().map(Into::into).collect(),
@@ -60,25 +62,25 @@ impl MatchRule {
         }
     }
 
-    /// Of those, the ones whose query parameter meets a condition. The first value counts.
+    /// Adds a condition on a query parameter. Its first value counts.
     pub fn with_query(mut self, name: impl Into<Box<str>>, condition: Condition) -> Self {
         self.query.push((name.into(), condition));
         self
     }
 
-    /// Of those, the ones whose header meets a condition.
+    /// Adds a condition on a header.
     pub fn with_header(mut self, name: impl Into<Box<str>>, condition: Condition) -> Self {
         self.headers.push((name.into(), condition));
         self
     }
 
-    /// Of those, the ones that are, or are not, filtered by flags.
+    /// Adds a condition on query parameters that filter a list.
     pub fn with_flags(mut self, flags: Flags) -> Self {
         self.flags.push(flags);
         self
     }
 
-    /// Of those, the ones in which a part has one of these patterns.
+    /// Requires a part of the request to match one of these patterns.
     pub fn with_patterns(self, part: KeyPart, patterns: Vec<NamedPattern>) -> Self {
         Self {
             patterns: Some((part, patterns)),
@@ -91,34 +93,37 @@ impl MatchRule {
         &self.methods
     }
 
-    /// The form of the path; none for any.
+    /// The template of the path; none for any.
     pub fn path(&self) -> Option<&PathTemplate> {
         self.path.as_ref()
     }
 
-    /// The part that must have one of some named patterns.
+    /// The part that must match one of some named patterns.
     pub fn patterns(&self) -> Option<(&KeyPart, &[NamedPattern])> {
         let (part, patterns) = self.patterns.as_ref()?;
         Some((part, patterns))
     }
 
-    /// Whether it says anything about query or headers.
+    /// Whether it has conditions on the query or the headers.
     pub fn has_conditions(&self) -> bool {
         !(self.query.is_empty() && self.headers.is_empty() && self.flags.is_empty())
     }
 
-    /// Whether a request fits all of it.
+    /// Whether a request matches.
     pub fn matches(&self, request: &Request<'_>) -> bool {
         self.matches_route(request.method, request.path) && self.matches_details(request)
     }
 
-    /// Whether a method and a raw path fit.
+    /// Whether a method and a raw path match.
     pub fn matches_route(&self, method: &str, path: &str) -> bool {
-        let has_method = self.methods.is_empty() || self.methods.iter().any(|m| **m == *method);
-        has_method && self.path.as_ref().is_none_or(|form| form.matches(path))
+        self.matches_method(method) && self.path.as_ref().is_none_or(|form| form.matches(path))
     }
 
-    /// Whether a request whose method and path fit fits the rest, too.
+    pub(crate) fn matches_method(&self, method: &str) -> bool {
+        self.methods.is_empty() || self.methods.iter().any(|m| **m == *method)
+    }
+
+    /// Whether a request whose method and path match meets all conditions.
     pub fn matches_details(&self, request: &Request<'_>) -> bool {
         let query = self.query.iter();
         let headers = self.headers.iter();
@@ -135,13 +140,14 @@ impl MatchRule {
             })
     }
 
-    /// The segment that the path's form calls `name`, decoded. Nothing where it cannot be decoded.
+    /// The segment that the placeholder `name` of the template matches, decoded. Nothing if it cannot
+    /// be decoded.
     pub fn segment<'r>(&self, request: &Request<'r>, name: &str) -> Option<Cow<'r, str>> {
         percent_decoded(self.path.as_ref()?.segment(request.path, name)?)
     }
 }
 
-/// For people: `GET /claims/ filtered by IsDonor, IsClaimer`.
+/// Readable form: `GET /claims/ filtered by IsDonor, IsClaimer`.
 impl fmt::Display for MatchRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";
@@ -170,21 +176,21 @@ impl fmt::Display for MatchRule {
     }
 }
 
-/// What a header or query parameter has to be.
+/// A condition on the value of a header or query parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// There, with any value that is not empty.
+    /// Present, with any value that is not empty.
     Present,
-    /// Not there, or empty.
+    /// Absent, or empty.
     Absent,
-    /// This.
+    /// Equal to this text.
     Is(Box<str>),
-    /// Anything but this; absent, too.
+    /// Not equal to this text; also if it is absent.
     IsNot(Box<str>),
 }
 
 impl Condition {
-    /// Reads `*` (present), `!*` (absent), `text` (is) or `!text` (is not).
+    /// Parses `*` (present), `!*` (absent), `text` (is) or `!text` (is not).
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "" | "!" => None,
@@ -228,7 +234,7 @@ pub struct Flags {
     pub names: Vec<Box<str>>,
     /// When they count as a filter.
     pub rule: FlagRule,
-    /// Whether the request has to be filtered, or has not to be.
+    /// Whether the rule matches requests that are filtered, or those that are not.
     pub is_filtered: bool,
 }
 
@@ -240,12 +246,12 @@ pub enum FlagRule {
     ExactlyOneTrue,
     /// At least one of them is true.
     AnyTrue,
-    /// At least one of them is there, true or false.
+    /// At least one of them is present, true or false.
     AnyPresent,
 }
 
 impl FlagRule {
-    /// Reads `exactly-one-true`, `any-true` or `any-present`.
+    /// Parses `exactly-one-true`, `any-true` or `any-present`.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "exactly-one-true" => Some(Self::ExactlyOneTrue),
@@ -257,7 +263,7 @@ impl FlagRule {
 }
 
 impl Flags {
-    /// Whether a request is filtered, or not, as it has to be.
+    /// Whether a request meets the condition.
     pub fn hold(&self, request: &Request<'_>) -> bool {
         let values = self
             .names

@@ -1,4 +1,4 @@
-//! A limit with a name: whom it counts, which requests, what each outcome costs.
+//! Policies: a limit with a name, a scope, match rules and a price list.
 
 mod key;
 mod key_part;
@@ -9,9 +9,11 @@ mod price;
 mod request;
 mod variant;
 
-pub use key::{KeyError, write_key_part};
+pub use key::KeyError;
+pub(crate) use key::{Key, MatchedRequest, PartSource};
 pub use key_part::{KeyPart, Scope};
 pub use match_rule::{Condition, FlagRule, Flags, MatchRule};
+pub(crate) use path_template::Segment;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub use pattern::{NamedPattern, Pattern, PatternError};
 pub use price::{COST_MAX, PriceList};
@@ -21,7 +23,7 @@ pub use variant::{ByVariant, Credit, Variant, VariantSource};
 use balde::OnFailure;
 use balde_core::{Command, Limit};
 
-/// The level that a bucket needs for a request to be admitted, unless a policy says otherwise.
+/// The level that a bucket needs by default for a request to be admitted.
 pub const ADMISSION_DEFAULT: u64 = 1;
 
 /// A limit with a name, a scope, a match rule and a price list.
@@ -70,59 +72,59 @@ impl Policy {
         }
     }
 
-    /// The same policy with a limit for each variant.
+    /// Replaces the limit by one for each value of a variant.
     pub fn with_limits(self, limits: ByVariant<Limit>) -> Self {
         Self { limits, ..self }
     }
 
-    /// The same policy with buckets by this scope.
+    /// Replaces the scope, which decides which requests share a bucket.
     pub fn with_scope(self, scope: Scope) -> Self {
         Self { scope, ..self }
     }
 
-    /// The same policy for requests that one of these rules and those before matches.
+    /// Adds a rule. The policy counts requests that match at least one of its rules.
     pub fn with_rule(mut self, rule: MatchRule) -> Self {
         self.rules.push(rule);
         self
     }
 
-    /// The same policy with another level at which a bucket admits a request.
+    /// Replaces the admission cost: the level that a bucket needs, and the tokens taken.
     pub fn with_admission(self, admission: u64) -> Self {
         Self { admission, ..self }
     }
 
-    /// The same policy with these prices.
+    /// Replaces the price list.
     pub fn with_prices(self, prices: PriceList) -> Self {
         Self { prices, ..self }
     }
 
-    /// The same policy with one more event that gives tokens back.
+    /// Adds an event that gives tokens back.
     pub fn with_credit(mut self, credit: Credit) -> Self {
         self.credits.push(credit);
         self
     }
 
-    /// The same policy with another answer while its store is unavailable.
+    /// Replaces what the policy decides while its store is unavailable.
     pub fn with_on_failure(self, on_failure: OnFailure) -> Self {
         Self { on_failure, ..self }
     }
 
-    /// The same policy in another mode.
+    /// Replaces the mode.
     pub fn with_mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
     }
 
-    /// What it is called, in logs and metrics too.
+    /// The policy's name, also in logs and metrics.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whose requests share a bucket.
+    /// The scope, which decides which requests share a bucket.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// The requests it counts: those that one of these matches. Without any, all.
+    /// The rules. The policy counts requests that match at least one; without rules, all.
     pub fn rules(&self) -> &[MatchRule] {
         &self.rules
     }
@@ -147,6 +149,12 @@ impl Policy {
         self.limits.get(value)
     }
 
+    /// The index of a variant's value among the limits.
+    pub(crate) fn value_index(&self, value: &str) -> Option<usize> {
+        let mut limits = self.limits.iter();
+        limits.position(|(other, _)| other == Some(value))
+    }
+
     /// The level a bucket needs for a request to be admitted, and what is taken then. Zero admits
     /// always.
     pub fn admission(&self) -> u64 {
@@ -163,8 +171,8 @@ impl Policy {
         self.prices.cost(status)
     }
 
-    /// What is left to do when a request that was admitted, and so has paid
-    /// [`admission`](Policy::admission), was answered with this status.
+    /// The command that settles a request that took [`admission`](Policy::admission) tokens and was
+    /// answered with this status.
     pub fn settlement(&self, status: u16) -> Option<Command> {
         settle(self.admission, self.cost(status))
     }

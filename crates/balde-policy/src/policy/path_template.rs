@@ -1,12 +1,12 @@
-//! Paths with holes: `/entries/{Key}/statistics`.
+//! Path templates: `/entries/{Key}/statistics`.
 
 use std::fmt;
 
 /// The most segments of a template.
 const SEGMENTS_MAX: usize = 32;
 
-/// A path in which `{name}` stands for one segment that is not empty, and `{*}` at the end for
-/// everything that is left. A slash at the end counts.
+/// A path with placeholders: `{name}` matches one segment that is not empty, and `{*}` at the end
+/// matches everything that is left. A slash at the end is significant.
 ///
 /// ```
 /// use balde_policy::PathTemplate;
@@ -25,13 +25,13 @@ pub struct PathTemplate {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Segment {
+pub(crate) enum Segment {
     Literal(Box<str>),
     Hole(Box<str>),
 }
 
 impl PathTemplate {
-    /// Reads a template.
+    /// Parses a template.
     pub fn new(text: &str) -> Result<Self, PathTemplateError> {
         let path = text.strip_prefix('/').ok_or(PathTemplateError::NoSlash)?;
         let (path, is_open) = match path.strip_suffix("{*}") {
@@ -71,7 +71,7 @@ impl PathTemplate {
         &self.text
     }
 
-    /// Whether a raw path, percent-encoded as it came, has this form.
+    /// Whether a raw path, percent-encoded as it was received, matches.
     pub fn matches(&self, path: &str) -> bool {
         let Some(path) = path.strip_prefix('/') else {
             return false;
@@ -86,7 +86,7 @@ impl PathTemplate {
         self.is_open || found.next().is_none()
     }
 
-    /// The segment of a path of this form that is called `name`, still percent-encoded.
+    /// The segment of a matching path that the placeholder `name` matches, still percent-encoded.
     pub fn segment<'p>(&self, path: &'p str, name: &str) -> Option<&'p str> {
         let is_called =
             |segment: &Segment| matches!(segment, Segment::Hole(hole) if **hole == *name);
@@ -94,7 +94,16 @@ impl PathTemplate {
         path.strip_prefix('/')?.split('/').nth(index)
     }
 
-    /// The names of its holes.
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Whether the template ends in `{*}`.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// The names of its placeholders.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().filter_map(|segment| match segment {
             Segment::Hole(name) if !name.is_empty() => Some(&**name),
@@ -133,17 +142,17 @@ impl Segment {
     }
 }
 
-/// Why a text is no template.
+/// Why a text is not a path template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathTemplateError {
-    /// It does not begin with a slash.
+    /// The path does not begin with a slash.
     NoSlash,
     /// Braces that are not a whole segment, or `{*}` before the end.
     Braces,
     /// A character that a path cannot have.
     Character,
-    /// Two holes of one name.
+    /// Two placeholders have the same name.
     RepeatedName,
     /// More segments than a template may have.
     TooManySegments,
@@ -154,7 +163,7 @@ impl fmt::Display for PathTemplateError {
         f.write_str(match self {
             Self::NoSlash => "a path begins with `/`",
             Self::Braces => {
-                "braces stand for a whole segment, as in `/users/{id}`; `{*}` stands for the rest, at the end"
+                "braces enclose a whole segment, as in `/users/{id}`; `{*}` at the end matches the rest"
             }
             Self::Character => "a path has no `?`, no `#` and no spaces",
             Self::RepeatedName => "two segments have the same name",

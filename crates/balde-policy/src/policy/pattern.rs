@@ -1,4 +1,4 @@
-//! What a text looks like: a CPF has eleven digits, an e-mail address has an `@`.
+//! Patterns of text, such as a number of eleven digits.
 //!
 //! A pattern is the part of regular expressions that needs no search: characters and classes in a
 //! row, each with a count. Reading stops at the first character that does not fit, so no text makes
@@ -10,9 +10,9 @@ use std::fmt;
 const PATTERN_BYTES_MAX: usize = 256;
 const COUNT_MAX: u16 = 1_024;
 
-/// What a text looks like.
+/// A pattern that a whole text matches or does not match; a small subset of regular expressions.
 ///
-/// Characters stand for themselves, `[0-9A-Z]` for one of a class, `[^@]` for one that is not in
+/// Characters match themselves, `[0-9A-Z]` matches one of a class, `[^@]` one that is not in
 /// it, `{11}` or `{1,14}` after either for a count, `\` before a character for just that. A count
 /// that varies must be followed by something its class does not contain. `<=77` at the end
 /// bounds the whole, in bytes.
@@ -29,7 +29,7 @@ const COUNT_MAX: u16 = 1_024;
 pub struct Pattern {
     text: Box<str>,
     runs: Vec<Run>,
-    /// Most texts are told apart by their length alone.
+    /// Most texts are ruled out by their length alone.
     bytes_least: usize,
     bytes_most: usize,
 }
@@ -184,7 +184,7 @@ fn read_class(rest: &mut Rest<'_>) -> Result<Class, PatternError> {
         let mut to = from;
         if rest.next_if_eq(&'-').is_some() {
             to = match rest.peek().copied().ok_or(PatternError::Class)? {
-                // A dash at the end stands for itself.
+                // A dash at the end is a character of the class.
                 ']' => {
                     class.ascii |= 1 << u32::from('-');
                     from
@@ -238,7 +238,7 @@ fn read_number(rest: &mut Rest<'_>) -> Result<u16, PatternError> {
     number.ok_or(PatternError::Count)
 }
 
-/// Why a text is no pattern.
+/// Why a text is not a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PatternError {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_says_why() {
+    fn a_text_that_is_not_a_pattern_is_refused_with_the_reason() {
         for (text, error) in [
             ("", PatternError::Empty),
             ("[0-9", PatternError::Class),

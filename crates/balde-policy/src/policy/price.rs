@@ -1,4 +1,4 @@
-//! What each outcome costs.
+//! Prices by response status.
 
 /// The highest price of one response.
 pub const COST_MAX: u64 = 1_000_000;
@@ -67,7 +67,7 @@ impl PriceList {
         priced.unwrap_or(self.default)
     }
 
-    /// What a request costs that was never answered: what the list says, or its default.
+    /// What a request costs that was never answered: the list's own price for that, or its default.
     pub fn unanswered(&self) -> u64 {
         self.unanswered.unwrap_or(self.default)
     }

@@ -1,18 +1,18 @@
-//! What a policy sees of a request: text as it was received, decoded only to look at it.
+//! The parts of a request that policies look at, as they were received.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// The most query parameters that are looked at.
+/// The most query parameters that are read.
 const QUERY_PAIRS_MAX: usize = 256;
 
-/// Where headers are found. A header that is no text counts as absent.
-pub trait Headers {
+/// A request's headers. A header whose value is not text counts as absent.
+pub trait Headers: Sync {
     /// The first value of a header; names are compared without regard to case.
     fn value_of(&self, name: &str) -> Option<&str>;
 
-    /// Whether a header is there several times with different values, so that it is anybody's guess
-    /// which of them counts.
+    /// Whether a header occurs several times with different values, so that it is ambiguous which
+    /// of them counts.
     fn values_differ(&self, name: &str) -> bool;
 }
 
@@ -42,7 +42,7 @@ impl<const N: usize> Headers for [(&str, &str); N] {
     }
 }
 
-/// A request, as far as policies look at it.
+/// The parts of a request that policies look at. An adapter for a protocol fills them in.
 #[derive(Clone, Copy)]
 pub struct Request<'r> {
     /// As sent, in upper case.
@@ -53,15 +53,17 @@ pub struct Request<'r> {
     pub query: &'r str,
     /// The headers.
     pub headers: &'r dyn Headers,
-    /// Who is asking, where the protocol's adapter knows.
+    /// The institution or tenant that sent the request, if the adapter knows it.
     pub participant: Option<&'r str>,
-    /// For which user, where the protocol's adapter knows.
+    /// The user that the request belongs to, if the adapter knows it.
     pub user: Option<&'r str>,
+    /// Other values that the adapter found out, by name.
+    pub values: &'r [(&'r str, &'r str)],
 }
 
 impl fmt::Debug for Request<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Paths, queries and headers carry keys of persons, which do not belong into logs.
+        // Paths, queries and headers carry personal data, which does not belong in logs.
         f.debug_struct("Request")
             .field("method", &self.method)
             .finish_non_exhaustive()
@@ -79,7 +81,14 @@ impl<'r> Request<'r> {
             headers: NONE,
             participant: None,
             user: None,
+            values: &[],
         }
+    }
+
+    /// The named value that the adapter found out.
+    pub fn value(&self, name: &str) -> Option<&'r str> {
+        let found = self.values.iter().find(|(other, _)| *other == name);
+        found.map(|(_, value)| *value)
     }
 
     /// The first value of a query parameter, decoded. Servers take the first, too.
@@ -91,8 +100,8 @@ impl<'r> Request<'r> {
     }
 }
 
-/// The parameters of a raw query in their order, decoded as forms are (`+` is a space). What cannot
-/// be decoded is left as it came.
+/// The parameters of a raw query in their order, decoded as forms are (`+` is a space). A parameter
+/// that cannot be decoded is returned as it was received.
 pub fn query_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.take(QUERY_PAIRS_MAX).map(|pair| {
@@ -110,8 +119,7 @@ fn form_decoded(text: &str) -> Cow<'_, str> {
     percent_decoded(text).unwrap_or(Cow::Borrowed(text))
 }
 
-/// The text with its percent-encoding undone once. Nothing where an escape is broken or the result
-/// is no text.
+/// Decodes percent-encoding once. Nothing if an escape is broken or the result is not UTF-8.
 pub fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));

@@ -1,6 +1,7 @@
 //! Numbers that depend on who is counted: a participant's category, a person or a company.
 
-use super::{KeyPart, MatchRule, NamedPattern, Request};
+use super::key::PartSource;
+use super::{KeyPart, NamedPattern};
 
 /// One value for all, or one for each value of a variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +76,8 @@ impl Credit {
     }
 }
 
-/// How the value of a variant is found for a request.
+/// A named choice between several limits or credits, such as a participant's category, and how
+/// the value of it is found for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
     name: Box<str>,
@@ -85,25 +87,28 @@ pub struct Variant {
 /// Where a variant's value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VariantSource {
-    /// Somebody assigns it, request by request; it cannot be read from the request.
+    /// The value is assigned to each subject with
+    /// [`Engine::assign`](crate::Engine::assign), as a participant's category is.
     Assigned {
-        /// The values there are.
+        /// The part of the request that names the subject.
+        part: KeyPart,
+        /// The possible values.
         values: Vec<Box<str>>,
     },
-    /// A part of the request has the pattern that belongs to the value.
+    /// The value whose pattern a part of the request matches.
     Matched {
-        /// The part to look at.
+        /// The part of the request.
         part: KeyPart,
-        /// Each value with its pattern. The first that fits counts.
+        /// Each value with its pattern. The first match counts.
         patterns: Vec<NamedPattern>,
     },
-    /// A part of the request is the value.
+    /// The value is a part of the request.
     Listed {
-        /// The part to look at.
+        /// The part of the request.
         part: KeyPart,
-        /// The values there are.
+        /// The possible values.
         values: Vec<Box<str>>,
-        /// What counts when the part is missing or is none of the values.
+        /// The value to use if the part is missing or is none of the values.
         otherwise: Option<Box<str>>,
     },
 }
@@ -130,7 +135,7 @@ impl Variant {
     /// All its values, in the order of the file.
     pub fn values(&self) -> impl Iterator<Item = &str> {
         let (plain, patterned) = match &self.source {
-            VariantSource::Assigned { values } | VariantSource::Listed { values, .. } => {
+            VariantSource::Assigned { values, .. } | VariantSource::Listed { values, .. } => {
                 (values.as_slice(), [].as_slice())
             }
             VariantSource::Matched { patterns, .. } => ([].as_slice(), patterns.as_slice()),
@@ -139,13 +144,13 @@ impl Variant {
         plain.iter().chain(patterned).map(|name| &**name)
     }
 
-    /// The value that the request itself tells. Nothing where it is assigned, or where nothing
-    /// fits.
-    pub fn value_of(&self, request: &Request<'_>, rule: &MatchRule) -> Option<&str> {
+    /// The value that follows from the parts of a request. Nothing if the value is assigned, or if
+    /// no value fits.
+    pub(crate) fn value_of(&self, source: &impl PartSource) -> Option<&str> {
         match &self.source {
             VariantSource::Assigned { .. } => None,
             VariantSource::Matched { part, patterns } => {
-                let text = part.value(request, rule)?;
+                let text = source.part(part)?;
                 let fits = |(_, pattern): &&NamedPattern| pattern.matches(&text);
                 patterns.iter().find(fits).map(|(name, _)| &**name)
             }
@@ -154,7 +159,7 @@ impl Variant {
                 values,
                 otherwise,
             } => {
-                let text = part.value(request, rule);
+                let text = source.part(part);
                 let known = text.and_then(|text| values.iter().find(|value| ***value == *text));
                 known.or(otherwise.as_ref()).map(|value| &**value)
             }

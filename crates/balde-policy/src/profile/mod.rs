@@ -1,11 +1,9 @@
 //! A published set of policies, as data.
 
-mod draw;
 mod parse;
 mod problem;
 mod setting;
 
-pub use draw::{Draw, DrawError};
 pub use parse::{PROFILE_BYTES_MAX, WORD_BYTES_MAX};
 pub use problem::{PROBLEMS_MAX, Place, Problem, ProfileError};
 pub use setting::{Setting, SettingValue};
@@ -17,11 +15,9 @@ pub const POLICIES_MAX: usize = 256;
 
 /// Policies that belong together, and the words they use.
 ///
-/// With the feature `profile`, a text is read with [`Profile::parse`]; the file format is in
-/// docs/profiles.md.
+/// [`Profile::parse`] reads a profile from TOML; docs/profiles.md describes the format.
 ///
 /// ```
-/// use balde_policy::Request;
 /// use balde_policy::Profile;
 ///
 /// let profile = Profile::parse(r#"
@@ -32,8 +28,7 @@ pub const POLICIES_MAX: usize = 256;
 /// match = ["POST /orders"]
 /// limit = "10/s burst 20"
 /// "#)?;
-/// let draws = profile.draws(&Request::new("POST", "/orders", ""), &|_| None)?;
-/// assert_eq!(draws[0].policy().name(), "orders");
+/// assert_eq!(profile.policies()[0].name(), "orders");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,11 +60,17 @@ impl Profile {
         }
     }
 
-    /// The same profile with one more policy, or as it was when there is one of that name or there
-    /// are [`POLICIES_MAX`].
+    /// The same profile with one more policy, in the place of one that has the same name. A profile
+    /// with [`POLICIES_MAX`] policies takes no more.
     pub fn with_policy(mut self, policy: Policy) -> Self {
-        if self.policy(policy.name()).is_none() && self.policies.len() < POLICIES_MAX {
-            self.policies.push(policy);
+        let known = self
+            .policies
+            .iter()
+            .position(|other| other.name() == policy.name());
+        match known {
+            Some(index) => self.policies[index] = policy,
+            None if self.policies.len() < POLICIES_MAX => self.policies.push(policy),
+            None => {}
         }
         self
     }

@@ -1,14 +1,16 @@
-//! The memory store of `balde`, compiled once more over loom's atomics, with the stories that
-//! loom tells in every order. Nothing but tests.
+//! The memory store of `balde`, compiled once more over loom's atomics, with tests that loom runs in
+//! every interleaving. Nothing but tests.
+
+/// Only because checks of the workspace switch all features on.
+#[cfg(all(test, feature = "tower"))]
+#[path = "../../src/key/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "only short keys are needed here")]
+#[expect(unreachable_pub, reason = "public in the crate where these files live")]
+mod key;
 
 #[cfg(test)]
 #[path = "../../src/store/memory/mod.rs"]
-#[expect(dead_code, reason = "only what the stories need is called here")]
+#[expect(dead_code, reason = "only what the tests need is called here")]
 #[expect(unused_imports, reason = "the limiter around the store is not here")]
 #[expect(unreachable_pub, reason = "public in the crate where these files live")]
 mod memory;
-
-#[cfg(all(test, feature = "http"))]
-#[path = "../../src/key.rs"]
-#[expect(dead_code, reason = "the memory store reads only the words of a key")]
-mod key;

@@ -1,19 +1,22 @@
 //! Tokens taken for work whose price is known only afterwards.
 
-mod later;
+mod settlement;
 
+use balde_core::Command;
+
+use self::settlement::{Difference, Settlement};
 use crate::decision::Decision;
-use crate::joint::{MultiDecision, TokenRequest, check_all, check_all_blocking};
-use crate::limiter::RateLimiter;
-use later::Difference;
+use crate::limiter::{RateLimiter, TokenRequest};
+use crate::multi::{MultiDecision, check_all, check_all_blocking};
 
-pub use later::{SETTLE_WITHIN, SETTLING_MAX, settled};
+pub use settlement::{SETTLE_WITHIN, SETTLING_MAX};
 
-/// Tokens taken for work whose price is known only afterwards: take what it costs at least, do the
-/// work, then [`settle`](Hold::settle). What it cost more is charged, into debt if need be; what it
-/// cost less is given back. This happens once: a hold that is dropped, because the work was
-/// cancelled or panicked, settles itself at the price named with [`if_dropped`](Hold::if_dropped),
-/// or else keeps what was taken.
+/// Tokens taken for work whose price is known only afterwards.
+///
+/// Take the minimum price, do the work, then [`settle`](Hold::settle): a higher price is charged,
+/// into debt if need be, and a lower one is credited. A hold is settled once. One that is dropped,
+/// because the work was cancelled or panicked, settles itself at the price given by
+/// [`if_dropped`](Hold::if_dropped); by default the tokens taken are kept.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,23 +26,23 @@ pub use later::{SETTLE_WITHIN, SETTLING_MAX, settled};
 /// let limiter = RateLimiter::new("2/min burst 100")?;
 /// let hold = Hold::take(&[limiter.request("alice")]).await.expect("a new bucket is full");
 ///
-/// // The look-up found nothing, and that costs twenty.
+/// // The lookup found nothing, and that costs twenty tokens.
 /// hold.settle(20).await;
 /// assert_eq!(limiter.peek("alice").await?.level(), 80);
 /// # Ok(()) }) }
 /// ```
 ///
-/// What the failure policy allowed while the shared store was away was not taken from it, and is
-/// not settled there either.
-#[must_use = "a hold that is dropped settles itself as work that was given up"]
+/// A request that the failure policy allowed while Redis was unavailable took no tokens there, so
+/// nothing is settled for it.
+#[must_use = "a hold that is dropped settles itself as abandoned work"]
 #[derive(Debug)]
 pub struct Hold {
-    parts: Vec<Held>,
+    parts: Vec<HeldTokens>,
 }
 
-/// One bucket's part.
+/// The tokens taken from one bucket.
 #[derive(Debug)]
-struct Held {
+struct HeldTokens {
     limiter: RateLimiter,
     key: Box<[u8]>,
     decision: Decision,
@@ -48,42 +51,62 @@ struct Held {
 }
 
 impl Hold {
-    /// Takes from all buckets or from none, as [`check_all`] does.
-    pub async fn take(asks: &[TokenRequest<'_>]) -> Result<Self, MultiDecision> {
-        Self::of(asks, check_all(asks).await)
+    /// Takes the tokens of all requests or of none, as [`check_all`] does.
+    pub async fn take(requests: &[TokenRequest<'_>]) -> Result<Self, MultiDecision> {
+        Self::new(requests, check_all(requests).await)
     }
 
-    /// [`take`](Hold::take) for callers who have no `await`.
-    pub fn take_blocking(asks: &[TokenRequest<'_>]) -> Result<Self, MultiDecision> {
-        Self::of(asks, check_all_blocking(asks))
+    /// [`take`](Hold::take) for callers without `await`.
+    pub fn take_blocking(requests: &[TokenRequest<'_>]) -> Result<Self, MultiDecision> {
+        Self::new(requests, check_all_blocking(requests))
     }
 
-    fn of(asks: &[TokenRequest<'_>], joint: MultiDecision) -> Result<Self, MultiDecision> {
-        if !joint.is_allowed() {
-            return Err(joint);
+    /// A hold on tokens that were taken earlier: `n` of each request, or none. Settling it charges or
+    /// credits the difference to that.
+    pub fn already_taken(requests: &[TokenRequest<'_>]) -> Self {
+        let held = |request: &TokenRequest<'_>| {
+            let limit = request.limiter.limit();
+            let nothing = limit.apply(None, Command::Peek, request.limiter.now_us());
+            HeldTokens::new(
+                request.limiter,
+                request.key,
+                request.n,
+                &Decision::of(nothing),
+            )
+        };
+        Self {
+            parts: requests.iter().map(held).collect(),
         }
-        let parts = asks.iter().zip(joint.parts());
+    }
+
+    fn new(requests: &[TokenRequest<'_>], decision: MultiDecision) -> Result<Self, MultiDecision> {
+        if !decision.is_allowed() {
+            return Err(decision);
+        }
+        let parts = requests.iter().zip(decision.parts());
         Ok(Self {
             parts: parts
-                .map(|(ask, decision)| Held::new(ask.limiter, ask.key, ask.n, decision))
+                .map(|(request, decision)| {
+                    HeldTokens::new(request.limiter, request.key, request.n, decision)
+                })
                 .collect(),
         })
     }
 
-    /// What is taken already.
+    /// Creates a hold on tokens that have been taken already.
     #[cfg(feature = "tower")]
     pub(crate) fn of_taken<'a>(
         parts: impl Iterator<Item = (&'a RateLimiter, &'a [u8], u64, &'a Decision)>,
     ) -> Self {
         Self {
             parts: parts
-                .map(|(limiter, key, n, decision)| Held::new(limiter, key, n, decision))
+                .map(|(limiter, key, n, decision)| HeldTokens::new(limiter, key, n, decision))
                 .collect(),
         }
     }
 
-    /// What the work costs in all if nobody settles: `cost_of` is asked for each bucket in the order
-    /// of asking, with the bucket's number and what was taken.
+    /// Sets the price of the work in each bucket if the hold is dropped: `cost_of` is called in the
+    /// order of the requests, with the index of the request and the tokens it took.
     pub fn if_dropped(mut self, mut cost_of: impl FnMut(usize, u64) -> u64) -> Self {
         for (index, part) in self.parts.iter_mut().enumerate() {
             part.if_dropped = cost_of(index, part.taken);
@@ -91,24 +114,25 @@ impl Hold {
         self
     }
 
-    /// The decision on each bucket, in the order of asking.
+    /// The decision on each request, in their order.
     pub fn decisions(&self) -> impl ExactSizeIterator<Item = &Decision> {
         self.parts.iter().map(|part| &part.decision)
     }
 
-    /// The work is done and cost so much, of each bucket.
+    /// Settles the work at a price of `cost` tokens in each bucket.
     ///
-    /// Returns how the buckets stand then. Where the shared store cannot be asked, that is how they
-    /// stood before, and it is tried again in the background for [`SETTLE_WITHIN`]; see
-    /// [`settled`].
+    /// Returns the buckets after the settlement. Where Redis is unavailable, returns the decisions
+    /// that took the tokens, and retries in the background for [`SETTLE_WITHIN`]; see
+    /// [`RateLimiter::settled`].
     ///
-    /// It counts from the moment of the call, even where the future is dropped before it is ready.
+    /// The settlement starts with the call, not with the first poll: it happens even if the future
+    /// is dropped.
     pub fn settle(self, cost: u64) -> impl Future<Output = Vec<Decision>> + Send {
         self.settle_each(move |_, _| cost)
     }
 
-    /// [`settle`](Hold::settle) with a price for each bucket: `cost_of` is asked in the order of
-    /// asking, with the bucket's number and what was taken.
+    /// [`settle`](Hold::settle) with a price for each bucket: `cost_of` is called in the order of the
+    /// requests, with the index of the request and the tokens it took.
     pub fn settle_each(
         self,
         mut cost_of: impl FnMut(usize, u64) -> u64,
@@ -136,14 +160,14 @@ impl Hold {
         mut cost_of: impl FnMut(usize, u64) -> u64,
     ) -> Vec<Decision> {
         let parts = std::mem::take(&mut self.parts).into_iter().enumerate();
-        let settle = |(index, part): (usize, Held)| {
+        let settle = |(index, part): (usize, HeldTokens)| {
             let (before, cost) = (part.decision, cost_of(index, part.taken));
             part.settle(cost).done().unwrap_or(before)
         };
         parts.map(settle).collect()
     }
 
-    /// The same, and the future borrows nothing.
+    /// [`settle_each`](Hold::settle_each) as a future that borrows nothing.
     pub(crate) fn settle_at(
         mut self,
         costs: &[u64],
@@ -155,11 +179,11 @@ impl Hold {
             .map(|(part, cost)| (part.decision, part.settle(*cost)))
             .collect();
         async move {
-            let mut stand = Vec::with_capacity(settling.len());
-            for (before, settling) in settling {
-                stand.push(settling.first_try().await.unwrap_or(before));
+            let mut settled = Vec::with_capacity(settling.len());
+            for (before, settlement) in settling {
+                settled.push(settlement.first_attempt().await.unwrap_or(before));
             }
-            stand
+            settled
         }
     }
 
@@ -173,12 +197,12 @@ impl Drop for Hold {
     fn drop(&mut self) {
         for part in std::mem::take(&mut self.parts) {
             let cost = part.if_dropped;
-            let _goes_on_by_itself = part.settle(cost);
+            let _continues_by_itself = part.settle(cost);
         }
     }
 }
 
-impl Held {
+impl HeldTokens {
     fn new(limiter: &RateLimiter, key: &[u8], n: u64, decision: &Decision) -> Self {
         Self {
             limiter: limiter.clone(),
@@ -189,13 +213,13 @@ impl Held {
         }
     }
 
-    fn settle(self, cost: u64) -> later::Settling {
+    fn settle(self, cost: u64) -> Settlement {
         if self.decision.is_fallback() {
-            return later::Settling::nothing();
+            return Settlement::none();
         }
         match Difference::between(self.taken, cost) {
-            None => later::Settling::nothing(),
-            Some(difference) => later::settle(self.limiter, self.key, difference),
+            None => Settlement::none(),
+            Some(difference) => settlement::settle(self.limiter, self.key, difference),
         }
     }
 }
@@ -216,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_hold_keeps_what_was_taken_unless_told_otherwise() {
+    fn a_dropped_hold_keeps_the_tokens_by_default() {
         let limiter = limiter();
         drop(Hold::take_blocking(&[limiter.request_n("k", 3)]).unwrap());
         assert_eq!(level(&limiter), 97);
@@ -232,7 +256,7 @@ mod tests {
     fn a_settled_hold_is_not_settled_again_by_its_drop() {
         let limiter = limiter();
         let hold = Hold::take_blocking(&[limiter.request("k")]).unwrap();
-        // Dropped before it is polled: it counts all the same, and once.
+        // The future is dropped before it is polled: the settlement happens all the same, once.
         drop(hold.if_dropped(|_, _| 50).settle(20));
         assert_eq!(level(&limiter), 80);
     }

@@ -1,20 +1,20 @@
-//! Leases: a process takes a block of tokens of a busy key from the shared store ahead of use,
-//! and spends it without asking.
+//! Leases: a process takes a block of tokens of a busy key from Redis ahead of use, and spends it
+//! without a call to Redis.
 //!
-//! The tokens are debited when they are taken, so all processes together never grant more than
-//! the limit allows, counted from the start. What a lease does change is when: tokens that a
-//! process holds may be spent after the bucket has refilled, so within any stretch of time the
-//! grants may exceed capacity and refill by what was out on lease at its beginning. That is at
-//! most one block per process and key ([`LeaseStats::block_max`]), and not for longer than half a
-//! second: what nobody spends goes back.
+//! Redis debits the tokens when they are taken, so all processes together never grant more than the
+//! limit allows, counted from the start. A lease does change when tokens are spent: those that a
+//! process holds may be spent after the bucket has refilled, so within any interval the grants may
+//! exceed capacity and refill by the tokens that were on lease at its beginning. That is at most one
+//! block per process and key ([`LeaseStats::block_max`]), and for at most half a second: idle leases
+//! are returned.
 //!
 //! | File | Holds |
 //! |--|--|
-//! | `holding` | what is held of one key, and when to ask for more |
-//! | `flight` | a question that is under way |
+//! | `key_lease` | the lease of one key, and when it needs more tokens |
+//! | `in_flight` | a request for a block that is in flight |
 
-mod flight;
-mod holding;
+mod in_flight;
+mod key_lease;
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -28,21 +28,20 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument, Span};
 
-use self::flight::Flight;
-use self::holding::{Holding, SELDOM_US, Said};
+use self::in_flight::InFlightRequest;
+use self::key_lease::{IDLE_US, KeyLease, LeaseDecision};
 use crate::decision::Decision;
 use crate::failure::{Share, StoreFailure};
-use crate::limiter::RateLimiter;
-use crate::once::OpId;
-use crate::store::redis::Shared;
+use crate::idempotency::OpId;
+use crate::store::redis::RedisBuckets;
 
 const SHARDS: usize = 16;
 
-/// Keys that a limiter holds leases or remembers refusals of, unless told otherwise. Beyond them
-/// every check asks the store.
+/// The default of [`Leases::keys_max`]. Checks of further keys go to Redis.
 const KEYS_MAX_DEFAULT: usize = 10_000;
 
-/// How leases are taken. See [`RateLimiterBuilder::leases`](crate::RateLimiterBuilder::leases).
+/// How many tokens a process may lease. See
+/// [`RateLimiterBuilder::leases`](crate::RateLimiterBuilder::leases).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leases {
     share: Share,
@@ -50,7 +49,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// At most a tenth of the capacity for each process and key, and 10,000 keys.
+    /// Leases at most a tenth of the capacity for each process and key, of at most 10,000 keys.
     pub const fn new() -> Self {
         Self {
             share: Share::one_in(10),
@@ -58,12 +57,12 @@ impl Leases {
         }
     }
 
-    /// The part of a bucket's capacity that one process may hold. At least one token.
+    /// Sets the share of a bucket's capacity that one process may hold: at least one token.
     pub const fn share(self, share: Share) -> Self {
         Self { share, ..self }
     }
 
-    /// The most keys to hold leases of.
+    /// Sets the most keys to hold leases of.
     pub const fn keys_max(self, keys_max: usize) -> Self {
         Self { keys_max, ..self }
     }
@@ -83,112 +82,118 @@ impl Default for Leases {
     }
 }
 
-/// What a limiter holds on lease and has saved by it.
+/// Counters and gauges of a limiter's leases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseStats {
-    /// Keys that something is held or remembered of.
+    /// Keys with a lease or a cached refusal.
     pub keys: u64,
     /// Tokens held now, over all keys.
     pub tokens_out: u64,
-    /// The most tokens that are ever held of one key.
+    /// The most tokens that this process ever holds of one key.
     pub block_max: u64,
-    /// Checks that were granted from what was held.
+    /// Checks granted from a lease.
     pub granted_total: u64,
-    /// Checks that were refused by what was remembered.
+    /// Checks refused by a cached refusal.
     pub refused_total: u64,
-    /// Times the store was asked.
-    pub asked_total: u64,
-    /// Tokens given back unspent.
+    /// Requests for tokens that were sent to Redis.
+    pub requests_total: u64,
+    /// Tokens returned unspent.
     pub returned_total: u64,
 }
 
-pub(crate) struct Lessee {
+/// All leases of one limiter. Clones share them.
+#[derive(Clone)]
+pub(crate) struct LeaseManager(Arc<Inner>);
+
+struct Inner {
+    buckets: Arc<RedisBuckets>,
     leases: Leases,
     hasher: RandomState,
-    shards: [Mutex<HashMap<Box<[u8]>, Holding>>; SHARDS],
+    shards: [Mutex<HashMap<Box<[u8]>, KeyLease>>; SHARDS],
     is_returning: AtomicBool,
     granted: AtomicU64,
     refused: AtomicU64,
-    asked: AtomicU64,
+    requests: AtomicU64,
     returned: AtomicU64,
 }
 
-impl Lessee {
-    pub(crate) fn new(leases: Leases) -> Self {
-        Self {
+impl LeaseManager {
+    pub(crate) fn new(buckets: Arc<RedisBuckets>, leases: Leases) -> Self {
+        Self(Arc::new(Inner {
+            buckets,
             leases,
             hasher: RandomState::new(),
             shards: Default::default(),
             is_returning: AtomicBool::new(false),
             granted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            asked: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
             returned: AtomicU64::new(0),
-        }
+        }))
     }
 
-    pub(crate) fn stats(&self, limit: &Limit) -> LeaseStats {
+    pub(crate) fn stats(&self) -> LeaseStats {
+        let this = &*self.0;
         let mut stats = LeaseStats {
-            block_max: self.leases.block_max(limit),
-            granted_total: self.granted.load(Ordering::Relaxed),
-            refused_total: self.refused.load(Ordering::Relaxed),
-            asked_total: self.asked.load(Ordering::Relaxed),
-            returned_total: self.returned.load(Ordering::Relaxed),
+            block_max: this.leases.block_max(&this.buckets.limit()),
+            granted_total: this.granted.load(Ordering::Relaxed),
+            refused_total: this.refused.load(Ordering::Relaxed),
+            requests_total: this.requests.load(Ordering::Relaxed),
+            returned_total: this.returned.load(Ordering::Relaxed),
             ..LeaseStats::default()
         };
-        for shard in &self.shards {
-            let holdings = shard.lock();
-            stats.keys += holdings.len() as u64;
-            stats.tokens_out += holdings.values().map(Holding::tokens).sum::<u64>();
+        for shard in &this.shards {
+            let leases = shard.lock();
+            stats.keys += leases.len() as u64;
+            stats.tokens_out += leases.values().map(KeyLease::tokens).sum::<u64>();
         }
         stats
     }
 
-    /// The decision, if it can be made here and now.
-    pub(crate) fn try_take(&self, limiter: &RateLimiter, key: &[u8], n: u64) -> Option<Decision> {
-        let now_us = limiter.now_us();
-        let mut holdings = self.shard(key).lock();
-        let holding = holdings.get_mut(key)?;
-        let said = holding.take(n, now_us);
-        let is_low = holding.is_low(now_us);
-        let decision = self.said(&said)?;
+    /// Decides from the key's lease or a cached refusal, if there is one.
+    pub(crate) fn try_take(&self, key: &[u8], n: u64) -> Option<Decision> {
+        let now_us = self.0.buckets.now_us();
+        let mut leases = self.0.shard(key).lock();
+        let lease = leases.get_mut(key)?;
+        let decided = lease.take(n, now_us);
+        let is_low = lease.is_low(now_us);
+        let decision = self.0.count(&decided)?;
         if is_low && decision.is_allowed() {
-            self.request(limiter, holdings, key, 0, now_us);
+            self.request(leases, key, 0, now_us);
         }
         Some(decision)
     }
 
-    /// The decision, by asking if need be. Nothing when leases are of no help to this key.
+    /// Decides, with a request to Redis if need be. Returns `None` where leases do not apply.
     pub(crate) async fn take(
         &self,
-        limiter: &RateLimiter,
         key: &[u8],
         n: u64,
         deadline: Instant,
     ) -> Option<Result<Decision, StoreFailure>> {
-        // More than a bucket holds is for the store to refuse, and nothing costs nothing.
-        if n == 0 || n > limiter.limit().capacity() {
+        // The store refuses what is more than the capacity, and a take of nothing needs no lease.
+        if n == 0 || n > self.0.buckets.limit().capacity() {
             return None;
         }
         loop {
-            let flight = {
-                let now_us = limiter.now_us();
-                let mut holdings = self.shard(key).lock();
-                if !self.has_room(&mut holdings, key, now_us) {
+            let request = {
+                let now_us = self.0.buckets.now_us();
+                let mut leases = self.0.shard(key).lock();
+                if !self.0.has_room(&mut leases, key, now_us) {
                     return None;
                 }
-                let holding = holdings.entry(key.into()).or_default();
-                let said = holding.take(n, now_us);
-                if let Some(decision) = self.said(&said) {
+                let lease = leases.entry(key.into()).or_default();
+                let decided = lease.take(n, now_us);
+                if let Some(decision) = self.0.count(&decided) {
                     return Some(Ok(decision));
                 }
-                match &holding.flight {
-                    Some(flight) => Arc::clone(flight),
-                    None => self.request(limiter, holdings, key, n, now_us),
+                match &lease.request {
+                    Some(request) => Arc::clone(request),
+                    None => self.request(leases, key, n, now_us),
                 }
             };
-            match timeout_at(deadline, flight.landed()).await {
+            match timeout_at(deadline, request.wait()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(failure)) => return Some(Err(failure)),
                 Err(_) => return Some(Err(StoreFailure::Timeout)),
@@ -196,124 +201,121 @@ impl Lessee {
         }
     }
 
-    /// Somebody changed the bucket by another command.
+    /// Drops the cached refusal of a key, because a command changed its bucket.
     pub(crate) fn forget_refusal(&self, key: &[u8]) {
-        if let Some(holding) = self.shard(key).lock().get_mut(key) {
-            holding.forget_refusal();
-        }
+        self.0.forget_refusal(key);
     }
 
-    /// Everybody's bucket changed.
+    /// Drops all cached refusals, because the limit changed.
     pub(crate) fn forget_refusals(&self) {
-        for shard in &self.shards {
-            for holding in shard.lock().values_mut() {
-                holding.forget_refusal();
+        for shard in &self.0.shards {
+            for lease in shard.lock().values_mut() {
+                lease.forget_refusal();
             }
         }
     }
 
-    /// Gives everything back that is held.
-    pub(crate) async fn release(&self, shared: &Shared) {
-        let held = self.take_out(Holding::take_all);
-        self.give_back(shared, held).await;
+    /// Returns all tokens on lease to Redis.
+    pub(crate) async fn release(&self) {
+        let held = self.0.take_out(KeyLease::take_all);
+        self.0.give_back(held).await;
     }
 
-    fn said(&self, said: &Said) -> Option<Decision> {
-        match said {
-            Said::Granted(decision) => {
-                self.granted.fetch_add(1, Ordering::Relaxed);
-                Some(Decision::of(*decision))
-            }
-            Said::Refused { decision, wait_us } => {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                Some(Decision::of_memory(*decision, *wait_us))
-            }
-            Said::Nothing => None,
-        }
-    }
-
-    /// Asks the store for somebody who wants `n`. It runs by itself: a caller that goes away must
-    /// not leave the others waiting.
+    /// Requests a block from Redis for a check of `n` tokens. The request runs in its own task: a
+    /// caller that is cancelled must not leave the others waiting.
     fn request(
         &self,
-        limiter: &RateLimiter,
-        mut holdings: MutexGuard<'_, HashMap<Box<[u8]>, Holding>>,
+        mut leases: MutexGuard<'_, HashMap<Box<[u8]>, KeyLease>>,
         key: &[u8],
         n: u64,
         now_us: u64,
-    ) -> Arc<Flight> {
-        let flight = Arc::new(Flight::default());
-        let most = self.leases.block_max(&limiter.limit());
-        let holding = holdings.entry(key.into()).or_default();
-        let amount = holding.ask_for(n, most, now_us);
-        let Some(shared) = limiter.shared().filter(|_| amount > 0) else {
-            flight.land(Ok(()));
-            return flight;
-        };
-        holding.flight = Some(Arc::clone(&flight));
-        drop(holdings);
+    ) -> Arc<InFlightRequest> {
+        let request = Arc::new(InFlightRequest::default());
+        let block_max = self.0.leases.block_max(&self.0.buckets.limit());
+        let lease = leases.entry(key.into()).or_default();
+        let amount = lease.request_size(n, block_max, now_us);
+        if amount == 0 {
+            request.end(Ok(()));
+            return request;
+        }
+        lease.request = Some(Arc::clone(&request));
+        drop(leases);
 
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        let spawner = shared.store().handle().clone();
-        let (limiter, key, landing) = (limiter.clone(), key.to_vec(), Arc::clone(&flight));
-        let asking = async move {
-            let Some((shared, lessee)) = of(&limiter) else {
-                return landing.land(Err(StoreFailure::Disconnected));
-            };
+        self.0.requests.fetch_add(1, Ordering::Relaxed);
+        let (this, key, ended) = (self.clone(), key.to_vec(), Arc::clone(&request));
+        let requesting = async move {
+            let buckets = &this.0.buckets;
             let command = Command::TakeUpTo { n: amount };
-            let outcome = shared.run(&key, command, None, shared.deadline()).await;
-            let mut holdings = lessee.shard(&key).lock();
-            let holding = holdings.entry(key.as_slice().into()).or_default();
-            if let Ok(decision) = &outcome {
-                holding.landed(*decision, limiter.now_us());
+            let result = buckets.run(&key, command, None, buckets.deadline()).await;
+            let mut leases = this.0.shard(&key).lock();
+            let lease = leases.entry(key.as_slice().into()).or_default();
+            if let Ok(decision) = &result {
+                lease.add(*decision, buckets.now_us());
             }
-            holding.flight = None;
-            drop(holdings);
-            landing.land(outcome.map(|_| ()));
-            lessee.see_to_returns(&limiter);
+            lease.request = None;
+            drop(leases);
+            ended.end(result.map(|_| ()));
+            this.return_idle_leases();
         };
-        // Whoever waits for the answer sees the call as a part of the check; a block that is taken
-        // ahead is nobody's.
+        // A check that waits for the request sees the call in its span. A block that is requested
+        // ahead of use belongs to no check.
         let span = if n > 0 { Span::current() } else { Span::none() };
-        spawner.spawn(asking.instrument(span));
-        flight
+        let runtime = self.0.buckets.store().handle();
+        runtime.spawn(requesting.instrument(span));
+        request
     }
 
-    /// Starts giving back what nobody spends, unless somebody does so already. It ends when there
-    /// is nothing left to give back, or the limiter is gone.
-    fn see_to_returns(&self, limiter: &RateLimiter) {
-        let Some(shared) = limiter.shared() else {
-            return;
-        };
-        if self.is_returning.swap(true, Ordering::AcqRel) {
+    /// Starts the task that returns idle leases, unless it runs. It ends when there are no leases
+    /// left, or the limiter is dropped.
+    fn return_idle_leases(&self) {
+        if self.0.is_returning.swap(true, Ordering::AcqRel) {
             return;
         }
-        let weak = limiter.downgrade();
-        shared.store().handle().spawn(async move {
+        let weak = Arc::downgrade(&self.0);
+        self.0.buckets.store().handle().spawn(async move {
             loop {
-                tokio::time::sleep(Duration::from_micros(SELDOM_US / 2)).await;
-                let Some(limiter) = weak.upgrade() else {
+                tokio::time::sleep(Duration::from_micros(IDLE_US / 2)).await;
+                let Some(this) = weak.upgrade() else {
                     return;
                 };
-                let Some((shared, lessee)) = of(&limiter) else {
-                    return;
-                };
-                let now_us = limiter.now_us();
-                let idle = lessee.take_out(|holding| holding.take_idle(now_us));
-                lessee.give_back(shared, idle).await;
-                if lessee.forget_idle(now_us) == 0 {
-                    lessee.is_returning.store(false, Ordering::Release);
+                let now_us = this.buckets.now_us();
+                let idle = this.take_out(|lease| lease.take_idle(now_us));
+                this.give_back(idle).await;
+                if this.forget_idle(now_us) == 0 {
+                    this.is_returning.store(false, Ordering::Release);
                     return;
                 }
             }
         });
     }
+}
 
-    fn take_out(&self, mut rule: impl FnMut(&mut Holding) -> u64) -> Vec<(Vec<u8>, u64)> {
+impl Inner {
+    fn count(&self, decided: &LeaseDecision) -> Option<Decision> {
+        match decided {
+            LeaseDecision::Granted(decision) => {
+                self.granted.fetch_add(1, Ordering::Relaxed);
+                Some(Decision::of(*decision))
+            }
+            LeaseDecision::Refused { decision, wait_us } => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                Some(Decision::of_cached(*decision, *wait_us))
+            }
+            LeaseDecision::Unknown => None,
+        }
+    }
+
+    fn forget_refusal(&self, key: &[u8]) {
+        if let Some(lease) = self.shard(key).lock().get_mut(key) {
+            lease.forget_refusal();
+        }
+    }
+
+    fn take_out(&self, mut tokens_of: impl FnMut(&mut KeyLease) -> u64) -> Vec<(Vec<u8>, u64)> {
         let mut out = Vec::new();
         for shard in &self.shards {
-            for (key, holding) in shard.lock().iter_mut() {
-                let tokens = rule(holding);
+            for (key, lease) in shard.lock().iter_mut() {
+                let tokens = tokens_of(lease);
                 if tokens > 0 {
                     out.push((key.to_vec(), tokens));
                 }
@@ -322,50 +324,41 @@ impl Lessee {
         out
     }
 
-    async fn give_back(&self, shared: &Shared, tokens: Vec<(Vec<u8>, u64)>) {
+    async fn give_back(&self, tokens: Vec<(Vec<u8>, u64)>) {
         for (key, n) in tokens {
             let id = OpId::random();
             let credit = Command::Credit { n };
-            let deadline = shared.deadline();
-            // What cannot be given back is lost to everybody, never granted twice.
-            if shared.run(&key, credit, Some(&id), deadline).await.is_ok() {
+            let deadline = self.buckets.deadline();
+            // Tokens that cannot be returned are lost until the bucket refills, never granted twice.
+            let result = self.buckets.run(&key, credit, Some(&id), deadline).await;
+            if result.is_ok() {
+                self.forget_refusal(&key);
                 self.returned.fetch_add(n, Ordering::Relaxed);
             }
         }
     }
 
-    /// Drops what holds nothing, and says how many are left.
+    /// Drops leases that hold nothing, and returns how many are left.
     fn forget_idle(&self, now_us: u64) -> usize {
-        let forget = |shard: &Mutex<HashMap<Box<[u8]>, Holding>>| {
-            let mut holdings = shard.lock();
-            holdings.retain(|_, holding| !holding.is_idle(now_us));
-            holdings.len()
+        let forget = |shard: &Mutex<HashMap<Box<[u8]>, KeyLease>>| {
+            let mut leases = shard.lock();
+            leases.retain(|_, lease| !lease.is_idle(now_us));
+            leases.len()
         };
         self.shards.iter().map(forget).sum()
     }
 
-    fn has_room(
-        &self,
-        holdings: &mut HashMap<Box<[u8]>, Holding>,
-        key: &[u8],
-        now_us: u64,
-    ) -> bool {
-        let most = self.leases.keys_max.div_ceil(SHARDS);
-        if holdings.len() < most || holdings.contains_key(key) {
+    fn has_room(&self, leases: &mut HashMap<Box<[u8]>, KeyLease>, key: &[u8], now_us: u64) -> bool {
+        let keys_max = self.leases.keys_max.div_ceil(SHARDS);
+        if leases.len() < keys_max || leases.contains_key(key) {
             return true;
         }
-        holdings.retain(|_, holding| !holding.is_empty(now_us));
-        holdings.len() < most
+        leases.retain(|_, lease| !lease.is_empty(now_us));
+        leases.len() < keys_max
     }
 
-    fn shard(&self, key: &[u8]) -> &Mutex<HashMap<Box<[u8]>, Holding>> {
+    fn shard(&self, key: &[u8]) -> &Mutex<HashMap<Box<[u8]>, KeyLease>> {
         let hash = self.hasher.hash_one(key);
         &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
     }
-}
-
-/// The store and the leases of a limiter that has both.
-fn of(limiter: &RateLimiter) -> Option<(&Shared, &Lessee)> {
-    let shared = limiter.shared()?;
-    shared.lessee().map(|lessee| (shared, lessee))
 }

@@ -10,11 +10,9 @@ use super::fault::Faults;
 use super::numbers;
 use super::redis::{RedisOptions, Store};
 use super::section::{At, Section};
-use crate::builder::KEYS_MAX_DEFAULT;
-use crate::error::BuildError;
+use crate::error::{BuildError, KEYS_MAX_MAX};
 use crate::failure::{OnFailure, Share};
-use crate::limiter::RateLimiter;
-use crate::store::memory::KEYS_MAX_MAX;
+use crate::limiter::{KEYS_MAX_DEFAULT, RateLimiter};
 
 /// The longest name of a limit.
 const NAME_BYTES_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! Where buckets are kept.
+//! Where buckets are kept: in memory, or in Redis.
 
 pub(crate) mod memory;
 #[cfg(feature = "redis")]

@@ -1,4 +1,4 @@
-//! Lines as JSON objects, one per line, with the names that operators depend on.
+//! Log lines as JSON objects with stable field names.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -16,8 +16,8 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-/// What a line about a decision always has, in this order; where there is nothing to say, null.
-const NAMES: [&str; 9] = [
+/// The fields of every line about a decision, in this order; null if there is no value.
+const DECISION_FIELDS: [&str; 9] = [
     "event_type",
     "decision",
     "strategy",
@@ -29,19 +29,19 @@ const NAMES: [&str; 9] = [
     "key_hash",
 ];
 
-/// A layer that writes one JSON object per line to the standard output, for events at INFO and
-/// above.
+/// A `tracing` layer that writes events at INFO and above to standard output, one JSON object per
+/// line.
 ///
 /// Every line has `timestamp` (RFC 3339, UTC), `level`, `target`, `message`, `trace_id` and
-/// `span_id`; lines of this crate also `event_type`, `decision`, `strategy`, `storage_mode`,
-/// `policy`, `latency_ms`, `retry_after_ms`, `remaining` and `key_hash`, null where there is nothing
-/// to say. Further fields follow under their own names.
+/// `span_id`. Lines of this crate also have `event_type`, `decision`, `strategy`, `storage_mode`,
+/// `policy`, `latency_ms`, `retry_after_ms`, `remaining` and `key_hash`, which are null if there is
+/// no value. All other fields of the event follow.
 ///
-/// `trace_id` and `span_id` are those of the OpenTelemetry span that the line belongs to (feature
-/// `otlp`), else what the nearest span has in fields of these names, else null.
+/// `trace_id` and `span_id` come from the current OpenTelemetry span (feature `otlp`), else from
+/// fields of these names in the nearest `tracing` span, else they are null.
 ///
-/// What cannot be written is lost, and changes no decision. A pipe that is full holds up whoever
-/// writes; give [`json_logs_to`] a writer that does not wait, where that matters.
+/// Lines that cannot be written are lost; this changes no decision. Writing to a full pipe blocks the
+/// thread. To avoid that, pass a non-blocking writer to [`json_logs_to`].
 ///
 /// ```
 /// use tracing_subscriber::layer::SubscriberExt;
@@ -61,7 +61,7 @@ where
     json_logs_to(io::stdout)
 }
 
-/// [`json_logs`] to any writer.
+/// Like [`json_logs`], but writes to any writer.
 pub fn json_logs_to<S, W>(writer: W) -> impl Layer<S>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
@@ -70,7 +70,7 @@ where
     json_logs_at(LevelFilter::INFO, writer)
 }
 
-/// [`json_logs_to`] for events at another level and above.
+/// Like [`json_logs_to`], for events at the given level and above.
 pub fn json_logs_at<S, W>(level: impl Into<LevelFilter>, writer: W) -> impl Layer<S>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
@@ -113,14 +113,14 @@ where
                 let extensions = span.extensions();
                 extensions
                     .get::<Ids>()
-                    .filter(|ids| ids.is_there())
+                    .filter(|ids| !ids.is_empty())
                     .cloned()
             });
             ids.into_iter().next().unwrap_or_default()
         });
         let metadata = event.metadata();
         let line = line(metadata.level().as_str(), metadata.target(), fields, ids);
-        // Nobody could be told that nobody can be told.
+        // A failure to log cannot be logged.
         let _lost = self
             .writer
             .make_writer_for(metadata)
@@ -131,23 +131,23 @@ where
 fn line(level: &str, target: &str, mut fields: Fields, ids: Ids) -> String {
     let mut line = String::with_capacity(512);
     let mut timestamp = String::new();
-    // Writing into a string does not fail.
+    // Writing to a string cannot fail.
     let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
     push(&mut line, "timestamp", &timestamp.into());
     push(&mut line, "level", &level.into());
     push(&mut line, "target", &target.into());
-    let is_own = fields.0.contains_key("event_type");
-    for name in NAMES {
+    let is_balde_event = fields.0.contains_key("event_type");
+    for name in DECISION_FIELDS {
         match fields.0.remove(name) {
             Some(value) => push(&mut line, name, &value),
-            None if is_own => push(&mut line, name, &Value::Null),
+            None if is_balde_event => push(&mut line, name, &Value::Null),
             None => {}
         }
     }
     push(&mut line, "trace_id", &ids.trace_id.into());
     push(&mut line, "span_id", &ids.span_id.into());
     for name in ["timestamp", "level", "target", "trace_id", "span_id"] {
-        // An object has each name once.
+        // These names are already written, and an object must not repeat a name.
         fields.0.remove(name);
     }
     for (name, value) in &fields.0 {
@@ -192,7 +192,7 @@ impl Visit for Fields {
     }
 }
 
-/// Which trace and span a line belongs to.
+/// The trace and the span that a line belongs to.
 #[derive(Clone, Default)]
 struct Ids {
     trace_id: Option<String>,
@@ -218,8 +218,8 @@ impl Ids {
         None
     }
 
-    fn is_there(&self) -> bool {
-        self.trace_id.is_some() || self.span_id.is_some()
+    fn is_empty(&self) -> bool {
+        self.trace_id.is_none() && self.span_id.is_none()
     }
 
     fn set(&mut self, name: &str, value: String) {

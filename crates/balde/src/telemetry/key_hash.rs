@@ -1,4 +1,4 @@
-//! Keys as logs and spans show them: a hash under a salt, never the key.
+//! Keys as logs and spans show them: a salted hash, never the key.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 const VARIABLE: &str = "RL_LOG_SALT";
 
-/// SHA-256 that has taken in the salt, so that the salt itself need not be kept.
+/// SHA-256 with the salt as prefix, so that the salt itself is not kept.
 #[derive(Clone)]
 pub(crate) struct KeyHasher(Sha256);
 
@@ -17,8 +17,7 @@ impl KeyHasher {
         Self(Sha256::new_with_prefix(salt))
     }
 
-    /// Under the environment's `RL_LOG_SALT`; without it, under a random salt that ends with the
-    /// process.
+    /// The hasher with the salt in `RL_LOG_SALT`; without it, with a random salt of this process.
     pub(crate) fn of_process() -> Self {
         static OF_PROCESS: OnceLock<KeyHasher> = OnceLock::new();
         let made = OF_PROCESS.get_or_init(|| match std::env::var(VARIABLE) {
@@ -28,7 +27,7 @@ impl KeyHasher {
         made.clone()
     }
 
-    /// The same from settings that came from anywhere; nothing, where they have no salt.
+    /// The hasher with the salt that `lookup` returns; `None` without one.
     pub(crate) fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let salt = lookup(VARIABLE).filter(|salt| !salt.is_empty())?;
         Some(Self::salted(salt.as_bytes()))
@@ -55,7 +54,7 @@ impl fmt::Display for KeyHash {
     }
 }
 
-/// 256 bits of the system's randomness, as keyed hashes of nothing.
+/// 256 bits of the system's randomness, as keyed hashes of constants.
 fn random_salt() -> [u8; 32] {
     let mut salt = [0; 32];
     for (number, eight) in salt.chunks_exact_mut(8).enumerate() {
@@ -70,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_key_is_the_hash_of_salt_and_key() {
-        // sha256("pepperalice"), as sha256sum says.
+        // sha256("pepperalice"), by sha256sum.
         let hash = KeyHasher::salted(b"pepper").hash(b"alice").to_string();
         assert_eq!(
             hash,

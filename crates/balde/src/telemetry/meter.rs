@@ -1,8 +1,8 @@
-//! The counts of one policy, made to be bumped with every check.
+//! The counters of one policy, cheap enough to be incremented with every check.
 //!
-//! Threads count in stripes of their own, so that two of them on two cores do not hand one cache
-//! line to and fro; whoever reads adds the stripes up. In memory one check in [`SAMPLED_ONE_IN`] of
-//! each thread is timed, because reading a clock twice would cost half as much as the check.
+//! Each thread counts in its own stripe, so that two cores do not share a cache line; a reader adds
+//! the stripes up. In memory one check in [`SAMPLED_ONE_IN`] of each thread is timed, because reading
+//! a clock twice would cost half as much as the check.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use balde_core::Command;
 
-use super::Mode;
+use super::StorageMode;
 use super::metrics::histogram::Histogram;
 use crate::clock::Stopwatch;
 use crate::decision::Decision;
 
-/// In memory, of so many checks of a thread one is timed.
+/// In memory, one in this many checks of a thread is timed.
 pub(crate) const SAMPLED_ONE_IN: u32 = 64;
 
-/// More threads than this share stripes, and are counted right all the same.
+/// The number of stripes. More threads than this share them, and are counted correctly.
 const STRIPES: usize = 16;
 
-/// What is counted of a policy.
+/// The counters of a policy.
 #[derive(Clone, Copy)]
 pub(super) enum Count {
     Allow,
@@ -36,7 +36,7 @@ pub(super) enum Count {
     SetLevel,
 }
 
-/// Counts go to a policy's own place, and times to those of all policies together.
+/// Counts per policy, and durations of all policies together.
 #[derive(Clone)]
 pub(crate) struct Meter {
     counts: Arc<Counts>,
@@ -48,19 +48,19 @@ impl Meter {
         Self { counts, times }
     }
 
-    /// Starts timing, if it is this check's turn.
+    /// Starts timing, if this check is one of those that are timed.
     #[inline]
-    pub(crate) fn begin(mode: Mode) -> Option<Stopwatch> {
+    pub(crate) fn begin(mode: StorageMode) -> Option<Stopwatch> {
         let is_timed = match mode {
-            Mode::Memory => is_sampled(),
+            StorageMode::Memory => is_sampled(),
             #[cfg(feature = "redis")]
-            Mode::Redis => true,
+            StorageMode::Redis => true,
         };
         is_timed.then(Stopwatch::start)
     }
 
     #[inline]
-    pub(crate) fn decided(&self, decision: &Decision) {
+    pub(crate) fn count_decision(&self, decision: &Decision) {
         let count = match (decision.is_fallback(), decision.is_allowed()) {
             (false, true) => Count::Allow,
             (false, false) => Count::Deny,
@@ -73,7 +73,7 @@ impl Meter {
         }
     }
 
-    pub(crate) fn operated(&self, command: Command) {
+    pub(crate) fn count_command(&self, command: Command) {
         self.counts.add_one(match command {
             Command::Charge { .. } => Count::Charge,
             Command::Credit { .. } => Count::Credit,
@@ -82,21 +82,21 @@ impl Meter {
         });
     }
 
-    pub(crate) fn took(&self, mode: Mode, took: Duration) {
+    pub(crate) fn observe_latency(&self, mode: StorageMode, took: Duration) {
         match mode {
-            Mode::Memory => self.times.memory.observe(took),
+            StorageMode::Memory => self.times.memory.observe(took),
             #[cfg(feature = "redis")]
-            Mode::Redis => self.times.redis.observe(took),
+            StorageMode::Redis => self.times.redis.observe(took),
         }
     }
 
     #[cfg(feature = "redis")]
-    pub(crate) fn script_took(&self, took: Duration) {
+    pub(crate) fn observe_script(&self, took: Duration) {
         self.times.script.observe(took);
     }
 }
 
-/// How long things took, over all policies.
+/// Durations, over all policies.
 #[derive(Default)]
 pub(super) struct Times {
     pub(super) memory: Histogram,
@@ -144,8 +144,7 @@ fn new_stripe() -> usize {
     own
 }
 
-/// Whether it is this check's turn to be timed. The first of a thread is: it says that there are
-/// any.
+/// Returns whether this check is timed. The first of each thread is, so that there is a sample.
 #[inline]
 fn is_sampled() -> bool {
     let checks = CHECKS.get();

@@ -1,61 +1,68 @@
-//! What a limiter tells the outside: metrics, lines in a log, spans.
+//! Metrics, log lines and spans of limiters.
 //!
-//! Nothing here changes a decision, and no key, address, password or salt gets out: keys appear as
-//! SHA-256 under a salt ([`RateLimiterBuilder::log_salt`](crate::RateLimiterBuilder::log_salt)), in logs and spans only.
+//! Nothing here changes a decision. No key, address, password or salt is exported: keys appear as
+//! salted SHA-256 hashes
+//! ([`RateLimiterBuilder::log_salt`](crate::RateLimiterBuilder::log_salt)), in logs and spans only.
 //!
 //! | Name | Feature | What it is |
 //! |--|--|--|
-//! | `Metrics` | `prometheus` | counts of many limiters, for Prometheus to scrape |
+//! | `Metrics` | `prometheus` | counters of many limiters, for Prometheus to scrape |
 //! | `json_logs`, `json_logs_to`, `json_logs_at` | `logs` | one JSON object per line |
-//! | `Otlp`, `OtlpGuard` | `otlp` | spans to a collector |
-//! | `continue_trace` | `otlp`, `http` | a trace that began elsewhere |
+//! | `Otlp`, `OtlpGuard` | `otlp` | exports spans to a collector |
+//! | `continue_trace` | `otlp`, `http` | continues a trace that began in another process |
+//! | [`LogThrottle`] | | at most one log line a second, with a count of the rest |
 //!
-//! Lines and spans go through the `tracing` crate whatever the features, under the target `balde`:
-//! lines at INFO and above, spans at DEBUG. Where nobody listens they cost a load and a branch.
+//! Lines and spans are emitted through the `tracing` crate with any features, under the target
+//! `balde`: lines at INFO and above, spans at DEBUG. Without a subscriber they cost a load and a
+//! branch.
 
-mod joint_watch;
 #[cfg(feature = "logs")]
 mod json_logs;
 mod key_hash;
+pub(crate) mod log;
 #[cfg_attr(not(feature = "prometheus"), path = "no_meter.rs")]
 mod meter;
 #[cfg(feature = "prometheus")]
 mod metrics;
+mod observer;
 #[cfg(feature = "otlp")]
 mod otlp;
 pub(crate) mod span;
-mod watch;
 
 use balde_core::{Command, Limit, Strategy, Wait};
 
 use crate::decision::{Decision, Reason};
 
-pub(crate) use joint_watch::JointWatch;
 #[cfg(feature = "logs")]
 pub use json_logs::{json_logs, json_logs_at, json_logs_to};
-pub(crate) use key_hash::{KeyHash, KeyHasher};
-#[cfg(feature = "redis")]
+pub(crate) use key_hash::KeyHasher;
 pub(crate) use meter::Meter;
+#[cfg(feature = "prometheus")]
+pub(crate) use metrics::LimiterReading;
+#[cfg(all(feature = "prometheus", feature = "redis"))]
+pub(crate) use metrics::StoreReading;
 #[cfg(feature = "prometheus")]
 pub use metrics::{
     DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, POLICIES_MAX,
     POLICY_NAME_BYTES_MAX, metrics_text,
 };
+pub(crate) use observer::Observer;
 #[cfg(all(feature = "otlp", feature = "http"))]
 pub use otlp::continue_trace;
 #[cfg(feature = "otlp")]
 pub use otlp::{Otlp, OtlpError, OtlpGuard};
-pub(crate) use watch::Watch;
 
-/// Where a limiter's buckets are.
+pub use crate::log_throttle::LogThrottle;
+
+/// Where a limiter keeps its buckets, as logs and metrics show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum StorageMode {
     Memory,
     #[cfg(feature = "redis")]
     Redis,
 }
 
-impl Mode {
+impl StorageMode {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -65,7 +72,7 @@ impl Mode {
     }
 }
 
-/// The strategy in a word: stepwise or not, a bucket is a bucket.
+/// The strategy as logs show it. Stepwise refill is a token bucket too.
 pub(crate) fn strategy(limit: &Limit) -> &'static str {
     match limit.strategy() {
         Strategy::FixedWindow => "fixed_window",
@@ -73,7 +80,7 @@ pub(crate) fn strategy(limit: &Limit) -> &'static str {
     }
 }
 
-/// What was decided, in a word.
+/// The decision as logs show it.
 pub(crate) fn verdict(decision: &Decision) -> &'static str {
     match (decision.is_fallback(), decision.is_allowed()) {
         (true, _) => "fallback",
@@ -82,7 +89,7 @@ pub(crate) fn verdict(decision: &Decision) -> &'static str {
     }
 }
 
-/// Why, in a word.
+/// The reason as logs show it.
 pub(crate) fn reason(decision: &Decision) -> &'static str {
     if let Some(failure) = decision.failure() {
         return failure.as_str();
@@ -96,7 +103,7 @@ pub(crate) fn reason(decision: &Decision) -> &'static str {
     }
 }
 
-/// Whole milliseconds to wait, rounded up so that they suffice; nothing where there is no wait.
+/// Whole milliseconds to wait, rounded up so that they suffice; `None` where there is no wait.
 pub(crate) fn retry_after_ms(decision: &Decision) -> Option<u64> {
     match decision.wait() {
         Wait::Us(us) => Some(us.div_ceil(1_000)),
@@ -104,7 +111,7 @@ pub(crate) fn retry_after_ms(decision: &Decision) -> Option<u64> {
     }
 }
 
-/// What a command that is no decision is called.
+/// The name of a command that is no check.
 pub(crate) fn operation(command: Command) -> &'static str {
     match command {
         Command::Peek => "peek",

@@ -1,10 +1,10 @@
-//! Without the feature `prometheus` nobody counts: there is no such meter.
+//! Without the feature `prometheus` there are no counters: this type has no values.
 
 use std::time::Duration;
 
 use balde_core::Command;
 
-use super::Mode;
+use super::StorageMode;
 use crate::clock::Stopwatch;
 use crate::decision::Decision;
 
@@ -12,24 +12,24 @@ use crate::decision::Decision;
 pub(crate) enum Meter {}
 
 impl Meter {
-    pub(crate) fn begin(_mode: Mode) -> Option<Stopwatch> {
+    pub(crate) fn begin(_mode: StorageMode) -> Option<Stopwatch> {
         None
     }
 
-    pub(crate) fn decided(&self, _decision: &Decision) {
+    pub(crate) fn count_decision(&self, _decision: &Decision) {
         match *self {}
     }
 
-    pub(crate) fn operated(&self, _command: Command) {
+    pub(crate) fn count_command(&self, _command: Command) {
         match *self {}
     }
 
-    pub(crate) fn took(&self, _mode: Mode, _took: Duration) {
+    pub(crate) fn observe_latency(&self, _mode: StorageMode, _took: Duration) {
         match *self {}
     }
 
     #[cfg(feature = "redis")]
-    pub(crate) fn script_took(&self, _took: Duration) {
+    pub(crate) fn observe_script(&self, _took: Duration) {
         match *self {}
     }
 }

@@ -1,4 +1,4 @@
-//! Spans to a collector, by OTLP.
+//! Exports spans to an OpenTelemetry collector over OTLP.
 
 use std::fmt;
 use std::io;
@@ -17,19 +17,19 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Spans that wait to be sent, unless told otherwise. What does not fit is dropped.
+/// The default capacity of the export queue. Spans that do not fit are dropped.
 const QUEUE_MAX_DEFAULT: usize = 8_192;
 const QUEUE_MAX_MAX: usize = 1 << 20;
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
-/// Sends spans to an OpenTelemetry collector.
+/// Exports spans to an OpenTelemetry collector.
 ///
-/// [`layer`](Otlp::layer) listens to spans of this crate at DEBUG and to everybody else's at INFO. It
-/// is told of them by `tracing`, sends them from a thread of its own, and never holds up a check: what
-/// the queue cannot take is dropped. A span costs its check three to five microseconds. Sampling
-/// spares the network and the collector, and hardly any of that.
+/// [`layer`](Otlp::layer) returns a `tracing` layer that records the spans of this crate at DEBUG and
+/// all other spans at INFO. A background thread sends them. A check never waits for it: spans that do
+/// not fit the queue are dropped. A span adds three to five microseconds to its check. Sampling
+/// reduces the load on the network and the collector, but hardly that time.
 ///
 /// ```no_run
 /// use balde::telemetry::Otlp;
@@ -40,11 +40,11 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 /// let (layer, guard) = otlp.layer()?;
 /// tracing_subscriber::registry().with(layer).init();
 /// // … serve …
-/// drop(guard); // sends what is left
+/// drop(guard); // sends the remaining spans
 /// # Ok::<(), balde::telemetry::OtlpError>(())
 /// ```
 #[derive(Clone)]
-#[must_use = "nothing is sent until its layer is part of a subscriber"]
+#[must_use = "nothing is sent until its layer is added to a subscriber"]
 pub struct Otlp {
     endpoint: String,
     transport: Transport,
@@ -61,13 +61,13 @@ enum Transport {
 }
 
 impl Otlp {
-    /// Over gRPC, to an address such as `http://127.0.0.1:4317`.
+    /// Exports over gRPC, to an address such as `http://127.0.0.1:4317`.
     pub fn grpc(endpoint: impl Into<String>) -> Self {
         Self::new(endpoint.into(), Transport::Grpc)
     }
 
-    /// Over HTTP with protobuf, to an address such as `http://127.0.0.1:4318`. Without a path it is
-    /// `/v1/traces`.
+    /// Exports over HTTP with protobuf, to an address such as `http://127.0.0.1:4318`. The default path
+    /// is `/v1/traces`.
     pub fn http(endpoint: impl Into<String>) -> Self {
         Self::new(endpoint.into(), Transport::Http)
     }
@@ -83,33 +83,33 @@ impl Otlp {
         }
     }
 
-    /// What the program is called at the collector.
+    /// Sets the service name that the collector shows. The default is `balde`.
     pub fn service_name(mut self, name: impl Into<String>) -> Self {
         self.service_name = name.into();
         self
     }
 
-    /// Sends one trace in `n`; all of them unless told otherwise. A trace that began elsewhere is
-    /// sampled as was decided there.
+    /// Exports one trace in `n`. By default all traces are exported. A trace that began in another
+    /// service follows the sampling decision made there.
     pub fn sample_one_in(mut self, n: u32) -> Self {
         self.one_in = n;
         self
     }
 
-    /// The most spans that wait to be sent, 8,192 unless told otherwise.
+    /// Sets the maximum number of spans that wait to be sent. The default is 8,192.
     pub fn queue_max(mut self, spans: usize) -> Self {
         self.queue_max = spans;
         self
     }
 
-    /// How long the collector may take for a batch, five seconds unless told otherwise. The guard
-    /// waits as long for the last one.
+    /// Sets the timeout for sending a batch. The default is five seconds. The guard waits no longer than
+    /// this for the last batch.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// The layer, and what has to be kept until the program ends.
+    /// Builds the layer and starts the export. Keep the guard until the program ends.
     pub fn layer<S>(self) -> Result<(impl Layer<S>, OtlpGuard), OtlpError>
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
@@ -143,12 +143,12 @@ impl Otlp {
         }
         let (exporter, runtime) = match self.transport {
             Transport::Grpc => {
-                // The channel lives in the runtime it is made in. The program's own may have one
-                // thread, which would wait for itself when the guard sends what is left.
-                let runtime = own_runtime()?;
-                let inside = runtime.enter();
+                // The channel runs on the runtime in which it is created. The program's own runtime
+                // may have a single thread, which would deadlock when the guard flushes.
+                let runtime = export_runtime()?;
+                let entered = runtime.enter();
                 let exporter = self.grpc_exporter()?;
-                drop(inside);
+                drop(entered);
                 (exporter, Some(runtime))
             }
             Transport::Http => {
@@ -180,12 +180,12 @@ impl Otlp {
         let exporter = exporter
             .with_endpoint(&self.endpoint)
             .with_timeout(self.timeout);
-        // The error may repeat the address, and that may hold a password.
+        // The error may contain the address, which may contain a password.
         exporter.build().map_err(|_| OtlpError::Endpoint)
     }
 
     fn http_exporter(&self, path: &str) -> Result<SpanExporter, OtlpError> {
-        choose_cryptography();
+        install_crypto_provider();
         let exporter = SpanExporter::builder().with_http();
         let exporter = exporter
             .with_protocol(Protocol::HttpBinary)
@@ -197,7 +197,7 @@ impl Otlp {
 
 impl fmt::Debug for Otlp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The address may hold a password.
+        // The address is left out because it may contain a password.
         f.debug_struct("Otlp")
             .field("transport", &self.transport)
             .field("service_name", &self.service_name)
@@ -208,17 +208,17 @@ impl fmt::Debug for Otlp {
     }
 }
 
-/// Keeps spans going out. Dropped, it sends what is left, for as long as the timeout allows.
-#[must_use = "dropped at once, it ends the export at once"]
+/// Keeps the export running. When it is dropped, it sends the remaining spans, within the timeout.
+#[must_use = "dropping the guard ends the export"]
 pub struct OtlpGuard {
     provider: SdkTracerProvider,
-    /// Only where the exporter needs one.
+    /// Present if the exporter needs a runtime.
     runtime: Option<Runtime>,
     timeout: Duration,
 }
 
 impl OtlpGuard {
-    /// Sends what is waiting, and waits for it. It holds up the thread.
+    /// Sends all waiting spans. Blocks the thread until they are sent.
     pub fn flush(&self) -> Result<(), OtlpError> {
         self.provider.force_flush().map_err(|_| OtlpError::Export)
     }
@@ -226,7 +226,7 @@ impl OtlpGuard {
 
 impl Drop for OtlpGuard {
     fn drop(&mut self) {
-        // There is nobody left to tell.
+        // A destructor cannot return the error.
         let _ = self.provider.shutdown_with_timeout(self.timeout);
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -240,48 +240,37 @@ impl fmt::Debug for OtlpGuard {
     }
 }
 
-/// Why spans cannot be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why spans cannot be exported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OtlpError {
-    /// The collector's address cannot be used. It is not repeated here: it may hold a password.
+    /// The collector's address is invalid. The error does not contain it, because it may contain a
+    /// password.
+    #[error(
+        "the collector's address is invalid; write http://host:port. TLS is not supported: run a \
+         collector on this host and let it forward the spans"
+    )]
     Endpoint,
-    /// One trace in zero.
+    /// `sample_one_in` was 0.
+    #[error("one trace in 0 cannot be exported; use 1 to export all traces")]
     Sampling,
-    /// The queue would hold nothing, or too much.
+    /// `queue_max` was zero or too large.
+    #[error("the queue must hold between 1 and {QUEUE_MAX_MAX} spans")]
     Queue,
-    /// The timeout is zero or too long.
+    /// The timeout was zero or too long.
+    #[error("the collector's timeout must be more than zero and at most {TIMEOUT_MAX:?}")]
     Timeout,
-    /// The system gives no thread for sending.
+    /// The operating system could not start the export thread.
+    #[error("the export thread could not be started: {0}")]
     Runtime(io::ErrorKind),
-    /// The collector did not take the spans.
+    /// The collector did not accept the spans within the timeout.
+    #[error("the collector did not accept the spans within the timeout")]
     Export,
 }
 
-impl fmt::Display for OtlpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Endpoint => f.write_str(
-                "the collector's address cannot be used; it is http://host:port, without TLS: run \
-                 a collector beside the program to go further",
-            ),
-            Self::Sampling => f.write_str("one trace in 0 cannot be sent; use 1 for all of them"),
-            Self::Queue => write!(f, "the queue must hold between 1 and {QUEUE_MAX_MAX} spans"),
-            Self::Timeout => write!(
-                f,
-                "the collector's timeout must be more than zero and at most {TIMEOUT_MAX:?}"
-            ),
-            Self::Runtime(kind) => write!(f, "sending gets no thread of its own: {kind}"),
-            Self::Export => f.write_str("the collector did not take the spans in time"),
-        }
-    }
-}
-
-impl std::error::Error for OtlpError {}
-
-/// Continues the trace that a request belongs to, as its `traceparent` header says: `span` becomes a
-/// child of the caller's. Without such a header, or with one that is no good, nothing changes. Call
-/// it when the span is new: what has been told of a span cannot be moved.
+/// Continues the trace named by the `traceparent` header of a request: `span` becomes a child of the
+/// caller's span. Without a valid header nothing changes. Call this right after the span was created,
+/// because the parent of a span that has been used cannot be changed.
 #[cfg(feature = "http")]
 pub fn continue_trace(span: &tracing::Span, headers: &http::HeaderMap) {
     use opentelemetry::propagation::TextMapPropagator;
@@ -295,7 +284,7 @@ pub fn continue_trace(span: &tracing::Span, headers: &http::HeaderMap) {
     let none = opentelemetry::Context::new();
     let parent = TraceContextPropagator::new().extract_with_context(&none, &Headers(headers));
     if parent.span().span_context().is_valid() {
-        // Nobody may be exporting.
+        // Fails if no OpenTelemetry layer is installed, and then there is nothing to do.
         let _ = span.set_parent(parent);
     }
 }
@@ -314,7 +303,7 @@ impl opentelemetry::propagation::Extractor for Headers<'_> {
     }
 }
 
-/// A trace that began elsewhere goes by what was decided there.
+/// Samples new traces; a trace that began in another service follows the decision made there.
 fn sampler(one_in: u32) -> Sampler {
     let own = match one_in {
         1 => Sampler::AlwaysOn,
@@ -323,7 +312,7 @@ fn sampler(one_in: u32) -> Sampler {
     Sampler::ParentBased(Box::new(own))
 }
 
-fn own_runtime() -> Result<Runtime, OtlpError> {
+fn export_runtime() -> Result<Runtime, OtlpError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("balde-otlp")
@@ -332,11 +321,11 @@ fn own_runtime() -> Result<Runtime, OtlpError> {
         .map_err(|error| OtlpError::Runtime(error.kind()))
 }
 
-/// The HTTP client asks the process for its cryptography when anybody in the program has built it
-/// with TLS, even where it is not used. Whoever has chosen already, has chosen.
-fn choose_cryptography() {
+/// Installs a default crypto provider if the process has none. The HTTP client needs one as soon as
+/// any crate in the program enables its TLS support, even if TLS is not used.
+fn install_crypto_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        let _chosen_meanwhile = rustls::crypto::ring::default_provider().install_default();
+        let _installed_concurrently = rustls::crypto::ring::default_provider().install_default();
     }
 }
 
@@ -345,10 +334,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_work_is_refused_without_repeating_the_address() {
+    fn invalid_settings_are_rejected_without_showing_the_address() {
         let sampled = Otlp::grpc("http://127.0.0.1:1").sample_one_in(0);
         let queued = Otlp::http("http://127.0.0.1:1").queue_max(0);
-        let hasty = Otlp::http("http://127.0.0.1:1").timeout(Duration::ZERO);
+        let no_timeout = Otlp::http("http://127.0.0.1:1").timeout(Duration::ZERO);
         for (otlp, error) in [
             (
                 Otlp::grpc("https://user:hunter2@collector"),
@@ -361,7 +350,7 @@ mod tests {
             ),
             (sampled, OtlpError::Sampling),
             (queued, OtlpError::Queue),
-            (hasty, OtlpError::Timeout),
+            (no_timeout, OtlpError::Timeout),
         ] {
             let shown = format!("{otlp:?} {error}");
             assert!(!shown.contains("hunter2"), "{shown}");

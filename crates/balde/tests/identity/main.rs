@@ -106,7 +106,7 @@ fn api_keys_take_precedence_over_user_ids_and_those_over_addresses() {
                 &[("X-Api-Key", ""), (XFF, "203.0.113.7")],
                 Ok("ip:203.0.113.7"),
             ),
-            // The proxy may have added its own to the client's: they cannot be told apart.
+            // The proxy may have added its own to the client's: they cannot be distinguished.
             (
                 "10.0.0.1",
                 &[("X-Api-Key", "a"), ("X-Api-Key", "b")],

@@ -7,7 +7,7 @@ use balde::http::headers::{HeaderOptions, ResetFormat};
 use balde::http::{LimitRule, RateLimitLayer};
 use http::StatusCode;
 
-use crate::fixture::{Answer, Client, Server, TestStore};
+use crate::fixture::{Client, ReceivedResponse, Server, TestStore};
 
 const BURST: u64 = 5;
 
@@ -46,12 +46,12 @@ async fn a_strict_client_finds_every_field_right_until_it_is_refused() {
             let context = format!("{} {}", store.name(), case.limit);
 
             for left in (0..BURST).rev() {
-                let answer = client.get(&server, "/").await;
-                assert_eq!(answer.status, StatusCode::OK, "{context}");
-                assert_eq!(answer.body, "hello");
-                assert_eq!(answer.integer("x-ratelimit-remaining"), left, "{context}");
-                assert_eq!(answer.optional_integer("retry-after"), None, "{context}");
-                assert_fields(&answer, case, left, &context);
+                let response = client.get(&server, "/").await;
+                assert_eq!(response.status, StatusCode::OK, "{context}");
+                assert_eq!(response.body, "hello");
+                assert_eq!(response.integer("x-ratelimit-remaining"), left, "{context}");
+                assert_eq!(response.optional_integer("retry-after"), None, "{context}");
+                assert_fields(&response, case, left, &context);
             }
 
             let refused = client.get(&server, "/").await;
@@ -81,14 +81,14 @@ async fn a_client_that_waits_exactly_retry_after_is_admitted() {
             let limiter = store.limiter("per-caller", limit).await;
             let server = Server::start(app(), RateLimitLayer::new(limiter)).await;
             let client = Client::new();
-            let mut answers = 0;
+            let mut responses = 0;
             let refused = loop {
-                let answer = client.get(&server, "/").await;
-                if answer.status == StatusCode::TOO_MANY_REQUESTS {
-                    break answer;
+                let response = client.get(&server, "/").await;
+                if response.status == StatusCode::TOO_MANY_REQUESTS {
+                    break response;
                 }
-                answers += 1;
-                assert!(answers < 1_000, "{limit} refuses in the end");
+                responses += 1;
+                assert!(responses < 1_000, "{limit} refuses in the end");
             };
             let retry_after = refused.integer("retry-after");
             assert!((1..=2).contains(&retry_after), "{limit}: {retry_after}");
@@ -99,15 +99,15 @@ async fn a_client_that_waits_exactly_retry_after_is_admitted() {
     }
 }
 
-fn assert_fields(answer: &Answer, case: &Case, left: u64, context: &str) {
-    assert_eq!(answer.integer("x-ratelimit-limit"), BURST, "{context}");
-    assert!(answer.integer("x-ratelimit-reset") <= 60, "{context}");
-    let policy = answer.list("ratelimit-policy");
+fn assert_fields(response: &ReceivedResponse, case: &Case, left: u64, context: &str) {
+    assert_eq!(response.integer("x-ratelimit-limit"), BURST, "{context}");
+    assert!(response.integer("x-ratelimit-reset") <= 60, "{context}");
+    let policy = response.list("ratelimit-policy");
     assert_eq!(policy.len(), 1, "{context}");
-    let of = |parameter| answer.parameter("ratelimit-policy", "per-caller", parameter);
+    let of = |parameter| response.parameter("ratelimit-policy", "per-caller", parameter);
     assert_eq!(of("q"), 5, "{context}");
     assert_eq!(of("w"), case.window_s, "{context}");
-    let of = |parameter| answer.parameter("ratelimit", "per-caller", parameter);
+    let of = |parameter| response.parameter("ratelimit", "per-caller", parameter);
     assert_eq!(of("r"), i64::try_from(left).unwrap(), "{context}");
     assert!((0..=case.window_s).contains(&of("t")), "{context}");
 }

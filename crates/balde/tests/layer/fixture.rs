@@ -104,7 +104,7 @@ impl Client {
         Self(Http::builder(TokioExecutor::new()).build_http())
     }
 
-    pub(crate) async fn get(&self, server: &Server, path: &str) -> Answer {
+    pub(crate) async fn get(&self, server: &Server, path: &str) -> ReceivedResponse {
         self.get_with(server, path, &[]).await
     }
 
@@ -113,14 +113,14 @@ impl Client {
         server: &Server,
         path: &str,
         headers: &[(&str, &str)],
-    ) -> Answer {
+    ) -> ReceivedResponse {
         let mut request = Request::get(format!("http://{}{path}", server.address));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let response = self.0.request(request.body(Empty::new()).unwrap()).await;
         let (parts, body) = response.unwrap().into_parts();
-        Answer {
+        ReceivedResponse {
             status: parts.status,
             headers: parts.headers,
             body: body.collect().await.unwrap().to_bytes(),
@@ -129,13 +129,13 @@ impl Client {
 }
 
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ReceivedResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Answer {
+impl ReceivedResponse {
     /// A field that must appear exactly once and contain digits only.
     pub(crate) fn integer(&self, name: &str) -> u64 {
         self.optional_integer(name)

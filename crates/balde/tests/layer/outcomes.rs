@@ -52,7 +52,7 @@ fn layer(limiter: &RateLimiter) -> (RateLimitLayer, mpsc::UnboundedReceiver<&'st
 
 /// The level after all settlements.
 async fn level(limiter: &RateLimiter) -> i64 {
-    balde::settled().await;
+    limiter.settled().await;
     limiter.peek("*").await.unwrap().level()
 }
 
@@ -75,10 +75,10 @@ async fn responses_cost_by_status_and_their_fields_report_the_settled_level() {
         let server = Server::start(app(), layer).await;
         let client = Client::new();
         for (path, remaining) in [("/", 99), ("/nothing", 79), ("/broken", 79), ("/", 78)] {
-            let answer = client.get(&server, path).await;
+            let response = client.get(&server, path).await;
             let context = format!("{} {path}", store.name());
             assert_eq!(
-                answer.integer("x-ratelimit-remaining"),
+                response.integer("x-ratelimit-remaining"),
                 remaining,
                 "{context}"
             );
@@ -155,8 +155,8 @@ async fn a_service_that_panics_is_settled_as_panicked() {
         );
         assert_eq!(level(&limiter).await, 95, "{}", store.name());
         // The next request is served normally.
-        let answer = Client::new().get(&server, "/").await;
-        assert_eq!(answer.status, StatusCode::OK);
+        let response = Client::new().get(&server, "/").await;
+        assert_eq!(response.status, StatusCode::OK);
     }
 }
 
@@ -193,8 +193,8 @@ async fn a_service_that_never_answers_is_settled_when_a_timeout_expires() {
             pending::<Result<Response<Full<Bytes>>, Infallible>>()
         }));
         let timeout = Duration::from_millis(200);
-        let answer = tokio::time::timeout(timeout, service.oneshot(request())).await;
-        assert!(answer.is_err(), "the timeout expired");
+        let response = tokio::time::timeout(timeout, service.oneshot(request())).await;
+        assert!(response.is_err(), "the timeout expired");
         assert_eq!(
             settlements.recv().await,
             Some("abandoned"),

@@ -84,9 +84,9 @@ async fn exempt_requests_are_not_counted_and_get_no_header_fields() {
         client.get(&server, "/").await;
         assert_eq!(client.get(&server, "/").await.status, 429);
         for _ in 0..3 {
-            let answer = client.get(&server, "/healthz").await;
-            assert_eq!(answer.status, StatusCode::OK);
-            assert!(!answer.headers.contains_key("ratelimit"));
+            let response = client.get(&server, "/healthz").await;
+            assert_eq!(response.status, StatusCode::OK);
+            assert!(!response.headers.contains_key("ratelimit"));
         }
     }
 }
@@ -129,8 +129,8 @@ async fn a_cost_function_can_charge_by_body_size() {
         request
     };
     let service = layer.layer(app());
-    let answer = service.clone().oneshot(body(60)).await.unwrap();
-    assert_eq!(answer.headers()["x-ratelimit-remaining"], "40");
+    let response = service.clone().oneshot(body(60)).await.unwrap();
+    assert_eq!(response.headers()["x-ratelimit-remaining"], "40");
     let refused = service.clone().oneshot(body(60)).await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(refused.headers()["x-ratelimit-remaining"], "40");
@@ -221,8 +221,8 @@ async fn while_the_store_is_unavailable_the_failure_policy_answers_503_or_admits
     });
     let allowing = RateLimitLayer::new(rule).layer(app());
     for _ in 0..3 {
-        let answer = allowing.clone().oneshot(request()).await.unwrap();
-        assert_eq!(answer.status(), StatusCode::OK);
+        let response = allowing.clone().oneshot(request()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
     }
     assert_eq!(
         settlements.load(Ordering::Relaxed),

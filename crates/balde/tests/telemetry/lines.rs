@@ -100,32 +100,32 @@ fn a_refusal_is_one_object_with_every_field() {
 }
 
 #[test]
-fn a_storm_of_refusals_is_one_line_at_once_and_then_one_a_second_with_a_count() {
+fn a_flood_of_refusals_is_one_line_at_once_and_then_one_a_second_with_a_count() {
     let written = Written::default();
     with_default(json_to(&written), || {
         let clock = ManualClock::new();
         let limiter = limiter("1/h window", &clock);
         limiter.blocking().check("a");
-        let storm = |count: u32| {
+        let flood = |count: u32| {
             for _ in 0..count {
                 limiter.blocking().check("a");
             }
         };
-        storm(100);
+        flood(100);
         assert_eq!(written.of("denied").len(), 1);
         clock.advance(Duration::from_millis(999));
-        storm(50);
+        flood(50);
         assert_eq!(written.of("denied").len(), 1);
         clock.advance(Duration::from_millis(1));
         // However it is asked.
         let joint = check_all_blocking(&[limiter.request("a")]);
         assert!(!joint.is_allowed());
-        storm(10);
+        flood(10);
     });
     let counts: Vec<_> = written
         .of("denied")
         .iter()
-        .map(|line| line["held_back"].as_u64().unwrap())
+        .map(|line| line["suppressed"].as_u64().unwrap())
         .collect();
     assert_eq!(counts, [0, 149]);
     assert_eq!(written.of("denied")[0]["strategy"], "fixed_window");

@@ -4,8 +4,8 @@ use std::fmt::{Debug, Write as _};
 
 use balde::telemetry::{Metrics, Otlp, json_logs_to};
 use balde::{
-    BadKey, BadOpId, Clock, Leases, ManualClock, OnFailure, OpId, RateLimiter, RedisStore, Share,
-    StoreFailure, check_all,
+    BadKey, Clock, InvalidOpId, Leases, ManualClock, OnFailure, OpId, RateLimiter, RedisStore,
+    Share, StoreFailure, check_all,
 };
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::set_default;
@@ -211,7 +211,7 @@ fn errors(said: &mut Said) {
     let bad = RedisStore::builder().address(format!("redis://:{PASSWORD}@{ADDRESS}:port"));
     said.debug(&bad);
     said.display(&bad.build().unwrap_err());
-    let bad_id: BadOpId = OpId::new(OPERATION.repeat(100)).unwrap_err();
+    let bad_id: InvalidOpId = OpId::new(OPERATION.repeat(100)).unwrap_err();
     said.display(&bad_id);
     said.display(&BadKey::TooLong { bytes: 5_000 });
     said.display(&StoreFailure::Unauthorized);

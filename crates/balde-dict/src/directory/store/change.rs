@@ -15,7 +15,7 @@ pub(crate) trait Record: Serialize + DeserializeOwned + Send + Sync + 'static {}
 
 impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Record for T {}
 
-/// Writes that happen together, if every record that was read is still what it was.
+/// Writes that are applied together, if every expected record version still holds.
 #[derive(Debug, Default)]
 pub(super) struct Change {
     pub(super) expected: Vec<(String, Version)>,

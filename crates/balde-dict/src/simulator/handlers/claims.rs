@@ -1,11 +1,11 @@
-//! Claims.
+//! Handlers of claims.
 
-use super::query::Query;
-use super::{RequestContext, invalid, refused};
+use super::{RequestContext, invalid, problem};
 use crate::Operation;
 use crate::directory::ClaimAction;
 use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
+use crate::simulator::query::Query;
 use crate::wire::{
     ClaimActionRequest, ClaimStatus, ClaimType, CreateClaim, Problem, claim_response, list_claims,
 };
@@ -17,7 +17,7 @@ impl Simulator {
     ) -> Result<Answer, Problem> {
         let request = CreateClaim::read(context.document()?).map_err(invalid("ClaimInvalid"))?;
         let created = self.0.directory.create_claim(&request, context.now).await;
-        let claim = created.map_err(refused)?;
+        let claim = created.map_err(problem)?;
         let body = claim_response("CreateClaimResponse", &context.head, &claim);
         Ok(Answer::xml(201, body))
     }
@@ -28,7 +28,7 @@ impl Simulator {
             .directory
             .claim(context.participant, context.uuid()?)
             .await;
-        let claim = claim.map_err(refused)?;
+        let claim = claim.map_err(problem)?;
         let body = claim_response("GetClaimResponse", &context.head, &claim);
         Ok(Answer::xml(200, body))
     }
@@ -39,10 +39,10 @@ impl Simulator {
     ) -> Result<Answer, Problem> {
         let query = Query::new(context.query);
         let filter = query.filter(context.participant, query.sides("IsClaimer", "IsDonor")?)?;
-        let status = query.word("Status", ClaimStatus::parse)?;
-        let claim_type = query.word("Type", ClaimType::parse)?;
+        let status = query.value("Status", ClaimStatus::parse)?;
+        let claim_type = query.value("Type", ClaimType::parse)?;
         let found = self.0.directory.claims(&filter, status, claim_type).await;
-        let (claims, has_more) = found.map_err(refused)?;
+        let (claims, has_more) = found.map_err(problem)?;
         Ok(Answer::xml(
             200,
             list_claims(&context.head, &claims, has_more),
@@ -77,13 +77,13 @@ impl Simulator {
         };
         let read = ClaimActionRequest::read(context.document()?, request);
         let request = read.map_err(invalid("ClaimInvalid"))?;
-        context.must_be_the_id(&request.claim_id)?;
+        context.require_path_id(&request.claim_id)?;
         let moved = self
             .0
             .directory
             .apply_claim_action(step, &request, context.now)
             .await;
-        let moved = moved.map_err(refused)?;
+        let moved = moved.map_err(problem)?;
         let body = claim_response(response, &context.head, &moved);
         Ok(Answer::xml(200, body))
     }

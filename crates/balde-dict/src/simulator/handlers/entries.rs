@@ -1,8 +1,8 @@
-//! Entries and keys.
+//! Handlers of entries, keys and statistics.
 
 use balde_policy::percent_decoded;
 
-use super::{RequestContext, invalid, refused};
+use super::{RequestContext, invalid, problem};
 use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
 use crate::wire::{
@@ -12,11 +12,11 @@ use crate::wire::{
 
 impl Simulator {
     pub(super) async fn get_entry(&self, context: &RequestContext<'_>) -> Result<Answer, Problem> {
-        let key = the_key(context)?;
-        let found = self.0.directory.entry(key).await.map_err(refused)?;
-        let record = found.ok_or_else(no_entry)?;
+        let key = path_key(context)?;
+        let found = self.0.directory.entry(key).await.map_err(problem)?;
+        let record = found.ok_or_else(entry_not_found)?;
         if record.entry.account.participant == context.participant {
-            let detail = "The key is kept by the participant that asks";
+            let detail = "The key belongs to the requesting participant";
             let problem = Problem::new(400, "EntryCannotBeQueriedForBookTransfer");
             return Err(problem.with_detail(detail));
         }
@@ -30,7 +30,7 @@ impl Simulator {
     ) -> Result<Answer, Problem> {
         let request = CreateEntry::read(context.document()?).map_err(invalid("EntryInvalid"))?;
         let created = self.0.directory.create_entry(&request, context.now).await;
-        let record = created.map_err(refused)?;
+        let record = created.map_err(problem)?;
         let body = entry_response("CreateEntryResponse", &context.head, record.xml());
         Ok(Answer::xml(201, body))
     }
@@ -40,9 +40,9 @@ impl Simulator {
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
         let request = UpdateEntry::read(context.document()?).map_err(invalid("EntryInvalid"))?;
-        must_be_the_key(context, &request.key)?;
+        require_path_key(context, &request.key)?;
         let updated = self.0.directory.update_entry(&request, context.now).await;
-        let record = updated.map_err(refused)?;
+        let record = updated.map_err(problem)?;
         let body = entry_response("UpdateEntryResponse", &context.head, record.xml());
         Ok(Answer::xml(200, body))
     }
@@ -52,9 +52,9 @@ impl Simulator {
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
         let request = DeleteEntry::read(context.document()?).map_err(invalid("EntryInvalid"))?;
-        must_be_the_key(context, &request.key)?;
+        require_path_key(context, &request.key)?;
         let deleted = self.0.directory.delete_entry(&request, context.now).await;
-        deleted.map_err(refused)?;
+        deleted.map_err(problem)?;
         Ok(Answer::xml(
             200,
             delete_response(&context.head, &request.key),
@@ -66,17 +66,17 @@ impl Simulator {
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
         let directory = &self.0.directory;
-        let key = the_key(context)?;
-        let record = directory.entry(key).await.map_err(refused)?;
-        let record = record.ok_or_else(no_entry)?;
+        let key = path_key(context)?;
+        let record = directory.entry(key).await.map_err(problem)?;
+        let record = record.ok_or_else(entry_not_found)?;
         let of_key = directory.key_statistics(key, context.now).await;
         let tax_id = &record.entry.owner.tax_id_number;
         let of_owner = directory.person_statistics(tax_id, context.now).await;
         let body = entry_statistics_response(
             &context.head,
             key,
-            &of_key.map_err(refused)?,
-            &of_owner.map_err(refused)?,
+            &of_key.map_err(problem)?,
+            &of_owner.map_err(problem)?,
             context.now,
         );
         Ok(Answer::xml(200, body))
@@ -93,14 +93,14 @@ impl Simulator {
             .directory
             .person_statistics(&tax_id, context.now)
             .await;
-        let statistics = statistics.map_err(refused)?;
+        let statistics = statistics.map_err(problem)?;
         let body = person_statistics_response(&context.head, &tax_id, &statistics, context.now);
         Ok(Answer::xml(200, body))
     }
 
     pub(super) async fn check_keys(&self, context: &RequestContext<'_>) -> Result<Answer, Problem> {
         let keys = read_check_keys(context.document()?).map_err(invalid("BadRequest"))?;
-        let checked = self.0.directory.check_keys(keys).await.map_err(refused)?;
+        let checked = self.0.directory.check_keys(keys).await.map_err(problem)?;
         Ok(Answer::xml(
             200,
             check_keys_response(&context.head, &checked),
@@ -108,14 +108,14 @@ impl Simulator {
     }
 }
 
-fn the_key<'t>(context: &'t RequestContext<'_>) -> Result<&'t str, Problem> {
+fn path_key<'t>(context: &'t RequestContext<'_>) -> Result<&'t str, Problem> {
     context
         .key
-        .ok_or_else(|| Problem::bad_request("The key in the path is none"))
+        .ok_or_else(|| Problem::bad_request("The path contains no key"))
 }
 
-fn must_be_the_key(context: &RequestContext<'_>, key: &str) -> Result<(), Problem> {
-    if the_key(context)? == key {
+fn require_path_key(context: &RequestContext<'_>, key: &str) -> Result<(), Problem> {
+    if path_key(context)? == key {
         Ok(())
     } else {
         Err(Problem::bad_request(
@@ -124,6 +124,6 @@ fn must_be_the_key(context: &RequestContext<'_>, key: &str) -> Result<(), Proble
     }
 }
 
-fn no_entry() -> Problem {
+fn entry_not_found() -> Problem {
     Problem::not_found("Entry associated with given key does not exist")
 }

@@ -1,11 +1,11 @@
-//! Infraction reports.
+//! Handlers of infraction reports.
 
-use super::query::Query;
-use super::{RequestContext, invalid, refused};
+use super::{RequestContext, invalid, problem};
 use crate::Operation;
 use crate::directory::InfractionAction;
 use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
+use crate::simulator::query::Query;
 use crate::wire::{
     CreateInfractionReport, InfractionActionRequest, InfractionStatus, Problem,
     infraction_response, list_infractions,
@@ -23,7 +23,7 @@ impl Simulator {
             .directory
             .create_infraction(&request, context.now)
             .await;
-        let report = created.map_err(refused)?;
+        let report = created.map_err(problem)?;
         let body = infraction_response("CreateInfractionReportResponse", &context.head, &report);
         Ok(Answer::xml(201, body))
     }
@@ -37,7 +37,7 @@ impl Simulator {
             .directory
             .infraction(context.participant, context.uuid()?)
             .await;
-        let report = found.map_err(refused)?;
+        let report = found.map_err(problem)?;
         let body = infraction_response("GetInfractionReportResponse", &context.head, &report);
         Ok(Answer::xml(200, body))
     }
@@ -49,9 +49,9 @@ impl Simulator {
         let query = Query::new(context.query);
         let sides = query.sides("IsReporter", "IsCounterparty")?;
         let filter = query.filter(context.participant, sides)?;
-        let status = query.word("Status", InfractionStatus::parse)?;
+        let status = query.value("Status", InfractionStatus::parse)?;
         let found = self.0.directory.infractions(&filter, status).await;
-        let (reports, has_more) = found.map_err(refused)?;
+        let (reports, has_more) = found.map_err(problem)?;
         let body = list_infractions(&context.head, &reports, has_more);
         Ok(Answer::xml(200, body))
     }
@@ -84,13 +84,13 @@ impl Simulator {
         };
         let read = InfractionActionRequest::read(context.document()?, request);
         let request = read.map_err(invalid("InfractionReportInvalid"))?;
-        context.must_be_the_id(&request.id)?;
+        context.require_path_id(&request.id)?;
         let moved = self
             .0
             .directory
             .apply_infraction_action(step, &request, context.now)
             .await;
-        let moved = moved.map_err(refused)?;
+        let moved = moved.map_err(problem)?;
         let body = infraction_response(response, &context.head, &moved);
         Ok(Answer::xml(200, body))
     }

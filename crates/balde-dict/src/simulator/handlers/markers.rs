@@ -1,9 +1,9 @@
-//! Fraud markers.
+//! Handlers of fraud markers.
 
-use super::query::Query;
-use super::{RequestContext, invalid, refused};
+use super::{RequestContext, invalid, problem};
 use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
+use crate::simulator::query::Query;
 use crate::wire::{
     CancelFraudMarker, CreateFraudMarker, Problem, fraud_marker_response, list_fraud_markers,
 };
@@ -16,7 +16,7 @@ impl Simulator {
         let read = CreateFraudMarker::read(context.document()?);
         let request = read.map_err(invalid("FraudMarkerInvalid"))?;
         let created = self.0.directory.create_marker(&request, context.now).await;
-        let marker = created.map_err(refused)?;
+        let marker = created.map_err(problem)?;
         let body = fraud_marker_response("CreateFraudMarkerResponse", &context.head, &marker);
         Ok(Answer::xml(201, body))
     }
@@ -30,7 +30,7 @@ impl Simulator {
             .directory
             .marker(context.uuid()?)
             .await
-            .map_err(refused)?;
+            .map_err(problem)?;
         let body = fraud_marker_response("GetFraudMarkerResponse", &context.head, &marker);
         Ok(Answer::xml(200, body))
     }
@@ -42,7 +42,7 @@ impl Simulator {
         let query = Query::new(context.query);
         let tax_id = query.text("TaxIdNumber").unwrap_or_default();
         let found = self.0.directory.markers(&tax_id, query.limit()?).await;
-        let (markers, has_more) = found.map_err(refused)?;
+        let (markers, has_more) = found.map_err(problem)?;
         let body = list_fraud_markers(&context.head, &markers, has_more);
         Ok(Answer::xml(200, body))
     }
@@ -53,9 +53,9 @@ impl Simulator {
     ) -> Result<Answer, Problem> {
         let read = CancelFraudMarker::read(context.document()?);
         let request = read.map_err(invalid("FraudMarkerInvalid"))?;
-        context.must_be_the_id(&request.id)?;
+        context.require_path_id(&request.id)?;
         let cancelled = self.0.directory.cancel_marker(&request, context.now).await;
-        let marker = cancelled.map_err(refused)?;
+        let marker = cancelled.map_err(problem)?;
         let body = fraud_marker_response("CancelFraudMarkerResponse", &context.head, &marker);
         Ok(Answer::xml(200, body))
     }

@@ -1,11 +1,10 @@
-//! What each operation does to the directory, and what it answers.
+//! Handlers: each carries out one DICT operation on the directory and writes the response.
 
 mod claims;
 mod entries;
 mod infractions;
 mod markers;
 mod policies;
-mod query;
 mod reconciliation;
 mod refunds;
 
@@ -18,15 +17,15 @@ use crate::Operation;
 use crate::directory::DirectoryError;
 use crate::wire::{Element, Problem, ResponseHead, SignatureError, Timestamp, Violation};
 
-/// A request that was admitted and is to be performed.
+/// An admitted request, as the handlers see it.
 pub(crate) struct RequestContext<'t> {
     pub(crate) operation: Operation,
     pub(crate) participant: &'t str,
-    /// The segment of the path that is an id, as it came.
+    /// The variable segment of the path, not decoded.
     pub(crate) segment: &'t str,
     pub(crate) query: &'t str,
     pub(crate) host: Option<&'t HeaderValue>,
-    /// The key in the path, where the operation has one.
+    /// The key in the path, if the operation has one.
     pub(crate) key: Option<&'t str>,
     pub(crate) root: Option<&'t Element>,
     pub(crate) body: &'t Bytes,
@@ -35,7 +34,7 @@ pub(crate) struct RequestContext<'t> {
 }
 
 impl Simulator {
-    /// Does what was asked, or tells why not.
+    /// Carries out the operation, or returns the problem that prevents it.
     pub(crate) async fn handle(&self, context: &RequestContext<'_>) -> Result<Answer, Problem> {
         use Operation as O;
 
@@ -95,14 +94,14 @@ impl Simulator {
 }
 
 impl RequestContext<'_> {
-    /// The document, which an operation that has one has been given.
+    /// The request's document.
     fn document(&self) -> Result<&Element, Problem> {
         self.root
             .ok_or_else(|| Problem::bad_request("The request has no body"))
     }
 
-    /// The id in the path, which must be the one in the body.
-    fn must_be_the_id(&self, id: &str) -> Result<(), Problem> {
+    /// Checks that the id in the body is the one in the path.
+    fn require_path_id(&self, id: &str) -> Result<(), Problem> {
         if self.segment.eq_ignore_ascii_case(id) {
             Ok(())
         } else {
@@ -112,7 +111,7 @@ impl RequestContext<'_> {
         }
     }
 
-    /// The id in the path.
+    /// The id in the path, which must be a UUID.
     fn uuid(&self) -> Result<&str, Problem> {
         if crate::wire::is_uuid(self.segment) {
             Ok(self.segment)
@@ -122,15 +121,15 @@ impl RequestContext<'_> {
     }
 }
 
-/// A request that lacks something or has something wrong in it.
+/// The problem of a document with missing or invalid fields.
 fn invalid(error_type: &str) -> impl Fn(Vec<Violation>) -> Problem + '_ {
     move |violations| {
         Problem::new(400, error_type)
-            .with_detail("The request has fields that are missing or wrong")
+            .with_detail("The request has missing or invalid fields")
             .with_violations(violations)
     }
 }
 
-fn refused(refusal: impl Into<DirectoryError>) -> Problem {
-    refusal.into().into_problem()
+fn problem(error: impl Into<DirectoryError>) -> Problem {
+    error.into().into_problem()
 }

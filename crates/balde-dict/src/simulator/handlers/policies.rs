@@ -1,9 +1,9 @@
-//! How the participant's buckets stand.
+//! Handlers of bucket states.
 
 use super::RequestContext;
 use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
-use crate::simulator::standing::Bucket;
+use crate::simulator::buckets::BucketName;
 use crate::wire::{BucketState, Problem, get_policy, list_policies};
 
 impl Simulator {
@@ -38,7 +38,7 @@ impl Simulator {
         ))
     }
 
-    /// A bucket of the participant; buckets of its payers are not told.
+    /// The state of a participant's bucket. DICT does not report payers' buckets.
     async fn bucket_state(
         &self,
         participant: &str,
@@ -47,20 +47,20 @@ impl Simulator {
         if self.0.buckets.is_per_payer(policy) {
             return Ok(None);
         }
-        let bucket = Bucket {
+        let bucket = BucketName {
             policy,
             participant: participant.to_owned(),
             payer: None,
         };
-        let found = self.0.buckets.look_at(&bucket).await;
+        let found = self.0.buckets.state(&bucket).await;
         let found = found.map_err(|error| Problem::unavailable(error.to_string()))?;
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        Ok(found.map(|decision| BucketState {
+        Ok(found.map(|state| BucketState {
             name: self.0.table.policy(policy).name().to_owned(),
-            available_tokens: decision.level(),
-            capacity: whole(decision.limit().capacity()),
-            refill_tokens: whole(decision.limit().refill_tokens()),
-            refill_period_sec: whole(decision.limit().period_us() / 1_000_000),
+            available_tokens: state.level(),
+            capacity: whole(state.limit().capacity()),
+            refill_tokens: whole(state.limit().refill_tokens()),
+            refill_period_sec: whole(state.limit().period_us() / 1_000_000),
         }))
     }
 }

@@ -1,10 +1,10 @@
-//! Content ids, their files and events, and notifications.
+//! Handlers of content ids, their files and events, and event notifications.
 
-use super::query::Query;
-use super::{RequestContext, invalid, refused};
+use super::{RequestContext, invalid, problem};
 use crate::KeyType;
 use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
+use crate::simulator::query::Query;
 use crate::wire::{
     CidSetFile, CreateCidSetFile, CreateSyncVerification, Problem, Timestamp,
     cid_set_events_response, cid_set_file_response, entry_by_cid_response,
@@ -19,13 +19,13 @@ impl Simulator {
         let read = CreateSyncVerification::read(context.document()?);
         let request = read.map_err(invalid("BadRequest"))?;
         let directory = &self.0.directory;
-        let ours = directory
+        let verifier = directory
             .sync_verifier(&request.participant, request.key_type)
             .await;
-        let is_same = ours
-            .map_err(refused)?
+        let is_same = verifier
+            .map_err(problem)?
             .eq_ignore_ascii_case(&request.verifier);
-        let id = directory.next_number().await.map_err(refused)?;
+        let id = directory.next_number().await.map_err(problem)?;
         let body = sync_verification_response(&context.head, &request, id, is_same);
         Ok(Answer::xml(201, body))
     }
@@ -40,7 +40,7 @@ impl Simulator {
         let created = directory
             .create_cid_file(&request.participant, request.key_type, context.now)
             .await;
-        let file = created.map_err(refused)?;
+        let file = created.map_err(problem)?;
         let url = self.file_url(context, &file);
         let body = cid_set_file_response("CreateCidSetFileResponse", &context.head, &file, &url);
         Ok(Answer::xml(201, body))
@@ -55,7 +55,7 @@ impl Simulator {
             .directory
             .cid_file(context.participant, context.segment)
             .await;
-        let file = found.map_err(refused)?;
+        let file = found.map_err(problem)?;
         let url = self.file_url(context, &file);
         let body = cid_set_file_response("GetCidSetFileResponse", &context.head, &file, &url);
         Ok(Answer::xml(200, body))
@@ -66,16 +66,16 @@ impl Simulator {
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
         let query = Query::new(context.query);
-        let key_type = query.word("KeyType", KeyType::parse)?;
+        let key_type = query.value("KeyType", KeyType::parse)?;
         let key_type =
             key_type.ok_or_else(|| Problem::bad_request("Missing request parameter 'KeyType'"))?;
-        let span = span(&query, context.now)?;
+        let period = period(&query, context.now)?;
         let limit = query.limit()?;
         let directory = &self.0.directory;
         let found = directory
-            .cid_events(context.participant, key_type, span, limit)
+            .cid_events(context.participant, key_type, period, limit)
             .await;
-        let body = cid_set_events_response(&context.head, &found.map_err(refused)?);
+        let body = cid_set_events_response(&context.head, &found.map_err(problem)?);
         Ok(Answer::xml(200, body))
     }
 
@@ -93,7 +93,7 @@ impl Simulator {
             .directory
             .entry_by_cid(context.participant, context.segment)
             .await;
-        let record = found.map_err(refused)?;
+        let record = found.map_err(problem)?;
         let request_id = &record.entry.request_id;
         let body = entry_by_cid_response(&context.head, &record.cid(), record.xml(), request_id);
         Ok(Answer::xml(200, body))
@@ -104,19 +104,19 @@ impl Simulator {
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
         let query = Query::new(context.query);
-        let span = span(&query, context.now)?;
+        let period = period(&query, context.now)?;
         let limit = query.limit()?;
         let found = self
             .0
             .directory
-            .notifications(context.participant, span, limit)
+            .notifications(context.participant, period, limit)
             .await;
-        let (events, has_more) = found.map_err(refused)?;
+        let (events, has_more) = found.map_err(problem)?;
         let body = event_notifications_response(&context.head, &events, has_more);
         Ok(Answer::xml(200, body))
     }
 
-    /// Where the file itself is: outside of DICT's paths.
+    /// The URL of the file, which is one of the inspection endpoints.
     fn file_url(&self, context: &RequestContext<'_>, file: &CidSetFile) -> String {
         let scheme = if self.is_tls() { "https" } else { "http" };
         let host = context.host.and_then(|host| host.to_str().ok());
@@ -125,9 +125,9 @@ impl Simulator {
     }
 }
 
-/// The time that a list of events is for: all, unless told otherwise.
-fn span(query: &Query<'_>, now: Timestamp) -> Result<(Timestamp, Timestamp), Problem> {
-    let start = query.moment("StartTime")?.unwrap_or_default();
-    let end = query.moment("EndTime")?.unwrap_or(now);
+/// The period of a list of events. By default, from the Unix epoch to now.
+fn period(query: &Query<'_>, now: Timestamp) -> Result<(Timestamp, Timestamp), Problem> {
+    let start = query.timestamp("StartTime")?.unwrap_or_default();
+    let end = query.timestamp("EndTime")?.unwrap_or(now);
     Ok((start, end))
 }

@@ -1,11 +1,11 @@
-//! Refunds.
+//! Handlers of refunds.
 
-use super::query::Query;
-use super::{RequestContext, invalid, refused};
+use super::{RequestContext, invalid, problem};
 use crate::Operation;
 use crate::directory::{RefundAction, Side};
 use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
+use crate::simulator::query::Query;
 use crate::wire::{
     CreateRefund, Problem, RefundActionRequest, RefundRole, RefundStatus, list_refunds,
     refund_response,
@@ -18,7 +18,7 @@ impl Simulator {
     ) -> Result<Answer, Problem> {
         let request = CreateRefund::read(context.document()?).map_err(invalid("RefundInvalid"))?;
         let created = self.0.directory.create_refund(&request, context.now).await;
-        let refund = created.map_err(refused)?;
+        let refund = created.map_err(problem)?;
         let body = refund_response("CreateRefundResponse", &context.head, &refund);
         Ok(Answer::xml(201, body))
     }
@@ -29,7 +29,7 @@ impl Simulator {
             .directory
             .refund(context.participant, context.uuid()?)
             .await;
-        let refund = refund.map_err(refused)?;
+        let refund = refund.map_err(problem)?;
         let body = refund_response("GetRefundResponse", &context.head, &refund);
         Ok(Answer::xml(200, body))
     }
@@ -39,16 +39,16 @@ impl Simulator {
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
         let query = Query::new(context.query);
-        let role = query.word("ParticipantRole", RefundRole::parse)?;
+        let role = query.value("ParticipantRole", RefundRole::parse)?;
         let sides = match role {
             Some(RefundRole::Requesting) => vec![Side::Initiator],
             Some(RefundRole::Contested) => vec![Side::Counterparty],
             None => Vec::new(),
         };
         let filter = query.filter(context.participant, sides)?;
-        let status = query.word("Status", RefundStatus::parse)?;
+        let status = query.value("Status", RefundStatus::parse)?;
         let found = self.0.directory.refunds(&filter, status).await;
-        let (refunds, has_more) = found.map_err(refused)?;
+        let (refunds, has_more) = found.map_err(problem)?;
         Ok(Answer::xml(
             200,
             list_refunds(&context.head, &refunds, has_more),
@@ -73,13 +73,13 @@ impl Simulator {
         };
         let read = RefundActionRequest::read(context.document()?, request);
         let request = read.map_err(invalid("RefundInvalid"))?;
-        context.must_be_the_id(&request.id)?;
+        context.require_path_id(&request.id)?;
         let moved = self
             .0
             .directory
             .apply_refund_action(step, &request, context.now)
             .await;
-        let moved = moved.map_err(refused)?;
+        let moved = moved.map_err(problem)?;
         let body = refund_response(response, &context.head, &moved);
         Ok(Answer::xml(200, body))
     }

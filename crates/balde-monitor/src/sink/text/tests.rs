@@ -1,4 +1,4 @@
-//! What people read, word for word.
+//! Every text, word for word.
 
 use super::*;
 
@@ -30,23 +30,24 @@ pub(crate) fn participant_event(kind: EventKind) -> Event {
 }
 
 #[test]
-fn what_a_level_does_is_told_in_full() {
+fn events_about_levels_have_complete_texts() {
     use Severity::{Critical, Exhausted, Normal, Warning};
     let ten_to = TEN_US - 600_000_000;
     let raised = |from, to| EventKind::Raised { from, to };
     for (event, expected_title, expected_text) in [
         (
             event(raised(Normal, Warning), Warning, 9_000),
-            "WARNING: 12345678 ENTRIES_WRITE, 9,000 of 36,000 (25 %) tokens left",
-            "ENTRIES_WRITE of participant 12345678 went from NORMAL to WARNING at \
-             2026-11-15 10:00:00 UTC. 9,000 of 36,000 (25 %) tokens are left.",
+            "WARNING: ENTRIES_WRITE of 12345678, 9,000 of 36,000 tokens left (25 %)",
+            "Bucket ENTRIES_WRITE of participant 12345678 went from NORMAL to WARNING at \
+             2026-11-15 10:00:00 UTC. 9,000 of 36,000 tokens are left (25 %). Check what consumes \
+             it.",
         ),
         (
             event(raised(Critical, Exhausted), Exhausted, -120),
-            "EXHAUSTED: 12345678 ENTRIES_WRITE, -120 of 36,000 (-1 %) tokens left",
-            "ENTRIES_WRITE of participant 12345678 went from CRITICAL to EXHAUSTED at \
-             2026-11-15 10:00:00 UTC. It is 120 tokens in debt: -120 of 36,000 (-1 %) tokens \
-             are left.",
+            "EXHAUSTED: ENTRIES_WRITE of 12345678, -120 of 36,000 tokens left (-1 %)",
+            "Bucket ENTRIES_WRITE of participant 12345678 went from CRITICAL to EXHAUSTED at \
+             2026-11-15 10:00:00 UTC. It is 120 tokens in debt (capacity 36,000). Requests under \
+             this policy are rejected until it refills. Stop those that can wait.",
         ),
         (
             event(
@@ -57,10 +58,10 @@ fn what_a_level_does_is_told_in_full() {
                 Exhausted,
                 2_000,
             ),
-            "CRITICAL, was EXHAUSTED: 12345678 ENTRIES_WRITE, 2,000 of 36,000 (5 %) tokens \
-             left",
-            "ENTRIES_WRITE of participant 12345678 got better, from EXHAUSTED to CRITICAL, at \
-             2026-11-15 10:00:00 UTC. 2,000 of 36,000 (5 %) tokens are left.",
+            "CRITICAL (was EXHAUSTED): ENTRIES_WRITE of 12345678, 2,000 of 36,000 tokens left \
+             (5 %)",
+            "Bucket ENTRIES_WRITE of participant 12345678 improved from EXHAUSTED to CRITICAL at \
+             2026-11-15 10:00:00 UTC. 2,000 of 36,000 tokens are left (5 %).",
         ),
         (
             event(
@@ -71,10 +72,10 @@ fn what_a_level_does_is_told_in_full() {
                 Critical,
                 36_000,
             ),
-            "RESOLVED, was WARNING: 12345678 ENTRIES_WRITE, 36,000 of 36,000 (100 %) tokens \
-             left",
-            "ENTRIES_WRITE of participant 12345678 is back to NORMAL from WARNING since \
-             2026-11-15 10:00:00 UTC. 36,000 of 36,000 (100 %) tokens are left.",
+            "RESOLVED (was WARNING): ENTRIES_WRITE of 12345678, 36,000 of 36,000 tokens left \
+             (100 %)",
+            "Bucket ENTRIES_WRITE of participant 12345678 recovered from WARNING to NORMAL at \
+             2026-11-15 10:00:00 UTC. 36,000 of 36,000 tokens are left (100 %).",
         ),
         (
             event(
@@ -85,15 +86,16 @@ fn what_a_level_does_is_told_in_full() {
                 Critical,
                 1,
             ),
-            "RESOLVED, was WARNING: 12345678 ENTRIES_WRITE is no longer listed",
-            "ENTRIES_WRITE of participant 12345678 was WARNING and is no longer listed since \
-             2026-11-15 10:00:00 UTC.",
+            "RESOLVED (was WARNING): ENTRIES_WRITE of 12345678 is no longer listed",
+            "Bucket ENTRIES_WRITE of participant 12345678 was WARNING. Its policy has not been \
+             listed any more since 2026-11-15 10:00:00 UTC, so the alert is closed.",
         ),
         (
             event(EventKind::Reminder { since_us: ten_to }, Critical, 3_600),
-            "STILL CRITICAL: 12345678 ENTRIES_WRITE, 3,600 of 36,000 (10 %) tokens left",
-            "ENTRIES_WRITE of participant 12345678 is CRITICAL since 2026-11-15 09:50:00 UTC. \
-             3,600 of 36,000 (10 %) tokens are left.",
+            "STILL CRITICAL: ENTRIES_WRITE of 12345678, 3,600 of 36,000 tokens left (10 %)",
+            "Bucket ENTRIES_WRITE of participant 12345678 has been CRITICAL since \
+             2026-11-15 09:50:00 UTC. 3,600 of 36,000 tokens are left (10 %). Slow down the \
+             requests under this policy.",
         ),
     ] {
         assert_eq!(title(&event), expected_title);
@@ -102,7 +104,7 @@ fn what_a_level_does_is_told_in_full() {
 }
 
 #[test]
-fn forecasts_missing_data_and_changes_are_told_in_full() {
+fn forecasts_stale_data_and_changes_have_complete_texts() {
     use Severity::Warning;
     let ten_to = TEN_US - 600_000_000;
     for (event, expected_title, expected_text) in [
@@ -115,10 +117,12 @@ fn forecasts_missing_data_and_changes_are_told_in_full() {
                 Warning,
                 12_000,
             ),
-            "WILL BE EMPTY: 12345678 ENTRIES_WRITE at 2026-11-15 10:04:00 UTC, 12,000 of \
-             36,000 (33 %) tokens left",
-            "ENTRIES_WRITE of participant 12345678 will be empty at 2026-11-15 10:04:00 UTC \
-             at the present rate (confidence: high). 12,000 of 36,000 (33 %) tokens are left.",
+            "EMPTY SOON: ENTRIES_WRITE of 12345678 at 2026-11-15 10:04:00 UTC, 12,000 of 36,000 \
+             tokens left (33 %)",
+            "Bucket ENTRIES_WRITE of participant 12345678 will be empty at \
+             2026-11-15 10:04:00 UTC at the current rate of consumption (confidence: high). \
+             12,000 of 36,000 tokens are left (33 %). Slow down the requests under this policy to \
+             prevent that.",
         ),
         (
             event(
@@ -128,10 +132,10 @@ fn forecasts_missing_data_and_changes_are_told_in_full() {
                 Warning,
                 12_000,
             ),
-            "NO LONGER ABOUT TO BE EMPTY: 12345678 ENTRIES_WRITE, 12,000 of 36,000 (33 %) \
-             tokens left",
-            "ENTRIES_WRITE of participant 12345678 is no longer about to be empty since \
-             2026-11-15 10:00:00 UTC. 12,000 of 36,000 (33 %) tokens are left.",
+            "NO LONGER EMPTY SOON: ENTRIES_WRITE of 12345678, 12,000 of 36,000 tokens left \
+             (33 %)",
+            "Bucket ENTRIES_WRITE of participant 12345678 is no longer expected to be empty soon, \
+             as of 2026-11-15 10:00:00 UTC. 12,000 of 36,000 tokens are left (33 %).",
         ),
         (
             event(
@@ -141,27 +145,29 @@ fn forecasts_missing_data_and_changes_are_told_in_full() {
                 Warning,
                 0,
             ),
-            "EMPTY AS PREDICTED: 12345678 ENTRIES_WRITE, 0 of 36,000 (0 %) tokens left",
-            "ENTRIES_WRITE of participant 12345678 is empty, as was predicted, since \
-             2026-11-15 10:00:00 UTC. 0 of 36,000 (0 %) tokens are left.",
+            "EMPTY AS PREDICTED: ENTRIES_WRITE of 12345678, 0 of 36,000 tokens left (0 %)",
+            "Bucket ENTRIES_WRITE of participant 12345678 has been empty since \
+             2026-11-15 10:00:00 UTC, as predicted. 0 of 36,000 tokens are left (0 %).",
         ),
         (
             participant_event(EventKind::Stale { newest_us: ten_to }),
             "NO DATA: participant 12345678 since 2026-11-15 09:50:00 UTC",
-            "Nothing was heard about participant 12345678 since 2026-11-15 09:50:00 UTC: its \
-             buckets are not watched.",
+            "There has been no data about participant 12345678 since 2026-11-15 09:50:00 UTC. Its \
+             buckets are not monitored until there is. Check the monitor's log for failed polls, \
+             and the connection to DICT or the gateway.",
         ),
         (
             participant_event(EventKind::StillStale { newest_us: ten_to }),
             "STILL NO DATA: participant 12345678 since 2026-11-15 09:50:00 UTC",
-            "Still nothing was heard about participant 12345678 since 2026-11-15 09:50:00 UTC: \
-             its buckets are not watched.",
+            "There is still no data about participant 12345678 since 2026-11-15 09:50:00 UTC. Its \
+             buckets are not monitored until there is. Check the monitor's log for failed polls, \
+             and the connection to DICT or the gateway.",
         ),
         (
             participant_event(EventKind::Fresh { newest_us: ten_to }),
             "DATA AGAIN: participant 12345678",
-            "There is news about participant 12345678 again since 2026-11-15 10:00:00 UTC; \
-             there was none since 2026-11-15 09:50:00 UTC.",
+            "There has been data about participant 12345678 again since 2026-11-15 10:00:00 UTC. \
+             The newest data before that was of 2026-11-15 09:50:00 UTC.",
         ),
         (
             participant_event(EventKind::Changed(Change::Refill {
@@ -169,10 +175,10 @@ fn forecasts_missing_data_and_changes_are_told_in_full() {
                 from: (1_200, 60_000_000),
                 to: (10, 1_500_000),
             })),
-            "CHANGED: participant 12345678, refill of X from 1,200 tokens every 60 s to 10 \
-             tokens every 1500000 µs",
-            "participant 12345678: refill of X from 1,200 tokens every 60 s to 10 tokens every \
-             1500000 µs, seen at 2026-11-15 10:00:00 UTC.",
+            "CHANGED: participant 12345678, the refill of X changed from 1,200 tokens every 60 s \
+             to 10 tokens every 1500000 µs",
+            "Participant 12345678: the refill of X changed from 1,200 tokens every 60 s to 10 \
+             tokens every 1500000 µs (seen at 2026-11-15 10:00:00 UTC).",
         ),
     ] {
         assert_eq!(title(&event), expected_title);
@@ -181,7 +187,7 @@ fn forecasts_missing_data_and_changes_are_told_in_full() {
 }
 
 #[test]
-fn numbers_are_grouped_and_moments_beyond_the_calendar_are_its_end() {
+fn numbers_are_grouped_and_times_after_the_calendar_are_its_end() {
     for (number, text) in [
         (0, "0"),
         (999, "999"),

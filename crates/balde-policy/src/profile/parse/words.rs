@@ -50,7 +50,8 @@ pub(super) fn variants(
     for (name, _, value) in named(reader, value) {
         let source = if value.get_ref().is_array() {
             let values = values(reader, value);
-            Some(VariantSource::Assigned { values })
+            let part = KeyPart::Participant;
+            Some(VariantSource::Assigned { part, values })
         } else {
             told(reader, value, patterns)
         };
@@ -74,7 +75,14 @@ fn told(
     let written = fields.get("patterns");
     let words = fields.get("values");
     let otherwise = fields.get("otherwise");
+    let assigned = fields.get("assigned");
     fields.finish(reader);
+    if let (Some(assigned), None, None) = (assigned, written, words) {
+        return Some(VariantSource::Assigned {
+            part: looked_at?,
+            values: values(reader, assigned),
+        });
+    }
     match (written, words) {
         (Some(written), None) => {
             if let Some(otherwise) = otherwise {
@@ -108,7 +116,7 @@ fn told(
         _ => {
             reader.missing(
                 value.span(),
-                "a variant needs `patterns` or `values`, and not both",
+                "a variant needs one of `patterns`, `values` and `assigned`",
             );
             None
         }
@@ -140,8 +148,7 @@ pub(super) fn part(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<KeyPart
         .then(|| KeyPart::parse(text))
         .flatten();
     if part.is_none() {
-        let reason =
-            "a part is participant, user, header:NAME, query:NAME, path:NAME or const:TEXT";
+        let reason = "a part is participant, user, value:NAME, header:NAME, query:NAME, path:NAME or const:TEXT";
         reader.problem(value.span(), reason);
     }
     part

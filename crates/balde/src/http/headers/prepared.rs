@@ -60,7 +60,7 @@ impl PreparedWriter {
         };
         let fits_template = self.template.is_some()
             && decision.is_allowed()
-            && decision.has_standing()
+            && decision.has_bucket()
             && only.limit == *decision.limit();
         fits_template.then(|| FieldValues::new(*decision))
     }

@@ -135,7 +135,7 @@ impl HeaderWriter {
         };
         headers.insert(RATE_LIMIT_POLICY, policy);
         let mut text = FieldBuffer::new();
-        for (encoded, decision) in pairs().filter(|(_, decision)| decision.has_standing()) {
+        for (encoded, decision) in pairs().filter(|(_, decision)| decision.has_bucket()) {
             begin_member(&mut text, &encoded.name);
             text.push(b";r=");
             push_integer(&mut text, decision.remaining());
@@ -179,10 +179,10 @@ fn most_restrictive(decisions: &[Decision]) -> Option<usize> {
     let (index, decision) = match refused.max_by_key(|(_, decision)| wait_us(decision.wait())) {
         Some(refused) => refused,
         None => all()
-            .filter(|(_, decision)| decision.has_standing())
+            .filter(|(_, decision)| decision.has_bucket())
             .min_by_key(|(_, decision)| decision.remaining())?,
     };
-    decision.has_standing().then_some(index)
+    decision.has_bucket().then_some(index)
 }
 
 fn wait_us(wait: Wait) -> u64 {

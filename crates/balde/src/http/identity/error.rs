@@ -1,6 +1,6 @@
 //! Why a request has no usable key.
 
-use crate::error::KEY_BYTES_MAX;
+use crate::key::KEY_BYTES_MAX;
 
 /// The maximum number of proxies between a client and this service.
 pub(super) const HOPS_MAX: usize = 32;

@@ -7,8 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::address::prefix_of;
 use super::error::IdentityError;
-use crate::error::KEY_BYTES_MAX;
-use crate::key::ShortKey;
+use crate::key::{KEY_BYTES_MAX, ShortKey};
 
 /// Enough for any address and any hash with their prefixes.
 const INLINE_BYTES: usize = 72;
@@ -202,7 +201,7 @@ pub(super) fn v4(address: Ipv4Addr) -> Option<ShortKey> {
     let (low_word, high_word) = (lower_half(low), lower_half(low >> 64));
     let length = 3 + a_bytes + b_bytes + c_bytes + d_bytes - 1;
     let length = u8::try_from(length).unwrap_or(0);
-    Some(ShortKey::of_words([low_word, high_word, beyond], length))
+    Some(ShortKey::from_words([low_word, high_word, beyond], length))
 }
 
 /// The digits of an octet followed by a dot, and the number of these bytes.

@@ -37,12 +37,12 @@ pub(super) fn refuse_missing_key<A>(
     request: &Request<A>,
 ) -> Response<Bytes> {
     let limiter = &config.rules[missing.rule].limiter;
-    if let Some(held_back) = config.missing_key_log.passes(limiter.now_us()) {
+    if let Some(suppressed) = config.missing_key_log.allow(limiter.now_us()) {
         tracing::warn!(
             event_type = "no_key",
             decision = "deny",
             policy = limiter.name(),
-            held_back,
+            suppressed,
             "refused a request without a usable key: {}",
             MissingKeyReason(missing.error)
         );

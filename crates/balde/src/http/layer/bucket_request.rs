@@ -7,8 +7,8 @@ use super::limit_rule::{KeyScope, KeySource, LimitRule};
 use super::request_parts::RequestParts;
 use crate::decision::Decision;
 use crate::http::identity::{ClientKey, IdentityError};
-use crate::joint::{MultiDecision, TokenRequest, check_all, check_all_blocking};
-use crate::limiter::RateLimiter;
+use crate::limiter::{RateLimiter, TokenRequest};
+use crate::multi::{MultiDecision, check_all, check_all_blocking};
 
 /// The key of the bucket of a global limit.
 const GLOBAL_KEY: &[u8] = b"*";

@@ -12,8 +12,7 @@ use super::request_parts::RequestParts;
 use crate::http::headers::{HeaderOptions, PreparedWriter};
 use crate::http::identity::Identity;
 use crate::http::problem::ProblemFormat;
-use crate::limiter::Place;
-use crate::log::Storm;
+use crate::telemetry::LogThrottle;
 
 pub(super) type ExemptFn = Arc<dyn Fn(&RequestParts<'_>) -> bool + Send + Sync>;
 pub(super) type OnRefusalFn = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
@@ -47,7 +46,7 @@ pub(super) struct LayerConfig {
     pub(super) exempt: Option<ExemptFn>,
     pub(super) on_refusal: Option<OnRefusalFn>,
     /// Throttles log lines about requests without a key, across all services of one layer.
-    pub(super) missing_key_log: Arc<Storm>,
+    pub(super) missing_key_log: Arc<LogThrottle>,
 }
 
 impl LayerConfig {
@@ -83,7 +82,7 @@ impl LayerConfig {
 }
 
 fn is_in_memory(rule: &LimitRule) -> bool {
-    matches!(rule.limiter.place(), Place::Memory(..))
+    rule.limiter.is_in_memory()
 }
 
 impl fmt::Debug for LayerConfig {

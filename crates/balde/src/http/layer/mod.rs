@@ -22,8 +22,8 @@ use self::config::LayerConfig;
 use super::headers::HeaderOptions;
 use super::identity::Identity;
 use super::problem::ProblemFormat;
-use crate::joint::TOKEN_REQUESTS_MAX;
-use crate::log::Storm;
+use crate::multi::TOKEN_REQUESTS_MAX;
+use crate::telemetry::LogThrottle;
 
 pub use self::body::ResponseBody;
 pub use self::config::OnMissingKey;
@@ -90,7 +90,7 @@ impl RateLimitLayer {
             format: ProblemFormat::default(),
             exempt: None,
             on_refusal: None,
-            missing_key_log: Arc::new(Storm::default()),
+            missing_key_log: Arc::new(LogThrottle::new()),
         };
         Self { config }.and(rule)
     }

@@ -86,7 +86,7 @@ impl<'a> Refusal<'a> {
         self.retry_after
     }
 
-    /// The problem document that the layer would answer with.
+    /// The problem document that the layer sends by default.
     pub const fn problem(&self) -> &Problem {
         &self.problem
     }

@@ -1,4 +1,4 @@
-//! The parts of a request that rules can look at.
+//! The parts of a request that rules can use.
 
 use ::http::{Extensions, HeaderMap, Method, Request, Uri};
 use http_body::Body;

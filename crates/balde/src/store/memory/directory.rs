@@ -2,20 +2,20 @@
 //! in two, so a table of few keys is small and a rearrangement is always short.
 //!
 //! The directory has an entry for each value of a key's first bits; a shard owns a range of
-//! entries. Readers go by the directory without a lock. One who goes by an entry that has just
-//! changed does not find its key, comes to the lock, and there looks the entry up again.
+//! entries. Readers use the directory without a lock. A reader that has read an entry which has just
+//! changed does not find its key, takes the lock, and reads the entry again.
 
 use super::fingerprint::Fingerprint;
 use super::shard::{Locked, Shard, scaled};
 use super::sync::{AtomicU64, Ordering};
 
-/// A shard with more keys than this splits. Rearranging so many takes some ten microseconds, the
-/// longest that a check can be held up.
+/// A shard with more keys than this splits. Rearranging that many takes about ten microseconds, the
+/// longest that a check can be delayed.
 pub(super) const SHARD_KEYS: usize = 1_024;
 
 pub(super) struct Directory {
     entries: Box<[AtomicU64]>,
-    /// Made in advance, as many as there can be; those that are not used yet have no slots.
+    /// All shards that there can be; those that are not used yet have no slots.
     shards: Box<[Shard]>,
     used: AtomicU64,
 }
@@ -40,7 +40,7 @@ impl Directory {
         directory
     }
 
-    /// The shard that a key is in, or was a moment ago.
+    /// The shard of a key, or the one that it was in a moment ago.
     #[inline]
     pub(super) fn shard(&self, key: Fingerprint) -> &Shard {
         &self.shards[self.shard_index(key)]
@@ -67,8 +67,8 @@ impl Directory {
         }
     }
 
-    /// All shards in use, in the order in which they came to be. Those that come to be meanwhile
-    /// are at the end, and are not missed.
+    /// All shards in use, in the order of their creation. Shards that are created meanwhile are
+    /// included.
     pub(super) fn in_use(&self) -> impl Iterator<Item = &Shard> {
         (0_usize..)
             .take_while(|index| (*index as u64) < self.used.load(Ordering::Acquire))
@@ -84,7 +84,7 @@ impl Directory {
         let middle = range.start + range.len() / 2;
         let index = self.used.fetch_add(1, Ordering::AcqRel);
         let new_index = usize::try_from(index).expect("there are few shards");
-        // Nobody knows this shard yet, so its lock is free.
+        // No other thread can reach this shard yet, so its lock is free.
         let mut new = self.shards[new_index].lock();
         crowded.split_off(&mut new, |key| self.entry(key) >= middle);
         crowded.set_range(range.start..middle);
@@ -96,6 +96,6 @@ impl Directory {
 
     #[inline]
     fn entry(&self, key: Fingerprint) -> usize {
-        scaled(key.place() >> 32, self.entries.len() as u64)
+        scaled(key.hash() >> 32, self.entries.len() as u64)
     }
 }

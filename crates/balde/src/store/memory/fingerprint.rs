@@ -1,11 +1,11 @@
-//! Keys as 128-bit fingerprints under secrets of this process.
+//! Keys as 128-bit fingerprints, keyed with secrets of this process.
 //!
 //! A table of fingerprints needs no key text, no allocation and no comparison of strings; in
 //! exchange, two keys with one fingerprint would share a bucket. So it must not be possible to
 //! find two such keys. The hash is the multilinear family: each 64-bit word of the key is
-//! multiplied by a secret 128-bit number of its own, the products are added modulo 2^128 and the
+//! multiplied by a secret 128-bit number, the products are added modulo 2^128 and the
 //! upper 64 bits are kept. That family is strongly universal (Lemire and Kaser, "Strongly
-//! universal string hashing is fast"): whatever two different keys somebody picks, they meet with
+//! universal string hashing is fast"): any two different keys have the same fingerprint with
 //! probability 2^-64 over the choice of the secrets. Two lanes with independent secrets make it
 //! 2^-128. Fingerprints never leave the process, so an attacker has nothing to learn the secrets
 //! from. A general keyed hash of 128 bits (`SipHash`-1-3) would do as well and take three times as
@@ -19,7 +19,7 @@ use std::collections::hash_map::RandomState;
 #[cfg(feature = "tower")]
 use crate::key::ShortKey;
 
-/// Loom replays a story again and again and needs it to be the same each time.
+/// Loom replays each test and needs it to be deterministic.
 #[cfg(balde_loom)]
 type RandomState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
@@ -27,7 +27,7 @@ type RandomState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 const SHORT_BYTES_MAX: usize = 64;
 const WORDS_MAX: usize = SHORT_BYTES_MAX / 8 + 1;
 
-/// What stands for a key in a table. `hi` is never zero: zero marks an empty slot.
+/// The fingerprint of a key. `hi` is never zero: zero marks an empty slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     pub(super) hi: u64,
@@ -35,10 +35,10 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Where in a table the key belongs. The halves are sums of products, so keys that are numbered
-    /// in a row lie in rows, too; the product of the halves does not.
+    /// The hash that decides the shard and the slot. The halves are sums of products, so that
+    /// consecutive keys have evenly spaced halves; the product of the halves has no such pattern.
     #[inline]
-    pub(super) fn place(self) -> u64 {
+    pub(super) fn hash(self) -> u64 {
         let product = u128::from(self.hi) * u128::from(self.lo);
         high(product) ^ low(product)
     }
@@ -79,7 +79,7 @@ impl Fingerprints {
         Fingerprint { hi: hi.max(1), lo }
     }
 
-    /// The same of a key that is in registers.
+    /// The fingerprint of a key that is in registers.
     #[cfg(feature = "tower")]
     #[inline]
     pub(super) fn of_short(&self, key: &ShortKey) -> Fingerprint {
@@ -97,12 +97,12 @@ impl Fingerprints {
     #[inline]
     fn short(&self, key: &[u8]) -> [u64; 2] {
         let (words, tail) = key.as_chunks::<8>();
-        // The length in the top byte of the last word tells keys apart that differ in trailing
+        // The length in the top byte of the last word distinguishes keys that differ in trailing
         // zeros; the tail has at most seven bytes, so that byte is free.
         let last = tail_word(key, tail) | (key.len() as u64) << 56;
         let word = |at: usize| u64::from_le_bytes(words[at]);
-        // The usual lengths, written out: what a check costs is how long it takes from the key to
-        // the slot, and these sums are not one long chain.
+        // Common lengths are unrolled: the latency from the key to the slot dominates a check, and
+        // these sums have short dependency chains.
         match words.len() {
             0 => self.sum([last]),
             1 => self.sum([word(0), last]),
@@ -123,7 +123,7 @@ impl Fingerprints {
     /// Words that are zero add nothing, so a key may be followed by any number of them.
     #[inline]
     fn sum<const N: usize>(&self, words: [u64; N]) -> [u64; 2] {
-        // Not `map`, which is a call of its own.
+        // Not `map`, which is not inlined.
         let lane = |lane: usize| {
             let product = |at: usize| {
                 let multiplier: u128 = self.multipliers[at][lane];
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_look_alike_are_told_apart() {
+    fn similar_keys_have_different_fingerprints() {
         let secrets = Fingerprints::new();
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for len in 0..200 {
@@ -202,7 +202,7 @@ mod tests {
 
     #[cfg(feature = "tower")]
     #[test]
-    fn a_short_key_is_known_by_the_same_fingerprint_as_its_bytes() {
+    fn a_short_key_has_the_fingerprint_of_its_bytes() {
         use crate::key::SHORT_KEY_BYTES_MAX;
 
         let secrets = Fingerprints::new();
@@ -216,7 +216,7 @@ mod tests {
                 }
                 let words =
                     [0, 8, 16].map(|at| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap()));
-                let key = ShortKey::of_words(words, u8::try_from(length).unwrap());
+                let key = ShortKey::from_words(words, u8::try_from(length).unwrap());
                 assert_eq!(key.as_bytes(), &bytes[..length]);
                 assert_eq!(secrets.of_short(&key), secrets.of(&bytes[..length]));
             }
@@ -250,8 +250,8 @@ mod tests {
         let secrets = Fingerprints::new();
         let mut counts = [[0_u32; 64]; 2];
         for n in 0..64_000 {
-            let place = secrets.of(format!("tenant-{n:010}").as_bytes()).place();
-            for (half, bits) in counts.iter_mut().zip([place, place << 32]) {
+            let hash = secrets.of(format!("tenant-{n:010}").as_bytes()).hash();
+            for (half, bits) in counts.iter_mut().zip([hash, hash << 32]) {
                 half[usize::try_from(bits >> 58).unwrap()] += 1;
             }
         }

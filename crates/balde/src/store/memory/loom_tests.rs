@@ -7,7 +7,7 @@ use balde_core::{Command, Decision, Limit};
 use loom::sync::Arc;
 use loom::thread;
 
-use super::{Part, Table, run_all};
+use super::{MemoryStep, Table, run_all};
 
 const TAKE: Command = Command::Take { n: 1 };
 
@@ -130,13 +130,13 @@ fn several_buckets_give_together_while_somebody_takes_from_one() {
         takes(&table, b"b");
         let other = Arc::clone(&table);
         let theirs = thread::spawn(move || takes(&other, b"b"));
-        let part = |key| Part {
+        let step = |key| MemoryStep {
             table: &table,
             key,
             command: TAKE,
             now_us: 0,
         };
-        let both = run_all(&[part(b"a"), part(b"b")]);
+        let both = run_all(&[step(b"a"), step(b"b")]);
         let both = i64::from(both.iter().all(Decision::is_allowed));
         assert_eq!(theirs.join().unwrap() + both, 1);
         assert_eq!(level(&table, b"a"), 1 - both);

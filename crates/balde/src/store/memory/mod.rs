@@ -8,21 +8,21 @@
 //! | `shard` | slots, read without a lock and rearranged under one |
 //! | `directory` | which shard a key is in; shards that split |
 //! | `table` | the shards of one limit, bounded and swept |
-//! | `together` | several buckets in one decision |
+//! | `multi` | several buckets in one decision |
 //! | `sync` | atomics and locks, or loom's |
 
 mod directory;
 mod fingerprint;
+mod multi;
 mod region;
 mod shard;
 mod sync;
 mod table;
-mod together;
 mod word;
 
+pub(crate) use multi::{MemoryStep, run_all};
 pub use table::MemoryStats;
-pub(crate) use table::{KEYS_MAX_MAX, Table};
-pub(crate) use together::{Part, run_all};
+pub(crate) use table::Table;
 
 #[cfg(all(test, not(balde_loom)))]
 mod tests;

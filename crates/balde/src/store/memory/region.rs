@@ -1,10 +1,10 @@
-//! The memory of a shard: groups of five slots, each group two cache lines of its own.
+//! The memory of a shard: groups of five slots, each group in two cache lines.
 //!
 //! A slot is three words: the two halves of a fingerprint and the bucket. A group keeps the five
 //! upper halves side by side, so that a search compares them all without a branch and nearly
-//! always ends in its first group; a probe from slot to slot would be shorter to write and
-//! mispredict on every other check. The sixteenth word counts the keys that would live here and
-//! had to go on to a later group, which is how a search knows whether to follow.
+//! always ends in its first group; probing slot by slot would be shorter code and mispredict a
+//! branch in every other check. The sixteenth word counts the keys that belong to this group and
+//! overflowed into a later one, so that a search knows whether to continue.
 
 use super::sync::{AtomicU64, Ordering, empty_words};
 
@@ -13,13 +13,13 @@ pub(super) const GROUP_SLOTS: usize = 5;
 const GROUP_WORDS: usize = 16;
 const LO: usize = GROUP_SLOTS;
 const WORD: usize = 2 * GROUP_SLOTS;
-const PASSED_BY: usize = 3 * GROUP_SLOTS;
+const OVERFLOWED: usize = 3 * GROUP_SLOTS;
 
-/// Room for a shard's groups. It is taken from the system untouched, so what is not used yet costs
+/// The memory for a shard's groups. It is allocated zeroed, so pages that are not used yet cost
 /// nothing.
 pub(super) struct Region {
     words: Box<[AtomicU64]>,
-    /// Words before the first one on a boundary of 128 bytes.
+    /// Words before the first one that is aligned to 128 bytes.
     skipped: usize,
 }
 
@@ -43,7 +43,7 @@ impl Region {
 pub(super) struct Group<'r>(&'r [AtomicU64; GROUP_WORDS]);
 
 impl<'r> Group<'r> {
-    /// Which slots hold this upper half, as bits. Zero finds the empty slots.
+    /// The slots that hold this upper half, as bits. Zero finds the empty slots.
     #[inline]
     pub(super) fn matches(self, hi: u64) -> u32 {
         let mut found = 0;
@@ -53,15 +53,15 @@ impl<'r> Group<'r> {
         found
     }
 
-    /// How many keys would live here and live further on.
+    /// How many keys belong to this group and are in a later one.
     #[inline]
-    pub(super) fn passed_by(self) -> &'r AtomicU64 {
-        &self.0[PASSED_BY]
+    pub(super) fn overflowed(self) -> &'r AtomicU64 {
+        &self.0[OVERFLOWED]
     }
 
     #[inline]
     pub(super) fn slot(self, slot: usize) -> Slot<'r> {
-        // Three indices below the length: the remainder only tells the compiler so.
+        // The index is in range; the remainder lets the compiler drop the bounds checks.
         let slot = slot % GROUP_SLOTS;
         Slot {
             hi: &self.0[slot],

@@ -1,16 +1,16 @@
-//! One part of the table: slots that are read without a lock and rearranged under one.
+//! A part of the table: slots that are read without a lock and rearranged under one.
 //!
-//! A check finds its slot, works out the new bucket and swaps it in with one compare-and-swap.
-//! Everything that adds, moves or removes keys holds the shard's lock, and obeys three rules that
-//! let readers go on meanwhile:
+//! A check finds its slot, computes the new bucket and stores it with one compare-and-swap. Whatever
+//! adds, moves or removes keys holds the shard's lock, and keeps three rules so that readers can
+//! continue meanwhile:
 //!
-//! 1. Before a slot changes hands its bucket is *frozen*: swapped for [`FROZEN`], so that no
-//!    reader's compare-and-swap can succeed on it any more. Whoever meets a frozen bucket, or does
-//!    not find its key, takes the lock and looks again; only under the lock is "not there" true.
+//! 1. Before a slot changes its key, its bucket is *frozen*: replaced by [`FROZEN`], so that no
+//!    reader's compare-and-swap can succeed on it. A reader that finds a frozen bucket, or does not
+//!    find its key, takes the lock and searches again; only under the lock is a missing key certain.
 //! 2. A slot is filled bucket first and fingerprint last, and emptied bucket first too. A reader
 //!    reads fingerprint, bucket, fingerprint: if both readings agree, the bucket was its own.
-//! 3. A stored bucket is offset by its own fingerprint and by the table's generation. So the
-//!    word that a slow reader remembers cannot come back under another key or another limit.
+//! 3. A stored bucket is offset by its fingerprint and by the table's generation. So the word that a
+//!    slow reader holds cannot reappear under another key or another limit.
 
 use std::ops::Range;
 
@@ -24,35 +24,35 @@ const FROZEN: u64 = 0;
 /// An odd constant (the golden ratio) spreads generations over all 64 bits.
 const GENERATION_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Groups of a shard that holds its first key.
+/// Groups of a shard with its first key.
 const GROUPS_MIN: usize = 2;
 
-/// A shard grows when more keys than this come to a group on average.
+/// A shard grows when it has more keys per group than this on average.
 const GROUP_KEYS_MAX: usize = 4;
 
-/// Groups a reader follows a key through before it leaves the search to the lock.
+/// Groups that a reader searches before it takes the lock.
 const GROUPS_FOLLOWED_MAX: usize = 4;
 
 #[repr(align(128))]
 pub(super) struct Shard {
     /// Groups in use (upper half) and generation (lower half), so that both change at once.
     shape: AtomicU64,
-    /// Past this moment words might be misread, and the shard must be looked after first.
+    /// After this time words might be misread, and the shard must be rewritten first.
     horizon_us: AtomicU64,
-    /// Room for all the groups the shard may come to need; made with its first key.
+    /// Memory for all groups that the shard may need; allocated with its first key.
     region: OnceLock<Region>,
     groups_max: usize,
-    /// How often somebody came to the lock and had to wait.
+    /// How often a thread had to wait for the lock.
     waits: AtomicU64,
     arrangement: Mutex<Arrangement>,
 }
 
-/// What only the holder of the lock touches.
+/// The data that the lock protects.
 #[derive(Debug, Default)]
 pub(super) struct Arrangement {
     taken: usize,
     hand: usize,
-    /// Keys added since full buckets were last looked for.
+    /// Keys added since full buckets were last removed.
     added: usize,
     /// Entries of the directory that lead here.
     range: Range<usize>,
@@ -91,7 +91,7 @@ impl Shard {
         Shape::of_word(self.shape.load(Ordering::Acquire))
     }
 
-    /// Whether the shape is still what it was before the readings since.
+    /// Returns whether the shape has not changed since it was read.
     #[inline]
     pub(super) fn is_still(&self, shape: Shape) -> bool {
         fence(Ordering::Acquire);
@@ -103,11 +103,11 @@ impl Shard {
         self.horizon_us.load(Ordering::Relaxed)
     }
 
-    /// The bucket of a key, if it can be had without the lock.
+    /// The bucket of a key, if it can be found without the lock.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
-        reason = "what is found stays in registers where nobody is called"
+        reason = "the result stays in registers if this is inlined"
     )]
     pub(super) fn find(&self, shape: Shape, key: Fingerprint) -> Option<Found<'_>> {
         let region = self.region.get()?;
@@ -127,7 +127,7 @@ impl Shard {
                     stored,
                 });
             }
-            if group.passed_by().load(Ordering::Relaxed) == 0 {
+            if group.overflowed().load(Ordering::Relaxed) == 0 {
                 return None;
             }
         }
@@ -153,13 +153,13 @@ impl Found<'_> {
         self.stored.wrapping_sub(self.offset)
     }
 
-    /// Whether the bucket is still what was found.
+    /// Returns whether the bucket has not changed since it was found.
     #[inline]
     pub(super) fn is_still(&self) -> bool {
         self.slot.word.load(Ordering::Acquire) == self.stored
     }
 
-    /// Puts `word` in the place of what was found, unless somebody was faster.
+    /// Replaces the bucket by `word`, unless another thread has changed it.
     #[inline]
     pub(super) fn replace(&self, word: u64) -> bool {
         let stored = stored(word, self.offset);
@@ -170,7 +170,7 @@ impl Found<'_> {
     }
 }
 
-/// A shard whose keys stay where they are, except by the doing of who holds this.
+/// A locked shard: only the holder adds, moves or removes keys.
 pub(super) struct Locked<'s> {
     arrangement: MutexGuard<'s, Arrangement>,
     shape: Shape,
@@ -209,7 +209,7 @@ impl<'s> Locked<'s> {
         self.shard.horizon_us.store(horizon_us, Ordering::Relaxed);
     }
 
-    /// Where a key's slot is. Only a holder of the lock can know that there is none.
+    /// The slot of a key. Only under the lock is it certain that there is none.
     pub(super) fn position(&self, key: Fingerprint) -> Option<usize> {
         let mut index = self.shape.home(key);
         for _ in 0..self.shape.groups {
@@ -222,7 +222,7 @@ impl<'s> Locked<'s> {
                 }
                 found &= found - 1;
             }
-            if group.passed_by().load(Ordering::Relaxed) == 0 {
+            if group.overflowed().load(Ordering::Relaxed) == 0 {
                 return None;
             }
             index = self.shape.after(index);
@@ -230,7 +230,7 @@ impl<'s> Locked<'s> {
         None
     }
 
-    /// The bucket in a taken slot; other callers may replace it at any time.
+    /// The bucket in a taken slot; other threads may replace it at any time.
     pub(super) fn found(&self, at: usize) -> Found<'s> {
         let slot = self.slot(at);
         Found {
@@ -240,33 +240,32 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Takes the bucket out of a slot, so that nobody else can change it before it is thawed.
+    /// Takes the bucket out of a slot, so that no other thread can change it before it is thawed.
     pub(super) fn freeze(&self, at: usize) -> u64 {
         let slot = self.slot(at);
         let stored = slot.word.swap(FROZEN, Ordering::AcqRel);
         stored.wrapping_sub(offset(fingerprint(slot), self.shape.generation))
     }
 
-    /// Puts a bucket back into the slot it was frozen in.
+    /// Puts a bucket back into the slot that it was frozen in.
     pub(super) fn thaw(&self, at: usize, word: u64) {
         let slot = self.slot(at);
         let offset = offset(fingerprint(slot), self.shape.generation);
         slot.word.store(stored(word, offset), Ordering::Release);
     }
 
-    /// Whether one more key makes it time to forget full buckets, and to grow if that does not
-    /// help.
+    /// Returns whether full buckets should be removed before another key is added, and the shard
+    /// grown if that does not free enough.
     pub(super) fn is_crowded(&self) -> bool {
         self.arrangement.taken >= self.shape.groups as usize * GROUP_KEYS_MAX
     }
 
-    /// Whether a good part of the keys came since full buckets were last looked for.
+    /// Returns whether many of the keys were added since full buckets were last removed.
     pub(super) fn is_sweep_due(&self) -> bool {
         self.arrangement.added * 4 >= self.arrangement.taken
     }
 
-    /// Grows, unless a good part of the slots has just been freed: then the next time to look
-    /// would be too soon to be worth it.
+    /// Grows the shard, unless many of its slots have just been freed.
     pub(super) fn grow_if_needed(&mut self) {
         let groups = self.shape.groups as usize;
         if self.arrangement.taken >= groups * GROUP_KEYS_MAX / 4 * 3 {
@@ -275,7 +274,7 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Adds a key that has no slot. False when the shard has no room left.
+    /// Adds a key that has no slot. Returns false if the shard is full.
     pub(super) fn insert(&mut self, key: Fingerprint, word: u64) -> bool {
         if self.arrangement.taken == self.slots_len() {
             return false;
@@ -292,12 +291,12 @@ impl<'s> Locked<'s> {
         self.clear(at);
         self.arrangement.taken -= 1;
         while index != at / GROUP_SLOTS {
-            self.count_passing(index, |count| count - 1);
+            self.count_overflowed(index, |count| count - 1);
             index = self.shape.after(index);
         }
     }
 
-    /// The next `count` slots under the hand that goes round the shard, as their positions.
+    /// The positions of the next `count` slots under the clock hand, which goes round the shard.
     pub(super) fn under_hand(&mut self, count: usize) -> impl Iterator<Item = usize> + use<> {
         let slots = self.slots_len();
         let from = self.arrangement.hand;
@@ -310,12 +309,12 @@ impl<'s> Locked<'s> {
         self.slot(at).hi.load(Ordering::Relaxed) != 0
     }
 
-    /// Gives every bucket a new word under `generation`, or drops it. Keys stay, slots may move.
-    pub(super) fn rewrite(&mut self, generation: u32, rule: impl FnMut(u64) -> Option<u64>) {
-        self.rearrange(self.shape.groups as usize, generation, rule);
+    /// Gives every bucket a new word under `generation`, or removes it. Slots may move.
+    pub(super) fn rewrite(&mut self, generation: u32, new_word: impl FnMut(u64) -> Option<u64>) {
+        self.rearrange(self.shape.groups as usize, generation, new_word);
     }
 
-    /// Hands the keys that are to move over to a shard that has none.
+    /// Moves some keys to a shard that has none.
     pub(super) fn split_off(
         &mut self,
         other: &mut Locked<'_>,
@@ -335,10 +334,10 @@ impl<'s> Locked<'s> {
         &mut self,
         groups: usize,
         generation: u32,
-        mut rule: impl FnMut(u64) -> Option<u64>,
+        mut new_word: impl FnMut(u64) -> Option<u64>,
     ) {
         let mut kept = self.take_all();
-        kept.retain_mut(|(_, word)| match rule(*word) {
+        kept.retain_mut(|(_, word)| match new_word(*word) {
             Some(new) => {
                 *word = new;
                 true
@@ -348,7 +347,7 @@ impl<'s> Locked<'s> {
         self.fill(groups, generation, kept);
     }
 
-    /// Empties all slots. Readers find nothing and come to the lock.
+    /// Empties all slots. Readers find nothing and wait for the lock.
     fn take_all(&mut self) -> Vec<(Fingerprint, u64)> {
         let mut all = Vec::with_capacity(self.arrangement.taken);
         for at in 0..self.slots_len() {
@@ -359,7 +358,7 @@ impl<'s> Locked<'s> {
             }
         }
         for index in 0..self.shape.groups as usize {
-            self.count_passing(index, |_| 0);
+            self.count_overflowed(index, |_| 0);
         }
         all
     }
@@ -375,8 +374,8 @@ impl<'s> Locked<'s> {
             .shape
             .store(self.shape.to_word(), Ordering::Release);
         self.arrangement.taken = keys.len();
-        // The hand goes on from where it was: one that began anew each time would come to the first
-        // slots more often than to the others.
+        // The hand keeps its position: starting at zero each time would visit the first slots more
+        // often than the others.
         let slots = self.slots_len();
         self.arrangement.hand = self.arrangement.hand.checked_rem(slots).unwrap_or(0);
         self.arrangement.added = 0;
@@ -385,7 +384,7 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Fills the first empty slot from the key's home on. There is one.
+    /// Fills the first empty slot from the key's home group on. There is one.
     fn place(&self, key: Fingerprint, stored: u64) {
         let mut index = self.shape.home(key);
         loop {
@@ -399,7 +398,7 @@ impl<'s> Locked<'s> {
                 slot.hi.store(key.hi, Ordering::Release);
                 return;
             }
-            self.count_passing(index, |count| count + 1);
+            self.count_overflowed(index, |count| count + 1);
             index = self.shape.after(index);
         }
     }
@@ -411,10 +410,10 @@ impl<'s> Locked<'s> {
         stored
     }
 
-    fn count_passing(&self, index: usize, count: impl Fn(u64) -> u64) {
+    fn count_overflowed(&self, index: usize, count: impl Fn(u64) -> u64) {
         if let Some(group) = self.region().group(index) {
-            let passed_by = group.passed_by();
-            passed_by.store(count(passed_by.load(Ordering::Relaxed)), Ordering::Relaxed);
+            let overflowed = group.overflowed();
+            overflowed.store(count(overflowed.load(Ordering::Relaxed)), Ordering::Relaxed);
         }
     }
 
@@ -435,7 +434,7 @@ impl Shape {
     /// need not be a power of two.
     #[inline]
     fn home(self, key: Fingerprint) -> usize {
-        scaled(key.place() & 0xFFFF_FFFF, u64::from(self.groups))
+        scaled(key.hash() & 0xFFFF_FFFF, u64::from(self.groups))
     }
 
     fn after(self, index: usize) -> usize {
@@ -464,18 +463,18 @@ impl Shape {
     }
 }
 
-/// Groups for so many keys with room for a third more.
+/// Groups for this many keys, with room for a third more.
 fn roomy(keys: usize) -> usize {
     keys / 3 + GROUPS_MIN
 }
 
-/// A shard's memory is taken when its first key comes.
+/// A shard's memory is allocated with its first key.
 #[cfg(not(balde_loom))]
 fn first_region(_: usize) -> OnceLock<Region> {
     OnceLock::new()
 }
 
-/// Loom wants to see its atomics made before the threads that use them.
+/// Loom needs its atomics to be created before the threads that use them.
 #[cfg(balde_loom)]
 fn first_region(groups_max: usize) -> OnceLock<Region> {
     OnceLock::from(Region::new(groups_max))
@@ -500,7 +499,7 @@ fn offset(key: Fingerprint, generation: u32) -> u64 {
         .wrapping_add(u64::from(generation).wrapping_mul(GENERATION_STEP))
 }
 
-/// One word in 2^64 would be taken for [`FROZEN`]; its bucket is kept one unit emptier.
+/// One word in 2^64 would equal [`FROZEN`]; its bucket is stored one unit emptier.
 #[inline]
 fn stored(word: u64, offset: u64) -> u64 {
     match word.wrapping_add(offset) {

@@ -8,7 +8,7 @@ pub(super) use std::sync::{
     atomic::{AtomicU64, Ordering, fence},
 };
 
-/// Takes the lock, and counts it where somebody else has it and it must be waited for.
+/// Locks the mutex, and counts if it has to wait.
 #[cfg(not(balde_loom))]
 pub(super) fn lock_counting<'m, T>(mutex: &'m Mutex<T>, waits: &AtomicU64) -> MutexGuard<'m, T> {
     mutex.try_lock().unwrap_or_else(|| {
@@ -17,7 +17,7 @@ pub(super) fn lock_counting<'m, T>(mutex: &'m Mutex<T>, waits: &AtomicU64) -> Mu
     })
 }
 
-/// No story asks how often anybody waited.
+/// No loom test needs the count.
 #[cfg(balde_loom)]
 pub(super) fn lock_counting<'m, T>(mutex: &'m Mutex<T>, _waits: &AtomicU64) -> MutexGuard<'m, T> {
     mutex.lock()
@@ -28,7 +28,7 @@ pub(super) use self::model::{Mutex, MutexGuard, OnceLock};
 #[cfg(balde_loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Words that are all zero. Zeroed pages come from the system untouched.
+/// Words that are all zero. Zeroed pages come from the system without being written.
 #[cfg(not(balde_loom))]
 pub(super) fn empty_words(len: usize) -> Box<[AtomicU64]> {
     bytemuck::zeroed_slice_box(len)
@@ -43,7 +43,7 @@ pub(super) fn empty_words(len: usize) -> Box<[AtomicU64]> {
 mod model {
     pub(crate) use loom::sync::MutexGuard;
 
-    /// The face of `parking_lot` on loom's mutex.
+    /// loom's mutex with the interface of `parking_lot`.
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -57,6 +57,6 @@ mod model {
         }
     }
 
-    /// A cell that the models fill before they start their threads: loom has no once-lock.
+    /// The models fill these cells before they start threads: loom has no once-lock.
     pub(crate) use std::sync::OnceLock;
 }

@@ -1,4 +1,4 @@
-//! All buckets of one limit: shards, the limit they are under, and the bound on their number.
+//! All buckets of one limiter in memory: the shards, the limit, and the maximum number of keys.
 
 use balde_core::{Command, Decision, Limit, Start};
 
@@ -10,23 +10,20 @@ use super::word::Packing;
 #[cfg(feature = "tower")]
 use crate::key::ShortKey;
 
-/// The most keys a table can be asked to keep.
-pub(crate) const KEYS_MAX_MAX: usize = 1 << 30;
-
-/// Keys looked at for the bucket nearest to full when one must go; in a smaller shard, all.
+/// The keys that an eviction compares, to find the bucket nearest to full; in a small shard, all.
 const EVICT_KEYS: usize = 100;
 const EVICT_STRIDE: usize = 32;
 const EVICT_ALL_SLOTS: usize = 512;
 
-/// Attempts without the lock before a check takes it.
+/// Lock-free attempts before a check takes the lock.
 const ATTEMPTS_MAX: usize = 16;
 
 pub(crate) struct Table {
     secrets: Fingerprints,
     directory: Directory,
-    /// The limits of the present generation and of the one before or after it, by parity.
+    /// The limits of the current generation and of the one before or after it, by parity.
     limits: [Words; 2],
-    /// Held while the limit changes.
+    /// Locked while the limit changes.
     changing: Mutex<()>,
     keys_max: u64,
     counts: Counts,
@@ -35,7 +32,7 @@ pub(crate) struct Table {
 #[repr(align(128))]
 struct Words([AtomicU64; 6]);
 
-/// Touched only where keys come and go.
+/// Written only when keys are added or removed.
 #[repr(align(128))]
 #[derive(Default)]
 struct Counts {
@@ -44,24 +41,25 @@ struct Counts {
     evicted: AtomicU64,
 }
 
-/// What a memory store holds and has let go.
+/// Counters and gauges of the memory store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryStats {
-    /// Keys kept now.
+    /// Keys in the store now.
     pub keys: u64,
-    /// Full buckets forgotten since the start: nothing was lost with them.
+    /// Full buckets removed since the start. Nothing was lost with them.
     pub swept_total: u64,
-    /// Buckets that were not full and had to go because `keys_max` was reached: each key starts
-    /// afresh.
+    /// Buckets that were not full and were evicted because `keys_max` was reached. Their keys start
+    /// with a new bucket.
     pub evicted_total: u64,
-    /// How often a check found the lock of its part of the store taken and had to wait for it.
-    /// Only new keys, decisions over several buckets and rearrangements take a lock.
+    /// How often a check had to wait for the lock of its shard. Only new keys, decisions over several
+    /// buckets and rearrangements take a lock.
     pub lock_waits_total: u64,
 }
 
 impl Table {
     pub(crate) fn new(limit: Limit, keys_max: usize, now_us: u64) -> Self {
-        let keys_max = keys_max.clamp(1, KEYS_MAX_MAX);
+        let keys_max = keys_max.max(1);
         let horizon_us = now_us.saturating_add(Packing::new(limit).span_us());
         let words = Words(limit.to_words().map(AtomicU64::new));
         let spare = Words(limit.to_words().map(AtomicU64::new));
@@ -83,9 +81,9 @@ impl Table {
         }
     }
 
-    /// The common case: the key is there, and one compare-and-swap settles it. Nothing otherwise.
+    /// The common case: the key is known, and one compare-and-swap decides. Otherwise `None`.
     ///
-    /// The clock is read as late as can be: reading it holds up all that comes after.
+    /// The clock is read as late as possible, because reading it delays all later instructions.
     #[inline]
     pub(crate) fn try_run(
         &self,
@@ -104,13 +102,13 @@ impl Table {
         None
     }
 
-    /// [`try_run`](Table::try_run) that gives up when it is disturbed once: without a loop around
-    /// it, all that it knows stays in registers.
+    /// [`try_run`](Table::try_run) with a single attempt: without a loop, all values stay in
+    /// registers.
     #[cfg(feature = "tower")]
     #[inline(always)]
     #[expect(
         clippy::inline_always,
-        reason = "most of a decision that is made where it is used is never made"
+        reason = "unused fields of the decision are optimised away"
     )]
     pub(crate) fn try_run_once(
         &self,
@@ -127,7 +125,7 @@ impl Table {
     #[inline(always)]
     #[expect(
         clippy::inline_always,
-        reason = "a decision in memory takes as long to move as to make"
+        reason = "copying a decision takes as long as making it"
     )]
     fn attempt(
         &self,
@@ -149,8 +147,8 @@ impl Table {
             return Attempt::Disturbed;
         }
         let packing = Packing::new(Limit::from_words(words));
-        let standing = packing.snapshot(found.word(), now_us);
-        let decision = packing.limit.decide(standing, command);
+        let snapshot = packing.snapshot(found.word(), now_us);
+        let decision = packing.limit.decide(snapshot, command);
         if found.settle(&packing, &decision) {
             Attempt::Done(decision)
         } else {
@@ -158,18 +156,18 @@ impl Table {
         }
     }
 
-    /// What [`try_run`](Table::try_run) left: the key is new, or somebody is rearranging.
+    /// The rest of [`try_run`](Table::try_run): the key is new, or its shard is being rearranged.
     #[cold]
     #[inline(never)]
     pub(crate) fn run_locked(&self, key: &[u8], command: Command, now_us: u64) -> Decision {
         let key = self.secrets.of(key);
-        let mut locked = self.look_after(self.directory.lock(key), now_us);
+        let mut locked = self.rewrite_if_due(self.directory.lock(key), now_us);
         let packing = self.packing(&locked);
         if let Some(at) = locked.position(key) {
             loop {
                 let found = locked.found(at);
-                let standing = packing.snapshot(found.word(), now_us);
-                let decision = packing.limit.decide(standing, command);
+                let snapshot = packing.snapshot(found.word(), now_us);
+                let decision = packing.limit.decide(snapshot, command);
                 if found.settle(&packing, &decision) {
                     return decision;
                 }
@@ -183,23 +181,23 @@ impl Table {
         decision
     }
 
-    /// Puts another limit under all buckets. They keep what they are below full. The time is read
-    /// anew for each shard, under its lock: what has been refilled by then is not refilled again.
+    /// Replaces the limit of all buckets. They keep their deficit. The time is read for each shard
+    /// under its lock, so that no time is refilled twice.
     pub(crate) fn set_limit(&self, new: Limit, now_us: impl Fn() -> u64) {
         let _one_at_a_time = self.changing.lock();
         let generation = self.directory.shard_at(0).shape().generation;
         let old = self.limit();
         let (from, to) = (Packing::new(old), Packing::new(new));
         let next = generation.wrapping_add(1);
-        // All shards are at `generation`, so a reader who still goes by the words that are about to
-        // be overwritten will find the shape of its shard changed.
+        // All shards are at `generation`, so a reader that still uses the words which are about to be
+        // overwritten will find the shape of its shard changed.
         self.limits[(next & 1) as usize].store(new);
         for shard in self.directory.in_use() {
             let locked = shard.lock();
             let now_us = now_us();
-            let mut locked = self.look_after(locked, now_us);
+            let mut locked = self.rewrite_if_due(locked, now_us);
             if locked.generation() == next {
-                // Split off from one that has changed already.
+                // Split off from a shard that has changed already.
                 continue;
             }
             let taken = locked.taken();
@@ -212,7 +210,7 @@ impl Table {
         }
     }
 
-    /// The limit that checks are under now.
+    /// The current limit.
     pub(crate) fn limit(&self) -> Limit {
         let shard = self.directory.shard_at(0);
         loop {
@@ -233,12 +231,12 @@ impl Table {
         }
     }
 
-    /// Forgets every full bucket, shard by shard.
+    /// Removes every full bucket, shard by shard.
     pub(crate) fn sweep(&self, now_us: u64) {
         for shard in self.directory.in_use() {
-            let mut locked = self.look_after(shard.lock(), now_us);
+            let mut locked = self.rewrite_if_due(shard.lock(), now_us);
             let packing = self.packing(&locked);
-            self.forget_full(&mut locked, &packing, now_us, |word| {
+            self.remove_full(&mut locked, &packing, now_us, |word| {
                 packing.ahead(word, now_us) <= 0
             });
         }
@@ -260,7 +258,7 @@ impl Table {
     }
 
     pub(super) fn lock_shard(&self, index: usize, now_us: u64) -> Locked<'_> {
-        self.look_after(self.directory.shard_at(index).lock(), now_us)
+        self.rewrite_if_due(self.directory.shard_at(index).lock(), now_us)
     }
 
     pub(super) fn split_if_crowded(&self, locked: &mut Locked<'_>) {
@@ -273,7 +271,7 @@ impl Table {
         Packing::new(Limit::from_words(words))
     }
 
-    /// Adds a bucket for a key that has none, and makes room for it if need be.
+    /// Adds a bucket for a new key, and makes room for it if need be.
     pub(super) fn add(
         &self,
         locked: &mut Locked<'_>,
@@ -284,16 +282,16 @@ impl Table {
     ) {
         let is_full = |word| packing.ahead(word, now_us) <= 0;
         if locked.is_crowded() {
-            self.forget_full(locked, packing, now_us, is_full);
+            self.remove_full(locked, packing, now_us, is_full);
             locked.grow_if_needed();
         }
         let is_over = self.counts.keys.fetch_add(1, Ordering::Relaxed) >= self.keys_max;
         if is_over && locked.is_sweep_due() {
-            self.forget_full(locked, packing, now_us, is_full);
+            self.remove_full(locked, packing, now_us, is_full);
         }
         let is_still_over = is_over && self.counts.keys.load(Ordering::Relaxed) > self.keys_max;
         if is_still_over && !self.evict(locked, packing, now_us) {
-            // Nothing to evict in this shard: the new key itself is the one that goes.
+            // Nothing to evict in this shard, so the new key is not kept.
             self.counts.keys.fetch_sub(1, Ordering::Relaxed);
             self.counts.evicted.fetch_add(1, Ordering::Relaxed);
             return;
@@ -303,15 +301,15 @@ impl Table {
         }
     }
 
-    /// Looks after the words of a shard, if that is due.
-    fn look_after<'s>(&self, mut locked: Locked<'s>, now_us: u64) -> Locked<'s> {
+    /// Rewrites the words of a shard, if that is due.
+    fn rewrite_if_due<'s>(&self, mut locked: Locked<'s>, now_us: u64) -> Locked<'s> {
         let horizon_us = locked.horizon_us();
         if now_us >= horizon_us {
             let packing = self.packing(&locked);
-            // Words were last written before the horizon. When that is longer ago than a word can
-            // tell, what it tells is wrong; but every bucket has been full since.
+            // Words were last written before the horizon. If that is longer ago than a word can
+            // represent, the word is wrong; but every bucket has become full since.
             let is_ages_ago = now_us - horizon_us > packing.span_us();
-            self.forget_full(&mut locked, &packing, now_us, |word| {
+            self.remove_full(&mut locked, &packing, now_us, |word| {
                 is_ages_ago || packing.ahead(word, now_us) <= 0
             });
             locked.set_horizon_us(now_us.saturating_add(packing.span_us()));
@@ -319,7 +317,7 @@ impl Table {
         locked
     }
 
-    fn forget_full(
+    fn remove_full(
         &self,
         locked: &mut Locked<'_>,
         packing: &Packing,
@@ -327,7 +325,7 @@ impl Table {
         is_full: impl Fn(u64) -> bool,
     ) {
         let taken = locked.taken();
-        // A bucket that would start empty is not forgotten, but brought up to now.
+        // A bucket that would start empty is not removed, but updated to now.
         let instead = (packing.limit.start() == Start::Empty).then(|| packing.full(now_us));
         locked.rewrite(locked.generation(), |word| {
             if is_full(word) { instead } else { Some(word) }
@@ -340,7 +338,7 @@ impl Table {
         self.counts.keys.fetch_sub(count as u64, Ordering::Relaxed);
     }
 
-    /// Drops the bucket that is nearest to full, of those under the hand.
+    /// Removes the bucket that is nearest to full among the next ones under the clock hand.
     fn evict(&self, locked: &mut Locked<'_>, packing: &Packing, now_us: u64) -> bool {
         let keys_wanted = if locked.slots_len() <= EVICT_ALL_SLOTS {
             usize::MAX
@@ -350,8 +348,7 @@ impl Table {
         let mut nearest: Option<(i64, usize)> = None;
         let mut keys_seen = 0;
         let mut slots_left = locked.slots_len();
-        // Keys are what counts, not slots: a stretch that holds few would offer up whoever is left
-        // there, however empty.
+        // Counts keys, not slots: among few keys, the one nearest to full might be nearly empty.
         while keys_seen < keys_wanted && slots_left > 0 {
             for at in locked.under_hand(EVICT_STRIDE.min(slots_left)) {
                 slots_left -= 1;
@@ -378,18 +375,17 @@ impl Table {
     }
 }
 
-/// What came of an attempt without the lock.
+/// The result of a lock-free attempt.
 enum Attempt {
     Done(Decision),
-    /// Somebody else was there at the same moment.
+    /// Another thread changed the bucket or the shard at the same time.
     Disturbed,
-    /// The key has no bucket that can be had without the lock.
+    /// The key has no bucket that can be reached without the lock.
     NotHere,
 }
 
 impl Found<'_> {
-    /// Makes true what was decided on the bucket that was found. False when somebody else changed
-    /// it meanwhile.
+    /// Stores the bucket after a decision. Returns false if another thread has changed it.
     #[inline]
     fn settle(&self, packing: &Packing, decision: &Decision) -> bool {
         if decision.owed() == decision.owed_before() {

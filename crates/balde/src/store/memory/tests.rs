@@ -7,7 +7,7 @@ use std::thread;
 use balde_core::{Command, Decision, Limit, State};
 use proptest::prelude::*;
 
-use super::{Part, Table, run_all};
+use super::{MemoryStep, Table, run_all};
 
 const TAKE: Command = Command::Take { n: 1 };
 
@@ -160,13 +160,13 @@ proptest! {
         for (ask, wait_us) in asks {
             now_us += wait_us;
             let keys: Vec<[u8; 1]> = ask.iter().map(|(_, key, _)| [*key]).collect();
-            let parts: Vec<_> = ask.iter().zip(&keys).map(|((which, _, n), key)| Part {
+            let steps: Vec<_> = ask.iter().zip(&keys).map(|((which, _, n), key)| MemoryStep {
                 table: &tables[usize::from(*which)],
                 key,
                 command: Command::Take { n: *n },
                 now_us,
             }).collect();
-            let ours = run_all(&parts);
+            let ours = run_all(&steps);
 
             let before: Vec<Vec<_>> = oracles.iter()
                 .map(|table| table.iter().map(|oracle| oracle.state).collect())
@@ -301,15 +301,15 @@ fn two_decisions_over_the_same_buckets_do_not_wait_for_each_other() {
             let (tables, granted) = (&tables, &granted);
             scope.spawn(move || {
                 for n in 0..20_000_usize {
-                    let part = |which: usize, key: &'static [u8]| Part {
+                    let step = |which: usize, key: &'static [u8]| MemoryStep {
                         table: &tables[which],
                         key,
                         command: TAKE,
                         now_us: 0,
                     };
-                    let mut parts = [part(0, b"a"), part(1, b"b"), part(0, b"c")];
-                    parts.rotate_left((n + thread) % 3);
-                    let is_allowed = run_all(&parts).iter().all(Decision::is_allowed);
+                    let mut steps = [step(0, b"a"), step(1, b"b"), step(0, b"c")];
+                    steps.rotate_left((n + thread) % 3);
+                    let is_allowed = run_all(&steps).iter().all(Decision::is_allowed);
                     granted.fetch_add(u64::from(is_allowed), Ordering::Relaxed);
                     // Meanwhile somebody takes one alone.
                     if n == 10_000 && thread == 0 {

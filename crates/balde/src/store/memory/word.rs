@@ -1,16 +1,16 @@
-//! A bucket in one 64-bit word: the moment at which it will be full again.
+//! A bucket in one 64-bit word: the time at which it is full again.
 //!
 //! For a token bucket the word is `clock × refill_units + owed`, so that time passing is a
 //! subtraction and nothing needs to be written. Where refill is stepwise the clock counts steps,
-//! and a step that refills more than a bucket can owe counts as exactly that much. For a fixed window the upper bits hold the end of
-//! the window and the lower bits the count. Both count modulo 2^64 and are read as a signed
-//! distance from now, which is right as long as no word is left behind for longer than
-//! [`Packing::span_us`]; the table sees to that.
+//! and a step that refills more than a bucket can owe counts as exactly that much. For a fixed
+//! window the upper bits hold the end of the window and the lower bits the count. Both count modulo
+//! 2^64 and are read as a signed distance from now, which is right as long as each word is rewritten
+//! within [`Packing::span_us`]; the table does that.
 
 use balde_core::{Decision, Limit, Snapshot, State, Strategy};
 
-/// Units a word may lie behind the clock before it must be looked after: a quarter of the signed
-/// range, which leaves the rest for what a bucket can owe and for a sweep that comes late.
+/// Units that a word may be behind the clock before it must be rewritten: a quarter of the signed
+/// range. The rest is for what a bucket can owe, and for a late sweep.
 const SPAN_UNITS: u64 = 1 << 61;
 
 /// How the buckets of one limit are packed.
@@ -37,7 +37,7 @@ impl Packing {
         Self { limit, scale }
     }
 
-    /// The word for the state that a decision left behind.
+    /// The word of the state after a decision.
     #[inline]
     pub(super) fn pack(&self, decision: &Decision) -> u64 {
         match self.limit.strategy() {
@@ -46,7 +46,7 @@ impl Packing {
         }
     }
 
-    /// The word for a state.
+    /// The word of a state.
     pub(super) fn pack_state(&self, state: State) -> u64 {
         self.word(state.owed(), state.at_us())
     }
@@ -55,7 +55,7 @@ impl Packing {
     #[inline(always)]
     #[expect(
         clippy::inline_always,
-        reason = "the packing stays in registers where nobody is called"
+        reason = "the packing stays in registers if this is inlined"
     )]
     pub(super) fn snapshot(&self, word: u64, now_us: u64) -> Snapshot {
         let ahead = self.ahead(word, now_us);
@@ -67,22 +67,22 @@ impl Packing {
         if owed <= self.limit.owed_max() {
             Snapshot::of_bucket(&self.limit, owed, now_us)
         } else {
-            self.standing_later(owed, now_us)
+            self.snapshot_ahead(owed, now_us)
         }
     }
 
-    /// A bucket that somebody whose clock is ahead of ours has charged to its largest debt: it
-    /// stands at a moment that is still to come. To cut it down to what it can owe now would be to
-    /// forgive the difference.
+    /// The snapshot of a bucket that a thread whose clock is ahead of ours has charged to its largest
+    /// debt: its state is in the future. Clamping it to the largest debt now would forgive the
+    /// difference.
     ///
-    /// By value, so that nobody needs the packing in memory who does not come here.
+    /// Takes `self` by value, so that the caller can keep the packing in registers.
     #[cold]
-    fn standing_later(self, owed: u64, now_us: u64) -> Snapshot {
-        let state = self.state_later(owed, now_us);
+    fn snapshot_ahead(self, owed: u64, now_us: u64) -> Snapshot {
+        let state = self.state_ahead(owed, now_us);
         Snapshot::of_bucket_at(&self.limit, state.owed(), state.at_us(), now_us)
     }
 
-    fn state_later(&self, owed: u64, now_us: u64) -> State {
+    fn state_ahead(&self, owed: u64, now_us: u64) -> State {
         let beyond = owed.saturating_sub(self.limit.owed_max());
         let ticks = beyond.div_ceil(self.scale);
         let tick_us = match self.limit.strategy() {
@@ -96,27 +96,27 @@ impl Packing {
         State::new(owed.saturating_sub(ticks.saturating_mul(self.scale)), at_us)
     }
 
-    /// The state a word stands for.
+    /// The state that a word encodes.
     pub(super) fn state(&self, word: u64, now_us: u64) -> State {
         let ahead = self.ahead(word, now_us);
         match self.limit.strategy() {
             Strategy::FixedWindow => self.window(ahead, now_us),
-            _ => self.state_later(ahead.max(0).unsigned_abs(), now_us),
+            _ => self.state_ahead(ahead.max(0).unsigned_abs(), now_us),
         }
     }
 
-    /// The word for a bucket that is full, or forgotten, at `now_us`.
+    /// The word of a bucket that is full, or removed, at `now_us`.
     #[inline]
     pub(super) fn full(&self, now_us: u64) -> u64 {
         self.clock(now_us).wrapping_mul(self.scale)
     }
 
-    /// How far the bucket is from being full or forgotten; zero or less when it is.
+    /// How far the bucket is from being full, in units; zero or less if it is full.
     pub(super) fn ahead(&self, word: u64, now_us: u64) -> i64 {
         word.wrapping_sub(self.full(now_us)).cast_signed()
     }
 
-    /// How long a word stays readable without being looked after.
+    /// How long a word stays valid without being rewritten.
     pub(super) fn span_us(&self) -> u64 {
         let ticks = SPAN_UNITS / self.scale;
         match self.limit.strategy() {
@@ -143,7 +143,7 @@ impl Packing {
             .wrapping_add(owed)
     }
 
-    /// The time in what the scale counts: microseconds, or steps.
+    /// The time in the unit of the scale: microseconds, or steps.
     #[inline]
     fn clock(&self, now_us: u64) -> u64 {
         match self.limit.strategy() {

@@ -1,4 +1,5 @@
-//! Stops asking a store that does not answer, so that its outage costs its users microseconds.
+//! The circuit breaker: while a store does not answer, calls fail in microseconds instead of after
+//! a timeout.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -6,30 +7,31 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
+use crate::backoff::Backoff;
 use crate::failure::StoreFailure;
 
-/// Failures in a row that open it.
+/// Consecutive failures that open the breaker.
 const FAILURES_MAX: u32 = 3;
 
-/// Until the first look after it has opened, and the longest between two.
+/// The wait before the first probe after the breaker has opened, and the longest between probes.
 const PROBE_FIRST: Duration = Duration::from_millis(50);
 const PROBE_MAX: Duration = Duration::from_millis(500);
 
-/// Closed, it counts failures in a row. Open, it lets nobody through, and one task at a time looks
-/// whether the store is back.
+/// Closed, it counts consecutive failures. Open, it rejects all calls, and one task probes the
+/// store.
 pub(super) struct Breaker {
     is_open: AtomicBool,
     failures: AtomicU32,
-    /// Goes up with every change, so that calls from before it count no more.
+    /// Incremented with every change of state, so that failures of earlier calls are ignored.
     generation: AtomicU64,
     started: Instant,
     next_probe_us: AtomicU64,
     prober: Mutex<Option<AbortHandle>>,
 }
 
-/// Leave to ask. It has to come back with the outcome.
+/// Permission to make one call. It is handed back with the result of the call.
 #[derive(Clone, Copy)]
-pub(super) struct Leave {
+pub(super) struct Permit {
     generation: u64,
 }
 
@@ -49,26 +51,26 @@ impl Breaker {
         self.is_open.load(Ordering::Acquire)
     }
 
-    pub(super) fn admit(&self) -> Result<Leave, StoreFailure> {
+    pub(super) fn admit(&self) -> Result<Permit, StoreFailure> {
         let generation = self.generation.load(Ordering::Acquire);
         if self.is_open() {
             return Err(StoreFailure::BreakerOpen);
         }
-        Ok(Leave { generation })
+        Ok(Permit { generation })
     }
 
     pub(super) fn succeeded(&self) {
-        // Nearly always zero already: then nobody's cache line is touched.
+        // Nearly always zero already: then the cache line is only read.
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Whether this failure opened the breaker. Then the caller sends for a prober.
-    pub(super) fn failed(&self, leave: Leave, failure: StoreFailure) -> bool {
-        // A key that holds something foreign says nothing about the store.
+    /// Records a failure. Returns whether it opened the breaker; then the caller starts a prober.
+    pub(super) fn failed(&self, permit: Permit, failure: StoreFailure) -> bool {
+        // A key with a foreign value is no failure of the store.
         if failure == StoreFailure::Script
-            || leave.generation != self.generation.load(Ordering::Acquire)
+            || permit.generation != self.generation.load(Ordering::Acquire)
         {
             return false;
         }
@@ -95,20 +97,20 @@ impl Breaker {
         *self.prober.lock() = Some(prober);
     }
 
-    /// Says when the next look will be.
+    /// Records when the next probe will be.
     pub(super) fn will_probe_in(&self, wait: Duration) {
         let at = self.started.elapsed() + wait;
         let at_us = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
         self.next_probe_us.store(at_us, Ordering::Relaxed);
     }
 
-    /// How long until it is worth asking again.
+    /// How long until a call may succeed again.
     pub(super) fn retry_after(&self) -> Duration {
         if !self.is_open() {
             return PROBE_FIRST;
         }
         let at = Duration::from_micros(self.next_probe_us.load(Ordering::Relaxed));
-        // The look itself takes a moment, too.
+        // The probe itself takes a moment too.
         at.saturating_sub(self.started.elapsed()) + PROBE_FIRST / 5
     }
 }
@@ -121,9 +123,9 @@ impl Drop for Breaker {
     }
 }
 
-/// The waits between looks: short at first, for most outages are.
-pub(super) fn probe_waits() -> impl Iterator<Item = Duration> {
-    std::iter::successors(Some(PROBE_FIRST), |wait| Some((*wait * 2).min(PROBE_MAX)))
+/// The waits between probes: short at first, because most outages are short.
+pub(super) const fn probe_waits() -> Backoff {
+    Backoff::new(PROBE_FIRST, PROBE_MAX)
 }
 
 #[cfg(test)]
@@ -133,28 +135,22 @@ mod tests {
     #[test]
     fn it_opens_after_failures_in_a_row_and_forgets_those_from_before() {
         let breaker = Breaker::new();
-        let leave = breaker.admit().unwrap();
-        assert!(!breaker.failed(leave, StoreFailure::Timeout));
-        assert!(!breaker.failed(leave, StoreFailure::Timeout));
+        let permit = breaker.admit().unwrap();
+        assert!(!breaker.failed(permit, StoreFailure::Timeout));
+        assert!(!breaker.failed(permit, StoreFailure::Timeout));
         breaker.succeeded();
-        assert!(!breaker.failed(leave, StoreFailure::Timeout));
-        assert!(!breaker.failed(leave, StoreFailure::Script));
-        assert!(!breaker.failed(leave, StoreFailure::Disconnected));
-        assert!(breaker.failed(leave, StoreFailure::ReadOnly));
+        assert!(!breaker.failed(permit, StoreFailure::Timeout));
+        assert!(!breaker.failed(permit, StoreFailure::Script));
+        assert!(!breaker.failed(permit, StoreFailure::Disconnected));
+        assert!(breaker.failed(permit, StoreFailure::ReadOnly));
         assert!(breaker.admit().is_err());
         // Only one of those in flight opens it.
-        assert!(!breaker.failed(leave, StoreFailure::Timeout));
+        assert!(!breaker.failed(permit, StoreFailure::Timeout));
 
         breaker.close();
         for _ in 0..10 {
-            assert!(!breaker.failed(leave, StoreFailure::Timeout));
+            assert!(!breaker.failed(permit, StoreFailure::Timeout));
         }
         assert!(breaker.admit().is_ok());
-    }
-
-    #[test]
-    fn looks_get_rarer_but_never_rare() {
-        let waits: Vec<_> = probe_waits().take(6).map(|wait| wait.as_millis()).collect();
-        assert_eq!(waits, [50, 100, 200, 400, 500, 500]);
     }
 }

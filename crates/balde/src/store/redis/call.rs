@@ -1,8 +1,8 @@
-//! One call of the script: the round trip, and what may be sent again.
+//! One call of the script: the round trip, and its retries.
 //!
-//! A take may be sent again only where it certainly did not happen: the server did not know the
-//! script, or sent us to another node. A charge or credit carries an operation's id, so after a
-//! broken connection it is sent once more within its time.
+//! A take is retried only if it certainly did not happen: the server did not know the script, or
+//! redirected the call. A charge or credit carries an operation id, so after a broken connection it
+//! is retried once before its deadline.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 
 use super::RedisStore;
-use super::fault::failure_of;
+use super::error::failure_of;
 use super::link::{Connection, Link};
+use super::observer;
 use super::script::{CommandBlob, DECIDE, Header, LimitBlob, Step};
 use super::stats::add_one;
 use crate::failure::StoreFailure;
-use crate::log::{self, Storm};
-use crate::telemetry::span;
+use crate::log_throttle::LogThrottle;
 
-/// Redirections that one call follows.
+/// The most redirections that one call follows.
 const REDIRECTS_MAX: u32 = 4;
 
-/// The script, by the name the server gives it.
+/// The script, and the hash that the server knows it by.
 pub(super) struct Script {
     sha: String,
-    /// Everybody who is under way when a server forgets the script finds out by himself.
-    reloads: Storm,
+    /// When a server loses the script, every call in flight gets NOSCRIPT: one line is enough.
+    reloads: LogThrottle,
     started: Instant,
 }
 
@@ -35,25 +35,25 @@ impl Script {
     pub(super) fn new() -> Self {
         Self {
             sha: redis::Script::new(DECIDE).get_hash().to_owned(),
-            reloads: Storm::default(),
+            reloads: LogThrottle::new(),
             started: Instant::now(),
         }
     }
 
     fn log_reload(&self) {
         let now_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if let Some(held_back) = self.reloads.passes(now_us) {
-            log::script_reloaded(held_back);
+        if let Some(suppressed) = self.reloads.allow(now_us) {
+            observer::script_reloaded(suppressed);
         }
     }
 
     fn command(&self, call: &Call, by: By) -> Cmd {
         let (verb, script) = match by {
             By::Name => ("EVALSHA", self.sha.as_str()),
-            // Runs the script and makes it known, in one round trip.
+            // Runs the script and loads it, in one round trip.
             By::Text => ("EVAL", DECIDE),
         };
-        // Keys, two arguments to each, the header, and what comes before them.
+        // The verb, script and number of keys; the keys; two arguments per key; the header.
         let mut command = Cmd::with_capacity(4 + 3 * call.keys.len(), 256);
         command.arg(verb).arg(script).arg(call.keys.len());
         for key in &call.keys {
@@ -76,16 +76,16 @@ enum By {
     Text,
 }
 
-/// Some commands on some buckets that one call can reach.
+/// Commands on buckets that one call can reach.
 pub(super) struct Call {
-    /// The buckets, and the operation's own key after them where there is one.
+    /// The buckets, and after them the key of the operation if there is one.
     pub(super) keys: Vec<Vec<u8>>,
     pub(super) steps: Vec<Step>,
     pub(super) header: Header,
 }
 
 impl Call {
-    /// Whether it takes tokens that would have to be given back if nobody were to use them.
+    /// Returns whether it takes tokens that have to be given back if the caller does not get them.
     fn takes(&self) -> bool {
         let takes = |step: &Step| {
             matches!(
@@ -96,49 +96,48 @@ impl Call {
         self.steps.iter().any(takes)
     }
 
-    /// Whether it makes no difference if it happens twice.
+    /// Returns whether it can safely be sent twice.
     fn is_repeatable(&self) -> bool {
         self.header.has_operation() || self.steps.iter().all(|step| !step.command().is_write())
     }
 }
 
 impl RedisStore {
-    /// The script's answer, if the breaker lets anybody ask.
+    /// Calls the script, unless the circuit breaker is open. Returns the script's reply.
     pub(super) async fn run(
         &self,
         call: &Arc<Call>,
         deadline: Instant,
     ) -> Result<Vec<u8>, StoreFailure> {
-        let part = self.breaker(&call.keys[0]);
-        let breaker = &self.0.breakers[part];
-        let leave = breaker
+        let index = self.breaker(&call.keys[0]);
+        let breaker = &self.0.breakers[index];
+        let permit = breaker
             .admit()
             .inspect_err(|failure| self.0.counts.failed(*failure))?;
-        let span = span::redis_call(call.steps.len());
-        let answer = if call.takes() {
-            let asking = self.ask_or_undo(call, deadline);
-            asking.instrument(span.clone()).await
+        let span = observer::call_span(call.steps.len());
+        let reply = if call.takes() {
+            let requesting = self.request_or_undo(call, deadline);
+            requesting.instrument(span.clone()).await
         } else {
-            let asking = self.request(call, deadline);
-            asking.instrument(span.clone()).await
+            let requesting = self.request(call, deadline);
+            requesting.instrument(span.clone()).await
         };
-        span::answered(&span, answer.as_ref().err());
-        match &answer {
+        observer::record_end(&span, reply.as_ref().err());
+        match &reply {
             Ok(_) => breaker.succeeded(),
             Err(failure) => {
                 self.0.counts.failed(*failure);
-                if breaker.failed(leave, *failure) {
-                    log::breaker_opened(*failure);
-                    self.send_prober(part, &call.keys[0]);
+                if breaker.failed(permit, *failure) {
+                    observer::breaker_opened(*failure);
+                    self.start_prober(index, &call.keys[0]);
                 }
             }
         }
-        answer
+        reply
     }
 
-    /// Looks whether the store would decide and write. A replica or a server without memory does
-    /// not, and it is no use asking those.
-    pub(super) async fn look(&self, name: &[u8]) -> Result<(), StoreFailure> {
+    /// Tests whether the store decides and writes. A replica, or a server without memory, does not.
+    pub(super) async fn probe(&self, name: &[u8]) -> Result<(), StoreFailure> {
         let limit = Limit::per_second(1).expect("one token per second is a limit");
         let command = Command::SetLevel { level: 0 };
         let call = Call {
@@ -150,36 +149,39 @@ impl RedisStore {
         self.request(&call, deadline).await.map(drop)
     }
 
-    /// The script's answer, whatever the breaker says.
+    /// Calls the script, whatever the state of the circuit breaker.
     pub(super) async fn request(
         &self,
         call: &Call,
         deadline: Instant,
     ) -> Result<Vec<u8>, StoreFailure> {
-        let asking = self.ask_until_answered(call, deadline);
-        timeout_at(deadline, asking)
+        let requesting = self.request_until_answered(call, deadline);
+        timeout_at(deadline, requesting)
             .await
             .unwrap_or(Err(StoreFailure::Timeout))
     }
 
-    /// The same for a call that takes. One that was sent and not answered in time may still be
-    /// decided: its caller has been told otherwise by then, so what it took is given back.
-    async fn ask_or_undo(
+    /// [`request`](RedisStore::request) for a call that takes tokens. A call that times out may still
+    /// be decided later, when its caller has another decision already; then its tokens are given
+    /// back.
+    async fn request_or_undo(
         &self,
         call: &Arc<Call>,
         deadline: Instant,
     ) -> Result<Vec<u8>, StoreFailure> {
-        let (store, asked) = (self.clone(), Arc::clone(call));
-        let mut asking = Box::pin(async move { store.ask_until_answered(&asked, deadline).await });
-        if let Ok(answer) = timeout_at(deadline, asking.as_mut()).await {
-            return answer;
+        let (store, sent) = (self.clone(), Arc::clone(call));
+        let mut requesting =
+            Box::pin(async move { store.request_until_answered(&sent, deadline).await });
+        if let Ok(reply) = timeout_at(deadline, requesting.as_mut()).await {
+            return reply;
         }
-        self.undo_when_answered(Arc::clone(call), asking);
+        self.undo_when_answered(Arc::clone(call), requesting);
         Err(StoreFailure::Timeout)
     }
 
-    /// Nothing is sent after the deadline, however long the caller waits for what was.
-    async fn ask_until_answered(
+    /// Sends the call, with retries and redirections, until it has a reply. Nothing is sent after the
+    /// deadline.
+    async fn request_until_answered(
         &self,
         call: &Call,
         deadline: Instant,
@@ -234,7 +236,7 @@ impl RedisStore {
         }
     }
 
-    /// The next connection whose turn it is; one that is there before one that has to be made.
+    /// The next connection in turn. Open connections are preferred to those that have to be opened.
     pub(super) async fn connection(&self) -> Result<(Arc<Link>, u64, Connection), StoreFailure> {
         let links = &self.0.links;
         let turn = self.next_turn();

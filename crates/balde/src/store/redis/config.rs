@@ -1,5 +1,4 @@
-//! What a store needs to know before it connects. Whatever is wrong with it is said here, not by a
-//! refused connection later, and never with a password in the message.
+//! The settings of a store, checked before it connects. Error messages never contain a password.
 
 use std::fmt;
 use std::fs;
@@ -15,19 +14,19 @@ use redis::{
 
 use super::link::Target;
 use super::{RedisStore, Settings};
-use crate::error::BuildError;
+use crate::error::RedisConfigError;
 
-/// The longest that a call to the store may take.
+/// The longest timeout of a call to Redis.
 pub const REDIS_TIMEOUT_MAX: Duration = Duration::from_millis(100);
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_millis(50);
 const CONNECTIONS_DEFAULT: usize = 2;
 const CONNECTIONS_MAX: usize = 64;
 
-/// For each node. A dead one must not keep the others waiting for long.
+/// For each node. A dead node must not delay the others for long.
 const CLUSTER_CONNECT_WITHIN: Duration = Duration::from_millis(250);
 
-/// Collects what a [`RedisStore`] needs. Only the address has no default.
+/// Configures a [`RedisStore`]. Only the address has no default.
 ///
 /// ```
 /// use balde::RedisStore;
@@ -38,7 +37,7 @@ const CLUSTER_CONNECT_WITHIN: Duration = Duration::from_millis(250);
 ///     .password("secret")
 ///     .timeout(Duration::from_millis(30))
 ///     .build()?;
-/// # Ok::<(), balde::BuildError>(())
+/// # Ok::<(), balde::RedisConfigError>(())
 /// ```
 #[must_use = "a builder does nothing until it is built"]
 pub struct RedisBuilder {
@@ -53,7 +52,7 @@ pub struct RedisBuilder {
     prefix: String,
 }
 
-/// A certificate or key: its text, or where to read it.
+/// A certificate or a key: its text, or the file to read it from.
 enum Pem {
     Text(Vec<u8>),
     File(PathBuf),
@@ -74,35 +73,35 @@ impl RedisBuilder {
         }
     }
 
-    /// One server: `host:port`, `redis://[user:password@]host:port[/database]`, or the same with
-    /// `rediss://` for TLS.
+    /// Connects to one server: `host:port`, `redis://[user:password@]host:port[/database]`, or the
+    /// same with `rediss://` for TLS.
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.addresses = vec![address.into()];
         self.is_cluster = false;
         self
     }
 
-    /// Some nodes of a Redis Cluster, written as [`address`](RedisBuilder::address) is. The others
-    /// are found through them.
+    /// Connects to a Redis Cluster through some of its nodes, each written as in
+    /// [`address`](RedisBuilder::address). The other nodes are discovered.
     pub fn cluster<A: Into<String>>(mut self, addresses: impl IntoIterator<Item = A>) -> Self {
         self.addresses = addresses.into_iter().map(Into::into).collect();
         self.is_cluster = true;
         self
     }
 
-    /// The ACL user; the server's default user unless told otherwise.
+    /// Sets the ACL user. By default the server's default user.
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// The password. It is never printed.
+    /// Sets the password. It never appears in logs or errors.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// Whom to trust under TLS: certificates as PEM text. The system's unless told otherwise.
+    /// Sets the CA certificates to trust under TLS, as PEM text. By default those of the system.
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.ca = Some(Pem::Text(pem.into()));
         self
@@ -114,7 +113,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Who this process is under mutual TLS: a certificate chain and its key, as PEM text.
+    /// Sets the client certificate chain and its key for mutual TLS, as PEM text.
     pub fn identity_pem(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.identity = Some((Pem::Text(chain.into()), Pem::Text(key.into())));
         self
@@ -126,35 +125,35 @@ impl RedisBuilder {
         self
     }
 
-    /// Connections, used in turn; 2 unless told otherwise, 1 to 64. Callers share them, and
-    /// calls that are made at the same time travel together. In a Cluster, so many to each node.
+    /// Sets the number of connections, 1 to 64; by default 2. In a Cluster, that many to each node.
+    ///
+    /// Connections are multiplexed and used in turn: concurrent calls are pipelined.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
     }
 
-    /// The longest that a decision may wait for the store; 50 ms unless told otherwise, at most
-    /// [`REDIS_TIMEOUT_MAX`].
+    /// Sets how long a decision waits for Redis: by default 50 ms, at most [`REDIS_TIMEOUT_MAX`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// What the names of all keys begin with; `balde` unless told otherwise.
+    /// Sets the prefix of all key names in Redis. By default `balde`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// The store. It connects in the background: whether a server is there does not matter yet.
-    pub fn build(self) -> Result<RedisStore, BuildError> {
+    /// Builds the store. It connects in the background, so the server need not be running yet.
+    pub fn build(self) -> Result<RedisStore, RedisConfigError> {
         if self.timeout.is_zero() || self.timeout > REDIS_TIMEOUT_MAX {
             let timeout = self.timeout;
-            return Err(BuildError::Timeout { timeout });
+            return Err(RedisConfigError::Timeout { timeout });
         }
         if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
             let connections = self.connections;
-            return Err(BuildError::Connections { connections });
+            return Err(RedisConfigError::Connections { connections });
         }
         let target = self.target()?;
         let settings = Settings {
@@ -166,13 +165,13 @@ impl RedisBuilder {
         RedisStore::start(target, settings)
     }
 
-    /// Whether there is anything wrong with the address or the certificates.
+    /// Checks the address and the certificates.
     #[cfg(feature = "options")]
-    pub(crate) fn check(&self) -> Result<(), BuildError> {
+    pub(crate) fn check(&self) -> Result<(), RedisConfigError> {
         self.target().map(|_| ())
     }
 
-    fn target(&self) -> Result<Target, BuildError> {
+    fn target(&self) -> Result<Target, RedisConfigError> {
         let infos = self
             .addresses
             .iter()
@@ -182,8 +181,10 @@ impl RedisBuilder {
         let wants_tls = infos.iter().any(is_tls);
         let certificates = self.certificates()?;
         if certificates.is_some() && !wants_tls {
-            let why = "certificates are given, but the address does not begin with rediss://";
-            return Err(BuildError::Tls { why: why.into() });
+            let reason = "certificates are given, but the address does not begin with rediss://";
+            return Err(RedisConfigError::Tls {
+                reason: reason.into(),
+            });
         }
         if wants_tls {
             choose_ring();
@@ -191,23 +192,26 @@ impl RedisBuilder {
         if self.is_cluster {
             return cluster(infos, certificates);
         }
-        let info = infos.into_iter().next().ok_or(BuildError::NoAddress)?;
+        let info = infos
+            .into_iter()
+            .next()
+            .ok_or(RedisConfigError::NoAddress)?;
         let client = match certificates {
             Some(certificates) => {
                 Client::build_with_tls(info, certificates).map_err(|error| tls(&error))?
             }
-            None => Client::open(info).map_err(|_| BuildError::Address)?,
+            None => Client::open(info).map_err(|_| RedisConfigError::Address)?,
         };
         Ok(Target::Single(Box::new(client)))
     }
 
-    fn info(&self, address: &str) -> Result<ConnectionInfo, BuildError> {
+    fn info(&self, address: &str) -> Result<ConnectionInfo, RedisConfigError> {
         let info = if address.contains("://") {
             address.into_connection_info()
         } else {
             format!("redis://{address}").into_connection_info()
         };
-        let info = info.map_err(|_| BuildError::Address)?;
+        let info = info.map_err(|_| RedisConfigError::Address)?;
         let mut redis = info
             .redis_settings()
             .clone()
@@ -219,12 +223,12 @@ impl RedisBuilder {
         if let Some(password) = &self.password {
             redis = redis.set_password(password);
         }
-        // Without it a call waits for the acknowledgement of the one before.
+        // With Nagle's algorithm a call would wait for the acknowledgement of the one before it.
         let tcp = TcpSettings::default().set_nodelay(true);
         Ok(info.set_redis_settings(redis).set_tcp_settings(tcp))
     }
 
-    fn certificates(&self) -> Result<Option<TlsCertificates>, BuildError> {
+    fn certificates(&self) -> Result<Option<TlsCertificates>, RedisConfigError> {
         if self.ca.is_none() && self.identity.is_none() {
             return Ok(None);
         }
@@ -243,11 +247,12 @@ impl RedisBuilder {
 }
 
 impl Pem {
-    fn read(&self) -> Result<Vec<u8>, BuildError> {
+    fn read(&self) -> Result<Vec<u8>, RedisConfigError> {
         match self {
             Self::Text(text) => Ok(text.clone()),
-            Self::File(path) => fs::read(path).map_err(|error| BuildError::Tls {
-                why: format!("{} cannot be read: {error}", path.display()),
+            Self::File(path) => fs::read(path).map_err(|error| RedisConfigError::CertificateFile {
+                path: path.clone(),
+                kind: error.kind(),
             }),
         }
     }
@@ -268,11 +273,11 @@ impl fmt::Debug for RedisBuilder {
 fn cluster(
     infos: Vec<ConnectionInfo>,
     certificates: Option<TlsCertificates>,
-) -> Result<Target, BuildError> {
+) -> Result<Target, RedisConfigError> {
     if infos.is_empty() {
-        return Err(BuildError::NoAddress);
+        return Err(RedisConfigError::NoAddress);
     }
-    // Without retries: only we know what may be sent twice.
+    // Without retries: the client cannot know which commands are safe to repeat.
     let mut builder = ClusterClient::builder(infos)
         .retries(0)
         .use_protocol(ProtocolVersion::RESP3)
@@ -283,22 +288,22 @@ fn cluster(
     if let Some(certificates) = certificates {
         builder = builder.certs(certificates);
     }
-    let client = builder.build().map_err(|_| BuildError::Address)?;
+    let client = builder.build().map_err(|_| RedisConfigError::Address)?;
     Ok(Target::Cluster(Box::new(client)))
 }
 
-/// rustls asks the process for its cryptography. Whoever has chosen already, has chosen.
+/// Installs ring as rustls' crypto provider, unless the process has installed one.
 fn choose_ring() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         let _chosen_meanwhile = rustls::crypto::ring::default_provider().install_default();
     }
 }
 
-fn tls(error: &redis::RedisError) -> BuildError {
-    // Texts of the PEM reader: they name what is wrong, not what was read.
-    let why = error.detail().map_or_else(
+fn tls(error: &redis::RedisError) -> RedisConfigError {
+    // The PEM reader's messages describe the problem and do not quote the input.
+    let reason = error.detail().map_or_else(
         || "a certificate or key cannot be read as PEM".to_owned(),
         str::to_owned,
     );
-    BuildError::Tls { why }
+    RedisConfigError::Tls { reason }
 }

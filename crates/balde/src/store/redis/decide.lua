@@ -16,8 +16,8 @@
 -- ARGV[2k+1]    optional, 16 bytes: now in us (double, below zero: the server's clock) and the
 --               milliseconds to keep the operation's reply (double)
 -- returns       one string: now (double), then for each command 25 bytes: passed (byte), owed before,
---               owed after, the moment that belongs to (doubles). When one command did not pass,
---               nothing of the call was applied: what the others say is what would have been.
+--               owed after, the time that belongs to (doubles). When one command did not pass,
+--               nothing of the call was applied: the others are what would have happened.
 -- errors        FOREIGN (a key holds a string that is not ours), WRONGTYPE (not even a string),
 --               ERR (a malformed call). Every error comes before the first write.
 --
@@ -26,12 +26,12 @@
 --
 -- The laws it keeps (numbers as in the design; balde-core is the oracle, tests/redis_suite/differential.rs the
 -- proof):
---   2  waits that are worked out from the reply come true. That is why a write command that finds an
+--   2  waits that are computed from the reply are exact. That is why a write command that finds an
 --      absent bucket which starts empty, or a bucket under another limit, stores what it found even if
 --      the call is refused: the one must begin to fill, the other must go on at the new rate.
 --   4  apart from that, a refused call writes nothing, and a peek never writes.
 --   5  a clock behind the bucket neither refills nor takes.
---   7  a full bucket is as good as none: it is deleted, and any other expires when it would be full.
+--   7  a full bucket equals none: it is deleted, and any other expires when it would be full.
 --      Where that is not true (it would start empty again, or time is the caller's and not the
 --      server's) it is kept for 24 hours more.
 --      Being full is counted to the next whole millisecond, so a bucket never expires early.
@@ -56,7 +56,7 @@
 local call, unpack, pack = redis.call, struct.unpack, struct.pack
 
 -- Limit::change_to: owed and at of a bucket under `new`, which was owed and at under `old`. Nothing,
--- if that is a bucket which is as good as untouched.
+-- if that equals a bucket that was never used.
 local function change(old, new, owed, at, now)
   local min, max = math.min, math.max
   local kind_old, refill, full, owed_max, token_old, period_old = unpack('<xxxxBddddd', old)

@@ -1,11 +1,11 @@
-//! What a bucket is called in Redis.
+//! The names of buckets in Redis.
 //!
-//! `prefix:name:{key}`, and with a hash tag of the limiter's own `prefix:name:{tag}:key`. What a
-//! Cluster hashes is inside the first pair of braces, so all limiters that are asked about one key
-//! meet in one slot. An operation's reply is beside its bucket: `prefix:name!{key}kind id`.
+//! `prefix:name:{key}`, or `prefix:name:{tag}:key` for a limiter with a hash tag. A Cluster hashes
+//! the text inside the first pair of braces, so the buckets of one key are in one slot for all
+//! limiters. The reply of an operation is stored beside its bucket: `prefix:name!{key}!kind id`.
 //!
-//! Callers' bytes are kept as they are, in clear, except for those that would end a part: these are
-//! written as `%` and two hexadecimal digits. So no two different triples share a name.
+//! Bytes of callers are stored in clear, except for delimiters: these are written as `%` and two
+//! hexadecimal digits, so that no two different triples have the same name.
 
 /// Slots of a Redis Cluster.
 pub(super) const SLOTS: u16 = 16_384;
@@ -33,12 +33,12 @@ impl Names {
         Self { stem, tag }
     }
 
-    /// Where the bucket of `key` is.
+    /// The name of the bucket of `key`.
     pub(super) fn bucket(&self, key: &[u8]) -> Vec<u8> {
         self.write(b':', key, 0)
     }
 
-    /// Where the reply to an operation on the bucket of `key` is: in the same slot.
+    /// The name of the reply to an operation on the bucket of `key`, in the same slot.
     pub(super) fn operation(&self, key: &[u8], kind: u8, id: &[u8]) -> Vec<u8> {
         let mut name = self.write(b'!', key, 2 + id.len());
         name.extend([b'!', kind]);
@@ -66,15 +66,14 @@ impl Names {
     }
 }
 
-/// A key for looking whether the store is well, in the slot of the bucket `name`. No bucket is
-/// called so, for a colon follows their prefix.
+/// The name of the key that a probe writes, in the slot of the bucket `name`. No bucket has this
+/// name, because a colon follows their prefix.
 pub(super) fn probe(prefix: &str, name: &[u8]) -> Vec<u8> {
     beside(prefix, b"probe", name)
 }
 
-/// A key for the reply to an operation that belongs to no limiter alone, in the slot of the bucket
-/// `name`.
-pub(super) fn give_back(prefix: &str, name: &[u8], id: &[u8]) -> Vec<u8> {
+/// The name of the reply to a refund over several limiters, in the slot of the bucket `name`.
+pub(super) fn refund(prefix: &str, name: &[u8], id: &[u8]) -> Vec<u8> {
     let mut key = beside(prefix, b"back", name);
     key.extend(id);
     key

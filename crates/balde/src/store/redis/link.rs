@@ -1,7 +1,7 @@
-//! One connection that comes back by itself.
+//! One connection that reconnects by itself.
 //!
-//! Redis-rs can reconnect and repeat commands on its own. It cannot know which may be repeated, so
-//! none of that is used: here is a plain multiplexed connection, replaced when it breaks.
+//! The redis crate can reconnect and retry commands. It cannot know which commands are safe to
+//! retry, so this uses its plain multiplexed connection and replaces it when it breaks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,16 +17,15 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::fault::failure_of;
+use super::error::failure_of;
 use crate::failure::StoreFailure;
 
-/// A handshake may take longer than a call may: nobody waits for it but calls within their own
-/// time.
+/// A handshake may take longer than a call: calls wait for it only until their own deadline.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
 const CONNECT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Where to connect to.
+/// The server or Cluster to connect to.
 pub(super) enum Target {
     Single(Box<Client>),
     Cluster(Box<ClusterClient>),
@@ -46,7 +45,7 @@ impl Connection {
         }
     }
 
-    /// Sends to the node that the slot is being moved to.
+    /// Sends to the node that the slot is being migrated to.
     pub(super) async fn send_asking(
         &mut self,
         command: &Cmd,
@@ -92,12 +91,12 @@ impl Link {
         })
     }
 
-    /// Connections made so far.
+    /// Connections opened so far.
     pub(super) fn connects(&self) -> u64 {
         self.connects.load(Ordering::Relaxed)
     }
 
-    /// The connection, if it is there now, and its number.
+    /// The connection, if it is open, and its number.
     pub(super) fn ready(&self) -> Option<(u64, Connection)> {
         match &*self.state.borrow() {
             (number, State::Up(connection)) => Some((*number, connection.clone())),
@@ -105,7 +104,7 @@ impl Link {
         }
     }
 
-    /// The connection, when it is there, or why it cannot be. The caller watches its own time.
+    /// Waits for the connection, or returns why it cannot be opened. The caller sets the timeout.
     pub(super) async fn connected(self: &Arc<Self>) -> Result<(u64, Connection), StoreFailure> {
         let mut watched = self.state.subscribe();
         self.connect();
@@ -117,7 +116,7 @@ impl Link {
         }
     }
 
-    /// Begins to connect, unless it failed to a moment ago: another connection serves meanwhile.
+    /// Starts to connect, unless that failed a moment ago.
     pub(super) fn connect_if_due(self: &Arc<Self>) {
         let is_due = match self.state.borrow().1 {
             State::Idle => true,
@@ -129,7 +128,7 @@ impl Link {
         }
     }
 
-    /// Begins to connect, unless it is connected or under way.
+    /// Starts to connect, unless it is connected or connecting.
     pub(super) fn connect(self: &Arc<Self>) {
         let mut number = 0;
         let begins = self.state.send_if_modified(|state| {
@@ -150,14 +149,14 @@ impl Link {
         }
     }
 
-    /// Connection `number` is broken: away with it, and on to the next.
+    /// Replaces connection `number`, which is broken.
     pub(super) fn lost(self: &Arc<Self>, number: u64) {
         if self.settle(number, State::Idle) {
             self.connect();
         }
     }
 
-    /// Ends what is under way: the store is gone.
+    /// Aborts the attempt to connect: the store was dropped.
     pub(super) fn stop(&self) {
         if let Some(task) = self.attempt.lock().take() {
             task.abort();
@@ -175,7 +174,7 @@ impl Link {
     }
 }
 
-/// One attempt to connect. It ends in a settled link even when its runtime goes away under it.
+/// One attempt to connect. It leaves the link in a final state even if its runtime shuts down.
 struct Attempt {
     link: Arc<Link>,
     number: u64,
@@ -211,7 +210,8 @@ impl Drop for Attempt {
 async fn connect(target: &Target, link: Weak<Link>, number: u64) -> Result<Connection, RedisError> {
     match target {
         Target::Single(client) => {
-            // Told of a broken connection at once, it is replaced before the next call needs it.
+            // A broken connection is reported here at once, so that it is replaced before the next
+            // call.
             let on_push = move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection
                     && let Some(link) = link.upgrade()

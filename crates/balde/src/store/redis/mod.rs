@@ -2,30 +2,32 @@
 //!
 //! | File | Holds |
 //! |--|--|
-//! | `config` | what is to be known before connecting, and what can be wrong with it |
-//! | `link` | one connection that comes back by itself |
-//! | `call` | one call of the script, its reload and what may be repeated |
-//! | `breaker` | when to stop asking, and how to begin again |
-//! | `fault` | what an error means |
-//! | `key` | what a bucket is called, and which slot that is |
-//! | `shared` | one limiter's buckets, and its failure policy |
-//! | `together` | several of them in one call |
-//! | `undo` | giving back what was taken for nobody |
+//! | `config` | the builder, and the checks of its settings |
+//! | `link` | one connection that reconnects by itself |
+//! | `call` | one call of the script, its reload and its retries |
+//! | `breaker` | the circuit breaker |
+//! | `error` | which failure an error of the client or server is |
+//! | `key` | the names of buckets, and their slots |
+//! | `buckets` | the buckets of one limiter, and its failure policy |
+//! | `multi` | several buckets in one call |
+//! | `observer` | log events, spans and durations of calls |
+//! | `undo` | gives back tokens that no caller got |
 //! | `script`, `decide.lua` | the script and its protocol |
 //! | `register`, `register.lua` | small values that processes share |
 //! | `stats` | counters |
 
 mod breaker;
+mod buckets;
 mod call;
 mod config;
-mod fault;
+mod error;
 mod key;
 mod link;
+mod multi;
+mod observer;
 mod register;
 pub mod script;
-mod shared;
 mod stats;
-mod together;
 mod undo;
 
 use std::fmt;
@@ -40,37 +42,40 @@ use tokio::runtime::{Handle, Runtime};
 use self::breaker::{Breaker, probe_waits};
 use self::link::{Link, Target};
 use self::stats::{Counts, add_one};
-use crate::error::BuildError;
-use crate::log;
+use crate::error::RedisConfigError;
 
+pub(crate) use buckets::{BucketOptions, RedisBuckets};
 pub use config::{REDIS_TIMEOUT_MAX, RedisBuilder};
+pub(crate) use multi::{RedisStep, refund, run_all};
+pub(crate) use observer::ScriptTimer;
 pub use register::{RegisterValues, Registers};
-pub(crate) use shared::{Policy, Shared};
 pub use stats::RedisStats;
-pub(crate) use together::{Together, give_back, run_together};
 
-/// What is left of a call's time for waking up.
+/// The part of a call's timeout that is left for waking up the caller.
 const TIMER_SLACK: Duration = Duration::from_millis(3);
 
-/// Parts of a Cluster's slots that fail apart: one primary away must not cost the others.
+/// Circuit breakers of a Cluster, each for a range of slots: the failure of one primary must not
+/// affect the others.
 const CLUSTER_PARTS: usize = 32;
 
-/// Looks in vain before a connection that seems to live is taken for dead. A link that swallows
-/// everything would otherwise be trusted until TCP gives up, which takes minutes.
-const LOOKS_BEFORE_RECONNECT: usize = 2;
+/// Failed probes before a connection that looks alive is replaced. A network that drops packets
+/// silently would otherwise keep it until TCP times out, which takes minutes.
+const PROBES_BEFORE_RECONNECT: usize = 2;
 
-/// A Redis server or Cluster that limiters share. Clones share connections; one per process is
-/// enough for all limiters.
+/// Connections to a Redis server or Cluster that limiters keep their buckets in. Clones share the
+/// connections; one store per process is enough for all limiters.
 ///
-/// It needs Redis 6.2 or later, and decides on primaries only. Built inside a tokio runtime, it
-/// lives there (with I/O and time enabled, as they are under `#[tokio::main]`); built outside, it
-/// brings a small runtime of its own. It need not be there when the program starts and may go away
-/// at any time: [`OnFailure`](crate::OnFailure) answers meanwhile, in microseconds after the first
-/// few calls, and within a second of its return decisions come from it again. (After a link that
-/// swallowed everything without a word, about a second: a handshake begun inside has to end first.)
+/// Redis must be version 6.2 or later. Decisions are made on primaries only. A store that is built
+/// inside a tokio runtime runs there (the runtime needs I/O and time enabled, as under
+/// `#[tokio::main]`); built outside, it starts a runtime with one thread.
 ///
-/// Keys are stored in clear, as part of the name of a bucket's key. Hash what must not be read by
-/// whoever can read the store.
+/// Redis may be unavailable when the program starts and at any later time. Meanwhile
+/// [`OnFailure`](crate::OnFailure) decides, in microseconds after the first few calls: a circuit
+/// breaker stops calls and probes the server. Decisions come from Redis again within about a second
+/// of its return.
+///
+/// Keys are stored in clear, as part of the names of Redis keys. Hash keys that readers of the store
+/// must not see.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -103,32 +108,32 @@ struct Core {
     breakers: Vec<Breaker>,
     counts: Counts,
     script: call::Script,
-    /// Calls whose late answers somebody waits for.
+    /// Calls that timed out and whose late replies are awaited, to undo them.
     late: AtomicU64,
     handle: Handle,
-    /// Only where the store was built outside of a runtime.
+    /// Only if the store was built outside of a runtime.
     runtime: Option<Runtime>,
 }
 
 impl RedisStore {
-    /// A store on one server, with everything else left at its default.
-    pub fn new(address: impl Into<String>) -> Result<Self, BuildError> {
+    /// Creates a store on one server, with default settings.
+    pub fn new(address: impl Into<String>) -> Result<Self, RedisConfigError> {
         Self::builder().address(address).build()
     }
 
-    /// For everything that [`new`](RedisStore::new) leaves at its default.
+    /// Returns a builder, to set a Cluster, TLS, a password, timeouts and more.
     pub fn builder() -> RedisBuilder {
         RedisBuilder::new()
     }
 
-    /// What the store has been through.
+    /// The store's counters, and the state of its circuit breaker.
     pub fn stats(&self) -> RedisStats {
         let connects = self.0.links.iter().map(|link| link.connects()).sum();
         let is_open = self.0.breakers.iter().any(Breaker::is_open);
         self.0.counts.read(is_open, connects)
     }
 
-    fn start(target: Target, settings: Settings) -> Result<Self, BuildError> {
+    fn start(target: Target, settings: Settings) -> Result<Self, RedisConfigError> {
         let (handle, runtime) = if let Ok(handle) = Handle::try_current() {
             (handle, None)
         } else {
@@ -181,7 +186,7 @@ impl RedisStore {
         &self.0.handle
     }
 
-    /// How long to wait for an answer, so that the caller has its own within the timeout: timers
+    /// How long to wait for a reply, so that the caller has its decision within the timeout: timers
     /// fire up to a millisecond late, and a woken task waits for its turn.
     pub(crate) fn timeout(&self) -> Duration {
         let timeout = self.0.settings.timeout;
@@ -192,7 +197,7 @@ impl RedisStore {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Which buckets one call can reach together: all of one server, a slot of a Cluster.
+    /// Identifies the buckets that one call can reach: all of one server, or a slot of a Cluster.
     fn reach(&self, bucket: &[u8]) -> u16 {
         if self.0.settings.is_cluster {
             key::slot(bucket)
@@ -209,15 +214,15 @@ impl RedisStore {
         add_one(&self.0.counts.fallbacks);
     }
 
-    /// Sends somebody to look until the store is back. It holds no share in the store, so the last
-    /// clone of it can go at any time.
-    fn send_prober(&self, breaker: usize, bucket: &[u8]) {
+    /// Starts the task that probes the store until it is available. The task does not keep the store
+    /// alive.
+    fn start_prober(&self, breaker: usize, bucket: &[u8]) {
         add_one(&self.0.counts.opened);
         let name = key::probe(&self.0.settings.prefix, bucket);
         let weak = Arc::downgrade(&self.0);
         self.0.breakers[breaker].will_probe_in(Duration::ZERO);
         let prober = async move {
-            for (looks, wait) in probe_waits().enumerate() {
+            for (probes, wait) in probe_waits().enumerate() {
                 match weak.upgrade() {
                     Some(core) => core.breakers[breaker].will_probe_in(wait),
                     None => return,
@@ -225,12 +230,12 @@ impl RedisStore {
                 tokio::time::sleep(wait).await;
                 let Some(core) = weak.upgrade() else { return };
                 let store = Self(core);
-                if store.look(&name).await.is_ok() {
+                if store.probe(&name).await.is_ok() {
                     store.0.breakers[breaker].close();
-                    log::breaker_closed();
+                    observer::breaker_closed();
                     return;
                 }
-                if looks % LOOKS_BEFORE_RECONNECT == LOOKS_BEFORE_RECONNECT - 1 {
+                if probes % PROBES_BEFORE_RECONNECT == PROBES_BEFORE_RECONNECT - 1 {
                     store.reconnect();
                 }
             }
@@ -252,7 +257,7 @@ impl RedisStore {
     }
 }
 
-/// A store that is not kept alive.
+/// A reference that does not keep the store alive.
 #[cfg(feature = "prometheus")]
 pub(crate) struct WeakStore(Weak<Core>);
 
@@ -262,18 +267,19 @@ impl WeakStore {
         self.0.upgrade().map(|core| RedisStore(core).stats())
     }
 
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.0.ptr_eq(&other.0)
+    /// Identifies the store for as long as this reference exists.
+    pub(crate) fn id(&self) -> usize {
+        self.0.as_ptr().addr()
     }
 }
 
-fn own_runtime() -> Result<Runtime, BuildError> {
+fn own_runtime() -> Result<Runtime, RedisConfigError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("balde-redis")
         .enable_all()
         .build()
-        .map_err(|error| BuildError::Runtime { kind: error.kind() })
+        .map_err(|error| RedisConfigError::Runtime { kind: error.kind() })
 }
 
 impl Drop for Core {

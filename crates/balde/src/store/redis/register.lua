@@ -8,8 +8,8 @@
 --               what each register holds now, empty for nothing.
 -- errors        WRONGTYPE (a key holds something that is no string), before the first write.
 --
--- The law it keeps: of several who change a register from one and the same value, one succeeds, and
--- the others are told what it made of it.
+-- The law it keeps: of several callers that change a register from the same value, one succeeds, and
+-- the others get the new value.
 
 local time = redis.call('TIME')
 local reply = { time[1] .. string.format('%06d', time[2]), 0 }

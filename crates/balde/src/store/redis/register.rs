@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::RedisStore;
-use super::fault::failure_of;
+use super::error::failure_of;
 use super::key::Names;
 use crate::failure::StoreFailure;
 

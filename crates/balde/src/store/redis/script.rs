@@ -1,8 +1,7 @@
-//! How a call to the script is written and its reply is read. Pure: nothing here connects.
+//! Encodes calls of the script and decodes its replies. Pure: nothing here does I/O.
 //!
-//! The script's header says what it keeps and why; this is the other half of its protocol. Numbers
-//! travel as doubles, because they are what Lua counts with: every one of them is whole and at most
-//! 2^53, so nothing is lost, and whatever is not is refused here.
+//! The header of `decide.lua` documents the protocol. Numbers are sent as doubles, because Lua counts
+//! with them: each is whole and at most 2^53, so nothing is lost, and others are refused here.
 
 use core::fmt;
 
@@ -11,11 +10,11 @@ use balde_core::{Command, Decision, EXACT_MAX, Limit, Start, State, Strategy};
 /// The text of the script, for `EVALSHA` and `SCRIPT LOAD`.
 pub const DECIDE: &str = include_str!("decide.lua");
 
-/// The latest moment a caller may pass for now, in microseconds: 142 years after its epoch. A window
+/// The latest time that a call may be made at, in microseconds: 142 years after its epoch. A window
 /// that opens then ends by 2^53.
 pub const NOW_MAX_US: u64 = EXACT_MAX;
 
-/// The largest whole number up to which every one is a double.
+/// The number up to which every whole number is a double.
 const WHOLE_MAX: u64 = 1 << 53;
 
 const MAGIC: &[u8; 4] = b"bld1";
@@ -26,12 +25,12 @@ const STATE_BYTES: usize = LIMIT_BYTES + 16;
 const NOW_BYTES: usize = 8;
 const DECISION_BYTES: usize = 25;
 
-/// A limit as the script reads it. It is the same for every call under one limit, so keep it.
+/// A limit in the encoding of the script. It is the same for every call under one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LimitBlob([u8; LIMIT_BYTES]);
 
 impl LimitBlob {
-    /// Writes `limit` down.
+    /// Encodes `limit`.
     pub fn new(limit: &Limit) -> Self {
         let strategy = match limit.strategy() {
             Strategy::Continuous => 0,
@@ -56,25 +55,25 @@ impl LimitBlob {
         Self(bytes)
     }
 
-    /// The argument.
+    /// The argument of the script.
     pub const fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// A command as the script reads it, in the units of its limit.
+/// A command in the encoding of the script, in the units of its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CommandBlob([u8; COMMAND_BYTES]);
 
 impl CommandBlob {
-    /// Writes `command` down for a bucket under `limit`.
+    /// Encodes `command` for a bucket under `limit`.
     pub fn new(limit: &Limit, command: Command) -> Self {
         let token = limit.token_units();
-        // More tokens than a bucket can move mean exactly as many, as in the core.
+        // More tokens than a bucket can move have the same effect as exactly that many.
         let units = |n: u64| n.min(limit.capacity() + limit.debt_max()) * token;
         let (operation, amount) = match command {
             Command::Peek => (0, 0),
-            // What never fits must not be cut down to what does.
+            // More than the capacity must not be clamped to an amount that passes.
             Command::Take { n } if n > limit.capacity() => (1, WHOLE_MAX),
             Command::Take { n } => (1, n * token),
             Command::TakeUpTo { n } => (2, n.min(limit.capacity())),
@@ -87,7 +86,7 @@ impl CommandBlob {
         Self(bytes)
     }
 
-    /// The argument.
+    /// The argument of the script.
     pub const fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -102,7 +101,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// `command` on a bucket under `limit`, which somebody has written down already.
+    /// Creates a step: `command` on a bucket under `limit`, whose encoding is `limit_blob`.
     pub const fn new(limit: Limit, limit_blob: LimitBlob, command: Command) -> Self {
         Self {
             limit,
@@ -116,7 +115,7 @@ impl Step {
         &self.limit
     }
 
-    /// The limit as it was written down.
+    /// The encoded limit.
     pub const fn limit_blob(&self) -> &LimitBlob {
         &self.limit_blob
     }
@@ -127,7 +126,7 @@ impl Step {
     }
 }
 
-/// What goes with a call, apart from its steps. The default is the server's clock and no operation.
+/// The settings of a call. By default the server's clock, and no operation id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     now_us: Option<u64>,
@@ -135,8 +134,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// The call happens at `now_us` and not when the server's clock says: for tests, and for time
-    /// that is not the world's. Nothing beyond [`NOW_MAX_US`].
+    /// Makes the call at `now_us` instead of the server's time, for manual clocks. `None` beyond
+    /// [`NOW_MAX_US`].
     pub fn at(self, now_us: u64) -> Option<Self> {
         (now_us <= NOW_MAX_US).then_some(Self {
             now_us: Some(now_us),
@@ -144,8 +143,8 @@ impl Header {
         })
     }
 
-    /// The call has an operation's key behind those of its buckets. Once it has passed, its reply is
-    /// kept there for so long, and until then a repetition gets it again and does nothing.
+    /// Makes the call idempotent: the key of an operation follows those of its buckets. The reply of
+    /// a call that passed is stored there for this long, and a repetition returns it and does nothing.
     pub fn with_operation(self, reply_ttl_ms: u64) -> Self {
         Self {
             reply_ttl_ms: Some(reply_ttl_ms.clamp(1, EXACT_MAX)),
@@ -153,12 +152,12 @@ impl Header {
         }
     }
 
-    /// Whether a key of the operation has to follow those of the buckets.
+    /// Returns whether the key of an operation has to follow those of the buckets.
     pub const fn has_operation(&self) -> bool {
         self.reply_ttl_ms.is_some()
     }
 
-    /// The last argument of the call, where there is something to say.
+    /// The last argument of the call; `None` if all settings have their default.
     pub fn encode(&self) -> Option<[u8; HEADER_BYTES]> {
         if self.now_us.is_none() && self.reply_ttl_ms.is_none() {
             return None;
@@ -188,17 +187,17 @@ pub fn encode(steps: &[Step], header: Header) -> Vec<Vec<u8>> {
     args
 }
 
-/// What the script answered.
+/// The reply of the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The moment of the call, on the server's clock or the one that was passed.
+    /// The time of the call, by the server's clock or the one that was sent.
     pub now_us: u64,
-    /// One decision for each step, in their order. When one of them did not pass, none was applied,
-    /// and what the others say is what would have been.
+    /// One decision for each step, in their order. If one of them did not pass, none was applied, and
+    /// the others are what would have happened.
     pub decisions: Vec<Decision>,
 }
 
-/// Reads the reply to a call of these steps.
+/// Decodes the reply to a call of these steps.
 pub fn decode(steps: &[Step], reply: &[u8]) -> Result<Reply, ReplyError> {
     let Some((now, rest)) = reply.split_first_chunk::<NOW_BYTES>() else {
         return Err(ReplyError::length(steps.len(), reply));
@@ -225,7 +224,7 @@ pub fn decode_one(limit: &Limit, command: Command, reply: &[u8]) -> Result<Decis
     }
 }
 
-/// Reads what the script keeps for a bucket, for inspection: the limit it was written under and its
+/// Decodes the value that the script stores for a bucket: the limit it was written under and its
 /// state.
 pub fn decode_state(stored: &[u8]) -> Result<(LimitBlob, State), ReplyError> {
     let bytes: &[u8; STATE_BYTES] = stored.try_into().map_err(|_| ReplyError::Length {
@@ -240,8 +239,8 @@ pub fn decode_state(stored: &[u8]) -> Result<(LimitBlob, State), ReplyError> {
     Ok((LimitBlob(blob), State::new(owed, at_us)))
 }
 
-/// A reply that the script cannot have given: something else answered, or a script of another
-/// version.
+/// A reply that the script cannot have sent: the server is not Redis, or runs another version of the
+/// script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReplyError {

@@ -1,36 +1,42 @@
-//! What a store has been through, in numbers.
+//! The counters of a store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::failure::StoreFailure;
 
-/// What a [`RedisStore`](super::RedisStore) has been through since it was built.
+/// Counters of a [`RedisStore`](super::RedisStore) since it was built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RedisStats {
-    /// Whether calls are answered by [`OnFailure`](crate::OnFailure) at once, for the keys of at
-    /// least one part of the store.
+    /// Whether the circuit breaker is open, for the keys of at least one part of a Cluster. Then
+    /// [`OnFailure`](crate::OnFailure) decides at once.
     pub is_open: bool,
-    /// How often it came to that.
+    /// How often the circuit breaker opened.
     pub opened_total: u64,
-    /// Calls made to the store; those that were not made because it was open do not count.
+    /// Calls sent to Redis. Calls that the open circuit breaker rejected do not count.
     pub calls_total: u64,
-    /// Decisions that [`OnFailure`](crate::OnFailure) took.
+    /// Decisions made by [`OnFailure`](crate::OnFailure).
     pub fallbacks_total: u64,
-    /// How often the server had forgotten the script.
+    /// How often the server had lost the script and it was sent again.
     pub reloads_total: u64,
-    /// Connections that were made.
+    /// Connections that were opened.
     pub connects_total: u64,
     failures: [u64; StoreFailure::ALL.len()],
 }
 
 impl RedisStats {
-    /// Calls that failed so.
+    /// Calls that failed in this way.
     pub fn failures(&self, failure: StoreFailure) -> u64 {
         self.failures[failure.index()]
     }
 
-    /// Every kind of failure, with the calls that failed so.
+    /// All counts, in the order of [`StoreFailure::ALL`].
+    #[cfg(feature = "prometheus")]
+    pub(crate) fn failure_counts(&self) -> [u64; StoreFailure::ALL.len()] {
+        self.failures
+    }
+
+    /// Every kind of failure, with the number of calls that failed in this way.
     pub fn all_failures(&self) -> impl Iterator<Item = (StoreFailure, u64)> {
         StoreFailure::ALL.into_iter().zip(self.failures)
     }

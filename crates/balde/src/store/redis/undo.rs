@@ -1,5 +1,5 @@
-//! Giving back what was taken for nobody: by a part of a decision that was refused as a whole, or by
-//! a call whose answer came too late.
+//! Gives back tokens that no caller got: those of a decision that was refused as a whole, and those of
+//! a call whose reply came too late.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use balde_core::Command;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::RedisStore;
+use super::buckets::OWN_ID_TTL_MS;
 use super::call::Call;
 use super::key;
 use super::script::{self, Header, Step};
-use super::shared::OWN_ID_TTL_MS;
 use crate::failure::StoreFailure;
-use crate::once::OpId;
+use crate::idempotency::OpId;
 
-/// Attempts to give back, each with a call's own time. The id keeps it from happening twice.
+/// Attempts to give back, each with the timeout of a call. The operation id makes it happen once.
 const ATTEMPTS_MAX: u32 = 8;
-const AGAIN_AFTER: Duration = Duration::from_millis(250);
+const RETRY_AFTER: Duration = Duration::from_millis(250);
 
-/// How long, and for how many calls at once, a late answer is waited for. What is not given back
-/// comes back with time: buckets then granted less than they might have, never more.
+/// How long, and for how many calls at once, a late reply is awaited. Tokens that are not given back
+/// are missing until the bucket refills: it grants less than it could, never more.
 const LATE_WITHIN: Duration = Duration::from_secs(10);
 const LATE_MAX: u64 = 1_024;
 
-/// A call that gives back, for whenever the store can be asked.
-pub(crate) struct GiveBack {
+/// A call that gives tokens back.
+pub(crate) struct Refund {
     store: RedisStore,
     call: Call,
 }
 
-impl GiveBack {
+impl Refund {
     /// `steps` are credits on the buckets of these names.
     pub(super) fn new(
         store: &RedisStore,
@@ -42,11 +42,7 @@ impl GiveBack {
     ) -> Option<Self> {
         let first = keys.first()?;
         let id = OpId::random();
-        keys.push(key::give_back(
-            &store.0.settings.prefix,
-            first,
-            id.as_bytes(),
-        ));
+        keys.push(key::refund(&store.0.settings.prefix, first, id.as_bytes()));
         Some(Self {
             store: store.clone(),
             call: Call {
@@ -57,13 +53,13 @@ impl GiveBack {
         })
     }
 
-    /// Gives back, and keeps trying for a while where the store is away. It does not ask the
-    /// breaker: there are few of these, and each is one that was let through.
+    /// Gives the tokens back, with retries while the store is unavailable. It ignores the circuit
+    /// breaker: there are few of these calls, and each undoes one that was let through.
     pub(crate) async fn run(self) {
         for _ in 0..ATTEMPTS_MAX {
             let deadline = Instant::now() + self.store.timeout();
             match self.store.request(&self.call, deadline).await {
-                Err(failure) if failure.is_transient() => sleep(AGAIN_AFTER).await,
+                Err(failure) if failure.is_transient() => sleep(RETRY_AFTER).await,
                 _ => return,
             }
         }
@@ -71,11 +67,11 @@ impl GiveBack {
 }
 
 impl RedisStore {
-    /// Waits for the answer that came too late for its caller, and undoes what it says.
+    /// Awaits the reply that is too late for its caller, and undoes the call.
     pub(super) fn undo_when_answered(
         &self,
         call: Arc<Call>,
-        asking: impl Future<Output = Result<Vec<u8>, StoreFailure>> + Send + 'static,
+        requesting: impl Future<Output = Result<Vec<u8>, StoreFailure>> + Send + 'static,
     ) {
         let late = &self.0.late;
         if late.fetch_add(1, Ordering::Relaxed) >= LATE_MAX {
@@ -84,18 +80,18 @@ impl RedisStore {
         }
         let store = self.clone();
         let undoing = async move {
-            if let Ok(Ok(reply)) = timeout(LATE_WITHIN, asking).await
-                && let Some(give_back) = store.reverse(&call, &reply)
+            if let Ok(Ok(reply)) = timeout(LATE_WITHIN, requesting).await
+                && let Some(refund) = store.reverse(&call, &reply)
             {
-                give_back.run().await;
+                refund.run().await;
             }
             store.0.late.fetch_sub(1, Ordering::Relaxed);
         };
         self.0.handle.spawn(undoing);
     }
 
-    /// What gives back all that a call took; nothing, if it took nothing.
-    fn reverse(&self, call: &Call, reply: &[u8]) -> Option<GiveBack> {
+    /// Builds the refund of all tokens that a call took; `None` if it took none.
+    fn reverse(&self, call: &Call, reply: &[u8]) -> Option<Refund> {
         let decisions = script::decode(&call.steps, reply).ok()?.decisions;
         if !decisions.iter().all(balde_core::Decision::is_allowed) {
             return None;
@@ -106,6 +102,6 @@ impl RedisStore {
         };
         let steps: Vec<_> = call.steps.iter().zip(&decisions).map(credit).collect();
         let keys = call.keys[..steps.len()].to_vec();
-        GiveBack::new(self, keys, steps, call.header)
+        Refund::new(self, keys, steps, call.header)
     }
 }

@@ -1,16 +1,15 @@
-//! The text format that every Prometheus and `promtool` read, version 0.0.4.
+//! The Prometheus text format, version 0.0.4, which every Prometheus and `promtool` can read.
 //!
-//! The registry's library writes the younger `OpenMetrics`, which names counters without their
-//! `_total` and ends in a mark. What differs between the two is only in a few lines, so those are
-//! rewritten.
+//! The registry's library writes the newer `OpenMetrics` format. It differs in a few lines, such as
+//! the names of counters and the end marker, and those lines are rewritten here.
 
-/// `OpenMetrics` text as classic text.
-pub(super) fn of_openmetrics(text: &str) -> String {
+/// Converts `OpenMetrics` text to the classic text format.
+pub(super) fn from_openmetrics(text: &str) -> String {
     let mut classic = String::with_capacity(text.len());
     let mut help = None;
     for line in text.lines() {
         if let Some(described) = line.strip_prefix("# HELP ") {
-            // It comes before the type, and the type decides about the name.
+            // The help text comes before the type, but the type determines the name.
             help = described.split_once(' ');
         } else if let Some((name, kind)) = line
             .strip_prefix("# TYPE ")
@@ -39,7 +38,7 @@ fn push(text: &mut String, parts: &[&str]) {
     }
 }
 
-/// Exemplars are unknown to the classic format. They begin with a `#` outside of quotes.
+/// Removes the exemplar, which the classic format does not have: it begins with a `#` outside quotes.
 fn without_exemplar(sample: &str) -> &str {
     let mut is_quoted = false;
     let mut is_escaped = false;
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_get_their_names_back_and_the_rest_stays() {
+    fn counters_get_their_suffix_and_other_lines_are_kept() {
         let openmetrics = "\
 # HELP checks Checks so far.
 # TYPE checks counter
@@ -83,6 +82,6 @@ size_bytes 7
 # TYPE build_info gauge
 build_info{version=\"1\"} 1
 ";
-        assert_eq!(of_openmetrics(openmetrics), classic);
+        assert_eq!(from_openmetrics(openmetrics), classic);
     }
 }

@@ -1,5 +1,5 @@
-//! What is exposed, under which name. Names are part of the public face; so are labels, and each of
-//! their values comes from a list: policies (bounded), words of this program. Never a key.
+//! The names, help texts and labels of all metrics. They are part of the public API. Label values are
+//! bounded: policy names (limited in number) and fixed words, never a key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::policies::{Policies, Reading, Row};
+use super::policies::{LimiterReading, Policies, Row};
 use super::stores::{StoreReading, Stores};
 use super::unit::Unit;
 use crate::failure::StoreFailure;
@@ -22,7 +22,7 @@ pub(super) struct Exposition {
     pub(super) unit: Unit,
 }
 
-/// A name, a help text, a label, and which counts make up each of its values.
+/// A name, a help text, a label, and the counts that are summed up for each value of the label.
 type Counted = (
     &'static str,
     &'static str,
@@ -30,11 +30,11 @@ type Counted = (
     &'static [(&'static str, &'static [Count])],
 );
 
-/// What limiters count, by policy and one more label.
+/// Counters of decisions and operations, by policy and one more label.
 const BY_COUNT: [Counted; 3] = [
     (
         "rate_limiter_decisions",
-        "Checks by outcome; a fallback is one that the failure policy decided.",
+        "Checks by decision; a fallback is a check that the failure policy decided.",
         "decision",
         &[
             ("allow", &[Count::Allow]),
@@ -44,7 +44,7 @@ const BY_COUNT: [Counted; 3] = [
     ),
     (
         "rate_limiter_fallback",
-        "Checks that the failure policy decided because the store could not, by what it said.",
+        "Checks that the failure policy decided because the store was unavailable, by decision.",
         "decision",
         &[
             ("allow", &[Count::FallbackAllow]),
@@ -53,7 +53,7 @@ const BY_COUNT: [Counted; 3] = [
     ),
     (
         "rate_limiter_operations",
-        "Commands that are no checks.",
+        "Operations other than checks.",
         "operation",
         &[
             ("peek", &[Count::Peek]),
@@ -64,13 +64,18 @@ const BY_COUNT: [Counted; 3] = [
     ),
 ];
 
-type Column = (&'static str, &'static str, MetricType, fn(&Reading) -> u64);
+type Column = (
+    &'static str,
+    &'static str,
+    MetricType,
+    fn(&LimiterReading) -> u64,
+);
 
-/// What limiters know by themselves, by policy.
+/// Values that are read from the limiters at each scrape, by policy.
 const BY_READING: [Column; 11] = [
     (
         "rate_limiter_lock_contention",
-        "Times that the lock of a part of the memory store was taken and had to be waited for.",
+        "Times that a check waited for a lock of the memory store.",
         MetricType::Counter,
         |reading| reading.lock_waits,
     ),
@@ -82,55 +87,55 @@ const BY_READING: [Column; 11] = [
     ),
     (
         "rate_limiter_swept_keys",
-        "Full buckets that the memory store forgot; nothing was lost with them.",
+        "Full buckets removed from the memory store; a removed full bucket is the same as a new one.",
         MetricType::Counter,
         |reading| reading.swept,
     ),
     (
         "rate_limiter_evicted_keys",
-        "Buckets that were not full and had to go because the memory store was.",
+        "Buckets removed from the memory store before they were full, because keys_max was reached.",
         MetricType::Counter,
         |reading| reading.evicted,
     ),
     (
         "rate_limiter_lease_keys",
-        "Keys of which something is held on lease, or a refusal remembered.",
+        "Keys with leased tokens or a cached refusal.",
         MetricType::Gauge,
         |reading| reading.lease_keys,
     ),
     (
         "rate_limiter_lease_tokens",
-        "Tokens held on lease.",
+        "Leased tokens held by this process.",
         MetricType::Gauge,
         |reading| reading.lease_tokens,
     ),
     (
         "rate_limiter_lease_tokens_max",
-        "The most tokens that can be held on lease of the keys there are.",
+        "Upper bound of the leased tokens, for the current keys.",
         MetricType::Gauge,
         |reading| reading.lease_tokens_max,
     ),
     (
         "rate_limiter_lease_granted",
-        "Checks granted from what was held on lease.",
+        "Checks granted from leased tokens.",
         MetricType::Counter,
         |reading| reading.lease_granted,
     ),
     (
         "rate_limiter_lease_refused",
-        "Checks refused by a refusal that was remembered.",
+        "Checks refused by a cached refusal.",
         MetricType::Counter,
         |reading| reading.lease_refused,
     ),
     (
-        "rate_limiter_lease_asked",
-        "Times that the store was asked for a lease.",
+        "rate_limiter_lease_requests",
+        "Lease requests sent to the store.",
         MetricType::Counter,
-        |reading| reading.lease_asked,
+        |reading| reading.lease_requests,
     ),
     (
         "rate_limiter_lease_returned_tokens",
-        "Tokens on lease that were given back unspent.",
+        "Leased tokens returned unused.",
         MetricType::Counter,
         |reading| reading.lease_returned,
     ),
@@ -143,35 +148,35 @@ type StoreColumn = (
     fn(&StoreReading) -> u64,
 );
 
-/// What shared stores know by themselves, all of them together.
+/// Values that are read from the shared stores at each scrape, summed up.
 const BY_STORES: [StoreColumn; 5] = [
     (
         "rate_limiter_breaker_open",
-        "Stores that are not asked at present, at least for some keys, because they failed.",
+        "Stores whose circuit breaker is open for at least some keys.",
         MetricType::Gauge,
         |stores| stores.open,
     ),
     (
         "rate_limiter_breaker_opened",
-        "Times that a store was no longer asked because it failed.",
+        "Times that a circuit breaker opened.",
         MetricType::Counter,
         |stores| stores.opened,
     ),
     (
         "rate_limiter_backend_calls",
-        "Calls made to stores.",
+        "Calls to stores.",
         MetricType::Counter,
         |stores| stores.calls,
     ),
     (
         "rate_limiter_backend_connects",
-        "Connections made to stores.",
+        "Connections opened to stores.",
         MetricType::Counter,
         |stores| stores.connects,
     ),
     (
         "rate_limiter_script_reloads",
-        "Times that a store had forgotten the script.",
+        "Times that the script had to be loaded into a store again.",
         MetricType::Counter,
         |stores| stores.reloads,
     ),
@@ -195,14 +200,14 @@ impl Collector for Exposition {
 
 impl Exposition {
     fn encode_times(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Duration of checks; in memory, of one in 64 of each thread.";
+        let help = "Duration of checks; in memory, one in 64 checks per thread is measured.";
         let name = self.unit.name("rate_limiter_latency");
         let mut metric = histogram(encoder, &name, help)?;
         for (mode, times) in [("memory", &self.times.memory), ("redis", &self.times.redis)] {
             let labels = [("storage_mode", mode)];
             times.encode(metric.encode_family(&labels)?, &self.unit)?;
         }
-        let help = "Duration of calls of the script, as the client sees it.";
+        let help = "Duration of script calls, measured by the client.";
         let name = self.unit.name("rate_limiter_script_duration");
         let metric = histogram(encoder, &name, help)?;
         self.times.script.encode(metric, &self.unit)
@@ -227,7 +232,7 @@ fn encode_counts(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> fmt::Resu
             }
         }
     }
-    let help = "Checks refused because the key was empty or too long; they are also denials.";
+    let help = "Checks refused because the key was empty or too long; also counted as denials.";
     let mut metric = encoder.encode_descriptor("rate_limiter_bad_keys", help, None, counter)?;
     for row in rows {
         let labels = [("policy", row.name.as_str())];
@@ -241,12 +246,12 @@ fn encode_counts(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> fmt::Resu
 }
 
 fn encode_stores(encoder: &mut DescriptorEncoder<'_>, stores: &StoreReading) -> fmt::Result {
-    let help = "Calls to stores that failed, by reason.";
+    let help = "Failed calls to stores, by reason.";
     let counter = MetricType::Counter;
     let mut metric =
         encoder.encode_descriptor("rate_limiter_backend_errors", help, None, counter)?;
     for (failure, number) in StoreFailure::ALL.into_iter().zip(stores.failures) {
-        // A call that was not made is no error of the store; the fallback is counted.
+        // No call was made, so the store did not fail; the fallback is counted.
         if failure != StoreFailure::BreakerOpen {
             let labels = [("reason", failure.as_str())];
             write(metric.encode_family(&labels)?, counter, number)?;

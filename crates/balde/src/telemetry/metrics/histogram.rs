@@ -1,4 +1,4 @@
-//! Durations in buckets, without a lock.
+//! A lock-free histogram of durations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,8 +7,7 @@ use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 
 use super::unit::Unit;
 
-/// Upper bounds in nanoseconds: a check in memory is at the lower end, one that waits for Redis at
-/// the upper.
+/// Upper bounds in nanoseconds, from checks in memory to checks that wait for Redis.
 const BOUNDS_NS: [u32; 18] = [
     50,
     100,
@@ -30,13 +29,13 @@ const BOUNDS_NS: [u32; 18] = [
     100_000_000,
 ];
 
-/// Longer than this counts as this, so that the sum lasts for centuries.
+/// Longer durations are counted as this one, so that the sum does not overflow for centuries.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How often what took how long.
+/// Counts durations by upper bound.
 #[derive(Default)]
 pub(crate) struct Histogram {
-    /// The last one is for what took longer than all bounds.
+    /// The last one counts durations above all bounds.
     buckets: [AtomicU64; BOUNDS_NS.len() + 1],
     sum_ns: AtomicU64,
 }
@@ -54,7 +53,7 @@ impl Histogram {
         let bounds = BOUNDS_NS.iter().map(|ns| number(u64::from(*ns)));
         let counts = self.buckets.iter().map(|n| n.load(Ordering::Relaxed));
         let buckets: Vec<(f64, u64)> = bounds.chain([f64::INFINITY]).zip(counts).collect();
-        // The count is that of the buckets: read apart, it might be one more than they are.
+        // The count is the sum of the buckets: a separate counter could disagree with them.
         let count = buckets.iter().map(|(_, count)| count).sum();
         let sum = number(self.sum_ns.load(Ordering::Relaxed));
         encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_falls_into_the_first_bucket_that_holds_it() {
+    fn a_duration_is_counted_in_the_first_bucket_whose_bound_it_does_not_exceed() {
         let histogram = Histogram::default();
         for ns in [0, 50, 51, 100_000_000, 100_000_001, u64::MAX] {
             histogram.observe(Duration::from_nanos(ns));

@@ -1,12 +1,12 @@
-//! Metrics of many limiters, for Prometheus to scrape.
+//! Prometheus metrics of all limiters in a process.
 //!
-//! | File | Holds |
+//! | File | Contents |
 //! |--|--|
-//! | `policies` | the counts of each policy, and the limiters to ask for the rest |
-//! | `stores` | the shared stores to ask |
-//! | `exposition` | names, help texts, and what stands under each |
+//! | `policies` | the counters of each policy, and its registered limiters |
+//! | `stores` | the registered shared stores |
+//! | `exposition` | names, help texts and labels |
 //! | `source` | metrics that the program adds |
-//! | `histogram` | durations in buckets |
+//! | `histogram` | histograms of durations |
 //! | `unit` | milliseconds or seconds |
 //! | `classic` | the text format that is served |
 
@@ -15,7 +15,6 @@ mod exposition;
 pub(super) mod histogram;
 mod policies;
 mod source;
-#[cfg_attr(not(feature = "redis"), path = "no_stores.rs")]
 mod stores;
 mod unit;
 
@@ -28,16 +27,19 @@ use prometheus_client::registry::Registry;
 
 use self::exposition::Exposition;
 use super::meter::Meter;
-use crate::limiter::RateLimiter;
 
+pub(crate) use policies::LimiterReading;
 pub use policies::{POLICIES_MAX, POLICY_NAME_BYTES_MAX};
 pub use source::{DurationHistogram, MetricsWriter};
 
-/// What to serve [`Metrics::encode`] as: the classic text format of Prometheus.
+#[cfg(feature = "redis")]
+pub(crate) use stores::StoreReading;
+
+/// The `Content-Type` of [`Metrics::encode`]: the classic text format of Prometheus.
 pub const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Counts what limiters decide, and writes it for Prometheus. Clones count together; one per
-/// process is enough.
+/// Collects the metrics of limiters and encodes them for Prometheus. Clones share all counters. One
+/// per process is enough.
 ///
 /// ```
 /// use balde::RateLimiter;
@@ -62,7 +64,7 @@ struct Inner {
 }
 
 impl Metrics {
-    /// Metrics in a registry of their own.
+    /// Creates metrics with a new registry.
     pub fn new() -> Self {
         let exposition = Arc::new(Exposition::default());
         let mut registry = Registry::default();
@@ -73,14 +75,14 @@ impl Metrics {
         }))
     }
 
-    /// Everything as text, to be served as [`METRICS_CONTENT_TYPE`].
+    /// Encodes all metrics as text. Serve it with [`METRICS_CONTENT_TYPE`].
     pub fn encode(&self) -> String {
         metrics_text(&self.0.registry.lock())
     }
 
-    /// [`encode`](Metrics::encode) with durations in seconds, as Prometheus would have them and
-    /// `promtool check metrics` asks: names that end in `_ms` end in `_seconds` here. All other names
-    /// and numbers are the same, so a server may offer both.
+    /// Encodes all metrics with durations in seconds, as `promtool check metrics` recommends. Names end
+    /// in `_seconds` instead of `_ms`; all other names and values are as in
+    /// [`encode`](Metrics::encode), so a server can offer both.
     ///
     /// ```
     /// use balde::telemetry::Metrics;
@@ -94,13 +96,14 @@ impl Metrics {
         let registry = self.0.registry.lock();
         let encode = || text::encode(&mut openmetrics, &registry);
         let encoded = self.0.exposition.unit.in_seconds(encode);
-        encoded.expect("a string takes whatever is written");
+        encoded.expect("writing to a string cannot fail");
         drop(registry);
-        classic::of_openmetrics(&openmetrics)
+        classic::from_openmetrics(&openmetrics)
     }
 
-    /// Lends the registry, to add metrics of the program's own or to write them in another format.
-    /// Nobody can encode meanwhile, `lent` neither.
+    /// Calls `f` with the registry, to register the program's own metrics or to encode in another
+    /// format. The registry is locked during the call, so `f` must not call
+    /// [`encode`](Metrics::encode).
     ///
     /// ```
     /// use balde::telemetry::Metrics;
@@ -112,8 +115,8 @@ impl Metrics {
     /// orders.inc();
     /// assert!(metrics.encode().contains("orders_total 1"));
     /// ```
-    pub fn with_registry<T>(&self, lent: impl FnOnce(&mut Registry) -> T) -> T {
-        lent(&mut self.0.registry.lock())
+    pub fn with_registry<T>(&self, f: impl FnOnce(&mut Registry) -> T) -> T {
+        f(&mut self.0.registry.lock())
     }
 
     /// Adds metrics that `write` writes each time the page is encoded. Durations are written in the
@@ -134,27 +137,40 @@ impl Metrics {
         self.with_registry(|registry| registry.register_collector(Box::new(source)));
     }
 
-    /// What a limiter of this name counts with. Limiters of one name count together.
+    /// The counters of a policy. Limiters with the same name share them.
     pub(crate) fn meter(&self, policy: &str) -> Meter {
         let exposition = &self.0.exposition;
         let counts = exposition.policies.counts(policy);
         Meter::new(counts, Arc::clone(&exposition.times))
     }
 
-    /// Asks a limiter, from now on, for what it knows by itself. It is not kept alive by that.
-    pub(crate) fn attach(&self, limiter: &RateLimiter) {
-        let exposition = &self.0.exposition;
-        exposition.policies.attach(limiter);
-        exposition.stores.attach(limiter);
+    /// Registers a limiter. `read` returns its numbers, or `None` once it is gone.
+    pub(crate) fn add_limiter(
+        &self,
+        policy: &str,
+        read: impl Fn() -> Option<LimiterReading> + Send + Sync + 'static,
+    ) {
+        self.0.exposition.policies.add(policy, Box::new(read));
+    }
+
+    /// Registers a shared store, unless one with this `id` is registered already. `read` returns its
+    /// numbers, or `None` once it is gone.
+    #[cfg(feature = "redis")]
+    pub(crate) fn add_store(
+        &self,
+        id: usize,
+        read: impl Fn() -> Option<StoreReading> + Send + Sync + 'static,
+    ) {
+        self.0.exposition.stores.add(id, Box::new(read));
     }
 }
 
-/// A registry as text, to be served as [`METRICS_CONTENT_TYPE`]: the format that every Prometheus and
-/// `promtool` read.
+/// Encodes a registry in the classic text format, which every Prometheus and `promtool` can read. Serve
+/// it with [`METRICS_CONTENT_TYPE`].
 pub fn metrics_text(registry: &Registry) -> String {
     let mut openmetrics = String::new();
-    text::encode(&mut openmetrics, registry).expect("a string takes whatever is written");
-    classic::of_openmetrics(&openmetrics)
+    text::encode(&mut openmetrics, registry).expect("writing to a string cannot fail");
+    classic::from_openmetrics(&openmetrics)
 }
 
 impl Default for Metrics {

@@ -1,22 +1,24 @@
-//! What is known of each policy: its counts, and the limiters to ask for the rest.
+//! The counters of each policy, and the registered limiters that the other numbers are read from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::limiter::{RateLimiter, WeakLimiter};
 use crate::telemetry::meter::Counts;
 
-/// The most policies that are told apart. All further ones are called `other`: names are written in
-/// programs, but some programs make them up from what they are sent.
+/// The most policies with a label of their own. All further ones share the label `other`, because
+/// some programs derive names from requests.
 pub const POLICIES_MAX: usize = 200;
 
-/// The longest name of a policy in a label, in bytes. Longer ones are cut, and those that are the
-/// same then count together.
+/// The longest policy name in a label, in bytes. Longer names are cut, and names that are equal then
+/// count together.
 pub const POLICY_NAME_BYTES_MAX: usize = 64;
 
 const OTHER: &str = "other";
+
+/// Reads the counters of a limiter; `None` once the limiter is gone.
+type Read = Box<dyn Fn() -> Option<LimiterReading> + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct Policies(Mutex<BTreeMap<String, Policy>>);
@@ -25,36 +27,36 @@ pub(super) struct Policies(Mutex<BTreeMap<String, Policy>>);
 struct Policy {
     counts: Arc<Counts>,
     sources: Vec<Source>,
-    /// What limiters that are gone had counted. A counter must not go down with them.
-    gone: Reading,
+    /// The counts of limiters that are gone. A counter must not go down with them.
+    gone: LimiterReading,
 }
 
 struct Source {
-    limiter: WeakLimiter,
-    last: Reading,
+    read: Read,
+    last: LimiterReading,
 }
 
-/// What limiters know by themselves.
+/// The numbers that a limiter keeps itself.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Reading {
-    pub(super) keys: u64,
-    pub(super) swept: u64,
-    pub(super) evicted: u64,
-    pub(super) lock_waits: u64,
-    pub(super) lease_keys: u64,
-    pub(super) lease_tokens: u64,
-    pub(super) lease_tokens_max: u64,
-    pub(super) lease_granted: u64,
-    pub(super) lease_refused: u64,
-    pub(super) lease_asked: u64,
-    pub(super) lease_returned: u64,
+pub(crate) struct LimiterReading {
+    pub(crate) keys: u64,
+    pub(crate) swept: u64,
+    pub(crate) evicted: u64,
+    pub(crate) lock_waits: u64,
+    pub(crate) lease_keys: u64,
+    pub(crate) lease_tokens: u64,
+    pub(crate) lease_tokens_max: u64,
+    pub(crate) lease_granted: u64,
+    pub(crate) lease_refused: u64,
+    pub(crate) lease_requests: u64,
+    pub(crate) lease_returned: u64,
 }
 
 /// A policy at a scrape.
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) counts: Arc<Counts>,
-    pub(super) reading: Reading,
+    pub(super) reading: LimiterReading,
 }
 
 impl Policies {
@@ -64,17 +66,19 @@ impl Policies {
         Arc::clone(&policies.entry(name).or_default().counts)
     }
 
-    pub(super) fn attach(&self, limiter: &RateLimiter) {
+    /// Registers a limiter under the name of its policy.
+    pub(super) fn add(&self, policy: &str, read: Read) {
         let mut policies = self.0.lock();
-        let name = label(&policies, limiter.name());
+        let name = label(&policies, policy);
         let policy = policies.entry(name).or_default();
-        // Now and then, so that a program that makes and drops limiters does not pile them up.
+        // Drops sources that are gone, so that they do not pile up in a program that makes and
+        // drops limiters.
         if policy.sources.len().is_power_of_two() {
             policy.read();
         }
         policy.sources.push(Source {
-            limiter: limiter.downgrade(),
-            last: Reading::default(),
+            read,
+            last: LimiterReading::default(),
         });
     }
 
@@ -90,48 +94,22 @@ impl Policies {
 }
 
 impl Policy {
-    fn read(&mut self) -> Reading {
+    fn read(&mut self) -> LimiterReading {
         let gone = &mut self.gone;
         self.sources.retain_mut(|source| {
-            let limiter = source.limiter.upgrade();
-            match &limiter {
-                Some(limiter) => source.last = Reading::of(limiter),
-                None => *gone = gone.plus(source.last.without_levels()),
+            let reading = (source.read)();
+            match reading {
+                Some(reading) => source.last = reading,
+                None => *gone = gone.plus(source.last.without_gauges()),
             }
-            limiter.is_some()
+            reading.is_some()
         });
         let sources = self.sources.iter();
         sources.fold(self.gone, |sum, source| sum.plus(source.last))
     }
 }
 
-impl Reading {
-    fn of(limiter: &RateLimiter) -> Self {
-        let memory = limiter.memory_stats();
-        let reading = Self {
-            keys: memory.keys,
-            swept: memory.swept_total,
-            evicted: memory.evicted_total,
-            lock_waits: memory.lock_waits_total,
-            ..Self::default()
-        };
-        #[cfg(feature = "redis")]
-        let reading = {
-            let leases = limiter.lease_stats();
-            Self {
-                lease_keys: leases.keys,
-                lease_tokens: leases.tokens_out,
-                lease_tokens_max: leases.block_max.saturating_mul(leases.keys),
-                lease_granted: leases.granted_total,
-                lease_refused: leases.refused_total,
-                lease_asked: leases.asked_total,
-                lease_returned: leases.returned_total,
-                ..reading
-            }
-        };
-        reading
-    }
-
+impl LimiterReading {
     fn plus(self, other: Self) -> Self {
         Self {
             keys: self.keys + other.keys,
@@ -143,13 +121,13 @@ impl Reading {
             lease_tokens_max: self.lease_tokens_max.saturating_add(other.lease_tokens_max),
             lease_granted: self.lease_granted + other.lease_granted,
             lease_refused: self.lease_refused + other.lease_refused,
-            lease_asked: self.lease_asked + other.lease_asked,
+            lease_requests: self.lease_requests + other.lease_requests,
             lease_returned: self.lease_returned + other.lease_returned,
         }
     }
 
-    /// What only a living limiter has is gone with it.
-    fn without_levels(self) -> Self {
+    /// Gauges end with their limiter; counters stay.
+    fn without_gauges(self) -> Self {
         Self {
             keys: 0,
             lease_keys: 0,
@@ -160,7 +138,7 @@ impl Reading {
     }
 }
 
-/// What a policy is called in labels.
+/// The label of a policy.
 fn label(known: &BTreeMap<String, Policy>, policy: &str) -> String {
     let end = policy.floor_char_boundary(POLICY_NAME_BYTES_MAX);
     let plain = |c: char| if c.is_control() { '_' } else { c };
@@ -177,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_cut_cleaned_and_not_told_apart_beyond_the_most() {
+    fn names_are_cut_and_cleaned_and_share_a_label_beyond_the_maximum() {
         let policies = Policies::default();
         let long = "ã".repeat(POLICY_NAME_BYTES_MAX);
         policies.counts(&long);
@@ -199,19 +177,15 @@ mod tests {
     #[test]
     fn what_a_dropped_limiter_had_counted_stays() {
         let policies = Policies::default();
-        let build = || {
-            RateLimiter::builder()
-                .limit("1/h")
-                .keys_max(2)
-                .build()
-                .unwrap()
-        };
-        let limiters = [build(), build()];
+        let limiters = [Arc::new(()), Arc::new(())];
         for limiter in &limiters {
-            policies.attach(limiter);
-            for key in ["a", "b", "c"] {
-                limiter.blocking().check(key);
-            }
+            let limiter = Arc::downgrade(limiter);
+            let reading = LimiterReading {
+                keys: 2,
+                evicted: 1,
+                ..LimiterReading::default()
+            };
+            policies.add("p", Box::new(move || limiter.upgrade().map(|_| reading)));
         }
         let read = || policies.read().remove(0).reading;
         assert_eq!((read().keys, read().evicted), (4, 2));

@@ -1,52 +1,49 @@
-//! What shared stores know by themselves, each store once however many limiters use it.
+//! The counters of shared stores, each store once however many limiters use it.
 
 use parking_lot::Mutex;
 
 use crate::failure::StoreFailure;
-use crate::limiter::RateLimiter;
-use crate::store::redis::{RedisStats, Shared, WeakStore};
+
+/// Reads the counters of a store; `None` once the store is gone.
+type Read = Box<dyn Fn() -> Option<StoreReading> + Send + Sync>;
 
 #[derive(Default)]
-pub(super) struct Stores(Mutex<Book>);
+pub(super) struct Stores(Mutex<Registered>);
 
 #[derive(Default)]
-struct Book {
+struct Registered {
     sources: Vec<Source>,
-    /// What stores that are gone had counted.
+    /// The counts of stores that are gone. A counter must not go down with them.
     gone: StoreReading,
 }
 
 struct Source {
-    store: WeakStore,
+    id: usize,
+    read: Read,
     last: StoreReading,
 }
 
-/// All stores together.
+/// The counters of a store, or of all stores together.
 #[derive(Clone, Copy, Default)]
-pub(super) struct StoreReading {
-    pub(super) open: u64,
-    pub(super) opened: u64,
-    pub(super) calls: u64,
-    pub(super) connects: u64,
-    pub(super) reloads: u64,
-    pub(super) failures: [u64; StoreFailure::ALL.len()],
+pub(crate) struct StoreReading {
+    pub(crate) open: u64,
+    pub(crate) opened: u64,
+    pub(crate) calls: u64,
+    pub(crate) connects: u64,
+    pub(crate) reloads: u64,
+    pub(crate) failures: [u64; StoreFailure::ALL.len()],
 }
 
 impl Stores {
-    pub(super) fn attach(&self, limiter: &RateLimiter) {
-        let Some(store) = limiter.shared().map(Shared::store) else {
-            return;
-        };
-        let store = store.downgrade();
-        let mut book = self.0.lock();
-        if book
-            .sources
-            .iter()
-            .all(|known| !known.store.is_same(&store))
-        {
-            book.read();
-            book.sources.push(Source {
-                store,
+    /// Registers a store, unless one with this `id` is registered already.
+    #[cfg(feature = "redis")]
+    pub(super) fn add(&self, id: usize, read: Read) {
+        let mut registered = self.0.lock();
+        if registered.sources.iter().all(|known| known.id != id) {
+            registered.read();
+            registered.sources.push(Source {
+                id,
+                read,
                 last: StoreReading::default(),
             });
         }
@@ -57,18 +54,18 @@ impl Stores {
     }
 }
 
-impl Book {
+impl Registered {
     fn read(&mut self) -> StoreReading {
         let gone = &mut self.gone;
         self.sources.retain_mut(|source| {
-            let stats = source.store.stats();
-            if let Some(stats) = &stats {
-                source.last = StoreReading::of(stats);
+            let reading = (source.read)();
+            if let Some(reading) = reading {
+                source.last = reading;
             } else {
                 source.last.open = 0;
                 *gone = gone.plus(source.last);
             }
-            stats.is_some()
+            reading.is_some()
         });
         let sources = self.sources.iter();
         sources.fold(self.gone, |sum, source| sum.plus(source.last))
@@ -76,17 +73,6 @@ impl Book {
 }
 
 impl StoreReading {
-    fn of(stats: &RedisStats) -> Self {
-        Self {
-            open: u64::from(stats.is_open),
-            opened: stats.opened_total,
-            calls: stats.calls_total,
-            connects: stats.connects_total,
-            reloads: stats.reloads_total,
-            failures: StoreFailure::ALL.map(|failure| stats.failures(failure)),
-        }
-    }
-
     fn plus(self, other: Self) -> Self {
         let mut failures = self.failures;
         for (sum, more) in failures.iter_mut().zip(other.failures) {

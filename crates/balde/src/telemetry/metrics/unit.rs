@@ -1,31 +1,31 @@
-//! The unit of durations that are exposed.
+//! The unit in which durations are exposed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Whether durations are told in milliseconds, under the names that dashboards go by, or in seconds.
-/// Clones are one: whoever exposes durations beside the limiters does it in the same unit.
+/// Milliseconds, which the documented metric names use, or seconds. Clones share the setting, so that
+/// all metrics of one page use the same unit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unit {
     is_second: Arc<AtomicBool>,
 }
 
 impl Unit {
-    /// Seconds, while `work` goes on. Only for the holder of the registry's lock.
+    /// Runs `work` with seconds as the unit. The caller must hold the lock of the registry.
     pub(super) fn in_seconds<T>(&self, work: impl FnOnce() -> T) -> T {
-        struct Back<'a>(&'a Unit);
-        impl Drop for Back<'_> {
+        struct Reset<'a>(&'a Unit);
+        impl Drop for Reset<'_> {
             fn drop(&mut self) {
                 self.0.is_second.store(false, Ordering::Relaxed);
             }
         }
-        let _back = Back(self);
+        let _reset = Reset(self);
         self.is_second.store(true, Ordering::Relaxed);
         work()
     }
 
-    /// The name of a metric, which ends in its unit.
+    /// The name of a metric with its unit as suffix.
     pub(crate) fn name(&self, stem: &str) -> String {
         let unit = if self.is_second() { "seconds" } else { "ms" };
         format!("{stem}_{unit}")

@@ -1,0 +1,76 @@
+//! Whether the policies of a profile fit DICT's operations.
+
+use balde_policy::{KeyPart, Problem, Profile};
+
+use super::table::Patterns;
+use super::{KeyType, Operation, PAYER_HEADER};
+
+impl Patterns {
+    pub(super) fn of(profile: &Profile, problems: &mut Vec<Problem>) -> Option<Self> {
+        let mut named = |name: &str| {
+            let pattern = profile.pattern(name).cloned();
+            if pattern.is_none() {
+                let reason = format!("[patterns] of a DICT profile needs `{name}`");
+                problems.push(Problem::new(None, reason));
+            }
+            pattern
+        };
+        let keys = KeyType::ALL.map(|key_type| named(key_type.as_str()));
+        let (ispb, end_to_end_id) = (named("ISPB"), named("END-TO-END-ID"));
+        let [Some(cpf), Some(cnpj), Some(phone), Some(email), Some(evp)] = keys else {
+            return None;
+        };
+        Some(Self {
+            keys: [cpf, cnpj, phone, email, evp],
+            ispb: ispb?,
+            end_to_end_id: end_to_end_id?,
+        })
+    }
+}
+
+/// Adds what DICT's operations cannot be counted by.
+pub(super) fn check_policies(profile: &Profile, problems: &mut Vec<Problem>) {
+    for policy in profile.policies() {
+        let mut refuse = |reason: &str| {
+            let reason = format!("policy {}: {reason}", policy.name());
+            problems.push(Problem::new(None, reason));
+        };
+        let is_known = |part: &KeyPart| match part {
+            KeyPart::Participant | KeyPart::User => true,
+            KeyPart::Constant(text) => text.len() <= 16,
+            KeyPart::Header(name) => name.eq_ignore_ascii_case(PAYER_HEADER),
+            _ => false,
+        };
+        if !policy.scope().parts().iter().all(is_known) || policy.scope().parts().len() > 3 {
+            refuse("DICT's buckets belong to `participant` and `header:PI-PayerId`");
+        }
+        let variant = policy.limits().variant();
+        if !matches!(variant, None | Some("category" | "payer")) {
+            refuse("DICT's limits vary by `category` or `payer`");
+        }
+        if policy.rules().is_empty() {
+            refuse("it matches everything; DICT's policies name their operations");
+        }
+        for rule in policy.rules() {
+            // A segment that fits every hole, so that only the form of the path matters.
+            let is_used = Operation::ALL
+                .iter()
+                .any(|operation| rule.matches_route(operation.method(), &sample_path(*operation)));
+            if !is_used {
+                let path = rule.path().map_or("", |path| path.as_str());
+                refuse(&format!("no operation of DICT has {path} with its methods"));
+            }
+        }
+    }
+}
+
+fn sample_path(operation: Operation) -> String {
+    let segments = operation.path().split('/').map(|segment| {
+        if segment.starts_with('{') {
+            "any"
+        } else {
+            segment
+        }
+    });
+    segments.collect::<Vec<_>>().join("/")
+}

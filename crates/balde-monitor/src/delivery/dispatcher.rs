@@ -1,0 +1,127 @@
+//! The dispatcher: one worker for each sink.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use balde::Clock;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::counters::Counters;
+use super::settings::{DeliveryError, DeliverySettings};
+use super::summary::DeliverySummary;
+use super::worker::SinkWorker;
+use crate::history::{History, HistoryError};
+use crate::sink::Sink;
+
+/// Delivers the messages of the outbox to their sinks.
+///
+/// ```no_run
+/// # async fn example(
+/// #     history: balde_monitor::history::History,
+/// #     shutdown: impl Future<Output = ()>,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// use balde_monitor::delivery::{DeliverySettings, Dispatcher};
+/// use balde_monitor::sink::{HttpSettings, LogSink, Sink, Slack};
+///
+/// let slack = Slack::new("https://hooks.slack.com/services/…", &HttpSettings::default())?;
+/// let sinks = vec![
+///     ("log".to_owned(), Sink::Log(LogSink)),
+///     ("chat".to_owned(), Sink::Slack(slack)),
+/// ];
+/// let clock = balde::Clock::precise();
+/// let dispatcher = Dispatcher::new(&history, clock, &DeliverySettings::default(), sinks)?;
+/// dispatcher.run(shutdown).await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Dispatcher {
+    workers: Vec<Arc<SinkWorker>>,
+    clock: Clock,
+}
+
+impl Dispatcher {
+    /// Makes a worker for each sink. The names are those under which messages are in the outbox.
+    pub fn new(
+        history: &History,
+        clock: Clock,
+        settings: &DeliverySettings,
+        sinks: Vec<(String, Sink)>,
+    ) -> Result<Self, DeliveryError> {
+        settings.check(sinks.iter().map(|(name, _)| name.as_str()))?;
+        let worker = |(name, sink)| SinkWorker::new(name, sink, history.clone(), settings.clone());
+        Ok(Self {
+            workers: sinks.into_iter().map(worker).map(Arc::new).collect(),
+            clock,
+        })
+    }
+
+    /// Wakes the workers after a commit that added messages to the outbox. Without a call, the
+    /// workers find new messages within 30 seconds.
+    pub fn wake(&self) {
+        for worker in &self.workers {
+            worker.wake();
+        }
+    }
+
+    /// Delivers messages until `shutdown`, then waits for those in flight, at most for the
+    /// [shutdown timeout](DeliverySettings::shutdown_timeout). What is not delivered by then stays
+    /// in the outbox.
+    pub async fn run(&self, shutdown: impl Future<Output = ()>) {
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        for worker in &self.workers {
+            tasks.spawn(Arc::clone(worker).run(self.clock.clone(), stopped.clone()));
+        }
+        shutdown.await;
+        stop.send_replace(true);
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(
+                    target: "balde_monitor",
+                    event_type = "delivery_worker_failed",
+                    "a delivery worker panicked; its messages stay in the outbox: {error}"
+                );
+            }
+        }
+    }
+
+    /// Attempts every message that is due at `now_us` once, for all sinks concurrently, and returns
+    /// after `within` at the latest. For callers that schedule deliveries themselves.
+    pub async fn deliver_once(
+        &self,
+        now_us: u64,
+        within: Duration,
+    ) -> Result<DeliverySummary, HistoryError> {
+        let mut passes = JoinSet::new();
+        for worker in &self.workers {
+            let pass = Arc::clone(worker).pass(now_us);
+            passes.spawn(async move { tokio::time::timeout(within, pass).await });
+        }
+        let mut summary = DeliverySummary::default();
+        let mut database_error = None;
+        while let Some(ended) = passes.join_next().await {
+            match ended {
+                Ok(Ok(Ok(pass))) => {
+                    summary.delivered += pass.delivered;
+                    summary.failed += pass.failed;
+                }
+                Ok(Ok(Err(error))) => database_error = Some(error),
+                Ok(Err(_)) | Err(_) => summary.unfinished += 1,
+            }
+        }
+        match database_error {
+            Some(error) => Err(error),
+            None => Ok(summary),
+        }
+    }
+
+    /// Returns the counters of each sink, by name.
+    pub fn counters(&self) -> impl Iterator<Item = (&str, &Counters)> {
+        self.workers
+            .iter()
+            .map(|worker| (worker.name(), worker.counters()))
+    }
+}

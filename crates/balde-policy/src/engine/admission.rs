@@ -1,0 +1,467 @@
+//! Admission: match the policies, then take from every bucket or from none.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use balde::{Decision, Hold, MultiDecision, Reason, TOKEN_REQUESTS_MAX, TokenRequest, Wait};
+use smallvec::SmallVec;
+
+use super::error::{AdmitError, Refusal, Unavailable};
+use super::matching::NoBucketError;
+use super::ruleset::Ruleset;
+use super::ticket::{Bucket, Held, Ticket};
+use super::{Engine, InFlight, OnMissingPart, Outcome, State};
+use crate::Request;
+use crate::policy::{KeyError, MatchedRequest};
+
+/// Indices of buckets that are decided together.
+pub(super) type Indices = SmallVec<[usize; 4]>;
+
+/// An admission that is under way.
+#[cfg(feature = "tower")]
+pub(crate) enum Admission {
+    Ready(Result<Ticket, AdmitError>),
+    Pending(Admitting),
+}
+
+#[cfg(feature = "tower")]
+pub(crate) type Admitting =
+    std::pin::Pin<Box<dyn Future<Output = Result<Ticket, AdmitError>> + Send>>;
+
+impl Engine {
+    /// Admits a request or refuses it: takes the admission cost from the bucket of every policy
+    /// that counts it, or from none. The request's path is without the profile's base path.
+    ///
+    /// With buckets in memory this never waits.
+    pub async fn admit(&self, request: &Request<'_>) -> Result<Ticket, AdmitError> {
+        if !self.0.options.is_redis() {
+            return self.admit_in_memory(request);
+        }
+        let (rules, generation, buckets) = self.matched(request)?;
+        Box::pin(self.take(rules, generation, buckets)).await
+    }
+
+    /// [`admit`](Engine::admit) for callers without `await`. With buckets in Redis the thread waits
+    /// for a round trip.
+    pub fn admit_blocking(&self, request: &Request<'_>) -> Result<Ticket, AdmitError> {
+        if !self.0.options.is_redis() {
+            return self.admit_in_memory(request);
+        }
+        let (rules, generation, buckets) = self.matched(request)?;
+        self.take_blocking(rules, generation, buckets)
+    }
+
+    /// A path without the base path of the profile; nothing for a path that is under none of them.
+    pub fn without_base<'p>(&self, path: &'p str) -> Option<&'p str> {
+        self.0.state.read().rules.profile().without_base(path)
+    }
+
+    /// [`admit`](Engine::admit) as a future that borrows nothing.
+    #[cfg(feature = "tower")]
+    pub(crate) fn start(&self, request: &Request<'_>) -> Admission {
+        if !self.0.options.is_redis() {
+            return Admission::Ready(self.admit_in_memory(request));
+        }
+        match self.matched(request) {
+            Err(error) => Admission::Ready(Err(error.into())),
+            Ok((rules, generation, buckets)) => {
+                let engine = self.clone();
+                Admission::Pending(Box::pin(async move {
+                    engine.take(rules, generation, buckets).await
+                }))
+            }
+        }
+    }
+
+    /// What a request that ends like this costs in each bucket that counts it, with the policies'
+    /// names. Policies without a bucket for the request are left out.
+    pub fn prices(&self, request: &Request<'_>, outcome: Outcome) -> Vec<(Box<str>, u64)> {
+        let state = self.0.state.read();
+        let mut prices = Vec::new();
+        let Ok(()) = state
+            .rules
+            .matcher
+            .for_each_match(request, |index, policy, rule| {
+                let source = MatchedRequest { request, rule };
+                let assigned = |variant: &str, subject: &str| {
+                    self.value_index(&state, index, variant, subject)
+                };
+                if state
+                    .rules
+                    .matcher
+                    .locate(index, &source, &assigned)
+                    .is_ok()
+                {
+                    prices.push((policy.name().into(), policy.prices().price(outcome)));
+                }
+                Ok::<(), Infallible>(())
+            });
+        prices
+    }
+
+    /// The index of a subject's value of an assigned variant among a policy's limits.
+    pub(super) fn value_index(
+        &self,
+        state: &State,
+        policy: usize,
+        variant: &str,
+        subject: &str,
+    ) -> Option<usize> {
+        let assigned = state.assignments.value(variant, subject);
+        let value = assigned.or_else(|| self.0.options.default_value(variant))?;
+        state.rules.policy(policy).value_index(value)
+    }
+
+    /// The buckets that count a request.
+    fn buckets(&self, state: &State, request: &Request<'_>) -> Result<Vec<Bucket>, NoBucketError> {
+        let rules = &state.rules;
+        let is_redis = self.0.options.is_redis();
+        let mut buckets = Vec::with_capacity(2);
+        rules
+            .matcher
+            .for_each_match(request, |index, policy, rule| {
+                let source = MatchedRequest { request, rule };
+                let assigned =
+                    |variant: &str, subject: &str| self.value_index(state, index, variant, subject);
+                match rules.matcher.locate(index, &source, &assigned) {
+                    Ok(_) if buckets.len() == TOKEN_REQUESTS_MAX => {
+                        return Err(NoBucketError::new(policy, KeyError::TooManyPolicies));
+                    }
+                    Ok(located) => {
+                        if !is_redis {
+                            self.bring_up_to_date(rules, &state.assignments, index, &located);
+                        }
+                        buckets.push(Bucket::new(index, located));
+                    }
+                    Err(_) if self.0.options.on_missing_part == OnMissingPart::Skip => {}
+                    Err(error) => return Err(error),
+                }
+                Ok(())
+            })?;
+        Ok(buckets)
+    }
+
+    fn matched(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<(Arc<Ruleset>, u64, Vec<Bucket>), NoBucketError> {
+        let state = self.0.state.read();
+        let buckets = self.buckets(&state, request)?;
+        Ok((
+            Arc::clone(&state.rules),
+            state.assignments.generation,
+            buckets,
+        ))
+    }
+
+    fn admit_in_memory(&self, request: &Request<'_>) -> Result<Ticket, AdmitError> {
+        let state = self.0.state.read();
+        let mut buckets = self.buckets(&state, request)?;
+        let rules = &state.rules;
+        let enforced = select(rules, &buckets, Kind::Enforced);
+        let decided = match (self.0.options.in_flight, enforced.as_slice()) {
+            (_, []) => Ok(()),
+            (InFlight::Reserved, [only]) => {
+                let bucket = &mut buckets[*only];
+                let n = rules.policy(bucket.policy).admission();
+                let limiter = rules.limiter(bucket.policy, bucket.located.value);
+                let decision = limiter.blocking().check_n(&bucket.located.key, n);
+                bucket.decision = Some(decision);
+                bucket.taken = n;
+                match decision.wait() {
+                    Wait::None => Ok(()),
+                    wait => Err((*only, wait)),
+                }
+            }
+            (InFlight::Reserved, _) => {
+                let requests = self.requests(rules, &buckets, &enforced);
+                let decided = balde::check_all_blocking(&requests);
+                drop(requests);
+                self.conclude(rules, &mut buckets, &enforced, &decided)
+            }
+            (InFlight::AfterResponse, _) => {
+                for index in &enforced {
+                    peek_in_memory(rules, &mut buckets[*index]);
+                }
+                worst(rules, &buckets, &enforced).map_or(Ok(()), Err)
+            }
+        };
+        if let Err((index, wait)) = decided {
+            let n = self.0.options.refusal_cost;
+            if n > 0 {
+                for bucket in &buckets {
+                    let limiter = rules.limiter(bucket.policy, bucket.located.value);
+                    // In memory only a bad key can fail, and this one was just used.
+                    let _charged = limiter.blocking().charge(&bucket.located.key, n);
+                }
+            }
+            return Err(refusal(rules, &buckets, &enforced, index, wait));
+        }
+        for index in select(rules, &buckets, Kind::Shadow) {
+            let bucket = &mut buckets[index];
+            match self.0.options.in_flight {
+                InFlight::Reserved => {
+                    let n = rules.policy(bucket.policy).admission();
+                    let limiter = rules.limiter(bucket.policy, bucket.located.value);
+                    bucket.decision = Some(limiter.blocking().check_n(&bucket.located.key, n));
+                    bucket.taken = n;
+                }
+                InFlight::AfterResponse => peek_in_memory(rules, bucket),
+            }
+            note_shadow(rules, bucket);
+        }
+        let generation = state.assignments.generation;
+        Ok(Ticket::new(
+            self,
+            Arc::clone(rules),
+            generation,
+            buckets,
+            None,
+        ))
+    }
+
+    /// Takes from buckets in Redis.
+    async fn take(
+        &self,
+        rules: Arc<Ruleset>,
+        generation: u64,
+        mut buckets: Vec<Bucket>,
+    ) -> Result<Ticket, AdmitError> {
+        let mut held = Held::new();
+        let enforced = select(&rules, &buckets, Kind::Enforced);
+        if !enforced.is_empty() {
+            let taken = Hold::take(&self.requests(&rules, &buckets, &enforced)).await;
+            if let Err((index, wait)) = self.keep(&rules, &mut buckets, &enforced, taken, &mut held)
+            {
+                let n = self.0.options.refusal_cost;
+                for bucket in buckets.iter().filter(|_| n > 0) {
+                    let limiter = rules.limiter(bucket.policy, bucket.located.value);
+                    // What cannot be charged is not: the request was refused all the same.
+                    let _charged = limiter.charge(&bucket.located.key, n).await;
+                }
+                return Err(refusal(&rules, &buckets, &enforced, index, wait));
+            }
+        }
+        for index in select(&rules, &buckets, Kind::Shadow) {
+            let one = Indices::from_slice(&[index]);
+            let taken = Hold::take(&self.requests(&rules, &buckets, &one)).await;
+            let _never_refuses = self.keep(&rules, &mut buckets, &one, taken, &mut held);
+            note_shadow(&rules, &mut buckets[index]);
+        }
+        self.hold_the_rest(&rules, &mut buckets, &mut held);
+        Ok(Ticket::new(self, rules, generation, buckets, Some(held)))
+    }
+
+    /// [`take`](Engine::take) for callers without `await`.
+    fn take_blocking(
+        &self,
+        rules: Arc<Ruleset>,
+        generation: u64,
+        mut buckets: Vec<Bucket>,
+    ) -> Result<Ticket, AdmitError> {
+        let mut held = Held::new();
+        let enforced = select(&rules, &buckets, Kind::Enforced);
+        if !enforced.is_empty() {
+            let taken = Hold::take_blocking(&self.requests(&rules, &buckets, &enforced));
+            if let Err((index, wait)) = self.keep(&rules, &mut buckets, &enforced, taken, &mut held)
+            {
+                let n = self.0.options.refusal_cost;
+                for bucket in buckets.iter().filter(|_| n > 0) {
+                    let limiter = rules.limiter(bucket.policy, bucket.located.value);
+                    // What cannot be charged is not: the request was refused all the same.
+                    let _charged = limiter.blocking().charge(&bucket.located.key, n);
+                }
+                return Err(refusal(&rules, &buckets, &enforced, index, wait));
+            }
+        }
+        for index in select(&rules, &buckets, Kind::Shadow) {
+            let one = Indices::from_slice(&[index]);
+            let taken = Hold::take_blocking(&self.requests(&rules, &buckets, &one));
+            let _never_refuses = self.keep(&rules, &mut buckets, &one, taken, &mut held);
+            note_shadow(&rules, &mut buckets[index]);
+        }
+        self.hold_the_rest(&rules, &mut buckets, &mut held);
+        Ok(Ticket::new(self, rules, generation, buckets, Some(held)))
+    }
+
+    /// What to take from some buckets.
+    fn requests<'a>(
+        &self,
+        rules: &'a Ruleset,
+        buckets: &'a [Bucket],
+        indices: &[usize],
+    ) -> SmallVec<[TokenRequest<'a>; 4]> {
+        let request = |index: &usize| {
+            let bucket = &buckets[*index];
+            let n = match self.0.options.in_flight {
+                InFlight::Reserved => rules.policy(bucket.policy).admission(),
+                InFlight::AfterResponse => 0,
+            };
+            let limiter = rules.limiter(bucket.policy, bucket.located.value);
+            limiter.request_n(&bucket.located.key, n)
+        };
+        indices.iter().map(request).collect()
+    }
+
+    /// Notes what was decided for some buckets, and which of them refuses.
+    fn conclude(
+        &self,
+        rules: &Ruleset,
+        buckets: &mut [Bucket],
+        indices: &[usize],
+        decided: &MultiDecision,
+    ) -> Result<(), (usize, Wait)> {
+        for (index, decision) in indices.iter().zip(decided.parts()) {
+            self.note(rules, &mut buckets[*index], decision);
+        }
+        if self.0.options.in_flight == InFlight::AfterResponse {
+            return worst(rules, buckets, indices).map_or(Ok(()), Err);
+        }
+        match decided.refused_index() {
+            Some(refused) => Err((indices[refused], decided.parts()[refused].wait())),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps a hold for the ticket, or returns the bucket that refuses.
+    fn keep(
+        &self,
+        rules: &Ruleset,
+        buckets: &mut [Bucket],
+        indices: &Indices,
+        taken: Result<Hold, MultiDecision>,
+        held: &mut Held,
+    ) -> Result<(), (usize, Wait)> {
+        let hold = match taken {
+            Ok(hold) => hold,
+            Err(refused) => return self.conclude(rules, buckets, indices, &refused),
+        };
+        for (index, decision) in indices.iter().zip(hold.decisions()) {
+            self.note(rules, &mut buckets[*index], decision);
+        }
+        if self.0.options.in_flight == InFlight::AfterResponse
+            && let Some(refused) = worst(rules, buckets, indices)
+        {
+            return Err(refused);
+        }
+        held.push((hold, indices.clone()));
+        Ok(())
+    }
+
+    /// Buckets that admit always have nothing taken from them, and are charged when the request
+    /// ends.
+    fn hold_the_rest(&self, rules: &Ruleset, buckets: &mut [Bucket], held: &mut Held) {
+        let free = select(rules, buckets, Kind::Free);
+        if free.is_empty() {
+            return;
+        }
+        let requests = free.iter().map(|index| {
+            let bucket = &buckets[*index];
+            let limiter = rules.limiter(bucket.policy, bucket.located.value);
+            limiter.request_n(&bucket.located.key, 0)
+        });
+        let requests: SmallVec<[TokenRequest<'_>; 4]> = requests.collect();
+        held.push((Hold::already_taken(&requests), free));
+    }
+
+    fn note(&self, rules: &Ruleset, bucket: &mut Bucket, decision: &Decision) {
+        bucket.decision = Some(*decision);
+        bucket.taken = match self.0.options.in_flight {
+            InFlight::Reserved => rules.policy(bucket.policy).admission(),
+            InFlight::AfterResponse => 0,
+        };
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Has to admit the request.
+    Enforced,
+    /// Decides, but does not refuse.
+    Shadow,
+    /// Admits everything.
+    Free,
+}
+
+fn select(rules: &Ruleset, buckets: &[Bucket], kind: Kind) -> Indices {
+    let is_kind = |(_, bucket): &(usize, &Bucket)| {
+        let is_free = rules.policy(bucket.policy).admission() == 0;
+        match rules.limiters(bucket.policy).is_shadow {
+            _ if is_free => kind == Kind::Free,
+            true => kind == Kind::Shadow,
+            false => kind == Kind::Enforced,
+        }
+    };
+    let found = buckets.iter().enumerate().filter(is_kind);
+    found.map(|(index, _)| index).collect()
+}
+
+fn peek_in_memory(rules: &Ruleset, bucket: &mut Bucket) {
+    let limiter = rules.limiter(bucket.policy, bucket.located.value);
+    // In memory only a bad key can fail, and keys that are too long have no bucket.
+    bucket.decision = limiter.blocking().peek(&bucket.located.key).ok();
+}
+
+/// The bucket with too few tokens for admission that has to be waited for longest.
+fn worst(rules: &Ruleset, buckets: &[Bucket], indices: &[usize]) -> Option<(usize, Wait)> {
+    let mut worst: Option<(usize, Wait)> = None;
+    for index in indices {
+        let bucket = &buckets[*index];
+        let Some(decision) = &bucket.decision else {
+            continue;
+        };
+        let wait = decision.wait_for(rules.policy(bucket.policy).admission());
+        let us = |wait: Wait| match wait {
+            Wait::None => 0,
+            Wait::Us(us) => us.max(1),
+            Wait::Never => u64::MAX,
+        };
+        if us(wait) > worst.map_or(0, |(_, worst)| us(worst)) {
+            worst = Some((*index, wait));
+        }
+    }
+    worst
+}
+
+/// A bucket in shadow mode that would have refused does not count the request.
+fn note_shadow(rules: &Ruleset, bucket: &mut Bucket) {
+    let admission = rules.policy(bucket.policy).admission();
+    let is_refused = bucket.decision.is_some_and(|decision| {
+        !decision.is_allowed() || (bucket.taken == 0 && decision.wait_for(admission) != Wait::None)
+    });
+    if is_refused {
+        bucket.is_counted = false;
+        rules.limiters(bucket.policy).count_shadow_refusal();
+    }
+}
+
+fn refusal(
+    rules: &Arc<Ruleset>,
+    buckets: &[Bucket],
+    enforced: &[usize],
+    index: usize,
+    wait: Wait,
+) -> AdmitError {
+    let decisions = enforced.iter().filter_map(|index| {
+        let bucket = &buckets[*index];
+        Some((bucket.policy, bucket.decision?))
+    });
+    let policy = buckets[index].policy;
+    let decision = buckets[index]
+        .decision
+        .expect("a bucket that refuses has decided");
+    if let Reason::StoreUnavailable(failure) = decision.reason() {
+        return AdmitError::Unavailable(Unavailable {
+            policy: rules.policy(policy).name().into(),
+            failure,
+            retry_after: decision.retry_after(),
+        });
+    }
+    AdmitError::Refused(Box::new(Refusal {
+        rules: Arc::clone(rules),
+        policy,
+        decision,
+        wait,
+        decisions: decisions.collect(),
+    }))
+}

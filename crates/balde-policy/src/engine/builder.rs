@@ -1,0 +1,198 @@
+//! How an engine is made.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(feature = "redis")]
+use balde::RedisStore;
+#[cfg(feature = "prometheus")]
+use balde::telemetry::Metrics;
+use balde::{BuildError, Clock, Limit, RateLimiter};
+
+use super::ruleset::Ruleset;
+use super::{Engine, Inner, State};
+use crate::{Policy, Profile};
+
+/// How long a credit's id is remembered by default.
+const CREDIT_ID_TTL_DEFAULT: Duration = Duration::from_secs(12 * 3_600);
+
+/// When an admitted request is charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InFlight {
+    /// The admission cost is taken when a request is admitted; the difference to its price is
+    /// charged or credited when it ends. A bucket never admits more than it holds.
+    #[default]
+    Reserved,
+    /// A request is admitted if the level is at least the admission cost, and its whole price is
+    /// charged when it ends. Requests that run at the same time may all be admitted by one token.
+    AfterResponse,
+}
+
+/// What happens to a request that a policy counts but that has no bucket under it, because a part
+/// of its key or the value of a variant is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnMissingPart {
+    /// [`Engine::admit`] returns [`AdmitError::NoBucket`](crate::AdmitError::NoBucket).
+    #[default]
+    Error,
+    /// The policy does not count the request.
+    Skip,
+}
+
+/// Builds an [`Engine`]. Only the profile has no default.
+#[derive(Clone)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct EngineBuilder {
+    profile: Profile,
+    options: Options,
+}
+
+/// What does not change while an engine lives.
+#[derive(Clone)]
+pub(super) struct Options {
+    pub(super) clock: Clock,
+    #[cfg(feature = "redis")]
+    redis: Option<RedisStore>,
+    #[cfg(feature = "prometheus")]
+    metrics: Option<Metrics>,
+    pub(super) is_shadow_all: bool,
+    pub(super) in_flight: InFlight,
+    pub(super) on_missing_part: OnMissingPart,
+    pub(super) refusal_cost: u64,
+    pub(super) credit_id_ttl: Duration,
+    defaults: Vec<(Box<str>, Box<str>)>,
+}
+
+impl EngineBuilder {
+    pub(super) fn new(profile: Profile) -> Self {
+        Self {
+            profile,
+            options: Options {
+                clock: Clock::default(),
+                #[cfg(feature = "redis")]
+                redis: None,
+                #[cfg(feature = "prometheus")]
+                metrics: None,
+                is_shadow_all: false,
+                in_flight: InFlight::default(),
+                on_missing_part: OnMissingPart::default(),
+                refusal_cost: 0,
+                credit_id_ttl: CREDIT_ID_TTL_DEFAULT,
+                defaults: Vec::new(),
+            },
+        }
+    }
+
+    /// The clock; [`Clock::precise`] by default. Buckets in Redis use the server's clock.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.options.clock = clock;
+        self
+    }
+
+    /// Keeps the buckets in Redis, where other processes share them. While Redis is unavailable
+    /// each policy's `on-failure` decides. Without this they are in the memory of this process.
+    #[cfg(feature = "redis")]
+    pub fn redis(mut self, store: &RedisStore) -> Self {
+        self.options.redis = Some(store.clone());
+        self
+    }
+
+    /// Counts the decisions of each policy, under its name.
+    #[cfg(feature = "prometheus")]
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.options.metrics = Some(metrics.clone());
+        self
+    }
+
+    /// Puts all policies into [`Mode::Shadow`](crate::Mode::Shadow), regardless of the profile.
+    pub fn shadow_all(mut self) -> Self {
+        self.options.is_shadow_all = true;
+        self
+    }
+
+    /// When admitted requests are charged; [`InFlight::Reserved`] by default.
+    pub fn in_flight(mut self, in_flight: InFlight) -> Self {
+        self.options.in_flight = in_flight;
+        self
+    }
+
+    /// What happens to requests that lack a part of a key; [`OnMissingPart::Error`] by default.
+    pub fn on_missing_part(mut self, on_missing_part: OnMissingPart) -> Self {
+        self.options.on_missing_part = on_missing_part;
+        self
+    }
+
+    /// What a refused request costs in every bucket that counts it; nothing by default.
+    pub fn refusal_cost(mut self, tokens: u64) -> Self {
+        self.options.refusal_cost = tokens;
+        self
+    }
+
+    /// How long the id of a credit is remembered: 12 hours by default, at most seven days.
+    pub fn credit_id_ttl(mut self, ttl: Duration) -> Self {
+        self.options.credit_id_ttl = ttl;
+        self
+    }
+
+    /// The value of a variant for subjects that have none [assigned](Engine::assign).
+    pub fn default_value(
+        mut self,
+        variant: impl Into<Box<str>>,
+        value: impl Into<Box<str>>,
+    ) -> Self {
+        self.options.defaults.push((variant.into(), value.into()));
+        self
+    }
+
+    /// Builds the engine, with one limiter for each policy and each value of its variant.
+    pub fn build(self) -> Result<Engine, BuildError> {
+        let Self { profile, options } = self;
+        let rules = Arc::new(Ruleset::new(profile, &options)?);
+        Ok(Engine(Arc::new(Inner::new(options, State::new(rules)))))
+    }
+}
+
+impl Options {
+    pub(super) fn is_redis(&self) -> bool {
+        #[cfg(feature = "redis")]
+        return self.redis.is_some();
+        #[cfg(not(feature = "redis"))]
+        false
+    }
+
+    pub(super) fn default_value(&self, variant: &str) -> Option<&str> {
+        let mut defaults = self.defaults.iter().rev();
+        let found = defaults.find(|(name, _)| **name == *variant);
+        found.map(|(_, value)| &**value)
+    }
+
+    pub(super) fn limiter(
+        &self,
+        policy: &Policy,
+        limit: &Limit,
+    ) -> Result<RateLimiter, BuildError> {
+        let mut builder = RateLimiter::builder()
+            .name(policy.name())
+            .limit(*limit)
+            .once_ttl(self.credit_id_ttl)
+            .clock(self.clock.clone());
+        #[cfg(feature = "redis")]
+        if let Some(store) = &self.redis {
+            builder = builder.redis(store, policy.on_failure());
+        }
+        #[cfg(feature = "prometheus")]
+        if let Some(metrics) = &self.metrics {
+            builder = builder.metrics(metrics);
+        }
+        builder.build()
+    }
+}
+
+impl fmt::Debug for EngineBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineBuilder")
+            .field("profile", &self.profile.name())
+            .finish_non_exhaustive()
+    }
+}

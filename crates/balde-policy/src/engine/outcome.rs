@@ -1,0 +1,25 @@
+//! How an admitted request ended.
+
+use crate::PriceList;
+
+/// How an admitted request ended; what a [`Ticket`](crate::Ticket) is settled by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It was answered with this HTTP status.
+    Status(u16),
+    /// It failed without an answer.
+    Failed,
+    /// It was given up: the client disconnected, a timeout fired or the server shut down.
+    Abandoned,
+}
+
+impl PriceList {
+    /// What a request that ended like this costs.
+    pub fn price(&self, outcome: Outcome) -> u64 {
+        match outcome {
+            Outcome::Status(status) => self.cost(status),
+            Outcome::Failed | Outcome::Abandoned => self.unanswered(),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The buckets themselves: read and set outside of any request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use balde::{Decision, Limit, Wait};
+use thiserror::Error;
+
+use super::matching::{Located, NoBucketError};
+use super::ruleset::Ruleset;
+use super::{Engine, State, Subject};
+use crate::Policy;
+use crate::policy::MatchedRequest;
+
+/// A bucket at one moment.
+#[derive(Clone, Debug)]
+pub struct BucketState {
+    rules: Arc<Ruleset>,
+    policy: usize,
+    value: usize,
+    decision: Decision,
+}
+
+impl BucketState {
+    /// The policy of the bucket.
+    pub fn policy(&self) -> &Policy {
+        self.rules.policy(self.policy)
+    }
+
+    /// The value of the variant that the limit depends on; nothing if the policy has one limit.
+    pub fn value(&self) -> Option<&str> {
+        self.policy().limits().iter().nth(self.value)?.0
+    }
+
+    /// The limit that applies.
+    pub fn limit(&self) -> &Limit {
+        self.decision.limit()
+    }
+
+    /// The whole tokens in the bucket; negative is debt.
+    pub fn level(&self) -> i64 {
+        self.decision.level()
+    }
+
+    /// Whether the policy admits a request now.
+    pub fn is_admitting(&self) -> bool {
+        self.wait_for_admission() == Wait::None
+    }
+
+    /// How long until the policy admits a request, if no other request takes from the bucket.
+    pub fn wait_for_admission(&self) -> Wait {
+        match self.policy().admission() {
+            0 => Wait::None,
+            n => self.decision.wait_for(n),
+        }
+    }
+
+    /// How long until the bucket is full.
+    pub fn full_after(&self) -> Duration {
+        self.decision.full_after()
+    }
+
+    /// How long until the bucket holds one whole token more; nothing if it is full.
+    pub fn next_token_after(&self) -> Option<Duration> {
+        self.decision.next_token_after()
+    }
+}
+
+/// Why a bucket could not be read or set.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// The profile has no such policy, or the policy does not count the subject's request.
+    #[error("the profile has no such policy")]
+    UnknownPolicy,
+    /// The subject lacks a part of the bucket's key.
+    #[error(transparent)]
+    NoBucket(#[from] NoBucketError),
+    /// The store could not be reached.
+    #[error(transparent)]
+    Store(#[from] balde::Error),
+}
+
+impl Engine {
+    /// The bucket of a subject under a policy.
+    pub async fn state(
+        &self,
+        policy: &str,
+        subject: &Subject<'_>,
+    ) -> Result<BucketState, StateError> {
+        let (rules, policy, located) = self.find(policy, subject)?;
+        let limiter = rules.limiter(policy, located.value);
+        let decision = limiter.peek(&located.key).await?;
+        Ok(BucketState::new(&rules, policy, &located, decision))
+    }
+
+    /// All buckets that the parts of a subject name, or that count its request, in the order of the
+    /// policies.
+    pub async fn states(&self, subject: &Subject<'_>) -> Result<Vec<BucketState>, StateError> {
+        let (rules, found) = {
+            let state = self.0.state.read();
+            let policies = 0..state.rules.profile().policies().len();
+            let found = policies.filter_map(|index| {
+                let located = self.locate(&state, index, subject).ok()??;
+                Some((index, located))
+            });
+            let found: Vec<(usize, Located)> = found.collect();
+            (Arc::clone(&state.rules), found)
+        };
+        let mut states = Vec::new();
+        for (policy, located) in found {
+            let limiter = rules.limiter(policy, located.value);
+            let decision = limiter.peek(&located.key).await?;
+            states.push(BucketState::new(&rules, policy, &located, decision));
+        }
+        Ok(states)
+    }
+
+    /// Sets the level of a subject's bucket under a policy, as an operator or a reconciliation
+    /// knows it. Negative is debt.
+    pub async fn set_level(
+        &self,
+        policy: &str,
+        subject: &Subject<'_>,
+        level: i64,
+    ) -> Result<BucketState, StateError> {
+        let (rules, policy, located) = self.find(policy, subject)?;
+        let limiter = rules.limiter(policy, located.value);
+        let decision = limiter.set_level(&located.key, level).await?;
+        Ok(BucketState::new(&rules, policy, &located, decision))
+    }
+
+    fn find(
+        &self,
+        policy: &str,
+        subject: &Subject<'_>,
+    ) -> Result<(Arc<Ruleset>, usize, Located), StateError> {
+        let state = self.0.state.read();
+        let index = state.rules.index(policy);
+        let index = index.ok_or(StateError::UnknownPolicy)?;
+        let located = self.locate(&state, index, subject)?;
+        let located = located.ok_or(StateError::UnknownPolicy)?;
+        Ok((Arc::clone(&state.rules), index, located))
+    }
+
+    /// The bucket of a subject under a policy; nothing if the policy does not count the subject's
+    /// request.
+    fn locate(
+        &self,
+        state: &State,
+        index: usize,
+        subject: &Subject<'_>,
+    ) -> Result<Option<Located>, NoBucketError> {
+        let rules = &state.rules;
+        let assigned =
+            |variant: &str, subject: &str| self.value_index(state, index, variant, subject);
+        let located = match &subject.request {
+            None => rules.matcher.locate(index, subject, &assigned)?,
+            Some(request) => {
+                let Some(rule) = rules.policy(index).matching_rule(request) else {
+                    return Ok(None);
+                };
+                let source = MatchedRequest { request, rule };
+                rules.matcher.locate(index, &source, &assigned)?
+            }
+        };
+        if !self.0.options.is_redis() {
+            self.bring_up_to_date(rules, &state.assignments, index, &located);
+        }
+        Ok(Some(located))
+    }
+}
+
+impl BucketState {
+    fn new(rules: &Arc<Ruleset>, policy: usize, located: &Located, decision: Decision) -> Self {
+        Self {
+            rules: Arc::clone(rules),
+            policy,
+            value: located.value,
+            decision,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A tower layer that enforces a profile.
+
+mod future;
+mod service;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use balde::Decision;
+use balde::http::headers::write_retry_after;
+use balde::http::{HeaderOptions, Identity, Problem, ProblemFormat};
+use http::{Extensions, HeaderMap, Response};
+use tower_layer::Layer;
+
+pub use future::ResponseFuture;
+pub use service::PolicyService;
+
+use crate::{AdmitError, Engine};
+
+/// Finds a participant in the headers and extensions of a request.
+type FindParticipant = dyn Fn(&HeaderMap, &Extensions) -> Option<String> + Send + Sync;
+
+/// Enforces the profile of an [`Engine`] in front of any HTTP service made of tower's parts.
+///
+/// A request is admitted by every policy that counts it, or answered with a problem document: 429 if
+/// a bucket has too few tokens, 503 if the store is unavailable and the policy's `on-failure` is
+/// `deny`, 403 if the request lacks a part of a bucket's key. An admitted request is settled by the
+/// status of its response, or as abandoned if the client disconnects.
+///
+/// The key part `user` is the client that [`Identity`] finds, and `participant` is what the function
+/// given to [`participant`](PolicyLayer::participant) returns. Requests outside of the profile's base
+/// paths are not limited.
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use balde_policy::{Engine, PolicyLayer, Profile};
+///
+/// let profile = Profile::parse(r#"
+/// profile = "shop"
+///
+/// [[policy]]
+/// name = "searches"
+/// match = ["GET /search"]
+/// scope = "user"
+/// limit = "2/s burst 20"
+/// "#)?;
+/// let engine = Engine::builder(profile).build()?;
+/// let app: Router = Router::new()
+///     .route("/search", get(|| async { "nothing found" }))
+///     .layer(PolicyLayer::new(engine));
+/// # drop(app);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PolicyLayer {
+    config: Config,
+}
+
+/// What a layer and its services share.
+#[derive(Clone)]
+pub(crate) struct Config {
+    pub(crate) engine: Engine,
+    pub(crate) identity: Identity,
+    headers: HeaderOptions,
+    format: ProblemFormat,
+    pub(crate) participant: Option<Arc<FindParticipant>>,
+}
+
+impl PolicyLayer {
+    /// A layer that enforces the profile of an engine.
+    pub fn new(engine: Engine) -> Self {
+        Self {
+            config: Config {
+                engine,
+                identity: Identity::default(),
+                headers: HeaderOptions::default(),
+                format: ProblemFormat::default(),
+                participant: None,
+            },
+        }
+    }
+
+    /// How clients are identified, for the key part `user`.
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.config.identity = identity;
+        self
+    }
+
+    /// Finds the key part `participant`. It must not come from something that the client can write
+    /// freely: a bucket would be chosen by those it limits.
+    pub fn participant(
+        mut self,
+        find: impl Fn(&HeaderMap, &Extensions) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.config.participant = Some(Arc::new(find));
+        self
+    }
+
+    /// Which rate-limit header fields responses carry.
+    pub fn headers(mut self, headers: HeaderOptions) -> Self {
+        self.config.headers = headers;
+        self
+    }
+
+    /// How the bodies of refusals are written; as JSON by default.
+    pub fn problem_format(mut self, format: ProblemFormat) -> Self {
+        self.config.format = format;
+        self
+    }
+}
+
+impl<S> Layer<S> for PolicyLayer {
+    type Service = PolicyService<S>;
+
+    fn layer(&self, inner: S) -> PolicyService<S> {
+        PolicyService::new(inner, Arc::new(self.config.clone()))
+    }
+}
+
+impl Config {
+    /// Writes the header fields for these decisions.
+    pub(crate) fn write_headers<'a>(
+        &self,
+        headers: &mut HeaderMap,
+        decisions: impl Iterator<Item = (&'a str, &'a Decision)>,
+    ) {
+        let decisions: Vec<(&str, &Decision)> = decisions.collect();
+        if !decisions.is_empty() {
+            self.headers.write(headers, &decisions, SystemTime::now());
+        }
+    }
+
+    /// The response to a request that was not admitted.
+    pub(crate) fn refuse(&self, error: &AdmitError, request: &HeaderMap) -> Response<String> {
+        let (problem, wait) = match error {
+            AdmitError::Refused(refusal) => {
+                let wait = refusal.retry_after();
+                let policy = refusal.policy().name();
+                (Problem::quota_exceeded([policy], wait), wait)
+            }
+            AdmitError::Unavailable(unavailable) => {
+                let wait = unavailable.retry_after();
+                (Problem::unavailable([unavailable.policy()], wait), wait)
+            }
+            AdmitError::NoBucket(error) => {
+                tracing::warn!(
+                    event_type = "no_key",
+                    decision = "deny",
+                    policy = error.policy(),
+                    "refused without counting: {error}"
+                );
+                (Problem::missing_key(), None)
+            }
+        };
+        let mut response = problem.to_response(request, self.format);
+        if let AdmitError::Refused(refusal) = error {
+            self.write_headers(response.headers_mut(), refusal.decisions());
+        }
+        if let Some(wait) = wait {
+            write_retry_after(response.headers_mut(), wait);
+        }
+        response
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("engine", &self.engine)
+            .finish_non_exhaustive()
+    }
+}

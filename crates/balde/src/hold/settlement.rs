@@ -1,0 +1,227 @@
+//! Settlements: immediate in memory, retried in the background in Redis.
+
+use std::time::Duration;
+
+use crate::decision::Decision;
+use crate::limiter::{RateLimiter, Store};
+
+/// How long a settlement is retried while Redis is unavailable. After that it is given up and
+/// logged: most of the bucket has refilled by then.
+pub const SETTLE_WITHIN: Duration = Duration::from_secs(60);
+
+/// The most settlements of one limiter that wait for Redis at a time. Further ones are given up and
+/// logged.
+pub const SETTLING_MAX: usize = 100_000;
+
+/// The difference between the price and the tokens taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Difference {
+    Charge(u64),
+    Credit(u64),
+}
+
+impl Difference {
+    pub(super) fn between(taken: u64, cost: u64) -> Option<Self> {
+        match cost.checked_sub(taken) {
+            Some(0) => None,
+            Some(missing) => Some(Self::Charge(missing)),
+            None => Some(Self::Credit(taken - cost)),
+        }
+    }
+}
+
+/// A settlement that has begun. Dropping this does not stop it.
+pub(super) struct Settlement(State);
+
+enum State {
+    Done(Option<Decision>),
+    #[cfg(feature = "redis")]
+    InProgress(tokio::sync::oneshot::Receiver<Decision>),
+}
+
+impl Settlement {
+    /// There was nothing to settle.
+    pub(super) const fn none() -> Self {
+        Self(State::Done(None))
+    }
+
+    /// The bucket after the settlement, if that is done already.
+    pub(super) fn done(self) -> Option<Decision> {
+        match self.0 {
+            State::Done(decision) => decision,
+            #[cfg(feature = "redis")]
+            State::InProgress(_) => None,
+        }
+    }
+
+    /// The bucket after the first attempt, if that succeeded.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(clippy::unused_async, reason = "nothing waits in memory")
+    )]
+    pub(super) async fn first_attempt(self) -> Option<Decision> {
+        match self.0 {
+            State::Done(decision) => decision,
+            #[cfg(feature = "redis")]
+            State::InProgress(decision) => decision.await.ok(),
+        }
+    }
+}
+
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(
+        clippy::needless_pass_by_value,
+        reason = "a settlement that waits for Redis keeps them"
+    )
+)]
+pub(super) fn settle(limiter: RateLimiter, key: Box<[u8]>, difference: Difference) -> Settlement {
+    match limiter.store() {
+        Store::Memory(..) => {
+            let limiter = limiter.blocking();
+            let settled = match difference {
+                Difference::Charge(n) => limiter.charge(&key, n),
+                Difference::Credit(n) => limiter.credit(&key, n),
+            };
+            // The key is valid: tokens were taken from its bucket.
+            Settlement(State::Done(settled.ok()))
+        }
+        #[cfg(feature = "redis")]
+        Store::Redis(_) => redis::settle(limiter, key, difference),
+    }
+}
+
+#[cfg(feature = "redis")]
+mod redis {
+    use tokio::runtime::Handle;
+    use tokio::sync::oneshot;
+
+    use super::{
+        Decision, Difference, Duration, RateLimiter, SETTLE_WITHIN, SETTLING_MAX, Settlement, State,
+    };
+    use crate::backoff::Backoff;
+    use crate::error::Error;
+    use crate::idempotency::OpId;
+    use crate::limiter::SettlementGuard;
+    use crate::log_throttle::LogThrottle;
+
+    const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+
+    pub(super) fn settle(
+        limiter: RateLimiter,
+        key: Box<[u8]>,
+        difference: Difference,
+    ) -> Settlement {
+        let Some(guard) = limiter.settlements().begin(SETTLING_MAX) else {
+            log_lost(&limiter, "too many settlements wait for Redis");
+            return Settlement::none();
+        };
+        let mut pending = PendingSettlement {
+            limiter,
+            key,
+            difference,
+            id: OpId::random(),
+            is_open: true,
+            _guard: guard,
+        };
+        let Ok(runtime) = Handle::try_current() else {
+            // A thread without a runtime may block.
+            return Settlement(State::Done(pending.attempt_blocking()));
+        };
+        let (sender, receiver) = oneshot::channel();
+        runtime.spawn(pending.run(sender));
+        Settlement(State::InProgress(receiver))
+    }
+
+    /// One settlement. All attempts use the same operation id, so that it happens once.
+    struct PendingSettlement {
+        limiter: RateLimiter,
+        key: Box<[u8]>,
+        difference: Difference,
+        id: OpId,
+        is_open: bool,
+        _guard: SettlementGuard,
+    }
+
+    impl PendingSettlement {
+        async fn run(mut self, first: oneshot::Sender<Decision>) {
+            let mut error = match self.attempt().await {
+                Ok(decision) => {
+                    self.is_open = false;
+                    // The receiver may be gone.
+                    let _ = first.send(decision);
+                    return;
+                }
+                Err(error) => error,
+            };
+            drop(first);
+            let mut backoff = BACKOFF;
+            let mut waited = Duration::ZERO;
+            while is_transient(&error) && waited < SETTLE_WITHIN {
+                let wait = backoff.next().unwrap_or(SETTLE_WITHIN);
+                tokio::time::sleep(wait).await;
+                waited += wait;
+                match self.attempt().await {
+                    Ok(_) => {
+                        self.is_open = false;
+                        return;
+                    }
+                    Err(again) => error = again,
+                }
+            }
+            self.is_open = false;
+            log_lost(&self.limiter, &error.to_string());
+        }
+
+        async fn attempt(&self) -> Result<Decision, Error> {
+            let Self {
+                limiter, key, id, ..
+            } = self;
+            match self.difference {
+                Difference::Charge(n) => limiter.charge_once(key, n, id).await,
+                Difference::Credit(n) => limiter.credit_once(key, n, id).await,
+            }
+        }
+
+        fn attempt_blocking(&mut self) -> Option<Decision> {
+            self.is_open = false;
+            let limiter = self.limiter.blocking();
+            let settled = match self.difference {
+                Difference::Charge(n) => limiter.charge_once(&self.key, n, &self.id),
+                Difference::Credit(n) => limiter.credit_once(&self.key, n, &self.id),
+            };
+            if let Err(error) = &settled {
+                log_lost(&self.limiter, &error.to_string());
+            }
+            settled.ok()
+        }
+    }
+
+    impl Drop for PendingSettlement {
+        fn drop(&mut self) {
+            // The runtime is shutting down: this is the last chance.
+            if self.is_open {
+                self.attempt_blocking();
+            }
+        }
+    }
+
+    /// Logs a settlement that was given up: the bucket holds more, or less, than it should until it
+    /// has refilled.
+    fn log_lost(limiter: &RateLimiter, reason: &str) {
+        static THROTTLE: LogThrottle = LogThrottle::new();
+        if let Some(suppressed) = THROTTLE.allow(limiter.now_us()) {
+            tracing::error!(
+                event_type = "settlement_lost",
+                storage_mode = "redis",
+                policy = limiter.name(),
+                suppressed,
+                "a hold could not be settled and was given up: {reason}"
+            );
+        }
+    }
+
+    fn is_transient(error: &Error) -> bool {
+        matches!(error, Error::Store(failure) if failure.is_transient())
+    }
+}

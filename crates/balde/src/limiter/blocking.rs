@@ -1,0 +1,87 @@
+//! The limiter for callers without `await`.
+
+use balde_core::Command;
+
+use super::RateLimiter;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::idempotency::OpId;
+
+/// A [`RateLimiter`] for callers without `await`: the same methods on the same buckets. Returned by
+/// [`RateLimiter::blocking`].
+///
+/// ```
+/// let limiter = balde::RateLimiter::new("2/min")?;
+/// let limiter = limiter.blocking();
+/// assert!(limiter.check_n("alice", 2).is_allowed());
+/// assert!(limiter.check("alice").retry_after().unwrap().as_secs() <= 30);
+/// # Ok::<(), balde::BuildError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Blocking<'l>(&'l RateLimiter);
+
+impl<'l> Blocking<'l> {
+    pub(super) fn new(limiter: &'l RateLimiter) -> Self {
+        Self(limiter)
+    }
+
+    /// Takes one token.
+    #[inline]
+    pub fn check(self, key: impl AsRef<[u8]>) -> Decision {
+        self.0.decide_blocking(key.as_ref(), Command::Take { n: 1 })
+    }
+
+    /// Takes `n` tokens, or none.
+    #[inline]
+    pub fn check_n(self, key: impl AsRef<[u8]>, n: u64) -> Decision {
+        self.0.decide_blocking(key.as_ref(), Command::Take { n })
+    }
+
+    /// Takes as many tokens as are available, at most `n`; [`Decision::moved`] returns how many.
+    #[inline]
+    pub fn take_up_to(self, key: impl AsRef<[u8]>, n: u64) -> Decision {
+        self.0
+            .decide_blocking(key.as_ref(), Command::TakeUpTo { n })
+    }
+
+    /// Reads a bucket without changing it.
+    #[inline]
+    pub fn peek(self, key: impl AsRef<[u8]>) -> Result<Decision, Error> {
+        self.0.run_blocking(key.as_ref(), Command::Peek, None)
+    }
+
+    /// Debits `n` tokens for work that has already happened, into debt if the bucket has fewer.
+    #[inline]
+    pub fn charge(self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
+        self.0
+            .run_blocking(key.as_ref(), Command::Charge { n }, None)
+    }
+
+    /// Gives `n` tokens back, never above capacity.
+    #[inline]
+    pub fn credit(self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
+        self.0
+            .run_blocking(key.as_ref(), Command::Credit { n }, None)
+    }
+
+    /// [`charge`](Blocking::charge) that happens once per `id`, as [`RateLimiter::charge_once`] does.
+    #[inline]
+    pub fn charge_once(self, key: impl AsRef<[u8]>, n: u64, id: &OpId) -> Result<Decision, Error> {
+        self.0
+            .run_blocking(key.as_ref(), Command::Charge { n }, Some(id))
+    }
+
+    /// [`credit`](Blocking::credit) that happens once per `id`, as [`RateLimiter::credit_once`] does.
+    #[inline]
+    pub fn credit_once(self, key: impl AsRef<[u8]>, n: u64, id: &OpId) -> Result<Decision, Error> {
+        self.0
+            .run_blocking(key.as_ref(), Command::Credit { n }, Some(id))
+    }
+
+    /// Sets a bucket to a level that is known from elsewhere; negative is debt.
+    #[inline]
+    pub fn set_level(self, key: impl AsRef<[u8]>, level: i64) -> Result<Decision, Error> {
+        self.0
+            .run_blocking(key.as_ref(), Command::SetLevel { level }, None)
+    }
+}

@@ -1,0 +1,348 @@
+//! The builder of limiters.
+
+use std::time::Duration;
+
+use balde_core::Limit;
+
+#[cfg(feature = "redis")]
+use super::RedisLimiter;
+use super::{RateLimiter, Store};
+use crate::clock::Clock;
+use crate::env::{self, Storage};
+use crate::error::{BuildError, InvalidLimit, KEYS_MAX_MAX};
+use crate::failure::OnFailure;
+use crate::idempotency::{ONCE_TTL_DEFAULT, OperationLog};
+#[cfg(feature = "redis")]
+use crate::lease::Leases;
+use crate::store::memory::Table;
+#[cfg(feature = "redis")]
+use crate::store::redis::{BucketOptions, RedisBuckets, RedisStore, ScriptTimer};
+#[cfg(all(feature = "prometheus", feature = "redis"))]
+use crate::telemetry::StoreReading;
+use crate::telemetry::{KeyHasher, Meter, Observer, StorageMode};
+#[cfg(feature = "prometheus")]
+use crate::telemetry::{LimiterReading, Metrics};
+
+/// The default of [`RateLimiterBuilder::keys_max`]: about 40 MB when all keys are in use.
+pub const KEYS_MAX_DEFAULT: usize = 1_000_000;
+
+/// The longest that operations can be remembered.
+const ONCE_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// Configures a [`RateLimiter`]. Only the limit has no default.
+///
+/// ```
+/// use balde::{Clock, RateLimiter};
+/// use std::time::Duration;
+///
+/// let limiter = RateLimiter::builder()
+///     .name("per-user")
+///     .limit("1200/min burst 36000 stepwise")
+///     .keys_max(100_000)
+///     .clock(Clock::cached(Duration::from_millis(1)))
+///     .build()?;
+/// assert!(limiter.blocking().check("alice").is_allowed());
+/// # Ok::<(), balde::BuildError>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct RateLimiterBuilder {
+    name: String,
+    limit: Result<Limit, BuildError>,
+    keys_max: usize,
+    clock: Option<Clock>,
+    once_ttl: Duration,
+    hash_tag: Option<Vec<u8>>,
+    storage: Result<Storage, BuildError>,
+    #[cfg(feature = "redis")]
+    leases: Option<Leases>,
+    #[cfg(feature = "prometheus")]
+    metrics: Option<Metrics>,
+    hasher: Option<KeyHasher>,
+}
+
+impl RateLimiterBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            name: "default".to_owned(),
+            limit: Err(BuildError::NoLimit),
+            keys_max: KEYS_MAX_DEFAULT,
+            clock: None,
+            once_ttl: ONCE_TTL_DEFAULT,
+            hash_tag: None,
+            storage: Ok(Storage::Memory),
+            #[cfg(feature = "redis")]
+            leases: None,
+            #[cfg(feature = "prometheus")]
+            metrics: None,
+            hasher: None,
+        }
+    }
+
+    /// Sets the limit: a [`Limit`], or its text, such as `"10/s burst 20"`.
+    pub fn limit<L>(mut self, limit: L) -> Self
+    where
+        L: TryInto<Limit>,
+        L::Error: Into<InvalidLimit>,
+    {
+        let limit = limit.try_into().map_err(Into::into);
+        self.limit = limit.map_err(BuildError::Limit);
+        self
+    }
+
+    /// Sets the name, for logs, metrics, headers and key names in Redis. By default `default`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets the most keys to keep in memory. By default [`KEYS_MAX_DEFAULT`].
+    ///
+    /// When a new key exceeds it, the memory store evicts the bucket that is nearest to full among a
+    /// sample of a hundred (among all, in a store of a few hundred keys).
+    /// [`RateLimiter::memory_stats`] counts evictions.
+    pub fn keys_max(mut self, keys_max: usize) -> Self {
+        self.keys_max = keys_max;
+        self
+    }
+
+    /// Sets the clock. By default [`Clock::precise`].
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Sets how long an operation with an [`OpId`](crate::OpId) is remembered, and so how late it can
+    /// be retried: by default ten minutes, at most seven days. A limiter in memory remembers the
+    /// last 65,536 operations at most.
+    pub fn once_ttl(mut self, ttl: Duration) -> Self {
+        self.once_ttl = ttl;
+        self
+    }
+
+    /// Keeps the buckets in Redis, shared with other processes. Limiters with the same name in the
+    /// same store share their buckets, so give each limit a name.
+    ///
+    /// `on_failure` decides while Redis is unavailable. It has no default, because no answer suits
+    /// every service.
+    #[cfg(feature = "redis")]
+    pub fn redis(mut self, store: &RedisStore, on_failure: OnFailure) -> Self {
+        self.storage = Ok(Storage::Redis(store.clone(), on_failure));
+        self
+    }
+
+    /// Takes tokens of busy keys from Redis in blocks, and caches refusals. A hot key then costs
+    /// Redis one call in many checks, and a flood of refused checks hardly any.
+    ///
+    /// The limit holds, because Redis debits a block when it is taken. But each process may hold one
+    /// block per key, so other processes see a lower level and may be refused tokens that one of
+    /// them holds, and a short interval may see one block per process more than capacity and refill
+    /// ([`LeaseStats`](crate::LeaseStats) has the numbers). A process that has cached a refusal
+    /// notices a credit by another process within a second.
+    ///
+    /// Only [`check`](RateLimiter::check) and [`check_n`](RateLimiter::check_n) use leases. In
+    /// memory this setting has no effect.
+    #[cfg(feature = "redis")]
+    pub fn leases(mut self, leases: Leases) -> Self {
+        self.leases = Some(leases);
+        self
+    }
+
+    /// Counts the limiter's decisions in `metrics`, under its name. Limiters with the same name are
+    /// counted together.
+    #[cfg(feature = "prometheus")]
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = Some(metrics.clone());
+        self
+    }
+
+    /// Sets the salt with which keys are hashed in logs and spans.
+    ///
+    /// By default it is the environment variable `RL_LOG_SALT`, or else random: then a key's hash
+    /// differs between processes. An empty salt counts as none.
+    pub fn log_salt(mut self, salt: impl AsRef<[u8]>) -> Self {
+        let salt = salt.as_ref();
+        self.hasher = (!salt.is_empty()).then(|| KeyHasher::salted(salt));
+        self
+    }
+
+    /// Chooses the store by environment variables: `RL_STORAGE_MODE` is `memory` or `redis`; for
+    /// `redis`, `REDIS_ADDR` is `host:port` or a URL, and `REDIS_PASSWORD` the password if there is
+    /// one.
+    ///
+    /// Each limiter that is built this way opens its own connections. If there are many, build one
+    /// `RedisStore` and share it.
+    pub fn storage_from_env(self, on_failure: OnFailure) -> Self {
+        self.storage_from(|name| std::env::var(name).ok(), on_failure)
+    }
+
+    /// [`storage_from_env`](RateLimiterBuilder::storage_from_env) with variables from `lookup`. Also
+    /// looks up `RL_LOG_SALT`, unless [`log_salt`](RateLimiterBuilder::log_salt) was called before.
+    pub fn storage_from(
+        mut self,
+        lookup: impl Fn(&str) -> Option<String>,
+        on_failure: OnFailure,
+    ) -> Self {
+        self.hasher = self.hasher.or_else(|| KeyHasher::from_lookup(&lookup));
+        self.storage = env::storage(lookup, on_failure);
+        self
+    }
+
+    /// Sets the hash tag of every bucket's name in Redis. By default the bucket's key.
+    ///
+    /// In a Redis Cluster all buckets with the same tag are in one slot, so that a decision over
+    /// several of them is one call. One node then has to carry them all.
+    pub fn hash_tag(mut self, tag: impl AsRef<[u8]>) -> Self {
+        let tag = tag.as_ref();
+        // Redis ignores an empty tag.
+        self.hash_tag = (!tag.is_empty()).then(|| tag.to_vec());
+        self
+    }
+
+    /// Builds the limiter.
+    pub fn build(self) -> Result<RateLimiter, BuildError> {
+        let limit = self.limit?;
+        let keys_max = self.keys_max;
+        if !(1..=KEYS_MAX_MAX).contains(&keys_max) {
+            return Err(BuildError::KeysMax { keys_max });
+        }
+        let ttl = self.once_ttl;
+        if !(Duration::from_millis(1)..=ONCE_TTL_MAX).contains(&ttl) {
+            return Err(BuildError::OnceTtl { ttl });
+        }
+        let clock = self.clock.unwrap_or_default();
+        #[cfg(feature = "prometheus")]
+        let meter = self
+            .metrics
+            .as_ref()
+            .map(|metrics| metrics.meter(&self.name));
+        #[cfg(not(feature = "prometheus"))]
+        let meter: Option<Meter> = None;
+        let hasher = self.hasher.unwrap_or_else(KeyHasher::of_process);
+        let (store, observer) = match self.storage? {
+            Storage::Memory => {
+                let table = Table::new(limit, keys_max, clock.now_us());
+                let observer = Observer::new(self.name, StorageMode::Memory, hasher, meter);
+                (Store::Memory(table, OperationLog::new(ttl)), observer)
+            }
+            #[cfg(feature = "redis")]
+            Storage::Redis(store, on_failure) => {
+                if let OnFailure::Local { share } = on_failure
+                    && !share.is_valid()
+                {
+                    return Err(BuildError::Share);
+                }
+                if self.leases.is_some_and(|leases| !leases.is_valid()) {
+                    return Err(BuildError::Share);
+                }
+                let options = BucketOptions {
+                    hash_tag: self.hash_tag.as_deref(),
+                    on_failure,
+                    keys_max,
+                    once_ttl: ttl,
+                    script_timer: meter.clone().map(script_timer),
+                };
+                let buckets = RedisBuckets::new(&store, &self.name, limit, clock.clone(), options)
+                    .map_err(InvalidLimit::from)?;
+                let redis = RedisLimiter::new(buckets, self.leases);
+                let observer = Observer::new(self.name, StorageMode::Redis, hasher, meter);
+                (Store::Redis(redis), observer.with_on_failure(on_failure))
+            }
+        };
+        let limiter = RateLimiter::from_parts(clock, store, observer);
+        #[cfg(feature = "prometheus")]
+        if let Some(metrics) = &self.metrics {
+            register(&limiter, metrics);
+        }
+        Ok(limiter)
+    }
+}
+
+#[cfg(feature = "redis")]
+fn script_timer(meter: Meter) -> ScriptTimer {
+    Box::new(move |took| meter.observe_script(took))
+}
+
+/// Registers a limiter and its store with the metrics, without keeping them alive.
+#[cfg(feature = "prometheus")]
+fn register(limiter: &RateLimiter, metrics: &Metrics) {
+    let weak = std::sync::Arc::downgrade(&limiter.0);
+    metrics.add_limiter(limiter.name(), move || {
+        weak.upgrade().map(|inner| reading(&RateLimiter(inner)))
+    });
+    #[cfg(feature = "redis")]
+    if let Some(redis) = limiter.redis() {
+        let store = redis.store().downgrade();
+        metrics.add_store(store.id(), move || {
+            let stats = store.stats()?;
+            Some(StoreReading {
+                open: u64::from(stats.is_open),
+                opened: stats.opened_total,
+                calls: stats.calls_total,
+                connects: stats.connects_total,
+                reloads: stats.reloads_total,
+                failures: stats.failure_counts(),
+            })
+        });
+    }
+}
+
+#[cfg(feature = "prometheus")]
+fn reading(limiter: &RateLimiter) -> LimiterReading {
+    let memory = limiter.memory_stats();
+    let reading = LimiterReading {
+        keys: memory.keys,
+        swept: memory.swept_total,
+        evicted: memory.evicted_total,
+        lock_waits: memory.lock_waits_total,
+        ..LimiterReading::default()
+    };
+    #[cfg(feature = "redis")]
+    let reading = {
+        let leases = limiter.lease_stats();
+        LimiterReading {
+            lease_keys: leases.keys,
+            lease_tokens: leases.tokens_out,
+            lease_tokens_max: leases.block_max.saturating_mul(leases.keys),
+            lease_granted: leases.granted_total,
+            lease_refused: leases.refused_total,
+            lease_requests: leases.requests_total,
+            lease_returned: leases.returned_total,
+            ..reading
+        }
+    };
+    reading
+}
+
+#[cfg(all(test, feature = "prometheus"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_keep_the_counts_of_a_dropped_limiter_but_not_the_limiter() {
+        let metrics = Metrics::new();
+        let build = || {
+            let builder = RateLimiter::builder().name("p").limit("1/h").keys_max(2);
+            builder.metrics(&metrics).build().unwrap()
+        };
+        let limiters = [build(), build()];
+        for limiter in &limiters {
+            for key in ["a", "b", "c"] {
+                limiter.blocking().check(key);
+            }
+        }
+        let assert_shows = |keys: u64, evicted: u64| {
+            let text = metrics.encode();
+            let keys = format!(r#"rate_limiter_keys{{policy="p"}} {keys}"#);
+            assert!(text.contains(&keys), "{text}");
+            let evicted = format!(r#"rate_limiter_evicted_keys_total{{policy="p"}} {evicted}"#);
+            assert!(text.contains(&evicted), "{text}");
+        };
+        assert_shows(4, 2);
+        let [first, _second] = limiters;
+        let weak = std::sync::Arc::downgrade(&first.0);
+        drop(first);
+        assert!(weak.upgrade().is_none());
+        assert_shows(2, 2);
+    }
+}

@@ -1,0 +1,334 @@
+//! The limiter: one limit over many keys.
+
+mod blocking;
+mod builder;
+mod decide;
+#[cfg(feature = "redis")]
+mod redis;
+mod request;
+#[cfg(feature = "redis")]
+mod settlements;
+
+use std::fmt;
+use std::sync::Arc;
+
+use balde_core::{Command, Limit};
+
+use crate::clock::Clock;
+use crate::decision::Decision;
+use crate::error::{BuildError, Error, InvalidLimit};
+use crate::idempotency::{OpId, OperationLog};
+#[cfg(feature = "redis")]
+use crate::lease::{LeaseManager, LeaseStats};
+use crate::store::memory::{MemoryStats, Table};
+use crate::telemetry::Observer;
+
+pub use blocking::Blocking;
+pub use builder::{KEYS_MAX_DEFAULT, RateLimiterBuilder};
+#[cfg(feature = "redis")]
+pub(crate) use redis::{RedisLimiter, wait};
+pub use request::TokenRequest;
+#[cfg(feature = "redis")]
+pub(crate) use settlements::{SettlementGuard, Settlements};
+
+/// Limits callers, each by its key. Clones share their buckets.
+///
+/// A key is a sequence of bytes, such as a user id, an address, or a tenant and a route joined by a
+/// separator. The memory store keeps hashes of keys only; Redis stores keys in clear.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use balde::RateLimiter;
+///
+/// let limiter = RateLimiter::new("10/s burst 20")?;
+/// let decision = limiter.check("alice").await;
+/// assert!(decision.is_allowed());
+/// assert_eq!(decision.remaining(), 19);
+/// # Ok(()) }) }
+/// ```
+#[derive(Clone)]
+pub struct RateLimiter(Arc<Inner>);
+
+struct Inner {
+    clock: Clock,
+    store: Store,
+    observer: Observer,
+    #[cfg(feature = "redis")]
+    settlements: Settlements,
+}
+
+/// Where a limiter keeps its buckets.
+#[cfg_attr(
+    feature = "redis",
+    expect(
+        clippy::large_enum_variant,
+        reason = "there is one per limiter, and an indirection would slow down every check in memory"
+    )
+)]
+pub(crate) enum Store {
+    Memory(Table, OperationLog),
+    #[cfg(feature = "redis")]
+    Redis(RedisLimiter),
+}
+
+impl RateLimiter {
+    /// Creates a limiter in memory, with default settings.
+    pub fn new<L>(limit: L) -> Result<Self, BuildError>
+    where
+        L: TryInto<Limit>,
+        L::Error: Into<InvalidLimit>,
+    {
+        Self::builder().limit(limit).build()
+    }
+
+    /// Returns a builder, to choose a store, a name, a clock and more.
+    pub fn builder() -> RateLimiterBuilder {
+        RateLimiterBuilder::new()
+    }
+
+    fn from_parts(clock: Clock, store: Store, observer: Observer) -> Self {
+        Self(Arc::new(Inner {
+            clock,
+            store,
+            observer,
+            #[cfg(feature = "redis")]
+            settlements: Settlements::default(),
+        }))
+    }
+
+    /// Returns the same limiter for callers without `await`.
+    ///
+    /// Where the buckets are in Redis, each call blocks the thread for a round trip, so do not use
+    /// it in async code. Inside a tokio runtime it does not panic; in a runtime with one thread it
+    /// times out.
+    pub fn blocking(&self) -> Blocking<'_> {
+        Blocking::new(self)
+    }
+
+    /// Takes one token.
+    #[inline]
+    pub async fn check(&self, key: impl AsRef<[u8]>) -> Decision {
+        self.decide(key.as_ref(), Command::Take { n: 1 }).await
+    }
+
+    /// Takes `n` tokens, or none.
+    #[inline]
+    pub async fn check_n(&self, key: impl AsRef<[u8]>, n: u64) -> Decision {
+        self.decide(key.as_ref(), Command::Take { n }).await
+    }
+
+    /// Takes as many tokens as are available, at most `n`; [`Decision::moved`] returns how many.
+    #[inline]
+    pub async fn take_up_to(&self, key: impl AsRef<[u8]>, n: u64) -> Decision {
+        self.decide(key.as_ref(), Command::TakeUpTo { n }).await
+    }
+
+    /// Reads a bucket without changing it.
+    #[inline]
+    pub async fn peek(&self, key: impl AsRef<[u8]>) -> Result<Decision, Error> {
+        self.run(key.as_ref(), Command::Peek, None).await
+    }
+
+    /// Debits `n` tokens for work that has already happened, into debt if the bucket has fewer.
+    ///
+    /// If the connection to Redis breaks, the charge is retried and still happens once.
+    #[inline]
+    pub async fn charge(&self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
+        self.run(key.as_ref(), Command::Charge { n }, None).await
+    }
+
+    /// Gives `n` tokens back, never above capacity.
+    #[inline]
+    pub async fn credit(&self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
+        self.run(key.as_ref(), Command::Credit { n }, None).await
+    }
+
+    /// [`charge`](RateLimiter::charge) that happens once per `id`.
+    ///
+    /// Further calls with the same id return the decision of the first one, whatever their `n`. Ids
+    /// are remembered for [`RateLimiterBuilder::once_ttl`].
+    #[inline]
+    pub async fn charge_once(
+        &self,
+        key: impl AsRef<[u8]>,
+        n: u64,
+        id: &OpId,
+    ) -> Result<Decision, Error> {
+        self.run(key.as_ref(), Command::Charge { n }, Some(id))
+            .await
+    }
+
+    /// [`credit`](RateLimiter::credit) that happens once per `id`.
+    ///
+    /// Further calls with the same id return the decision of the first one, whatever their `n`. Ids
+    /// are remembered for [`RateLimiterBuilder::once_ttl`].
+    #[inline]
+    pub async fn credit_once(
+        &self,
+        key: impl AsRef<[u8]>,
+        n: u64,
+        id: &OpId,
+    ) -> Result<Decision, Error> {
+        self.run(key.as_ref(), Command::Credit { n }, Some(id))
+            .await
+    }
+
+    /// Sets a bucket to a level that is known from elsewhere; negative is debt.
+    #[inline]
+    pub async fn set_level(&self, key: impl AsRef<[u8]>, level: i64) -> Result<Decision, Error> {
+        self.run(key.as_ref(), Command::SetLevel { level }, None)
+            .await
+    }
+
+    /// Creates a request for one token of `key`, for [`check_all`](crate::check_all) or
+    /// [`Hold::take`](crate::Hold::take).
+    pub fn request<'a>(&'a self, key: &'a (impl AsRef<[u8]> + ?Sized)) -> TokenRequest<'a> {
+        self.request_n(key, 1)
+    }
+
+    /// Creates a request for `n` tokens of `key`, for [`check_all`](crate::check_all) or
+    /// [`Hold::take`](crate::Hold::take).
+    pub fn request_n<'a>(
+        &'a self,
+        key: &'a (impl AsRef<[u8]> + ?Sized),
+        n: u64,
+    ) -> TokenRequest<'a> {
+        TokenRequest {
+            limiter: self,
+            key: key.as_ref(),
+            n,
+        }
+    }
+
+    /// Replaces the limit of all buckets.
+    ///
+    /// Each bucket keeps its deficit in tokens, within what the new limit allows: a bucket that held
+    /// less than the capacity that is taken away is empty, and does not get those tokens back if the
+    /// capacity grows again.
+    ///
+    /// In Redis a bucket is converted when it is next written, and refills at the old rate until
+    /// then. Other processes need the new limit too.
+    pub fn set_limit<L>(&self, limit: L) -> Result<(), InvalidLimit>
+    where
+        L: TryInto<Limit>,
+        L::Error: Into<InvalidLimit>,
+    {
+        let limit = limit.try_into().map_err(Into::into)?;
+        match &self.0.store {
+            Store::Memory(table, _) => table.set_limit(limit, || self.now_us()),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.set_limit(limit)?,
+        }
+        Ok(())
+    }
+
+    /// The current limit.
+    pub fn limit(&self) -> Limit {
+        match &self.0.store {
+            Store::Memory(table, _) => table.limit(),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.buckets().limit(),
+        }
+    }
+
+    /// The limiter's name.
+    pub fn name(&self) -> &str {
+        self.0.observer.policy()
+    }
+
+    /// Returns whether the buckets are in memory, so that no call waits.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.0.store, Store::Memory(..))
+    }
+
+    /// Counters and gauges of the memory store; all zero where the buckets are in Redis.
+    pub fn memory_stats(&self) -> MemoryStats {
+        match &self.0.store {
+            Store::Memory(table, _) => table.stats(),
+            #[cfg(feature = "redis")]
+            Store::Redis(_) => MemoryStats::default(),
+        }
+    }
+
+    /// Removes every full bucket from the memory store. Redis removes them by itself.
+    ///
+    /// A full bucket equals one that does not exist, so nothing is lost. Calling this is never
+    /// necessary: the memory store sweeps a crowded shard before it grows.
+    pub fn sweep(&self) {
+        match &self.0.store {
+            Store::Memory(table, _) => table.sweep(self.now_us()),
+            #[cfg(feature = "redis")]
+            Store::Redis(_) => {}
+        }
+    }
+
+    /// Counters and gauges of the limiter's leases; all zero without leases.
+    #[cfg(feature = "redis")]
+    pub fn lease_stats(&self) -> LeaseStats {
+        self.leases()
+            .map_or_else(LeaseStats::default, LeaseManager::stats)
+    }
+
+    /// Returns all tokens on lease to Redis. Call it before the process ends: tokens that are not
+    /// returned are missing until the bucket has refilled.
+    #[cfg(feature = "redis")]
+    pub async fn release_leases(&self) {
+        if let Some(leases) = self.leases() {
+            leases.release().await;
+        }
+    }
+
+    /// Waits until every [`Hold`](crate::Hold) on this limiter that has been settled or dropped is
+    /// settled in Redis, or given up. Call it before the process ends, after the last request.
+    ///
+    /// Returns at once where the buckets are in memory; otherwise at most
+    /// [`SETTLE_WITHIN`](crate::SETTLE_WITHIN) after the last hold.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(clippy::unused_async, reason = "nothing waits in memory")
+    )]
+    pub async fn settled(&self) {
+        #[cfg(feature = "redis")]
+        self.0.settlements.wait().await;
+    }
+
+    #[cfg(feature = "redis")]
+    fn leases(&self) -> Option<&LeaseManager> {
+        self.redis().and_then(RedisLimiter::leases)
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    pub(crate) fn observer(&self) -> &Observer {
+        &self.0.observer
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn redis(&self) -> Option<&RedisLimiter> {
+        match &self.0.store {
+            Store::Memory(..) => None,
+            Store::Redis(redis) => Some(redis),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn settlements(&self) -> &Settlements {
+        &self.0.settlements
+    }
+
+    pub(crate) fn now_us(&self) -> u64 {
+        self.0.clock.now_us()
+    }
+}
+
+impl fmt::Debug for RateLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimiter")
+            .field("name", &self.name())
+            .field("limit", &format_args!("{}", self.limit()))
+            .finish_non_exhaustive()
+    }
+}

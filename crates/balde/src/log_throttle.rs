@@ -1,0 +1,66 @@
+//! A throttle for log events, so that a flood of requests does not become a flood of lines.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const INTERVAL_US: u64 = 1_000_000;
+
+/// Lets one event per second through and counts those that it suppressed.
+///
+/// ```
+/// use balde::telemetry::LogThrottle;
+///
+/// let throttle = LogThrottle::new();
+/// assert_eq!(throttle.allow(0), Some(0));
+/// assert_eq!(throttle.allow(10), None);
+/// // One second later an event passes again, with the number of those suppressed since.
+/// assert_eq!(throttle.allow(1_000_000), Some(1));
+/// ```
+#[derive(Debug, Default)]
+pub struct LogThrottle {
+    next_us: AtomicU64,
+    suppressed: AtomicU64,
+}
+
+impl LogThrottle {
+    /// Creates a throttle that lets the first event through.
+    pub const fn new() -> Self {
+        Self {
+            next_us: AtomicU64::new(0),
+            suppressed: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns `Some` if an event may be logged at `now_us`, with the number of events suppressed
+    /// since the last one that was. Returns `None` if this event is suppressed.
+    pub fn allow(&self, now_us: u64) -> Option<u64> {
+        let next_us = self.next_us.load(Ordering::Relaxed);
+        let after_us = now_us.saturating_add(INTERVAL_US);
+        let is_first = now_us >= next_us
+            && self
+                .next_us
+                .compare_exchange(next_us, after_us, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if is_first {
+            return Some(self.suppressed.swap(0, Ordering::Relaxed));
+        }
+        self.suppressed.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_one_line_at_once_and_then_one_a_second_with_a_count() {
+        let throttle = LogThrottle::default();
+        assert_eq!(throttle.allow(5), Some(0));
+        for now_us in 6..106 {
+            assert_eq!(throttle.allow(now_us), None);
+        }
+        assert_eq!(throttle.allow(1_000_005), Some(100));
+        assert_eq!(throttle.allow(1_000_006), None);
+        assert_eq!(throttle.allow(9_000_000), Some(1));
+    }
+}

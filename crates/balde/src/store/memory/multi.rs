@@ -1,0 +1,205 @@
+//! Several buckets in one decision: all of them grant, or none does.
+//!
+//! The shards of all buckets are locked in one order, and the buckets frozen, so that no other
+//! thread sees or changes a part of the decision. Checks of other keys in those shards continue.
+
+use balde_core::{Command, Decision, State};
+
+use super::fingerprint::Fingerprint;
+use super::shard::Locked;
+use super::table::Table;
+
+/// One command on one bucket, of a decision over several.
+#[derive(Clone, Copy)]
+pub(crate) struct MemoryStep<'a> {
+    pub(crate) table: &'a Table,
+    pub(crate) key: &'a [u8],
+    pub(crate) command: Command,
+    pub(crate) now_us: u64,
+}
+
+/// Runs all commands, or none. If one is refused, the decisions on the others are peeks.
+pub(crate) fn run_all(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
+    let mut shards = Shards::lock(steps);
+    let mut buckets: Vec<Bucket<'_>> = Vec::with_capacity(steps.len());
+    let mut decisions = Vec::with_capacity(steps.len());
+    let mut bucket_of = Vec::with_capacity(steps.len());
+    for step in steps {
+        // Two steps on one bucket share its state.
+        let key = step.table.fingerprint(step.key);
+        let known = buckets
+            .iter()
+            .position(|bucket| bucket.key == key && std::ptr::eq(bucket.table, step.table));
+        let index = known.unwrap_or_else(|| {
+            buckets.push(Bucket::freeze(&shards, step, key));
+            buckets.len() - 1
+        });
+        let bucket = &mut buckets[index];
+        let decision = bucket.limit.apply(bucket.state, step.command, step.now_us);
+        bucket.state = decision.state();
+        bucket.must_be_kept |= decision.must_be_kept();
+        decisions.push(decision);
+        bucket_of.push(index);
+    }
+
+    let is_allowed = decisions.iter().all(Decision::is_allowed);
+    if !is_allowed {
+        for bucket in &mut buckets {
+            bucket.state = bucket.state_before;
+        }
+        for ((decision, step), index) in decisions.iter_mut().zip(steps).zip(bucket_of) {
+            let bucket = &mut buckets[index];
+            if decision.is_allowed() {
+                *decision = bucket.limit.apply(bucket.state, Command::Peek, step.now_us);
+            }
+        }
+    }
+    // First thaw all frozen buckets, then add new ones: adding may move the others.
+    for bucket in &buckets {
+        bucket.thaw(&shards);
+    }
+    for bucket in &buckets {
+        bucket.add(&mut shards, is_allowed);
+    }
+    // Last, because splitting moves keys.
+    for bucket in &buckets {
+        shards.split_if_crowded(bucket);
+    }
+    decisions
+}
+
+struct Bucket<'a> {
+    table: &'a Table,
+    key: Fingerprint,
+    limit: balde_core::Limit,
+    now_us: u64,
+    /// The slot where it is frozen, and its word; `None` if it is new.
+    at: Option<(usize, u64)>,
+    state_before: Option<State>,
+    state: Option<State>,
+    must_be_kept: bool,
+}
+
+impl<'a> Bucket<'a> {
+    fn freeze(shards: &Shards<'a>, step: &MemoryStep<'a>, key: Fingerprint) -> Self {
+        let locked = shards.of(step.table, key);
+        let packing = step.table.packing(locked);
+        let at = locked.position(key).map(|at| (at, locked.freeze(at)));
+        let state = at.map(|(_, word)| packing.state(word, step.now_us));
+        Self {
+            table: step.table,
+            key,
+            limit: packing.limit,
+            now_us: step.now_us,
+            at,
+            state_before: state,
+            state,
+            must_be_kept: false,
+        }
+    }
+
+    fn thaw(&self, shards: &Shards<'_>) {
+        let Some((at, word_before)) = self.at else {
+            return;
+        };
+        let locked = shards.of(self.table, self.key);
+        let packing = self.table.packing(locked);
+        let word = match self.state {
+            unchanged if unchanged == self.state_before => word_before,
+            Some(state) => packing.pack_state(state),
+            None => packing.full(self.now_us),
+        };
+        locked.thaw(at, word);
+    }
+
+    fn add(&self, shards: &mut Shards<'_>, is_allowed: bool) {
+        if self.at.is_some() || !self.must_be_kept {
+            return;
+        }
+        let table = self.table;
+        let locked = shards.of_mut(table, self.key);
+        let packing = table.packing(locked);
+        let state = if is_allowed {
+            self.state
+        } else {
+            // Refused as a whole; a bucket that starts empty begins to refill all the same.
+            self.limit
+                .apply(None, Command::Take { n: 0 }, self.now_us)
+                .state()
+        };
+        if let Some(state) = state {
+            table.add(
+                locked,
+                &packing,
+                self.key,
+                packing.pack_state(state),
+                self.now_us,
+            );
+        }
+    }
+}
+
+/// The locked shards, in the order in which they were locked.
+struct Shards<'a>(Vec<((usize, usize), Locked<'a>)>);
+
+impl<'a> Shards<'a> {
+    fn lock(steps: &[MemoryStep<'a>]) -> Self {
+        loop {
+            let locked = Self::lock_once(steps);
+            // A shard may have split before it was locked, and the key moved.
+            let is_there = |step: &MemoryStep<'a>| {
+                let key = step.table.fingerprint(step.key);
+                locked.position(shard_id(step.table, key)).is_some()
+            };
+            if steps.iter().all(is_there) {
+                return locked;
+            }
+        }
+    }
+
+    fn lock_once(steps: &[MemoryStep<'a>]) -> Self {
+        let mut wanted: Vec<_> = steps
+            .iter()
+            .map(|step| (shard_id(step.table, step.table.fingerprint(step.key)), step))
+            .collect();
+        // All threads lock in this order, so that there is no deadlock.
+        wanted.sort_by_key(|(id, _)| *id);
+        wanted.dedup_by_key(|(id, _)| *id);
+        let lock = |(id, step): ((usize, usize), &MemoryStep<'a>)| {
+            (id, step.table.lock_shard(id.1, step.now_us))
+        };
+        Self(wanted.into_iter().map(lock).collect())
+    }
+
+    fn split_if_crowded(&mut self, bucket: &Bucket<'_>) {
+        // A split changes which shard some keys are in, so only those still found are split here;
+        // the others are in shards that have just been made roomy.
+        if let Some(index) = self.position(shard_id(bucket.table, bucket.key)) {
+            bucket.table.split_if_crowded(&mut self.0[index].1);
+        }
+    }
+
+    fn of(&self, table: &Table, key: Fingerprint) -> &Locked<'a> {
+        &self.0[self.index(table, key)].1
+    }
+
+    fn of_mut(&mut self, table: &Table, key: Fingerprint) -> &mut Locked<'a> {
+        let index = self.index(table, key);
+        &mut self.0[index].1
+    }
+
+    fn index(&self, table: &Table, key: Fingerprint) -> usize {
+        self.position(shard_id(table, key))
+            .expect("the shard of every step is locked")
+    }
+
+    fn position(&self, wanted: (usize, usize)) -> Option<usize> {
+        let found = self.0.binary_search_by_key(&wanted, |(id, _)| *id);
+        found.ok()
+    }
+}
+
+/// A table's address and a shard's number: unique, and the same for all threads.
+fn shard_id(table: &Table, key: Fingerprint) -> (usize, usize) {
+    (std::ptr::from_ref(table).addr(), table.shard_index(key))
+}

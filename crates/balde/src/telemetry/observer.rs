@@ -1,0 +1,177 @@
+//! What a limiter reports of its decisions: counts, throttled log lines, spans. It decides nothing.
+
+use std::time::Duration;
+
+use balde_core::{Command, Limit};
+use tracing::Span;
+
+use super::key_hash::{KeyHash, KeyHasher};
+use super::log::{self, DecisionEvent};
+use super::meter::Meter;
+use super::{StorageMode, span};
+use crate::clock::Stopwatch;
+use crate::decision::Decision;
+#[cfg(feature = "redis")]
+use crate::failure::{OnFailure, StoreFailure};
+use crate::key::BadKey;
+use crate::log_throttle::LogThrottle;
+
+/// Reports the decisions of one limiter. Without metrics and without a subscriber it costs a check
+/// one load and two branches.
+pub(crate) struct Observer {
+    policy: String,
+    meter: Option<Meter>,
+    mode: StorageMode,
+    hasher: KeyHasher,
+    denials: LogThrottle,
+    bad_keys: LogThrottle,
+    #[cfg(feature = "redis")]
+    fallbacks: [LogThrottle; StoreFailure::ALL.len()],
+    #[cfg(feature = "redis")]
+    on_failure: Option<OnFailure>,
+}
+
+impl Observer {
+    pub(crate) fn new(
+        policy: String,
+        mode: StorageMode,
+        hasher: KeyHasher,
+        meter: Option<Meter>,
+    ) -> Self {
+        Self {
+            policy,
+            meter,
+            mode,
+            hasher,
+            denials: LogThrottle::new(),
+            bad_keys: LogThrottle::new(),
+            #[cfg(feature = "redis")]
+            fallbacks: Default::default(),
+            #[cfg(feature = "redis")]
+            on_failure: None,
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_on_failure(self, on_failure: OnFailure) -> Self {
+        Self {
+            on_failure: Some(on_failure),
+            ..self
+        }
+    }
+
+    /// The name of the limiter.
+    pub(crate) fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// Returns whether there are neither metrics nor a subscriber to spans.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.meter.is_none() && !span::is_on()
+    }
+
+    pub(crate) fn mode(&self) -> StorageMode {
+        self.mode
+    }
+
+    /// The hash of a key that can be used. Other keys may be of any length and are not hashed.
+    pub(super) fn hash(&self, key: &[u8]) -> Option<KeyHash> {
+        let key = BadKey::check(key).ok()?;
+        Some(self.hasher.hash(key))
+    }
+
+    /// Starts timing, if this check is one of those that are timed.
+    #[inline]
+    pub(crate) fn begin(&self) -> Option<Stopwatch> {
+        self.meter.as_ref().and_then(|_| Meter::begin(self.mode))
+    }
+
+    /// Starts timing, if there are metrics or a subscriber at all.
+    #[cfg(feature = "redis")]
+    #[inline]
+    pub(crate) fn begin_if_on(&self) -> Option<Stopwatch> {
+        let is_on = self.meter.is_some() || log::is_on();
+        is_on.then(Stopwatch::start)
+    }
+
+    /// Counts a decision, and its duration where that was timed.
+    #[inline]
+    pub(crate) fn count(&self, decision: &Decision, stopwatch: Option<Stopwatch>) {
+        if let Some(meter) = &self.meter {
+            meter.count_decision(decision);
+            if let Some(stopwatch) = stopwatch {
+                meter.observe_latency(self.mode, stopwatch.elapsed());
+            }
+        }
+    }
+
+    /// Counts the duration of a decision that several limiters made together.
+    pub(crate) fn count_latency(&self, took: Duration) {
+        if let Some(meter) = &self.meter {
+            meter.observe_latency(self.mode, took);
+        }
+    }
+
+    /// Counts a command that is no check.
+    pub(crate) fn count_command(&self, command: Command) {
+        if let Some(meter) = &self.meter {
+            meter.count_command(command);
+        }
+    }
+
+    /// The span of a check.
+    pub(crate) fn check_span(&self, limit: impl FnOnce() -> Limit, key: &[u8]) -> Span {
+        span::check(self, limit, key)
+    }
+
+    /// The span of a command that is no check.
+    pub(crate) fn command_span(
+        &self,
+        limit: impl FnOnce() -> Limit,
+        key: &[u8],
+        command: Command,
+    ) -> Span {
+        span::command(self, limit, key, command)
+    }
+
+    /// Writes a line about a denial or a fallback, unless one was written within the last second.
+    pub(crate) fn log(
+        &self,
+        key: &[u8],
+        decision: &Decision,
+        took: impl FnOnce() -> Duration,
+        now_us: impl FnOnce() -> u64,
+    ) {
+        let event = |suppressed| DecisionEvent {
+            policy: &self.policy,
+            storage_mode: self.mode.as_str(),
+            decision,
+            took: took(),
+            key_hash: self.hash(key),
+            suppressed,
+        };
+        #[cfg(feature = "redis")]
+        if let Some(failure) = decision.failure() {
+            if log::is_warn_on()
+                && let Some(suppressed) = self.fallbacks[failure.index()].allow(now_us())
+            {
+                log::fallback(&event(suppressed), self.on_failure, failure);
+            }
+            return;
+        }
+        if let Some(bad) = decision.bad_key() {
+            if log::is_warn_on()
+                && let Some(suppressed) = self.bad_keys.allow(now_us())
+            {
+                log::bad_key(&event(suppressed), bad);
+            }
+            return;
+        }
+        if log::is_info_on()
+            && let Some(suppressed) = self.denials.allow(now_us())
+        {
+            log::denied(&event(suppressed));
+        }
+    }
+}
