@@ -1,4 +1,5 @@
-//! The Pix DICT: its policies as data, its operations and messages, a client and a simulator.
+//! The Pix DICT: its rate-limit policies as data, its operations and messages, a client and a
+//! simulator.
 //!
 //! # From a request to its buckets
 //!
@@ -16,7 +17,7 @@
 //!     ("PI-EndToEndId", "E1234567820260115102030abcDEF123"),
 //! ];
 //!
-//! // 1. Route: which operation is it? The raw path stays as it came.
+//! // 1. Route: find the operation. The path is not decoded.
 //! let route = table.route("GET", "/api/v2/entries/%2B5511987654321")?;
 //! assert_eq!(route.operation(), Operation::GetEntry);
 //!
@@ -38,13 +39,16 @@
 //!
 //! | Name | What it is |
 //! |--|--|
-//! | [`profiles`] | the published tables, inside the crate |
-//! | [`Settings`] | the open questions of a profile, answered |
-//! | [`Table`] | operations and policies together |
+//! | [`profiles`] | the published limits, as profiles that are part of the crate |
+//! | [`Settings`] | values for what no published source specifies |
+//! | [`Table`] | DICT's operations and a profile's policies |
 //! | [`Operation`] | one of DICT's 38 operations |
-//! | [`Route`], [`Incoming`], [`Call`] | a request on its way to its buckets |
-//! | [`RouteError`], [`RequestError`] | what is wrong with a request, and what DICT answers |
-//! | [`KeyType`], [`PayerKind`], [`Category`] | what a key, a payer and a participant are |
+//! | [`Route`], [`Incoming`], [`Call`] | a request: routed, as received, and resolved |
+//! | [`RouteError`], [`RequestError`] | why a request is invalid, and DICT's response to it |
+//! | [`KeyType`], [`PayerKind`], [`Category`] | types of keys, payers and participants |
+//! | [`client`] | a client for DICT's bucket states |
+//! | [`simulator`] | a simulated DICT, with its [`directory`] |
+//! | [`wire`] | DICT's XML messages |
 
 pub mod client;
 pub mod directory;

@@ -11,7 +11,7 @@ use crate::KeyType;
 use crate::wire::{CidEventType, CidSetEvent, CidSetEvents, CidSetFile, Entry, Problem, Timestamp};
 
 /// The most CID set files that are kept. The oldest are removed first.
-pub const CID_FILES_MAX: u64 = 1_000;
+const CID_FILES_MAX: u64 = 1_000;
 
 /// Members of a set that are read in one call.
 const PAGE_LEN: usize = 1_000;

@@ -15,13 +15,13 @@ use crate::wire::{
 };
 
 /// The most entries of a directory.
-pub const ENTRIES_MAX: u64 = 1_000_000;
+const ENTRIES_MAX: u64 = 1_000_000;
 
 /// The most keys of a person's account.
-pub const KEYS_PER_PERSON_ACCOUNT: u64 = 5;
+const KEYS_PER_PERSON_ACCOUNT: u64 = 5;
 
 /// The most keys of a company's account.
-pub const KEYS_PER_COMPANY_ACCOUNT: u64 = 20;
+const KEYS_PER_COMPANY_ACCOUNT: u64 = 20;
 
 /// A stored entry. Its XML is written on first use and kept.
 #[derive(Debug, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use crate::wire::Problem;
 const ATTEMPTS_MAX: usize = 32;
 
 /// The most records of each kind, except entries.
-pub const RECORDS_MAX: u64 = 100_000;
+pub(super) const RECORDS_MAX: u64 = 100_000;
 
 /// A simulated DICT directory: entries, claims, infraction reports, refunds and fraud markers.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use super::store::{Record, RecordStoreError};
 use crate::wire::Timestamp;
 
 /// The default number of records in a list.
-pub const LIST_LIMIT_DEFAULT: usize = 20;
+pub(crate) const LIST_LIMIT_DEFAULT: usize = 20;
 
 /// The most records in a list.
-pub const LIST_LIMIT_MAX: usize = 200;
+pub(crate) const LIST_LIMIT_MAX: usize = 200;
 
 /// The most records that are read for one list, including those that the filter drops.
 const SCANNED_MAX: usize = 20_000;

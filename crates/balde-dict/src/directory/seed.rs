@@ -19,7 +19,7 @@ use crate::KeyType;
 use crate::wire::{Account, Entry, Owner, OwnerType, Timestamp, is_ispb, is_tax_id, key_type_of};
 
 /// The most lines of a seed file.
-pub const SEED_LINES_MAX: usize = 1_000_000;
+const SEED_LINES_MAX: usize = 1_000_000;
 
 /// The most invalid lines that one error lists.
 const INVALID_LINES_MAX: usize = 50;

@@ -13,7 +13,7 @@ use crate::Operation;
 use crate::wire::Problem;
 
 /// The longest request body, in bytes. A checkKeys with 200 keys has about 20 kB.
-pub const BODY_BYTES_MAX: usize = 256 * 1_024;
+const BODY_BYTES_MAX: usize = 256 * 1_024;
 
 /// How much of a body that is too long is read and discarded, so that the client gets the response.
 const DISCARDED_BYTES_MAX: usize = 64 << 20;

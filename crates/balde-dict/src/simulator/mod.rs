@@ -7,7 +7,7 @@
 //! | `pipeline` | the processing of a request, from routing to settlement |
 //! | `handlers` | one handler for each operation |
 //! | `buckets` | the policy engine, and the limits and categories that can be changed |
-//! | `lookups`, `orders` | tokens that payment orders give back |
+//! | `lookups`, `orders` | credits for payment orders |
 //! | `runtime_settings` | categories, limits and faults that can be changed while it runs |
 //! | `inspect`, `refusal_log` | the inspection endpoints, and the refusals that they list |
 //! | `answer`, `query` | responses, query parameters |
@@ -34,12 +34,9 @@ use balde_policy::Variant;
 use parking_lot::Mutex;
 use thiserror::Error;
 
-pub use body::BODY_BYTES_MAX;
 pub use builder::{SimulatorBuildError, SimulatorBuilder};
 pub use lookups::LOOKUPS_MAX;
-pub use refusal_log::REFUSALS_MAX;
-pub use runtime_settings::{CATEGORIES_MAX, FAULT_LATENCY_MAX_MS};
-pub use server::{CONNECTIONS_MAX, run};
+pub use server::run;
 
 use crate::directory::{Directory, DirectoryError, RecordStoreError, RedisRecords};
 use crate::wire::{Problem, ResponseHead, Signer, Timestamp, Verifier, is_ispb};
@@ -47,7 +44,7 @@ use crate::{Category, Table};
 use buckets::Buckets;
 use lookups::Lookups;
 use refusal_log::RefusalLog;
-use runtime_settings::RuntimeSettings;
+use runtime_settings::{CATEGORIES_MAX, RuntimeSettings};
 
 /// The name of the record with the runtime settings.
 const RUNTIME_SETTINGS: &str = "runtime";
@@ -189,7 +186,7 @@ pub enum AssignError {
     /// The profile has no such category.
     #[error("the profile has no such category")]
     Category,
-    /// [`CATEGORIES_MAX`] participants have an assigned category already.
+    /// The maximum number of participants have an assigned category already.
     #[error("{CATEGORIES_MAX} participants have an assigned category already")]
     TooMany,
     /// The assignment could not be stored.

@@ -1,12 +1,13 @@
-//! Payment orders, as SPI would tell DICT of them: they give tokens back for the lookup before.
+//! Payment orders, as SPI reports them to DICT. An order credits tokens for the lookup before it.
 
 use balde::{Error as BucketError, OpId};
 use balde_policy::Subject;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use super::Simulator;
 use super::lookups::{Claimed, LookupId};
-use crate::directory::Transaction;
+use crate::directory::{DirectoryError, Transaction};
 use crate::wire::{Problem, is_ispb};
 use crate::{END_TO_END_ID_HEADER, Incoming, PARTICIPANT_HEADER, PAYER_HEADER, PAYMENT_ORDER};
 
@@ -25,18 +26,18 @@ pub(crate) struct Order {
     payer: String,
     #[serde(alias = "Participant", alias = "ispb")]
     participant: String,
-    /// The payee's participant, where the lookup does not tell it.
+    /// The payee's participant, if it does not follow from the lookup.
     #[serde(default, alias = "CreditedParticipant")]
     credited_participant: Option<String>,
 }
 
-/// What an order did.
+/// The result of a payment order.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct OrderResult {
-    /// Whether it gave anything back.
+    /// Whether it was credited.
     #[serde(rename = "credited")]
     is_credited: bool,
-    /// If not, why not.
+    /// Why it was not credited.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     buckets: Vec<Credit>,
@@ -113,7 +114,11 @@ impl Simulator {
     async fn give_back(&self, order: &Order, key: &str) -> Result<Vec<Credit>, BucketError> {
         let table = &self.0.table;
         let base = table.profile().base_paths().first();
-        let path = format!("{}/entries/{}", base.map_or("", |base| base), encoded(key));
+        let path = format!(
+            "{}/entries/{}",
+            base.map_or("", |base| base),
+            utf8_percent_encode(key, NON_ALPHANUMERIC)
+        );
         let headers = [
             (PARTICIPANT_HEADER, order.participant.as_str()),
             (PAYER_HEADER, order.payer.as_str()),
@@ -141,13 +146,12 @@ impl Simulator {
         Ok(credits.collect())
     }
 
-    /// Reports and refunds are about transactions, and statistics count them.
+    /// Records the transaction for infraction reports, refunds and statistics.
     async fn record_transaction(&self, order: &Order, key: Option<&str>) -> Result<(), Problem> {
-        let refused = |refusal: crate::directory::DirectoryError| refusal.into_problem();
         let entry = match key {
             Some(key) => {
                 let found = self.0.directory.entry(key).await;
-                found.map_err(|error| refused(error.into()))?
+                found.map_err(|error| DirectoryError::from(error).into_problem())?
             }
             None => None,
         };
@@ -162,26 +166,11 @@ impl Simulator {
             payee_tax_id: entry.map(|entry| entry.owner.tax_id_number.clone()),
             at: self.now(),
         };
-        let noted = self
+        let recorded = self
             .0
             .directory
             .record_transaction(&order.end_to_end_id, &transaction)
             .await;
-        noted.map_err(refused)
+        recorded.map_err(DirectoryError::into_problem)
     }
-}
-
-/// A key as a segment of a path.
-fn encoded(key: &str) -> String {
-    use std::fmt::Write;
-
-    let mut text = String::with_capacity(key.len() + 8);
-    for byte in key.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'@') {
-            text.push(char::from(byte));
-        } else {
-            let _a_string_takes_everything = write!(text, "%{byte:02X}");
-        }
-    }
-    text
 }

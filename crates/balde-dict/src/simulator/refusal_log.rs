@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use balde::telemetry::LogThrottle;
 use parking_lot::Mutex;
 use serde::Serialize;
 
 /// The most refusals that are remembered. The oldest are dropped first.
-pub const REFUSALS_MAX: usize = 1_000;
+const REFUSALS_MAX: usize = 1_000;
 
 /// A request that was refused.
 #[derive(Clone, Debug, Serialize)]
@@ -28,10 +29,7 @@ pub(crate) struct RefusalRecord {
 pub(crate) struct RefusalLog {
     latest: Mutex<VecDeque<RefusalRecord>>,
     count: AtomicU64,
-    /// The second in which a refusal was last logged.
-    logged_at: AtomicU64,
-    /// The refusals since then that were not logged.
-    suppressed: AtomicU64,
+    throttle: LogThrottle,
 }
 
 impl RefusalLog {
@@ -39,11 +37,7 @@ impl RefusalLog {
     /// not logged since the last line.
     pub(crate) fn record(&self, refusal: RefusalRecord, now_ms: u64) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        let second = now_ms / 1_000 + 1;
-        if self.logged_at.swap(second, Ordering::Relaxed) == second {
-            self.suppressed.fetch_add(1, Ordering::Relaxed);
-        } else {
-            let suppressed = self.suppressed.swap(0, Ordering::Relaxed);
+        if let Some(suppressed) = self.throttle.allow(now_ms.saturating_mul(1_000)) {
             // Without the payer, whose tax number is personal data.
             tracing::info!(
                 operation = refusal.operation,

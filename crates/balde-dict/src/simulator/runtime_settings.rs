@@ -7,10 +7,10 @@ use balde::Limit;
 use serde::{Deserialize, Serialize};
 
 /// The most participants with an assigned category.
-pub const CATEGORIES_MAX: usize = 10_000;
+pub(crate) const CATEGORIES_MAX: usize = 10_000;
 
 /// The longest latency that a fault can add, in milliseconds.
-pub const FAULT_LATENCY_MAX_MS: u64 = 60_000;
+pub(crate) const FAULT_LATENCY_MAX_MS: u64 = 60_000;
 
 /// Settings that can be changed while the simulator runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,7 +19,7 @@ use super::Simulator;
 use crate::tls::certificate_ispb;
 
 /// The most concurrent connections. More connections wait to be accepted.
-pub const CONNECTIONS_MAX: usize = 10_000;
+const CONNECTIONS_MAX: usize = 10_000;
 
 /// How long a connection may be idle, and reading a request's head may take.
 const IDLE_MAX: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::element::Element;
 use super::entry::{Account, Owner};
-use super::enums::{ClaimReason, ClaimSide, ClaimStatus, ClaimType};
+use super::enums::{ClaimReason, ClaimSide, ClaimStatus, ClaimType, WireEnum};
 use super::envelope::{Envelope, ResponseHead};
 use super::key_type::{KeyType, key_type_of, key_type_text};
 use super::problem::Violation;
@@ -14,68 +14,72 @@ use super::writer::Writer;
 
 /// A claim of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claim {
+#[expect(
+    clippy::struct_field_names,
+    reason = "fields have the names of DICT's elements"
+)]
+pub(crate) struct Claim {
     /// The id.
-    pub id: String,
+    pub(crate) id: String,
     /// Whether ownership or portability is claimed.
-    pub claim_type: ClaimType,
+    pub(crate) claim_type: ClaimType,
     /// The key.
-    pub key: String,
+    pub(crate) key: String,
     /// The type of the key.
     #[serde(with = "key_type_text")]
-    pub key_type: KeyType,
+    pub(crate) key_type: KeyType,
     /// The account that the key is claimed for.
-    pub claimer_account: Account,
+    pub(crate) claimer_account: Account,
     /// The person or company that claims the key.
-    pub claimer: Owner,
+    pub(crate) claimer: Owner,
     /// The participant that has the key now.
-    pub donor_participant: String,
+    pub(crate) donor_participant: String,
     /// The status.
-    pub status: ClaimStatus,
+    pub(crate) status: ClaimStatus,
     /// The end of the donor's period to answer.
-    pub resolution_period_end: Timestamp,
+    pub(crate) resolution_period_end: Timestamp,
     /// The end of the period in which an ownership claim can be cancelled.
-    pub completion_period_end: Option<Timestamp>,
+    pub(crate) completion_period_end: Option<Timestamp>,
     /// When it last changed.
-    pub last_modified: Timestamp,
+    pub(crate) last_modified: Timestamp,
     /// When it was created.
-    pub creation_date: Timestamp,
+    pub(crate) creation_date: Timestamp,
     /// Why the donor confirmed it.
-    pub confirm_reason: Option<ClaimReason>,
+    pub(crate) confirm_reason: Option<ClaimReason>,
     /// Why it was cancelled.
-    pub cancel_reason: Option<ClaimReason>,
+    pub(crate) cancel_reason: Option<ClaimReason>,
     /// Which side cancelled it.
-    pub cancelled_by: Option<ClaimSide>,
+    pub(crate) cancelled_by: Option<ClaimSide>,
     /// Since when the owner has had the key. Portability keeps this date.
-    pub key_ownership_date: Timestamp,
+    pub(crate) key_ownership_date: Timestamp,
 }
 
 /// A createClaim request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateClaim {
+pub(crate) struct CreateClaim {
     /// Whether ownership or portability is claimed.
-    pub claim_type: ClaimType,
+    pub(crate) claim_type: ClaimType,
     /// The key.
-    pub key: String,
+    pub(crate) key: String,
     /// The type of the key.
-    pub key_type: KeyType,
+    pub(crate) key_type: KeyType,
     /// The account that the key is claimed for.
-    pub claimer_account: Account,
+    pub(crate) claimer_account: Account,
     /// The person or company that claims the key.
-    pub claimer: Owner,
+    pub(crate) claimer: Owner,
 }
 
 /// An acknowledgeClaim, confirmClaim, cancelClaim or completeClaim request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimActionRequest {
+pub(crate) struct ClaimActionRequest {
     /// The id of the claim.
-    pub claim_id: String,
+    pub(crate) claim_id: String,
     /// The participant that acts.
-    pub participant: String,
+    pub(crate) participant: String,
     /// The reason, to confirm or cancel.
-    pub reason: Option<ClaimReason>,
+    pub(crate) reason: Option<ClaimReason>,
     /// The id from which the new entry's CID is computed, to complete.
-    pub request_id: Option<String>,
+    pub(crate) request_id: Option<String>,
 }
 
 impl CreateClaim {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::enums::{EntryReason, OwnerType};
+use super::enums::{EntryReason, OwnerType, WireEnum};
 use super::envelope::{Envelope, ResponseHead};
 use super::formats;
 use super::key_type::{KeyType, key_type_of, key_type_text};
@@ -16,100 +16,108 @@ use super::writer::Writer;
 const NAME_CHARS_MAX: usize = 100;
 
 /// The most keys of a checkKeys request.
-pub const CHECK_KEYS_MAX: usize = 200;
+const CHECK_KEYS_MAX: usize = 200;
 
 /// A bank or payment account in Brazil.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
+#[expect(
+    clippy::struct_field_names,
+    reason = "fields have the names of DICT's elements"
+)]
+pub(crate) struct Account {
     /// The ISPB of the participant that holds the account.
-    pub participant: String,
+    pub(crate) participant: String,
     /// The branch number, without its check digit.
-    pub branch: Option<String>,
+    pub(crate) branch: Option<String>,
     /// The account number, with its check digit.
-    pub account_number: String,
+    pub(crate) account_number: String,
     /// The account type: four letters, such as `CACC`.
-    pub account_type: String,
+    pub(crate) account_type: String,
     /// When the account was opened.
-    pub opening_date: Timestamp,
+    pub(crate) opening_date: Timestamp,
 }
 
 /// The owner of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
+#[expect(
+    clippy::struct_field_names,
+    reason = "fields have the names of DICT's elements"
+)]
+pub(crate) struct Owner {
     /// A person or a company.
     #[serde(rename = "type")]
-    pub owner_type: OwnerType,
+    pub(crate) owner_type: OwnerType,
     /// The owner's CPF or CNPJ.
-    pub tax_id_number: String,
+    pub(crate) tax_id_number: String,
     /// The full name.
-    pub name: String,
+    pub(crate) name: String,
     /// A company's trade name.
-    pub trade_name: Option<String>,
+    pub(crate) trade_name: Option<String>,
 }
 
 /// An entry of the directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The key.
-    pub key: String,
+    pub(crate) key: String,
     /// The type of the key.
     #[serde(with = "key_type_text")]
-    pub key_type: KeyType,
+    pub(crate) key_type: KeyType,
     /// The account that receives payments to the key.
-    pub account: Account,
+    pub(crate) account: Account,
     /// The owner of the key.
-    pub owner: Owner,
+    pub(crate) owner: Owner,
     /// When the entry was created.
-    pub creation_date: Timestamp,
+    pub(crate) creation_date: Timestamp,
     /// Since when the owner has had the key.
-    pub key_ownership_date: Timestamp,
+    pub(crate) key_ownership_date: Timestamp,
     /// When the open claim of the key was created, if there is one.
-    pub open_claim_creation_date: Option<Timestamp>,
+    pub(crate) open_claim_creation_date: Option<Timestamp>,
     /// The id of the request that created the entry. The entry's CID is computed from it.
-    pub request_id: String,
+    pub(crate) request_id: String,
 }
 
 /// A createEntry request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateEntry {
+pub(crate) struct CreateEntry {
     /// The key. Absent for type EVP, whose keys DICT generates.
-    pub key: Option<String>,
+    pub(crate) key: Option<String>,
     /// The type of the key.
-    pub key_type: KeyType,
+    pub(crate) key_type: KeyType,
     /// The account that receives payments to the key.
-    pub account: Account,
+    pub(crate) account: Account,
     /// The owner of the key.
-    pub owner: Owner,
+    pub(crate) owner: Owner,
     /// The reason.
-    pub reason: EntryReason,
+    pub(crate) reason: EntryReason,
     /// The idempotency id: repeating it does not create a second entry.
-    pub request_id: String,
+    pub(crate) request_id: String,
 }
 
 /// An updateEntry request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpdateEntry {
+pub(crate) struct UpdateEntry {
     /// The key.
-    pub key: String,
+    pub(crate) key: String,
     /// The new account.
-    pub account: Account,
+    pub(crate) account: Account,
     /// The owner's new name.
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// The company's new trade name.
-    pub trade_name: Option<String>,
+    pub(crate) trade_name: Option<String>,
     /// The reason.
-    pub reason: EntryReason,
+    pub(crate) reason: EntryReason,
 }
 
 /// A deleteEntry request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeleteEntry {
+pub(crate) struct DeleteEntry {
     /// The key.
-    pub key: String,
+    pub(crate) key: String,
     /// The ISPB of the participant that holds the account.
-    pub participant: String,
+    pub(crate) participant: String,
     /// The reason.
-    pub reason: EntryReason,
+    pub(crate) reason: EntryReason,
 }
 
 impl Account {

@@ -2,27 +2,30 @@
 
 use serde::{Deserialize, Serialize};
 
+/// An enumeration with a text for each value in DICT's messages.
+pub(crate) trait WireEnum: Copy {
+    /// The text in DICT's messages.
+    fn as_str(self) -> &'static str;
+
+    /// Parses the text of DICT's messages.
+    fn parse(text: &str) -> Option<Self>;
+}
+
 /// Declares enums whose variants have a text in DICT's messages.
 macro_rules! wire_enums {
     ($($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)? })+) => {$(
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[non_exhaustive]
-        pub enum $name {
+        pub(crate) enum $name {
             $($(#[$doc])* #[serde(rename = $text)] $variant),+
         }
 
-        impl $name {
-            /// Every value.
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
-
-            /// The text in DICT's messages.
-            pub const fn as_str(self) -> &'static str {
+        impl WireEnum for $name {
+            fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
             }
 
-            /// Parses the text of DICT's messages.
-            pub fn parse(text: &str) -> Option<Self> {
+            fn parse(text: &str) -> Option<Self> {
                 match text { $($text => Some(Self::$variant),)+ _ => None }
             }
         }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::enums::{FraudMarkerStatus, FraudType};
+use super::enums::{FraudMarkerStatus, FraudType, WireEnum};
 use super::envelope::{Envelope, ResponseHead};
 use super::formats;
 use super::key_type::key_type_of;
@@ -14,47 +14,47 @@ use super::writer::Writer;
 
 /// A fraud marker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FraudMarker {
+pub(crate) struct FraudMarker {
     /// The id.
-    pub id: String,
+    pub(crate) id: String,
     /// The CPF or CNPJ of the marked person or company.
-    pub tax_id_number: String,
+    pub(crate) tax_id_number: String,
     /// The marked key, if any.
-    pub key: Option<String>,
+    pub(crate) key: Option<String>,
     /// The kind of fraud.
-    pub fraud_type: FraudType,
+    pub(crate) fraud_type: FraudType,
     /// Whether the marker is in force.
-    pub status: FraudMarkerStatus,
+    pub(crate) status: FraudMarkerStatus,
     /// The participant that created it.
-    pub participant: String,
+    pub(crate) participant: String,
     /// When it was created.
-    pub creation_time: Timestamp,
+    pub(crate) creation_time: Timestamp,
     /// When it last changed.
-    pub last_modified: Timestamp,
+    pub(crate) last_modified: Timestamp,
 }
 
 /// A createFraudMarker request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateFraudMarker {
+pub(crate) struct CreateFraudMarker {
     /// The participant that creates it.
-    pub participant: String,
+    pub(crate) participant: String,
     /// The CPF or CNPJ of the marked person or company.
-    pub tax_id_number: String,
+    pub(crate) tax_id_number: String,
     /// The marked key, if any.
-    pub key: Option<String>,
+    pub(crate) key: Option<String>,
     /// The kind of fraud.
-    pub fraud_type: FraudType,
+    pub(crate) fraud_type: FraudType,
     /// The idempotency id: repeating it does not create a second marker.
-    pub request_id: Option<String>,
+    pub(crate) request_id: Option<String>,
 }
 
 /// A cancelFraudMarker request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CancelFraudMarker {
+pub(crate) struct CancelFraudMarker {
     /// The id of the marker.
-    pub id: String,
+    pub(crate) id: String,
     /// The participant that created it.
-    pub participant: String,
+    pub(crate) participant: String,
 }
 
 impl FraudMarker {

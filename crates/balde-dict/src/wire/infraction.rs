@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::element::Element;
 use super::enums::{
     AnalysisResult, FraudType, InfractionReason, InfractionStatus, ReportedBy, SituationType,
+    WireEnum,
 };
 use super::envelope::{Envelope, ResponseHead};
 use super::formats;
@@ -18,74 +19,74 @@ pub(super) const DETAILS_CHARS_MAX: usize = 2_000;
 
 /// An infraction report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InfractionReport {
+pub(crate) struct InfractionReport {
     /// The id.
-    pub id: String,
+    pub(crate) id: String,
     /// The id of the reported transaction.
-    pub transaction_id: String,
+    pub(crate) transaction_id: String,
     /// The purpose of the report.
-    pub reason: InfractionReason,
+    pub(crate) reason: InfractionReason,
     /// How the fraud was committed.
-    pub situation_type: SituationType,
+    pub(crate) situation_type: SituationType,
     /// The reporter's details.
-    pub report_details: Option<String>,
+    pub(crate) report_details: Option<String>,
     /// Which side reported it.
-    pub reported_by: ReportedBy,
+    pub(crate) reported_by: ReportedBy,
     /// The status.
-    pub status: InfractionStatus,
+    pub(crate) status: InfractionStatus,
     /// The payer's participant, if it is known.
-    pub debited_participant: Option<String>,
+    pub(crate) debited_participant: Option<String>,
     /// The payee's participant, if it is known.
-    pub credited_participant: Option<String>,
+    pub(crate) credited_participant: Option<String>,
     /// When it was created.
-    pub creation_time: Timestamp,
+    pub(crate) creation_time: Timestamp,
     /// When it last changed.
-    pub last_modified: Timestamp,
+    pub(crate) last_modified: Timestamp,
     /// The counterparty's conclusion.
-    pub analysis_result: Option<AnalysisResult>,
+    pub(crate) analysis_result: Option<AnalysisResult>,
     /// The counterparty's details.
-    pub analysis_details: Option<String>,
+    pub(crate) analysis_details: Option<String>,
     /// The kind of fraud.
-    pub fraud_type: Option<FraudType>,
+    pub(crate) fraud_type: Option<FraudType>,
 }
 
 /// A createInfractionReport request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateInfractionReport {
+pub(crate) struct CreateInfractionReport {
     /// The participant that reports.
-    pub participant: String,
+    pub(crate) participant: String,
     /// The id of the reported transaction.
-    pub transaction_id: String,
+    pub(crate) transaction_id: String,
     /// The purpose of the report.
-    pub reason: InfractionReason,
+    pub(crate) reason: InfractionReason,
     /// How the fraud was committed.
-    pub situation_type: SituationType,
+    pub(crate) situation_type: SituationType,
     /// The reporter's details.
-    pub report_details: Option<String>,
+    pub(crate) report_details: Option<String>,
 }
 
 /// An update-, acknowledge-, cancel- or closeInfractionReport request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InfractionActionRequest {
+pub(crate) struct InfractionActionRequest {
     /// The id of the report.
-    pub id: String,
+    pub(crate) id: String,
     /// The participant that acts.
-    pub participant: String,
+    pub(crate) participant: String,
     /// How the fraud was committed, to update.
-    pub situation_type: Option<SituationType>,
+    pub(crate) situation_type: Option<SituationType>,
     /// The reporter's details, to update.
-    pub report_details: Option<String>,
+    pub(crate) report_details: Option<String>,
     /// The conclusion, to close.
-    pub analysis_result: Option<AnalysisResult>,
+    pub(crate) analysis_result: Option<AnalysisResult>,
     /// The counterparty's details.
-    pub analysis_details: Option<String>,
+    pub(crate) analysis_details: Option<String>,
     /// The kind of fraud.
-    pub fraud_type: Option<FraudType>,
+    pub(crate) fraud_type: Option<FraudType>,
 }
 
 impl InfractionReport {
     /// The participant that reported, if it is known.
-    pub fn reporter(&self) -> Option<&str> {
+    pub(crate) fn reporter(&self) -> Option<&str> {
         match self.reported_by {
             ReportedBy::Debited => self.debited_participant.as_deref(),
             ReportedBy::Credited => self.credited_participant.as_deref(),
@@ -93,7 +94,7 @@ impl InfractionReport {
     }
 
     /// The participant on the other side of the transaction, if it is known.
-    pub fn counterparty(&self) -> Option<&str> {
+    pub(crate) fn counterparty(&self) -> Option<&str> {
         match self.reported_by {
             ReportedBy::Debited => self.credited_participant.as_deref(),
             ReportedBy::Credited => self.debited_participant.as_deref(),

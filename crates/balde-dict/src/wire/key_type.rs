@@ -5,7 +5,7 @@ use std::fmt;
 use super::formats;
 
 /// The longest key, in characters.
-pub const KEY_CHARS_MAX: usize = 77;
+const KEY_CHARS_MAX: usize = 77;
 
 /// The type of a Pix key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,15 +50,7 @@ impl fmt::Display for KeyType {
 }
 
 /// Returns the type of a key, or `None` if the text is not a key. No text matches two types.
-///
-/// ```
-/// use balde_dict::{KeyType, wire::key_type_of};
-///
-/// assert_eq!(key_type_of("+5561988880000"), Some(KeyType::Phone));
-/// assert_eq!(key_type_of("ana@example.com"), Some(KeyType::Email));
-/// assert_eq!(key_type_of("Ana@example.com"), None);
-/// ```
-pub fn key_type_of(key: &str) -> Option<KeyType> {
+pub(crate) fn key_type_of(key: &str) -> Option<KeyType> {
     if formats::is_cpf(key) {
         Some(KeyType::Cpf)
     } else if formats::is_cnpj(key) {
@@ -147,6 +139,7 @@ mod tests {
             "a b@c",
             "a@b@c",
             "A@b",
+            "Ana@example.com",
             "ç@b",
             "123e4567-e89b-12d3-a456-42661417400",
             "123E4567-e89b-12d3-a456-426614174000",
@@ -160,6 +153,8 @@ mod tests {
         assert_eq!(key_type_of(&long), None);
         assert_eq!(key_type_of(&long[1..]), Some(KeyType::Email));
         assert_eq!(key_type_of("11222333000150"), Some(KeyType::Cnpj));
+        assert_eq!(key_type_of("+5561988880000"), Some(KeyType::Phone));
+        assert_eq!(key_type_of("ana@example.com"), Some(KeyType::Email));
         assert_eq!(
             key_type_of("123e4567-e89b-12d3-a456-426614174000"),
             Some(KeyType::Evp)

@@ -31,38 +31,35 @@ mod statistics;
 mod timestamp;
 mod writer;
 
-pub use claim::{Claim, ClaimActionRequest, CreateClaim};
-pub(crate) use claim::{claim_response, list_claims};
-pub use element::{
-    Element, XML_ATTRIBUTES_MAX, XML_BYTES_MAX, XML_DEPTH_MAX, XML_ELEMENTS_MAX, XmlError,
-    XmlPosition,
+pub(crate) use claim::{Claim, ClaimActionRequest, CreateClaim, claim_response, list_claims};
+pub(crate) use element::{Element, XML_BYTES_MAX};
+pub use element::{XML_DEPTH_MAX, XmlError, XmlPosition};
+pub(crate) use entry::{
+    Account, CreateEntry, DeleteEntry, Entry, Owner, UpdateEntry, check_keys_response,
+    delete_response, entry_response, read_check_keys,
 };
-pub use entry::{Account, CHECK_KEYS_MAX, CreateEntry, DeleteEntry, Entry, Owner, UpdateEntry};
-pub(crate) use entry::{check_keys_response, delete_response, entry_response, read_check_keys};
-pub use enums::*;
+pub(crate) use enums::*;
 pub(crate) use envelope::ResponseHead;
 pub use formats::is_ispb;
 pub(crate) use formats::{is_cid, is_end_to_end_id, is_tax_id, is_uuid};
-pub use fraud::{CancelFraudMarker, CreateFraudMarker, FraudMarker};
-pub(crate) use fraud::{fraud_marker_response, list_fraud_markers};
-pub use infraction::{CreateInfractionReport, InfractionActionRequest, InfractionReport};
-pub(crate) use infraction::{infraction_response, list_infractions};
-pub use key_type::{KEY_CHARS_MAX, KeyType, key_type_of};
+pub(crate) use fraud::{
+    CancelFraudMarker, CreateFraudMarker, FraudMarker, fraud_marker_response, list_fraud_markers,
+};
+pub(crate) use infraction::{
+    CreateInfractionReport, InfractionActionRequest, InfractionReport, infraction_response,
+    list_infractions,
+};
+pub use key_type::KeyType;
+pub(crate) use key_type::key_type_of;
 pub use policies::{BucketState, BucketStates, ReadStatesError};
 pub(crate) use policies::{get_policy, list_policies};
 pub use problem::{PROBLEM_XML, Problem, Violation};
-pub use reconciliation::{
-    CidSetEvent, CidSetEvents, CidSetFile, CreateCidSetFile, CreateSyncVerification,
-    EventNotification,
-};
 pub(crate) use reconciliation::{
-    cid_set_events_response, cid_set_file_response, entry_by_cid_response,
+    CidSetEvent, CidSetEvents, CidSetFile, CreateCidSetFile, CreateSyncVerification,
+    EventNotification, cid_set_events_response, cid_set_file_response, entry_by_cid_response,
     event_notifications_response, sync_verification_response,
 };
-pub use refund::{CreateRefund, Refund, RefundActionRequest};
-pub(crate) use refund::{list_refunds, refund_response};
-pub use request_reader::VIOLATIONS_MAX;
+pub(crate) use refund::{CreateRefund, Refund, RefundActionRequest, list_refunds, refund_response};
 pub use signature::{SignatureError, Signer, Unsigned, Unverified, Verifier, signature_range};
-pub use statistics::{Counts, Statistics};
-pub(crate) use statistics::{entry_statistics_response, person_statistics_response};
+pub(crate) use statistics::{Statistics, entry_statistics_response, person_statistics_response};
 pub use timestamp::{Timestamp, TimestampError};

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::enums::CidEventType;
+use super::enums::{CidEventType, WireEnum};
 use super::envelope::{Envelope, ResponseHead};
 use super::formats;
 use super::key_type::{KeyType, key_type_text};
@@ -15,85 +15,85 @@ use super::writer::Writer;
 
 /// A createSyncVerification request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateSyncVerification {
+pub(crate) struct CreateSyncVerification {
     /// The participant that holds the keys.
-    pub participant: String,
+    pub(crate) participant: String,
     /// The type of the keys.
-    pub key_type: KeyType,
+    pub(crate) key_type: KeyType,
     /// The verifier that the participant computed.
-    pub verifier: String,
+    pub(crate) verifier: String,
 }
 
 /// A createCidSetFile request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateCidSetFile {
+pub(crate) struct CreateCidSetFile {
     /// The participant that holds the keys.
-    pub participant: String,
+    pub(crate) participant: String,
     /// The type of the keys.
-    pub key_type: KeyType,
+    pub(crate) key_type: KeyType,
 }
 
 /// A file with all CIDs of a participant's keys of one type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CidSetFile {
+pub(crate) struct CidSetFile {
     /// The id.
-    pub id: u64,
+    pub(crate) id: u64,
     /// The participant that holds the keys.
-    pub participant: String,
+    pub(crate) participant: String,
     /// The type of the keys.
     #[serde(with = "key_type_text")]
-    pub key_type: KeyType,
+    pub(crate) key_type: KeyType,
     /// When it was requested and created.
-    pub request_time: Timestamp,
+    pub(crate) request_time: Timestamp,
     /// The content: one CID per line.
-    pub content: String,
+    pub(crate) content: String,
     /// The SHA-256 of the content, in hexadecimal.
-    pub sha256: String,
+    pub(crate) sha256: String,
 }
 
 /// A CID that was added to a set or removed from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CidSetEvent {
+pub(crate) struct CidSetEvent {
     /// Whether it was added or removed.
-    pub event_type: CidEventType,
+    pub(crate) event_type: CidEventType,
     /// The CID.
-    pub cid: String,
+    pub(crate) cid: String,
     /// When it happened.
-    pub timestamp: Timestamp,
+    pub(crate) timestamp: Timestamp,
 }
 
 /// Events of a set of CIDs, and the set's verifiers at the first and the last of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CidSetEvents {
+pub(crate) struct CidSetEvents {
     /// The participant that holds the keys.
-    pub participant: String,
+    pub(crate) participant: String,
     /// The type of the keys.
-    pub key_type: KeyType,
+    pub(crate) key_type: KeyType,
     /// The time of the first event, or the start of the requested period.
-    pub start_time: Timestamp,
+    pub(crate) start_time: Timestamp,
     /// The time of the last event, or the end of the requested period.
-    pub end_time: Timestamp,
+    pub(crate) end_time: Timestamp,
     /// The set's verifier after the first event.
-    pub verifier_start: String,
+    pub(crate) verifier_start: String,
     /// The set's verifier after the last event.
-    pub verifier_end: String,
+    pub(crate) verifier_end: String,
     /// The events.
-    pub events: Vec<CidSetEvent>,
+    pub(crate) events: Vec<CidSetEvent>,
     /// Whether there are more events in the period.
-    pub has_more: bool,
+    pub(crate) has_more: bool,
 }
 
 /// An event of a claim, report or refund that a participant takes part in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventNotification {
+pub(crate) struct EventNotification {
     /// The sequence number.
-    pub id: String,
+    pub(crate) id: String,
     /// The type, such as `CLAIM_OPENED`.
-    pub event_type: String,
+    pub(crate) event_type: String,
     /// The id of the claim, report or refund.
-    pub entity_id: String,
+    pub(crate) entity_id: String,
     /// When it happened.
-    pub timestamp: Timestamp,
+    pub(crate) timestamp: Timestamp,
 }
 
 impl CreateSyncVerification {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::enums::{RefundReason, RefundRejection, RefundResult, RefundStatus};
+use super::enums::{RefundReason, RefundRejection, RefundResult, RefundStatus, WireEnum};
 use super::envelope::{Envelope, ResponseHead};
 use super::formats;
 use super::infraction::DETAILS_CHARS_MAX;
@@ -14,67 +14,71 @@ use super::writer::Writer;
 
 /// A refund request and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refund {
+#[expect(
+    clippy::struct_field_names,
+    reason = "fields have the names of DICT's elements"
+)]
+pub(crate) struct Refund {
     /// The id.
-    pub id: String,
+    pub(crate) id: String,
     /// The id of the transaction to refund.
-    pub transaction_id: String,
+    pub(crate) transaction_id: String,
     /// The reason.
-    pub reason: RefundReason,
+    pub(crate) reason: RefundReason,
     /// The amount.
-    pub amount: Option<String>,
+    pub(crate) amount: Option<String>,
     /// The requesting participant's details.
-    pub details: Option<String>,
+    pub(crate) details: Option<String>,
     /// The status.
-    pub status: RefundStatus,
+    pub(crate) status: RefundStatus,
     /// The participant that requests the refund.
-    pub requesting_participant: String,
+    pub(crate) requesting_participant: String,
     /// The participant that is to refund, if it is known.
-    pub contested_participant: Option<String>,
+    pub(crate) contested_participant: Option<String>,
     /// When it was created.
-    pub creation_time: Timestamp,
+    pub(crate) creation_time: Timestamp,
     /// When it last changed.
-    pub last_modified: Timestamp,
+    pub(crate) last_modified: Timestamp,
     /// Whether the money was refunded.
-    pub analysis_result: Option<RefundResult>,
+    pub(crate) analysis_result: Option<RefundResult>,
     /// The contested participant's details.
-    pub analysis_details: Option<String>,
+    pub(crate) analysis_details: Option<String>,
     /// Why nothing was refunded.
-    pub rejection_reason: Option<RefundRejection>,
+    pub(crate) rejection_reason: Option<RefundRejection>,
     /// The id of the transaction that refunded the money.
-    pub refund_transaction_id: Option<String>,
+    pub(crate) refund_transaction_id: Option<String>,
 }
 
 /// A createRefund request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateRefund {
+pub(crate) struct CreateRefund {
     /// The participant that requests the refund.
-    pub participant: String,
+    pub(crate) participant: String,
     /// The id of the transaction to refund.
-    pub transaction_id: String,
+    pub(crate) transaction_id: String,
     /// The reason.
-    pub reason: RefundReason,
+    pub(crate) reason: RefundReason,
     /// The amount.
-    pub amount: Option<String>,
+    pub(crate) amount: Option<String>,
     /// The requesting participant's details.
-    pub details: Option<String>,
+    pub(crate) details: Option<String>,
 }
 
 /// A cancelRefund or closeRefund request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefundActionRequest {
+pub(crate) struct RefundActionRequest {
     /// The id of the refund.
-    pub id: String,
+    pub(crate) id: String,
     /// The participant that acts.
-    pub participant: String,
+    pub(crate) participant: String,
     /// Whether the money was refunded, to close.
-    pub result: Option<RefundResult>,
+    pub(crate) result: Option<RefundResult>,
     /// The contested participant's details.
-    pub details: Option<String>,
+    pub(crate) details: Option<String>,
     /// Why nothing was refunded.
-    pub rejection: Option<RefundRejection>,
+    pub(crate) rejection: Option<RefundRejection>,
     /// The id of the transaction that refunded the money.
-    pub refund_transaction_id: Option<String>,
+    pub(crate) refund_transaction_id: Option<String>,
 }
 
 impl Refund {

@@ -6,7 +6,7 @@ use super::problem::Violation;
 use super::timestamp::Timestamp;
 
 /// The most violations that a response lists.
-pub const VIOLATIONS_MAX: usize = 20;
+const VIOLATIONS_MAX: usize = 20;
 
 /// Reads one request document. A missing or invalid field is recorded and reading continues, so that
 /// the sender learns of all violations at once. [`finish`](RequestReader::finish) returns either the

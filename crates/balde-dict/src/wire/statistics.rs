@@ -6,13 +6,13 @@ use super::writer::Writer;
 
 /// The number of events in three periods: 90 days, 12 months, 60 months.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// In the last 90 days.
-    pub d90: u64,
+    pub(crate) d90: u64,
     /// In the last 12 months.
-    pub m12: u64,
+    pub(crate) m12: u64,
     /// In the last 60 months.
-    pub m60: u64,
+    pub(crate) m60: u64,
 }
 
 const DAY_MS: u64 = 86_400_000;
@@ -41,25 +41,25 @@ impl Counts {
 
 /// The statistics of a key or a person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub(crate) struct Statistics {
     /// Payments received.
-    pub settlements: Counts,
+    pub(crate) settlements: Counts,
     /// Markers of accounts opened with a false identity.
-    pub application_frauds: Counts,
+    pub(crate) application_frauds: Counts,
     /// Markers of accounts that receive money for others.
-    pub mule_accounts: Counts,
+    pub(crate) mule_accounts: Counts,
     /// Markers of scammers' accounts.
-    pub scammer_accounts: Counts,
+    pub(crate) scammer_accounts: Counts,
     /// Markers of other frauds.
-    pub other_frauds: Counts,
+    pub(crate) other_frauds: Counts,
     /// Participants that created the markers.
-    pub distinct_reporters: u64,
+    pub(crate) distinct_reporters: u64,
     /// Infraction reports that are not closed.
-    pub open_reports: u64,
+    pub(crate) open_reports: u64,
     /// Infraction reports that the counterparty disagreed with.
-    pub rejected_reports: Counts,
+    pub(crate) rejected_reports: Counts,
     /// Entries of the key or person.
-    pub registered_entries: u64,
+    pub(crate) registered_entries: u64,
 }
 
 impl Statistics {

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 /// The most events that a list keeps. The oldest events are removed first.
-pub const EVENTS_MAX: u64 = 10_000;
+pub(crate) const EVENTS_MAX: u64 = 10_000;
 
 /// A value that can be kept in either store.
 pub(crate) trait Record: Serialize + DeserializeOwned + Send + Sync + 'static {}

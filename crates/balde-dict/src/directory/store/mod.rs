@@ -12,8 +12,8 @@ mod redis;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-pub(crate) use change::{CommitResult, Record};
-pub use change::{EVENTS_MAX, RecordStoreError};
+pub use change::RecordStoreError;
+pub(crate) use change::{CommitResult, EVENTS_MAX, Record};
 pub(crate) use memory::MemoryRecords;
 pub(crate) use redis::RedisRecords;
 

@@ -7,7 +7,8 @@ use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
 use crate::simulator::query::Query;
 use crate::wire::{
-    ClaimActionRequest, ClaimStatus, ClaimType, CreateClaim, Problem, claim_response, list_claims,
+    ClaimActionRequest, ClaimStatus, ClaimType, CreateClaim, Problem, WireEnum, claim_response,
+    list_claims,
 };
 
 impl Simulator {

@@ -7,7 +7,7 @@ use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
 use crate::simulator::query::Query;
 use crate::wire::{
-    CreateInfractionReport, InfractionActionRequest, InfractionStatus, Problem,
+    CreateInfractionReport, InfractionActionRequest, InfractionStatus, Problem, WireEnum,
     infraction_response, list_infractions,
 };
 

@@ -7,7 +7,7 @@ use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
 use crate::simulator::query::Query;
 use crate::wire::{
-    CreateRefund, Problem, RefundActionRequest, RefundRole, RefundStatus, list_refunds,
+    CreateRefund, Problem, RefundActionRequest, RefundRole, RefundStatus, WireEnum, list_refunds,
     refund_response,
 };
 
