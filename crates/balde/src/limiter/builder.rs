@@ -17,10 +17,10 @@ use crate::lease::Leases;
 use crate::store::memory::Table;
 #[cfg(feature = "redis")]
 use crate::store::redis::{BucketOptions, RedisBuckets, RedisStore, ScriptTimer};
-#[cfg(all(feature = "prometheus", feature = "redis"))]
-use crate::telemetry::StoreReading;
 #[cfg(any(feature = "redis", not(feature = "prometheus")))]
 use crate::telemetry::Meter;
+#[cfg(all(feature = "prometheus", feature = "redis"))]
+use crate::telemetry::StoreReading;
 use crate::telemetry::{KeyHasher, Observer, StorageMode};
 #[cfg(feature = "prometheus")]
 use crate::telemetry::{LimiterReading, Metrics};
