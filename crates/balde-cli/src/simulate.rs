@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
-use balde::ManualClock;
+use balde::{ManualClock, StorageMode};
 use balde_dict::Category;
 use balde_dict::directory::DirectoryRules;
 use balde_dict::simulator::{self, Simulator, SimulatorBuilder};
@@ -150,9 +150,9 @@ fn from_environment(
     namespace: &str,
 ) -> anyhow::Result<SimulatorBuilder> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    match variable("RL_STORAGE_MODE").as_deref() {
-        None | Some("memory") => Ok(builder),
-        Some("redis") => {
+    match StorageMode::from_env()? {
+        None | Some(StorageMode::Memory) => Ok(builder),
+        Some(StorageMode::Redis) => {
             let address =
                 variable("REDIS_ADDR").context("RL_STORAGE_MODE=redis needs REDIS_ADDR")?;
             let builder = builder.redis(address, namespace);
@@ -161,7 +161,6 @@ fn from_environment(
                 None => builder,
             })
         }
-        Some(_) => bail!("RL_STORAGE_MODE must be memory or redis"),
     }
 }
 

@@ -13,15 +13,30 @@ pub(crate) enum Storage {
     Redis(RedisStore, OnFailure),
 }
 
-/// The values of `RL_STORAGE_MODE`.
+/// Where buckets are kept: the values of the environment variable `RL_STORAGE_MODE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StorageMode {
+pub enum StorageMode {
+    /// In the memory of the process.
     Memory,
+    /// In Redis, shared between processes.
     Redis,
 }
 
 impl StorageMode {
     pub(crate) const VARIABLE: &'static str = "RL_STORAGE_MODE";
+
+    /// Reads `RL_STORAGE_MODE`; `None` when it is unset or empty.
+    pub fn from_env() -> Result<Option<Self>, BuildError> {
+        let value = std::env::var(Self::VARIABLE).ok();
+        let value = value.filter(|value| !value.trim().is_empty());
+        value
+            .map(|value| Self::parse(&value))
+            .transpose()
+            .map_err(|advice| BuildError::Environment {
+                variable: Self::VARIABLE,
+                advice,
+            })
+    }
 
     /// Parses the value of the variable. The error says what to set it to.
     pub(crate) fn parse(value: &str) -> Result<Self, &'static str> {

@@ -46,6 +46,7 @@ pub mod telemetry;
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};
+pub use env::StorageMode;
 pub use error::{BuildError, Error, InvalidLimit, RedisConfigError};
 pub use failure::{OnFailure, Share, StoreFailure};
 pub use hold::{Hold, SETTLE_WITHIN};
