@@ -9,14 +9,16 @@ use balde_monitor::severity::Severity;
 use crate::fixture::{PARTICIPANT, bucket, commit_events, raised, resolved, routed, to_hook};
 use crate::test_database::TestDatabase;
 
-pub(crate) async fn a_new_watch_is_kept_before_anybody_uses_it(database: TestDatabase) {
+pub(crate) async fn a_new_staleness_check_is_committed_before_its_first_use(
+    database: TestDatabase,
+) {
     let history = database.open().await;
     let made = history.participant_state(PARTICIPANT, 1_000).await.unwrap();
     assert_eq!(
         (made.version, made.staleness.epoch_us, made.alerts.len()),
         (1, 1_000, 0)
     );
-    // Whoever asks later, and elsewhere, finds the same epoch.
+    // Later calls, also by other monitors, return the same epoch.
     let another = database.another(&history).await;
     assert_eq!(
         another.participant_state(PARTICIPANT, 2_000).await.unwrap(),
@@ -24,7 +26,7 @@ pub(crate) async fn a_new_watch_is_kept_before_anybody_uses_it(database: TestDat
     );
 }
 
-pub(crate) async fn an_alarm_is_added_once(database: TestDatabase) {
+pub(crate) async fn an_alert_state_is_added_once(database: TestDatabase) {
     let history = database.open().await;
     let early = [
         AlertState::new(bucket("B"), 1),
@@ -89,7 +91,7 @@ pub(crate) async fn a_step_is_committed_as_a_whole(database: TestDatabase) {
     assert_eq!(history.alert_counts().await.unwrap(), [count]);
 }
 
-pub(crate) async fn whoever_read_an_old_version_is_overtaken(database: TestDatabase) {
+pub(crate) async fn an_update_of_an_old_version_is_a_conflict(database: TestDatabase) {
     let history = database.open().await;
     let read = history.participant_state(PARTICIPANT, 1).await.unwrap();
     let update = |event| StateUpdate {
@@ -107,7 +109,7 @@ pub(crate) async fn whoever_read_an_old_version_is_overtaken(database: TestDatab
     let events = history.events(&EventFilter::default(), 10).await.unwrap();
     assert_eq!(events, [first.events[0].event.clone()]);
     assert_eq!(history.due_messages("hook", 1, 10).await.unwrap().len(), 1);
-    // A participant that nobody ever read is no better.
+    // The same holds for a participant without a state.
     let stranger = StateUpdate {
         staleness: StalenessCheck::new("87654321", 1),
         alerts: Vec::new(),

@@ -101,7 +101,7 @@ pub(crate) async fn silences_come_and_go(database: TestDatabase) {
     for silence in [&now, &later, &past] {
         history.add_silence(silence).await.unwrap();
     }
-    // What has not begun yet is told too, and what is over is not.
+    // Silences that have not begun are returned; ended ones are not.
     assert_eq!(
         history.silences(20).await.unwrap(),
         [later.clone(), now.clone()]

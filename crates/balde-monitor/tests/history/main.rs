@@ -1,4 +1,4 @@
-//! The history: one suite of stories, told to a `SQLite` file and to a real `PostgreSQL`.
+//! The history: one suite of tests, run with a `SQLite` file and with a real `PostgreSQL`.
 
 #[path = "../support/postgres.rs"]
 mod postgres;
@@ -56,19 +56,19 @@ stories! {
         a_year_draws_across_its_months,
     }
     alerts {
-        a_new_watch_is_kept_before_anybody_uses_it,
-        an_alarm_is_added_once,
+        a_new_staleness_check_is_committed_before_its_first_use,
+        an_alert_state_is_added_once,
         a_step_is_committed_as_a_whole,
-        whoever_read_an_old_version_is_overtaken,
+        an_update_of_an_old_version_is_a_conflict,
         of_two_committers_at_once_one_wins,
         an_event_committed_twice_is_sent_once,
         events_are_found_by_what_they_are_about,
     }
     outbox {
         a_resolution_never_overtakes_its_alert,
-        a_dead_sink_holds_up_nobody_else,
-        what_failed_is_due_when_it_was_postponed_to,
-        a_letter_put_off_by_a_clock_that_was_ahead_is_due,
+        a_dead_sink_delays_no_other,
+        a_failed_message_is_due_at_its_next_attempt,
+        a_message_scheduled_by_a_clock_that_was_ahead_is_due,
     }
     incidents {
         an_incident_opens_grows_and_closes,
@@ -88,6 +88,6 @@ stories! {
     }
     past {
         everything_is_there_after_a_restart,
-        a_closed_history_refuses,
+        a_closed_history_rejects_calls,
     }
 }

@@ -152,7 +152,7 @@ pub(crate) async fn old_samples_are_thinned_to_the_lowest(database: TestDatabase
         hours
     );
     assert_eq!(maintain(&history, now_us, &retention).await.thinned, 0);
-    // An hour later there is more to thin out, and never for whoever does not want it.
+    // An hour later there is more to thin out, unless thinning is disabled.
     assert_eq!(
         maintain(&history, now_us + HOUR_US, &NEVER_THINNED)
             .await

@@ -72,7 +72,7 @@ async fn partitions_are_made_ahead_on_demand_and_dropped_whole() {
             .unwrap()
             .has_more
     );
-    // Rows are where they belong, and not in the place for what is beyond all months.
+    // Rows are in the partitions of their months, and not in `sample_far`.
     let row = connection
         .fetch_one("SELECT count(*) FROM sample_202610")
         .await
@@ -136,7 +136,7 @@ async fn one_leads_and_the_next_takes_over_when_its_session_is_killed() {
     assert!(next.is_held().await);
     assert!(!leader.is_held().await, "what is lost stays lost");
     assert!(one.lead().await.unwrap().is_none());
-    // Given up by whoever no longer wants it.
+    // Dropping the leadership releases it.
     drop(next);
     let mut again = takes_over(&one).await;
     assert!(again.is_held().await);
@@ -159,7 +159,7 @@ async fn takes_over(history: &History) -> balde_monitor::history::Leadership {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_away_and_comes_back_is_the_same_history() {
+async fn the_history_survives_a_restart_of_the_server() {
     let Some(server) = Postgres::start() else {
         return;
     };
@@ -194,7 +194,7 @@ async fn a_server_that_goes_away_and_comes_back_is_the_same_history() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_wrong_or_nobody_answers_at_is_told_without_its_password() {
+async fn errors_about_an_address_do_not_show_its_password() {
     let Some(database) = TestDatabase::postgres() else {
         return;
     };

@@ -15,7 +15,7 @@ async fn a_file_has_one_owner() {
     let error = History::open(database.address()).await.unwrap_err();
     assert!(matches!(&error, HistoryError::InUse { path } if path == database.address()));
     assert!(error.to_string().contains("in use by another monitor"));
-    // The attempt took nothing away from the owner.
+    // The attempt does not affect the owner.
     assert!(owner.store(&poll(1, &[("A", 1)])).await.unwrap());
     assert!(matches!(
         History::open(database.address()).await,
@@ -24,7 +24,7 @@ async fn a_file_has_one_owner() {
     owner.close().await;
     let next = database.open().await;
     assert!(next.newest_poll(PARTICIPANT).await.unwrap().is_some());
-    // Whoever has the file leads.
+    // The process that has opened the file leads.
     let mut leadership = next.lead().await.unwrap().expect("the owner leads");
     assert!(leadership.is_held().await);
 }
@@ -57,7 +57,7 @@ async fn a_wrong_address_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn reading_waits_for_nobody_who_writes() {
+async fn readers_do_not_wait_for_writers() {
     let database = TestDatabase::sqlite();
     let history = database.open().await;
     history.store(&poll(1, &[("A", 1)])).await.unwrap();

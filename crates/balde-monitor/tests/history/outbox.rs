@@ -53,7 +53,7 @@ pub(crate) async fn a_resolution_never_overtakes_its_alert(database: TestDatabas
     );
 }
 
-pub(crate) async fn a_dead_sink_holds_up_nobody_else(database: TestDatabase) {
+pub(crate) async fn a_dead_sink_delays_no_other(database: TestDatabase) {
     let history = database.open().await;
     let sinks = [("chat", SinkClass::Chat), ("pager", SinkClass::Page)];
     let classes = [SinkClass::Chat, SinkClass::Page];
@@ -87,7 +87,7 @@ pub(crate) async fn a_dead_sink_holds_up_nobody_else(database: TestDatabase) {
     assert_eq!(history.backlog().await.unwrap(), [expected]);
 }
 
-pub(crate) async fn a_letter_put_off_by_a_clock_that_was_ahead_is_due(database: TestDatabase) {
+pub(crate) async fn a_message_scheduled_by_a_clock_that_was_ahead_is_due(database: TestDatabase) {
     const HOUR_US: u64 = 3_600_000_000;
     let history = database.open().await;
     let event = raised(0, "level-0", Critical, 50);
@@ -110,7 +110,7 @@ pub(crate) async fn a_letter_put_off_by_a_clock_that_was_ahead_is_due(database: 
     }
 }
 
-pub(crate) async fn what_failed_is_due_when_it_was_postponed_to(database: TestDatabase) {
+pub(crate) async fn a_failed_message_is_due_at_its_next_attempt(database: TestDatabase) {
     let history = database.open().await;
     assert_eq!(history.next_due_us("hook").await.unwrap(), None);
     let events = [

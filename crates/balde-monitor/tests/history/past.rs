@@ -15,7 +15,7 @@ pub(crate) async fn everything_is_there_after_a_restart(database: TestDatabase) 
     let event = raised(0, "level-0", Severity::Warning, 1);
     commit_events(&history, vec![to_hook(event.clone())]).await;
     let state = history.participant_state(PARTICIPANT, 9).await.unwrap();
-    // Dropped, as in a crash: nobody says goodbye.
+    // Dropped without closing, as in a crash.
     drop(history);
     let history = reopened(&database).await;
     assert_eq!(
@@ -52,7 +52,7 @@ async fn reopened(database: &TestDatabase) -> balde_monitor::history::History {
         .expect("the file is free again")
 }
 
-pub(crate) async fn a_closed_history_refuses(database: TestDatabase) {
+pub(crate) async fn a_closed_history_rejects_calls(database: TestDatabase) {
     let history = database.open().await;
     history.ping().await.unwrap();
     let another = history.clone();

@@ -69,7 +69,7 @@ fn labels(events: &[Event]) -> Vec<String> {
 fn a_burst_is_predicted_raised_and_resolved_once_each() {
     let mut evening = Evening::new();
     assert_eq!(labels(&evening.sees(36_000, 0)), [""; 0]);
-    // 13,800 a minute go: at 60 % left it is told that none will be left in two minutes.
+    // 13,800 a minute are consumed: at 60 % left, the forecast is empty in two minutes.
     let predicted = evening.sees(21_600, 1);
     assert_eq!(labels(&predicted), ["predicted"]);
     let EventKind::Predicted { empty_at_us, .. } = predicted[0].kind else {
@@ -89,7 +89,7 @@ fn a_burst_is_predicted_raised_and_resolved_once_each() {
     assert_eq!(labels(&evening.sees(16_000, 16)), [""; 0]);
     let over = evening.sees(19_000, 18);
     assert_eq!(labels(&over), ["resolved"]);
-    // Whoever was told of the worst is told of the end.
+    // The resolution is routed by the worst severity.
     assert_eq!(over[0].severity, Severity::Exhausted);
     assert!(
         Routes::default()
@@ -221,7 +221,7 @@ fn silence_from_the_other_side_is_an_alert() {
 }
 
 #[test]
-fn what_the_other_side_changed_is_told_once() {
+fn a_change_is_sent_once() {
     let change = Change::Category {
         from: "A".to_owned(),
         to: "H".to_owned(),
@@ -248,7 +248,7 @@ fn silences_have_an_order_and_an_end() {
 
 /// 4,200 a minute go, 1,200 come back: it is empty in a few minutes.
 #[test]
-fn a_prediction_made_in_a_silence_is_told_when_the_silence_ends() {
+fn a_forecast_made_in_a_silence_is_sent_when_the_silence_ends() {
     for ends in [true, false] {
         let mut evening = Evening::new();
         let silence = Silence::new("works", Severity::Warning, 0, 60 * MINUTE_US).unwrap();
@@ -265,7 +265,7 @@ fn a_prediction_made_in_a_silence_is_told_when_the_silence_ends() {
             assert_eq!(told[0].silenced_by, None);
             assert_eq!(told[0].episode, quiet[0].episode);
         }
-        // It is over; whoever was not told of it is not told of that.
+        // The end of a forecast that was never sent is not sent either.
         let mut over = evening.sees(36_000, 4);
         evening.silences.clear();
         over.extend((5..20).flat_map(|minute| evening.sees(36_000, minute)));

@@ -1,4 +1,4 @@
-//! What is told and what is not: laws of the alert machine over random levels.
+//! Which events are sent: laws of the alert state machine over random levels.
 
 use balde_monitor::alert::{AlertRule, AlertState, Event, EventKind, Silence, evaluate};
 use balde_monitor::analyse::{AnalysisSettings, Assessment, Confidence};
@@ -134,7 +134,7 @@ proptest! {
     /// With a calm, too, it is never told to be better than it is; and it gets better only after
     /// every sample of the calm said so.
     #[test]
-    fn better_is_told_only_after_the_calm(walk in walk(), calm_s in 1..400_u64) {
+    fn the_severity_is_lowered_only_after_resolve_after(walk in walk(), calm_s in 1..400_u64) {
         let resolve_after_us = calm_s * SECOND_US;
         let (alerts, _) = run(&walk, &plain(resolve_after_us), &[]);
         let history = samples(&walk);
@@ -195,7 +195,7 @@ proptest! {
     }
 
     /// Crashes: before the commit both state and events are lost, and the step is taken again;
-    /// after it the same sample may be seen again. Neither changes what is told.
+    /// after it the same sample may be seen again. Neither changes the events.
     #[test]
     fn crashes_before_and_after_the_commit_change_nothing(
         walk in walk(),

@@ -85,7 +85,7 @@ impl Broker {
         self.own.is_none()
     }
 
-    /// A topic that nobody has used before.
+    /// A new topic.
     pub(crate) fn new_topic() -> String {
         let number = fastrand::u64(..);
         format!("persistent://public/default/balde-test-{number:016x}")

@@ -126,7 +126,7 @@ async fn a_broker_that_is_killed_and_comes_back_has_everything() {
         assert_eq!(
             counters().rejected(),
             0,
-            "a broker that is away refuses nothing"
+            "an unavailable broker rejects nothing"
         );
 
         broker.restart();

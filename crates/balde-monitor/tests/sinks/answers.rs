@@ -69,7 +69,7 @@ async fn failures_say_whether_they_can_pass_by_themselves() {
 }
 
 #[tokio::test]
-async fn nobody_there_and_nobody_answering_are_told_apart() {
+async fn refused_connections_and_timeouts_are_distinguished() {
     let message = message(episode("A").remove(0), SinkClass::Event);
     let settings = HttpSettings::default();
     // Nothing listens on a port that was free a moment ago and is held by this socket now.

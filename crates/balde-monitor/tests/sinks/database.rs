@@ -1,4 +1,4 @@
-//! A database that is away for a while.
+//! A database that is unavailable for a while.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -38,8 +38,13 @@ async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// A message is on its way when the database goes; it arrives, and nobody can write it down.
-async fn goes_away(history: &History, go: impl AsyncFnOnce(), come_back: impl AsyncFnOnce()) {
+/// A message is in flight when the database becomes unavailable: it is delivered, but cannot be
+/// marked.
+async fn loses_the_database(
+    history: &History,
+    go: impl AsyncFnOnce(),
+    come_back: impl AsyncFnOnce(),
+) {
     let lines = Lines::default();
     let _listening = tracing::subscriber::set_default(lines.subscriber());
     let receiver = Receiver::start(|_| Answer::Hang).await;
@@ -70,20 +75,20 @@ async fn goes_away(history: &History, go: impl AsyncFnOnce(), come_back: impl As
 }
 
 #[tokio::test]
-async fn letters_arrive_once_although_a_file_cannot_be_read_while_they_do() {
+async fn messages_are_delivered_once_while_a_file_is_unavailable() {
     let (folder, history) = history().await;
     let go = async || rename(&folder, "outbox", "elsewhere").await;
     let come_back = async || rename(&folder, "elsewhere", "outbox").await;
-    goes_away(&history, go, come_back).await;
+    loses_the_database(&history, go, come_back).await;
 }
 
 #[tokio::test]
-async fn letters_arrive_once_although_the_server_is_stopped_while_they_do() {
+async fn messages_are_delivered_once_while_the_server_is_stopped() {
     let Some(server) = Postgres::start() else {
         return;
     };
     let history = History::open(&server.database()).await.expect("a history");
-    goes_away(&history, async || server.stop(), async || server.restart()).await;
+    loses_the_database(&history, async || server.stop(), async || server.restart()).await;
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ pub(crate) fn event(participant: &str, policy: &str, sequence: u64, kind: EventK
     }
 }
 
-/// An alert that is raised, told again and over.
+/// An alert that is raised, sent again and resolved.
 pub(crate) fn episode(policy: &str) -> Vec<Event> {
     let kinds = [
         EventKind::Raised {
@@ -148,7 +148,7 @@ pub(crate) fn message(event: Event, class: SinkClass) -> OutboxMessage {
     }
 }
 
-/// A history in a folder that goes away with it.
+/// A history in a temporary folder.
 pub(crate) async fn history() -> (TempDir, History) {
     let folder = TempDir::new().expect("a temporary folder");
     let file = folder.path().join("monitor.db");

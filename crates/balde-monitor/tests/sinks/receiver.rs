@@ -1,4 +1,4 @@
-//! A receiver on a free port that takes note of what it gets, and answers as it is told: well,
+//! A receiver on a free port that records what it gets, and responds as configured: well,
 //! badly, late, in part, without end or not at all.
 
 use std::collections::BTreeMap;
@@ -145,7 +145,7 @@ impl Receiver {
         self.desk.open.lock().1
     }
 
-    /// Lets go of whoever was left hanging.
+    /// Releases the requests that were left hanging.
     pub(crate) fn release(&self) {
         self.desk.released.send_replace(true);
     }

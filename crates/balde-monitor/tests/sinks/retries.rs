@@ -25,7 +25,7 @@ async fn next_us(history: &History) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn a_receiver_that_asks_to_be_left_alone_is_with_all_letters() {
+async fn a_retry_after_applies_to_all_messages_of_the_sink() {
     for line in [
         "retry-after: 90\r\n",
         "retry-after: Sun, 15 Nov 2026 10:01:30 GMT\r\n",
@@ -50,7 +50,7 @@ async fn a_receiver_that_asks_to_be_left_alone_is_with_all_letters() {
 }
 
 #[tokio::test]
-async fn a_sink_that_is_away_is_tried_later_and_later_and_never_given_up() {
+async fn an_unavailable_sink_is_retried_with_growing_delays_without_end() {
     let receiver = Receiver::start(|_| Answer::Close).await;
     let (_folder, history) = history().await;
     let settings = DeliverySettings::default();
@@ -76,7 +76,7 @@ async fn a_sink_that_is_away_is_tried_later_and_later_and_never_given_up() {
 }
 
 #[tokio::test]
-async fn a_letter_that_is_refused_is_told_loudly_and_blocks_only_its_own_episode() {
+async fn a_rejected_message_is_logged_as_an_error_and_blocks_only_its_episode() {
     let lines = Lines::default();
     let _listening = tracing::subscriber::set_default(lines.subscriber());
     let is_bad = |key: &str| key.contains("/BAD/");

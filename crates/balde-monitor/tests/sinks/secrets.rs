@@ -28,7 +28,7 @@ async fn no_secret_is_in_a_log_line_an_error_the_database_or_a_debug_form() {
         let lines = lines.clone();
         move || lines.clone()
     };
-    // Everything that anybody says, not only what is told by default.
+    // All log levels, not only the default ones.
     let everything =
         balde::telemetry::json_logs_at(tracing::level_filters::LevelFilter::TRACE, writer);
     let _listening =

@@ -54,7 +54,7 @@ async fn a_shutdown_finishes_what_is_on_its_way_and_begins_nothing() {
 }
 
 #[tokio::test]
-async fn a_shutdown_that_cannot_wait_leaves_the_letter_in_the_outbox() {
+async fn a_shutdown_that_times_out_leaves_the_message_in_the_outbox() {
     let receiver = Receiver::start(|_| Answer::Hang).await;
     let (_folder, history) = history().await;
     let settings = DeliverySettings::default().shutdown_timeout(Duration::from_millis(1));

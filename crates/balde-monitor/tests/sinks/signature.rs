@@ -13,7 +13,7 @@ use crate::receiver::{Answer, Receiver, Request};
 const SECRET: &str = "It is a secret to everybody";
 const WINDOW_S: u64 = 300;
 
-/// What docs/alerts.md tells receivers to do.
+/// The check that docs/alerts.md shows to receivers.
 fn is_genuine(request: &Request, now_s: u64) -> bool {
     let timestamp = &request.headers["x-balde-timestamp"];
     let Ok(sent_s) = timestamp.parse::<u64>() else {

@@ -61,7 +61,7 @@ async fn deliver_all(history: &History, dispatcher: &Dispatcher, sinks: &[&str])
             next_us = next_us.into_iter().chain(due_us).min();
         }
         match next_us {
-            // What is due and was not tried belongs to a sink that wants to be left alone.
+            // What is due and was not tried belongs to a sink with a Retry-After.
             Some(us) => now_us = us.max(now_us + SECOND_US),
             None => return now_us,
         }
@@ -235,7 +235,7 @@ async fn several_episodes_are_delivered_at_once_and_never_more_than_that() {
 }
 
 #[tokio::test]
-async fn two_passes_at_once_do_not_send_the_same_letter_twice() {
+async fn concurrent_passes_do_not_send_the_same_message_twice() {
     let receiver = Receiver::start(|_| Answer::Hang).await;
     let (_folder, history) = history().await;
     let settings = DeliverySettings::default();
