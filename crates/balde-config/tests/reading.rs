@@ -133,7 +133,7 @@ fn secrets_are_masked_in_what_is_shown_and_in_debug() {
 #[test]
 fn a_position_has_file_line_column_and_bytes() {
     let error = read("# é\n é = 1\n", |root, diagnostics| {
-        root.finish(diagnostics)
+        root.finish(diagnostics);
     })
     .unwrap_err();
     // A bare key is ASCII, so this is a syntax error at the letter.
@@ -147,8 +147,14 @@ fn a_position_has_file_line_column_and_bytes() {
 
 #[test]
 fn of_many_problems_the_first_are_shown_and_the_rest_counted() {
-    let text: String = (0..20_000).map(|n| format!("key{n:05} = 1\n")).collect();
-    let error = read(&text, |root, diagnostics| root.finish(diagnostics)).unwrap_err();
+    let text = (0..20_000)
+        .map(|n| format!("key{n:05} = 1"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    let error = read(&text, |root, diagnostics| {
+        root.finish(diagnostics);
+    })
+    .unwrap_err();
     assert_eq!(error.diagnostics().len(), DIAGNOSTICS_MAX);
     assert_eq!(error.diagnostics().len() + error.omitted(), 20_000);
     let last = format!("error: {} more problems are not shown", error.omitted());
@@ -227,7 +233,9 @@ fn variables_are_bounded_unicode_and_unset_when_empty() {
 proptest! {
     #[test]
     fn any_text_is_read_or_refused_with_positions_inside_it(text in "[\\PC\n]{0,120}") {
-        let shown = read(&text, |root, diagnostics| root.finish(diagnostics));
+        let shown = read(&text, |root, diagnostics| {
+        root.finish(diagnostics);
+    });
         if let Err(error) = shown {
             for diagnostic in error.diagnostics() {
                 let position = diagnostic.position();

@@ -112,7 +112,7 @@ fn read(folder: &Path, below: &str, sources: &mut Sources) {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         if path.is_dir() {
             read(&path, &format!("{below}{name}/"), sources);
-        } else if name.ends_with(".rs") {
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
             let text = fs::read_to_string(&path).expect("a source file is text");
             sources.insert(format!("{below}{name}"), text);
         }
@@ -276,7 +276,7 @@ impl File {
                     tree(&tokens, at + 1, &[], &mut paths);
                     for path in paths {
                         let mut path = path.into_iter().filter(|s| s != "self" && s != "crate");
-                        if let (Some(first), Some(last)) = (path.next(), path.last()) {
+                        if let (Some(first), Some(last)) = (path.next(), path.next_back()) {
                             file.exports.push((last, first));
                         }
                     }

@@ -219,7 +219,7 @@ impl<'a> Section<'a> {
             key_span: key.span().into(),
             is_item: false,
             path,
-            value,
+            parsed: value,
         })
     }
 

@@ -41,7 +41,7 @@ pub struct Value<'a> {
     pub(super) is_item: bool,
     /// The keys of all tables around it, and its own, with dots between them.
     pub(super) path: Rc<str>,
-    pub(super) value: &'a Spanned<DeValue<'a>>,
+    pub(super) parsed: &'a Spanned<DeValue<'a>>,
 }
 
 impl<'a> Value<'a> {
@@ -57,32 +57,32 @@ impl<'a> Value<'a> {
 
     /// The bytes of the value.
     pub fn span(&self) -> Span {
-        self.value.span().into()
+        self.parsed.span().into()
     }
 
     /// The string, if it is one.
     pub fn as_str(&self) -> Option<&'a str> {
-        self.value.get_ref().as_str()
+        self.parsed.get_ref().as_str()
     }
 
     /// Whether it is an integer.
     pub fn is_integer(&self) -> bool {
-        self.value.get_ref().is_integer()
+        self.parsed.get_ref().is_integer()
     }
 
     /// Whether it is a boolean.
     pub fn is_boolean(&self) -> bool {
-        self.value.get_ref().is_bool()
+        self.parsed.get_ref().is_bool()
     }
 
     /// Whether it is an array.
     pub fn is_array(&self) -> bool {
-        self.value.get_ref().is_array()
+        self.parsed.get_ref().is_array()
     }
 
     /// Whether it is a table.
     pub fn is_table(&self) -> bool {
-        self.value.get_ref().is_table()
+        self.parsed.get_ref().is_table()
     }
 
     /// A string.
@@ -97,7 +97,7 @@ impl<'a> Value<'a> {
         range: RangeInclusive<u64>,
         diagnostics: &mut Diagnostics,
     ) -> Option<Located<u64>> {
-        let integer = self.value.get_ref().as_integer();
+        let integer = self.parsed.get_ref().as_integer();
         let integer = self.checked(integer, "an integer", diagnostics)?.value;
         let digits = integer.as_str();
         let digits = digits.strip_prefix('+').unwrap_or(digits);
@@ -118,7 +118,7 @@ impl<'a> Value<'a> {
 
     /// The digits of a decimal integer or float, as written. Nothing passes through a float.
     pub fn decimal(&self, diagnostics: &mut Diagnostics) -> Option<Located<&'a str>> {
-        let digits = match self.value.get_ref() {
+        let digits = match self.parsed.get_ref() {
             DeValue::Integer(integer) if integer.radix() == 10 => Some(integer.as_str()),
             DeValue::Float(float) => Some(float.as_str()),
             _ => None,
@@ -128,7 +128,7 @@ impl<'a> Value<'a> {
 
     /// `true` or `false`.
     pub fn boolean(&self, diagnostics: &mut Diagnostics) -> Option<Located<bool>> {
-        let boolean = self.value.get_ref().as_bool();
+        let boolean = self.parsed.get_ref().as_bool();
         self.checked(boolean, "true or false", diagnostics)
     }
 
@@ -153,14 +153,14 @@ impl<'a> Value<'a> {
 
     /// The items of an array.
     pub fn array(&self, diagnostics: &mut Diagnostics) -> Option<Vec<Self>> {
-        let array = self.value.get_ref().as_array();
+        let array = self.parsed.get_ref().as_array();
         let array = self.checked(array, "an array", diagnostics)?.value;
         let item = |value: &'a Spanned<DeValue<'a>>| Self {
             key: self.key,
             key_span: value.span().into(),
             is_item: true,
             path: self.path.clone(),
-            value,
+            parsed: value,
         };
         Some(array.iter().map(item).collect())
     }
@@ -174,14 +174,14 @@ impl<'a> Value<'a> {
 
     /// A table.
     pub fn table(&self, diagnostics: &mut Diagnostics) -> Option<Section<'a>> {
-        let table = self.value.get_ref().as_table();
+        let table = self.parsed.get_ref().as_table();
         let table = self.checked(table, "a table", diagnostics)?.value;
         Some(Section::new(table, self))
     }
 
     /// Reports that the value should be something else.
     pub fn mismatch(&self, expected: &str, diagnostics: &mut Diagnostics) {
-        let found = match self.value.get_ref() {
+        let found = match self.parsed.get_ref() {
             DeValue::String(_) => "a string",
             DeValue::Integer(_) => "an integer",
             DeValue::Float(_) => "a float",
@@ -231,10 +231,7 @@ pub(super) fn shortened(name: &str) -> String {
 /// `a`, `a or b`, `a, b or c`.
 fn either(words: &[String]) -> String {
     match words {
-        [first @ .., second_last, last] => {
-            let first: String = first.iter().map(|word| format!("{word}, ")).collect();
-            format!("{first}{second_last} or {last}")
-        }
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
         _ => words.concat(),
     }
 }

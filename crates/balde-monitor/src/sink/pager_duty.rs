@@ -158,7 +158,7 @@ fn details(event: &Event) -> Value {
     match &event.kind {
         EventKind::Reminder { since_us } => details["since"] = rfc3339(*since_us).into(),
         EventKind::Predicted { empty_at_us, .. } => {
-            details["empty_at"] = rfc3339(*empty_at_us).into()
+            details["empty_at"] = rfc3339(*empty_at_us).into();
         }
         EventKind::Stale { newest_us }
         | EventKind::StillStale { newest_us }

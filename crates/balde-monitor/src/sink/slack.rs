@@ -87,7 +87,7 @@ fn fields(event: &Event) -> Vec<(&'static str, String)> {
             fields.push(("No data since", format_time(*newest_us)));
         }
         EventKind::Predicted { empty_at_us, .. } => {
-            fields.push(("Empty at", format_time(*empty_at_us)))
+            fields.push(("Empty at", format_time(*empty_at_us)));
         }
         _ => {}
     }

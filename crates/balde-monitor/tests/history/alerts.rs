@@ -1,4 +1,4 @@
-//! ParticipantState, steps and the events they commit_events.
+//! Alert states, steps and the events that they commit.
 
 use std::slice;
 

@@ -1,4 +1,4 @@
-//! Samples, alerts and events to commit_events stories with.
+//! Samples, alerts and events for the tests of the history.
 
 use balde_monitor::alert::{Event, EventKind, ResolveReason, SinkClass};
 use balde_monitor::history::{RoutedEvent, StateUpdate};

@@ -150,7 +150,7 @@ async fn a_peak_that_empties_a_small_bucket_raises_an_alert_in_time_whenever_it_
     }
 }
 
-/// The severity of the levels of ENTRIES_WRITE, by tokens left.
+/// The severity of the levels of `ENTRIES_WRITE`, by tokens left.
 #[tokio::test]
 async fn the_levels_of_entries_write_are_judged_by_tokens_left() {
     use balde_monitor::severity::Severity;

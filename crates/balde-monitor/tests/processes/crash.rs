@@ -41,7 +41,7 @@ const SINKS: [(&str, &[SinkClass]); 4] = [
 
 /// The actual levels of the bucket, in order. A level lasts until one process has polled it twice and
 /// polls a third time: then the first of the three polls has certainly been judged.
-struct Levels {
+struct Timeline {
     levels: Vec<i64>,
     polls: u32,
     process: u64,
@@ -49,7 +49,7 @@ struct Levels {
     is_over: bool,
 }
 
-impl Levels {
+impl Timeline {
     fn polled(&mut self, process: u64) -> Answer {
         if self.process != process {
             (self.process, self.polls) = (process, 0);
@@ -126,7 +126,7 @@ async fn a_monitor_killed_two_hundred_times_sends_every_change_once() {
     let seed = std::env::var("BALDE_SEED").map_or(20_261_115, |seed| seed.parse().unwrap());
     println!("BALDE_SEED={seed}");
     let mut chance = fastrand::Rng::with_seed(seed);
-    let truth = Arc::new(Mutex::new(Levels {
+    let truth = Arc::new(Mutex::new(Timeline {
         levels: vec![1_000],
         polls: 0,
         process: 0,

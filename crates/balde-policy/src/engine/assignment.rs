@@ -16,10 +16,13 @@ pub const ASSIGNED_MAX: usize = 1_000_000;
 /// The values that are assigned.
 #[derive(Debug, Default)]
 pub(super) struct Assignments {
-    variants: Vec<(Box<str>, HashMap<Box<str>, Assigned>)>,
+    variants: Vec<(Box<str>, BySubject)>,
     /// Changes with every assignment.
     pub(super) generation: u64,
 }
+
+/// What one variant assigns, by subject.
+type BySubject = HashMap<Box<str>, Assigned>;
 
 #[derive(Debug)]
 struct Assigned {
@@ -110,7 +113,6 @@ impl Engine {
     }
 
     /// Assigns, and returns the buckets in Redis that have to be written once.
-    #[expect(clippy::type_complexity, reason = "used once, by the function above")]
     fn assign_now(
         &self,
         variant: &str,

@@ -64,9 +64,10 @@ fn step(replaces: bool) -> impl Strategy<Value = Step> {
         1 => (0..8_usize).prop_map(|ticket| Step::Drop { ticket }),
         2 => (user.clone(), 0..4_u8).prop_map(|(user, id)| Step::Credit { user, id }),
         2 => (user, 0..PLANS.len()).prop_map(|(user, plan)| Step::Assign { user, plan }),
-        1 => limits().prop_map(move |limits| match replaces {
-            true => Step::Replace { limits },
-            false => Step::Advance { seconds: 1 },
+        1 => limits().prop_map(move |limits| if replaces {
+            Step::Replace { limits }
+        } else {
+            Step::Advance { seconds: 1 }
         }),
         2 => (0..6_u64).prop_map(|seconds| Step::Advance { seconds }),
     ]

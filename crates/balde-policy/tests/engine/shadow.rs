@@ -26,7 +26,7 @@ async fn a_policy_in_shadow_mode_never_refuses_and_counts_what_it_would_have() {
 #[tokio::test]
 async fn all_policies_can_be_put_into_shadow_mode() {
     let profile = "profile = 'p'\n[[policy]]\nname = 'p'\nlimit = '1/s'";
-    let fixture = Fixture::with(profile, |builder| builder.shadow_all());
+    let fixture = Fixture::with(profile, balde_policy::EngineBuilder::shadow_all);
     for _ in 0..5 {
         drop(fixture.engine.admit(&get("/", "")).await.unwrap());
     }

@@ -70,7 +70,7 @@ fn a_waiter_takes_a_bounded_number_of_bytes_and_its_memory_is_released() {
             .start_paused(true)
             .build()
             .unwrap();
-        return runtime.block_on(measure_waiters());
+        return runtime.block_on(async { measure_waiters() });
     }
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", NAME, "--nocapture"])
@@ -83,7 +83,7 @@ fn a_waiter_takes_a_bounded_number_of_bytes_and_its_memory_is_released() {
     assert!(printed.contains("1 passed"), "{printed}");
 }
 
-async fn measure_waiters() {
+fn measure_waiters() {
     let throttler = builder()
         .rate(50_000)
         .partition_rate(10_000)
