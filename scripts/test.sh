@@ -73,7 +73,7 @@ say "each feature alone"
 scripts/features.sh --check
 
 say "tests"
-cargo test "${everything[@]}"
+cargo test "${everything[@]}" --no-fail-fast
 
 say "examples"
 examples=$target/debug/examples
