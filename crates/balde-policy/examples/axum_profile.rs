@@ -1,4 +1,4 @@
-//! An axum service whose limits, prices and credits come from `axum_profile.toml`.
+//! An axum service whose limits, prices by status and credits come from `axum_profile.toml`.
 
 use std::net::SocketAddr;
 
@@ -11,37 +11,29 @@ async fn item(Path(id): Path<u32>) -> StatusCode {
     [StatusCode::NOT_FOUND, StatusCode::OK][usize::from(id == 42)]
 }
 
-async fn order(
-    State(engine): State<Engine>,
-    ConnectInfo(client): ConnectInfo<SocketAddr>,
-    Path(id): Path<String>,
-) -> Result<String, StatusCode> {
-    let id = OpId::new(id).map_err(|_| StatusCode::BAD_REQUEST)?;
-    let client = Subject::user(format!("ip:{}", client.ip()));
-    let credited = engine.credit("order", &client, &id).await;
-    credited.map_or(Err(StatusCode::SERVICE_UNAVAILABLE), |all| {
-        Ok(format!("{all:?}"))
-    })
+type Client = ConnectInfo<SocketAddr>;
+type Reply = Result<String, StatusCode>;
+
+async fn order(State(engine): State<Engine>, client: Client, id: Path<String>) -> Reply {
+    let client = Subject::user(format!("ip:{}", client.0.ip()));
+    let id = OpId::new(id.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?;
+    Ok(format!("{:?}", engine.credit("order", &client, &id).await))
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut engine = Engine::builder(Profile::parse(include_str!("axum_profile.toml"))?);
+    let mut builder = Engine::builder(Profile::parse(include_str!("axum_profile.toml"))?);
     if let Ok(address) = std::env::var("REDIS_ADDR") {
-        engine = engine.redis(&RedisStore::builder().address(address).build()?);
+        builder = builder.redis(&RedisStore::builder().address(address).build()?);
     }
-    let engine = engine.build()?;
+    let engine = builder.build()?;
     let app = Router::new()
         .route("/items/{id}", get(item))
-        .route("/orders/{id}", post(order));
-    let app = app
+        .route("/orders/{id}", post(order))
         .with_state(engine.clone())
         .layer(PolicyLayer::new(engine));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("listening on http://{}", listener.local_addr()?);
-    Ok(axum::serve(
-        listener,
-        app.into_make_service_with_connect_info::<SocketAddr>(),
-    )
-    .await?)
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    Ok(axum::serve(listener, service).await?)
 }
