@@ -56,14 +56,12 @@
 
 pub mod alert;
 pub mod analyse;
-mod backoff;
 pub mod config;
 pub mod cycle;
 pub mod delivery;
 pub mod history;
 pub mod http;
 mod http_client;
-mod log_throttle;
 mod monitor;
 pub mod sample;
 pub mod schedule;

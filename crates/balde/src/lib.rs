@@ -18,7 +18,6 @@
 //! | `Registers` (feature `redis`) | small values that processes share, changed by compare-and-set |
 //! | [`telemetry`] | metrics, log lines, spans |
 
-#[cfg(feature = "redis")]
 mod backoff;
 mod clock;
 mod decision;
@@ -43,6 +42,7 @@ pub mod options;
 pub mod store;
 pub mod telemetry;
 
+pub use backoff::Backoff;
 pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};

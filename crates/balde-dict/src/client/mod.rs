@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use balde::{Limit, RateLimiter};
+use balde::{Backoff, Limit, RateLimiter};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Response, Url};
@@ -203,12 +203,9 @@ impl Client {
     }
 
     fn backoff(&self, attempt: u32) -> Duration {
-        let doubled = self
-            .0
-            .retry
-            .backoff_first
-            .saturating_mul(1 << (attempt - 1).min(16));
-        let longest = doubled.min(BACKOFF_MAX);
+        let first = self.0.retry.backoff_first.min(BACKOFF_MAX);
+        let backoff = Backoff::new(first, BACKOFF_MAX);
+        let longest = backoff.map_or(first, |backoff| backoff.delay(attempt - 1));
         // Jitter, so that clients that failed together do not retry together.
         longest.saturating_sub(longest * fastrand::u32(0..=500) / 1_000)
     }

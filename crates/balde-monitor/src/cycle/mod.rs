@@ -26,15 +26,17 @@ use crate::history::{History, HistoryError, StateUpdate};
 use crate::sample::{Poll, Sample};
 use crate::source::{Source, SourceError};
 use crate::time_source::TimeSource;
+use balde::Backoff;
 use pending::PendingPolls;
 
 pub use sink_directory::SinkDirectory;
 
 /// The attempts of a step in case of transient database errors and conflicts.
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: usize = 5;
 
-/// The wait after the first failed attempt, doubled after each further one.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// The waits between them.
+const RETRIES: Backoff =
+    Backoff::new(Duration::from_millis(100), Duration::from_secs(1)).expect("in range");
 
 /// The longest duration of one attempt at all due deliveries.
 const PUBLISH_WITHIN: Duration = Duration::from_secs(30);
@@ -297,13 +299,9 @@ impl FetchError {
 async fn retried<T, F: Future<Output = Result<T, HistoryError>>>(
     mut attempt: impl FnMut() -> F,
 ) -> Result<T, HistoryError> {
-    let mut wait = FIRST_WAIT;
-    for _ in 1..ATTEMPTS {
+    for delay in RETRIES.delays().take(ATTEMPTS - 1) {
         match attempt().await {
-            Err(error) if error.is_transient() => {
-                tokio::time::sleep(wait).await;
-                wait *= 2;
-            }
+            Err(error) if error.is_transient() => tokio::time::sleep(delay).await,
             done => return done,
         }
     }

@@ -1,18 +1,35 @@
 //! The log lines of deliveries, throttled per sink.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use balde::telemetry::LogThrottle;
 
 use crate::history::{HistoryError, OutboxMessage};
-use crate::log_throttle::LogThrottle;
 use crate::sink::SendError;
 
 /// Logs what happens to the messages of one sink.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct DeliveryLog {
     failures: LogThrottle,
     rejections: LogThrottle,
     database: LogThrottle,
     is_failing: AtomicBool,
+}
+
+/// The shortest time between two lines of one kind.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+impl Default for DeliveryLog {
+    fn default() -> Self {
+        let throttle = || LogThrottle::every(INTERVAL);
+        Self {
+            failures: throttle(),
+            rejections: throttle(),
+            database: throttle(),
+            is_failing: AtomicBool::new(false),
+        }
+    }
 }
 
 impl DeliveryLog {
@@ -40,7 +57,7 @@ impl DeliveryLog {
         let key = message.event.key.as_str();
         let attempts = message.attempts.saturating_add(1);
         if error.is_transient() {
-            if let Some(held_back) = self.failures.pass(now_us) {
+            if let Some(held_back) = self.failures.allow(now_us) {
                 tracing::warn!(
                     target: "balde_monitor",
                     event_type = "delivery_failed",
@@ -52,7 +69,7 @@ impl DeliveryLog {
                     "an alert was not delivered and will be retried: {error}"
                 );
             }
-        } else if let Some(held_back) = self.rejections.pass(now_us) {
+        } else if let Some(held_back) = self.rejections.allow(now_us) {
             tracing::error!(
                 target: "balde_monitor",
                 event_type = "delivery_rejected",
@@ -68,7 +85,7 @@ impl DeliveryLog {
     }
 
     pub(super) fn database_failed(&self, sink: &str, error: &HistoryError, now_us: u64) {
-        if let Some(held_back) = self.database.pass(now_us) {
+        if let Some(held_back) = self.database.allow(now_us) {
             tracing::error!(
                 target: "balde_monitor",
                 event_type = "outbox_unavailable",

@@ -13,7 +13,7 @@ mod settings;
 mod summary;
 mod worker;
 
-pub use crate::backoff::Backoff;
+pub use balde::Backoff;
 pub use counters::Counters;
 pub use dispatcher::Dispatcher;
 pub use settings::{CONCURRENT_MAX, DeliveryError, DeliverySettings, SINK_NAME_MAX, SINKS_MAX};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::backoff::Backoff;
 use crate::sink::SendError;
+use balde::Backoff;
 
 /// The largest value of a jitter, which is given in thousandths.
 pub(super) const JITTER_MAX: u32 = 1_000;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::backoff::Backoff;
+use balde::Backoff;
 
 /// The most sinks.
 pub const SINKS_MAX: usize = 64;

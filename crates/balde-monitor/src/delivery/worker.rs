@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use balde::Clock;
+use balde::{Backoff, Clock};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -17,7 +17,6 @@ use super::log::DeliveryLog;
 use super::retry::{self, JITTER_MAX};
 use super::settings::DeliverySettings;
 use super::summary::DeliverySummary;
-use crate::backoff::Backoff;
 use crate::history::{History, HistoryError, OutboxMessage};
 use crate::sink::{RETRY_AFTER_MAX, SendError, Sink};
 

@@ -106,7 +106,8 @@ mod redis {
     use crate::limiter::SettlementGuard;
     use crate::log_throttle::LogThrottle;
 
-    const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+    const BACKOFF: Backoff =
+        Backoff::new(Duration::from_millis(50), Duration::from_secs(1)).expect("in range");
 
     pub(super) fn settle(
         limiter: RateLimiter,
@@ -156,10 +157,10 @@ mod redis {
                 Err(error) => error,
             };
             drop(first);
-            let mut backoff = BACKOFF;
+            let mut delays = BACKOFF.delays();
             let mut waited = Duration::ZERO;
             while is_transient(&error) && waited < SETTLE_WITHIN {
-                let wait = backoff.next().unwrap_or(SETTLE_WITHIN);
+                let wait = delays.next().unwrap_or(SETTLE_WITHIN);
                 tokio::time::sleep(wait).await;
                 waited += wait;
                 match self.attempt().await {

@@ -124,8 +124,9 @@ impl Drop for Breaker {
 }
 
 /// The waits between probes: short at first, because most outages are short.
-pub(super) const fn probe_waits() -> Backoff {
-    Backoff::new(PROBE_FIRST, PROBE_MAX)
+pub(super) fn probe_waits() -> impl Iterator<Item = Duration> + Send {
+    const PROBES: Backoff = Backoff::new(PROBE_FIRST, PROBE_MAX).expect("the delays are in range");
+    PROBES.delays()
 }
 
 #[cfg(test)]
