@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const INTERVAL_US: u64 = 1_000_000;
 
-/// Lets one event per second through and counts those that it suppressed.
+/// Lets one event per second through and counts those that it suppressed. Times are in
+/// microseconds.
 ///
 /// ```
 /// use balde::telemetry::LogThrottle;
@@ -30,8 +31,8 @@ impl LogThrottle {
         }
     }
 
-    /// Returns `Some` if an event may be logged at `now_us`, with the number of events suppressed
-    /// since the last one that was. Returns `None` if this event is suppressed.
+    /// Decides whether an event at `now_us` (in microseconds) may be logged. Returns the number of
+    /// events suppressed since the last one that was logged, or `None` if this event is suppressed.
     pub fn allow(&self, now_us: u64) -> Option<u64> {
         let next_us = self.next_us.load(Ordering::Relaxed);
         let after_us = now_us.saturating_add(INTERVAL_US);
