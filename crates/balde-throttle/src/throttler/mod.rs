@@ -112,9 +112,9 @@ impl Throttler {
         permit(self.inner(), PartitionRef::Name(partition), n, None).await
     }
 
-    /// Waits for `n` tokens, runs `work`, and reports its outcome once. `Ok` is a success; `Err` and a
-    /// panic are errors; if the future is dropped while `work` runs, the outcome is unknown and counts
-    /// for nothing.
+    /// Waits for `n` tokens, runs `work`, and reports its outcome once. `Ok` is a success; `Err`
+    /// and a panic are errors; if the future is dropped while `work` runs, the outcome is unknown
+    /// and does not count.
     pub async fn run<T, E>(
         &self,
         partition: &str,
