@@ -59,7 +59,7 @@ enum LookupStore {
 }
 
 struct MemoryLookups {
-    /// Payers are not kept in clear; two keyed hashes take their place.
+    /// Payers are not stored in plain text; two keyed hashes take their place.
     secrets: [RandomState; 2],
     known: Mutex<Known>,
 }

@@ -83,7 +83,7 @@ impl Ruleset {
                     continue;
                 };
                 let adopted = old.limiters[same].clone();
-                // The new limiter has the same limit, so this one can have it, too.
+                // The new limiter was built with this limit, so the adopted one accepts it.
                 if adopted.limit() == *limit || adopted.set_limit(*limit).is_ok() {
                     *limiter = adopted;
                     is_adopted[same] = true;

@@ -228,8 +228,8 @@ impl fmt::Display for Condition {
     }
 }
 
-/// Query parameters that are `true` or `false` and together filter a list, as `IsDonor` and
-/// `IsClaimer` do.
+/// Query parameters that are `true` or `false` and together filter a list, such as `IsDonor` and
+/// `IsClaimer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flags {
     /// The names of the parameters.

@@ -91,7 +91,7 @@ impl<'r> Request<'r> {
         found.map(|(_, value)| *value)
     }
 
-    /// The first value of a query parameter, decoded. Servers take the first, too.
+    /// The first value of a query parameter, decoded. Servers also use the first.
     pub fn query_first(&self, name: &str) -> Option<Cow<'r, str>> {
         let mut pairs = query_pairs(self.query);
         pairs

@@ -36,7 +36,7 @@ pub(crate) use settlements::{SettlementGuard, Settlements};
 /// Limits callers, each by its key. Clones share their buckets.
 ///
 /// A key is a sequence of bytes, such as a user id, an address, or a tenant and a route joined by a
-/// separator. The memory store keeps hashes of keys only; Redis stores keys in clear.
+/// separator. The memory store keeps only hashes of keys; Redis stores keys in plain text.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

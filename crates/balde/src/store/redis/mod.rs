@@ -74,8 +74,8 @@ const PROBES_BEFORE_RECONNECT: usize = 2;
 /// breaker stops calls and probes the server. Decisions come from Redis again within about a second
 /// of its return.
 ///
-/// Keys are stored in clear, as part of the names of Redis keys. Hash keys that readers of the store
-/// must not see.
+/// Keys are stored in plain text, as part of the names of Redis keys. Hash keys that readers of the
+/// store must not see.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
