@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks every published crate with no features, with each feature alone, and with all of them;
-# then runs the SDK's tests without features. `cargo hack --each-feature` does the first part too,
+# Checks every published crate with no features and with each feature alone (scripts/test.sh has all
+# of them on), then runs the SDK's tests without features. `cargo hack --each-feature` does the first part too,
 # but would have to be installed.
 #
 #   scripts/features.sh         everything

@@ -1,4 +1,4 @@
-//! Problems: one, all of them, and the collector that a document is read with.
+//! Diagnostics: one problem, all problems, and their collector.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -38,7 +38,7 @@ impl Diagnostic {
         &self.message
     }
 
-    /// The problem with the line it is about, over several lines. Secrets are masked.
+    /// The problem with the line that it is about, on several lines. Secrets are masked.
     pub fn render(&self) -> String {
         self.position.annotate(&self.message)
     }
@@ -142,7 +142,7 @@ impl Diagnostics {
         self.found.is_empty()
     }
 
-    /// Reports a problem at a span of the source, or of the file as a whole for `None`.
+    /// Reports a problem at a span of the source; `None` stands for the file as a whole.
     pub fn at(&mut self, span: impl Into<Option<Span>>, message: impl Into<String>) {
         let at = span.into().map_or(At::File, At::Span);
         self.push(at, message.into());

@@ -46,7 +46,8 @@ impl Limit {
         Some(State::new(owed, at_us))
     }
 
-    /// Units below full under `new` for a bucket that is `owed` units below full under this limit.
+    /// Converts a deficit of `owed` units under this limit to the deficit under `new`, with the two
+    /// bounds of [`change_to`](Limit::change_to).
     pub fn owed_under(&self, new: &Limit, owed: u64) -> u64 {
         let kept = convert(owed, self, new);
         let debt = convert(owed.saturating_sub(self.capacity_units()), self, new);

@@ -1,5 +1,5 @@
-//! The decision on a command. Levels and waits are computed by their methods, so that a caller who
-//! reads [`Decision::is_allowed`] only pays for no division.
+//! The decision on a command. Levels and waits are computed by their methods, so that a caller that
+//! reads only [`Decision::is_allowed`] pays for no division.
 
 use core::time::Duration;
 
@@ -51,9 +51,10 @@ impl Decision {
 
     /// Creates the decision that another implementation made, such as a script in Redis.
     ///
-    /// `before` and `after` are units below full, and `at_us` is the time that `after` belongs to
-    /// (for a fixed window its end). Returns `None` if no decision on `command` under `limit` has
-    /// these numbers: more is owed than the limit allows, or a command was refused that must pass.
+    /// `before` and `after` are deficits in units, and `at_us` is the time as of which `after`
+    /// holds (for a fixed window its end). Returns `None` if no decision on `command` under `limit`
+    /// has these numbers: more is owed than the limit allows, or a command was refused that must
+    /// pass.
     ///
     /// ```
     /// use balde_core::{Command, Decision, Limit};
@@ -225,8 +226,8 @@ impl Decision {
         self.retry_after_us().map(Duration::from_micros)
     }
 
-    /// Microseconds until the bucket holds one whole token more than after the command, or until the
-    /// window ends; nothing if the bucket is full.
+    /// Microseconds until the bucket holds one whole token more than after the command, or until
+    /// the window ends; `None` if the bucket is full.
     ///
     /// ```
     /// use balde_core::{Command, Limit};
@@ -286,19 +287,21 @@ impl Decision {
         self.command.is_write() && self.state().is_some()
     }
 
-    /// Units below full after the command; for a fixed window, tokens used.
+    /// The bucket's deficit after the command: how many units it is below full. For a fixed window,
+    /// the tokens used.
     #[inline]
     pub const fn owed(&self) -> u64 {
         self.after
     }
 
-    /// Units below full before the command; for a fixed window, tokens used.
+    /// The bucket's deficit before the command, in units; for a fixed window, the tokens used.
     #[inline]
     pub const fn owed_before(&self) -> u64 {
         self.before
     }
 
-    /// The time that [`owed`](Decision::owed) belongs to; for a fixed window, its end.
+    /// The time as of which [`owed`](Decision::owed) holds: the bucket refills from then on. For a
+    /// fixed window, the end of the window.
     #[inline]
     pub const fn at_us(&self) -> u64 {
         self.at_us

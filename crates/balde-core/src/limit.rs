@@ -6,7 +6,7 @@ use core::time::Duration;
 /// The default of a limit's largest debt, in tokens. Less if the exact range has no room for it.
 pub const DEBT_DEFAULT: u64 = 1_000_000;
 
-/// The most units that a bucket may be below full. Sums of two such numbers stay below 2^53, where the
+/// The largest deficit of any bucket, in units. Sums of two such numbers stay below 2^53, where the
 /// doubles of a Redis script are still whole numbers.
 pub const EXACT_MAX: u64 = 1 << 52;
 
@@ -280,7 +280,7 @@ impl Limit {
         self.capacity * self.token_units
     }
 
-    /// The most units a bucket may be below full: capacity and the largest debt together.
+    /// The largest deficit of a bucket, in units: capacity and the largest debt together.
     pub const fn owed_max(&self) -> u64 {
         (self.capacity + self.debt_max) * self.token_units
     }
@@ -308,8 +308,9 @@ impl Limit {
         ]
     }
 
-    /// The limit that [`to_words`](Limit::to_words) was called on. The words are not checked, because
-    /// this runs with every decision: other words make a limit with wrong decisions.
+    /// The limit that [`to_words`](Limit::to_words) was called on. The words are not checked,
+    /// because this runs with every decision: any other words make a limit whose decisions are
+    /// wrong.
     #[doc(hidden)]
     #[inline]
     pub const fn from_words(words: [u64; 6]) -> Self {

@@ -4,8 +4,8 @@ use crate::Limit;
 
 /// The state of a bucket as a store keeps it: two integers.
 ///
-/// For a token bucket `owed` is the number of units that it was below full at `at_us`. For a fixed
-/// window it is the number of tokens used in the window that ends at `at_us`.
+/// For a token bucket `owed` is its deficit: the number of units that it was below full at `at_us`.
+/// For a fixed window it is the number of tokens used in the window that ends at `at_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     owed: u64,
@@ -19,12 +19,12 @@ impl State {
         Self { owed, at_us }
     }
 
-    /// Units below full; for a fixed window, tokens used.
+    /// The deficit in units; for a fixed window, the tokens used.
     pub const fn owed(self) -> u64 {
         self.owed
     }
 
-    /// The time that `owed` belongs to; for a fixed window, its end.
+    /// The time as of which `owed` holds; for a fixed window, its end.
     pub const fn at_us(self) -> u64 {
         self.at_us
     }
@@ -34,14 +34,14 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     pub(crate) owed: u64,
-    /// The time that `owed` belongs to: now, or later if the clock stepped back behind the state. For
-    /// an open window its end; for a closed one zero.
+    /// The time as of which `owed` holds: now, or later if the clock stepped back behind the state.
+    /// For an open window its end; for a closed one zero.
     pub(crate) at_us: u64,
     pub(crate) now_us: u64,
 }
 
 impl Snapshot {
-    /// Creates the snapshot of a token bucket that is `owed` units below full now. For stores that
+    /// Creates the snapshot of a token bucket with a deficit of `owed` units now. For stores that
     /// keep the time at which a bucket is full instead of a [`State`].
     #[inline]
     pub const fn of_bucket(limit: &Limit, owed: u64, now_us: u64) -> Self {
@@ -53,8 +53,8 @@ impl Snapshot {
         }
     }
 
-    /// Creates the snapshot of a token bucket that is `owed` units below full at `at_us`, a time that
-    /// the caller's clock has not reached.
+    /// Creates the snapshot of a token bucket with a deficit of `owed` units at `at_us`, a time
+    /// that the caller's clock has not reached.
     pub const fn of_bucket_at(limit: &Limit, owed: u64, at_us: u64, now_us: u64) -> Self {
         Self {
             at_us,
@@ -80,7 +80,7 @@ impl Snapshot {
         }
     }
 
-    /// Units below full; for a fixed window, tokens used.
+    /// The deficit in units; for a fixed window, the tokens used.
     pub const fn owed(&self) -> u64 {
         self.owed
     }

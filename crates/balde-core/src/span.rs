@@ -3,8 +3,8 @@
 use crate::{Limit, Strategy};
 
 impl Limit {
-    /// The most whole tokens that a bucket which is full at first grants within `span_us`: its
-    /// capacity and the refill. The interval begins with a period.
+    /// The most whole tokens that an initially full bucket grants within `span_us`: its capacity
+    /// and the refill. The interval is assumed to begin with a refill period.
     ///
     /// ```
     /// use balde_core::Limit;

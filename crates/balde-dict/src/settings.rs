@@ -11,8 +11,8 @@ const CREDIT_DEADLINE_MAX: u64 = 30 * 24 * 3_600;
 /// The most statuses that orders give tokens back for.
 const CREDIT_STATUSES_MAX: usize = 16;
 
-/// The settings of a profile for what no published source specifies about DICT. Refill, start, prices and
-/// role filters are also worked into its policies already.
+/// The settings of a profile for what no published source specifies about DICT. The profile's
+/// policies already follow the settings for refill, start, prices and role filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(
@@ -20,25 +20,25 @@ const CREDIT_STATUSES_MAX: usize = 16;
     reason = "each is a separate setting with a name in the file"
 )]
 pub struct Settings {
-    /// Whether tokens come back all at once at each full period.
+    /// Whether all tokens of a period are refilled at once, when the period ends.
     pub is_stepwise: bool,
-    /// Whether buckets hold nothing before their first request.
+    /// Whether buckets are empty before their first request.
     pub starts_empty: bool,
     /// What a refused request costs.
     pub cost_of_429: u64,
-    /// What a lookup costs that answers neither 200 nor 404.
+    /// What a lookup costs whose status is neither 200 nor 404.
     pub cost_of_other_lookups: u64,
-    /// How calls in flight are counted.
+    /// When calls in flight are charged.
     pub in_flight: InFlight,
-    /// When lists count as filtered by role.
+    /// Which query parameters make a list one that is filtered by role.
     pub role_filter: FlagRule,
-    /// Whether one `EndToEndId` gives tokens back only once.
+    /// Whether each `EndToEndId` gives tokens back only once.
     pub credit_once: bool,
-    /// How long after its lookup an order gives tokens back.
+    /// How long after its lookup a payment order still gives tokens back.
     pub credit_deadline: Duration,
-    /// The statuses of a lookup that an order gives tokens back for.
+    /// The statuses of a lookup for which a payment order gives tokens back.
     pub credit_statuses: Vec<u16>,
-    /// Whether a refusal has `Retry-After`.
+    /// Whether a 429 response has `Retry-After`.
     pub retry_after_on_429: bool,
     /// Whether a slash at the end of a path may be added or left out.
     pub trailing_slash_optional: bool,

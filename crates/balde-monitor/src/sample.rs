@@ -23,8 +23,8 @@ pub struct BucketId {
 }
 
 impl BucketId {
-    /// The bucket of `participant` (an ISPB) under `policy`. Both are parts of event keys, so neither
-    /// may be empty or contain a slash or a control character.
+    /// Identifies the bucket of `participant` (an ISPB) under `policy`. Both are parts of event
+    /// keys, so neither may be empty or contain a slash or a control character.
     pub fn new(
         participant: impl Into<String>,
         policy: impl Into<String>,
@@ -56,8 +56,9 @@ pub struct ReportedLimit {
 }
 
 impl ReportedLimit {
-    /// A bucket of `capacity` tokens that gains `refill_tokens` every `period_us`. A capacity or a
-    /// refill of zero is accepted, because a blocked bucket must be visible.
+    /// Creates the limit of a bucket of `capacity` tokens that gains `refill_tokens` every
+    /// `period_us`. A capacity or a refill of zero is accepted, because a blocked bucket must be
+    /// visible.
     pub fn new(capacity: u64, refill_tokens: u64, period_us: u64) -> Result<Self, SampleError> {
         for (field, tokens) in [("capacity", capacity), ("refill", refill_tokens)] {
             if tokens > TOKENS_MAX {
@@ -74,7 +75,8 @@ impl ReportedLimit {
         })
     }
 
-    /// The same from the numbers of a response, which are signed and have the period in seconds.
+    /// [`new`](ReportedLimit::new) from the numbers of a response, which are signed and have the
+    /// period in seconds.
     pub fn per_seconds(
         capacity: i64,
         refill_tokens: i64,
@@ -117,8 +119,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A level of `level` tokens, negative for debt, at `taken_us` of the monitor's clock. A level
-    /// above the capacity is accepted.
+    /// Creates a sample of `level` tokens, negative for debt, taken at `taken_us` of the monitor's
+    /// clock. A level above the capacity is accepted.
     pub fn new(
         bucket: BucketId,
         limit: ReportedLimit,
@@ -286,7 +288,7 @@ pub enum SampleError {
         /// Its length in bytes.
         len: usize,
     },
-    /// A number is negative that must not be.
+    /// A number that must not be negative is negative.
     #[error("the {field} is {value}; only a level may be negative")]
     Negative {
         /// Which number.

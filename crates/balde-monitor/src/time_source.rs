@@ -49,8 +49,8 @@ impl TimeSource {
         &self.clock
     }
 
-    /// A monotonic clock, for rate limits: after the wall clock was set back, a bucket charged by it
-    /// would not refill until the time is made up for.
+    /// A monotonic clock, for rate limits: with the wall clock, a bucket would not refill after
+    /// that clock was set back, until it has caught up.
     pub fn monotonic(&self) -> &Clock {
         &self.monotonic
     }

@@ -2,7 +2,7 @@
 
 use crate::Headers;
 
-/// The header fields of an HTTP request.
+/// The header fields of an HTTP request, for [`Request::headers`](crate::Request::headers).
 #[derive(Clone, Copy, Debug)]
 pub struct HttpHeaders<'h>(pub &'h http::HeaderMap);
 

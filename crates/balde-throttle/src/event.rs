@@ -1,6 +1,6 @@
 //! Log events of partitions.
 //!
-//! Partition names are written in clear, so a program must not use names that strangers chose.
+//! Partition names are written in plain text, so a program must not take them from untrusted input.
 
 use std::sync::Arc;
 use std::time::Duration;

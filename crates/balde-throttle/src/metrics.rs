@@ -12,7 +12,7 @@ use crate::inner::Inner;
 use crate::scheduler::partition::{PartitionCounters, PartitionStats, WAIT_BOUNDS_US};
 use crate::throttler::Throttler;
 
-/// The most partitions of a throttler that have lines of their own. The others are added up as `other`.
+/// The most partitions of a throttler that have separate lines. The others are added up as `other`.
 const LABELS_MAX: usize = 100;
 
 /// The most throttlers.
@@ -21,8 +21,8 @@ const THROTTLERS_MAX: usize = 64;
 /// Adds the metrics of throttlers to the page of a [`Metrics`]. One is enough for all throttlers of a
 /// process. It does not keep them alive.
 ///
-/// Labels are the names of the throttler and of the partition. The first 100 partitions of a throttler,
-/// by name, have lines of their own; the others are added up under the name `other`.
+/// Labels are the names of the throttler and of the partition. The first 100 partitions of a
+/// throttler, by name, have separate lines; the others are added up under the name `other`.
 ///
 /// ```
 /// use balde::telemetry::Metrics;

@@ -47,8 +47,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// The server asked for no further request before `wait` has passed (`Retry-After`). The partition
-    /// pauses for that time.
+    /// Adds the server's `Retry-After`: it accepts no further request before `wait` has passed. The
+    /// partition pauses for that time.
     pub const fn retry_after(self, wait: Duration) -> Self {
         Self {
             retry_after: Some(wait),
@@ -56,8 +56,8 @@ impl Report {
         }
     }
 
-    /// The server has `tokens` left until it resets its limit in `reset` (`RateLimit`). The partition
-    /// sends no more than that before the reset.
+    /// Adds the server's remaining quota (`RateLimit`): it has `tokens` left until it resets its
+    /// limit in `reset`. The partition sends no more than that before the reset.
     pub const fn remaining(self, tokens: u64, reset: Duration) -> Self {
         Self {
             remaining: Some((tokens, reset)),

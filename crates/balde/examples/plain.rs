@@ -1,7 +1,7 @@
 //! A program without any async: `cargo run -p balde --example plain`.
 //!
-//! It asks fifteen times at once, then does what a polite caller does: waits as long as it was
-//! told, and gets through.
+//! It checks fifteen times in a row, then does what a polite caller does: it waits for
+//! `retry_after`, and is allowed.
 
 use std::thread;
 

@@ -288,7 +288,7 @@ impl Decision {
         self.inner.full_after()
     }
 
-    /// How long until the bucket holds one whole token more; nothing if it is full.
+    /// How long until the bucket holds one whole token more; `None` if it is full.
     pub fn next_token_after(&self) -> Option<Duration> {
         self.inner.next_token_us().map(Duration::from_micros)
     }

@@ -1,4 +1,4 @@
-//! Errors. A limit that is reached is a decision and no error.
+//! Errors. A limit that is reached is a decision, not an error.
 
 use std::convert::Infallible;
 use std::io;
@@ -62,8 +62,8 @@ pub enum BuildError {
         /// The value that was given.
         keys_max: usize,
     },
-    /// The share of [`OnFailure::Local`](crate::OnFailure::Local) or of leases is nothing, or more
-    /// than all.
+    /// The share of [`OnFailure::Local`](crate::OnFailure::Local) or of leases is zero, or more
+    /// than the whole.
     #[error("a share must be one in 1 or more, or 1 to 100 percent")]
     Share,
     /// Operations would be remembered for no time, or for more than a week.

@@ -1,4 +1,4 @@
-//! Failures of a shared store, and what a limiter decides by then.
+//! Failures of a shared store, and how a limiter decides meanwhile.
 
 use std::fmt;
 #[cfg(any(feature = "redis", test))]
@@ -7,7 +7,7 @@ use std::time::Duration;
 #[cfg(any(feature = "redis", test))]
 use balde_core::{Limit, LimitError, Start, Strategy};
 
-/// Why the shared store did not answer. No failure is about the caller's quota.
+/// Why the shared store did not answer. None of these means that the caller has exceeded its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreFailure {
@@ -100,7 +100,7 @@ impl std::error::Error for StoreFailure {}
 pub enum OnFailure {
     /// Deny every request: none passes without being counted.
     Deny,
-    /// Allow every request: when the limiter is down, callers are not.
+    /// Allow every request: an outage of the store does not become an outage of the service.
     Allow,
     /// Decide by a bucket in the memory of this process, with a share of the limit.
     Local {
@@ -133,8 +133,8 @@ impl fmt::Display for OnFailure {
     }
 }
 
-/// A share of a limit, as for [`OnFailure::Local`]. Choose one in the number of processes, so that
-/// together they grant about the limit.
+/// A share of a limit, for example for [`OnFailure::Local`]. With `n` processes, choose one in `n`:
+/// together they then grant about the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     parts: u32,

@@ -6,7 +6,7 @@ use std::time::Duration;
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 
 /// Lets one event per interval through (by default, one per second) and counts those that it
-/// suppressed.
+/// suppressed. Times are in microseconds.
 ///
 /// ```
 /// use balde::telemetry::LogThrottle;
@@ -41,8 +41,8 @@ impl LogThrottle {
         }
     }
 
-    /// Returns `Some` if an event may be logged at `now_us`, with the number of events suppressed
-    /// since the last one that was. Returns `None` if this event is suppressed.
+    /// Decides whether an event at `now_us` (in microseconds) may be logged. Returns the number of
+    /// events suppressed since the last one that was logged, or `None` if this event is suppressed.
     pub fn allow(&self, now_us: u64) -> Option<u64> {
         let next_us = self.next_us.load(Ordering::Relaxed);
         let after_us = now_us.saturating_add(self.interval_us);

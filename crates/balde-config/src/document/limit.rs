@@ -7,7 +7,7 @@ use crate::diagnostic::Diagnostics;
 use crate::source::{Source, Span};
 
 impl Value<'_> {
-    /// A limit, as `10/s burst 20`.
+    /// The value as a limit, such as `10/s burst 20`.
     pub fn limit(&self, diagnostics: &mut Diagnostics) -> Option<Located<Limit>> {
         let text = self.string(diagnostics)?;
         match text.value.parse::<Limit>() {

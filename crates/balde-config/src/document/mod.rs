@@ -22,7 +22,8 @@ pub struct Document<'s> {
 }
 
 impl<'s> Document<'s> {
-    /// Parses a source. Returns nothing when it is not TOML; every syntax error is reported.
+    /// Parses a source. Returns `None` if it is not valid TOML; every syntax error is reported to
+    /// `diagnostics`.
     pub fn parse(source: &'s Source, diagnostics: &mut Diagnostics) -> Option<Self> {
         let text = source.text();
         if text.len() > FILE_BYTES_MAX {
@@ -36,9 +37,9 @@ impl<'s> Document<'s> {
         errors.is_empty().then_some(Self { table })
     }
 
-    /// Parses a source and passes its root table to `read`. Returns the value that `read` made, or
-    /// every problem that it reported. Nothing is read from a source that is not TOML: the messages
-    /// that follow from a broken line would mislead.
+    /// Parses a source and passes its root table to `read`. Returns the result of `read`, or every
+    /// problem that was reported. If the source is not valid TOML, `read` is not called: its
+    /// messages about a broken file would mislead.
     pub fn read<T>(
         source: &'s Source,
         mut diagnostics: Diagnostics,
@@ -51,7 +52,7 @@ impl<'s> Document<'s> {
         diagnostics.into_result(value)
     }
 
-    /// The table that contains everything.
+    /// The root table.
     pub fn root(&self) -> Section<'_> {
         Section::root(self.table.get_ref())
     }

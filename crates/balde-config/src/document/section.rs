@@ -13,8 +13,11 @@ use crate::suggest::nearest;
 
 /// A table of a file.
 ///
-/// Every key that a program knows is taken with one of the methods, whether it is there or not;
-/// [`finish`](Section::finish) reports the keys that are left.
+/// A program takes every key that it knows with one of the methods, whether the key is in the file
+/// or not; [`finish`](Section::finish) reports the keys that are left.
+///
+/// A method that returns a value of a certain type returns `None` if the key is missing. A value of
+/// another type is reported and also gives `None`.
 pub struct Section<'a> {
     table: &'a DeTable<'a>,
     /// As in a TOML header, without brackets; empty for the root.
@@ -54,22 +57,22 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The header in messages: `[limits.user]`, `[[policy]]`; empty for the root.
+    /// The header as messages show it: `[limits.user]`, `[[policy]]`; empty for the root.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// Where the section begins; nothing for the root.
+    /// Where the section begins; `None` for the root.
     pub const fn span(&self) -> Option<Span> {
         self.span
     }
 
-    /// Whether a key is there. This does not make the key known.
+    /// Whether the file has a key. This does not take the key.
     pub fn contains(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
-    /// The value of a key.
+    /// Takes the value of a key; `None` if the key is missing.
     pub fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
         if !self.known.contains(&key) {
             self.known.push(key);
@@ -77,7 +80,7 @@ impl<'a> Section<'a> {
         self.find(key)
     }
 
-    /// The value of a key; a missing key is reported.
+    /// Takes the value of a key; a missing key is reported.
     pub fn require(
         &mut self,
         key: &'static str,
@@ -91,7 +94,8 @@ impl<'a> Section<'a> {
         value
     }
 
-    /// The position of a key that must not be there. The caller reports it.
+    /// Takes a key that must not be there, and returns its position if it is. The caller reports
+    /// it.
     pub fn forbidden(&mut self, key: &'static str) -> Option<Span> {
         self.forbidden.push(key);
         self.find(key).map(|value| value.key_span)
@@ -108,7 +112,7 @@ impl<'a> Section<'a> {
         entries
     }
 
-    /// A string.
+    /// Takes a string.
     pub fn string(
         &mut self,
         key: &'static str,
@@ -117,7 +121,7 @@ impl<'a> Section<'a> {
         self.get(key)?.string(diagnostics)
     }
 
-    /// An integer within a range.
+    /// Takes an integer. One outside of `range` is reported.
     pub fn integer(
         &mut self,
         key: &'static str,
@@ -127,7 +131,7 @@ impl<'a> Section<'a> {
         self.get(key)?.integer(range, diagnostics)
     }
 
-    /// `true` or `false`.
+    /// Takes a boolean.
     pub fn boolean(
         &mut self,
         key: &'static str,
@@ -136,7 +140,7 @@ impl<'a> Section<'a> {
         self.get(key)?.boolean(diagnostics)
     }
 
-    /// A string that is one of a few words, and what the word means.
+    /// Takes a string that is one of `words`, and returns what the word stands for.
     pub fn choice<T: Copy>(
         &mut self,
         key: &'static str,
@@ -146,7 +150,7 @@ impl<'a> Section<'a> {
         self.get(key)?.choice(words, diagnostics)
     }
 
-    /// An array of strings; empty when the key is not there.
+    /// Takes an array of strings; empty if the key is missing.
     pub fn strings(
         &mut self,
         key: &'static str,
@@ -156,7 +160,7 @@ impl<'a> Section<'a> {
         value.map_or_else(Vec::new, |value| value.strings(diagnostics))
     }
 
-    /// A limit, as `10/s burst 20`.
+    /// Takes a limit, such as `10/s burst 20`.
     pub fn limit(
         &mut self,
         key: &'static str,
@@ -165,7 +169,7 @@ impl<'a> Section<'a> {
         self.get(key)?.limit(diagnostics)
     }
 
-    /// A table.
+    /// Takes a table.
     pub fn table(
         &mut self,
         key: &'static str,
@@ -174,7 +178,7 @@ impl<'a> Section<'a> {
         self.get(key)?.table(diagnostics)
     }
 
-    /// An array of tables, as `[[key]]` writes them; empty when the key is not there.
+    /// Takes an array of tables, written as `[[key]]`; empty if the key is missing.
     pub fn tables(&mut self, key: &'static str, diagnostics: &mut Diagnostics) -> Vec<Section<'a>> {
         let Some(value) = self.get(key) else {
             return Vec::new();
@@ -190,7 +194,8 @@ impl<'a> Section<'a> {
         tables.collect()
     }
 
-    /// Reports every key that was not taken, with a suggestion or the known keys.
+    /// Reports every key that no method has taken, with the known key that was probably meant or a
+    /// list of the known keys.
     pub fn finish(self, diagnostics: &mut Diagnostics) {
         for key in self.table.keys() {
             let name = &**key.get_ref();

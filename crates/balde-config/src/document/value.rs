@@ -1,4 +1,4 @@
-//! A value of a file, turned into what it should be.
+//! A value of a file, and its conversion to the expected type.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -30,9 +30,9 @@ impl<T> Located<T> {
     }
 }
 
-/// A value of a file: of a key, or an item of an array.
+/// A value of a file: that of a key, or an item of an array.
 ///
-/// Methods that take [`Diagnostics`] report a value of another type and return nothing.
+/// Methods that take [`Diagnostics`] report a value of another type and return `None`.
 #[derive(Clone)]
 pub struct Value<'a> {
     /// The key, or that of the array.
@@ -60,38 +60,38 @@ impl<'a> Value<'a> {
         self.parsed.span().into()
     }
 
-    /// The string, if it is one.
+    /// The string, if the value is one.
     pub fn as_str(&self) -> Option<&'a str> {
         self.parsed.get_ref().as_str()
     }
 
-    /// Whether it is an integer.
+    /// Whether the value is an integer.
     pub fn is_integer(&self) -> bool {
         self.parsed.get_ref().is_integer()
     }
 
-    /// Whether it is a boolean.
+    /// Whether the value is a boolean.
     pub fn is_boolean(&self) -> bool {
         self.parsed.get_ref().is_bool()
     }
 
-    /// Whether it is an array.
+    /// Whether the value is an array.
     pub fn is_array(&self) -> bool {
         self.parsed.get_ref().is_array()
     }
 
-    /// Whether it is a table.
+    /// Whether the value is a table.
     pub fn is_table(&self) -> bool {
         self.parsed.get_ref().is_table()
     }
 
-    /// A string.
+    /// The value as a string.
     pub fn string(&self, diagnostics: &mut Diagnostics) -> Option<Located<&'a str>> {
         let string = self.as_str();
         self.checked(string, "a string", diagnostics)
     }
 
-    /// An integer within a range.
+    /// The value as an integer. One outside of `range` is reported.
     pub fn integer(
         &self,
         range: RangeInclusive<u64>,
@@ -116,7 +116,8 @@ impl<'a> Value<'a> {
         Some(self.located(number))
     }
 
-    /// The digits of a decimal integer or float, as written. Nothing passes through a float.
+    /// A decimal integer or float as it was written. It is never converted to a float, so no digit
+    /// is lost.
     pub fn decimal(&self, diagnostics: &mut Diagnostics) -> Option<Located<&'a str>> {
         let digits = match self.parsed.get_ref() {
             DeValue::Integer(integer) if integer.radix() == 10 => Some(integer.as_str()),
@@ -126,13 +127,13 @@ impl<'a> Value<'a> {
         self.checked(digits, "a decimal number", diagnostics)
     }
 
-    /// `true` or `false`.
+    /// The value as a boolean.
     pub fn boolean(&self, diagnostics: &mut Diagnostics) -> Option<Located<bool>> {
         let boolean = self.parsed.get_ref().as_bool();
         self.checked(boolean, "true or false", diagnostics)
     }
 
-    /// A string that is one of a few words, and what the word means.
+    /// The value as one of `words`: returns what the word stands for.
     pub fn choice<T: Copy>(
         &self,
         words: &[(&str, T)],
@@ -172,14 +173,14 @@ impl<'a> Value<'a> {
         strings.collect()
     }
 
-    /// A table.
+    /// The value as a table.
     pub fn table(&self, diagnostics: &mut Diagnostics) -> Option<Section<'a>> {
         let table = self.parsed.get_ref().as_table();
         let table = self.checked(table, "a table", diagnostics)?.value;
         Some(Section::new(table, self))
     }
 
-    /// Reports that the value should be something else.
+    /// Reports that the value is not what was `expected`.
     pub fn mismatch(&self, expected: &str, diagnostics: &mut Diagnostics) {
         let found = match self.parsed.get_ref() {
             DeValue::String(_) => "a string",

@@ -1,4 +1,4 @@
-//! A request that was understood: its operation, its participant and its payer.
+//! A resolved request: its operation, its participant and its payer.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,10 +7,11 @@ use balde_policy::{Headers, Request};
 
 use super::{KeyType, Operation, PAYER_HEADER, PayerKind, RequestError};
 
-/// A request of a known operation, as far as it was understood.
+/// A request of a known operation, with everything that could be read from it.
 ///
-/// If something is wrong with it there is an [`error`](Call::error), and [`request`](Call::request)
-/// has the parts that are valid: a list that lacks a parameter still counts for its participant.
+/// If something is wrong with the request, there is an [`error`](Call::error), and
+/// [`request`](Call::request) has the parts that are valid: a list request that lacks a parameter
+/// still counts for its participant.
 pub struct Call<'r> {
     pub(super) operation: Operation,
     pub(super) path: Cow<'r, str>,
@@ -54,18 +55,17 @@ impl Call<'_> {
         self.key.as_ref().map(|(key, _)| &**key)
     }
 
-    /// The type of that key.
+    /// The type of the [`key`](Call::key).
     pub fn key_type(&self) -> Option<KeyType> {
         self.key.as_ref().map(|(_, key_type)| *key_type)
     }
 
-    /// What is wrong with the request: the first thing that DICT would find.
+    /// The first error that DICT would find in the request, if there is one.
     pub fn error(&self) -> Option<RequestError> {
         self.error
     }
 
-    /// The parts of the request that the policy engine needs. A payer that is not valid is left
-    /// out.
+    /// The parts of the request that the policy engine needs. An invalid payer is left out.
     pub fn request(&self) -> Request<'_> {
         let mut request = Request::new(self.operation.method(), &self.path, self.query);
         request.headers = &self.headers;
@@ -85,7 +85,7 @@ impl fmt::Debug for Call<'_> {
     }
 }
 
-/// The headers of a request, without a payer that is not valid.
+/// The headers of a request, without an invalid payer.
 pub(super) struct CallHeaders<'r> {
     pub(super) all: &'r dyn Headers,
     pub(super) payer: Option<&'r str>,

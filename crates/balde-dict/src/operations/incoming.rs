@@ -2,14 +2,14 @@
 
 use balde_policy::Headers;
 
-/// Names the participant that sent the request.
+/// The header that names the participant that sent the request.
 pub const PARTICIPANT_HEADER: &str = "PI-RequestingParticipant";
-/// Names the payer of a lookup.
+/// The header that names the payer of a lookup.
 pub const PAYER_HEADER: &str = "PI-PayerId";
-/// Names the payment that a lookup belongs to.
+/// The header that names the payment that a lookup belongs to.
 pub const END_TO_END_ID_HEADER: &str = "PI-EndToEndId";
 
-/// The longest query that is read.
+/// The longest query that is read, in bytes.
 pub const QUERY_BYTES_MAX: usize = 8_192;
 
 /// The parts of a request that are read besides its route.
@@ -22,7 +22,7 @@ pub struct Incoming<'r> {
 }
 
 impl<'r> Incoming<'r> {
-    /// The raw query, without its question mark, and the headers.
+    /// Creates it from the raw query, without its question mark, and the headers.
     pub fn new(query: &'r str, headers: &'r dyn Headers) -> Self {
         Self {
             query,
@@ -32,7 +32,7 @@ impl<'r> Incoming<'r> {
         }
     }
 
-    /// The participant that a write's body names.
+    /// Sets the participant that the request body names. Only write operations have a body.
     pub fn with_body_participant(self, participant: Option<&'r str>) -> Self {
         Self {
             body_participant: participant,
@@ -40,7 +40,7 @@ impl<'r> Incoming<'r> {
         }
     }
 
-    /// The participant that the caller's certificate names.
+    /// Sets the participant that the client's certificate names.
     pub fn with_certificate(self, participant: Option<&'r str>) -> Self {
         Self {
             certificate: participant,

@@ -1,4 +1,4 @@
-//! Payers and participants: what they are.
+//! Kinds of payers and categories of participants.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub enum PayerKind {
 }
 
 impl PayerKind {
-    /// As profiles write it.
+    /// The name of the kind in profiles.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pf => "PF",
@@ -31,7 +31,8 @@ impl Category {
     /// The smallest participants.
     pub const H: Self = Self(b'H');
 
-    /// A category by its letter, `A` to `Z`. Which of them exist is the profile's to say.
+    /// Returns the category with this letter, `A` to `Z`. The profile defines which categories
+    /// exist.
     pub const fn new(letter: char) -> Option<Self> {
         if letter.is_ascii_uppercase() {
             Some(Self(letter as u8))
@@ -40,12 +41,12 @@ impl Category {
         }
     }
 
-    /// Its letter.
+    /// The letter.
     pub const fn letter(self) -> char {
         self.0 as char
     }
 
-    /// Its letter as text, as profiles write it.
+    /// The letter as text, as profiles write it.
     pub fn as_str(&self) -> &str {
         let letter = std::slice::from_ref(&self.0);
         std::str::from_utf8(letter).unwrap_or("?")

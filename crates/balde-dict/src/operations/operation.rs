@@ -7,11 +7,11 @@ pub enum ParticipantFrom {
     Header,
     /// In the query parameter `Participant`.
     Query,
-    /// In the header, or else in the query: no source is definite for this operation.
+    /// In the header, or else in the query: the published sources do not say which.
     HeaderOrQuery,
-    /// In the body; for entries within the account.
+    /// In the body; for entries, in the account within it.
     Body,
-    /// Nowhere: the client's certificate names it.
+    /// In the client's certificate, not in the request.
     Certificate,
 }
 
@@ -24,20 +24,20 @@ macro_rules! operations {
         }
 
         impl Operation {
-            /// All of them, in the order of the published table.
+            /// All operations, in the order of the published table.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// As the API calls it.
+            /// The operation's name in the API.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// Its method.
+            /// The HTTP method.
             pub const fn method(self) -> &'static str {
                 match self { $(Self::$name => $method,)* }
             }
 
-            /// The form of its path, below the base path.
+            /// The path template, below the base path.
             pub const fn path(self) -> &'static str {
                 match self { $(Self::$name => $path,)* }
             }
@@ -47,7 +47,7 @@ macro_rules! operations {
                 match self { $(Self::$name => ParticipantFrom::$from,)* }
             }
 
-            /// The status of its success.
+            /// The status of a successful response.
             pub const fn ok_status(self) -> u16 {
                 match self { $(Self::$name => $ok,)* }
             }
@@ -135,12 +135,12 @@ operations! {
 }
 
 impl Operation {
-    /// An operation by the API's name for it.
+    /// Returns the operation with this name in the API.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|one| one.as_str() == name)
     }
 
-    /// Whether the path has a key that is a Pix key.
+    /// Whether the path contains a Pix key.
     pub const fn has_key(self) -> bool {
         matches!(
             self,

@@ -1,18 +1,18 @@
-//! What is wrong with a request, and what DICT answers. No value of the request is in it.
+//! What is wrong with a request, and what DICT answers. Errors contain no value of the request.
 
 use std::fmt;
 
-/// A request that is none of DICT's operations.
+/// Why a request is none of DICT's operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// Its path is not below the base path.
+    /// The path is not below the base path.
     OutsideBase,
     /// There is no such path.
     UnknownPath,
     /// The path exists, but not with this method.
     MethodNotAllowed {
-        /// The methods it exists with, as the header `Allow` writes them.
+        /// The methods that the path has, as the header `Allow` lists them.
         allow: &'static str,
     },
     /// The path is longer than [`PATH_BYTES_MAX`](crate::PATH_BYTES_MAX).
@@ -20,7 +20,7 @@ pub enum RouteError {
 }
 
 impl RouteError {
-    /// The status of the answer.
+    /// The status of the response.
     pub const fn status(self) -> u16 {
         match self {
             Self::OutsideBase | Self::UnknownPath => 404,
@@ -29,7 +29,7 @@ impl RouteError {
         }
     }
 
-    /// What DICT calls the error, after `…/error/`.
+    /// DICT's error type, which follows `…/error/` in the type URI.
     pub const fn error_type(self) -> &'static str {
         match self {
             Self::OutsideBase | Self::UnknownPath => "NotFound",
@@ -51,46 +51,46 @@ impl fmt::Display for RouteError {
 
 impl std::error::Error for RouteError {}
 
-/// What is wrong with a request of a known operation. Every one is answered with 400.
+/// What is wrong with a request of a known operation. The response to all of these is 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// A header that the operation needs is not there, or is no text.
+    /// A header that the operation needs is missing or is not text.
     MissingHeader(&'static str),
-    /// A header has not the form it needs.
+    /// A header does not have the required format.
     InvalidHeader(&'static str),
-    /// A header is there several times, and not always the same.
+    /// A header appears several times with different values.
     AmbiguousHeader(&'static str),
-    /// A query parameter that the operation needs is not there.
+    /// A query parameter that the operation needs is missing.
     MissingParameter(&'static str),
-    /// A query parameter has not the form it needs.
+    /// A query parameter does not have the required format.
     InvalidParameter(&'static str),
-    /// A query parameter is there several times, and not always the same.
+    /// A query parameter appears several times with different values.
     AmbiguousParameter(&'static str),
     /// The query is longer than [`QUERY_BYTES_MAX`](crate::QUERY_BYTES_MAX).
     QueryTooLong,
     /// The body names no participant, or was not read.
     MissingParticipant,
-    /// The participant in the body, or the certificate's, is no ISPB.
+    /// The participant in the body or in the certificate is not an ISPB.
     InvalidParticipant,
-    /// The key in the path has the pattern of no key.
+    /// The key in the path matches the pattern of no key type.
     InvalidKey,
-    /// The tax number in the path is none.
+    /// The tax number in the path is not a CPF or CNPJ.
     InvalidTaxId,
 }
 
 impl RequestError {
-    /// The status of the answer.
+    /// The status of the response.
     pub const fn status(self) -> u16 {
         400
     }
 
-    /// What DICT calls the error, after `…/error/`.
+    /// DICT's error type, which follows `…/error/` in the type URI.
     pub const fn error_type(self) -> &'static str {
         "BadRequest"
     }
 
-    /// The problem's detail. For a missing header it is DICT's own wording.
+    /// The `detail` of the problem document. For a missing header it is DICT's own wording.
     pub fn detail(self) -> String {
         self.to_string()
     }
@@ -101,11 +101,11 @@ impl fmt::Display for RequestError {
         match self {
             Self::MissingHeader(name) => write!(f, "Missing request header '{name}'"),
             Self::InvalidHeader(name) => write!(f, "Invalid request header '{name}'"),
-            Self::AmbiguousHeader(name) => write!(f, "Request header '{name}' differs from itself"),
+            Self::AmbiguousHeader(name) => write!(f, "Request header '{name}' has several values"),
             Self::MissingParameter(name) => write!(f, "Missing request parameter '{name}'"),
             Self::InvalidParameter(name) => write!(f, "Invalid request parameter '{name}'"),
             Self::AmbiguousParameter(name) => {
-                write!(f, "Request parameter '{name}' differs from itself")
+                write!(f, "Request parameter '{name}' has several values")
             }
             Self::QueryTooLong => f.write_str("The query is too long"),
             Self::MissingParticipant => f.write_str("Missing participant"),

@@ -120,7 +120,7 @@ impl Table {
         Ok((key, key_type))
     }
 
-    /// What single operations need besides.
+    /// Checks what only single operations need.
     fn other_needs(&self, route: &Route<'_>, incoming: &Incoming<'_>) -> Result<(), RequestError> {
         match route.operation() {
             Operation::GetPersonStatistics => {

@@ -1,13 +1,14 @@
-//! Method and raw path → operation.
+//! Routing: from a method and a raw path to an operation.
 
 use std::borrow::Cow;
 
 use super::{Operation, RouteError};
 
-/// The longest path that is routed: a key has at most 77 characters, encoded three times as long.
+/// The longest path that is routed, in bytes. A key has at most 77 characters, which take three
+/// times as many bytes when encoded.
 pub const PATH_BYTES_MAX: usize = 2_048;
 
-/// An operation, and the raw path below the base.
+/// An operation, and the raw path below the base path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Route<'r> {
     operation: Operation,
@@ -30,13 +31,13 @@ impl<'r> Route<'r> {
         self.operation
     }
 
-    /// The raw path below the base path, as it came.
+    /// The raw path below the base path, as it was received.
     pub fn path(&self) -> &'r str {
         self.path
     }
 
-    /// The path as it is published: with or without the slash at its end that the request lacks or
-    /// has added.
+    /// The path in its published form: with or without a slash at the end, whatever the request
+    /// has.
     pub(super) fn canonical_path(&self) -> Cow<'r, str> {
         match self.slash {
             Slash::AsPublished => Cow::Borrowed(self.path),

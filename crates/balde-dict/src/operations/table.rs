@@ -31,7 +31,8 @@ pub(super) struct Patterns {
 }
 
 impl Table {
-    /// Combines a DICT profile with the operations. The error has everything that does not fit.
+    /// Combines a DICT profile with the operations. The error lists everything in the profile that
+    /// DICT's operations do not support.
     pub fn new(profile: Profile) -> Result<Self, ConfigError> {
         let mut diagnostics = Diagnostics::new(profile.source());
         let settings = Settings::of(&profile)
@@ -58,24 +59,24 @@ impl Table {
         self.matcher.profile()
     }
 
-    /// The profile's answers to open questions.
+    /// The profile's settings, for what no published source specifies.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// A policy by its index in the profile.
+    /// The policy at this index of the profile.
     pub fn policy(&self, index: usize) -> &Policy {
         &self.profile().policies()[index]
     }
 
-    /// The index of a policy by its name.
+    /// The index of the policy with this name.
     pub fn policy_index(&self, name: &str) -> Option<usize> {
         let policies = self.profile().policies();
         policies.iter().position(|policy| policy.name() == name)
     }
 
     /// The buckets that count a request, for a participant of this category, in the order of the
-    /// policies. Policies that lack a part of the request are left out.
+    /// policies. Policies whose key needs a part that the request lacks are left out.
     pub fn buckets(&self, call: &Call<'_>, category: Category) -> Vec<BucketRef<'_>> {
         let assigned =
             |variant: &str, _: &str| (variant == CATEGORY).then(|| category.as_str().into());
@@ -83,14 +84,14 @@ impl Table {
         found.into_iter().filter_map(Result::ok).collect()
     }
 
-    /// The type of a decoded key, by its pattern.
+    /// The type of a decoded key, determined by its pattern.
     pub fn key_type(&self, key: &str) -> Option<KeyType> {
         let patterns = KeyType::ALL.into_iter().zip(&self.patterns.keys);
         let mut fitting = patterns.filter(|(_, pattern)| pattern.matches(key));
         fitting.next().map(|(key_type, _)| key_type)
     }
 
-    /// Whether a payer is a person or a company, by its form.
+    /// Whether a payer is a person or a company, determined by the format of its number.
     pub fn payer_kind(&self, payer: &str) -> Option<PayerKind> {
         let [cpf, cnpj, ..] = &self.patterns.keys;
         if cpf.matches(payer) {
@@ -99,17 +100,17 @@ impl Table {
         cnpj.matches(payer).then_some(PayerKind::Pj)
     }
 
-    /// Whether a text has the form of a participant's number.
+    /// Whether a text has the format of an ISPB, a participant's number.
     pub fn is_ispb(&self, text: &str) -> bool {
         self.patterns.ispb.matches(text)
     }
 
-    /// Whether a text has the form of an `EndToEndId`.
+    /// Whether a text has the format of an `EndToEndId`.
     pub fn is_end_to_end_id(&self, text: &str) -> bool {
         self.patterns.end_to_end_id.matches(text)
     }
 
-    /// The operation of a method and a raw path, base path included.
+    /// Finds the operation of a method and a raw path, base path included.
     pub fn route<'r>(&self, method: &str, path: &'r str) -> Result<Route<'r>, RouteError> {
         if path.len() > PATH_BYTES_MAX {
             return Err(RouteError::PathTooLong);

@@ -29,7 +29,7 @@ impl Patterns {
     }
 }
 
-/// Adds what DICT's operations cannot be counted by.
+/// Reports everything in the policies that DICT's operations do not support.
 pub(super) fn check_policies(profile: &Profile, diagnostics: &mut Diagnostics) {
     for policy in profile.policies() {
         let mut refuse = |reason: &str| {
@@ -53,7 +53,7 @@ pub(super) fn check_policies(profile: &Profile, diagnostics: &mut Diagnostics) {
             refuse("it matches everything; DICT's policies name their operations");
         }
         for rule in policy.rules() {
-            // A segment that fits every hole, so that only the form of the path matters.
+            // A segment that matches every placeholder, so that only the form of the path matters.
             let is_used = Operation::ALL
                 .iter()
                 .any(|operation| rule.matches_route(operation.method(), &sample_path(*operation)));

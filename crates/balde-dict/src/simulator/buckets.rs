@@ -1,4 +1,4 @@
-//! The buckets: the policy engine, and what can be changed about it while the simulator runs.
+//! The buckets: the policy engine, and the settings that can be changed while the simulator runs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl Buckets {
         applied
     }
 
-    /// Reads a bucket; nothing if the policy has no such bucket.
+    /// Reads a bucket; `None` if the policy has no such bucket.
     pub(crate) async fn state(
         &self,
         name: &BucketName,
@@ -114,7 +114,7 @@ impl Buckets {
         found(self.engine.state(policy, &name.subject()).await)
     }
 
-    /// Sets a bucket's level; nothing if the policy has no such bucket.
+    /// Sets a bucket's level; `None` if the policy has no such bucket.
     pub(crate) async fn set_level(
         &self,
         name: &BucketName,

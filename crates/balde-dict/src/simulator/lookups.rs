@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::directory::{RecordStoreError, RedisRecords};
 use crate::wire::Timestamp;
 
-/// The most lookups that are remembered in this process; the oldest go first.
+/// The most lookups that are remembered in this process; the oldest are forgotten first.
 pub const LOOKUPS_MAX: usize = 500_000;
 
 /// Identifies a lookup: its participant, its payer and its `EndToEndId`.
@@ -22,19 +22,19 @@ pub(crate) struct LookupId<'l> {
     pub(crate) end_to_end_id: &'l str,
 }
 
-/// A lookup that an order may be credited for.
+/// A lookup for which a payment order may be credited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lookup {
     /// The Pix key of the lookup, which decides the buckets.
     pub(crate) key: Box<str>,
-    /// When.
+    /// The time of the lookup.
     pub(crate) at: Timestamp,
 }
 
-/// Whether a lookup may be credited.
+/// Whether a lookup may be credited, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claimed {
-    /// For this lookup.
+    /// It may: this is the lookup.
     Yes(Lookup),
     /// There was no such lookup.
     NoLookup,
@@ -59,7 +59,7 @@ enum LookupStore {
 }
 
 struct MemoryLookups {
-    /// Payers are not kept in clear; two keyed hashes take their place.
+    /// Payers are not stored in plain text; two keyed hashes take their place.
     secrets: [RandomState; 2],
     known: Mutex<Known>,
 }
@@ -110,7 +110,7 @@ impl Lookups {
         }
     }
 
-    /// Takes the right to be credited, if there is one.
+    /// Claims the credit of a lookup, so that it is given only once.
     pub(crate) async fn claim(
         &self,
         id: LookupId<'_>,
@@ -138,7 +138,7 @@ impl Lookups {
         }
     }
 
-    /// Gives the right back: the credit could not be given.
+    /// Releases a claim, because the credit could not be given.
     pub(crate) async fn give_back(&self, id: LookupId<'_>) -> Result<(), RecordStoreError> {
         match &self.store {
             LookupStore::Memory(memory) => {

@@ -102,8 +102,8 @@ impl Simulator {
         self.0.tls.is_some()
     }
 
-    /// Assigns a category to a participant, for all simulators that share the state. Its buckets keep
-    /// the number of tokens that they are below full.
+    /// Assigns a category to a participant, for all simulators that share the state. The
+    /// participant's buckets keep their deficit in tokens.
     pub async fn assign(&self, participant: &str, category: Category) -> Result<(), AssignError> {
         if !is_ispb(participant) {
             return Err(AssignError::Participant);

@@ -51,11 +51,11 @@ struct Credit {
 }
 
 impl Simulator {
-    /// Notes an order and gives tokens back for the lookup it belongs to, if it does to one.
+    /// Records an order, and gives tokens back for the lookup that it belongs to, if there is one.
     pub(crate) async fn order(&self, order: &Order) -> Result<OrderResult, Problem> {
         let table = &self.0.table;
         if !table.is_end_to_end_id(&order.end_to_end_id) {
-            return Err(Problem::bad_request("end_to_end_id is none"));
+            return Err(Problem::bad_request("end_to_end_id is not valid"));
         }
         if table.payer_kind(&order.payer).is_none() {
             return Err(Problem::bad_request("payer is neither a CPF nor a CNPJ"));
@@ -97,7 +97,7 @@ impl Simulator {
             match self.give_back(order, &key).await {
                 Ok(credits) => buckets = credits,
                 Err(error) => {
-                    // Asked again, it may be credited then.
+                    // Without the claim, a repeated order can still be credited.
                     let _as_far_as_possible = self.0.lookups.give_back(id).await;
                     return Err(unavailable(error.to_string()));
                 }
@@ -110,7 +110,7 @@ impl Simulator {
         })
     }
 
-    /// The same buckets that the lookup drew on, each by what an order is worth to it.
+    /// Credits the buckets that the lookup took from, each with what an order is worth there.
     async fn give_back(&self, order: &Order, key: &str) -> Result<Vec<Credit>, BucketError> {
         let table = &self.0.table;
         let base = table.profile().base_paths().first();

@@ -299,7 +299,7 @@ fn not_resolved(call: &Call<'_>, document: Option<&Result<Element, XmlError>>) -
     }
 }
 
-/// What is wrong with a request before it is performed, if anything.
+/// The first problem of a request before its operation is carried out, if there is one.
 fn what_is_wrong(call: &Call<'_>, document: Option<&Result<Element, XmlError>>) -> Option<Problem> {
     if let Some(Err(error)) = document {
         return Some(Problem::bad_request(error.to_string()));

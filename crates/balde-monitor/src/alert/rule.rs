@@ -127,19 +127,19 @@ impl AlertRules {
         }
     }
 
-    /// Adds a rule for a policy, of every participant.
+    /// Adds a rule for the buckets of one policy, for all participants.
     pub fn with_policy(mut self, policy: impl Into<String>, rule: AlertRule) -> Self {
         self.by_policy.insert(policy.into(), rule);
         self
     }
 
-    /// Adds a rule for one bucket.
+    /// Adds a rule for one bucket, which takes precedence over the rule of its policy.
     pub fn with_bucket(mut self, bucket: BucketId, rule: AlertRule) -> Self {
         self.by_bucket.insert(bucket, rule);
         self
     }
 
-    /// Returns the rule of a bucket.
+    /// Returns the rule that applies to a bucket.
     pub fn rule(&self, bucket: &BucketId) -> &AlertRule {
         let of_policy = || self.by_policy.get(bucket.policy());
         let own = self.by_bucket.get(bucket).or_else(of_policy);

@@ -30,7 +30,8 @@ pub struct Assessment<'a> {
 }
 
 impl<'a> Assessment<'a> {
-    /// Analyses the samples of one bucket, the newest last; `None` if there are none.
+    /// Analyses the samples of one bucket, in ascending order of time; `None` if there are no
+    /// samples.
     pub fn of(
         history: &'a [Sample],
         thresholds: Thresholds,
@@ -38,7 +39,7 @@ impl<'a> Assessment<'a> {
     ) -> Option<Self> {
         let burn_rates = burn_rate::burn_rates(history, settings);
         // If polls failed for longer than the shortest window, only longer windows have samples.
-        // The two newest samples then stand in for the shortest window.
+        // The two newest samples then replace the shortest window.
         let shortest_us = settings.windows_us().first().copied().unwrap_or(0);
         let is_present = |burn: &BurnRate| burn.window_us() == shortest_us;
         let newest = match burn_rates.first() {
@@ -108,12 +109,14 @@ impl<'a> Assessment<'a> {
         self.time_to(Severity::Exhausted)
     }
 
-    /// The time until the bucket is full without further consumption; `None` if it never refills.
+    /// The time until the bucket would be full if nothing more were consumed; `None` if it never
+    /// refills.
     pub fn time_to_full(&self) -> Option<TimeToFull> {
         TimeToFull::of(self.sample)
     }
 
-    /// The time until the bucket is full at the current rate; `None` if it never will be.
+    /// The time until the bucket is full at the current rate of consumption; `None` if it never
+    /// will be.
     pub fn time_to_full_at_rate_us(&self) -> Option<u64> {
         forecast::time_to_full_at_rate_us(self.sample, self.trend.as_ref())
     }

@@ -24,8 +24,8 @@ pub struct HttpConfig {
 }
 
 impl HttpConfig {
-    /// Who may create and end silences. Without a token: everybody on a loopback address, else
-    /// nobody.
+    /// Who may create and end silences. Without a token, every client may if the monitor listens on
+    /// a loopback address, and otherwise no client may.
     pub fn write_access(&self) -> WriteAccess {
         match &self.token {
             Some(token) => WriteAccess::Token(token.clone()),

@@ -64,7 +64,7 @@ pub struct Components {
     pub time: TimeSource,
 }
 
-/// The four steps of a polling cycle. Clones share all state.
+/// The steps of a polling cycle: fetch, store, analyse, publish. Clones share all state.
 #[derive(Clone)]
 pub struct Cycle {
     components: Arc<Components>,

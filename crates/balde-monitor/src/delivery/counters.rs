@@ -22,14 +22,14 @@ impl Counters {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of attempts that failed with an error that is not transient. Somebody has
-    /// to change the sink's settings or the receiver.
+    /// Returns the number of attempts that failed with an error that is not transient: the sink's
+    /// settings or the receiver have to be changed.
     pub fn rejected(&self) -> u64 {
         self.rejected.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of undelivered messages when the backlog was last read, which is at most
-    /// 30 seconds ago.
+    /// Returns the number of undelivered messages when the backlog was last read, at most 30
+    /// seconds ago.
     pub fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
     }

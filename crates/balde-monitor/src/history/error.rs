@@ -51,7 +51,7 @@ pub enum HistoryError {
 }
 
 impl HistoryError {
-    /// Returns true if the same call may succeed later without anybody changing anything.
+    /// Returns true if the same call may succeed later without any change by an operator.
     pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Conflict)
     }

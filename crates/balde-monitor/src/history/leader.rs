@@ -25,7 +25,7 @@ pub struct Leadership {
 
 #[derive(Debug)]
 enum LeaderLock {
-    /// Only one process can open a `SQLite` file, so whoever has opened it leads.
+    /// Only one process can open a `SQLite` file, so the process that has opened it leads.
     File,
     /// An advisory lock, which lasts as long as this connection.
     Session(Box<PgConnection>),
@@ -60,9 +60,10 @@ impl History {
 }
 
 impl Leadership {
-    /// Checks that the leadership still holds, by a query on the connection that holds the lock.
+    /// Checks that this monitor is still the leader, by a query on the connection that holds the
+    /// lock.
     ///
-    /// If that fails, the server may have given the lock to another monitor, so the leadership
+    /// If the query fails, the server may have given the lock to another monitor, so the leadership
     /// counts as lost from then on. Call [`History::lead`] to become the leader again.
     pub async fn is_held(&mut self) -> bool {
         let LeaderLock::Session(connection) = &mut self.lock else {

@@ -55,14 +55,14 @@ pub struct OutboxMessage {
     pub attempts: u32,
 }
 
-/// The undelivered messages of one sink.
+/// The messages that one sink has not delivered yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Backlog {
     /// The name of the sink.
     pub sink: String,
     /// The number of undelivered messages.
     pub waiting: u64,
-    /// The time of the oldest of their events.
+    /// The time of the oldest event among them.
     pub oldest_us: Option<u64>,
     /// The error of the sink's last attempt, if it failed.
     pub last_error: Option<String>,
@@ -83,7 +83,7 @@ pub enum Resolution {
 /// The levels of one bucket over time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Series {
-    /// What one point stands for.
+    /// The interval that one point covers.
     pub resolution: Resolution,
     /// The points, the oldest first.
     pub points: Vec<Point>,

@@ -110,7 +110,7 @@ pub struct ForecastView {
 }
 
 impl View {
-    /// Reads the view from the database, which standby monitors can do, too.
+    /// Reads the view from the database, which standby monitors can also do.
     pub async fn of(cycle: &Cycle) -> Result<Self, HistoryError> {
         let components = cycle.components();
         let mut participants = Vec::new();

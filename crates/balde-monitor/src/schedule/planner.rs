@@ -58,7 +58,7 @@ pub enum NextAction {
         /// When to try again.
         until_us: u64,
     },
-    /// Nothing: there is no such participant, or none at all.
+    /// There is no participant to poll.
     Idle,
 }
 
@@ -104,8 +104,9 @@ impl Planner {
         })
     }
 
-    /// Adds a participant, which is due at once. `known` is the newest sample of its budget from
-    /// before a restart, so that a monitor that restarts often does not exceed the budget.
+    /// Adds a participant, which is due at once. `known` is the newest stored sample of the bucket
+    /// that limits polling, if there is one: a monitor that restarts often would otherwise assume a
+    /// full budget each time and exceed it.
     pub fn add(
         &mut self,
         participant: &str,
@@ -190,8 +191,8 @@ impl Planner {
         self.schedule.next_cron_us(now_us)
     }
 
-    /// Reports a successful poll and the analysis of its buckets. If the poll shows fewer tokens of
-    /// the budget than expected, that number is used, because other clients poll, too.
+    /// Reports a successful poll and the analysis of its buckets. If the poll shows fewer tokens in
+    /// the budget than expected, because other clients poll too, that number is used from now on.
     pub fn polled(&mut self, participant: &str, now_us: u64, assessments: &[Assessment<'_>]) {
         let due_us = self.schedule.next_us(now_us, assessments);
         let Some(state) = self.participants.get_mut(participant) else {
@@ -224,9 +225,10 @@ impl Planner {
         self.participants.get(participant).map(|state| state.due_us)
     }
 
-    /// Handles a clock that was set back to before a participant's last poll. Its due time belongs
-    /// to the old clock, so it is due now. Its budget is reset, because it would not refill until
-    /// the time is made up for; the client has its own limit by a monotonic clock.
+    /// Handles a clock that was set back to before a participant's last poll. The due time was
+    /// computed by the old clock, so the participant is due now. Its budget is reset, because it
+    /// would not refill until the clock has caught up; the client has its own limit by a monotonic
+    /// clock.
     fn adjust_to_clock(&mut self, now_us: u64) {
         for state in self.participants.values_mut() {
             let is_future = |polled_us| polled_us > now_us.saturating_add(CLOCK_STEP_US);

@@ -69,7 +69,7 @@ impl SendError {
         self.retry_after
     }
 
-    /// Returns true if a retry may succeed without anybody changing anything.
+    /// Returns true if a retry may succeed without any change by an operator.
     pub const fn is_transient(&self) -> bool {
         match &self.kind {
             SendErrorKind::Timeout | SendErrorKind::Unreachable { .. } => true,

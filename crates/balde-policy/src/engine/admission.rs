@@ -35,7 +35,8 @@ pub(crate) type Admitting =
 
 impl Engine {
     /// Admits a request or refuses it: takes the admission cost from the bucket of every policy
-    /// that counts it, or from none. The request's path is without the profile's base path.
+    /// that counts it, or from none. The request's path must not include the profile's base path;
+    /// see [`without_base`](Engine::without_base).
     ///
     /// With buckets in memory this never waits.
     pub async fn admit(&self, request: &Request<'_>) -> Result<Ticket, AdmitError> {
@@ -60,7 +61,8 @@ impl Engine {
         }
     }
 
-    /// A path without the base path of the profile; nothing for a path that is under none of them.
+    /// Strips the profile's base path from a path; `None` if the path is under none of the base
+    /// paths.
     pub fn without_base<'p>(&self, path: &'p str) -> Option<&'p str> {
         self.0.state.read().rules.profile().without_base(path)
     }
@@ -82,8 +84,8 @@ impl Engine {
         }
     }
 
-    /// What a request that ends like this costs in each bucket that counts it, with the policies'
-    /// names. Policies without a bucket for the request are left out.
+    /// Returns what `request` costs if it ends with `outcome`: the name of each policy that counts
+    /// it, and the tokens. Policies that have no bucket for the request are left out.
     pub fn prices(&self, request: &Request<'_>, outcome: Outcome) -> Vec<(Box<str>, u64)> {
         let state = self.0.state.read();
         let mut prices = Vec::new();
@@ -246,7 +248,7 @@ impl Engine {
                 let n = self.0.options.refusal_cost;
                 for bucket in buckets.iter().filter(|_| n > 0) {
                     let limiter = rules.limiter(bucket.policy, bucket.located.value);
-                    // What cannot be charged is not: the request was refused all the same.
+                    // Best effort: the request is refused whether or not the cost can be charged.
                     let _charged = face.charge(limiter, &bucket.located.key, n).await;
                 }
                 return Err(refusal(&rules, &buckets, &enforced, index, wait));
@@ -381,8 +383,8 @@ fn select(rules: &Ruleset, buckets: &[Bucket], kind: Kind) -> Indices {
     found.map(|(index, _)| index).collect()
 }
 
-/// Buckets that admit always have nothing taken from them, and are charged when the request
-/// ends.
+/// Policies that admit everything: nothing is taken from their buckets now, and the price is
+/// charged when the request ends.
 fn hold_free_buckets(rules: &Ruleset, buckets: &[Bucket], held: &mut Held) {
     let free = select(rules, buckets, Kind::Free);
     if free.is_empty() {
@@ -403,7 +405,7 @@ fn peek_in_memory(rules: &Ruleset, bucket: &mut Bucket) {
     bucket.decision = limiter.blocking().peek(&bucket.located.key).ok();
 }
 
-/// The bucket with too few tokens for admission that has to be waited for longest.
+/// The refusing bucket with the longest wait.
 fn worst(rules: &Ruleset, buckets: &[Bucket], indices: &[usize]) -> Option<(usize, Wait)> {
     let mut worst: Option<(usize, Wait)> = None;
     for index in indices {

@@ -82,13 +82,14 @@ impl Assignments {
 impl Engine {
     /// Assigns a value of a variant to a subject, for instance category `B` to a participant.
     ///
-    /// The subject's buckets keep what they are below full, in tokens; a bucket that held less
-    /// than the capacity shrinks by is empty then. Requests in flight are settled in the
-    /// bucket of the new value. In Redis, buckets whose key consists of more than the subject are
-    /// converted when they are next written; until then they refill at the old rate.
+    /// The subject's buckets keep their deficit, in tokens: one that was 30 tokens below full stays
+    /// 30 below full under the new capacity, or is empty if the new capacity is smaller than its
+    /// deficit. Requests in flight are settled in the bucket of the new value. In Redis, a bucket
+    /// whose key has more parts than the subject is converted when it is next written; until then
+    /// it refills at the old rate.
     ///
-    /// The assignment itself belongs to this engine and its clones: processes that share buckets
-    /// in Redis each have to make it.
+    /// The assignment belongs to this engine and its clones: every process that shares the buckets
+    /// in Redis has to make it.
     pub async fn assign(
         &self,
         variant: &str,
@@ -219,7 +220,7 @@ pub enum AssignError {
     /// The profile has no such variant.
     #[error("the profile has no such variant")]
     UnknownVariant,
-    /// The variant's value follows from the request and cannot be assigned.
+    /// The variant's value is derived from the request and cannot be assigned.
     #[error("the value of this variant follows from the request and cannot be assigned")]
     NotAssigned,
     /// The variant has no such value.

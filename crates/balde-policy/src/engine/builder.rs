@@ -1,4 +1,4 @@
-//! How an engine is made.
+//! The builder of engines.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub enum InFlight {
     AfterResponse,
 }
 
-/// What happens to a request that a policy counts but that has no bucket under it, because a part
-/// of its key or the value of a variant is missing.
+/// What happens to a request that a policy counts but has no bucket for, because a part of the key
+/// or the value of a variant is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMissingPart {
     /// [`Engine::admit`] returns [`AdmitError::NoBucket`](crate::AdmitError::NoBucket).
@@ -84,14 +84,15 @@ impl EngineBuilder {
         }
     }
 
-    /// The clock; [`Clock::precise`] by default. Buckets in Redis use the server's clock.
+    /// Sets the clock; [`Clock::precise`] by default. Buckets in Redis use the server's clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.options.clock = clock;
         self
     }
 
-    /// Keeps the buckets in Redis, where other processes share them. While Redis is unavailable
-    /// each policy's `on-failure` decides. Without this they are in the memory of this process.
+    /// Keeps the buckets in Redis, where other processes share them. While Redis is unavailable,
+    /// each policy's `on-failure` decides. By default the buckets are in the memory of this
+    /// process.
     #[cfg(feature = "redis")]
     pub fn redis(mut self, store: &RedisStore) -> Self {
         self.options.redis = Some(store.clone());
@@ -111,31 +112,32 @@ impl EngineBuilder {
         self
     }
 
-    /// When admitted requests are charged; [`InFlight::Reserved`] by default.
+    /// Sets when admitted requests are charged; [`InFlight::Reserved`] by default.
     pub fn in_flight(mut self, in_flight: InFlight) -> Self {
         self.options.in_flight = in_flight;
         self
     }
 
-    /// What happens to requests that lack a part of a key; [`OnMissingPart::Error`] by default.
+    /// Sets what happens to requests that lack a part of a key; [`OnMissingPart::Error`] by
+    /// default.
     pub fn on_missing_part(mut self, on_missing_part: OnMissingPart) -> Self {
         self.options.on_missing_part = on_missing_part;
         self
     }
 
-    /// What a refused request costs in every bucket that counts it; nothing by default.
+    /// Sets what a refused request costs in every bucket that counts it; zero by default.
     pub fn refusal_cost(mut self, tokens: u64) -> Self {
         self.options.refusal_cost = tokens;
         self
     }
 
-    /// How long the id of a credit is remembered: 12 hours by default, at most seven days.
+    /// Sets how long the id of a credit is remembered: 12 hours by default, at most seven days.
     pub fn credit_id_ttl(mut self, ttl: Duration) -> Self {
         self.options.credit_id_ttl = ttl;
         self
     }
 
-    /// The value of a variant for subjects that have none [assigned](Engine::assign).
+    /// Sets the value of a variant for subjects that have none [assigned](Engine::assign).
     pub fn default_value(
         mut self,
         variant: impl Into<Box<str>>,

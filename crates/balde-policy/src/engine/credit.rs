@@ -28,13 +28,13 @@ pub struct Credited {
 }
 
 impl Credited {
-    /// The policy's name.
+    /// The name of the policy whose bucket was credited.
     pub fn policy(&self) -> &str {
         &self.policy
     }
 
-    /// The tokens that the event is worth. A bucket never holds more than its capacity, so it may
-    /// have got less.
+    /// The tokens that the event is worth. A bucket never holds more than its capacity, so fewer
+    /// may have been added.
     pub fn tokens(&self) -> u64 {
         self.tokens
     }
@@ -54,7 +54,7 @@ struct Due {
 
 impl Engine {
     /// Gives tokens back for an event, to every bucket of the subject whose policy lists the event.
-    /// An id counts once for each bucket: repeating a call with the same id gives nothing more and
+    /// An id counts once for each bucket: repeating a call with the same id adds nothing and
     /// returns the first result.
     ///
     /// If it fails, some buckets may have been credited already; repeat the call with the same id.
@@ -183,8 +183,8 @@ impl Due {
     }
 }
 
-/// The credits of an engine in memory, by the id they were given under. A limiter has such a list,
-/// too, but a bucket may move from one limiter to another.
+/// The credits that an engine in memory has given, by their ids. Each limiter remembers its own
+/// operations, too, but a bucket may move from one limiter to another.
 pub(super) struct CreditLog {
     ttl_us: u64,
     /// Keys and ids may be long and personal; two keyed hashes take their place.

@@ -27,7 +27,8 @@ pub enum AdmitError {
     NoBucket(#[from] NoBucketError),
 }
 
-/// A request that a bucket refused. If several did, the one to wait for longest.
+/// A request that was refused because a bucket has too few tokens. If several buckets refused, this
+/// is about the one with the longest wait.
 #[derive(Clone)]
 pub struct Refusal {
     pub(super) rules: Arc<Ruleset>,
@@ -44,7 +45,7 @@ impl Refusal {
         self.rules.policy(self.policy)
     }
 
-    /// The tokens in the bucket; negative is debt.
+    /// The tokens in the bucket that refused; negative is debt.
     pub fn level(&self) -> i64 {
         self.decision.level()
     }
@@ -55,7 +56,7 @@ impl Refusal {
         self.wait
     }
 
-    /// [`wait`](Refusal::wait) as a duration; nothing if the request will never be admitted.
+    /// [`wait`](Refusal::wait) as a duration; `None` if the request will never be admitted.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.wait {
             Wait::Us(us) => Some(Duration::from_micros(us)),
@@ -106,7 +107,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    /// The policy's name.
+    /// The name of the policy whose store failed.
     pub fn policy(&self) -> &str {
         &self.policy
     }
@@ -116,7 +117,7 @@ impl Unavailable {
         self.failure
     }
 
-    /// When the store will be tried again.
+    /// The time until the store is tried again, if that is known.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -80,12 +80,12 @@ impl Matcher {
         &self.profile
     }
 
-    /// The buckets that count a request, in the order of the policies. The request's path is
-    /// [without its base](Profile::without_base).
+    /// The buckets that count a request, in the order of the policies. The request's path must not
+    /// include the [base path](Profile::without_base).
     ///
-    /// A policy that counts a request for which it has no bucket is an error; the caller decides
-    /// what becomes of it. `assigned` is called for variants whose value is assigned, with the
-    /// variant's name and the subject.
+    /// An item is an error if a policy counts the request but has no bucket for it; the caller
+    /// decides how to treat that. `assigned` returns the value of an assigned variant; it is called
+    /// with the variant's name and the subject.
     pub fn buckets<'p>(
         &'p self,
         request: &Request<'_>,
@@ -273,7 +273,7 @@ impl<'p> BucketRef<'p> {
         self.policy
     }
 
-    /// The value of the variant that the limit depends on; nothing if the policy has one limit.
+    /// The value of the variant that the limit depends on; `None` if the policy has a single limit.
     pub fn value(&self) -> Option<&'p str> {
         self.policy.limits().iter().nth(self.value)?.0
     }
@@ -292,7 +292,7 @@ impl<'p> BucketRef<'p> {
     }
 }
 
-/// Why a request that a policy counts has no bucket under it: a part of the key or the value of a
+/// Why a policy that counts a request has no bucket for it: a part of the key or the value of a
 /// variant is missing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("policy {policy}: {source}")]
@@ -309,7 +309,7 @@ impl NoBucketError {
         }
     }
 
-    /// The policy's name.
+    /// The name of the policy.
     pub fn policy(&self) -> &str {
         &self.policy
     }

@@ -119,12 +119,12 @@ impl Engine {
 
     /// Enforces another profile from now on.
     ///
-    /// Buckets of policies that both profiles have keep what they are below full, in tokens, under
-    /// the new limit; policies that are gone take their buckets with them. Requests in flight are
-    /// settled by the prices under which they were admitted. If the new profile cannot be enforced,
-    /// the old one stays.
+    /// Buckets of policies that both profiles have keep their deficit, in tokens, under the new
+    /// limit; buckets of removed policies are no longer used. Requests in flight are settled at the
+    /// prices under which they were admitted. If the new profile cannot be enforced, the old one
+    /// stays in force.
     pub fn replace(&self, profile: Profile) -> Result<(), BuildError> {
-        // Builds every limiter, so that nothing can fail afterwards.
+        // Builds every limiter first, so that nothing can fail afterwards.
         let mut rules = Ruleset::new(profile, &self.0.options)?;
         let mut state = self.0.state.write();
         rules.adopt(&state.rules, self.0.options.is_redis());
@@ -132,8 +132,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until every settlement in Redis is done or given up: for the end of a process, after its
-    /// last request.
+    /// Waits until every settlement in Redis has been made or given up. Call it before the process
+    /// ends, after the last request.
     pub async fn settled(&self) {
         let rules = Arc::clone(&self.0.state.read().rules);
         for limiter in rules.all_limiters() {
@@ -141,8 +141,8 @@ impl Engine {
         }
     }
 
-    /// How many requests a policy in shadow mode would have refused; nothing for a policy that the
-    /// profile does not have.
+    /// How many requests a policy in shadow mode would have refused; `None` if the profile has no
+    /// such policy.
     pub fn shadow_refusals(&self, policy: &str) -> Option<u64> {
         let rules = Arc::clone(&self.0.state.read().rules);
         let index = rules.index(policy)?;

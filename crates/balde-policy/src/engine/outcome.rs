@@ -2,7 +2,8 @@
 
 use crate::PriceList;
 
-/// How an admitted request ended; what a [`Ticket`](crate::Ticket) is settled by.
+/// How an admitted request ended. [`Ticket::settle`](crate::Ticket::settle) charges the price of
+/// the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -15,7 +16,7 @@ pub enum Outcome {
 }
 
 impl PriceList {
-    /// What a request that ended like this costs.
+    /// What a request with this outcome costs.
     pub fn price(&self, outcome: Outcome) -> u64 {
         match outcome {
             Outcome::Status(status) => self.cost(status),

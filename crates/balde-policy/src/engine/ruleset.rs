@@ -62,8 +62,8 @@ impl Ruleset {
         })
     }
 
-    /// Takes over the limiters, and so the buckets, of policies that an earlier profile has, too.
-    /// Their buckets keep what they are below full.
+    /// Takes over the limiters, and so the buckets, of policies that the earlier profile also has.
+    /// The buckets keep their deficit.
     pub(super) fn adopt(&mut self, earlier: &Self, is_redis: bool) {
         for (index, new) in self.policies.iter_mut().enumerate() {
             let policy = &self.matcher.profile().policies()[index];
@@ -83,7 +83,7 @@ impl Ruleset {
                     continue;
                 };
                 let adopted = old.limiters[same].clone();
-                // The new limiter has the same limit, so this one can have it, too.
+                // The new limiter was built with this limit, so the adopted one accepts it.
                 if adopted.limit() == *limit || adopted.set_limit(*limit).is_ok() {
                     *limiter = adopted;
                     is_adopted[same] = true;
@@ -134,8 +134,8 @@ impl Ruleset {
     }
 }
 
-/// Carries a bucket over to another limiter in memory. It keeps what it is below full, in whole
-/// tokens: parts of a token are counted against it. A debt stays, and does not grow.
+/// Carries a bucket over to another limiter in memory. It keeps its deficit, rounded up to whole
+/// tokens. A debt stays, and does not grow.
 pub(super) fn carry_over(from: &RateLimiter, to: &RateLimiter, key: &[u8]) {
     let Ok(found) = from.blocking().peek(key) else {
         return;

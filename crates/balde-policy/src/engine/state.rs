@@ -1,4 +1,4 @@
-//! The buckets themselves: read and set outside of any request.
+//! The state of buckets, read and set outside of any request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Engine, State, Subject};
 use crate::Policy;
 use crate::policy::MatchedRequest;
 
-/// A bucket at one moment.
+/// The state of a bucket at one moment.
 #[derive(Clone, Debug)]
 pub struct BucketState {
     rules: Arc<Ruleset>,
@@ -27,7 +27,7 @@ impl BucketState {
         self.rules.policy(self.policy)
     }
 
-    /// The value of the variant that the limit depends on; nothing if the policy has one limit.
+    /// The value of the variant that the limit depends on; `None` if the policy has a single limit.
     pub fn value(&self) -> Option<&str> {
         self.policy().limits().iter().nth(self.value)?.0
     }
@@ -42,12 +42,12 @@ impl BucketState {
         self.decision.level()
     }
 
-    /// Whether the policy admits a request now.
+    /// Whether the policy would admit a request now.
     pub fn is_admitting(&self) -> bool {
         self.wait_for_admission() == Wait::None
     }
 
-    /// How long until the policy admits a request, if no other request takes from the bucket.
+    /// How long until the policy would admit a request, if no other request takes from the bucket.
     pub fn wait_for_admission(&self) -> Wait {
         match self.policy().admission() {
             0 => Wait::None,
@@ -60,7 +60,7 @@ impl BucketState {
         self.decision.full_after()
     }
 
-    /// How long until the bucket holds one whole token more; nothing if it is full.
+    /// How long until the bucket holds one whole token more; `None` if it is full.
     pub fn next_token_after(&self) -> Option<Duration> {
         self.decision.next_token_after()
     }
@@ -82,7 +82,7 @@ pub enum StateError {
 }
 
 impl Engine {
-    /// The bucket of a subject under a policy.
+    /// Reads a subject's bucket under a policy.
     pub async fn state(
         &self,
         policy: &str,
@@ -94,8 +94,8 @@ impl Engine {
         Ok(BucketState::new(&rules, policy, &located, decision))
     }
 
-    /// All buckets that the parts of a subject name, or that count its request, in the order of the
-    /// policies.
+    /// Reads all buckets that the subject's parts name, or that count its request, in the order of
+    /// the policies.
     pub async fn states(&self, subject: &Subject<'_>) -> Result<Vec<BucketState>, StateError> {
         let (rules, found) = {
             let state = self.0.state.read();
@@ -116,8 +116,8 @@ impl Engine {
         Ok(states)
     }
 
-    /// Sets the level of a subject's bucket under a policy, as an operator or a reconciliation
-    /// knows it. Negative is debt.
+    /// Sets the level of a subject's bucket under a policy, for instance to the result of a
+    /// reconciliation. Negative is debt.
     pub async fn set_level(
         &self,
         policy: &str,
@@ -143,7 +143,7 @@ impl Engine {
         Ok((Arc::clone(&state.rules), index, located))
     }
 
-    /// The bucket of a subject under a policy; nothing if the policy does not count the subject's
+    /// Finds a subject's bucket under a policy; `None` if the policy does not count the subject's
     /// request.
     fn locate(
         &self,

@@ -6,8 +6,8 @@ use std::fmt;
 use crate::policy::PartSource;
 use crate::{KeyPart, Request};
 
-/// Names buckets outside of a request: by the values of key parts, or by a request that would
-/// count in them.
+/// Names buckets outside of a request: by the values of key parts, or by a request that they would
+/// count.
 ///
 /// ```
 /// use balde_policy::{KeyPart, Subject};
@@ -22,22 +22,22 @@ pub struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// A subject of which no part is known yet: it names the buckets that all requests share.
+    /// Creates a subject without parts: it names only buckets that all requests share.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The buckets of a participant.
+    /// Names the buckets of a participant.
     pub fn participant(participant: impl Into<Cow<'a, str>>) -> Self {
         Self::new().with(KeyPart::Participant, participant)
     }
 
-    /// The buckets of a user.
+    /// Names the buckets of a user.
     pub fn user(user: impl Into<Cow<'a, str>>) -> Self {
         Self::new().with(KeyPart::User, user)
     }
 
-    /// The buckets that count this request, and no others.
+    /// Names the buckets that count this request, and no others.
     pub fn request(request: Request<'a>) -> Self {
         Self {
             request: Some(request),
@@ -45,7 +45,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The same subject with one more part.
+    /// Adds a key part with its value.
     pub fn with(mut self, part: KeyPart, value: impl Into<Cow<'a, str>>) -> Self {
         self.parts.push((part, value.into()));
         self

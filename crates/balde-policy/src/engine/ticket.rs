@@ -25,7 +25,7 @@ pub struct Ticket {
     rules: Arc<Ruleset>,
     generation: u64,
     buckets: Vec<Bucket>,
-    /// Nothing with buckets in memory.
+    /// `None` with buckets in memory.
     held: Option<Held>,
     is_settled: bool,
 }
@@ -70,8 +70,8 @@ impl Ticket {
         }
     }
 
-    /// The decisions of the policies that count the request, with their names. Policies that admit
-    /// everything have decided nothing.
+    /// The decision of each policy that counts the request, with the policy's name. Policies that
+    /// admit everything make no decision.
     pub fn decisions(&self) -> impl Iterator<Item = (&str, &Decision)> {
         self.buckets.iter().filter_map(|bucket| {
             let name = self.rules.policy(bucket.policy).name();
@@ -85,12 +85,12 @@ impl Ticket {
         refused.map(|bucket| self.rules.policy(bucket.policy).name())
     }
 
-    /// Settles the request by its outcome: charges what it cost more than was taken, into debt if
-    /// need be, and gives back what it cost less.
+    /// Settles the request by its outcome: charges the difference if the price is more than was
+    /// taken, into debt if need be, and gives the difference back if it is less.
     ///
-    /// It counts from the moment of the call, even if the future is dropped. With buckets in memory
-    /// it is done then; with buckets in Redis the future waits for the first attempt, and
-    /// further attempts are made in the background, each bucket being settled once.
+    /// The settlement happens even if the returned future is dropped. With buckets in memory it is
+    /// done when this returns. With buckets in Redis the future waits for the first attempt;
+    /// further attempts are made in the background, and each bucket is settled only once.
     pub fn settle(mut self, outcome: Outcome) -> Settlement {
         if self.held.is_none() {
             self.settle_in_memory(outcome);
@@ -253,7 +253,7 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// The settlement of a request, made by [`Ticket::settle`]. It goes on if it is not awaited.
+/// The settlement of a request, returned by [`Ticket::settle`]. It continues if it is not awaited.
 pub struct Settlement {
     ticket: Ticket,
     settling: Option<Settling>,
@@ -266,13 +266,14 @@ impl Settlement {
         Self { ticket, settling }
     }
 
-    /// Whether there is nothing left to wait for.
+    /// Whether there is nothing left to await.
     pub fn is_done(&self) -> bool {
         self.settling.is_none()
     }
 
-    /// The last decision of each policy that counts the request: the one that settled it or, before
-    /// that and where there was nothing to settle, the one that admitted it.
+    /// The latest decision of each policy that counts the request, with the policy's name: the one
+    /// that settled it or, if it is not settled yet or there was nothing to settle, the one that
+    /// admitted it.
     pub fn decisions(&self) -> impl Iterator<Item = (&str, &Decision)> {
         self.ticket.decisions()
     }

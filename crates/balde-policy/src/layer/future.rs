@@ -1,4 +1,4 @@
-//! The response to come: admit, call, settle.
+//! The response future: admit, call, settle.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::engine::Admitting;
 use crate::{Outcome, Settlement, Ticket};
 
 pin_project! {
-    /// The response of a service behind a [`PolicyLayer`](crate::PolicyLayer).
+    /// The response future of a service behind a [`PolicyLayer`](crate::PolicyLayer).
     pub struct ResponseFuture<S, A>
     where
         S: Service<Request<A>>,

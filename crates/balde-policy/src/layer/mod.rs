@@ -21,7 +21,7 @@ use crate::{AdmitError, Engine};
 /// Finds a participant in the headers and extensions of a request.
 type FindParticipant = dyn Fn(&HeaderMap, &Extensions) -> Option<String> + Send + Sync;
 
-/// Enforces the profile of an [`Engine`] in front of any HTTP service made of tower's parts.
+/// Enforces the profile of an [`Engine`] in front of any tower service for HTTP.
 ///
 /// A request is admitted by every policy that counts it, or answered with a problem document: 429 if
 /// a bucket has too few tokens, 503 if the store is unavailable and the policy's `on-failure` is
@@ -68,7 +68,7 @@ pub(crate) struct Config {
 }
 
 impl PolicyLayer {
-    /// A layer that enforces the profile of an engine.
+    /// Creates a layer that enforces the profile of an engine.
     pub fn new(engine: Engine) -> Self {
         Self {
             config: Config {
@@ -81,14 +81,14 @@ impl PolicyLayer {
         }
     }
 
-    /// How clients are identified, for the key part `user`.
+    /// Sets how clients are identified, for the key part `user`.
     pub fn identity(mut self, identity: Identity) -> Self {
         self.config.identity = identity;
         self
     }
 
-    /// Finds the key part `participant`. It must not come from something that the client can write
-    /// freely: a bucket would be chosen by those it limits.
+    /// Sets the function that finds the key part `participant`. Do not derive it from anything that
+    /// clients can set freely: they could choose their own bucket.
     pub fn participant(
         mut self,
         find: impl Fn(&HeaderMap, &Extensions) -> Option<String> + Send + Sync + 'static,
@@ -97,13 +97,13 @@ impl PolicyLayer {
         self
     }
 
-    /// Which rate-limit header fields responses carry.
+    /// Sets which rate-limit header fields responses carry.
     pub fn headers(mut self, headers: HeaderOptions) -> Self {
         self.config.headers = headers;
         self
     }
 
-    /// How the bodies of refusals are written; as JSON by default.
+    /// Sets the format of the bodies of refusals; JSON by default.
     pub fn problem_format(mut self, format: ProblemFormat) -> Self {
         self.config.format = format;
         self

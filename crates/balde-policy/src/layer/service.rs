@@ -1,4 +1,4 @@
-//! The service in front of a limited one.
+//! The tower service that enforces a profile in front of another service.
 
 use std::mem;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ where
     }
 }
 
-/// Starts the admission of a request; nothing for one that is outside of the profile's base paths.
+/// Starts the admission of a request; `None` for one that is outside of the profile's base paths.
 fn admit<A>(config: &Config, request: &Request<A>) -> Option<Admission> {
     let path = config.engine.without_base(request.uri().path())?;
     let (headers, extensions) = (request.headers(), request.extensions());

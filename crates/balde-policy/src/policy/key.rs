@@ -16,7 +16,7 @@ pub(crate) type Key = SmallVec<[u8; 48]>;
 
 /// Where the values of key parts come from: a request, or a subject that is named by its parts.
 pub(crate) trait PartSource {
-    /// The value of a part; nothing if it is missing or empty.
+    /// The value of a part; `None` if it is missing or empty.
     fn part<'a>(&'a self, part: &'a KeyPart) -> Option<Cow<'a, str>>;
 }
 
@@ -73,7 +73,7 @@ pub enum KeyError {
         /// The length of the part or of the key.
         bytes: usize,
     },
-    /// More policies count the request than one decision can hang on.
+    /// More policies count the request than one decision can cover.
     #[error("more than {TOKEN_REQUESTS_MAX} policies count the request")]
     TooManyPolicies,
     /// The limit depends on a variant, and the request matches none of its values.

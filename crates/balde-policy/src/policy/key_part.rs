@@ -6,7 +6,7 @@ use std::fmt;
 use super::key::{Key, PartSource, write_key_part};
 use super::{KeyError, MatchRule, Request};
 
-/// A piece of a request that is part of a bucket's key.
+/// A part of a request that goes into a bucket's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyPart {
@@ -14,7 +14,7 @@ pub enum KeyPart {
     Participant,
     /// The user that the request belongs to: [`Request::user`].
     User,
-    /// Another value that the caller of the engine found out about the request:
+    /// Another value that the caller of the engine has determined for the request:
     /// [`Request::values`].
     Value(Box<str>),
     /// A header's value.
@@ -28,22 +28,22 @@ pub enum KeyPart {
 }
 
 impl KeyPart {
-    /// A header's value.
+    /// The value of the header with this name.
     pub fn header(name: impl Into<Box<str>>) -> Self {
         Self::Header(name.into())
     }
 
-    /// A query parameter's first value.
+    /// The first value of the query parameter with this name.
     pub fn query(name: impl Into<Box<str>>) -> Self {
         Self::Query(name.into())
     }
 
-    /// The segment that a template calls `{name}`.
+    /// The path segment that a rule's template names `{name}`.
     pub fn path(name: impl Into<Box<str>>) -> Self {
         Self::Path(name.into())
     }
 
-    /// A named value of [`Request::values`].
+    /// The value with this name in [`Request::values`].
     pub fn named(name: impl Into<Box<str>>) -> Self {
         Self::Value(name.into())
     }
@@ -70,8 +70,8 @@ impl KeyPart {
         }
     }
 
-    /// The request's value for this part; nothing if it is missing or empty. Path segments are
-    /// found through the template of the rule that matched.
+    /// The request's value for this part; `None` if it is missing or empty. Path segments are found
+    /// through the template of the rule that matched.
     pub fn value<'r>(&'r self, request: &Request<'r>, rule: &MatchRule) -> Option<Cow<'r, str>> {
         let value = match self {
             Self::Participant => request.participant.map(Cow::Borrowed),
@@ -100,7 +100,7 @@ impl fmt::Display for KeyPart {
     }
 }
 
-/// Which requests share a bucket: those with the same values of these parts.
+/// Which requests share a bucket: those with equal values of these key parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     name: Box<str>,
@@ -108,7 +108,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// A scope with a name and the parts that make a bucket's key, in their order.
+    /// Creates a scope from its name and the parts that make a bucket's key, in their order.
     pub fn new(name: impl Into<Box<str>>, parts: impl IntoIterator<Item = KeyPart>) -> Self {
         Self {
             name: name.into(),
@@ -116,7 +116,7 @@ impl Scope {
         }
     }
 
-    /// One bucket for all requests.
+    /// The scope in which all requests share one bucket.
     pub fn everyone() -> Self {
         Self {
             name: "everyone".into(),

@@ -54,7 +54,7 @@ impl MatchRule {
         }
     }
 
-    /// Replaces the methods; none for any.
+    /// Replaces the methods. An empty list matches any method.
     pub fn with_methods<M: Into<Box<str>>>(self, methods: impl IntoIterator<Item = M>) -> Self {
         Self {
             methods: methods.into_iter().map(Into::into).collect(),
@@ -88,23 +88,24 @@ impl MatchRule {
         }
     }
 
-    /// The methods; none for any.
+    /// The methods; empty if the rule matches any method.
     pub fn methods(&self) -> &[Box<str>] {
         &self.methods
     }
 
-    /// The template of the path; none for any.
+    /// The path template; `None` if the rule matches any path.
     pub fn path(&self) -> Option<&PathTemplate> {
         self.path.as_ref()
     }
 
-    /// The part that must match one of some named patterns.
+    /// The part of the request that must match one of these named patterns, if there is such a
+    /// condition.
     pub fn patterns(&self) -> Option<(&KeyPart, &[NamedPattern])> {
         let (part, patterns) = self.patterns.as_ref()?;
         Some((part, patterns))
     }
 
-    /// Whether it has conditions on the query or the headers.
+    /// Whether the rule has conditions on the query or the headers.
     pub fn has_conditions(&self) -> bool {
         !(self.query.is_empty() && self.headers.is_empty() && self.flags.is_empty())
     }
@@ -123,7 +124,8 @@ impl MatchRule {
         self.methods.is_empty() || self.methods.iter().any(|m| **m == *method)
     }
 
-    /// Whether a request whose method and path match meets all conditions.
+    /// Whether a request meets all the rule's conditions on query, headers, flags and patterns.
+    /// Method and path are not compared; [`matches_route`](MatchRule::matches_route) does that.
     pub fn matches_details(&self, request: &Request<'_>) -> bool {
         let query = self.query.iter();
         let headers = self.headers.iter();
@@ -140,8 +142,8 @@ impl MatchRule {
             })
     }
 
-    /// The segment that the placeholder `name` of the template matches, decoded. Nothing if it cannot
-    /// be decoded.
+    /// The path segment that the template's placeholder `name` matches, decoded. `None` if there is
+    /// no such segment or it cannot be decoded.
     pub fn segment<'r>(&self, request: &Request<'r>, name: &str) -> Option<Cow<'r, str>> {
         percent_decoded(self.path.as_ref()?.segment(request.path, name)?)
     }
@@ -203,7 +205,7 @@ impl Condition {
         }
     }
 
-    /// Whether a value meets it.
+    /// Whether a value, or its absence, meets the condition.
     pub fn holds(&self, value: Option<&str>) -> bool {
         let value = value.filter(|value| !value.is_empty());
         match self {
@@ -226,19 +228,19 @@ impl fmt::Display for Condition {
     }
 }
 
-/// Query parameters that are `true` or `false` and together filter a list, as `IsDonor` and
-/// `IsClaimer` do.
+/// Query parameters that are `true` or `false` and together filter a list, such as `IsDonor` and
+/// `IsClaimer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flags {
-    /// Their names.
+    /// The names of the parameters.
     pub names: Vec<Box<str>>,
-    /// When they count as a filter.
+    /// Which of their values make the list a filtered one.
     pub rule: FlagRule,
-    /// Whether the rule matches requests that are filtered, or those that are not.
+    /// True to match requests for filtered lists, false to match all others.
     pub is_filtered: bool,
 }
 
-/// When flags count as a filter.
+/// Which values of [`Flags`] make a list a filtered one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlagRule {
     /// Exactly one of them is true.

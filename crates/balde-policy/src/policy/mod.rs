@@ -23,7 +23,8 @@ pub use variant::{ByVariant, Credit, Variant, VariantSource};
 use balde::OnFailure;
 use balde_core::{Command, Limit};
 
-/// The level that a bucket needs by default for a request to be admitted.
+/// The default of [`Policy::admission`]: the tokens that a bucket must hold for a request to be
+/// admitted.
 pub const ADMISSION_DEFAULT: u64 = 1;
 
 /// A limit with a name, a scope, a match rule and a price list.
@@ -57,7 +58,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// A policy that counts every request in one bucket, one token each.
+    /// Creates a policy that counts every request in one bucket, at one token each.
     pub fn new(name: impl Into<Box<str>>, limit: Limit) -> Self {
         Self {
             name: name.into(),
@@ -88,7 +89,8 @@ impl Policy {
         self
     }
 
-    /// Replaces the admission cost: the level that a bucket needs, and the tokens taken.
+    /// Replaces the admission cost: the tokens that a bucket must hold for a request to be
+    /// admitted, and that are then taken from it.
     pub fn with_admission(self, admission: u64) -> Self {
         Self { admission, ..self }
     }
@@ -114,7 +116,7 @@ impl Policy {
         Self { mode, ..self }
     }
 
-    /// The policy's name, also in logs and metrics.
+    /// The policy's name, under which it appears in logs and metrics.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -129,8 +131,8 @@ impl Policy {
         &self.rules
     }
 
-    /// The rule that a request matches, or nothing when the policy does not count it. A policy
-    /// without rules counts everything, by [`MatchRule::any`].
+    /// The rule that a request matches, or `None` if the policy does not count the request. For a
+    /// policy without rules, which counts everything, this is [`MatchRule::any`].
     pub fn matching_rule<'p>(&'p self, request: &Request<'_>) -> Option<&'p MatchRule> {
         if self.rules.is_empty() {
             return Some(MatchRule::any());
@@ -138,13 +140,13 @@ impl Policy {
         self.rules.iter().find(|rule| rule.matches(request))
     }
 
-    /// Its limits, one for each variant.
+    /// The limits: one for all requests, or one for each value of a variant.
     pub fn limits(&self) -> &ByVariant<Limit> {
         &self.limits
     }
 
-    /// The limit for a variant's value, as `A` or `PF`. A policy with a single limit has it for
-    /// every value, one with variants has none for a value it does not list.
+    /// The limit for a value of the variant, such as `A` or `PF`. A policy with a single limit has
+    /// it for every value; a policy with a variant has none for a value that it does not list.
     pub fn limit(&self, value: Option<&str>) -> Option<&Limit> {
         self.limits.get(value)
     }
@@ -155,24 +157,24 @@ impl Policy {
         limits.position(|(other, _)| other == Some(value))
     }
 
-    /// The level a bucket needs for a request to be admitted, and what is taken then. Zero admits
-    /// always.
+    /// The admission cost: the tokens that a bucket must hold for a request to be admitted, and
+    /// that are then taken from it. With zero, every request is admitted.
     pub fn admission(&self) -> u64 {
         self.admission
     }
 
-    /// What each outcome costs in all.
+    /// What each outcome costs in total, including the admission cost.
     pub fn prices(&self) -> &PriceList {
         &self.prices
     }
 
-    /// What a response with this status costs in all.
+    /// What a response with this status costs in total, including the admission cost.
     pub fn cost(&self, status: u16) -> u64 {
         self.prices.cost(status)
     }
 
     /// The command that settles a request that took [`admission`](Policy::admission) tokens and was
-    /// answered with this status.
+    /// answered with this status; `None` if the price is exactly what was taken.
     pub fn settlement(&self, status: u16) -> Option<Command> {
         settle(self.admission, self.cost(status))
     }
@@ -187,8 +189,8 @@ impl Policy {
         &self.credits
     }
 
-    /// The tokens that an event gives back to a bucket of this variant. None for an event, or a
-    /// variant, that it does not list.
+    /// The tokens that an event gives back to a bucket with this value of the variant. Zero for an
+    /// event or a value that the policy does not list.
     pub fn credit(&self, event: &str, value: Option<&str>) -> u64 {
         let named = self.credits.iter().find(|credit| credit.event() == event);
         let tokens = named.and_then(|credit| credit.tokens().get(value));

@@ -6,7 +6,7 @@ use std::fmt;
 const SEGMENTS_MAX: usize = 32;
 
 /// A path with placeholders: `{name}` matches one segment that is not empty, and `{*}` at the end
-/// matches everything that is left. A slash at the end is significant.
+/// matches the rest of the path. A slash at the end is significant.
 ///
 /// ```
 /// use balde_policy::PathTemplate;
@@ -103,7 +103,7 @@ impl PathTemplate {
         self.is_open
     }
 
-    /// The names of its placeholders.
+    /// The names of the placeholders.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().filter_map(|segment| match segment {
             Segment::Hole(name) if !name.is_empty() => Some(&**name),

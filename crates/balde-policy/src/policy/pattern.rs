@@ -6,16 +6,16 @@
 
 use std::fmt;
 
-/// The longest pattern, and the most that a count may say.
+/// The longest pattern, and the highest count.
 const PATTERN_BYTES_MAX: usize = 256;
 const COUNT_MAX: u16 = 1_024;
 
 /// A pattern that a whole text matches or does not match; a small subset of regular expressions.
 ///
-/// Characters match themselves, `[0-9A-Z]` matches one of a class, `[^@]` one that is not in
-/// it, `{11}` or `{1,14}` after either for a count, `\` before a character for just that. A count
-/// that varies must be followed by something its class does not contain. `<=77` at the end
-/// bounds the whole, in bytes.
+/// A character matches itself, `[0-9A-Z]` one character of a class, and `[^@]` one character that
+/// is not in it. `{11}` or `{1,14}` after either repeats it, and `\` makes the next character
+/// literal. A repetition of varying length must be followed by something that its class does not
+/// contain. `<=77` at the end limits the length of the whole text, in bytes.
 ///
 /// ```
 /// use balde_policy::Pattern;
@@ -34,7 +34,7 @@ pub struct Pattern {
     bytes_most: usize,
 }
 
-/// A pattern with its name in a profile, as `CPF`.
+/// A pattern with its name in a profile, such as `CPF`.
 pub type NamedPattern = (Box<str>, Pattern);
 
 /// Between `least` and `most` characters of a class.
@@ -73,7 +73,7 @@ impl Class {
 }
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub fn new(text: &str) -> Result<Self, PatternError> {
         if text.len() > PATTERN_BYTES_MAX {
             return Err(PatternError::TooLong);
@@ -130,7 +130,7 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether all of a text has this pattern.
+    /// Whether the whole text matches the pattern.
     pub fn matches(&self, text: &str) -> bool {
         if text.len() < self.bytes_least || text.len() > self.bytes_most {
             return false;
@@ -242,20 +242,23 @@ fn read_number(rest: &mut Rest<'_>) -> Result<u16, PatternError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PatternError {
-    /// There is nothing in it.
+    /// The pattern is empty.
     Empty,
-    /// It is longer than a pattern may be.
+    /// The pattern is too long.
     TooLong,
-    /// A character that means something in regular expressions and nothing, or something else, here.
+    /// A character that is special in regular expressions, in a place where it means nothing here;
+    /// `\` makes it literal.
     Unescaped {
         /// The character.
         character: char,
     },
-    /// A class that is empty, not closed, upside down, or has characters that are not ASCII.
+    /// A class that is empty, not closed, has a range in descending order, or contains characters
+    /// that are not ASCII.
     Class,
-    /// A count that is not `{n}` or `{least,most}` with at most 1,024, or a bound that is no number.
+    /// A count that is not `{n}` or `{least,most}` with at most 1,024, or a length limit that is
+    /// not a number.
     Count,
-    /// A count that varies is followed by something it could have taken itself.
+    /// A repetition of varying length is followed by something that its own class contains.
     Ambiguous,
 }
 

@@ -3,7 +3,7 @@
 /// The highest price of one response.
 pub const COST_MAX: u64 = 1_000_000;
 
-/// Tokens by response status: exact ones first, then by class (`4xx`), then a default.
+/// Prices in tokens: by exact response status, else by class (`4xx`), else a default.
 ///
 /// ```
 /// use balde_policy::PriceList;
@@ -21,7 +21,8 @@ pub struct PriceList {
 }
 
 impl PriceList {
-    /// The same price for everything. Prices above [`COST_MAX`] count as that.
+    /// Creates a price list with one price for everything. Prices above [`COST_MAX`] are lowered to
+    /// it.
     pub fn new(default: u64) -> Self {
         Self {
             default: default.min(COST_MAX),
@@ -31,7 +32,7 @@ impl PriceList {
         }
     }
 
-    /// Another price for one status.
+    /// Sets the price of one status.
     pub fn with_status(mut self, status: u16, cost: u64) -> Self {
         self.statuses.retain(|(other, _)| *other != status);
         self.statuses.push((status, cost.min(COST_MAX)));
@@ -39,7 +40,7 @@ impl PriceList {
         self
     }
 
-    /// Another price for the statuses of a class, 1 to 5. Other classes do not exist.
+    /// Sets the price of all statuses of a class, 1 to 5. Other classes do not exist.
     pub fn with_class(mut self, class: u8, cost: u64) -> Self {
         let place = usize::from(class).checked_sub(1);
         if let Some(price) = place.and_then(|place| self.classes.get_mut(place)) {
@@ -48,7 +49,7 @@ impl PriceList {
         self
     }
 
-    /// Another price for requests that were never answered.
+    /// Sets the price of requests that were never answered.
     pub fn with_unanswered(self, cost: u64) -> Self {
         Self {
             unanswered: Some(cost.min(COST_MAX)),
@@ -67,22 +68,22 @@ impl PriceList {
         priced.unwrap_or(self.default)
     }
 
-    /// What a request costs that was never answered: the list's own price for that, or its default.
+    /// What a request that was never answered costs: the price set for that, or the default.
     pub fn unanswered(&self) -> u64 {
         self.unanswered.unwrap_or(self.default)
     }
 
-    /// The price of what is not listed.
+    /// The price of everything that is not listed.
     pub fn default_cost(&self) -> u64 {
         self.default
     }
 
-    /// The statuses with a price of their own, ascending.
+    /// The prices of single statuses, ascending by status.
     pub fn statuses(&self) -> &[(u16, u64)] {
         &self.statuses
     }
 
-    /// The classes with a price of their own, ascending.
+    /// The prices of classes, ascending by class.
     pub fn classes(&self) -> impl Iterator<Item = (u8, u64)> {
         let priced = (1..).zip(self.classes);
         priced.filter_map(|(class, cost)| Some((class, cost?)))

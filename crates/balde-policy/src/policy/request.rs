@@ -8,7 +8,7 @@ const QUERY_PAIRS_MAX: usize = 256;
 
 /// A request's headers. A header whose value is not text counts as absent.
 pub trait Headers: Sync {
-    /// The first value of a header; names are compared without regard to case.
+    /// The first value of a header. Names are not case-sensitive.
     fn value_of(&self, name: &str) -> Option<&str>;
 
     /// Whether a header occurs several times with different values, so that it is ambiguous which
@@ -45,7 +45,7 @@ impl<const N: usize> Headers for [(&str, &str); N] {
 /// The parts of a request that policies look at. An adapter for a protocol fills them in.
 #[derive(Clone, Copy)]
 pub struct Request<'r> {
-    /// As sent, in upper case.
+    /// The method as sent, such as `GET`. Rules compare it exactly.
     pub method: &'r str,
     /// The raw path, without the profile's base path; still percent-encoded.
     pub path: &'r str,
@@ -57,7 +57,7 @@ pub struct Request<'r> {
     pub participant: Option<&'r str>,
     /// The user that the request belongs to, if the adapter knows it.
     pub user: Option<&'r str>,
-    /// Other values that the adapter found out, by name.
+    /// Other values that the adapter has determined, by name.
     pub values: &'r [(&'r str, &'r str)],
 }
 
@@ -71,7 +71,7 @@ impl fmt::Debug for Request<'_> {
 }
 
 impl<'r> Request<'r> {
-    /// A request of which only the method, the path and the query are known yet.
+    /// Creates a request with a method, a path and a query; all other fields are empty.
     pub fn new(method: &'r str, path: &'r str, query: &'r str) -> Self {
         const NONE: &&[(&str, &str)] = &[].as_slice();
         Self {
@@ -85,13 +85,13 @@ impl<'r> Request<'r> {
         }
     }
 
-    /// The named value that the adapter found out.
+    /// The value with this name in [`values`](Request::values).
     pub fn value(&self, name: &str) -> Option<&'r str> {
         let found = self.values.iter().find(|(other, _)| *other == name);
         found.map(|(_, value)| *value)
     }
 
-    /// The first value of a query parameter, decoded. Servers take the first, too.
+    /// The first value of a query parameter, decoded. Servers also use the first.
     pub fn query_first(&self, name: &str) -> Option<Cow<'r, str>> {
         let mut pairs = query_pairs(self.query);
         pairs
@@ -119,7 +119,7 @@ fn form_decoded(text: &str) -> Cow<'_, str> {
     percent_decoded(text).unwrap_or(Cow::Borrowed(text))
 }
 
-/// Decodes percent-encoding once. Nothing if an escape is broken or the result is not UTF-8.
+/// Decodes percent-encoding once. `None` if an escape is broken or the result is not UTF-8.
 pub fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));

@@ -1,24 +1,24 @@
-//! Numbers that depend on who is counted: a participant's category, a person or a company.
+//! Values that depend on who is counted: a participant's category, a person or a company.
 
 use super::key::PartSource;
 use super::{KeyPart, NamedPattern};
 
-/// One value for all, or one for each value of a variant.
+/// One `T` for all requests, or one for each value of a variant: limits and credits, for example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ByVariant<T> {
-    /// The same for all.
+    /// The same for all requests.
     One(T),
-    /// One for each value.
+    /// One for each value of a variant.
     By {
-        /// The variant's name, as `category`.
+        /// The variant's name, such as `category`.
         variant: Box<str>,
-        /// Its values, as `A`, and what each has, in the order of the file.
+        /// The variant's values, such as `A`, each with its `T`, in the order of the file.
         values: Vec<(Box<str>, T)>,
     },
 }
 
 impl<T> ByVariant<T> {
-    /// What a value has. Where all have the same, the value does not matter.
+    /// The `T` of a value. With [`One`](ByVariant::One) the value does not matter.
     pub fn get(&self, value: Option<&str>) -> Option<&T> {
         match self {
             Self::One(one) => Some(one),
@@ -30,7 +30,7 @@ impl<T> ByVariant<T> {
         }
     }
 
-    /// The variant this depends on.
+    /// The name of the variant; `None` with [`One`](ByVariant::One).
     pub fn variant(&self) -> Option<&str> {
         match self {
             Self::One(_) => None,
@@ -38,7 +38,8 @@ impl<T> ByVariant<T> {
         }
     }
 
-    /// Every value with what it has; nothing for a value where all have the same.
+    /// Every value with its `T`. With [`One`](ByVariant::One) there is a single item without a
+    /// value.
     pub fn iter(&self) -> impl Iterator<Item = (Option<&str>, &T)> {
         let (one, by) = match self {
             Self::One(one) => (Some((None, one)), [].as_slice()),
@@ -57,7 +58,7 @@ pub struct Credit {
 }
 
 impl Credit {
-    /// Tokens for an event.
+    /// Creates a credit: `tokens` for each `event`.
     pub fn new(event: impl Into<Box<str>>, tokens: ByVariant<u64>) -> Self {
         Self {
             event: event.into(),
@@ -65,19 +66,19 @@ impl Credit {
         }
     }
 
-    /// The event's name, as `payment-order`.
+    /// The event's name, such as `payment-order`.
     pub fn event(&self) -> &str {
         &self.event
     }
 
-    /// The tokens it gives back.
+    /// The tokens that the event gives back.
     pub fn tokens(&self) -> &ByVariant<u64> {
         &self.tokens
     }
 }
 
-/// A named choice between several limits or credits, such as a participant's category, and how
-/// the value of it is found for a request.
+/// A named choice between several limits or credits, such as a participant's category, and how its
+/// value is found for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
     name: Box<str>,
@@ -95,14 +96,14 @@ pub enum VariantSource {
         /// The possible values.
         values: Vec<Box<str>>,
     },
-    /// The value whose pattern a part of the request matches.
+    /// The value is the name of the first pattern that a part of the request matches.
     Matched {
         /// The part of the request.
         part: KeyPart,
-        /// Each value with its pattern. The first match counts.
+        /// Each value with its pattern.
         patterns: Vec<NamedPattern>,
     },
-    /// The value is a part of the request.
+    /// The value is a part of the request itself, if it is one of the listed values.
     Listed {
         /// The part of the request.
         part: KeyPart,
@@ -114,7 +115,7 @@ pub enum VariantSource {
 }
 
 impl Variant {
-    /// A variant with a name and a source.
+    /// Creates a variant with a name and a source.
     pub fn new(name: impl Into<Box<str>>, source: VariantSource) -> Self {
         Self {
             name: name.into(),
@@ -122,17 +123,17 @@ impl Variant {
         }
     }
 
-    /// Its name, as `category`.
+    /// The variant's name, such as `category`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where its value comes from.
+    /// Where the variant's value comes from.
     pub fn source(&self) -> &VariantSource {
         &self.source
     }
 
-    /// All its values, in the order of the file.
+    /// All values of the variant, in the order of the file.
     pub fn values(&self) -> impl Iterator<Item = &str> {
         let (plain, patterned) = match &self.source {
             VariantSource::Assigned { values, .. } | VariantSource::Listed { values, .. } => {
@@ -144,8 +145,8 @@ impl Variant {
         plain.iter().chain(patterned).map(|name| &**name)
     }
 
-    /// The value that follows from the parts of a request. Nothing if the value is assigned, or if
-    /// no value fits.
+    /// The value that is derived from the parts of a request. `None` if the value is assigned, or
+    /// if no value fits.
     pub(crate) fn value_of(&self, source: &impl PartSource) -> Option<&str> {
         match &self.source {
             VariantSource::Assigned { .. } => None,

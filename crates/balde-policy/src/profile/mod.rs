@@ -1,4 +1,4 @@
-//! A published set of policies, as data.
+//! A set of policies, as data.
 
 mod parse;
 mod setting;
@@ -13,10 +13,10 @@ use crate::policy::{NamedPattern, Pattern, Policy, Scope, Variant};
 /// The most policies in a profile.
 pub const POLICIES_MAX: usize = 256;
 
-/// Policies that belong together, and the words they use.
+/// A set of policies, with the patterns, scopes, variants and settings that they refer to.
 ///
-/// A file is read with [`Profile::read`], a text with [`Profile::parse`]; the format is in
-/// docs/profiles.md.
+/// [`Profile::read`] reads a file, [`Profile::parse`] a text; docs/profiles.md describes the
+/// format.
 ///
 /// ```
 /// use balde_policy::Profile;
@@ -47,7 +47,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// A profile without anything in it yet.
+    /// Creates an empty profile.
     pub fn new(name: impl Into<Box<str>>) -> Self {
         Self {
             name: name.into(),
@@ -63,8 +63,8 @@ impl Profile {
         }
     }
 
-    /// The same profile with one more policy, in the place of one that has the same name. A profile
-    /// with [`POLICIES_MAX`] policies takes no more.
+    /// Adds a policy, or replaces the one with the same name. A new policy beyond [`POLICIES_MAX`]
+    /// is ignored.
     pub fn with_policy(mut self, policy: Policy) -> Self {
         let known = self
             .policies
@@ -78,33 +78,34 @@ impl Profile {
         self
     }
 
-    /// The same profile with one more variant.
+    /// Adds a variant.
     pub fn with_variant(mut self, variant: Variant) -> Self {
         self.variants.push(variant);
         self
     }
 
-    /// What it is called, as `dict-2.12.1`.
+    /// The profile's name, such as `dict-2.12.1`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is, in a few words.
+    /// A short description of the profile.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// The protocol it is for, where its settings and parts need an adapter, as `dict`.
+    /// The API that the profile is for, such as `dict`, if its settings and key parts need an
+    /// adapter.
     pub fn api(&self) -> Option<&str> {
         self.api.as_deref()
     }
 
-    /// What comes before the paths of its rules.
+    /// The prefixes that paths have in front of the paths of the rules, such as `/api/v2`.
     pub fn base_paths(&self) -> &[Box<str>] {
         &self.base_paths
     }
 
-    /// A raw path without its base path; nothing for a path that is under none of them.
+    /// Strips the base path from a raw path; `None` if the path is under none of the base paths.
     pub fn without_base<'p>(&self, path: &'p str) -> Option<&'p str> {
         if self.base_paths.is_empty() {
             return Some(path);
@@ -115,54 +116,54 @@ impl Profile {
         })
     }
 
-    /// Its named patterns.
+    /// The profile's named patterns.
     pub fn patterns(&self) -> &[NamedPattern] {
         &self.patterns
     }
 
-    /// The pattern of a name.
+    /// The pattern with this name.
     pub fn pattern(&self, name: &str) -> Option<&Pattern> {
         let found = self.patterns.iter().find(|(other, _)| **other == *name);
         found.map(|(_, pattern)| pattern)
     }
 
-    /// Its named scopes.
+    /// The profile's named scopes.
     pub fn scopes(&self) -> &[Scope] {
         &self.scopes
     }
 
-    /// Its variants.
+    /// The profile's variants: named choices between several limits or credits.
     pub fn variants(&self) -> &[Variant] {
         &self.variants
     }
 
-    /// The variant of a name.
+    /// The variant with this name.
     pub fn variant(&self, name: &str) -> Option<&Variant> {
         self.variants.iter().find(|variant| variant.name() == name)
     }
 
-    /// Its settings, by name.
+    /// The profile's settings: named values that policies or an adapter refer to.
     pub fn settings(&self) -> &[Setting] {
         &self.settings
     }
 
-    /// The setting of a name.
+    /// The setting with this name.
     pub fn setting(&self, name: &str) -> Option<&Setting> {
         self.settings.iter().find(|setting| setting.name() == name)
     }
 
-    /// The text that it was parsed from, for problems that an adapter finds; empty for a profile that
-    /// was built in code.
+    /// The text that the profile was parsed from, so that an adapter can report problems at their
+    /// position; empty for a profile that was built in code.
     pub fn source(&self) -> &Source {
         &self.source
     }
 
-    /// Its policies, in the order of the file.
+    /// The profile's policies, in the order of the file.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
     }
 
-    /// The policy of a name.
+    /// The policy with this name.
     pub fn policy(&self, name: &str) -> Option<&Policy> {
         self.policies.iter().find(|policy| policy.name() == name)
     }

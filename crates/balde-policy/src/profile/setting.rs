@@ -1,4 +1,4 @@
-//! Named values of a profile that its users may change without touching the policies.
+//! Named values of a profile that its users can change without editing the policies.
 
 use balde_config::Span;
 
@@ -24,7 +24,7 @@ pub enum SettingValue {
 }
 
 impl Setting {
-    /// A setting that was not read from a file.
+    /// Creates a setting that was not read from a file.
     pub fn new(name: impl Into<Box<str>>, value: SettingValue) -> Self {
         Self {
             name: name.into(),
@@ -48,17 +48,17 @@ impl Setting {
         }
     }
 
-    /// Its name.
+    /// The setting's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its value.
+    /// The setting's value.
     pub fn value(&self) -> &SettingValue {
         &self.value
     }
 
-    /// Where its value is in the file; nothing for a value from elsewhere.
+    /// Where the value is in the file; `None` for a value that is not from the file.
     pub const fn span(&self) -> Option<Span> {
         self.span
     }

@@ -55,23 +55,23 @@ impl Degradation {
         }
     }
 
-    /// The share of the current rate that remains after an error: less than 100 %.
+    /// Sets the share of the current rate that remains after an error: less than 100 %.
     pub const fn ratio(self, ratio: Share) -> Self {
         Self { ratio, ..self }
     }
 
-    /// The share of the configured rate at which the circuit opens.
+    /// Sets the share of the configured rate at which the circuit opens.
     pub const fn floor(self, floor: Share) -> Self {
         Self { floor, ..self }
     }
 
-    /// The share of the configured rate that one step of recovery adds.
+    /// Sets the share of the configured rate that one step of recovery adds.
     pub const fn step(self, step: Share) -> Self {
         Self { step, ..self }
     }
 
-    /// How long a partition must be without an error, and without another step, before a success adds
-    /// a step.
+    /// Sets how long a partition must be without an error, and without another step, before a
+    /// success adds a step.
     pub const fn recovery(self, interval: Duration) -> Self {
         Self {
             recovery: interval,
@@ -79,7 +79,7 @@ impl Degradation {
         }
     }
 
-    /// How long the circuit stays open.
+    /// Sets how long the circuit stays open.
     pub const fn reset(self, interval: Duration) -> Self {
         Self {
             reset: interval,
@@ -87,14 +87,15 @@ impl Degradation {
         }
     }
 
-    /// How many probes must succeed before a half-open circuit closes. At most so many requests pass
-    /// until their outcomes have been reported. Between 1 and 1,000.
+    /// Sets how many probes must succeed before a half-open circuit closes, between 1 and 1,000.
+    /// Until their outcomes are reported, no more than that many requests pass.
     pub const fn probes(self, probes: u32) -> Self {
         Self { probes, ..self }
     }
 
-    /// The time after a degrading error in which further errors do not degrade the rate again. With it,
-    /// many requests that fail together cost one step. Zero by default: every error degrades.
+    /// Sets how long after an error that lowered the rate further errors do not lower it again, so
+    /// that many requests that fail together lower it only once. Zero by default: every error
+    /// lowers the rate.
     pub const fn spacing(self, spacing: Duration) -> Self {
         Self { spacing, ..self }
     }

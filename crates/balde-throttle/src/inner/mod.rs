@@ -157,7 +157,7 @@ impl Inner {
         match verdict {
             Verdict::Granted { epoch } => Ok(Grant { index, epoch }),
             Verdict::Refused(refusal) => Err(refusal),
-            // Such a request is served in slices, over time.
+            // A request for more than the burst can only be served in slices, over time.
             Verdict::MustWait { .. } if burst.is_some_and(|burst| n > burst) => {
                 let burst = burst.unwrap_or(0);
                 Err(Refusal::TooLarge { n, burst })

@@ -175,7 +175,7 @@ impl PartitionStats {
         &self.name
     }
 
-    /// The rate that was configured, which it has while it is healthy.
+    /// The configured rate, which applies while the partition is healthy.
     pub const fn configured_rate(&self) -> Rate {
         self.configured_rate
     }
@@ -185,17 +185,18 @@ impl PartitionStats {
         self.pace
     }
 
-    /// Returns true if its rate is below the configured one, or its circuit is not closed.
+    /// Returns true if the partition's rate is below the configured one, or its circuit is not
+    /// closed.
     pub fn is_degraded(&self) -> bool {
         self.pace.rate() != self.configured_rate || self.circuit != Circuit::Closed
     }
 
-    /// The state of its circuit breaker.
+    /// The state of the partition's circuit breaker.
     pub const fn circuit(&self) -> Circuit {
         self.circuit
     }
 
-    /// How many requests wait in its queue.
+    /// How many requests wait in the partition's queue.
     pub const fn waiters(&self) -> usize {
         self.waiters
     }

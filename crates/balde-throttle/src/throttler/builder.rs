@@ -80,44 +80,44 @@ impl ThrottlerBuilder {
         }
     }
 
-    /// The throttler's name in logs, metrics and the shared store. `throttle` by default.
+    /// Sets the throttler's name in logs, metrics and the shared store. `throttle` by default.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The rate over all partitions together. A bare number is tokens per second.
+    /// Sets the rate over all partitions together. A bare number is tokens per second.
     pub fn rate(mut self, rate: impl Into<Rate>) -> Self {
         self.global_rate = Some(rate.into());
         self
     }
 
-    /// The rate of each partition.
+    /// Sets the rate of each partition.
     pub fn partition_rate(mut self, rate: impl Into<Rate>) -> Self {
         self.partition_rate = Some(rate.into());
         self
     }
 
-    /// Another rate for the partition of this name.
+    /// Sets another rate for the partition with this name.
     pub fn partition(mut self, name: impl Into<Box<str>>, rate: impl Into<Rate>) -> Self {
         self.partition_rates.insert(name.into(), rate.into());
         self
     }
 
-    /// The burst, as a share of the tokens of one second: rounded down, at least one. A tenth by
-    /// default. When a rate changes, its burst changes with it.
+    /// Sets the burst, as a share of the tokens of one second: rounded down, at least one. A tenth
+    /// by default. When a rate changes, its burst changes with it.
     pub fn burst(mut self, share: Share) -> Self {
         self.burst_share = share;
         self
     }
 
-    /// How errors and successes change a partition's rate.
+    /// Sets how errors and successes change a partition's rate.
     pub fn degradation(mut self, degradation: Degradation) -> Self {
         self.degradation = degradation;
         self
     }
 
-    /// Which outcomes count as errors. [`Outcome::is_failure`] by default.
+    /// Sets which outcomes count as errors. [`Outcome::is_failure`] by default.
     pub fn counts_as_error(
         mut self,
         counts_as_error: impl Fn(Outcome) -> bool + Send + Sync + 'static,
@@ -126,34 +126,37 @@ impl ThrottlerBuilder {
         self
     }
 
-    /// What to do with requests for more tokens than the burst. [`Oversize::Slices`] by default.
+    /// Sets what to do with requests for more tokens than the burst. [`Oversize::Slices`] by
+    /// default.
     pub fn oversize(mut self, oversize: Oversize) -> Self {
         self.oversize = oversize;
         self
     }
 
-    /// The most partitions, 1,024 by default. A new one replaces one that is idle and healthy; if there
-    /// is none, it is refused with [`Refusal::TooManyPartitions`](crate::Refusal::TooManyPartitions).
+    /// Sets the most partitions, 1,024 by default. A new one replaces one that is idle and healthy;
+    /// if there is none, it is refused with
+    /// [`Refusal::TooManyPartitions`](crate::Refusal::TooManyPartitions).
     pub fn partitions_max(mut self, partitions_max: usize) -> Self {
         self.partitions_max = partitions_max;
         self
     }
 
-    /// The most requests that may wait, 131,072 by default. More are refused with
+    /// Sets the most requests that may wait, 131,072 by default. More are refused with
     /// [`Refusal::TooManyWaiters`](crate::Refusal::TooManyWaiters).
     pub fn waiters_max(mut self, waiters_max: usize) -> Self {
         self.waiters_max = waiters_max;
         self
     }
 
-    /// The longest pause that a server can impose on a partition, by `Retry-After` or by an exhausted
-    /// quota. Ten minutes by default.
+    /// Sets the longest pause that a server can impose on a partition, by `Retry-After` or by an
+    /// exhausted quota. Ten minutes by default.
     pub fn pause_max(mut self, pause_max: Duration) -> Self {
         self.pause_max = pause_max;
         self
     }
 
-    /// The clock, [`Clock::precise`] by default. Tests with tokio's paused time use [`Clock::tokio`].
+    /// Sets the clock, [`Clock::precise`] by default. Tests with tokio's paused time use
+    /// [`Clock::tokio`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self

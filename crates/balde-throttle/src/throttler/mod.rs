@@ -24,7 +24,7 @@ use crate::scheduler::partition::PartitionStats;
 ///
 /// A partition is what the server counts separately: a host, a table, a tenant. It is created when its
 /// name is first used, and removed when it is idle and healthy and another needs its place. Partition
-/// names appear in logs and metrics, so they must come from the program and not from strangers.
+/// names appear in logs and metrics, so do not take them from untrusted input.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -112,9 +112,9 @@ impl Throttler {
         permit(self.inner(), PartitionRef::Name(partition), n, None).await
     }
 
-    /// Waits for `n` tokens, runs `work`, and reports its outcome once. `Ok` is a success; `Err` and a
-    /// panic are errors; if the future is dropped while `work` runs, the outcome is unknown and counts
-    /// for nothing.
+    /// Waits for `n` tokens, runs `work`, and reports its outcome once. `Ok` is a success; `Err`
+    /// and a panic are errors; if the future is dropped while `work` runs, the outcome is unknown
+    /// and does not count.
     pub async fn run<T, E>(
         &self,
         partition: &str,

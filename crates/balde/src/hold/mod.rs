@@ -61,8 +61,8 @@ impl Hold {
         Self::new(requests, check_all_blocking(requests))
     }
 
-    /// A hold on tokens that were taken earlier: `n` of each request, or none. Settling it charges or
-    /// credits the difference to that.
+    /// Creates a hold on tokens that were taken earlier: the `n` of each request, which may be
+    /// zero. Settling it charges or credits the difference between the price and `n`.
     pub fn already_taken(requests: &[TokenRequest<'_>]) -> Self {
         let held = |request: &TokenRequest<'_>| {
             let limit = request.limiter.limit();
@@ -256,7 +256,7 @@ mod tests {
     fn a_settled_hold_is_not_settled_again_by_its_drop() {
         let limiter = limiter();
         let hold = Hold::take_blocking(&[limiter.request("k")]).unwrap();
-        // The future is dropped before it is polled: the settlement happens all the same, once.
+        // The future is dropped before it is polled: the settlement still happens, once.
         drop(hold.if_dropped(|_, _| 50).settle(20));
         assert_eq!(level(&limiter), 80);
     }

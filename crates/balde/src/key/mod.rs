@@ -10,15 +10,16 @@ pub(crate) use short::SHORT_KEY_BYTES_MAX;
 #[cfg(feature = "http")]
 pub(crate) use short::ShortKey;
 
-/// The longest key, in bytes. A check with a longer key is denied and counts no quota; use a hash of
-/// such a key.
+/// The longest key, in bytes. A check with a longer key is denied and takes no tokens; pass a hash
+/// of the key instead.
 pub const KEY_BYTES_MAX: usize = 4_096;
 
 /// Why a key cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadKey {
-    /// The key is empty. A missing identity must not become one bucket for all strangers.
+    /// The key is empty. It is denied, because otherwise all callers without an identity would
+    /// share one bucket.
     Empty,
     /// The key is longer than [`KEY_BYTES_MAX`].
     TooLong {

@@ -36,7 +36,7 @@ pub(crate) use settlements::{SettlementGuard, Settlements};
 /// Limits callers, each by its key. Clones share their buckets.
 ///
 /// A key is a sequence of bytes, such as a user id, an address, or a tenant and a route joined by a
-/// separator. The memory store keeps hashes of keys only; Redis stores keys in clear.
+/// separator. The memory store keeps only hashes of keys; Redis stores keys in plain text.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -205,9 +205,9 @@ impl RateLimiter {
 
     /// Replaces the limit of all buckets.
     ///
-    /// Each bucket keeps its deficit in tokens, within what the new limit allows: a bucket that held
-    /// less than the capacity that is taken away is empty, and does not get those tokens back if the
-    /// capacity grows again.
+    /// Each bucket keeps its deficit in tokens, within what the new limit allows: a bucket that
+    /// held fewer tokens than the capacity shrinks by becomes empty, and does not get those tokens
+    /// back if the capacity grows again.
     ///
     /// In Redis a bucket is converted when it is next written, and refills at the old rate until
     /// then. Other processes need the new limit too.
@@ -255,8 +255,8 @@ impl RateLimiter {
 
     /// Removes every full bucket from the memory store. Redis removes them by itself.
     ///
-    /// A full bucket equals one that does not exist, so nothing is lost. Calling this is never
-    /// necessary: the memory store sweeps a crowded shard before it grows.
+    /// A full bucket is equivalent to one that does not exist, so nothing is lost. Calling this is
+    /// never necessary: the memory store sweeps a crowded shard before it grows.
     pub fn sweep(&self) {
         match &self.0.store {
             Store::Memory(table, _) => table.sweep(self.now_us()),

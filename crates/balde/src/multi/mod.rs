@@ -67,8 +67,9 @@ impl MultiDecision {
         self.parts[self.refused_index()?].retry_after()
     }
 
-    /// The decision on each request, in their order. If one was refused, the decisions on the others
-    /// are peeks at their buckets.
+    /// The decision on each request, in the order of the requests. If any was refused, nothing was
+    /// taken from any bucket: the decisions on the requests that could have been granted are peeks,
+    /// which show the unchanged level.
     pub fn parts(&self) -> &[Decision] {
         &self.parts
     }
@@ -93,10 +94,11 @@ impl MultiDecision {
 /// # Ok(()) }) }
 /// ```
 ///
-/// Buckets in memory are decided together, and so are buckets on one Redis server or in one slot of
-/// a Redis Cluster. If that leaves several groups, they are decided in order, and when one refuses,
-/// the tokens that earlier groups granted are given back; until then other callers see them taken.
-/// While Redis is unavailable, each limiter's failure policy decides for its bucket.
+/// Buckets in memory are decided in one step, and so are buckets on one Redis server or in one slot
+/// of a Redis Cluster. If the requests form several such groups, the groups are decided in order,
+/// and when one refuses, the tokens that earlier groups granted are given back; until then other
+/// callers see them as taken. While Redis is unavailable, each limiter's failure policy decides for
+/// its bucket.
 ///
 /// # Panics
 ///

@@ -31,7 +31,7 @@ pub(super) struct LimitOptions {
         )
     )]
     has_leases: bool,
-    /// Where problems with other sections are reported; nothing for the environment.
+    /// Where problems with other sections are reported; `None` for a limit from the environment.
     span: Option<Span>,
 }
 

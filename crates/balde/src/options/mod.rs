@@ -66,7 +66,8 @@ impl Options {
         Self::from_source(&Source::read(path)?, Environment::of_process())
     }
 
-    /// Parses a text as [`read`](Options::read) does a file; `name` is the file name in messages.
+    /// Parses a text in the same way as [`read`](Options::read) parses a file; `name` is the file
+    /// name in messages.
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigError> {
         Self::from_source(&Source::new(name, text), Environment::of_process())
     }
@@ -113,7 +114,8 @@ impl Options {
         self.limits.iter().map(LimitOptions::name)
     }
 
-    /// The salt of key hashes in logs, from `RL_LOG_SALT`. It is a secret.
+    /// The salt with which keys are hashed in logs, from `RL_LOG_SALT`; `None` if that is unset. It
+    /// is a secret.
     pub fn log_salt(&self) -> Option<&str> {
         self.log_salt.as_deref()
     }
@@ -196,7 +198,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// The limiters of a file or an environment.
+/// The limiters that were built from a file or from the environment.
 #[derive(Clone, Debug)]
 pub struct Limiters {
     limiters: Vec<RateLimiter>,
@@ -205,7 +207,7 @@ pub struct Limiters {
 }
 
 impl Limiters {
-    /// The limiter of this name.
+    /// The limiter with this name.
     pub fn get(&self, name: &str) -> Option<&RateLimiter> {
         self.iter().find(|limiter| limiter.name() == name)
     }

@@ -236,7 +236,7 @@ fn split(addresses: &str) -> Vec<String> {
         .collect()
 }
 
-/// The address with the scheme for TLS or without; nothing where its own scheme contradicts.
+/// The address with or without the scheme for TLS; `None` if its own scheme contradicts that.
 fn with_tls(address: &str, is_tls: bool) -> Option<String> {
     match (address.split_once("://"), is_tls) {
         (Some(("rediss", _)), false) => None,

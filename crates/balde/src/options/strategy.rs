@@ -4,7 +4,7 @@
 use balde_config::{Diagnostics, Section, Span, Value};
 use balde_core::Limit;
 
-/// The keys that a limit may consist of, whichever are there.
+/// The keys in which the numbers of a limit can be written; each is optional here.
 struct Keys<'a> {
     limit: Option<Value<'a>>,
     rate: Option<Value<'a>>,

@@ -111,7 +111,7 @@ pub(crate) fn retry_after_ms(decision: &Decision) -> Option<u64> {
     }
 }
 
-/// The name of a command that is no check.
+/// The name of a command that is not a check.
 pub(crate) fn operation(command: Command) -> &'static str {
     match command {
         Command::Peek => "peek",

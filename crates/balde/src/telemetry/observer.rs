@@ -113,7 +113,7 @@ impl Observer {
         }
     }
 
-    /// Counts a command that is no check.
+    /// Counts a command that is not a check.
     pub(crate) fn count_command(&self, command: Command) {
         if let Some(meter) = &self.meter {
             meter.count_command(command);
@@ -125,7 +125,7 @@ impl Observer {
         span::check(self, limit, key)
     }
 
-    /// The span of a command that is no check.
+    /// The span of a command that is not a check.
     pub(crate) fn command_span(
         &self,
         limit: impl FnOnce() -> Limit,

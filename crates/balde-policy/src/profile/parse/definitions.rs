@@ -18,7 +18,8 @@ pub(super) fn patterns(value: Option<Value<'_>>, reader: &mut Reader<'_>) -> Vec
         let Some(text) = entry.string(reader.diagnostics) else {
             continue;
         };
-        // A valid one instead of an invalid one, so that rules which name it are not reported, too.
+        // A valid pattern replaces an invalid one, so that rules that name it are not reported as
+        // well.
         let pattern = Pattern::new(text.value).or_else(|error| {
             reader.diagnostics.at(text.span, error.to_string());
             Pattern::new("x")

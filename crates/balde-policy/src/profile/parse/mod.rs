@@ -23,7 +23,7 @@ impl Profile {
         Self::from_source(&Source::read(path)?, &[])
     }
 
-    /// Parses a profile. The error has every problem with its line and column.
+    /// Parses a profile. The error lists every problem with its line and column.
     ///
     /// ```
     /// use balde_policy::Profile;
@@ -43,13 +43,14 @@ impl Profile {
         Self::parse_with(text, &[])
     }
 
-    /// [`parse`](Profile::parse) with other values for some settings, by name and as text:
-    /// `("refill", "stepwise")`. Lists are written with commas.
+    /// [`parse`](Profile::parse) with other values for some settings, as pairs of name and text:
+    /// `("refill", "stepwise")`. The items of a list are separated by commas.
     pub fn parse_with(text: &str, overrides: &[(&str, &str)]) -> Result<Self, ConfigError> {
         Self::from_source(&Source::unnamed(text), overrides)
     }
 
-    /// [`parse_with`](Profile::parse_with) of a source, whose file name is then in every message.
+    /// [`parse_with`](Profile::parse_with) for a source, whose file name then appears in every
+    /// message.
     pub fn from_source(source: &Source, overrides: &[(&str, &str)]) -> Result<Self, ConfigError> {
         Document::read(source, Diagnostics::new(source), |root, diagnostics| {
             let mut profile = read(root, overrides, diagnostics);

@@ -154,7 +154,8 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no key that the client could not have forged.
+    /// Returns an error if every possible key could have been forged by the client, or if there is
+    /// none.
     #[inline]
     pub fn key(
         &self,

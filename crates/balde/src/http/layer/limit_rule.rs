@@ -54,8 +54,8 @@ pub(super) enum KeyScope {
 }
 
 impl LimitRule {
-    /// Limits each caller separately. The layer's
-    /// [`Identity`](crate::http::identity::Identity) finds out who the caller is.
+    /// Limits each caller separately. The layer's [`Identity`](crate::http::identity::Identity)
+    /// determines who the caller is.
     pub fn per_caller(limiter: RateLimiter) -> Self {
         Self::new(limiter, KeySource::Scope(KeyScope::Caller))
     }

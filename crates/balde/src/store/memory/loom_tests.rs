@@ -99,7 +99,7 @@ fn a_slot_that_changes_hands_is_not_charged_for_its_old_key() {
         let theirs = thread::spawn(move || takes(&other, b"old"));
         takes(&table, b"new");
         theirs.join().unwrap();
-        // Whoever came last has the slot; the other starts afresh.
+        // The thread that came last has the slot; the other starts afresh.
         let levels = (level(&table, b"old"), level(&table, b"new"));
         assert!(levels == (3, 2) || levels == (2, 3), "{levels:?}");
     });

@@ -122,7 +122,7 @@ impl<'a> Bucket<'a> {
         let state = if is_allowed {
             self.state
         } else {
-            // Refused as a whole; a bucket that starts empty begins to refill all the same.
+            // Refused as a whole; a bucket that starts empty still begins to refill.
             self.limit
                 .apply(None, Command::Take { n: 0 }, self.now_us)
                 .state()

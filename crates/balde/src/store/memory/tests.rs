@@ -97,7 +97,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Just(1_000_000),
         Just(60_000_000),
         0..100_000_000_u64,
-        // Weeks, years and centuries, past what a word can tell at the finer rates.
+        // Weeks, years and centuries, beyond what a word can represent at the finer rates.
         0..1_000_000_000_000_u64,
         0..40_000_000_000_000_u64,
         0..3_000_000_000_000_000_u64,

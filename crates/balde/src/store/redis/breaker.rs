@@ -68,7 +68,7 @@ impl Breaker {
 
     /// Records a failure. Returns whether it opened the breaker; then the caller starts a prober.
     pub(super) fn failed(&self, permit: Permit, failure: StoreFailure) -> bool {
-        // A key with a foreign value is no failure of the store.
+        // A key with a foreign value is not a failure of the store.
         if failure == StoreFailure::Script
             || permit.generation != self.generation.load(Ordering::Acquire)
         {

@@ -74,8 +74,8 @@ const PROBES_BEFORE_RECONNECT: usize = 2;
 /// breaker stops calls and probes the server. Decisions come from Redis again within about a second
 /// of its return.
 ///
-/// Keys are stored in clear, as part of the names of Redis keys. Hash keys that readers of the store
-/// must not see.
+/// Keys are stored in plain text, as part of the names of Redis keys. Hash keys that readers of the
+/// store must not see.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -165,14 +165,14 @@ impl RedisStore {
         })))
     }
 
-    /// Registers of this store: see [`Registers`]. Those of one `name` are apart from those of
-    /// another; those of one `hash_tag` are in one slot of a Cluster.
+    /// Returns a set of registers in this store; see [`Registers`]. Sets with different names share
+    /// no registers. Registers with the same `hash_tag` are in one slot of a Cluster.
     pub fn registers(&self, name: &str, hash_tag: impl AsRef<[u8]>) -> Registers {
         Registers::new(self, name, hash_tag.as_ref())
     }
 
-    /// Spawns a background task on the tokio runtime that this store runs on. It works from threads
-    /// that are in no runtime, too.
+    /// Spawns a background task on the tokio runtime that this store runs on. Can also be called
+    /// from threads outside of any runtime.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.0.handle.spawn(task);
     }

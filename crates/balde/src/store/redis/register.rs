@@ -39,7 +39,7 @@ pub struct Registers {
     names: Arc<Names>,
 }
 
-/// What [`Registers`] hold, and when that was.
+/// The values of [`Registers`], and the time at which they were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegisterValues {

@@ -110,17 +110,17 @@ impl Step {
         }
     }
 
-    /// The limit.
+    /// The limit of the bucket.
     pub const fn limit(&self) -> &Limit {
         &self.limit
     }
 
-    /// The encoded limit.
+    /// The limit in the encoding of the script.
     pub const fn limit_blob(&self) -> &LimitBlob {
         &self.limit_blob
     }
 
-    /// The command.
+    /// The command to run on the bucket.
     pub const fn command(&self) -> Command {
         self.command
     }
@@ -472,7 +472,7 @@ mod tests {
             (take, 0, 7e6, 7e6),
             (Command::TakeUpTo { n: 5 }, 0, 9.9e6, 9.9e6),
             (Command::TakeUpTo { n: 0 }, 0, 1e7, 1e7),
-            // Refused, and changed all the same.
+            // Refused, but changed.
             (take, 0, 9e6, 9.1e6),
             // Never refused.
             (Command::Peek, 0, 1e7, 1e7),

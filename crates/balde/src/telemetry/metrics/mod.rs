@@ -103,8 +103,8 @@ impl Metrics {
         prometheus_text(&openmetrics)
     }
 
-    /// Adds metrics that `write` writes each time the page is encoded. Durations are written in the
-    /// unit of the page.
+    /// Adds the program's own metrics: `write` is called each time the metrics are encoded.
+    /// Durations are converted to the unit that is being encoded.
     ///
     /// ```
     /// use balde::telemetry::Metrics;

@@ -11,11 +11,11 @@ use super::unit::Unit;
 
 type Write = dyn Fn(&mut MetricsWriter<'_>) + Send + Sync;
 
-/// Writes metrics each time a page is encoded. Handed to the closure of
-/// [`Metrics::add_source`](super::Metrics::add_source).
+/// Writes metrics each time the page of a [`Metrics`](super::Metrics) is encoded. Passed to the
+/// closure of [`Metrics::add_source`](super::Metrics::add_source).
 ///
-/// Each method writes one metric with all its lines. A line is a list of labels, as pairs of name and
-/// value, and a number. Every name may be written once on a page.
+/// Each method writes one metric with all its lines. A line is a list of labels, as pairs of name
+/// and value, and a number. Write each metric name only once.
 pub struct MetricsWriter<'a> {
     encoder: DescriptorEncoder<'a>,
     unit: Unit,
@@ -25,12 +25,12 @@ pub struct MetricsWriter<'a> {
 /// Durations counted by length, for [`MetricsWriter::durations`].
 #[derive(Clone, Copy, Debug)]
 pub struct DurationHistogram<'a> {
-    /// The upper ends of the buckets, in ascending order.
+    /// The upper bounds of the buckets, in ascending order.
     pub bounds: &'a [Duration],
-    /// How many durations are in each bucket, not cumulative. One more than there are bounds: the last
-    /// counts those above all of them.
+    /// How many durations are in each bucket, not cumulative. There is one count more than there
+    /// are bounds: the last one counts the durations above all bounds.
     pub counts: &'a [u64],
-    /// All durations added up.
+    /// The sum of all durations.
     pub sum: Duration,
 }
 
@@ -45,7 +45,7 @@ impl MetricsWriter<'_> {
         self.numbers(name, help, MetricType::Gauge, lines);
     }
 
-    /// Writes a counter. The page adds `_total` to its name.
+    /// Writes a counter. The suffix `_total` is appended to its name.
     pub fn counter<'l, L: AsRef<[(&'l str, &'l str)]>>(
         &mut self,
         name: &str,
@@ -55,7 +55,8 @@ impl MetricsWriter<'_> {
         self.numbers(name, help, MetricType::Counter, lines);
     }
 
-    /// Writes a histogram of durations. The page adds its unit to the name: `_ms` or `_seconds`.
+    /// Writes a histogram of durations. The unit is appended to its name: `_ms`, or `_seconds`
+    /// under [`Metrics::encode_in_seconds`](super::Metrics::encode_in_seconds).
     pub fn durations<'l, 'h, L: AsRef<[(&'l str, &'l str)]>>(
         &mut self,
         name: &str,
