@@ -137,10 +137,10 @@ fn the_log_names_the_bucket_that_refused_and_no_tax_number() {
     let line = lines
         .by_ref()
         .inspect(|line| assert!(!line.contains("11122233300"), "{line}"))
-        .find(|line| line.contains("\"refused\""))
+        .find(|line| line.contains("\"request refused\""))
         .expect("a line in the log");
     for expected in [
-        "\"refused\"",
+        "\"request refused\"",
         policy,
         "\"USER\"",
         "12345678",

@@ -149,11 +149,11 @@ fn a_monitor_runs_from_its_file_and_reports_where_a_bad_one_is_wrong() {
     let name = file.display().to_string();
     let output = balde(&["monitor", "-c", &name]).output().unwrap();
     failed(&output, "monitor.toml:2:10");
-    failed(&output, "there is nobody to ask about");
+    failed(&output, "there is no participant");
     let output = balde(&["check", &name]).output().unwrap();
     assert!(!output.status.success());
     let output = balde(&["monitor", "-c", "nowhere.toml"]).output().unwrap();
-    failed(&output, "nowhere.toml: cannot be read");
+    failed(&output, "nowhere.toml: cannot read the file");
 
     std::fs::write(
         &file,

@@ -279,7 +279,11 @@ fn settings_are_worked_into_the_policies() {
 fn settings_that_do_not_exist_or_cannot_be_are_refused() {
     for (name, value, reason) in [
         ("refil", "stepwise", "no setting `refil`"),
-        ("refill", "sometimes", "expected continuous or stepwise"),
+        (
+            "refill",
+            "sometimes",
+            "must be \"continuous\" or \"stepwise\"",
+        ),
         ("credit-above-capacity", "true", "only false is possible"),
         ("cost-of-429", "many", "expected a whole number"),
         ("credit-statuses", "200,99", "statuses from 100 to 599"),

@@ -12,7 +12,7 @@ use crate::test_database::TestDatabase;
 /// What the first version left behind: a poll of one policy.
 const FIRST_VERSION: [&str; 3] = [
     "INSERT INTO bucket (id, participant, policy) VALUES (7, '12345678', 'A')",
-    "INSERT INTO latest_sample (bucket_id, taken_us, database, level, capacity, refill, period_us)
+    "INSERT INTO latest_sample (bucket_id, taken_us, position, level, capacity, refill, period_us)
      VALUES (7, 1000, 0, 5, 36000, 1200, 60000000)",
     "INSERT INTO roll_up (bucket_id, width_s, at_us, samples, level_min, level_max, level,
      capacity, first_us, last_us) VALUES (7, 3600, 0, 1, 5, 5, 5, 36000, 1000, 1000)",

@@ -38,7 +38,7 @@ async fn a_wrong_address_says_what_to_do() {
         .await
         .unwrap_err();
     assert!(matches!(error, HistoryError::Address { .. }));
-    assert!(text(error).contains("there is no folder"));
+    assert!(text(error).contains("does not exist; create it"));
     let error = History::open(&in_folder("")).await.unwrap_err();
     assert!(text(error).contains("is a folder, not a file"));
     fs::write(

@@ -69,7 +69,7 @@ async fn every_kind_of_failure_has_its_label_stores_no_sample_and_becomes_stale_
         (
             Answer::Status(403, None, FORBIDDEN),
             "forbidden",
-            "does not let this participant",
+            "does not accept this participant",
         ),
         (
             Answer::Status(503, Some(120), ""),

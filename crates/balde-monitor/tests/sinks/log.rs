@@ -97,7 +97,7 @@ async fn a_line_has_the_level_of_how_bad_it_is_and_all_of_the_alert() {
         assert_eq!(first[name], value, "{name}");
     }
     let message = first["message"].as_str().unwrap();
-    assert!(message.starts_with("ENTRIES_WRITE of participant 12345678 went from NORMAL"));
+    assert!(message.starts_with("Bucket ENTRIES_WRITE of participant 12345678 went from NORMAL"));
     // The log's own fields are its own: when it was written, not when it happened.
     assert_ne!(first["timestamp"], first["at"]);
 }

@@ -88,7 +88,7 @@ fn addresses_are_checked_before_anything_is_built() {
         ),
         (
             "addr = \"rediss://h\"\nca_file = \"/nowhere.pem\"",
-            Some("4:8: TLS cannot be set up: /nowhere.pem cannot be read"),
+            Some("4:8: /nowhere.pem cannot be read"),
         ),
         (
             "addr = \"h:1\"\ncert_file = \"a\"",
