@@ -512,7 +512,7 @@ mod tests {
             ("10/s stepwise window", 15, "repeats or contradicts"),
             ("10/s please", 6, "did not expect `please`"),
             ("10/s, burst 5", 5, "did not expect"),
-            ("1.5/s window", 13, "whole tokens"),
+            ("1.5/s window", 13, "whole number of tokens"),
             ("10/s window burst 5", 20, "no burst"),
             ("10/s window empty", 18, "cannot start empty"),
             ("10/s burst 18446744073709551615", 32, "counted exactly"),

@@ -233,7 +233,7 @@ costs = { default = "$nothing", 404 = -1 }
         "25:10: a rule must be a path, or methods in capitals",
         "25:59: there is no pattern `C`",
         "25:69: missing key `on` in [[policy.match]]",
-        "25:69: unknown key `path` in [[policy.match]]",
+        "25:71: unknown key `path` in [[policy.match]]",
         "26:15: did not expect `bursts 20`",
         "29:8: scope `byid` needs {id}",
         "32:10: there is no entry for tier b",

@@ -285,7 +285,7 @@ fn settings_that_do_not_exist_or_cannot_be_are_refused() {
             "must be \"continuous\" or \"stepwise\"",
         ),
         ("credit-above-capacity", "true", "only false is possible"),
-        ("cost-of-429", "many", "expected a whole number"),
+        ("cost-of-429", "many", "expected an integer"),
         ("credit-statuses", "200,99", "statuses from 100 to 599"),
         ("role-filter", "maybe", "exactly-one-true"),
     ] {

@@ -96,7 +96,7 @@ fn addresses_are_checked_before_anything_is_built() {
         ),
         (
             "addr = \"h:1\"\nca_file = \"a\"",
-            Some("4:8: TLS cannot be set up"),
+            Some("4:8: a cannot be read"),
         ),
         (
             "password_env = \"NOWHERE\"",
