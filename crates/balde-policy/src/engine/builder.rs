@@ -174,19 +174,21 @@ impl Options {
         policy: &Policy,
         limit: &Limit,
     ) -> Result<RateLimiter, BuildError> {
-        let mut builder = RateLimiter::builder()
+        let builder = RateLimiter::builder()
             .name(policy.name())
             .limit(*limit)
             .once_ttl(self.credit_id_ttl)
             .clock(self.clock.clone());
         #[cfg(feature = "redis")]
-        if let Some(store) = &self.redis {
-            builder = builder.redis(store, policy.on_failure());
-        }
+        let builder = match &self.redis {
+            Some(store) => builder.redis(store, policy.on_failure()),
+            None => builder,
+        };
         #[cfg(feature = "prometheus")]
-        if let Some(metrics) = &self.metrics {
-            builder = builder.metrics(metrics);
-        }
+        let builder = match &self.metrics {
+            Some(metrics) => builder.metrics(metrics),
+            None => builder,
+        };
         builder.build()
     }
 }
