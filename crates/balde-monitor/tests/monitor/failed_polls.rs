@@ -74,7 +74,7 @@ async fn every_kind_of_failure_has_its_label_stores_no_sample_and_becomes_stale_
         (
             Answer::Status(503, Some(120), ""),
             "unavailable",
-            "not available (503)",
+            "unavailable (503)",
         ),
         (Answer::Status(429, Some(60), ""), "rate_limited", "429"),
         (Answer::Status(500, None, "oops"), "status", "status 500"),
