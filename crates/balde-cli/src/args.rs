@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{check, monitor, policies, simulate, up};
+use crate::{check, gateway, monitor, policies, simulate, up};
 
 /// Rate limits that are kept exactly: policies as data, and what is built on them.
 #[derive(Debug, Parser)]
@@ -16,14 +16,16 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Everything on this machine, with nothing to install: a DICT, traffic, and a monitor
+    /// Everything on this machine, with nothing to install: a DICT, a gateway, traffic, and a monitor
     Up(up::Args),
     /// Print a profile as a table
     Policies(policies::Args),
-    /// Validate profiles, options and monitor files: every problem, with file, line and column
+    /// Validate profiles, options, gateway and monitor files: every problem, with file, line and column
     Check(check::Args),
     /// Run a DICT simulator that follows the published rules
     Simulate(Box<simulate::Args>),
+    /// Run a reverse proxy that enforces policies, in front of any service or of DICT
+    Gateway(gateway::Args),
     /// Monitor the buckets of DICT participants: history, forecasts, alerts, metrics, a dashboard
     Monitor(monitor::Args),
 }
@@ -34,6 +36,7 @@ impl Cli {
             Verb::Policies(args) => policies::run(&args),
             Verb::Check(args) => check::run(&args),
             Verb::Simulate(args) => simulate::run(&args),
+            Verb::Gateway(args) => gateway::run(&args),
             Verb::Monitor(args) => monitor::run(&args),
             Verb::Up(args) => up::run(&args),
         }

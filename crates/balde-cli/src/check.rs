@@ -10,7 +10,7 @@ use crate::profile;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Profiles, options and monitor files to validate
+    /// Profiles, options, gateway and monitor files to validate
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
 }
@@ -48,6 +48,12 @@ fn check(file: &str) -> Result<String, ConfigError> {
             let limits = counted(options.names().count(), "limit", "limits");
             format!("options, {limits}")
         }
+        FileKind::Gateway => {
+            let config = balde_gateway::Config::read(file)?;
+            let routes = counted(config.routes.len(), "route", "routes");
+            let upstreams = counted(config.upstreams.len(), "upstream", "upstreams");
+            format!("gateway, {routes}, {upstreams}")
+        }
         FileKind::Monitor => {
             let config = Config::read(file)?;
             let participants = counted(config.participants.len(), "participant", "participants");
@@ -59,16 +65,18 @@ fn check(file: &str) -> Result<String, ConfigError> {
 
 #[derive(Clone, Copy)]
 enum FileKind {
+    Gateway,
     Profile,
     Options,
     Monitor,
 }
 
 impl FileKind {
-    /// Decides by the keys at the top of the file. Profiles come first, because they may have
-    /// `[limits]`, too.
+    /// Decides by the keys at the top of the file. Gateways come first, because they may have
+    /// `[redis]`, too; then profiles, because they may have `[limits]`.
     fn detect(source: &Source) -> Result<Self, ConfigError> {
-        const KEYS: [(FileKind, &[&str]); 3] = [
+        const KEYS: [(FileKind, &[&str]); 4] = [
+            (FileKind::Gateway, &["listener", "upstream", "route"]),
             (FileKind::Profile, &["profile", "policy"]),
             (
                 FileKind::Monitor,
@@ -91,8 +99,8 @@ impl FileKind {
             let found = KEYS.into_iter().find(|(_, keys)| is_kind(keys));
             if found.is_none() {
                 let message = "cannot tell what kind of file this is: a profile has `profile` and \
-                               [[policy]], options have [limits.NAME], a monitor file has \
-                               [[participant]]";
+                               [[policy]], options have [limits.NAME], a gateway file has \
+                               [[listener]] and [[route]], a monitor file has [[participant]]";
                 diagnostics.at(None, message);
             }
             found.map_or(Self::Profile, |(kind, _)| kind)

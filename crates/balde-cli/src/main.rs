@@ -2,6 +2,7 @@
 
 mod args;
 mod check;
+mod gateway;
 mod monitor;
 mod policies;
 mod profile;

@@ -12,7 +12,25 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Runs `work` on a new runtime, and prints its error to standard error.
 pub(crate) fn run(command: &str, work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
-    let result = tokio::runtime::Runtime::new()
+    run_on(command, None, work)
+}
+
+/// [`run`] with a number of threads; one per processor by default.
+pub(crate) fn run_on(
+    command: &str,
+    workers: Option<usize>,
+    work: impl Future<Output = anyhow::Result<()>>,
+) -> ExitCode {
+    let mut builder = match workers {
+        Some(1) => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    if let Some(workers) = workers.filter(|workers| *workers > 1) {
+        builder.worker_threads(workers);
+    }
+    let result = builder
+        .enable_all()
+        .build()
         .map_err(anyhow::Error::from)
         .and_then(|runtime| runtime.block_on(work));
     match result {

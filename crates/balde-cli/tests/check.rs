@@ -100,22 +100,31 @@ fn a_profile_for_dict_has_to_fit_dict() {
 fn the_kind_of_a_file_is_decided_by_its_content() {
     let options = b"[limits.per-user]\nlimit = '10/s'\n[headers]\nreset = 'unix'\n";
     let monitor = b"# [[policy]]\n[[participant]]\nispb = '12345678'\ndict = 'http://127.0.0.1/'\n";
+    let gateway = b"# [[policy]]\n[[listener]]\naddress = '127.0.0.1:0'\n[[upstream]]\nname = 'a'\n\
+        url = 'http://127.0.0.1:1'\n[[route]]\npath = '/'\nupstream = 'a'\n[redis]\naddr = '127.0.0.1:1'\n";
     let profile =
         b"# [[sink]]\nprofile = 'p'\nlimits = {}\n[[policy]]\nname = 'a'\nlimit = '1/s'\n";
     let folder = folder(&[
         ("options.toml", options),
         ("monitor.toml", monitor),
+        ("gateway.toml", gateway),
         ("profile.toml", profile),
     ]);
     let output = check(
         folder.path(),
-        &["options.toml", "monitor.toml", "profile.toml"],
+        &[
+            "options.toml",
+            "monitor.toml",
+            "gateway.toml",
+            "profile.toml",
+        ],
     );
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(
         text(&output.stdout),
         "options.toml: options, 1 limit, valid\n\
          monitor.toml: monitor, 1 participant, 1 sink, valid\n\
+         gateway.toml: gateway, 1 route, 1 upstream, valid\n\
          profile.toml: profile p, 1 policy, valid\n"
     );
 }

@@ -64,7 +64,9 @@ fn address_in(line: &str) -> SocketAddr {
 
 #[test]
 fn up_shows_a_falling_bucket_an_alert_and_its_resolution_and_stops_on_a_signal() {
-    let mut child = balde(&["up", "--dict", "127.0.0.1:0", "--monitor", "127.0.0.1:0"])
+    let any = "127.0.0.1:0";
+    let mut child = balde(&["up", "--dict", any, "--monitor", any])
+        .args(["--gateway", any, "--state", any])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -84,7 +86,7 @@ fn up_shows_a_falling_bucket_an_alert_and_its_resolution_and_stops_on_a_signal()
         }
     }
     let curls = printed.iter().filter(|line| line.contains("curl ")).count();
-    assert_eq!(curls, 3, "{printed:?}");
+    assert_eq!(curls, 4, "{printed:?}");
     // Further output must not fill the pipe.
     std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
     let monitor = monitor.unwrap();
@@ -129,14 +131,14 @@ fn failed(output: &Output, expected: &str) {
 fn an_address_in_use_is_reported_with_the_option_that_sets_another() {
     let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let held = holder.local_addr().unwrap();
-    for (option, other) in [("--dict", "--monitor"), ("--monitor", "--dict")] {
-        let output = balde(&["up", option, &held.to_string(), other, "127.0.0.1:0"])
-            .output()
-            .unwrap();
-        failed(
-            &output,
-            &format!("cannot listen on {held}: another process listens there already"),
-        );
+    let options = ["--dict", "--monitor", "--gateway", "--state"];
+    for option in options {
+        let mut command = balde(&["up", option, &held.to_string()]);
+        for other in options.into_iter().filter(|other| *other != option) {
+            command.args([other, "127.0.0.1:0"]);
+        }
+        let output = command.output().unwrap();
+        failed(&output, &format!("cannot listen on {held}"));
         failed(&output, option);
     }
 }

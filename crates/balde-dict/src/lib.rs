@@ -67,4 +67,5 @@ pub use operations::{
     RouteError, Table,
 };
 pub use settings::Settings;
+pub use tls::certificate_ispb;
 pub use wire::KeyType;

@@ -14,7 +14,7 @@ pub(crate) fn install_crypto_provider() {
 ///
 /// Parses the DER only as far as the subject. The TLS handshake has already checked whether the
 /// certificate is trusted.
-pub(crate) fn certificate_ispb(certificate: &[u8]) -> Option<String> {
+pub fn certificate_ispb(certificate: &[u8]) -> Option<String> {
     const SEQUENCE: u8 = 0x30;
     const SET: u8 = 0x31;
     const VERSION: u8 = 0xa0;

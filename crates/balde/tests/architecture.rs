@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which crates of the workspace each may depend on. Every crate must be listed.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("balde-core", &[]),
     ("balde-config", &["balde-core"]),
     ("balde", &["balde-core", "balde-config"]),
@@ -17,6 +17,16 @@ const ARROWS: [(&str, &[&str]); 10] = [
     (
         "balde-dict",
         &["balde-core", "balde-config", "balde", "balde-policy"],
+    ),
+    (
+        "balde-gateway",
+        &[
+            "balde-core",
+            "balde-config",
+            "balde",
+            "balde-policy",
+            "balde-dict",
+        ],
     ),
     (
         "balde-monitor",
@@ -31,6 +41,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
             "balde-policy",
             "balde-throttle",
             "balde-dict",
+            "balde-gateway",
             "balde-monitor",
         ],
     ),

@@ -1,4 +1,4 @@
-//! `balde up`: runs simulator, traffic and monitor in one process, in accelerated time.
+//! `balde up`: runs simulator, gateway, traffic and monitor in one process, in accelerated time.
 
 mod clock;
 mod day;
@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use balde::Clock;
 use balde_dict::simulator;
+use balde_gateway::Gateway;
 use balde_monitor::{Config, Monitor, TimeSource};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -30,6 +32,12 @@ pub(crate) struct Args {
     /// Address of the DICT simulator
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8085")]
     dict: SocketAddr,
+    /// Address of the gateway in front of it
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    gateway: SocketAddr,
+    /// Address of the gateway's state endpoint, which the monitor reads
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8090")]
+    state: SocketAddr,
     /// Address of the monitor
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9180")]
     monitor: SocketAddr,
@@ -65,12 +73,23 @@ async fn up(args: &Args) -> anyhow::Result<()> {
     };
     let clock = AcceleratedClock::start(args.speed);
     let simulator = clock.simulator(PARTICIPANT, CATEGORY, ENTRIES).await?;
-    let config = config(dict, page, &history)?;
+    let token = format!("{:032x}", fastrand::u128(..));
+    let gateway = gateway_config(args, dict, &token)?;
+    let gateway = Gateway::build_with(&gateway, Clock::manual(clock.manual()))?;
+    let bound = gateway.bind().await;
+    let bound = bound.context("set other addresses with --gateway and --state")?;
+    let addresses = Addresses {
+        dict,
+        gateway: *bound.addresses().first().context("one listener")?,
+        state: bound.state_address().context("a state endpoint")?,
+        page,
+    };
+    let config = config(&addresses, &token, &history)?;
     let time = TimeSource::manual(clock.manual(), args.speed);
     let monitor = Monitor::build(&config, time.clone()).await?;
     clock.catch_up(&monitor).await?;
 
-    print_introduction(args, dict, page, &history);
+    print_introduction(args, &addresses, &token, &history);
     let (end, ended) = watch::channel(false);
     let until_ended = |mut ended: watch::Receiver<bool>| async move {
         let _ended_or_dropped = ended.wait_for(|is_over| *is_over).await;
@@ -78,16 +97,29 @@ async fn up(args: &Args) -> anyhow::Result<()> {
     let mut tasks = JoinSet::new();
     let serving = simulator::run(dict_listener, simulator, until_ended(ended.clone()));
     tasks.spawn(async move { serving.await.map_err(anyhow::Error::from) });
+    let serving = bound.run(until_ended(ended.clone()));
+    tasks.spawn(async move {
+        serving.await;
+        Ok(())
+    });
     if !args.quiet {
-        let traffic = traffic::run(dict, PARTICIPANT, ENTRIES, time, until_ended(ended.clone()));
+        let target = traffic::Target {
+            dict: addresses.gateway,
+            orders: addresses.state,
+            token,
+            simulator: dict,
+            participant: PARTICIPANT,
+            entries: ENTRIES,
+        };
+        let traffic = traffic::run(target, time, until_ended(ended.clone()));
         tasks.spawn(async move {
             traffic.await;
             Ok(())
         });
     }
     let note = format!(
-        "balde up: a simulated DICT at http://{dict}/api/v2/, with time accelerated {} times",
-        args.speed
+        "balde up: a simulated DICT behind a gateway at http://{}/api/v2/, with time accelerated {} times",
+        addresses.gateway, args.speed
     );
     let run = monitor.run(monitor_listener, &note, service::shutdown_signal());
     let result = run.await;
@@ -100,21 +132,68 @@ async fn up(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn config(dict: SocketAddr, page: SocketAddr, history: &std::path::Path) -> anyhow::Result<Config> {
+/// Where everything listens.
+struct Addresses {
+    dict: SocketAddr,
+    gateway: SocketAddr,
+    state: SocketAddr,
+    page: SocketAddr,
+}
+
+/// A gateway in front of the simulator. Reconciliations follow real time: once in a simulated minute
+/// or so.
+fn gateway_config(
+    args: &Args,
+    dict: SocketAddr,
+    token: &str,
+) -> anyhow::Result<balde_gateway::Config> {
+    let (gateway, state) = (args.gateway, args.state);
+    let every = (60 / args.speed).max(1);
+    let text = format!(
+        "[[listener]]\naddress = \"{gateway}\"\n\
+         [[upstream]]\nname = \"dict\"\nurl = \"http://{dict}\"\n\
+         [[route]]\npath = \"/api\"\nupstream = \"dict\"\n\
+         [[route]]\npath = \"/api-np\"\nupstream = \"dict\"\n\
+         [state]\nlisten = \"{state}\"\ntoken_env = \"TOKEN\"\n\
+         [dict]\nupstream = \"dict\"\nparticipants = [\"{PARTICIPANT}\"]\nrefill = \"profile\"\n\
+         category = \"{CATEGORY}\"\nreconcile_seconds = {every}\n"
+    );
+    let folder = std::path::Path::new("");
+    let variable = |name: &str| (name == "TOKEN").then(|| token.to_owned());
+    let config = balde_gateway::Config::parse(&text, "balde up", folder, variable);
+    Ok(config?)
+}
+
+fn config(addresses: &Addresses, token: &str, history: &std::path::Path) -> anyhow::Result<Config> {
+    let Addresses { page, state, .. } = addresses;
     let text = format!(
         "[http]\nlisten = \"{page}\"\n\
          [history]\naddress = {}\n\
-         [[participant]]\nispb = \"{PARTICIPANT}\"\ndict = \"http://{dict}/api/v2/\"\n",
+         [[participant]]\nispb = \"{PARTICIPANT}\"\ngateway = \"http://{state}/balde/states\"\n\
+         token_env = \"TOKEN\"\n",
         serde_json::to_string(&history.display().to_string())?,
     );
     let folder = std::path::Path::new("");
-    Ok(Config::parse(&text, "balde up", folder, |_variable| None)?)
+    let variable = |name: &str| (name == "TOKEN").then(|| token.to_owned());
+    Ok(Config::parse(&text, "balde up", folder, variable)?)
 }
 
-fn print_introduction(args: &Args, dict: SocketAddr, page: SocketAddr, history: &std::path::Path) {
+fn print_introduction(args: &Args, addresses: &Addresses, token: &str, history: &std::path::Path) {
+    let Addresses {
+        dict,
+        gateway,
+        state,
+        page,
+    } = addresses;
     let (speed, minutes) = (args.speed, 600 / args.speed);
     print_line(format_args!(
         "DICT       http://{dict}/api/v2/   (simulated; inspection at http://{dict}/sim/)"
+    ));
+    print_line(format_args!(
+        "gateway    http://{gateway}/api/v2/   (refuses what DICT would refuse)"
+    ));
+    print_line(format_args!(
+        "state      http://{state}/balde/states   (the gateway's buckets; the monitor reads them)"
     ));
     print_line(format_args!(
         "monitor    http://{page}/          (metrics at /metrics, JSON at /api/v1/states)"
@@ -140,6 +219,9 @@ fn print_introduction(args: &Args, dict: SocketAddr, page: SocketAddr, history: 
     ));
     print_line(format_args!(
         "  curl -s 'http://{dict}/sim/buckets?participant={PARTICIPANT}'"
+    ));
+    print_line(format_args!(
+        "  curl -s -H 'Authorization: Bearer {token}' 'http://{state}/balde/states?participant={PARTICIPANT}'"
     ));
     print_line(format_args!("Ctrl-C stops it."));
     print_line("");

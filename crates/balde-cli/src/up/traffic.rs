@@ -38,14 +38,21 @@ const SCAN_GUESSES: u32 = 80;
 /// The most requests in flight. A slow machine gets less traffic instead of a queue.
 const IN_FLIGHT_MAX: usize = 64;
 
+/// Where traffic goes.
+pub(super) struct Target {
+    /// The gateway in front of DICT.
+    pub(super) dict: SocketAddr,
+    /// Where the gateway takes payment orders, and the token for it.
+    pub(super) orders: SocketAddr,
+    pub(super) token: String,
+    /// The simulator, which takes payment orders as SPI sends them.
+    pub(super) simulator: SocketAddr,
+    pub(super) participant: &'static str,
+    pub(super) entries: usize,
+}
+
 /// Sends traffic until `shutdown` resolves. Failed requests are ignored.
-pub(super) async fn run(
-    dict: SocketAddr,
-    participant: &'static str,
-    entries: usize,
-    time: TimeSource,
-    shutdown: impl Future<Output = ()>,
-) {
+pub(super) async fn run(target: Target, time: TimeSource, shutdown: impl Future<Output = ()>) {
     let Ok(http) = Client::builder()
         .no_proxy()
         .timeout(Duration::from_secs(5))
@@ -55,10 +62,12 @@ pub(super) async fn run(
     };
     let bank = Bank {
         http,
-        dict: format!("http://{dict}/api/v2"),
-        sim: format!("http://{dict}/sim"),
-        participant,
-        entries,
+        dict: format!("http://{}/api/v2", target.dict),
+        sim: format!("http://{}/sim", target.simulator),
+        orders: format!("http://{}/balde/orders", target.orders),
+        token: target.token,
+        participant: target.participant,
+        entries: target.entries,
         time,
     };
     let began_us = bank.time.now_us();
@@ -75,6 +84,8 @@ struct Bank {
     http: Client,
     dict: String,
     sim: String,
+    orders: String,
+    token: String,
     participant: &'static str,
     entries: usize,
     time: TimeSource,
@@ -115,6 +126,9 @@ impl Bank {
         });
         let url = format!("{}/payment-orders", self.sim);
         let _ignored = self.http.post(url).json(&body).send().await;
+        // The gateway hears of it after DICT, so that its mirror is never ahead.
+        let request = self.http.post(&self.orders).bearer_auth(&self.token);
+        let _ignored = request.json(&body).send().await;
     }
 
     async fn look_up(&self, key: &str, payer: &str, order: &str) -> bool {

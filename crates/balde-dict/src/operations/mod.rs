@@ -1,5 +1,6 @@
 //! From an HTTP request to a DICT operation, and to the parts of it that policies count.
 
+mod body_participant;
 mod call;
 mod incoming;
 mod kinds;

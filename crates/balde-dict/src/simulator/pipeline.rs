@@ -123,7 +123,7 @@ impl Simulator {
         let operation = route.operation();
         let document = has_body(operation).then(|| Element::read(body));
         let from_body = match &document {
-            Some(Ok(root)) => body_participant(operation, root),
+            Some(Ok(root)) => operation.participant_in(root),
             _ => None,
         };
         let headers = HttpHeaders(&parts.headers);
@@ -273,19 +273,6 @@ impl Simulator {
             }
         }
     }
-}
-
-/// The participant that a body names: for entries and claims within the account.
-fn body_participant(operation: Operation, root: &Element) -> Option<&str> {
-    let path = match operation {
-        Operation::CreateEntry => "Entry/Account/Participant",
-        Operation::UpdateEntry => "Account/Participant",
-        Operation::CreateClaim => "Claim/ClaimerAccount/Participant",
-        Operation::CreateSyncVerification => "SyncVerification/Participant",
-        _ => "Participant",
-    };
-    let text = root.at(path).map(Element::text);
-    text.filter(|participant| !participant.is_empty())
 }
 
 /// What is wrong with a request whose participant is unknown.

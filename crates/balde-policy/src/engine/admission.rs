@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use balde::{
-    Decision, Error, Hold, MultiDecision, RateLimiter, Reason, TOKEN_REQUESTS_MAX, TokenRequest,
-    Wait,
+    Decision, Error, Hold, MultiDecision, RateLimiter, Reason, Strategy, TOKEN_REQUESTS_MAX,
+    TokenRequest, Wait,
 };
 use smallvec::SmallVec;
 
@@ -18,6 +18,10 @@ use super::ticket::{Bucket, Held, Ticket};
 use super::{Engine, InFlight, OnMissingPart, Outcome, State};
 use crate::Request;
 use crate::policy::{KeyError, MatchedRequest};
+
+/// The wait of a request that is refused only because of requests in flight. They end soon, and until
+/// then nothing is known.
+const HELD_RETRY_US: u64 = 100_000;
 
 /// Indices of buckets that are decided together.
 pub(super) type Indices = SmallVec<[usize; 4]>;
@@ -44,7 +48,8 @@ impl Engine {
             return self.admit_in_memory(request);
         }
         let (rules, generation, buckets) = self.matched(request)?;
-        Box::pin(self.take(Face::Async, rules, generation, buckets)).await
+        let class = request.class.map(Into::into);
+        Box::pin(self.take(Face::Async, rules, generation, buckets, class)).await
     }
 
     /// [`admit`](Engine::admit) for callers without `await`. With buckets in Redis the thread waits
@@ -54,7 +59,8 @@ impl Engine {
             return self.admit_in_memory(request);
         }
         let (rules, generation, buckets) = self.matched(request)?;
-        let taking = pin!(self.take(Face::Blocking, rules, generation, buckets));
+        let class = request.class.map(Into::into);
+        let taking = pin!(self.take(Face::Blocking, rules, generation, buckets, class));
         match taking.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(admitted) => admitted,
             Poll::Pending => unreachable!("the blocking face of the SDK is never pending"),
@@ -77,8 +83,11 @@ impl Engine {
             Err(error) => Admission::Ready(Err(error.into())),
             Ok((rules, generation, buckets)) => {
                 let engine = self.clone();
+                let class = request.class.map(Into::into);
                 Admission::Pending(Box::pin(async move {
-                    engine.take(Face::Async, rules, generation, buckets).await
+                    engine
+                        .take(Face::Async, rules, generation, buckets, class)
+                        .await
                 }))
             }
         }
@@ -196,6 +205,9 @@ impl Engine {
                 }
                 worst(rules, &buckets, &enforced).map_or(Ok(()), Err)
             }
+            (InFlight::HighestPrice, _) => {
+                self.hold_highest(rules, &mut buckets, &enforced, request.class)
+            }
         };
         if let Err((index, wait)) = decided {
             let n = self.0.options.refusal_cost;
@@ -217,7 +229,7 @@ impl Engine {
                     bucket.decision = Some(limiter.blocking().check_n(&bucket.located.key, n));
                     bucket.taken = n;
                 }
-                InFlight::AfterResponse => peek_in_memory(rules, bucket),
+                InFlight::AfterResponse | InFlight::HighestPrice => peek_in_memory(rules, bucket),
             }
             note_shadow(rules, bucket);
         }
@@ -231,6 +243,91 @@ impl Engine {
         ))
     }
 
+    /// Decides by the levels of buckets in memory and what is held on them, and holds the highest
+    /// price of this request.
+    fn hold_highest(
+        &self,
+        rules: &Ruleset,
+        buckets: &mut [Bucket],
+        enforced: &Indices,
+        class: Option<&str>,
+    ) -> Result<(), (usize, Wait)> {
+        let mut holds = self.0.holds.lock();
+        let mut refused: Option<(usize, Wait)> = None;
+        for index in enforced {
+            let bucket = &mut buckets[*index];
+            peek_in_memory(rules, bucket);
+            let Some(decision) = bucket.decision else {
+                continue;
+            };
+            let policy = rules.policy(bucket.policy);
+            let reserved = policy.reserved_tokens(decision.limit(), class);
+            let needed = policy.admission() + reserved + holds.on(rules, bucket);
+            let is_admitted = i64::try_from(needed).is_ok_and(|n| decision.level() >= n);
+            let limiter = rules
+                .limiter(bucket.policy, bucket.located.value)
+                .blocking();
+            // Neither changes the bucket: they count the decision, and log a denial.
+            let n = if is_admitted { 0 } else { u64::MAX };
+            limiter.check_n(&bucket.located.key, n);
+            if !is_admitted {
+                // What is held may come back at any time; what is not there has to be refilled.
+                let wait = match decision.wait_for(policy.admission() + reserved) {
+                    Wait::None => Wait::Us(HELD_RETRY_US),
+                    wait => wait,
+                };
+                if refused.is_none_or(|(_, longest)| wait_us(wait) > wait_us(longest)) {
+                    refused = Some((*index, wait));
+                }
+            }
+        }
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
+        holds.add(rules, buckets, enforced);
+        Ok(())
+    }
+
+    /// Charges the highest price to each bucket in Redis, or to none. What was charged is given back
+    /// if the caller goes away meanwhile.
+    async fn charge_highest(
+        &self,
+        face: Face,
+        rules: &Ruleset,
+        buckets: &mut [Bucket],
+        enforced: &Indices,
+        class: Option<&str>,
+    ) -> Result<Held, (usize, Wait)> {
+        let mut held = Held::new();
+        for index in enforced {
+            let bucket = &mut buckets[*index];
+            let policy = rules.policy(bucket.policy);
+            let limiter = rules.limiter(bucket.policy, bucket.located.value);
+            let key = &bucket.located.key;
+            let charged = face.charge(limiter, key, policy.prices().highest()).await;
+            let Ok(decision) = charged else {
+                // The failure policy decides, as it does for a take.
+                let decision = face.check(limiter, key, policy.admission()).await;
+                bucket.decision = Some(decision);
+                if !decision.is_allowed() {
+                    return Err((*index, decision.wait()));
+                }
+                continue;
+            };
+            let taken = decision.moved();
+            let hold = Hold::already_taken(&[limiter.request_n(key, taken)]);
+            held.push((hold.if_dropped(|_, _| 0), std::iter::once(*index).collect()));
+            bucket.decision = Some(decision);
+            bucket.taken = taken;
+            let reserved = policy.reserved_tokens(decision.limit(), class);
+            let needed = policy.admission() + reserved;
+            if !i64::try_from(needed).is_ok_and(|n| decision.level_before() >= n) {
+                return Err((*index, refill_wait(&decision, needed)));
+            }
+        }
+        Ok(held)
+    }
+
     /// Takes from buckets in Redis.
     async fn take(
         &self,
@@ -238,10 +335,20 @@ impl Engine {
         rules: Arc<Ruleset>,
         generation: u64,
         mut buckets: Vec<Bucket>,
+        class: Option<Box<str>>,
     ) -> Result<Ticket, AdmitError> {
         let mut held = Held::new();
         let enforced = select(&rules, &buckets, Kind::Enforced);
-        if !enforced.is_empty() {
+        if self.0.options.in_flight == InFlight::HighestPrice {
+            let class = class.as_deref();
+            let charging = self.charge_highest(face, &rules, &mut buckets, &enforced, class);
+            match charging.await {
+                Ok(charged) => held = charged,
+                Err((index, wait)) => {
+                    return Err(refusal(&rules, &buckets, &enforced, index, wait));
+                }
+            }
+        } else if !enforced.is_empty() {
             let taken = face.take(&self.requests(&rules, &buckets, &enforced)).await;
             let kept = self.keep(&rules, &mut buckets, &enforced, taken, &mut held);
             if let Err((index, wait)) = kept {
@@ -274,7 +381,10 @@ impl Engine {
         let request = |index: &usize| {
             let bucket = &buckets[*index];
             let n = match self.0.options.in_flight {
-                InFlight::Reserved => rules.policy(bucket.policy).admission(),
+                // Only policies in shadow mode are asked this way with the highest price.
+                InFlight::Reserved | InFlight::HighestPrice => {
+                    rules.policy(bucket.policy).admission()
+                }
                 InFlight::AfterResponse => 0,
             };
             let limiter = rules.limiter(bucket.policy, bucket.located.value);
@@ -331,7 +441,7 @@ impl Engine {
     fn note(&self, rules: &Ruleset, bucket: &mut Bucket, decision: &Decision) {
         bucket.decision = Some(*decision);
         bucket.taken = match self.0.options.in_flight {
-            InFlight::Reserved => rules.policy(bucket.policy).admission(),
+            InFlight::Reserved | InFlight::HighestPrice => rules.policy(bucket.policy).admission(),
             InFlight::AfterResponse => 0,
         };
     }
@@ -356,6 +466,13 @@ impl Face {
         match self {
             Self::Async => limiter.charge(key, n).await,
             Self::Blocking => limiter.blocking().charge(key, n),
+        }
+    }
+
+    async fn check(self, limiter: &RateLimiter, key: &[u8], n: u64) -> Decision {
+        match self {
+            Self::Async => limiter.check_n(key, n).await,
+            Self::Blocking => limiter.blocking().check_n(key, n),
         }
     }
 }
@@ -405,6 +522,29 @@ fn peek_in_memory(rules: &Ruleset, bucket: &mut Bucket) {
     bucket.decision = limiter.blocking().peek(&bucket.located.key).ok();
 }
 
+fn wait_us(wait: Wait) -> u64 {
+    match wait {
+        Wait::None => 0,
+        Wait::Us(us) => us.max(1),
+        Wait::Never => u64::MAX,
+    }
+}
+
+/// How long until a bucket that was charged, and will get everything back, holds `needed` tokens. At
+/// most one refill too long.
+fn refill_wait(charged: &Decision, needed: u64) -> Wait {
+    let limit = charged.limit();
+    let level = i128::from(charged.level_before());
+    let missing = u128::try_from(i128::from(needed) - level).unwrap_or(0);
+    let period_us = u128::from(limit.period_us());
+    let tokens = u128::from(limit.refill_tokens());
+    let us = match limit.strategy() {
+        Strategy::Continuous => (missing * period_us).div_ceil(tokens.max(1)),
+        _ => missing.div_ceil(tokens.max(1)) * period_us,
+    };
+    Wait::Us(u64::try_from(us).unwrap_or(u64::MAX).max(1))
+}
+
 /// The refusing bucket with the longest wait.
 fn worst(rules: &Ruleset, buckets: &[Bucket], indices: &[usize]) -> Option<(usize, Wait)> {
     let mut worst: Option<(usize, Wait)> = None;
@@ -414,12 +554,7 @@ fn worst(rules: &Ruleset, buckets: &[Bucket], indices: &[usize]) -> Option<(usiz
             continue;
         };
         let wait = decision.wait_for(rules.policy(bucket.policy).admission());
-        let us = |wait: Wait| match wait {
-            Wait::None => 0,
-            Wait::Us(us) => us.max(1),
-            Wait::Never => u64::MAX,
-        };
-        if us(wait) > worst.map_or(0, |(_, worst)| us(worst)) {
+        if wait_us(wait) > worst.map_or(0, |(_, worst)| wait_us(worst)) {
             worst = Some((*index, wait));
         }
     }

@@ -27,6 +27,14 @@ pub enum InFlight {
     /// A request is admitted if the level is at least the admission cost, and its whole price is
     /// charged when it ends. Requests that run at the same time may all be admitted by one token.
     AfterResponse,
+    /// A request is admitted if the level, less the highest price of every request that this engine
+    /// has in flight, is at least the admission cost. Its price is charged when it ends. So the
+    /// bucket of a server that counts its requests at any time between admission and response is
+    /// never below this one.
+    ///
+    /// With buckets in Redis the highest price is charged at once, and the difference to the price
+    /// is given back when the request ends.
+    HighestPrice,
 }
 
 /// What happens to a request that a policy counts but has no bucket for, because a part of the key

@@ -5,6 +5,7 @@ mod assignment;
 mod builder;
 mod credit;
 mod error;
+mod holds;
 mod matching;
 mod outcome;
 mod ruleset;
@@ -33,6 +34,7 @@ pub use ticket::{Settlement, Ticket};
 use self::assignment::Assignments;
 use self::builder::Options;
 use self::credit::CreditLog;
+use self::holds::Holds;
 use self::ruleset::Ruleset;
 use crate::Profile;
 
@@ -79,6 +81,8 @@ struct Inner {
     /// Held while a bucket is carried over to another limiter.
     carrying: Mutex<()>,
     credits: CreditLog,
+    /// The highest prices of requests in flight, with [`InFlight::HighestPrice`] in memory.
+    holds: Holds,
 }
 
 struct State {
@@ -102,6 +106,7 @@ impl Inner {
             options,
             state: RwLock::new(state),
             carrying: Mutex::new(()),
+            holds: Holds::default(),
         }
     }
 }

@@ -13,6 +13,11 @@ pub enum Outcome {
     Failed,
     /// It was given up: the client disconnected, a timeout fired or the server shut down.
     Abandoned,
+    /// It never reached the server that would have processed it, and costs nothing.
+    NotSent,
+    /// It was sent, and whether it was processed is not known. It costs the highest price of the
+    /// list.
+    Unknown,
 }
 
 impl PriceList {
@@ -21,6 +26,8 @@ impl PriceList {
         match outcome {
             Outcome::Status(status) => self.cost(status),
             Outcome::Failed | Outcome::Abandoned => self.unanswered(),
+            Outcome::NotSent => 0,
+            Outcome::Unknown => self.highest(),
         }
     }
 }

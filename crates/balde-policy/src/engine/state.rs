@@ -19,9 +19,17 @@ pub struct BucketState {
     policy: usize,
     value: usize,
     decision: Decision,
+    held: u64,
 }
 
 impl BucketState {
+    /// The tokens that requests in flight may still cost, with
+    /// [`InFlight::HighestPrice`](crate::InFlight::HighestPrice) in memory; otherwise zero. They are
+    /// not subtracted from the [`level`](BucketState::level).
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
     /// The policy of the bucket.
     pub fn policy(&self) -> &Policy {
         self.rules.policy(self.policy)
@@ -91,7 +99,7 @@ impl Engine {
         let (rules, policy, located) = self.find(policy, subject)?;
         let limiter = rules.limiter(policy, located.value);
         let decision = limiter.peek(&located.key).await?;
-        Ok(BucketState::new(&rules, policy, &located, decision))
+        Ok(self.bucket_state(&rules, policy, &located, decision))
     }
 
     /// Reads all buckets that the subject's parts name, or that count its request, in the order of
@@ -111,7 +119,7 @@ impl Engine {
         for (policy, located) in found {
             let limiter = rules.limiter(policy, located.value);
             let decision = limiter.peek(&located.key).await?;
-            states.push(BucketState::new(&rules, policy, &located, decision));
+            states.push(self.bucket_state(&rules, policy, &located, decision));
         }
         Ok(states)
     }
@@ -127,7 +135,24 @@ impl Engine {
         let (rules, policy, located) = self.find(policy, subject)?;
         let limiter = rules.limiter(policy, located.value);
         let decision = limiter.set_level(&located.key, level).await?;
-        Ok(BucketState::new(&rules, policy, &located, decision))
+        Ok(self.bucket_state(&rules, policy, &located, decision))
+    }
+
+    fn bucket_state(
+        &self,
+        rules: &Arc<Ruleset>,
+        policy: usize,
+        located: &Located,
+        decision: Decision,
+    ) -> BucketState {
+        let name = rules.policy(policy).name();
+        BucketState {
+            rules: Arc::clone(rules),
+            policy,
+            value: located.value,
+            decision,
+            held: self.0.holds.held(name, &located.key),
+        }
     }
 
     fn find(
@@ -168,16 +193,5 @@ impl Engine {
             self.bring_up_to_date(rules, &state.assignments, index, &located);
         }
         Ok(Some(located))
-    }
-}
-
-impl BucketState {
-    fn new(rules: &Arc<Ruleset>, policy: usize, located: &Located, decision: Decision) -> Self {
-        Self {
-            rules: Arc::clone(rules),
-            policy,
-            value: located.value,
-            decision,
-        }
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Bucket {
     pub(super) located: Located,
     pub(super) decision: Option<Decision>,
     pub(super) taken: u64,
+    /// The tokens that are held for the request until it ends, beside the bucket.
+    pub(super) held: u64,
     /// Whether the request is settled here: not where a bucket in shadow mode would have refused.
     pub(super) is_counted: bool,
 }
@@ -47,6 +49,7 @@ impl Bucket {
             located,
             decision: None,
             taken: 0,
+            held: 0,
             is_counted: true,
         }
     }
@@ -186,6 +189,10 @@ impl Ticket {
             };
             // In memory only a bad key can fail, and this one was good enough to be taken from.
             bucket.decision = settled.ok().or(bucket.decision);
+        }
+        // After the charge, so that the request counts all the time.
+        if self.buckets.iter().any(|bucket| bucket.held > 0) {
+            self.engine.0.holds.release(&self.rules, &mut self.buckets);
         }
     }
 }

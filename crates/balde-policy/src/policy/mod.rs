@@ -55,6 +55,14 @@ pub struct Policy {
     credits: Vec<Credit>,
     on_failure: OnFailure,
     mode: Mode,
+    reserve: Option<Reserve>,
+}
+
+/// A share of a policy's buckets that only one class of callers may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reserve {
+    class: Box<str>,
+    percent: u64,
 }
 
 impl Policy {
@@ -70,6 +78,7 @@ impl Policy {
             credits: Vec::new(),
             on_failure: OnFailure::Deny,
             mode: Mode::Enforce,
+            reserve: None,
         }
     }
 
@@ -114,6 +123,36 @@ impl Policy {
     /// Replaces the mode.
     pub fn with_mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
+    }
+
+    /// Reserves a share of each bucket, in percent of its capacity, for callers of one
+    /// [class](Request::class): requests of others are refused while the level is not above it. Takes
+    /// effect with [`InFlight::HighestPrice`](crate::InFlight::HighestPrice). A share of 100 or more
+    /// is lowered to 99.
+    pub fn with_reserve(self, class: impl Into<Box<str>>, percent: u64) -> Self {
+        let reserve = Reserve {
+            class: class.into(),
+            percent: percent.min(99),
+        };
+        Self {
+            reserve: Some(reserve),
+            ..self
+        }
+    }
+
+    /// The tokens of a bucket with this limit that callers of `class` may not use.
+    pub fn reserved_tokens(&self, limit: &Limit, class: Option<&str>) -> u64 {
+        match &self.reserve {
+            Some(reserve) if class != Some(&*reserve.class) => {
+                // Rounded up, and always less than the capacity.
+                let capacity = u128::from(limit.capacity());
+                let tokens = (capacity * u128::from(reserve.percent)).div_ceil(100);
+                u64::try_from(tokens)
+                    .unwrap_or(u64::MAX)
+                    .min(limit.capacity().saturating_sub(self.admission))
+            }
+            _ => 0,
+        }
     }
 
     /// The policy's name, under which it appears in logs and metrics.

@@ -73,6 +73,14 @@ impl PriceList {
         self.unanswered.unwrap_or(self.default)
     }
 
+    /// The highest price of any outcome.
+    pub fn highest(&self) -> u64 {
+        let listed = self.statuses.iter().map(|(_, cost)| *cost);
+        let classes = self.classes.iter().flatten().copied();
+        let prices = listed.chain(classes).chain(self.unanswered);
+        prices.fold(self.default, u64::max)
+    }
+
     /// The price of everything that is not listed.
     pub fn default_cost(&self) -> u64 {
         self.default

@@ -59,6 +59,8 @@ pub struct Request<'r> {
     pub user: Option<&'r str>,
     /// Other values that the adapter has determined, by name.
     pub values: &'r [(&'r str, &'r str)],
+    /// The class of the caller, for [reserves](crate::Policy::with_reserve).
+    pub class: Option<&'r str>,
 }
 
 impl fmt::Debug for Request<'_> {
@@ -82,6 +84,7 @@ impl<'r> Request<'r> {
             participant: None,
             user: None,
             values: &[],
+            class: None,
         }
     }
 

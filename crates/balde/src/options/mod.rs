@@ -7,6 +7,8 @@
 mod http;
 mod limits;
 mod redis;
+#[cfg(all(feature = "http", feature = "redis"))]
+mod service;
 mod strategy;
 mod variables;
 
@@ -27,6 +29,8 @@ use crate::http::{HeaderOptions, Identity};
 use crate::limiter::RateLimiter;
 
 pub use balde_config::{ConfigError, Diagnostic, Position};
+#[cfg(all(feature = "http", feature = "redis"))]
+pub use service::ServiceOptions;
 
 /// The most limits in a file.
 pub const LIMITS_MAX: usize = 256;

@@ -60,15 +60,41 @@ impl Profile {
     }
 }
 
+impl Profile {
+    /// Reads a profile that is a table of another file, such as the policies of a gateway. Its name
+    /// is the key `profile` of the table, or else `name`.
+    pub fn from_section(
+        mut section: Section<'_>,
+        name: &str,
+        source: &Source,
+        diagnostics: &mut Diagnostics,
+    ) -> Self {
+        let given = section.string("profile", diagnostics);
+        let name = given.map_or(name, |given| given.value);
+        let mut profile = read_named(section, name.into(), &[], diagnostics);
+        profile.source = source.clone();
+        profile
+    }
+}
+
 fn read(
     mut root: Section<'_>,
     overrides: &[(&str, &str)],
     diagnostics: &mut Diagnostics,
 ) -> Profile {
+    let name = root.require("profile", diagnostics);
+    let name = name.and_then(|name| Reader::new(&[], diagnostics).name(&name));
+    read_named(root, name.unwrap_or_default(), overrides, diagnostics)
+}
+
+fn read_named(
+    mut root: Section<'_>,
+    name: Box<str>,
+    overrides: &[(&str, &str)],
+    diagnostics: &mut Diagnostics,
+) -> Profile {
     let settings = settings::read(root.get("settings"), overrides, diagnostics);
     let reader = &mut Reader::new(&settings, diagnostics);
-    let name = root.require("profile", reader.diagnostics);
-    let name = name.and_then(|name| reader.name(&name)).unwrap_or_default();
     let mut profile = Profile::new(name);
     if let Some(title) = root.string("title", reader.diagnostics) {
         profile.title = title.value.into();

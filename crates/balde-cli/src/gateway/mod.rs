@@ -1,0 +1,97 @@
+//! `balde gateway`: runs the gateway from its configuration file, and reloads it on SIGHUP.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use balde_gateway::{Config, Gateway};
+use tracing::Level;
+
+use crate::service::{self, print_line};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The gateway's configuration file; docs/gateway.toml shows every key
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// Log level: error, warn, info (adds refusals) or debug
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log: Level,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let config = match Config::read(&args.config) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("balde gateway: \n{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let workers = config.server.workers;
+    service::run_on("gateway", workers, serve(args, config))
+}
+
+async fn serve(args: &Args, config: Config) -> anyhow::Result<()> {
+    service::log_at(args.log);
+    let gateway = Gateway::build(&config).map_err(|error| anyhow!("\n{error}"))?;
+    let bound = gateway.bind().await?;
+    let listeners = bound.addresses().into_iter().zip(&config.listeners);
+    for (address, listener) in listeners {
+        let scheme = match listener.identity {
+            Some(_) => "https",
+            None => "http",
+        };
+        print_line(format_args!("gateway    {scheme}://{address}/"));
+    }
+    if let Some(address) = bound.state_address() {
+        print_line(format_args!("state      http://{address}/balde/states"));
+        print_line(format_args!("metrics    http://{address}/metrics"));
+    }
+    let reloads = tokio::spawn(reload_on_signal(gateway, args.config.clone()));
+    bound.run(service::shutdown_signal()).await;
+    reloads.abort();
+    print_line("stopped");
+    Ok(())
+}
+
+/// Reloads the file on every SIGHUP. A file that cannot be applied changes nothing.
+async fn reload_on_signal(gateway: Gateway, file: PathBuf) {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let Ok(mut hangups) = signal(SignalKind::hangup()) else {
+            return;
+        };
+        while hangups.recv().await.is_some() {
+            reload(&gateway, &file);
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = (gateway, file);
+        std::future::pending::<()>().await;
+    }
+}
+
+fn reload(gateway: &Gateway, file: &Path) {
+    let applied = match Config::read(file) {
+        Ok(config) => gateway.reload(&config).map_err(|error| error.to_string()),
+        Err(error) => {
+            gateway.reload_refused();
+            Err(error.to_string())
+        }
+    };
+    match applied {
+        Ok(()) => {
+            print_line("reloaded");
+            tracing::info!(event_type = "reloaded", "the configuration was reloaded");
+        }
+        Err(error) => {
+            eprintln!("balde gateway: not reloaded, the old configuration stays\n{error}");
+            tracing::error!(
+                event_type = "reload_refused",
+                "the old configuration stays: {error}"
+            );
+        }
+    }
+}

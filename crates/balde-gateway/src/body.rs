@@ -1,0 +1,264 @@
+//! Bodies on their way through: counted, timed, never collected.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tokio::time::Sleep;
+
+/// What went wrong with a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum BodyFault {
+    /// Nothing, as far as it was read.
+    None = 0,
+    /// It is longer than allowed.
+    TooLong = 1,
+    /// The client stopped sending.
+    Timeout = 2,
+    /// The client's connection was lost, or the encoding is broken.
+    Broken = 3,
+}
+
+/// Where the body of a request notes what went wrong, for the one who answers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FaultCell(Arc<AtomicU8>);
+
+impl FaultCell {
+    pub(crate) fn get(&self) -> BodyFault {
+        match self.0.load(Ordering::Acquire) {
+            1 => BodyFault::TooLong,
+            2 => BodyFault::Timeout,
+            3 => BodyFault::Broken,
+            _ => BodyFault::None,
+        }
+    }
+
+    fn set(&self, fault: BodyFault) {
+        self.0.store(fault as u8, Ordering::Release);
+    }
+}
+
+/// A body could not be read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BodyError;
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the body could not be read to its end")
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+/// The body of a request to an upstream.
+pub(crate) enum RequestBody {
+    /// One that is there already.
+    Full(Full<Bytes>),
+    /// The client's, as it arrives.
+    Streaming(Box<Streaming>),
+}
+
+pub(crate) struct Streaming {
+    incoming: Incoming,
+    left: u64,
+    stall: Stall,
+    fault: FaultCell,
+}
+
+impl RequestBody {
+    pub(crate) fn empty() -> Self {
+        Self::Full(Full::default())
+    }
+
+    pub(crate) fn full(bytes: Bytes) -> Self {
+        Self::Full(Full::new(bytes))
+    }
+
+    /// The client's body: at most `bytes_max` long, with at most `timeout` between its parts.
+    pub(crate) fn streaming(
+        incoming: Incoming,
+        bytes_max: u64,
+        timeout: Duration,
+        fault: FaultCell,
+    ) -> Self {
+        Self::Streaming(Box::new(Streaming {
+            incoming,
+            left: bytes_max,
+            stall: Stall::new(timeout),
+            fault,
+        }))
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Full(full) => Pin::new(full).poll_frame(cx).map_err(|_| BodyError),
+            Self::Streaming(streaming) => streaming.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Full(full) => full.is_end_stream(),
+            Self::Streaming(streaming) => streaming.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Full(full) => full.size_hint(),
+            Self::Streaming(streaming) => streaming.incoming.size_hint(),
+        }
+    }
+}
+
+impl Streaming {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let fault = match Pin::new(&mut self.incoming).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.stall.reset();
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                let length = u64::try_from(length).unwrap_or(u64::MAX);
+                match self.left.checked_sub(length) {
+                    Some(left) => {
+                        self.left = left;
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
+                    None => BodyFault::TooLong,
+                }
+            }
+            Poll::Ready(Some(Err(_))) => BodyFault::Broken,
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Pending if self.stall.poll(cx).is_ready() => BodyFault::Timeout,
+            Poll::Pending => return Poll::Pending,
+        };
+        self.fault.set(fault);
+        Poll::Ready(Some(Err(BodyError)))
+    }
+}
+
+/// The body of a response to a client.
+pub(crate) enum ResponseBody {
+    /// One that the gateway wrote.
+    Own(Full<Bytes>),
+    /// The upstream's, as it arrives.
+    Upstream(Box<UpstreamBody>),
+}
+
+/// The body of an upstream's response.
+pub(crate) struct UpstreamBody {
+    incoming: Incoming,
+    stall: Stall,
+}
+
+impl ResponseBody {
+    pub(crate) fn own(bytes: impl Into<Bytes>) -> Self {
+        Self::Own(Full::new(bytes.into()))
+    }
+
+    /// The upstream's body, with at most `timeout` between its parts.
+    pub(crate) fn upstream(incoming: Incoming, timeout: Duration) -> Self {
+        if incoming.is_end_stream() {
+            return Self::Own(Full::default());
+        }
+        Self::Upstream(Box::new(UpstreamBody {
+            incoming,
+            stall: Stall::new(timeout),
+        }))
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Own(full) => Pin::new(full).poll_frame(cx).map_err(|_| BodyError),
+            Self::Upstream(body) => match Pin::new(&mut body.incoming).poll_frame(cx) {
+                Poll::Ready(frame) => {
+                    body.stall.reset();
+                    Poll::Ready(frame.map(|frame| frame.map_err(|_| BodyError)))
+                }
+                Poll::Pending if body.stall.poll(cx).is_ready() => {
+                    Poll::Ready(Some(Err(BodyError)))
+                }
+                Poll::Pending => Poll::Pending,
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Own(full) => full.is_end_stream(),
+            Self::Upstream(body) => body.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Own(full) => full.size_hint(),
+            Self::Upstream(body) => body.incoming.size_hint(),
+        }
+    }
+}
+
+impl fmt::Debug for ResponseBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseBody").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for UpstreamBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpstreamBody").finish_non_exhaustive()
+    }
+}
+
+/// A timer that exists only while something is waited for.
+pub(crate) struct Stall {
+    timeout: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stall {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            timer: None,
+        }
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.timer = None;
+    }
+
+    /// Ready once the timeout has passed since the first poll after a reset.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(self.timeout)));
+        timer.as_mut().poll(cx)
+    }
+}

@@ -1,0 +1,188 @@
+//! The section `[dict]`: a gateway in front of DICT.
+
+use std::time::Duration;
+
+use balde_config::{Diagnostics, Located, Section, Span};
+use balde_dict::Category;
+use balde_dict::wire::is_ispb;
+
+use super::limiting::LimitingConfig;
+use super::millis;
+use super::upstreams::UpstreamConfig;
+
+const PARTICIPANTS_MAX: usize = 1_000;
+
+/// What a gateway in front of DICT needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DictConfig {
+    /// The name of the upstream that is DICT.
+    pub upstream: String,
+    /// The base path of DICT's API, with a slash at its end.
+    pub base_path: String,
+    /// The participants whose requests pass through, by ISPB.
+    pub participants: Vec<String>,
+    /// The category of participants until DICT states it.
+    pub category: Category,
+    /// How DICT refills its buckets.
+    pub refill: Refill,
+    /// How often bucket states are compared with DICT's; `None` for never.
+    pub reconcile: Option<Duration>,
+    /// The difference to DICT that is logged as a warning, in percent of the capacity.
+    pub drift_percent: u64,
+    /// The level of buckets that DICT does not list, when the gateway starts without Redis.
+    pub user_start: UserStart,
+    /// How much earlier than DICT the gateway may count a request. With buckets in Redis, what
+    /// DICT refills in this time is not counted.
+    pub latency: Duration,
+    /// How many gateways share the buckets.
+    pub gateways: u64,
+}
+
+/// How DICT refills its buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refill {
+    /// As the profile says.
+    Profile,
+    /// Evenly or in steps, at unknown moments. A token counts only when it is certainly there.
+    Unknown,
+}
+
+/// The level of a bucket that was never used, as a share of its capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserStart {
+    /// The capacity.
+    Full,
+    /// Zero.
+    Empty,
+    /// A share of the capacity, in percent.
+    Percent(u64),
+}
+
+pub(super) fn read(
+    root: &mut Section<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Located<DictConfig>> {
+    let mut section = root.table("dict", diagnostics)?;
+    let span = section.span()?;
+    let upstream = section.require("upstream", diagnostics);
+    let upstream = upstream.and_then(|upstream| upstream.string(diagnostics));
+    let base_path = section.string("base_path", diagnostics);
+    let mut participants = Vec::new();
+    for text in section.strings("participants", diagnostics) {
+        if is_ispb(text.value) && participants.len() < PARTICIPANTS_MAX {
+            participants.push(text.value.to_owned());
+        } else {
+            let message = "a participant must be an ISPB: 8 digits and capital letters";
+            diagnostics.at(text.span, message);
+        }
+    }
+    if participants.is_empty() {
+        let message = "`participants` must list at least one ISPB";
+        diagnostics.at(span, message);
+    }
+    let category = section.string("category", diagnostics);
+    let category = category.and_then(|text| {
+        let mut letters = text.value.chars();
+        let category = letters.next().and_then(Category::new);
+        let category = category.filter(|_| letters.next().is_none());
+        if category.is_none() {
+            diagnostics.at(text.span, "`category` must be a letter from A to H");
+        }
+        category
+    });
+    let words = [("profile", Refill::Profile), ("unknown", Refill::Unknown)];
+    let refill = section.choice("refill", &words, diagnostics);
+    let reconcile = section.integer("reconcile_seconds", 0..=86_400, diagnostics);
+    let reconcile = reconcile.map_or(60, |seconds| seconds.value);
+    let drift = section.integer("drift_percent", 0..=100, diagnostics);
+    let user_start = user_start(&mut section, diagnostics);
+    let latency = millis(
+        &mut section,
+        "latency_ms",
+        0..=60_000,
+        Duration::from_millis(250),
+        diagnostics,
+    );
+    let gateways = section.integer("gateways", 1..=1_000, diagnostics);
+    section.finish(diagnostics);
+    let base_path = base_path.map_or("/api/v2/", |path| path.value);
+    if !base_path.starts_with('/') || !base_path.ends_with('/') {
+        let message = "`base_path` must begin and end with `/`";
+        diagnostics.at(span, message);
+    }
+    Some(Located {
+        value: DictConfig {
+            upstream: upstream.map_or_else(String::new, |upstream| upstream.value.to_owned()),
+            base_path: base_path.to_owned(),
+            participants,
+            category: category.unwrap_or(Category::H),
+            refill: refill.map_or(Refill::Unknown, |refill| refill.value),
+            reconcile: (reconcile > 0).then(|| Duration::from_secs(reconcile)),
+            drift_percent: drift.map_or(5, |drift| drift.value),
+            user_start,
+            latency,
+            gateways: gateways.map_or(1, |gateways| gateways.value),
+        },
+        span,
+    })
+}
+
+fn user_start(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> UserStart {
+    let Some(text) = section.string("user_start", diagnostics) else {
+        return UserStart::Full;
+    };
+    let percent = text
+        .value
+        .strip_suffix('%')
+        .and_then(|text| text.parse().ok());
+    match (text.value, percent) {
+        ("full", _) | (_, Some(100)) => UserStart::Full,
+        ("empty", _) | (_, Some(0)) => UserStart::Empty,
+        (_, Some(percent @ 1..=99)) => UserStart::Percent(percent),
+        _ => {
+            let message = "`user_start` must be \"full\", \"empty\" or a share such as \"25%\"";
+            diagnostics.at(text.span, message);
+            UserStart::Full
+        }
+    }
+}
+
+/// Checks what depends on other sections.
+pub(super) fn check(
+    dict: Option<&Located<DictConfig>>,
+    upstreams: &[UpstreamConfig],
+    limiting: &LimitingConfig,
+    diagnostics: &mut Diagnostics,
+) {
+    let Some(Located { value: dict, span }) = dict else {
+        return;
+    };
+    let span: Span = *span;
+    if !dict.upstream.is_empty() && !upstreams.iter().any(|known| known.name == dict.upstream) {
+        let name = dict.upstream.escape_debug();
+        diagnostics.at(span, format!("there is no upstream `{name}`"));
+    }
+    let Some(profile) = &limiting.profile else {
+        return;
+    };
+    if profile.api() != Some("dict") {
+        let message = format!(
+            "[dict] needs a profile with api = \"dict\", and {} is none",
+            profile.name()
+        );
+        diagnostics.at(span, message);
+        return;
+    }
+    let variant = profile.variant("category");
+    let is_known = |category: &str| {
+        variant.is_none_or(|variant| variant.values().any(|value| value == category))
+    };
+    if !is_known(dict.category.as_str()) && dict.category != Category::H {
+        let message = format!(
+            "profile {} has no category {}",
+            profile.name(),
+            dict.category
+        );
+        diagnostics.at(span, message);
+    }
+}

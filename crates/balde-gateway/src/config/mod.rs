@@ -1,0 +1,211 @@
+//! The gateway's configuration file.
+//!
+//! A file is read and validated as a whole before anything is built; every problem is reported with
+//! file, line and column. `docs/gateway.toml` is a file with every key.
+
+mod dict;
+mod limiting;
+mod routes;
+mod server;
+mod upstreams;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use balde::options::ServiceOptions;
+use balde_config::{ConfigError, Diagnostics, Document, Environment, Section, Source};
+
+pub use dict::{DictConfig, Refill, UserStart};
+pub use limiting::{LimitingConfig, Reserve, Shadow};
+pub use routes::{CallerClass, RouteConfig};
+pub use server::{ListenerConfig, ServerConfig, StateConfig};
+pub use upstreams::{HostHeader, Protocol, UpstreamConfig};
+
+/// A validated configuration file.
+#[derive(Clone)]
+pub struct Config {
+    /// The addresses to listen on.
+    pub listeners: Vec<ListenerConfig>,
+    /// Sizes, timeouts and numbers of connections.
+    pub server: ServerConfig,
+    /// The servers that requests are forwarded to.
+    pub upstreams: Vec<UpstreamConfig>,
+    /// Which requests go to which upstream.
+    pub routes: Vec<RouteConfig>,
+    /// Groups of callers, which routes and reserves refer to.
+    pub classes: Vec<CallerClass>,
+    /// Which policies are enforced, and where their buckets are kept.
+    pub limiting: LimitingConfig,
+    /// How clients are identified, which header fields are written, and where Redis is.
+    pub service: ServiceOptions,
+    /// The state endpoint.
+    pub state: Option<StateConfig>,
+    /// What a gateway in front of DICT needs.
+    pub dict: Option<DictConfig>,
+}
+
+impl Config {
+    /// Reads a file. Relative paths in it are resolved against its folder.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::from_source(&Source::read(path)?, folder, Environment::of_process())
+    }
+
+    /// Parses a text with the environment that `variable` describes; `name` is the file name in
+    /// messages. An empty variable counts as unset.
+    pub fn parse(
+        text: &str,
+        name: &str,
+        folder: &Path,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        let lookup = |name: &str| variable(name).map(OsString::from);
+        let source = Source::new(name, text);
+        Self::from_source(&source, folder, Environment::new(&lookup))
+    }
+
+    fn from_source(
+        source: &Source,
+        folder: &Path,
+        environment: Environment<'_>,
+    ) -> Result<Self, ConfigError> {
+        let resolver = Resolver {
+            folder: folder.to_owned(),
+            environment,
+        };
+        Document::read(source, Diagnostics::new(source), |mut root, diagnostics| {
+            let service = ServiceOptions::read(&mut root, environment, diagnostics);
+            let dict = dict::read(&mut root, diagnostics);
+            let server = server::read(root.table("server", diagnostics), diagnostics);
+            let listeners = server::listeners(&mut root, &resolver, diagnostics);
+            let state = server::state(root.table("state", diagnostics), &resolver, diagnostics);
+            let is_dict = dict.is_some();
+            let upstreams = upstreams::read(&mut root, is_dict, &resolver, diagnostics);
+            let classes = routes::classes(&mut root, diagnostics);
+            let routes = routes::read(&mut root, &upstreams, &classes, diagnostics);
+            let limiting = limiting::read(
+                &mut root,
+                &service,
+                dict.as_ref(),
+                &classes,
+                &resolver,
+                diagnostics,
+            );
+            dict::check(dict.as_ref(), &upstreams, &limiting, diagnostics);
+            root.finish(diagnostics);
+            Self {
+                listeners,
+                server,
+                upstreams,
+                routes,
+                classes,
+                limiting,
+                service,
+                state,
+                dict: dict.map(|dict| dict.value),
+            }
+        })
+    }
+
+    /// The addresses to listen on.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.listeners.iter().map(|listener| listener.address)
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Keys and tokens are in here, too.
+        f.debug_struct("Config")
+            .field("listeners", &self.listeners)
+            .field("upstreams", &self.upstreams)
+            .field("routes", &self.routes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Resolves what values refer to: files relative to the folder, and environment variables.
+struct Resolver<'a> {
+    folder: PathBuf,
+    environment: Environment<'a>,
+}
+
+impl Resolver<'_> {
+    /// A path, relative to the folder of the configuration file.
+    fn path(&self, text: &str) -> PathBuf {
+        self.folder.join(text)
+    }
+
+    /// The value of the environment variable that `key` names; an unset one is reported.
+    fn secret(
+        &self,
+        section: &mut Section<'_>,
+        key: &'static str,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<String> {
+        let name = section.string(key, diagnostics)?;
+        self.environment.read_named(&name, diagnostics)
+    }
+
+    /// The content of the file that `key` names.
+    fn bytes(
+        &self,
+        section: &mut Section<'_>,
+        key: &'static str,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Vec<u8>> {
+        let name = section.string(key, diagnostics)?;
+        match std::fs::read(self.path(name.value)) {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                diagnostics.at(name.span, format!("cannot read the file: {error}"));
+                None
+            }
+        }
+    }
+
+    /// A certificate chain and its key, which belong together.
+    fn identity(
+        &self,
+        section: &mut Section<'_>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<(Vec<u8>, Vec<u8>)> {
+        let certificate = self.bytes(section, "certificate", diagnostics);
+        let key = self.bytes(section, "key", diagnostics);
+        if section.contains("certificate") != section.contains("key") {
+            let message = "`certificate` and `key` are used together: write both or neither";
+            diagnostics.at(section.span(), message);
+        }
+        certificate.zip(key)
+    }
+}
+
+/// Takes a duration in milliseconds, between `least` and `most`.
+fn millis(
+    section: &mut Section<'_>,
+    key: &'static str,
+    range: std::ops::RangeInclusive<u64>,
+    default: Duration,
+    diagnostics: &mut Diagnostics,
+) -> Duration {
+    let ms = section.integer(key, range, diagnostics);
+    ms.map_or(default, |ms| Duration::from_millis(ms.value))
+}
+
+/// Takes a number that fits `usize`.
+fn count(
+    section: &mut Section<'_>,
+    key: &'static str,
+    range: std::ops::RangeInclusive<u64>,
+    default: usize,
+    diagnostics: &mut Diagnostics,
+) -> usize {
+    let number = section.integer(key, range, diagnostics);
+    number.map_or(default, |number| {
+        usize::try_from(number.value).unwrap_or(usize::MAX)
+    })
+}

@@ -1,0 +1,237 @@
+//! The sections `[[route]]` and `[[class]]`.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use balde_config::{Diagnostics, Section};
+use http::{HeaderName, Method};
+use ipnet::IpNet;
+
+use super::upstreams::UpstreamConfig;
+
+const ROUTES_MAX: usize = 1_024;
+const CLASSES_MAX: usize = 32;
+
+/// Which requests go to which upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteConfig {
+    /// The name in metrics and logs.
+    pub name: String,
+    /// The host that requests must name; any if `None`. Lower case, without a port.
+    pub host: Option<String>,
+    /// The prefix of the path, which ends at a slash or at the end of the path.
+    pub path: String,
+    /// The methods; all if empty.
+    pub methods: Vec<Method>,
+    /// The index of the upstream.
+    pub upstream: usize,
+    /// Whether policies apply to its requests.
+    pub is_limited: bool,
+    /// How long requests wait for tokens, if they do not ask for another time.
+    pub wait: Duration,
+    /// The longest wait that requests may ask for.
+    pub wait_max: Duration,
+    /// The index of the class of its callers, whoever they are.
+    pub class: Option<usize>,
+    /// The longest body of a request, in bytes, if it differs from the server's.
+    pub body_bytes_max: Option<u64>,
+    /// The header whose value is the `EndToEndId` of a payment order that was sent.
+    pub order_header: Option<HeaderName>,
+}
+
+/// A group of callers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallerClass {
+    /// The name that routes and reserves refer to.
+    pub name: String,
+    /// SHA-256 of the certificates of its callers.
+    pub certificates: Vec<[u8; 32]>,
+    /// A header and its value, with the networks from which it counts.
+    pub header: Option<(HeaderName, String)>,
+    /// The networks from which the header counts.
+    pub networks: Vec<IpNet>,
+}
+
+pub(super) fn classes(root: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Vec<CallerClass> {
+    let mut classes: Vec<CallerClass> = Vec::new();
+    for mut section in root.tables("class", diagnostics) {
+        let span = section.span();
+        let name = section.require("name", diagnostics);
+        let name = name.and_then(|name| name.string(diagnostics));
+        let mut certificates = Vec::new();
+        for text in section.strings("certificates", diagnostics) {
+            let digits = text.value.replace(':', "");
+            let mut digest = [0; 32];
+            match hex::decode_to_slice(&digits, &mut digest) {
+                Ok(()) => certificates.push(digest),
+                Err(_) => diagnostics.at(
+                    text.span,
+                    "this must be the SHA-256 of a certificate: 64 hexadecimal digits",
+                ),
+            }
+        }
+        let header = section.string("header", diagnostics);
+        let value = section.string("value", diagnostics);
+        let mut networks = Vec::new();
+        for text in section.strings("networks", diagnostics) {
+            let address = text.value.parse::<IpAddr>().map(IpNet::from);
+            match address.or_else(|_| text.value.parse::<IpNet>()) {
+                Ok(network) => networks.push(network),
+                Err(_) => diagnostics.at(
+                    text.span,
+                    "this must be an address or a network, such as 10.1.2.3 or 10.0.0.0/8",
+                ),
+            }
+        }
+        section.finish(diagnostics);
+        let header = match (header, value) {
+            (Some(header), Some(value)) => {
+                let name = HeaderName::from_bytes(header.value.as_bytes());
+                if name.is_err() {
+                    diagnostics.at(header.span, "`header` must be the name of a header");
+                }
+                if networks.is_empty() {
+                    let message = "`header` needs `networks`: the networks whose callers may set \
+                                   it. Any caller could choose its class otherwise";
+                    diagnostics.at(header.span, message);
+                }
+                name.ok().map(|name| (name, value.value.to_owned()))
+            }
+            (None, None) => None,
+            (header, value) => {
+                let span = header.or(value).map(|text| text.span);
+                diagnostics.at(span, "`header` and `value` are used together");
+                None
+            }
+        };
+        let Some(name) = name else { continue };
+        if classes.iter().any(|known| known.name == name.value) {
+            let message = format!("there is a class `{}` already", name.value.escape_debug());
+            diagnostics.at(name.span, message);
+            continue;
+        }
+        if classes.len() == CLASSES_MAX {
+            diagnostics.at(span, format!("there are more than {CLASSES_MAX} classes"));
+            break;
+        }
+        classes.push(CallerClass {
+            name: name.value.to_owned(),
+            certificates,
+            header,
+            networks,
+        });
+    }
+    classes
+}
+
+pub(super) fn read(
+    root: &mut Section<'_>,
+    upstreams: &[UpstreamConfig],
+    classes: &[CallerClass],
+    diagnostics: &mut Diagnostics,
+) -> Vec<RouteConfig> {
+    let mut routes: Vec<RouteConfig> = Vec::new();
+    let sections = root.tables("route", diagnostics);
+    if sections.is_empty() {
+        let message = "there is no route; write [[route]] with `path` and `upstream`";
+        diagnostics.at(None, message);
+    }
+    for section in sections {
+        let span = section.span();
+        let Some(route) = read_one(section, upstreams, classes, diagnostics) else {
+            continue;
+        };
+        let is_same = |known: &RouteConfig| {
+            known.host == route.host && known.path == route.path && known.methods == route.methods
+        };
+        if routes.iter().any(is_same) {
+            diagnostics.at(span, "an earlier route has the same host, path and methods");
+        }
+        if routes.iter().any(|known| known.name == route.name) {
+            let message = format!(
+                "there is a route `{}` already; give this one a `name`",
+                route.name.escape_debug()
+            );
+            diagnostics.at(span, message);
+        }
+        if routes.len() == ROUTES_MAX {
+            diagnostics.at(span, format!("there are more than {ROUTES_MAX} routes"));
+            break;
+        }
+        routes.push(route);
+    }
+    routes
+}
+
+fn read_one(
+    mut section: Section<'_>,
+    upstreams: &[UpstreamConfig],
+    classes: &[CallerClass],
+    diagnostics: &mut Diagnostics,
+) -> Option<RouteConfig> {
+    let name = section.string("name", diagnostics);
+    let host = section.string("host", diagnostics);
+    let path = section.require("path", diagnostics);
+    let path = path.and_then(|path| path.string(diagnostics));
+    let mut methods = Vec::new();
+    for text in section.strings("methods", diagnostics) {
+        match Method::from_bytes(text.value.as_bytes()) {
+            Ok(method) => methods.push(method),
+            Err(_) => diagnostics.at(text.span, "this is not a method of HTTP"),
+        }
+    }
+    let upstream = section.require("upstream", diagnostics);
+    let upstream = upstream.and_then(|upstream| upstream.string(diagnostics));
+    let limits = section.boolean("limits", diagnostics);
+    let wait = section.integer("wait_ms", 0..=3_600_000, diagnostics);
+    let wait_max = section.integer("wait_max_ms", 0..=3_600_000, diagnostics);
+    let class = section.string("class", diagnostics);
+    let body_bytes_max = section.integer("body_bytes_max", 0..=1 << 50, diagnostics);
+    let order_header = section.string("order_header", diagnostics);
+    section.finish(diagnostics);
+
+    let known = |name: &str| upstreams.iter().position(|known| known.name == name);
+    let upstream = upstream.and_then(|upstream| {
+        let found = known(upstream.value);
+        if found.is_none() {
+            let name = upstream.value.escape_debug();
+            diagnostics.at(upstream.span, format!("there is no upstream `{name}`"));
+        }
+        found
+    });
+    let class = class.and_then(|class| {
+        let found = classes.iter().position(|known| known.name == class.value);
+        if found.is_none() {
+            let name = class.value.escape_debug();
+            let message = format!("there is no class `{name}`; write [[class]] with this `name`");
+            diagnostics.at(class.span, message);
+        }
+        found
+    });
+    let order_header = order_header.and_then(|header| {
+        let name = HeaderName::from_bytes(header.value.as_bytes());
+        if name.is_err() {
+            diagnostics.at(header.span, "`order_header` must be the name of a header");
+        }
+        name.ok()
+    });
+    let path = path?;
+    if !path.value.starts_with('/') || path.value.contains(['?', '#', ' ']) {
+        let message = "`path` must begin with `/` and have no query";
+        diagnostics.at(path.span, message);
+    }
+    let wait = wait.map_or(0, |wait| wait.value);
+    Some(RouteConfig {
+        name: name.map_or_else(|| path.value.to_owned(), |name| name.value.to_owned()),
+        host: host.map(|host| host.value.to_ascii_lowercase()),
+        path: path.value.to_owned(),
+        methods,
+        upstream: upstream?,
+        is_limited: limits.is_none_or(|limits| limits.value),
+        wait: Duration::from_millis(wait),
+        wait_max: Duration::from_millis(wait_max.map_or(wait, |most| most.value.max(wait))),
+        class,
+        body_bytes_max: body_bytes_max.map(|bytes| bytes.value),
+        order_header,
+    })
+}

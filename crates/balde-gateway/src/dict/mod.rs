@@ -1,0 +1,477 @@
+//! A gateway in front of DICT.
+//!
+//! The gateway mirrors DICT's buckets and forwards only what DICT will admit. Doubt is resolved
+//! against the caller: requests in flight count at their highest price, an outcome that is not known
+//! costs the highest price, and a token whose refill is not certain does not count.
+//!
+//! | File | Holds |
+//! |--|--|
+//! | `mirror` | DICT's limits as the gateway mirrors them |
+//! | `call` | one call, from admission to settlement |
+//! | `reconcile`, `spent` | DICT's own levels, limits and categories correct the mirror |
+//! | `orders` | payment orders, which give tokens back |
+//! | `duties` | what participants must watch themselves |
+
+mod call;
+mod duties;
+mod mirror;
+mod orders;
+mod reconcile;
+mod spent;
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use balde::{BuildError, Clock, OpId};
+use balde_config::ConfigError;
+use balde_dict::{
+    END_TO_END_ID_HEADER, HttpHeaders, Incoming, Operation, PARTICIPANT_HEADER, PAYER_HEADER,
+    PAYMENT_ORDER, ParticipantFrom, Table,
+};
+use balde_policy::{
+    Engine, EngineBuilder, InFlight, KeyPart, OnMissingPart, Outcome, Profile, Subject,
+};
+use http::request::Parts;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+
+pub(crate) use call::DictCall;
+pub(crate) use mirror::MirroredLimit;
+pub(crate) use orders::OrderId;
+
+use self::call::CallFacts;
+use self::duties::Duties;
+use self::mirror::{Announced, LimitMap, Mirroring};
+use self::orders::{Claim, Lookups};
+use self::reconcile::Drift;
+use self::spent::Spent;
+use crate::config::{DictConfig, RouteConfig, UserStart};
+use crate::limits::{Caller, Limits, NotAdmitted, class_of};
+
+/// The variant that DICT assigns to participants.
+pub(crate) const CATEGORY: &str = "category";
+
+/// How long ids of credits are remembered at most.
+const CREDIT_ID_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// The most payers whose buckets are remembered as started.
+const STARTED_MAX: usize = 1_000_000;
+
+/// What the gateway knows of DICT.
+#[derive(Debug)]
+pub(crate) struct Dict {
+    config: RwLock<Arc<DictConfig>>,
+    pub(crate) table: Table,
+    is_redis: bool,
+    pub(crate) clock: Clock,
+    started_us: u64,
+    announced: Mutex<Announced>,
+    limits: Mutex<LimitMap>,
+    spent: Spent,
+    pub(crate) duties: Duties,
+    lookups: Lookups,
+    pub(crate) drift: Mutex<Drift>,
+    pub(crate) counters: DictCounters,
+    trigger: Notify,
+    /// Payers whose buckets have the level that they start with.
+    started: tokio::sync::Mutex<HashSet<u64>>,
+    hashing: RandomState,
+    engine: OnceLock<Engine>,
+    /// The payers that DICT refused since the last reconciliation, by participant.
+    refused: Mutex<HashMap<String, HashSet<u64>>>,
+}
+
+/// Counters of a gateway in front of DICT.
+#[derive(Debug, Default)]
+pub(crate) struct DictCounters {
+    /// Responses of DICT with status 429.
+    pub(crate) refusals: AtomicU64,
+    /// Calls whose outcome is not known.
+    pub(crate) doubts: AtomicU64,
+    pub(crate) reconciled: AtomicU64,
+    pub(crate) not_reconciled: AtomicU64,
+    /// When a participant was last reconciled.
+    pub(crate) reconciled_us: AtomicU64,
+    pub(crate) credited: AtomicU64,
+    pub(crate) not_credited: AtomicU64,
+}
+
+/// Why a request is not forwarded to DICT.
+#[derive(Debug)]
+pub(crate) enum DictRefusal {
+    /// A policy does not admit it.
+    NotAdmitted(NotAdmitted),
+    /// It names no participant, or one that may not use this gateway.
+    Invalid {
+        /// The status of the response.
+        status: u16,
+        /// What is wrong.
+        detail: String,
+    },
+}
+
+/// What a payment order gave back.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct OrderResult {
+    pub(crate) credited: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<&'static str>,
+    pub(crate) buckets: Vec<CreditedBucket>,
+}
+
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct CreditedBucket {
+    policy: String,
+    tokens: u64,
+    level: i64,
+}
+
+impl Dict {
+    /// The longest body that is read to find its participant.
+    pub(crate) const BODY_BYTES_MAX: u64 = 1 << 20;
+
+    /// The mirror of a profile. The engine has to be built by [`configure`](Dict::configure) for
+    /// [`mirrored`](Dict::mirrored).
+    pub(crate) fn new(
+        config: &DictConfig,
+        profile: &Profile,
+        is_redis: bool,
+        clock: &Clock,
+        salt: Option<&str>,
+    ) -> Result<Self, ConfigError> {
+        let table = Table::new(profile.clone())?;
+        let settings = table.settings();
+        Ok(Self {
+            duties: Duties::new(salt),
+            lookups: Lookups::new(settings.credit_deadline, settings.credit_once),
+            config: RwLock::new(Arc::new(config.clone())),
+            table,
+            is_redis,
+            started_us: clock.now_us(),
+            clock: clock.clone(),
+            announced: Mutex::default(),
+            limits: Mutex::default(),
+            spent: Spent::default(),
+            drift: Mutex::default(),
+            counters: DictCounters::default(),
+            trigger: Notify::new(),
+            started: tokio::sync::Mutex::default(),
+            hashing: RandomState::new(),
+            engine: OnceLock::new(),
+            refused: Mutex::default(),
+        })
+    }
+
+    /// Sets the engine with the mirrored buckets.
+    pub(crate) fn set_engine(&self, engine: &Engine) {
+        let _set_once = self.engine.set(engine.clone());
+    }
+
+    pub(crate) fn config(&self) -> Arc<DictConfig> {
+        Arc::clone(&self.config.read())
+    }
+
+    /// Applies another configuration.
+    pub(crate) fn reload(&self, config: &DictConfig) {
+        *self.config.write() = Arc::new(config.clone());
+    }
+
+    /// The profile that the engine enforces.
+    pub(crate) fn mirrored(&self) -> Profile {
+        let announced = self.announced.lock().clone();
+        let (profile, limits) = self.mirroring().profile(self.table.profile(), &announced);
+        *self.limits.lock() = limits;
+        profile
+    }
+
+    fn mirroring(&self) -> Mirroring {
+        let config = self.config();
+        Mirroring {
+            refill: config.refill,
+            // In memory, requests in flight are counted beside the bucket, and nothing is early.
+            lead: if self.is_redis {
+                config.latency
+            } else {
+                Duration::ZERO
+            },
+        }
+    }
+
+    /// Sets what an engine in front of DICT needs.
+    pub(crate) fn configure(&self, builder: EngineBuilder) -> EngineBuilder {
+        let settings = self.table.settings();
+        let ttl = settings.credit_deadline;
+        let category = reconcile::known_category(&self.table, self.config().category);
+        builder
+            .in_flight(InFlight::HighestPrice)
+            .on_missing_part(OnMissingPart::Skip)
+            .credit_id_ttl(ttl.clamp(Duration::from_secs(1), CREDIT_ID_TTL_MAX))
+            .default_value(CATEGORY, category)
+    }
+
+    /// Enforces limits that DICT states.
+    fn enforce(&self, limits: &Limits, announced: Announced) -> Result<(), BuildError> {
+        let (mirrored, map) = self.mirroring().profile(self.table.profile(), &announced);
+        // Reserves and shadow modes of the configuration stay.
+        let current = limits.engine().profile();
+        let mut profile = current.clone();
+        for policy in mirrored.policies() {
+            if let Some(own) = current.policy(policy.name()) {
+                let changed = own.clone().with_limits(policy.limits().clone());
+                profile = profile.with_policy(changed);
+            }
+        }
+        limits.engine().replace(profile)?;
+        *self.limits.lock() = map;
+        *self.announced.lock() = announced;
+        Ok(())
+    }
+
+    /// The limit of a policy for a value of its variant.
+    pub(crate) fn limit_of(&self, policy: &str, value: Option<&str>) -> Option<MirroredLimit> {
+        let name = (policy.to_owned(), value.map(str::to_owned));
+        self.limits.lock().get(&name).copied()
+    }
+
+    /// Whether the body of a request has to be read to find its participant.
+    pub(crate) fn needs_body(&self, parts: &Parts) -> bool {
+        let route = self.table.route(parts.method.as_str(), parts.uri.path());
+        route.is_ok_and(|route| route.operation().participant() == ParticipantFrom::Body)
+    }
+
+    /// Admits a request; `None` if it is none of DICT's operations, so that no policy counts it.
+    pub(crate) async fn admit(
+        self: &Arc<Self>,
+        limits: &Limits,
+        parts: &Parts,
+        body: Option<&[u8]>,
+        caller: &Caller,
+        route: &RouteConfig,
+    ) -> Result<Option<DictCall>, DictRefusal> {
+        let Ok(found) = self.table.route(parts.method.as_str(), parts.uri.path()) else {
+            return Ok(None);
+        };
+        let operation = found.operation();
+        let config = self.config();
+        // With one participant, what names none is its own.
+        let only = match config.participants.as_slice() {
+            [only] => Some(only.as_str()),
+            _ => None,
+        };
+        let in_body = body.and_then(|body| operation.body_participant(body));
+        let in_certificate = caller.certificate.as_ref();
+        let in_certificate = in_certificate.and_then(|own| own.ispb.as_deref());
+        let in_header = parts.headers.get(PARTICIPANT_HEADER);
+        let in_header = in_header.and_then(|value| value.to_str().ok());
+        let fields = HttpHeaders(&parts.headers);
+        let query = parts.uri.query().unwrap_or_default();
+        let incoming = Incoming::new(query, &fields)
+            .with_body_participant(in_body.as_deref().or(only))
+            .with_certificate(in_certificate.or(in_header).or(only));
+        let call = self.table.resolve(&found, &incoming);
+        let participant = call.participant();
+        let Some(participant) = participant else {
+            // DICT would refuse it too, and without a participant it counts for nobody.
+            let detail = call.error().map(|error| error.detail());
+            return Err(DictRefusal::Invalid {
+                status: call.error().map_or(400, |error| error.status()),
+                detail: detail.unwrap_or_default(),
+            });
+        };
+        if !config.participants.iter().any(|own| own == participant) {
+            return Err(DictRefusal::Invalid {
+                status: 403,
+                detail: "the participant may not use this gateway".to_owned(),
+            });
+        }
+        let mut request = call.request();
+        request.class = class_of(&limits.classes, caller, &parts.headers, route.class);
+        if operation == Operation::GetEntry
+            && let Some(payer) = call.payer()
+        {
+            self.start_payer(limits, &request, participant, payer).await;
+        }
+        let wait = limits.wait(&parts.headers, route);
+        let admitted = limits.admit(&request, wait).await;
+        let ticket = admitted.map_err(DictRefusal::NotAdmitted)?;
+        let order = route.order_header.as_ref();
+        let order = order.and_then(|name| parts.headers.get(name)?.to_str().ok());
+        let text = |name: &str| {
+            let value = parts.headers.get(name);
+            value
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned)
+        };
+        let facts = CallFacts {
+            operation,
+            policies: ticket
+                .decisions()
+                .map(|(name, _)| name.to_owned())
+                .collect(),
+            participant: participant.to_owned(),
+            payer: call
+                .payer()
+                .map(str::to_owned)
+                .or_else(|| text(PAYER_HEADER)),
+            end_to_end_id: call.end_to_end_id().map(str::to_owned),
+            key: operation.has_key().then(|| found.raw_segment().to_owned()),
+            order: order.map(str::to_owned),
+        };
+        Ok(Some(DictCall::new(self, ticket, facts)))
+    }
+
+    /// Gives a payer's buckets the level that they start with, if the gateway started without
+    /// knowing it. Once every bucket must have refilled, there is nothing left to do.
+    async fn start_payer(
+        &self,
+        limits: &Limits,
+        request: &balde_policy::Request<'_>,
+        participant: &str,
+        payer: &str,
+    ) {
+        let percent = match self.config().user_start {
+            UserStart::Full => return,
+            UserStart::Empty => 0,
+            UserStart::Percent(percent) => percent,
+        };
+        if self.is_redis {
+            return;
+        }
+        let passed_us = self.clock.now_us().saturating_sub(self.started_us);
+        let engine = limits.engine();
+        for (policy, _) in engine.prices(request, Outcome::Failed) {
+            let subject = Self::payer_subject(participant, payer);
+            let profile = self.table.profile();
+            let is_listed = profile.policy(&policy).is_none_or(|policy| {
+                let mut parts = policy.scope().parts().iter();
+                parts.all(|part| *part == KeyPart::Participant)
+            });
+            if is_listed {
+                continue;
+            }
+            let Ok(found) = engine.state(&policy, &subject).await else {
+                continue;
+            };
+            let limit = *found.limit();
+            if passed_us >= limit.fill_us() {
+                continue;
+            }
+            let mut started = self.started.lock().await;
+            let hash = self.hashing.hash_one((&*policy, participant, payer));
+            if started.len() < STARTED_MAX && !started.insert(hash) {
+                continue;
+            }
+            let refilled = u128::from(limit.refill_tokens()) * u128::from(passed_us)
+                / u128::from(limit.period_us());
+            let level = u128::from(limit.capacity()) * u128::from(percent) / 100 + refilled;
+            let level = level.min(limit.capacity().into());
+            let level = i64::try_from(level).unwrap_or(i64::MAX);
+            if level < found.level() {
+                let _memory_cannot_fail = engine.set_level(&policy, &subject, level).await;
+            }
+        }
+    }
+
+    fn payer_subject<'s>(participant: &'s str, payer: &'s str) -> Subject<'s> {
+        Subject::participant(participant)
+            .with(KeyPart::header(PAYER_HEADER), payer)
+            .with(KeyPart::User, payer)
+    }
+
+    /// DICT answered 429: one of the buckets is empty there, and the response does not say which.
+    ///
+    /// A single bucket is emptied. Of a payer's and the participant's, the payer's is, because all
+    /// others depend on the participant's; once a second payer is refused, that is emptied, too. A
+    /// reconciliation follows at once, as far as its budget allows.
+    async fn correct_after_refusal(&self, facts: &CallFacts) {
+        let Some(engine) = self.engine.get() else {
+            return;
+        };
+        let payer = facts.payer.as_deref().unwrap_or_default();
+        let subject = Self::payer_subject(&facts.participant, payer);
+        let is_of_payer = |policy: &str| {
+            let policy = self.table.profile().policy(policy);
+            policy.is_some_and(|policy| {
+                let mut parts = policy.scope().parts().iter();
+                parts.any(|part| *part != KeyPart::Participant)
+            })
+        };
+        let has_payer = facts.policies.iter().any(|policy| is_of_payer(policy));
+        let is_second = {
+            let mut refused = self.refused.lock();
+            let payers = refused.entry(facts.participant.clone()).or_default();
+            payers.insert(self.hashing.hash_one(payer));
+            payers.len() > 1
+        };
+        for policy in &facts.policies {
+            if has_payer && !is_of_payer(policy) && !is_second {
+                continue;
+            }
+            let Ok(found) = engine.state(policy, &subject).await else {
+                continue;
+            };
+            let limit = self.limit_of(policy, found.value());
+            let withheld = limit.map_or(0, |limit| limit.withheld());
+            let empty = i64::try_from(withheld).map_or(i64::MIN, |withheld| -withheld);
+            if found.level() > empty {
+                // Nothing can be done about a store that is unavailable; its failure is logged.
+                let _as_far_as_possible = engine.set_level(policy, &subject, empty).await;
+            }
+        }
+        self.trigger.notify_one();
+    }
+
+    /// Gives tokens back for a payment order, once for each lookup.
+    pub(crate) async fn credit_order(&self, id: OrderId<'_>) -> Result<OrderResult, balde::Error> {
+        let now_us = self.clock.now_us();
+        let claim = self.lookups.claim(id, now_us);
+        let reason = match &claim {
+            Claim::Key(_) => None,
+            Claim::NoLookup => Some("no lookup by this participant for this payer and id"),
+            Claim::TooLate => Some("the lookup was too long ago"),
+            Claim::Before => Some("it was credited before"),
+        };
+        if claim != Claim::Before {
+            self.duties.count_order(id.participant, id.payer, now_us);
+        }
+        let (Claim::Key(key), Some(engine)) = (claim, self.engine.get()) else {
+            self.counters.not_credited.fetch_add(1, Ordering::Relaxed);
+            return Ok(OrderResult {
+                credited: false,
+                reason,
+                buckets: Vec::new(),
+            });
+        };
+        let path = format!("{}entries/{key}", self.config().base_path);
+        let headers = [
+            (PARTICIPANT_HEADER, id.participant),
+            (PAYER_HEADER, id.payer),
+            (END_TO_END_ID_HEADER, id.end_to_end_id),
+        ];
+        let headers = headers.as_slice();
+        let mut buckets = Vec::new();
+        if let Ok(route) = self.table.route("GET", &path) {
+            let call = self.table.resolve(&route, &Incoming::new("", &headers));
+            let name = format!("{}/{}", id.payer, id.end_to_end_id);
+            let once = OpId::new(name).unwrap_or_else(|_| OpId::random());
+            let subject = Subject::request(call.request());
+            let credited = engine.credit(PAYMENT_ORDER, &subject, &once).await;
+            let credited = credited.inspect_err(|_| self.lookups.release(id))?;
+            let shown = credited.iter().map(|credited| CreditedBucket {
+                policy: credited.policy().to_owned(),
+                tokens: credited.tokens(),
+                level: credited.level(),
+            });
+            buckets.extend(shown);
+        }
+        self.counters.credited.fetch_add(1, Ordering::Relaxed);
+        Ok(OrderResult {
+            credited: true,
+            reason: None,
+            buckets,
+        })
+    }
+}

@@ -1,0 +1,30 @@
+//! A reverse proxy that enforces rate-limit policies, and a guard in front of the Pix DICT.
+//!
+//! [`Config`] is the validated configuration file, [`Gateway`] is what is built from it. A gateway
+//! that is [bound](Gateway::bind) runs until it is told to shut down; it can be
+//! [reloaded](Gateway::reload) meanwhile. docs/gateway.md describes the file and the behaviour.
+//!
+//! | Module | Holds |
+//! |--|--|
+//! | [`config`] | the configuration file |
+//! | `proxy` | connections, routing, forwarding |
+//! | `upstream` | connection pools and health |
+//! | `limits` | who sent a request, and whether its policies admit it |
+//! | `dict` | the mirror of DICT's buckets, reconciliation, credits, duties |
+//! | `state` | the endpoint for operators and monitors |
+
+mod body;
+pub mod config;
+mod dict;
+mod gateway;
+mod limits;
+mod metrics;
+mod proxy;
+mod shutdown;
+mod state;
+mod tls;
+mod upstream;
+
+pub use config::Config;
+pub use gateway::{Bound, Gateway, GatewayError};
+pub use tls::TlsError;

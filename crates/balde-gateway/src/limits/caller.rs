@@ -1,0 +1,64 @@
+//! Who sent a request: its address, its certificate, its class.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::HeaderMap;
+
+use crate::config::CallerClass;
+
+/// The other end of a connection.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) peer: SocketAddr,
+    pub(crate) is_tls: bool,
+    pub(crate) certificate: Option<ClientCertificate>,
+}
+
+/// What is known of a client's certificate. The handshake has verified it.
+#[derive(Debug)]
+pub(crate) struct ClientCertificate {
+    /// SHA-256 of the certificate, as text.
+    pub(crate) name: String,
+    pub(crate) fingerprint: [u8; 32],
+    /// The ISPB that its subject names.
+    pub(crate) ispb: Option<String>,
+}
+
+/// The class of a caller: that of its certificate, else that of a header from a trusted network, else
+/// that of the route.
+pub(crate) fn class_of<'c>(
+    classes: &'c [CallerClass],
+    caller: &Caller,
+    headers: &HeaderMap,
+    of_route: Option<usize>,
+) -> Option<&'c str> {
+    if classes.is_empty() {
+        return None;
+    }
+    let by_certificate = caller.certificate.as_ref().and_then(|certificate| {
+        let has = |class: &&CallerClass| class.certificates.contains(&certificate.fingerprint);
+        classes.iter().find(has)
+    });
+    let address = caller.peer.ip().to_canonical();
+    let by_header = || {
+        let has = |class: &&CallerClass| has_header(class, address, headers);
+        classes.iter().find(has)
+    };
+    let by_route = || of_route.and_then(|index| classes.get(index));
+    let class = by_certificate.or_else(by_header).or_else(by_route)?;
+    Some(&class.name)
+}
+
+/// Whether a request has the class's header. One that occurs twice could be a client's own.
+fn has_header(class: &CallerClass, address: IpAddr, headers: &HeaderMap) -> bool {
+    let Some((name, value)) = &class.header else {
+        return false;
+    };
+    let mut values = headers.get_all(name).iter();
+    let only = values.next().filter(|_| values.next().is_none());
+    only.is_some_and(|only| only.as_bytes() == value.as_bytes())
+        && class
+            .networks
+            .iter()
+            .any(|network| network.contains(&address))
+}

@@ -1,0 +1,173 @@
+//! Limiting: who sent a request, whether its policies admit it, and what it costs.
+
+mod caller;
+mod queue;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use balde::http::{HeaderOptions, Identity, PeerAddr};
+use balde::telemetry::Metrics;
+use balde::{BuildError, Clock};
+use balde_policy::{Engine, HttpHeaders, InFlight, Mode, Profile, Request, Ticket};
+use http::HeaderMap;
+use http::request::Parts;
+
+pub(crate) use caller::{Caller, ClientCertificate, class_of};
+pub(crate) use queue::{NotAdmitted, WaitQueue};
+
+use crate::config::{CallerClass, Config, LimitingConfig, RouteConfig, Shadow};
+
+/// The policies that are enforced, with their buckets.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    engine: Engine,
+    identity: Identity,
+    pub(crate) headers: HeaderOptions,
+    pub(crate) classes: Vec<CallerClass>,
+    wait_header: http::HeaderName,
+    queue: Arc<WaitQueue>,
+}
+
+/// How an engine is built.
+#[derive(Clone, Debug)]
+pub(crate) struct EngineOptions {
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Metrics,
+}
+
+impl Limits {
+    /// Builds the engine for a profile: that of the configuration, or one that was made from it.
+    /// `configure` sets what depends on the API.
+    pub(crate) fn new(
+        config: &Config,
+        profile: Profile,
+        options: &EngineOptions,
+        configure: impl FnOnce(balde_policy::EngineBuilder) -> balde_policy::EngineBuilder,
+    ) -> Result<Self, BuildError> {
+        let limiting = &config.limiting;
+        let mut builder = Engine::builder(applied(profile, config))
+            .clock(options.clock.clone())
+            .metrics(&options.metrics);
+        if !limiting.reserves.is_empty() {
+            builder = builder.in_flight(InFlight::HighestPrice);
+        }
+        if let Some(redis) = config.service.redis().filter(|_| limiting.is_redis) {
+            builder = builder.redis(&redis.build()?);
+        }
+        let engine = configure(builder).build()?;
+        let queue = Arc::new(WaitQueue::new(limiting.waiting_max));
+        Ok(Self::with(config, engine, queue))
+    }
+
+    /// The same buckets under another configuration.
+    pub(crate) fn reloaded(&self, config: &Config, profile: Profile) -> Result<Self, BuildError> {
+        let profile = applied(profile, config);
+        if self.engine.profile() != profile {
+            self.engine.replace(profile)?;
+        }
+        self.queue.set_max(config.limiting.waiting_max);
+        Ok(Self::with(
+            config,
+            self.engine.clone(),
+            Arc::clone(&self.queue),
+        ))
+    }
+
+    fn with(config: &Config, engine: Engine, queue: Arc<WaitQueue>) -> Self {
+        Self {
+            engine,
+            identity: config.service.identity().clone(),
+            headers: config.service.header_options(),
+            classes: config.classes.clone(),
+            wait_header: config.limiting.wait_header.clone(),
+            queue,
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// How many requests wait for tokens.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Admits a request that the caller has taken apart.
+    pub(crate) async fn admit(
+        &self,
+        request: &Request<'_>,
+        wait: Duration,
+    ) -> Result<Ticket, NotAdmitted> {
+        self.queue.admit(&self.engine, request, wait).await
+    }
+
+    /// Admits any request for HTTP; `None` if it is outside of the profile's base paths.
+    pub(crate) async fn admit_http(
+        &self,
+        parts: &mut Parts,
+        caller: &Caller,
+        route: &RouteConfig,
+    ) -> Result<Option<Ticket>, NotAdmitted> {
+        let Some(path) = self.engine.without_base(parts.uri.path()) else {
+            return Ok(None);
+        };
+        parts.extensions.insert(PeerAddr(caller.peer));
+        let user = self.identity.key(&parts.headers, &parts.extensions).ok();
+        let user = user
+            .as_ref()
+            .map(|key| String::from_utf8_lossy(key.as_ref()));
+        let fields = HttpHeaders(&parts.headers);
+        let query = parts.uri.query().unwrap_or_default();
+        let mut request = Request::new(parts.method.as_str(), path, query);
+        request.headers = &fields;
+        request.user = user.as_deref();
+        let certificate = caller.certificate.as_ref();
+        request.participant = certificate.map(|certificate| certificate.name.as_str());
+        request.class = class_of(&self.classes, caller, &parts.headers, route.class);
+        let wait = self.wait(&parts.headers, route);
+        self.admit(&request, wait).await.map(Some)
+    }
+
+    /// How long a request waits for tokens: what it asks for, within the route's maximum, or else the
+    /// route's own time.
+    pub(crate) fn wait(&self, headers: &HeaderMap, route: &RouteConfig) -> Duration {
+        if route.wait_max.is_zero() {
+            return Duration::ZERO;
+        }
+        let asked = headers.get(&self.wait_header);
+        let asked = asked.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        asked.map_or(route.wait, |ms| {
+            Duration::from_millis(ms).min(route.wait_max)
+        })
+    }
+}
+
+/// A profile with the reserves and the shadow mode of the configuration.
+fn applied(profile: Profile, config: &Config) -> Profile {
+    let LimitingConfig {
+        shadow, reserves, ..
+    } = &config.limiting;
+    let mut applied = profile.clone();
+    for policy in profile.policies() {
+        let mut changed = Cow::Borrowed(policy);
+        let is_shadow = match shadow {
+            Shadow::All => true,
+            Shadow::Some(names) => names.iter().any(|name| name == policy.name()),
+        };
+        if is_shadow {
+            changed = Cow::Owned(changed.into_owned().with_mode(Mode::Shadow));
+        }
+        for reserve in reserves.iter().filter(|one| one.policy == policy.name()) {
+            let class = config.classes[reserve.class].name.as_str();
+            let policy = changed.into_owned().with_reserve(class, reserve.percent);
+            changed = Cow::Owned(policy);
+        }
+        if let Cow::Owned(changed) = changed {
+            applied = applied.with_policy(changed);
+        }
+    }
+    applied
+}

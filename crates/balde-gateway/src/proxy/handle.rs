@@ -1,0 +1,409 @@
+//! The life of a request: route, check, admit, forward, settle, answer. Every admitted request is
+//! settled once, whatever happens to it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime};
+
+use balde_policy::{Outcome, Ticket};
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::uri::{PathAndQuery, Uri};
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use tokio::sync::watch;
+use tracing::Instrument as _;
+
+use super::answer::{self, Format};
+use super::client_stream::RawHead;
+use super::headers;
+use super::routing::{Route, Routing};
+use super::trace::Trace;
+use super::upgrade;
+use crate::body::{BodyFault, FaultCell, RequestBody, ResponseBody};
+use crate::dict::{Dict, DictCall, DictRefusal};
+use crate::limits::{Caller, NotAdmitted};
+use crate::metrics::{GatewayMetrics, UpstreamFailure};
+use crate::upstream::{ConnectError, SendError};
+
+/// What requests of one connection share.
+pub(crate) struct Connection {
+    pub(crate) caller: Caller,
+    pub(crate) head: RawHead,
+    pub(crate) metrics: GatewayMetrics,
+    pub(crate) clock: balde::Clock,
+    pub(crate) shutdown: watch::Receiver<bool>,
+}
+
+/// Answers a request.
+pub(crate) async fn handle(
+    routing: Arc<Routing>,
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+) -> Response<ResponseBody> {
+    let started = Instant::now();
+    let format = match &routing.dict {
+        Some(_) => Format::DictXml,
+        None => Format::Json,
+    };
+    let Some(route) = routing.find(&request) else {
+        connection.head.clear();
+        return answer::problem(format, StatusCode::NOT_FOUND, "there is no such route");
+    };
+    let handling = Handling {
+        routing: &routing,
+        route,
+        connection: &connection,
+        format,
+    };
+    let response = match Trace::of(request.headers()) {
+        None => handling.run(request, None).await,
+        Some(trace) => {
+            let span = tracing::debug_span!(
+                target: "balde",
+                "gateway.request",
+                route = route.config.name,
+                trace_id = trace.trace_id(),
+                span_id = trace.span_id(),
+            );
+            handling.run(request, Some(trace)).instrument(span).await
+        }
+    };
+    route
+        .metrics
+        .count(response.status().as_u16(), started.elapsed());
+    response
+}
+
+struct Handling<'h> {
+    routing: &'h Routing,
+    route: &'h Route,
+    connection: &'h Arc<Connection>,
+    format: Format,
+}
+
+/// What a request has to pay for.
+enum Admission {
+    /// No policy counts it.
+    Free,
+    Http(Ticket),
+    Dict(DictCall),
+}
+
+impl Handling<'_> {
+    async fn run(
+        &self,
+        request: Request<Incoming>,
+        trace: Option<Trace>,
+    ) -> Response<ResponseBody> {
+        let (mut parts, incoming) = request.into_parts();
+        if let Some(response) = self.refuse(&parts, &incoming) {
+            return response;
+        }
+        let upgrade = headers::upgrade_of(&parts.headers)
+            .filter(|_| parts.version == Version::HTTP_11 && incoming.is_end_stream());
+        let client_upgrade = upgrade
+            .as_ref()
+            .and_then(|_| parts.extensions.remove::<OnUpgrade>());
+        let fault = FaultCell::default();
+        let mut incoming = Some(incoming);
+        let admitted = self.admit(&mut parts, &mut incoming).await;
+        let (admission, read) = match admitted {
+            Ok(admitted) => admitted,
+            Err(response) => return *response,
+        };
+        let body = match (read, incoming) {
+            (Some(bytes), _) => RequestBody::full(bytes),
+            (None, Some(incoming)) if !incoming.is_end_stream() => RequestBody::streaming(
+                incoming,
+                self.body_bytes_max(),
+                self.routing.server.body_timeout,
+                fault.clone(),
+            ),
+            _ => RequestBody::empty(),
+        };
+        let mut request = self.upstream_request(parts, body);
+        if let Some(trace) = trace {
+            trace.write(request.headers_mut());
+        }
+        if let Some(protocol) = upgrade {
+            headers::insert_upgrade(request.headers_mut(), protocol);
+        }
+        let sent = match admission {
+            Admission::Free => self.send(request, None).await,
+            Admission::Http(ticket) => self.send(request, Some(ticket)).await,
+            Admission::Dict(call) => self.send_dict(request, call).await,
+        };
+        match sent {
+            Ok(response) => self.relay(response, client_upgrade),
+            Err(error) => self.failed(&error, &fault),
+        }
+    }
+
+    /// Refuses requests that must not be forwarded.
+    fn refuse(&self, parts: &Parts, incoming: &Incoming) -> Option<Response<ResponseBody>> {
+        let head = &self.connection.head;
+        let refuse = |status, detail| Some(answer::problem_and_close(self.format, status, detail));
+        if parts.version <= Version::HTTP_11 {
+            let has_both = parts.headers.contains_key(TRANSFER_ENCODING) && {
+                let line = format!("{} {} HTTP/1.", parts.method, parts.uri);
+                head.has_content_length(&line)
+            };
+            head.clear();
+            if has_both {
+                let detail = "Content-Length and Transfer-Encoding exclude each other";
+                return refuse(StatusCode::BAD_REQUEST, detail);
+            }
+        }
+        if parts.method == Method::CONNECT {
+            return refuse(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this is not a forward proxy",
+            );
+        }
+        let length = parts.headers.get(CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        let least = length.unwrap_or_else(|| incoming.size_hint().lower());
+        if least > self.body_bytes_max() {
+            return refuse(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long");
+        }
+        None
+    }
+
+    fn body_bytes_max(&self) -> u64 {
+        let of_route = self.route.config.body_bytes_max;
+        of_route.unwrap_or(self.routing.server.body_bytes_max)
+    }
+
+    /// Admits a request. In front of DICT, the bodies of some operations have to be read for it.
+    async fn admit(
+        &self,
+        parts: &mut Parts,
+        incoming: &mut Option<Incoming>,
+    ) -> Result<(Admission, Option<Bytes>), Box<Response<ResponseBody>>> {
+        let route = &self.route.config;
+        let Some(limits) = self.routing.limits.as_ref().filter(|_| route.is_limited) else {
+            return Ok((Admission::Free, None));
+        };
+        let caller = &self.connection.caller;
+        let refused = match &self.routing.dict {
+            None => match limits.admit_http(parts, caller, route).await {
+                Ok(Some(ticket)) => return Ok((Admission::Http(ticket), None)),
+                Ok(None) => return Ok((Admission::Free, None)),
+                Err(refused) => refused,
+            },
+            Some(dict) => {
+                let read = if dict.needs_body(parts) {
+                    Some(self.read_body(incoming.take()).await?)
+                } else {
+                    None
+                };
+                let body = read.as_deref();
+                match dict.admit(limits, parts, body, caller, route).await {
+                    Ok(Some(call)) => return Ok((Admission::Dict(call), read)),
+                    Ok(None) => return Ok((Admission::Free, read)),
+                    Err(DictRefusal::NotAdmitted(refused)) => refused,
+                    Err(DictRefusal::Invalid { status, detail }) => {
+                        let status = StatusCode::from_u16(status);
+                        let status = status.unwrap_or(StatusCode::BAD_REQUEST);
+                        let response = answer::problem(self.format, status, &detail);
+                        return Err(Box::new(response));
+                    }
+                }
+            }
+        };
+        let policy = match &refused {
+            NotAdmitted::Refused(balde_policy::AdmitError::Refused(refusal)) => {
+                Some(refusal.policy().name())
+            }
+            NotAdmitted::Overtaking { policy } => Some(policy.as_str()),
+            NotAdmitted::Refused(_) => None,
+        };
+        if let Some(policy) = policy {
+            let now_us = self.connection.clock.now_us();
+            self.connection.metrics.count_refusal(policy, now_us);
+        }
+        let response = answer::not_admitted(self.format, &refused, limits.headers, &parts.headers);
+        Err(Box::new(response))
+    }
+
+    /// Reads a body that has to be there before the request is admitted.
+    async fn read_body(
+        &self,
+        incoming: Option<Incoming>,
+    ) -> Result<Bytes, Box<Response<ResponseBody>>> {
+        let Some(incoming) = incoming else {
+            return Ok(Bytes::new());
+        };
+        let fault = FaultCell::default();
+        let bytes_max = self.body_bytes_max().min(Dict::BODY_BYTES_MAX);
+        let timeout = self.routing.server.body_timeout;
+        let body = RequestBody::streaming(incoming, bytes_max, timeout, fault.clone());
+        match http_body_util::BodyExt::collect(body).await {
+            Ok(read) => Ok(read.to_bytes()),
+            Err(_) => Err(Box::new(self.failed(&SendError::Lost, &fault))),
+        }
+    }
+
+    fn upstream_request(&self, parts: Parts, body: RequestBody) -> Request<RequestBody> {
+        let upstream = self.route.upstream.config();
+        let authority = parts.uri.authority().cloned();
+        let mut uri = http::uri::Parts::default();
+        uri.scheme = Some(upstream.scheme.clone());
+        uri.authority = Some(upstream.authority.clone());
+        let path = parts.uri.into_parts().path_and_query;
+        uri.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+        let mut request = Request::new(body);
+        *request.method_mut() = parts.method;
+        *request.uri_mut() = Uri::from_parts(uri).expect("all parts of the URI are there");
+        // An HTTP/2 request becomes HTTP/1.1 unless the upstream's connection is HTTP/2 itself.
+        *request.version_mut() = Version::HTTP_11;
+        *request.headers_mut() = parts.headers;
+        let caller = &self.connection.caller;
+        headers::prepare_request(request.headers_mut(), authority.as_ref(), caller, upstream);
+        request
+    }
+
+    /// Sends a request and settles it by what came of it. If the client goes away meanwhile, the
+    /// ticket is dropped, and settled as abandoned.
+    async fn send(
+        &self,
+        request: Request<RequestBody>,
+        ticket: Option<Ticket>,
+    ) -> Result<Response<Incoming>, SendError> {
+        let sent = self.route.upstream.send(request).await;
+        let outcome = match &sent {
+            Ok(response) => Outcome::Status(response.status().as_u16()),
+            Err(SendError::NotSent(_)) => Outcome::NotSent,
+            Err(_) => Outcome::Failed,
+        };
+        self.count(&sent);
+        let Some(ticket) = ticket else {
+            return sent;
+        };
+        let mut settlement = ticket.settle(outcome);
+        if !settlement.is_done() {
+            (&mut settlement).await;
+        }
+        let mut response = sent?;
+        if let Some(limits) = &self.routing.limits {
+            let decisions: Vec<_> = settlement.decisions().collect();
+            if !decisions.is_empty() {
+                let now = SystemTime::now();
+                limits
+                    .headers
+                    .write(response.headers_mut(), &decisions, now);
+            }
+        }
+        Ok(response)
+    }
+
+    /// The same in front of DICT. The call ends even if the client goes away, because DICT counts it.
+    async fn send_dict(
+        &self,
+        request: Request<RequestBody>,
+        call: DictCall,
+    ) -> Result<Response<Incoming>, SendError> {
+        let upstream = Arc::clone(&self.route.upstream);
+        let calling = async move {
+            let mut call = call;
+            call.sending();
+            let sent = upstream.send(request).await;
+            let outcome = match &sent {
+                Ok(response) => Outcome::Status(response.status().as_u16()),
+                Err(SendError::NotSent(_)) => Outcome::NotSent,
+                Err(SendError::Timeout | SendError::Lost) => Outcome::Unknown,
+            };
+            call.settle(outcome).await;
+            sent
+        };
+        let task = tokio::spawn(calling.in_current_span());
+        let sent = task.await.unwrap_or(Err(SendError::Lost));
+        self.count(&sent);
+        sent
+    }
+
+    fn count(&self, sent: &Result<Response<Incoming>, SendError>) {
+        let metrics = &self.route.upstream_metrics;
+        match sent {
+            Ok(response) => {
+                if response.status() == StatusCode::TOO_MANY_REQUESTS {
+                    metrics.refused.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Err(error) => {
+                metrics.count(match error {
+                    SendError::NotSent(ConnectError::Down) => UpstreamFailure::Down,
+                    SendError::NotSent(_) => UpstreamFailure::Connect,
+                    SendError::Timeout => UpstreamFailure::Timeout,
+                    SendError::Lost => UpstreamFailure::Lost,
+                });
+            }
+        }
+    }
+
+    /// The upstream's response for the client.
+    fn relay(
+        &self,
+        mut response: Response<Incoming>,
+        client_upgrade: Option<OnUpgrade>,
+    ) -> Response<ResponseBody> {
+        let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let protocol = headers::upgrade_of(response.headers());
+        headers::remove_hop_by_hop(response.headers_mut());
+        if is_switching {
+            let (Some(client), Some(protocol)) = (client_upgrade, protocol) else {
+                return self.bad_gateway("the upstream switched protocols without being asked");
+            };
+            headers::insert_upgrade(response.headers_mut(), protocol);
+            let upstream = hyper::upgrade::on(&mut response);
+            upgrade::spawn(client, upstream, self.connection.shutdown.clone());
+        }
+        // The client's connection decides its own version.
+        *response.version_mut() = Version::default();
+        let timeout = self.route.upstream.config().body_timeout;
+        response.map(|incoming| ResponseBody::upstream(incoming, timeout))
+    }
+
+    /// The answer to a request without a response of the upstream.
+    fn failed(&self, error: &SendError, fault: &FaultCell) -> Response<ResponseBody> {
+        let (status, detail) = match fault.get() {
+            BodyFault::TooLong => (StatusCode::PAYLOAD_TOO_LARGE, "the body is too long"),
+            BodyFault::Timeout => (
+                StatusCode::REQUEST_TIMEOUT,
+                "the body did not arrive in time",
+            ),
+            BodyFault::Broken => (StatusCode::BAD_REQUEST, "the body is broken"),
+            BodyFault::None => {
+                let route = &self.route.config.name;
+                tracing::warn!(event_type = "upstream_error", route, "{error}");
+                let (status, detail) = match error {
+                    SendError::Timeout => (
+                        StatusCode::GATEWAY_TIMEOUT,
+                        "the upstream did not respond in time",
+                    ),
+                    SendError::NotSent(ConnectError::TooMany) => (
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "all connections to the upstream are in use",
+                    ),
+                    SendError::NotSent(_) => {
+                        (StatusCode::BAD_GATEWAY, "the upstream cannot be reached")
+                    }
+                    SendError::Lost => (
+                        StatusCode::BAD_GATEWAY,
+                        "the connection to the upstream was lost",
+                    ),
+                };
+                return answer::problem(self.format, status, detail);
+            }
+        };
+        answer::problem_and_close(self.format, status, detail)
+    }
+
+    fn bad_gateway(&self, detail: &str) -> Response<ResponseBody> {
+        answer::problem(self.format, StatusCode::BAD_GATEWAY, detail)
+    }
+}

@@ -1,0 +1,23 @@
+//! The reverse proxy.
+//!
+//! | File | Holds |
+//! |--|--|
+//! | `server` | accepts connections and serves their requests |
+//! | `handle` | the life of a request: route, check, admit, forward, settle, answer |
+//! | `routing` | from a request to its route |
+//! | `headers`, `trace` | header fields that are removed, added and continued |
+//! | `client_stream` | connections with their limits and timeouts |
+//! | `upgrade` | connections that switch to another protocol |
+//! | `answer` | responses that the gateway writes itself |
+
+mod answer;
+mod client_stream;
+mod handle;
+mod headers;
+mod routing;
+mod server;
+mod trace;
+mod upgrade;
+
+pub(crate) use routing::{Route, Routing};
+pub(crate) use server::{Listener, Shared, serve};

@@ -1,0 +1,196 @@
+//! Accepts connections, with TLS where the listener has it, and serves their requests.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use balde_dict::certificate_ispb;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use parking_lot::RwLock;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use super::client_stream::{ClientStream, RawHead};
+use super::handle::{Connection, handle};
+use super::routing::Routing;
+use crate::config::ServerConfig;
+use crate::limits::{Caller, ClientCertificate};
+use crate::metrics::GatewayMetrics;
+use crate::{shutdown, tls};
+
+/// The most requests at a time on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 100;
+
+/// How long a TLS handshake may take.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// What all connections share. What a reload can change is behind locks.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) routing: RwLock<Arc<Routing>>,
+    pub(crate) metrics: GatewayMetrics,
+    pub(crate) clock: balde::Clock,
+    pub(crate) permits: Arc<Semaphore>,
+}
+
+impl Shared {
+    pub(crate) fn routing(&self) -> Arc<Routing> {
+        Arc::clone(&self.routing.read())
+    }
+}
+
+/// A listener with its certificate, which a reload can change.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) socket: TcpListener,
+    pub(crate) tls: Arc<RwLock<Option<Arc<rustls::ServerConfig>>>>,
+}
+
+/// Serves a listener until `shutdown` is true. Requests in flight are then answered, within the
+/// server's timeout.
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    listener: Listener,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let accepted = async {
+            let permit = Arc::clone(&shared.permits).acquire_owned().await;
+            (permit, listener.socket.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            accepted = accepted => accepted,
+            () = shutdown::begun(&mut shutdown) => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let shared = Arc::clone(&shared);
+                let tls = listener.tls.read().clone();
+                let shutdown = shutdown.clone();
+                connections.spawn(async move {
+                    shared.metrics.connection_opened();
+                    serve_stream(&shared, stream, peer, tls, shutdown).await;
+                    shared.metrics.connection_closed();
+                    drop(permit);
+                });
+            }
+            // Out of file descriptors, or the client is gone already: the listener still works.
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+    drop(listener);
+    let timeout = shared.routing().server.shutdown_timeout;
+    let all = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(timeout, all).await.is_err() {
+        tracing::warn!("closed connections whose requests did not end in time");
+        connections.shutdown().await;
+    }
+}
+
+async fn serve_stream(
+    shared: &Arc<Shared>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    shutdown: watch::Receiver<bool>,
+) {
+    let _only_slower_without = stream.set_nodelay(true);
+    let caller = |certificate, is_tls| Caller {
+        peer,
+        is_tls,
+        certificate,
+    };
+    let Some(config) = tls else {
+        return serve_http(shared, stream, caller(None, false), shutdown).await;
+    };
+    let handshake = TlsAcceptor::from(config).accept(stream);
+    match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
+        Ok(Ok(stream)) => {
+            let chain = stream.get_ref().1.peer_certificates();
+            let certificate = chain.and_then(|chain| chain.first()).map(|own| {
+                let fingerprint = tls::fingerprint(own);
+                ClientCertificate {
+                    name: hex::encode(fingerprint),
+                    fingerprint,
+                    ispb: certificate_ispb(own),
+                }
+            });
+            serve_http(shared, stream, caller(certificate, true), shutdown).await;
+        }
+        Ok(Err(error)) => tracing::info!(%error, "TLS handshake failed"),
+        Err(_) => tracing::info!("TLS handshake timed out"),
+    }
+}
+
+async fn serve_http(
+    shared: &Arc<Shared>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    caller: Caller,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let config = shared.routing().server.clone();
+    let head = RawHead::new(config.header_bytes_max);
+    let stream = ClientStream::new(
+        stream,
+        config.header_timeout,
+        config.write_timeout,
+        head.clone(),
+    );
+    let connection = Arc::new(Connection {
+        caller,
+        head,
+        metrics: shared.metrics.clone(),
+        clock: shared.clock.clone(),
+        shutdown: shutdown.clone(),
+    });
+    let service = service_fn(|request| {
+        let (routing, connection) = (shared.routing(), Arc::clone(&connection));
+        async move { Ok::<_, Infallible>(handle(routing, connection, request).await) }
+    });
+    let builder = http_builder(&config);
+    let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let mut serving = std::pin::pin!(serving);
+    let result = tokio::select! {
+        result = serving.as_mut() => result,
+        () = shutdown::begun(&mut shutdown) => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection ended with an error");
+    }
+}
+
+fn http_builder(config: &ServerConfig) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(config.header_timeout)
+        .max_headers(config.headers_max)
+        .max_buf_size(config.header_bytes_max)
+        .half_close(false);
+    let bytes = u32::try_from(config.header_bytes_max).unwrap_or(u32::MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(config.header_timeout)
+        .keep_alive_timeout(config.header_timeout)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_send_buf_size(config.header_bytes_max)
+        .max_header_list_size(bytes)
+        .adaptive_window(true);
+    builder
+}

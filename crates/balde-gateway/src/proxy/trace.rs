@@ -1,0 +1,100 @@
+//! `traceparent` (W3C Trace Context): the trace of a request continues at the upstream.
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// The trace that a request belongs to, with the gateway's own span in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trace {
+    trace_id: String,
+    span_id: String,
+    flags: String,
+}
+
+impl Trace {
+    /// Continues the trace of a request; `None` if it has none, or an invalid one.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(TRACEPARENT).iter();
+        let text = values.next()?.to_str().ok()?;
+        if values.next().is_some() {
+            return None;
+        }
+        let mut parts = text.trim().split('-');
+        let [version, trace_id, parent, flags] =
+            [parts.next()?, parts.next()?, parts.next()?, parts.next()?];
+        let is_hex = |text: &str, length: usize| {
+            let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+            text.len() == length && text.bytes().all(is_digit)
+        };
+        let is_zero = |text: &str| text.bytes().all(|byte| byte == b'0');
+        let is_valid = is_hex(version, 2)
+            && version != "ff"
+            && (version != "00" || parts.next().is_none())
+            && is_hex(trace_id, 32)
+            && !is_zero(trace_id)
+            && is_hex(parent, 16)
+            && !is_zero(parent)
+            && is_hex(flags, 2);
+        is_valid.then(|| Self {
+            trace_id: trace_id.to_owned(),
+            span_id: format!("{:016x}", fastrand::u64(1..)),
+            flags: flags.to_owned(),
+        })
+    }
+
+    pub(super) fn trace_id(&self) -> &str {
+        &self.trace_id
+    }
+
+    pub(super) fn span_id(&self) -> &str {
+        &self.span_id
+    }
+
+    /// Makes the gateway's span the parent of what the upstream does.
+    pub(super) fn write(&self, headers: &mut HeaderMap) {
+        let text = format!("00-{}-{}-{}", self.trace_id, self.span_id, self.flags);
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.insert(TRACEPARENT, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trace(text: &str) -> Option<Trace> {
+        let mut headers = HeaderMap::new();
+        headers.insert(TRACEPARENT, text.parse().unwrap());
+        Trace::of(&headers)
+    }
+
+    #[test]
+    fn a_valid_trace_continues_with_another_span() {
+        let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let trace = trace(text).unwrap();
+        let mut headers = HeaderMap::new();
+        trace.write(&mut headers);
+        let written = headers[TRACEPARENT].to_str().unwrap();
+        assert_eq!(written.len(), text.len());
+        assert_eq!(written[..36], text[..36]);
+        assert_ne!(written[36..52], text[36..52]);
+        assert!(written.ends_with("-01"));
+    }
+
+    #[test]
+    fn an_invalid_one_does_not() {
+        for text in [
+            "",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        ] {
+            assert_eq!(trace(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The state endpoint for operators and monitors: JSON, on an address of its own, behind a token.
+//!
+//! | Request | Response |
+//! |--|--|
+//! | `GET /balde/states?participant=ISPB&payer=ID` | every bucket of a participant, or of one payer |
+//! | `GET /balde/states?user=NAME` | every bucket of a user |
+//! | `POST /balde/orders` | a payment order, which gives tokens back |
+//! | `GET /metrics` | metrics for Prometheus |
+
+mod report;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use balde::telemetry::{METRICS_CONTENT_TYPE, Metrics};
+use balde_policy::query_pairs;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::dict::{Dict, OrderId};
+use crate::limits::Limits;
+use crate::metrics::GatewayMetrics;
+use crate::shutdown;
+
+/// The most connections at a time.
+const CONNECTIONS_MAX: usize = 64;
+
+/// The longest body of a request, in bytes.
+const BODY_BYTES_MAX: usize = 64 * 1_024;
+
+/// How long a connection may be idle.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+
+/// What the endpoint reports on.
+pub(crate) struct StateEndpoint {
+    pub(crate) token: parking_lot::RwLock<String>,
+    pub(crate) metrics: Metrics,
+    pub(crate) counters: GatewayMetrics,
+    pub(crate) clock: balde::Clock,
+    /// The parts that a reload may change.
+    pub(crate) current: Box<dyn Fn() -> Current + Send + Sync>,
+}
+
+/// The limits and the mirror of DICT, as the configuration has them now.
+pub(crate) type Current = (Option<Arc<Limits>>, Option<Arc<Dict>>);
+
+/// Serves the endpoint until `shutdown` is true.
+pub(crate) async fn serve(
+    endpoint: Arc<StateEndpoint>,
+    listener: TcpListener,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let accepted = async {
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            accepted = accepted => accepted,
+            () = shutdown::begun(&mut shutdown) => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        let endpoint = Arc::clone(&endpoint);
+        connections.spawn(async move {
+            let service = service_fn(|request| {
+                let endpoint = Arc::clone(&endpoint);
+                async move { Ok::<_, Infallible>(endpoint.answer(request).await) }
+            });
+            let serving = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(IDLE_MAX)
+                .serve_connection(TokioIo::new(stream), service);
+            if let Err(error) = serving.await {
+                tracing::debug!(%error, "a connection to the state endpoint ended with an error");
+            }
+            drop(permit);
+        });
+    }
+    connections.shutdown().await;
+}
+
+/// A payment order.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Order {
+    #[serde(alias = "EndToEndId", alias = "endToEndId")]
+    end_to_end_id: String,
+    #[serde(alias = "payer_id", alias = "payerId", alias = "PayerId")]
+    payer: String,
+    #[serde(alias = "ispb")]
+    participant: String,
+}
+
+impl StateEndpoint {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        if !self.is_authorized(&request) {
+            let mut response = json(
+                StatusCode::UNAUTHORIZED,
+                &serde_json::json!({"error": "a bearer token is required"}),
+            );
+            let challenge = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+            return response;
+        }
+        let (limits, dict) = (self.current)();
+        match (request.method(), request.uri().path()) {
+            (&Method::GET, "/metrics") => {
+                let mut response = Response::new(Full::new(self.metrics.encode().into()));
+                let content_type = HeaderValue::from_static(METRICS_CONTENT_TYPE);
+                response.headers_mut().insert(CONTENT_TYPE, content_type);
+                response
+            }
+            (&Method::GET, "/balde/states" | "/balde/states/") => {
+                let query = request.uri().query().unwrap_or_default();
+                let value = |name: &str| {
+                    let mut pairs = query_pairs(query);
+                    let found = pairs.find(|(other, _)| other == name);
+                    found.map(|(_, value)| value.into_owned())
+                };
+                let asked = report::Asked {
+                    participant: value("participant"),
+                    payer: value("payer"),
+                    user: value("user"),
+                };
+                let Some(limits) = limits else {
+                    return json(
+                        StatusCode::NOT_FOUND,
+                        &serde_json::json!({"error": "no policies are configured"}),
+                    );
+                };
+                match report::states(self, &limits, dict.as_deref(), &asked).await {
+                    Ok(report) => json(StatusCode::OK, &report),
+                    Err(error) => {
+                        let error = serde_json::json!({"error": error.to_string()});
+                        json(StatusCode::SERVICE_UNAVAILABLE, &error)
+                    }
+                }
+            }
+            (&Method::POST, "/balde/orders" | "/balde/orders/") => match dict {
+                Some(dict) => order(&dict, request).await,
+                None => not_found(),
+            },
+            _ => not_found(),
+        }
+    }
+
+    /// Compares in constant time, by digests of both.
+    fn is_authorized(&self, request: &Request<Incoming>) -> bool {
+        let given = request.headers().get(AUTHORIZATION);
+        let given = given.and_then(|value| value.to_str().ok());
+        let given = given.and_then(|value| value.strip_prefix("Bearer "));
+        let Some(given) = given else { return false };
+        let digest = |text: &str| ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        let token = self.token.read();
+        let (given, own) = (digest(given.trim()), digest(&token));
+        let differing = given.as_ref().iter().zip(own.as_ref());
+        differing.fold(0, |all, (one, other)| all | (one ^ other)) == 0
+    }
+}
+
+async fn order(dict: &Dict, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let bad = |reason: String| {
+        json(
+            StatusCode::BAD_REQUEST,
+            &serde_json::json!({ "error": reason }),
+        )
+    };
+    let body = Limited::new(request.into_body(), BODY_BYTES_MAX);
+    let Ok(body) = body.collect().await else {
+        return bad("the body is too long or broken".to_owned());
+    };
+    let order: Order = match serde_json::from_slice(&body.to_bytes()) {
+        Ok(order) => order,
+        Err(error) => return bad(error.to_string()),
+    };
+    if dict.table.payer_kind(&order.payer).is_none() {
+        return bad("`payer` is neither a CPF nor a CNPJ".to_owned());
+    }
+    if !dict.config().participants.contains(&order.participant) {
+        return bad("`participant` is none of this gateway's".to_owned());
+    }
+    let id = OrderId {
+        participant: &order.participant,
+        payer: &order.payer,
+        end_to_end_id: &order.end_to_end_id,
+    };
+    match dict.credit_order(id).await {
+        Ok(result) => json(StatusCode::OK, &serde_json::json!(result)),
+        Err(error) => json(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &serde_json::json!({ "error": error.to_string() }),
+        ),
+    }
+}
+
+fn not_found() -> Response<Full<Bytes>> {
+    json(
+        StatusCode::NOT_FOUND,
+        &serde_json::json!({"error": "there is no such endpoint"}),
+    )
+}
+
+fn json(status: StatusCode, document: &serde_json::Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(document.to_string().into()));
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}

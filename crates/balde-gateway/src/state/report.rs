@@ -1,0 +1,123 @@
+//! What the state endpoint reports on buckets.
+
+use balde_dict::{PAYER_HEADER, Table};
+use balde_policy::{BucketState, KeyPart, Mode, Policy, StateError, Subject};
+use serde_json::{Map, Value, json};
+
+use super::StateEndpoint;
+use crate::dict::{CATEGORY, Dict};
+use crate::limits::Limits;
+use crate::metrics::REFUSAL_MINUTES;
+
+/// Whose buckets are asked for.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    pub(super) participant: Option<String>,
+    pub(super) payer: Option<String>,
+    pub(super) user: Option<String>,
+}
+
+pub(super) async fn states(
+    endpoint: &StateEndpoint,
+    limits: &Limits,
+    dict: Option<&Dict>,
+    asked: &Asked,
+) -> Result<Value, StateError> {
+    let engine = limits.engine();
+    let now_us = endpoint.clock.now_us();
+    let mut subject = Subject::new();
+    if let Some(participant) = &asked.participant {
+        subject = subject.with(KeyPart::Participant, participant);
+    }
+    if let Some(payer) = &asked.payer {
+        subject = subject
+            .with(KeyPart::header(PAYER_HEADER), payer)
+            .with(KeyPart::User, payer);
+    }
+    if let Some(user) = &asked.user {
+        subject = subject.with(KeyPart::User, user);
+    }
+    let states = engine.states(&subject).await?;
+    // A payer's report has the payer's buckets only: the participant's have a report of their own.
+    let is_shown = |policy: &Policy| {
+        let mut parts = policy.scope().parts().iter();
+        asked.payer.is_none() || parts.any(|part| *part != KeyPart::Participant)
+    };
+    let participant = asked.participant.as_deref();
+    let policies: Vec<Value> = states
+        .iter()
+        .filter(|state| is_shown(state.policy()))
+        .map(|state| bucket(endpoint, dict, participant, state, now_us))
+        .collect();
+    let mut report = Map::new();
+    report.insert("answered_us".to_owned(), json!(now_us));
+    report.insert("profile".to_owned(), json!(engine.profile().name()));
+    report.insert("policies".to_owned(), json!(policies));
+    report.insert("waiting".to_owned(), json!(limits.waiting()));
+    if let (Some(dict), Some(participant)) = (dict, participant) {
+        if let Some(category) = engine.assigned(CATEGORY, participant) {
+            report.insert("category".to_owned(), json!(category));
+        }
+        let counts = dict.duties.of(participant, now_us);
+        report.insert(
+            "duties".to_owned(),
+            json!({
+                "hours": 24,
+                "lookups": counts.lookups,
+                "not_found": counts.not_found,
+                "orders": counts.orders,
+                "not_found_permille": counts.not_found_permille(),
+                "lookups_per_order_permille": counts.lookups_per_order_permille(),
+                "worst_payers": dict.duties.worst(participant, now_us),
+            }),
+        );
+        if let Some(payer) = &asked.payer {
+            report.insert("payer_kind".to_owned(), json!(kind(&dict.table, payer)));
+        }
+    }
+    Ok(Value::Object(report))
+}
+
+fn kind(table: &Table, payer: &str) -> Option<&'static str> {
+    table.payer_kind(payer).map(|kind| kind.as_str())
+}
+
+fn bucket(
+    endpoint: &StateEndpoint,
+    dict: Option<&Dict>,
+    participant: Option<&str>,
+    state: &BucketState,
+    now_us: u64,
+) -> Value {
+    let policy = state.policy();
+    let of_dict = dict.and_then(|dict| dict.limit_of(policy.name(), state.value()));
+    let withheld = of_dict.map_or(0, |limit| limit.withheld());
+    // In front of DICT: as DICT would report it, as far as that is known. Held back are tokens that
+    // may not be there yet.
+    let limit = of_dict.map_or(*state.limit(), |limit| limit.of_dict);
+    let level = state
+        .level()
+        .saturating_add(i64::try_from(withheld).unwrap_or(i64::MAX));
+    let drift = dict.zip(participant).and_then(|(dict, participant)| {
+        let name = (participant.to_owned(), policy.name().to_owned());
+        dict.drift.lock().get(&name).copied()
+    });
+    let full_after = u64::try_from(state.full_after().as_millis()).unwrap_or(u64::MAX);
+    json!({
+        "policy": policy.name(),
+        "scope": policy.scope().name(),
+        "for": state.value(),
+        "level": level,
+        "certain_level": state.level(),
+        "in_flight": state.held(),
+        "capacity": limit.capacity(),
+        "refill_tokens": limit.refill_tokens(),
+        "period_us": limit.period_us(),
+        "full_after_ms": full_after,
+        "is_admitting": state.is_admitting(),
+        "is_shadow": policy.mode() == Mode::Shadow,
+        "refusals": endpoint.counters.recent_refusals(policy.name(), now_us),
+        "refusals_minutes": REFUSAL_MINUTES,
+        "drift": drift,
+    })
+}

@@ -1,0 +1,232 @@
+//! Opens connections to an upstream: within a timeout, at most so many, with TLS if it needs it.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tower_service::Service;
+
+use super::health::{Health, Permit};
+use crate::config::{Protocol, UpstreamConfig};
+use crate::tls::TlsError;
+
+/// Why no connection was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ConnectError {
+    /// The upstream is known to be down.
+    #[error("the upstream is down")]
+    Down,
+    /// All connections are in use.
+    #[error("all connections to the upstream are in use")]
+    TooMany,
+    /// The connection or the TLS handshake took too long.
+    #[error("the upstream did not accept the connection in time")]
+    Timeout,
+    /// The connection or the TLS handshake failed.
+    #[error("the upstream cannot be reached: {0}")]
+    Failed(io::ErrorKind),
+}
+
+/// Opens connections to one upstream.
+#[derive(Clone)]
+pub(crate) struct Connector(Arc<Inner>);
+
+struct Inner {
+    host: String,
+    port: u16,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    timeout: Duration,
+    permits: Arc<Semaphore>,
+    health: Arc<Health>,
+    protocol: Protocol,
+}
+
+impl Connector {
+    pub(crate) fn new(config: &UpstreamConfig, health: &Arc<Health>) -> Result<Self, TlsError> {
+        let host = config.authority.host();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let tls = config.tls()?;
+        let by_default = if tls.is_some() { 443 } else { 80 };
+        let tls = tls.map(|tls| {
+            let name = ServerName::try_from(host.to_owned());
+            // A name that is no host name cannot be connected to either.
+            let name = name.unwrap_or_else(|_| ServerName::try_from("invalid").expect("a name"));
+            (TlsConnector::from(tls), name)
+        });
+        Ok(Self(Arc::new(Inner {
+            host: host.to_owned(),
+            port: config.authority.port_u16().unwrap_or(by_default),
+            tls,
+            timeout: config.connect_timeout,
+            permits: Arc::new(Semaphore::new(config.connections_max)),
+            health: Arc::clone(health),
+            protocol: config.protocol,
+        })))
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<UpstreamStream>;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move { inner.connect().await.map(TokioIo::new) })
+    }
+}
+
+impl Inner {
+    async fn connect(&self) -> Result<UpstreamStream, ConnectError> {
+        if self.health.permit() == Permit::Down {
+            return Err(ConnectError::Down);
+        }
+        let probe = AbandonedProbe(&self.health);
+        let opening = async {
+            let permit = Arc::clone(&self.permits).acquire_owned().await;
+            let permit = permit.map_err(|_| ConnectError::TooMany)?;
+            let stream = self.open().await.map_err(|error| {
+                self.health.failed();
+                ConnectError::Failed(error.kind())
+            })?;
+            Ok((stream, permit))
+        };
+        let Ok(opened) = tokio::time::timeout(self.timeout, opening).await else {
+            if self.permits.available_permits() == 0 {
+                return Err(ConnectError::TooMany);
+            }
+            self.health.failed();
+            std::mem::forget(probe);
+            return Err(ConnectError::Timeout);
+        };
+        std::mem::forget(probe);
+        let (stream, permit) = opened?;
+        self.health.succeeded();
+        let is_h2 = match &stream {
+            Stream::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
+            Stream::Plain(_) => self.protocol == Protocol::Http2,
+        };
+        Ok(UpstreamStream {
+            stream,
+            is_h2,
+            _permit: permit,
+        })
+    }
+
+    async fn open(&self) -> io::Result<Stream> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        let _only_slower_without = stream.set_nodelay(true);
+        match &self.tls {
+            None => Ok(Stream::Plain(stream)),
+            Some((tls, name)) => {
+                let stream = tls.connect(name.clone(), stream).await?;
+                Ok(Stream::Tls(Box::new(stream)))
+            }
+        }
+    }
+}
+
+/// Lets another request probe if this one is dropped before it knows.
+struct AbandonedProbe<'h>(&'h Health);
+
+impl Drop for AbandonedProbe<'_> {
+    fn drop(&mut self) {
+        self.0.probe_abandoned();
+    }
+}
+
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A connection to an upstream.
+pub(crate) struct UpstreamStream {
+    stream: Stream,
+    is_h2: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connection for UpstreamStream {
+    fn connected(&self) -> Connected {
+        let connected = Connected::new();
+        if self.is_h2 {
+            return connected.negotiated_h2();
+        }
+        connected
+    }
+}
+
+impl AsyncRead for UpstreamStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for UpstreamStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.stream {
+            Stream::Plain(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The servers that requests are forwarded to: connection pools and health.
+
+mod connector;
+mod health;
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+pub(crate) use connector::ConnectError;
+
+use self::connector::Connector;
+use self::health::{Health, Permit};
+use crate::config::{Protocol, UpstreamConfig};
+use crate::tls::TlsError;
+
+/// The longest head of a response, in bytes; also how much of a body is buffered.
+const RESPONSE_BUFFER_BYTES_MAX: usize = 64 * 1_024;
+
+/// An upstream with its pool of connections.
+pub(crate) struct Upstream<B> {
+    config: UpstreamConfig,
+    client: Client<Connector, B>,
+    health: Arc<Health>,
+}
+
+/// Why there is no response.
+#[derive(Debug)]
+pub(crate) enum SendError {
+    /// The request was not sent: the upstream has not seen it.
+    NotSent(ConnectError),
+    /// There was no response in time. The upstream may have processed the request.
+    Timeout,
+    /// The connection was lost, or the response is not HTTP. The upstream may have processed the
+    /// request.
+    Lost,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSent(error) => error.fmt(f),
+            Self::Timeout => f.write_str("the upstream did not respond in time"),
+            Self::Lost => f.write_str("the connection to the upstream was lost"),
+        }
+    }
+}
+
+impl<B> Upstream<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    pub(crate) fn new(config: UpstreamConfig) -> Result<Self, TlsError> {
+        let health = Arc::new(Health::new());
+        let connector = Connector::new(&config, &health)?;
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .pool_idle_timeout(config.idle_timeout)
+            .pool_max_idle_per_host(config.connections_max)
+            .http1_max_buf_size(RESPONSE_BUFFER_BYTES_MAX)
+            .http2_only(config.protocol == Protocol::Http2)
+            .http2_adaptive_window(true)
+            .set_host(false)
+            .build(connector);
+        Ok(Self {
+            config,
+            client,
+            health,
+        })
+    }
+
+    pub(crate) fn config(&self) -> &UpstreamConfig {
+        &self.config
+    }
+
+    /// Whether it is not known to be down.
+    pub(crate) fn is_up(&self) -> bool {
+        self.health.is_up()
+    }
+
+    /// Sends a request and waits for the head of its response.
+    pub(crate) async fn send(&self, request: Request<B>) -> Result<Response<Incoming>, SendError> {
+        if !self.health.is_up() && self.health.permit() == Permit::Down {
+            return Err(SendError::NotSent(ConnectError::Down));
+        }
+        // A probe continues in the connector, or with this request on a pooled connection.
+        if !self.health.is_up() {
+            self.health.probe_abandoned();
+        }
+        let response = self.client.request(request);
+        match tokio::time::timeout(self.config.response_timeout, response).await {
+            Ok(Ok(response)) => {
+                self.health.succeeded();
+                Ok(response)
+            }
+            Ok(Err(error)) => Err(match not_sent(&error) {
+                Some(cause) => SendError::NotSent(cause),
+                None => SendError::Lost,
+            }),
+            Err(_) => {
+                self.health.timed_out();
+                Err(SendError::Timeout)
+            }
+        }
+    }
+}
+
+/// Why a connection was not opened, if that is why a request failed.
+fn not_sent(error: &hyper_util::client::legacy::Error) -> Option<ConnectError> {
+    if !error.is_connect() {
+        return None;
+    }
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(one) = cause {
+        if let Some(found) = one.downcast_ref::<ConnectError>() {
+            return Some(*found);
+        }
+        cause = one.source();
+    }
+    Some(ConnectError::Failed(std::io::ErrorKind::Other))
+}
+
+impl<B> fmt::Debug for Upstream<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upstream")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}

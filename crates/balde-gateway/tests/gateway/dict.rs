@@ -1,0 +1,387 @@
+//! In front of DICT.
+
+use balde::{Clock, ManualClock};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::backend::Backend;
+use crate::running::{Running, parse};
+use crate::simulated::{
+    Dict, MINUTE, PARTICIPANT, PAYER, PSP_POLICY, START_US, USER_POLICY, configuration, key,
+    no_key, order,
+};
+
+#[tokio::test]
+async fn bodies_paths_and_the_host_reach_dict_as_they_are_signed() {
+    let backend = Backend::start().await;
+    let gateway =
+        Running::start(&configuration(backend.address, "reconcile_seconds = 0", "")).await;
+    let body = "<?xml version=\"1.0\"?>\n<UpdateEntryRequest  a='1'>\r\n\t<Signature>AbC=</Signature>\
+                <Key>+5511987654321</Key><Account><Participant>12345678</Participant></Account>\
+                <!-- ação --></UpdateEntryRequest>\n\n";
+    let url = gateway.url("/api/v2/entries/%2B5511987654321?x=%20");
+    let request = gateway
+        .client
+        .put(url)
+        .header("content-type", "application/xml");
+    let response = request.body(body).send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.text().await.unwrap(), body);
+    let received = backend.only();
+    assert_eq!(received.body, body);
+    assert_eq!(received.parts.uri, "/api/v2/entries/%2B5511987654321?x=%20");
+    let headers = received.parts.headers;
+    assert_eq!(headers["host"], backend.address.to_string());
+    assert!(!headers.contains_key("x-forwarded-for"), "{headers:?}");
+    let bucket = gateway.bucket("ENTRIES_UPDATE", None).await;
+    assert!(bucket["certain_level"].as_i64() < bucket["level"].as_i64());
+}
+
+#[tokio::test]
+async fn its_own_429_names_the_policy_in_xml_and_dict_never_sees_the_request() {
+    let dict = Dict::start('H').await;
+    let gateway = dict
+        .gateway(
+            "refill = \"profile\"\ncategory = \"H\"\nreconcile_seconds = 0",
+            "",
+        )
+        .await;
+    let mut passed = 0;
+    let refused = loop {
+        let response = gateway.ask("/cids/files/1").await;
+        if response.status() == 429 {
+            break response;
+        }
+        passed += 1;
+    };
+    assert_eq!(passed, 50);
+    assert_eq!(refused.headers()["content-type"], "application/problem+xml");
+    assert_eq!(refused.headers()["retry-after"], "6");
+    let body = refused.text().await.unwrap();
+    for part in [
+        "<problem xmlns=\"urn:ietf:rfc:7807\">",
+        "/error/RateLimited</type>",
+        "<status>429</status>",
+        "CIDS_FILES_READ",
+    ] {
+        assert!(body.contains(part), "{body}");
+    }
+    assert_eq!(dict.refusals().await, 0);
+    // As soon as DICT has a token again, so has the gateway.
+    dict.clock.advance(MINUTE / 10);
+    assert_ne!(gateway.ask("/cids/files/1").await.status(), 429);
+    assert_eq!(gateway.dict_refusals().await, 0);
+}
+
+#[tokio::test]
+async fn a_429_of_dict_is_passed_on_counted_and_empties_the_mirrored_bucket() {
+    let dict = Dict::start('A').await;
+    let gateway = dict
+        .gateway(
+            "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0",
+            "",
+        )
+        .await;
+    dict.set_level("CLAIMS_READ", None, 0).await;
+    let passed_on = gateway.ask("/claims/x").await;
+    assert_eq!(passed_on.status(), 429);
+    let body = passed_on.text().await.unwrap();
+    assert!(!body.contains("CLAIMS_READ"), "DICT's own: {body}");
+    assert_eq!(gateway.dict_refusals().await, 1);
+    assert_eq!(gateway.mirrored("CLAIMS_READ", None).await, 0);
+    let own = gateway.ask("/claims/x").await;
+    assert_eq!(own.status(), 429);
+    assert!(own.text().await.unwrap().contains("CLAIMS_READ"));
+    assert_eq!(gateway.dict_refusals().await, 1);
+    // Until DICT's own refill: ten tokens a second.
+    dict.clock.advance(MINUTE / 600);
+    assert_ne!(gateway.ask("/claims/x").await.status(), 429);
+}
+
+#[tokio::test]
+async fn one_payers_429_does_not_empty_the_participants_bucket() {
+    let dict = Dict::start('A').await;
+    let gateway = dict
+        .gateway(
+            "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0",
+            "",
+        )
+        .await;
+    dict.set_level(USER_POLICY, Some(PAYER), 0).await;
+    assert_eq!(
+        gateway.look_up(&key(1), PAYER, &order(1)).await.status(),
+        429
+    );
+    assert_eq!(gateway.mirrored(USER_POLICY, Some(PAYER)).await, 0);
+    assert_eq!(gateway.mirrored(PSP_POLICY, None).await, 50_000);
+    let other = "22233344400";
+    assert_eq!(
+        gateway.look_up(&key(1), other, &order(2)).await.status(),
+        200
+    );
+    // Two payers in a row: it is the participant's.
+    dict.set_level(PSP_POLICY, None, 0).await;
+    assert_eq!(
+        gateway.look_up(&key(1), other, &order(3)).await.status(),
+        429
+    );
+    assert_eq!(gateway.mirrored(PSP_POLICY, None).await, 0);
+}
+
+#[tokio::test]
+async fn lookups_in_flight_count_at_their_highest_price() {
+    let dict = Dict::start('A').await;
+    let gateway = dict
+        .gateway(
+            "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0",
+            "",
+        )
+        .await;
+    dict.put(
+        "faults",
+        &json!({"operation": "getEntry", "latency_ms": 300}),
+    )
+    .await;
+    // Four lookups that find nothing, at the same time. DICT has six tokens, which the gateway cannot
+    // know: the first refusal tells it.
+    dict.set_level(USER_POLICY, Some(PAYER), 6).await;
+    let asking: Vec<_> = (0..4)
+        .map(|number| {
+            let (client, address) = (gateway.client.clone(), gateway.address);
+            tokio::spawn(async move {
+                let key = no_key(number);
+                let order = order(100 + number);
+                let response =
+                    crate::simulated::look_up(&client, address, &key, PAYER, &order).await;
+                response.status().as_u16()
+            })
+        })
+        .collect();
+    let mut statuses = Vec::new();
+    for one in asking {
+        statuses.push(one.await.unwrap());
+    }
+    assert!(statuses.contains(&404), "{statuses:?}");
+    // Each lookup was held at twenty, so the level is exactly what four cost.
+    let not_found = statuses.iter().filter(|status| **status == 404).count();
+    let level = gateway.mirrored(USER_POLICY, Some(PAYER)).await;
+    let emptied = statuses.contains(&429);
+    assert!(
+        emptied || level == 100 - 20 * i64::try_from(not_found).unwrap(),
+        "{level}"
+    );
+    let held = gateway.bucket(USER_POLICY, Some(PAYER)).await["in_flight"].clone();
+    assert_eq!(held, 0);
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_costs_the_highest_price_until_a_reconciliation() {
+    // It accepts connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let text = configuration(
+        silent.local_addr().unwrap(),
+        "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0",
+        "",
+    );
+    let config = parse(&text.replace("response_timeout_ms = 20000", "response_timeout_ms = 300"));
+    let clock = ManualClock::at_us(START_US);
+    let gateway = Running::start_with(&config, Clock::manual(&clock)).await;
+    assert_eq!(
+        gateway.look_up(&key(1), PAYER, &order(1)).await.status(),
+        504
+    );
+    assert_eq!(gateway.mirrored(USER_POLICY, Some(PAYER)).await, 80);
+    assert_eq!(gateway.mirrored(PSP_POLICY, None).await, 49_997);
+    assert_eq!(
+        gateway.counter("gateway_dict_unknown_outcomes_total").await,
+        1
+    );
+    // What was never sent costs nothing.
+    drop(silent);
+    assert_eq!(
+        gateway.look_up(&key(1), PAYER, &order(2)).await.status(),
+        502
+    );
+    assert_eq!(gateway.mirrored(PSP_POLICY, None).await, 49_997);
+    // DICT has not seen it: the next reconciliation gives it back.
+    let dict = Dict::start('A').await;
+    let config = parse(&configuration(
+        dict.address,
+        "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0",
+        "",
+    ));
+    gateway.gateway.reload(&config).unwrap();
+    gateway.gateway.reconcile().await;
+    assert_eq!(gateway.mirrored(PSP_POLICY, None).await, 50_000);
+    assert_eq!(gateway.bucket(PSP_POLICY, None).await["drift"], -3);
+}
+
+#[tokio::test]
+async fn payment_orders_give_tokens_back_once() {
+    let dict = Dict::start('A').await;
+    let gateway = dict
+        .gateway(
+            "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0",
+            "order_header = \"x-payment-order\"",
+        )
+        .await;
+    assert_eq!(
+        gateway.look_up(&key(1), PAYER, &order(1)).await.status(),
+        200
+    );
+    assert_eq!(gateway.mirrored(USER_POLICY, Some(PAYER)).await, 99);
+    let credited = gateway.post_order(PAYER, &order(1)).await;
+    assert_eq!(credited["credited"], true, "{credited}");
+    assert_eq!(credited["buckets"].as_array().unwrap().len(), 2);
+    assert_eq!(gateway.mirrored(USER_POLICY, Some(PAYER)).await, 100);
+    let again = gateway.post_order(PAYER, &order(1)).await;
+    assert_eq!(
+        (&again["credited"], &again["reason"]),
+        (&json!(false), &json!("it was credited before"))
+    );
+    let unknown = gateway.post_order(PAYER, &order(2)).await;
+    assert_eq!(unknown["credited"], false);
+    // By the header of a route, with the next request.
+    for (number, sent) in [(3, None), (4, Some(order(3)))] {
+        let mut request = gateway
+            .client
+            .get(gateway.url(&format!("/api/v2/entries/{}", key(number))))
+            .header("PI-RequestingParticipant", PARTICIPANT)
+            .header("PI-PayerId", PAYER)
+            .header("PI-EndToEndId", order(number));
+        if let Some(sent) = sent {
+            request = request.header("x-payment-order", sent);
+        }
+        assert_eq!(request.send().await.unwrap().status(), 200);
+    }
+    assert_eq!(gateway.mirrored(USER_POLICY, Some(PAYER)).await, 99);
+    let states = gateway.states(&format!("participant={PARTICIPANT}")).await;
+    let duties = &states["duties"];
+    assert_eq!(
+        (&duties["lookups"], &duties["not_found"]),
+        (&json!(3), &json!(0))
+    );
+    assert_eq!(duties["orders"], 3);
+}
+
+#[tokio::test]
+async fn categories_limits_and_levels_of_dict_are_applied_live() {
+    let dict = Dict::start('F').await;
+    let gateway = dict
+        .gateway("refill = \"profile\"\nreconcile_seconds = 0", "")
+        .await;
+    // The smallest category until DICT says otherwise.
+    assert_eq!(gateway.bucket(PSP_POLICY, None).await["capacity"], 50);
+    gateway.gateway.reconcile().await;
+    let states = gateway.states(&format!("participant={PARTICIPANT}")).await;
+    assert_eq!(states["category"], "F");
+    assert_eq!(gateway.bucket(PSP_POLICY, None).await["capacity"], 500);
+    assert_eq!(gateway.mirrored(PSP_POLICY, None).await, 500);
+    dict.put(
+        "participants",
+        &json!({"participant": PARTICIPANT, "category": "E"}),
+    )
+    .await;
+    dict.put(
+        "limits",
+        &json!({"policy": "KEYS_CHECK", "limit": "35/min burst 40"}),
+    )
+    .await;
+    dict.set_level("CLAIMS_READ", None, -7).await;
+    gateway.gateway.reconcile().await;
+    assert_eq!(gateway.bucket(PSP_POLICY, None).await["capacity"], 5_000);
+    let keys = gateway.bucket("KEYS_CHECK", None).await;
+    assert_eq!(
+        (&keys["capacity"], &keys["refill_tokens"]),
+        (&json!(40), &json!(35))
+    );
+    assert_eq!(keys["level"], 40);
+    let claims = gateway.bucket("CLAIMS_READ", None).await;
+    assert_eq!(
+        (&claims["level"], &claims["drift"]),
+        (&json!(-7), &json!(18_007))
+    );
+    // Both reconciliations came out of the budget that a monitor uses.
+    assert_eq!(dict.level("POLICIES_LIST", None).await, 18);
+    let list = gateway.mirrored("POLICIES_LIST", None).await;
+    assert!((17..=18).contains(&list), "{list}");
+    let metrics = gateway.metrics().await;
+    let line = "gateway_dict_drift_tokens{participant=\"12345678\",policy=\"CLAIMS_READ\",direction=\"missing\"} 18007";
+    assert!(metrics.contains(line), "{metrics}");
+}
+
+#[tokio::test]
+async fn payers_start_as_configured_and_refill_with_time() {
+    let dict = Dict::start('A').await;
+    for (start, expected) in [("full", 100), ("empty", 0), ("25%", 25)] {
+        let of_dict = format!(
+            "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0\nuser_start = \"{start}\""
+        );
+        let gateway = dict.gateway(&of_dict, "").await;
+        let status = gateway.look_up(&key(1), PAYER, &order(1)).await.status();
+        assert_eq!(status == 200, expected > 0, "{start}");
+        let level = gateway.mirrored(USER_POLICY, Some(PAYER)).await;
+        assert_eq!(level, (expected - 1).max(0), "{start}");
+        // Another payer, ten minutes later, has twenty tokens more.
+        dict.clock.advance(10 * MINUTE);
+        let other = "22233344400";
+        assert_eq!(
+            gateway.look_up(&key(1), other, &order(2)).await.status(),
+            200
+        );
+        let level = gateway.mirrored(USER_POLICY, Some(other)).await;
+        assert_eq!(level, (expected + 20).min(100) - 1, "{start}");
+    }
+}
+
+#[tokio::test]
+async fn requests_of_others_and_of_nobody_are_not_forwarded() {
+    let backend = Backend::start().await;
+    let gateway =
+        Running::start(&configuration(backend.address, "reconcile_seconds = 0", "")).await;
+    let url = gateway.url("/api/v2/claims/1");
+    let other = gateway
+        .client
+        .get(&url)
+        .header("PI-RequestingParticipant", "99999999");
+    let other = other.send().await.unwrap();
+    assert_eq!(other.status(), 403);
+    assert_eq!(other.headers()["content-type"], "application/problem+xml");
+    assert_eq!(gateway.client.get(&url).send().await.unwrap().status(), 400);
+    assert!(backend.received().is_empty());
+    // What is none of DICT's operations passes, and is not counted.
+    assert_eq!(gateway.status("/api/v2/unknown").await, 200);
+}
+
+#[tokio::test]
+async fn a_reserve_keeps_a_batch_from_starving_live_payments() {
+    let dict = Dict::start('H').await;
+    let more = "\n[[class]]\nname = \"live\"\nheader = \"x-class\"\nvalue = \"live\"\n\
+                networks = [\"127.0.0.0/8\"]\n[limiting]\n[[limiting.reserve]]\n\
+                policy = \"CIDS_EVENTS_LIST\"\nclass = \"live\"\npercent = 20\n";
+    let gateway = dict
+        .gateway(
+            "refill = \"profile\"\ncategory = \"H\"\nreconcile_seconds = 0",
+            more,
+        )
+        .await;
+    let path = format!("/api/v2/cids/events?Participant={PARTICIPANT}&KeyType=CPF");
+    let ask = async |class: &str| {
+        let request = gateway
+            .client
+            .get(gateway.url(&path))
+            .header("x-class", class);
+        request.send().await.unwrap().status().as_u16()
+    };
+    let mut batch = 0;
+    while ask("batch").await == 200 {
+        batch += 1;
+    }
+    assert_eq!(batch, 80);
+    let mut live = 0;
+    while ask("live").await == 200 {
+        live += 1;
+    }
+    assert_eq!(live, 20);
+    assert_eq!(gateway.dict_refusals().await, 0);
+}

@@ -1,0 +1,20 @@
+//! The gateway over real sockets.
+
+mod abuse;
+mod backend;
+mod config;
+mod dict;
+mod forwarding;
+mod limits;
+mod promise;
+mod reload;
+mod running;
+mod shared_redis;
+mod simulated;
+mod smuggling;
+mod state;
+mod tls;
+
+#[path = "../../../balde/tests/support/redis_server.rs"]
+#[expect(dead_code, reason = "these tests do not freeze the server")]
+mod redis_server;

@@ -1,0 +1,114 @@
+//! Two gateways over one Redis.
+
+use std::sync::Arc;
+
+use balde::Clock;
+
+use crate::redis_server::RedisServer;
+use crate::running::{Running, parse};
+use crate::simulated::{
+    Dict, MINUTE, PARTICIPANT, PAYER, PSP_POLICY, USER_POLICY, configuration, key, look_up, no_key,
+    order,
+};
+
+async fn two_gateways(dict: &Dict, redis: &RedisServer, of_dict: &str) -> [Arc<Running>; 2] {
+    let more = format!(
+        "[limiting]\nstorage = \"redis\"\n[redis]\naddr = \"{}\"\ntimeout_ms = 100\n",
+        redis.addr()
+    );
+    let of_dict = format!("refill = \"profile\"\ngateways = 2\nreconcile_seconds = 0\n{of_dict}");
+    let config = parse(&configuration(dict.address, &of_dict, &more));
+    let clock = Clock::manual(&dict.clock);
+    [
+        Arc::new(Running::start_with(&config, clock.clone()).await),
+        Arc::new(Running::start_with(&config, clock).await),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gateways_over_one_redis_keep_the_promise() {
+    let Some(redis) = RedisServer::start() else {
+        return;
+    };
+    let dict = Dict::start('F').await;
+    let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 2000").await;
+    let mut callers = Vec::new();
+    for caller in 0..8_usize {
+        let gateway = Arc::clone(&gateways[caller % 2]);
+        let clock = dict.clock.clone();
+        callers.push(tokio::spawn(async move {
+            let mut refused = 0;
+            for number in 0..60 {
+                let payer = format!("1112223330{}", number % 3);
+                let key = if number % 5 == 0 {
+                    no_key(number)
+                } else {
+                    key(1 + number % 20)
+                };
+                let order = order(caller * 1_000 + number);
+                let response =
+                    look_up(&gateway.client, gateway.address, &key, &payer, &order).await;
+                refused += usize::from(response.status() == 429);
+                if number % 20 == 0 {
+                    clock.advance(MINUTE / 60);
+                }
+            }
+            refused
+        }));
+    }
+    let mut refused = 0;
+    for caller in callers {
+        refused += caller.await.unwrap();
+    }
+    assert!(refused > 0, "the buckets ran dry");
+    assert_eq!(dict.refusals().await, 0, "and DICT refused nothing");
+    // Both see the same buckets, and those are never above DICT's.
+    for policy in [PSP_POLICY, USER_POLICY] {
+        let payer = (policy == USER_POLICY).then_some("11122233301");
+        let certain = async |gateway: &Running| {
+            let bucket = gateway.bucket(policy, payer).await;
+            bucket["certain_level"].as_i64().unwrap()
+        };
+        let levels = [certain(&gateways[0]).await, certain(&gateways[1]).await];
+        assert_eq!(levels[0], levels[1], "{policy}");
+        let of_dict = dict.level(policy, payer).await;
+        assert!(levels[0] <= of_dict, "{policy}: {} of {of_dict}", levels[0]);
+    }
+}
+
+#[tokio::test]
+async fn payers_buckets_survive_a_restart_in_redis_and_an_outage_of_redis_is_denied() {
+    let Some(mut redis) = RedisServer::start() else {
+        return;
+    };
+    let dict = Dict::start('A').await;
+    let [first, second] = two_gateways(&dict, &redis, "category = \"A\"\nlatency_ms = 0").await;
+    for number in 0..4 {
+        assert_eq!(
+            first
+                .look_up(&no_key(number), PAYER, &order(number))
+                .await
+                .status(),
+            404
+        );
+    }
+    assert_eq!(first.mirrored(USER_POLICY, Some(PAYER)).await, 20);
+    drop(first);
+    assert_eq!(second.mirrored(USER_POLICY, Some(PAYER)).await, 20);
+    let states = second.states(&format!("participant={PARTICIPANT}")).await;
+    assert_eq!(states["category"], "A");
+    redis.kill();
+    let response = second.look_up(&key(1), PAYER, &order(10)).await;
+    assert_eq!(response.status(), 503);
+    assert!(response.headers().contains_key("retry-after"));
+    assert_eq!(
+        response.headers()["content-type"],
+        "application/problem+xml"
+    );
+    redis.restart();
+    let back = async { while second.look_up(&key(1), PAYER, &order(11)).await.status() != 200 {} };
+    tokio::time::timeout(crate::running::PATIENCE, back)
+        .await
+        .unwrap();
+    assert_eq!(dict.refusals().await, 0);
+}

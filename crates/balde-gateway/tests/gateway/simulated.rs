@@ -1,0 +1,236 @@
+//! A simulated DICT in this process, and a gateway in front of it with the same clock.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use balde::{Clock, ManualClock};
+use balde_dict::simulator::{self, Simulator};
+use balde_dict::{Category, profiles};
+use reqwest::Response;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use crate::running::{Running, client, parse};
+
+pub(crate) const PARTICIPANT: &str = "12345678";
+pub(crate) const HOLDER: &str = "87654321";
+/// A person.
+pub(crate) const PAYER: &str = "11122233300";
+/// How many keys there are: `key(1)` to `key(ENTRIES)`.
+pub(crate) const ENTRIES: usize = 50;
+pub(crate) const START_US: u64 = 1_767_225_600_000_000;
+
+pub(crate) const USER_POLICY: &str = "ENTRIES_READ_USER_ANTISCAN";
+pub(crate) const PSP_POLICY: &str = "ENTRIES_READ_PARTICIPANT_ANTISCAN";
+
+pub(crate) struct Dict {
+    pub(crate) address: SocketAddr,
+    pub(crate) clock: ManualClock,
+    pub(crate) client: reqwest::Client,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Dict {
+    pub(crate) async fn start(category: char) -> Self {
+        Self::start_with(category, &[], START_US).await
+    }
+
+    /// With other settings, and with a clock that begins at another time.
+    pub(crate) async fn start_with(
+        category: char,
+        settings: &[(&str, &str)],
+        start_us: u64,
+    ) -> Self {
+        let clock = ManualClock::at_us(start_us);
+        let profile = profiles::named_with(profiles::DEFAULT, settings)
+            .unwrap()
+            .unwrap();
+        let simulator = Simulator::builder()
+            .profile(profile)
+            .manual_clock(&clock)
+            .build()
+            .unwrap();
+        let category = Category::new(category).unwrap();
+        simulator.assign(PARTICIPANT, category).await.unwrap();
+        simulator
+            .directory()
+            .seed_generated(HOLDER, ENTRIES)
+            .await
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        tokio::spawn(async move {
+            let shutdown = async {
+                let _a_dropped_sender_stops_it_too = stopped.await;
+            };
+            simulator::run(listener, simulator, shutdown).await.unwrap();
+        });
+        Self {
+            address,
+            clock,
+            client: client(),
+            _stop: stop,
+        }
+    }
+
+    /// A gateway in front of it; `of_dict` goes into `[dict]`, `more` before it.
+    pub(crate) async fn gateway(&self, of_dict: &str, more: &str) -> Running {
+        self.gateway_with(of_dict, more, &self.clock).await
+    }
+
+    pub(crate) async fn gateway_with(
+        &self,
+        of_dict: &str,
+        more: &str,
+        clock: &ManualClock,
+    ) -> Running {
+        let config = parse(&configuration(self.address, of_dict, more));
+        Running::start_with(&config, Clock::manual(clock)).await
+    }
+
+    pub(crate) async fn level(&self, policy: &str, payer: Option<&str>) -> i64 {
+        let payer = payer.map_or(String::new(), |payer| format!("&payer={payer}"));
+        let url = format!(
+            "http://{}/sim/buckets?participant={PARTICIPANT}&policy={policy}{payer}",
+            self.address
+        );
+        let shown: Value = self
+            .client
+            .get(url)
+            .send()
+            .await
+            .unwrap()
+            .json()
+            .await
+            .unwrap();
+        shown["buckets"][0]["level"].as_i64().unwrap()
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) {
+        let url = format!("http://{}/sim/{path}", self.address);
+        let response = self.client.put(url).json(body).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
+    }
+
+    pub(crate) async fn set_level(&self, policy: &str, payer: Option<&str>, level: i64) {
+        let body = json!({
+            "policy": policy, "participant": PARTICIPANT, "payer": payer, "level": level,
+        });
+        self.put("buckets", &body).await;
+    }
+
+    /// How many requests it has refused.
+    pub(crate) async fn refusals(&self) -> usize {
+        let url = format!("http://{}/sim/refusals?limit=1000", self.address);
+        let shown: Value = self
+            .client
+            .get(url)
+            .send()
+            .await
+            .unwrap()
+            .json()
+            .await
+            .unwrap();
+        shown["refusals"].as_array().unwrap().len()
+    }
+
+    /// Sends a lookup to DICT, past the gateway.
+    pub(crate) async fn look_up(&self, key: &str, payer: &str, order: &str) -> Response {
+        look_up(&self.client, self.address, key, payer, order).await
+    }
+}
+
+pub(crate) fn configuration(dict: SocketAddr, of_dict: &str, more: &str) -> String {
+    format!(
+        "[[listener]]\naddress = \"127.0.0.1:0\"\n\
+         [[upstream]]\nname = \"dict\"\nurl = \"http://{dict}\"\nresponse_timeout_ms = 20000\n\
+         [[route]]\npath = \"/\"\nupstream = \"dict\"\n{more}\n\
+         [state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n\
+         [dict]\nupstream = \"dict\"\nparticipants = [\"{PARTICIPANT}\"]\n{of_dict}\n"
+    )
+}
+
+pub(crate) async fn look_up(
+    client: &reqwest::Client,
+    address: SocketAddr,
+    key: &str,
+    payer: &str,
+    order: &str,
+) -> Response {
+    client
+        .get(format!("http://{address}/api/v2/entries/{key}"))
+        .header("PI-RequestingParticipant", PARTICIPANT)
+        .header("PI-PayerId", payer)
+        .header("PI-EndToEndId", order)
+        .send()
+        .await
+        .unwrap()
+}
+
+pub(crate) fn key(number: usize) -> String {
+    format!("pessoa{number:07}@exemplo.com.br")
+}
+
+pub(crate) fn no_key(number: usize) -> String {
+    format!("ninguem{number:07}@exemplo.com.br")
+}
+
+pub(crate) fn order(number: usize) -> String {
+    format!("E{PARTICIPANT}202601010000{number:011}")
+}
+
+impl Running {
+    pub(crate) async fn look_up(&self, key: &str, payer: &str, order: &str) -> Response {
+        look_up(&self.client, self.address, key, payer, order).await
+    }
+
+    /// A request with the participant's header only.
+    pub(crate) async fn ask(&self, path: &str) -> Response {
+        let request = self.client.get(self.url(&format!("/api/v2{path}")));
+        let request = request.header("PI-RequestingParticipant", PARTICIPANT);
+        request.send().await.unwrap()
+    }
+
+    /// A bucket of the participant, or of a payer.
+    pub(crate) async fn bucket(&self, policy: &str, payer: Option<&str>) -> Value {
+        let payer = payer.map_or(String::new(), |payer| format!("&payer={payer}"));
+        let states = self
+            .states(&format!("participant={PARTICIPANT}{payer}"))
+            .await;
+        let policies = states["policies"].as_array().unwrap().clone();
+        let found = policies.into_iter().find(|one| one["policy"] == policy);
+        found.unwrap_or_else(|| panic!("{policy} is not in {states}"))
+    }
+
+    pub(crate) async fn mirrored(&self, policy: &str, payer: Option<&str>) -> i64 {
+        self.bucket(policy, payer).await["level"].as_i64().unwrap()
+    }
+
+    /// How many requests DICT has answered with 429.
+    pub(crate) async fn dict_refusals(&self) -> u64 {
+        self.counter("gateway_dict_refusals_total").await
+    }
+
+    pub(crate) async fn counter(&self, name: &str) -> u64 {
+        let metrics = self.metrics().await;
+        let mut lines = metrics.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        value.unwrap_or_else(|| panic!("{name} is not in\n{metrics}"))
+    }
+
+    pub(crate) async fn post_order(&self, payer: &str, order: &str) -> Value {
+        let url = format!("http://{}/balde/orders", self.state.unwrap());
+        let body = json!({
+            "end_to_end_id": order, "payer": payer, "participant": PARTICIPANT,
+        });
+        let request = self.client.post(url).bearer_auth(crate::running::TOKEN);
+        let response = request.json(&body).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        response.json().await.unwrap()
+    }
+}
+
+/// Keeps a duration in one place for tests that move the clock.
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);

@@ -1,0 +1,182 @@
+//! Requests that two servers could read differently. Each must be refused, or arrive as one request.
+
+use crate::backend::Backend;
+use crate::running::{Running, raw, simple, status_of};
+
+/// What was sent, the expected status of the first response, and how many requests may arrive.
+async fn expect(bytes: &[u8], status: u16, arrive: usize) {
+    let backend = Backend::start().await;
+    let gateway = Running::start(&simple(backend.address, "")).await;
+    let answer = raw(gateway.address, bytes).await;
+    let shown = String::from_utf8_lossy(bytes);
+    assert_eq!(status_of(&answer), status, "{shown}\n---\n{answer}");
+    let received = backend.received();
+    assert_eq!(received.len(), arrive, "{shown}\n---\n{received:?}");
+    for received in received {
+        assert_ne!(received.parts.uri.path(), "/smuggled", "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn content_length_and_transfer_encoding_together() {
+    // CL.TE: a server that believes Content-Length reads the second request as a body.
+    expect(
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 40\r\nTransfer-Encoding: chunked\r\n\r\n\
+          0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n",
+        400,
+        0,
+    )
+    .await;
+    // TE.CL, in the other order.
+    expect(
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n\
+          1c\r\nGET /smuggled HTTP/1.1\r\n\r\n\r\n0\r\n\r\n",
+        400,
+        0,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn transfer_encodings_that_hide_chunked() {
+    for encoding in [
+        "xchunked",
+        "chunked, identity",
+        "identity",
+        "chunked\r\nTransfer-Encoding: identity",
+        "\"chunked\"",
+    ] {
+        let request = format!(
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {encoding}\r\n\r\n\
+             0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+        );
+        expect(request.as_bytes(), 400, 0).await;
+    }
+    // HTTP/1.0 has no transfer encodings.
+    expect(
+        b"POST / HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        400,
+        0,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn several_content_lengths() {
+    expect(
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+        400,
+        0,
+    )
+    .await;
+    for length in ["5, 6", "+5", "-1", "5x", "0x5", "99999999999999999999999"] {
+        let request =
+            format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\nhello");
+        expect(request.as_bytes(), 400, 0).await;
+    }
+    // The same twice is one length, and only one arrives.
+    let backend = Backend::start().await;
+    let gateway = Running::start(&simple(backend.address, "")).await;
+    let answer = raw(
+        gateway.address,
+        b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\
+          Content-Length: 5\r\n\r\nhello",
+    )
+    .await;
+    assert_eq!(status_of(&answer), 200, "{answer}");
+    let received = backend.only();
+    let lengths = received.parts.headers.get_all("content-length").iter();
+    assert_eq!(lengths.count(), 1);
+    assert_eq!(received.body, "hello");
+}
+
+#[tokio::test]
+async fn folded_and_malformed_header_fields() {
+    for head in [
+        "X-Folded: a\r\n b",
+        "Transfer-Encoding:\r\n chunked",
+        "Content-Length : 5",
+        "X Y: 1",
+        "X-Null: a\0b",
+        ": no name",
+        "no colon",
+    ] {
+        let request = format!("POST / HTTP/1.1\r\nHost: x\r\n{head}\r\n\r\nhello");
+        expect(request.as_bytes(), 400, 0).await;
+    }
+}
+
+#[tokio::test]
+async fn chunk_extensions_are_not_forwarded_and_broken_chunks_are_refused() {
+    let backend = Backend::start().await;
+    let gateway = Running::start(&simple(backend.address, "")).await;
+    let answer = raw(
+        gateway.address,
+        b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n\
+          5;ext=\"GET /smuggled\"\r\nhello\r\n0\r\n\r\n",
+    )
+    .await;
+    assert_eq!(status_of(&answer), 200, "{answer}");
+    assert_eq!(backend.only().body, "hello");
+    for chunk in [
+        "x\r\nhello\r\n0\r\n\r\n",
+        "5\r\nhelloXX0\r\n\r\n",
+        "-5\r\nhello\r\n0\r\n\r\n",
+        "5\nhello\n0\n\n",
+    ] {
+        let request = format!(
+            "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}"
+        );
+        let backend = Backend::start().await;
+        let gateway = Running::start(&simple(backend.address, "")).await;
+        let answer = raw(gateway.address, request.as_bytes()).await;
+        assert_eq!(status_of(&answer), 400, "{request}\n---\n{answer}");
+        for received in backend.received() {
+            assert_eq!(received.parts.uri.path(), "/");
+        }
+    }
+    // An endless extension is refused, too.
+    let mut endless =
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5;".to_vec();
+    endless.extend(std::iter::repeat_n(b'a', 100_000));
+    let answer = raw(gateway.address, &endless).await;
+    assert_eq!(status_of(&answer), 400, "{answer}");
+}
+
+#[tokio::test]
+async fn a_second_request_behind_a_body_is_a_request_of_its_own() {
+    let backend = Backend::start().await;
+    let gateway = Running::start(&simple(backend.address, "")).await;
+    let answer = raw(
+        gateway.address,
+        b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello\
+          GET /two HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    )
+    .await;
+    assert_eq!(answer.matches("HTTP/1.1 200").count(), 2, "{answer}");
+    let paths: Vec<String> = backend
+        .received()
+        .iter()
+        .map(|one| one.parts.uri.path().to_owned())
+        .collect();
+    assert_eq!(paths, ["/one", "/two"]);
+}
+
+#[tokio::test]
+async fn connect_and_absolute_targets_do_not_make_it_a_forward_proxy() {
+    expect(
+        b"CONNECT evil.example:443 HTTP/1.1\r\nHost: x\r\n\r\n",
+        404,
+        0,
+    )
+    .await;
+    let backend = Backend::start().await;
+    let gateway = Running::start(&simple(backend.address, "")).await;
+    let answer = raw(
+        gateway.address,
+        b"GET http://evil.example/path HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n",
+    )
+    .await;
+    assert_eq!(status_of(&answer), 200, "{answer}");
+    assert_eq!(backend.only().parts.uri, "/path");
+}

