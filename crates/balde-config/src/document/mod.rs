@@ -1,5 +1,6 @@
 //! A parsed TOML file whose tables and values know where they are.
 
+mod duration;
 mod limit;
 mod section;
 mod value;
