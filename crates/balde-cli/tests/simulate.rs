@@ -61,7 +61,7 @@ impl Simulator {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: dict\r\nPI-RequestingParticipant: 12345678\r\n\
              PI-PayerId: 11122233300\r\nPI-EndToEndId: E1234567820260101000000000000001\r\n\
-             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+             Content-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         );
         stream.write_all(request.as_bytes()).expect("it is sent");
         let mut answer = String::new();

@@ -1,17 +1,21 @@
 //! The inspection endpoints below `/sim/`: bucket levels, runtime settings, the clock and payment
 //! orders. They use JSON and cost no tokens.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use balde::Limit;
 use balde_policy::BucketState;
 use bytes::Bytes;
+use http::header::{HOST, ORIGIN};
 use http::request::Parts;
+use http::uri::Authority;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::body::is_json;
 use super::buckets::BucketName;
 use super::query::Query;
 use super::runtime_settings::{FAULT_LATENCY_MAX_MS, Fault};
@@ -106,6 +110,9 @@ struct SetFault {
 impl Simulator {
     /// Answers a request to an inspection endpoint.
     pub(super) async fn inspect(&self, parts: &Parts, body: &Bytes) -> Answer {
+        if let Err(problem) = check_origin(parts) {
+            return error(&problem);
+        }
         let path = parts.uri.path().trim_end_matches('/');
         let query = Query::new(parts.uri.query().unwrap_or_default());
         let result = match (parts.method.as_str(), path) {
@@ -391,6 +398,41 @@ impl Simulator {
             payer,
         })
     }
+}
+
+/// Refuses what a web page could make a browser send: a body that is not declared as JSON, and a
+/// request of a page that this address has not served. A page of another site may resolve its own name
+/// to this address, so that only numeric addresses and `localhost` count as the same site.
+fn check_origin(parts: &Parts) -> Result<(), Problem> {
+    let is_write = matches!(parts.method.as_str(), "PUT" | "POST");
+    if is_write && !is_json(&parts.headers) {
+        let detail = "the Content-Type of a request must be application/json";
+        return Err(Problem::new(415, "BadRequest").with_detail(detail));
+    }
+    for origin in parts.headers.get_all(ORIGIN) {
+        let host = parts.headers.get(HOST);
+        let host = host.and_then(|host| host.to_str().ok());
+        let origin = origin.to_str().ok().and_then(|origin| {
+            let authority = origin.strip_prefix("http://");
+            authority.or_else(|| origin.strip_prefix("https://"))
+        });
+        let is_same = origin.is_some_and(|origin| Some(origin) == host && is_numeric(origin));
+        if !is_same {
+            let detail = "the Origin is another site's; web pages may not use these endpoints";
+            return Err(Problem::forbidden(detail));
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if the host of an authority is an IP address or `localhost`.
+fn is_numeric(authority: &str) -> bool {
+    let Ok(authority) = authority.parse::<Authority>() else {
+        return false;
+    };
+    let host = authority.host();
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || address.parse::<IpAddr>().is_ok()
 }
 
 fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {

@@ -7,6 +7,7 @@ mod curl;
 mod entries;
 mod every_operation;
 mod faults;
+mod hostile;
 mod lists;
 mod lookups;
 mod malformed;

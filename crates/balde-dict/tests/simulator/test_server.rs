@@ -169,7 +169,9 @@ impl TestServer {
     ) -> (u16, Value) {
         let mut request = self.client.request(method, self.url(path));
         if let Some(body) = body {
-            request = request.body(body.to_string());
+            request = request
+                .header("Content-Type", "application/json")
+                .body(body.to_string());
         }
         let response = request.send().await.expect("an answer");
         let status = response.status().as_u16();
