@@ -17,11 +17,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     let documents = [
         ("a problem", Problem::rate_limited().to_xml()),
         ("many elements", format!("<a>{}</a>", "<b/>".repeat(19_999))),
-        ("many elements, then unclosed", format!("<a>{}", "é<b/>".repeat(43_000))),
-        ("elements and lines", format!("<a>{}</a>", "é\n<b/>".repeat(19_999))),
+        (
+            "many elements, then unclosed",
+            format!("<a>{}", "é<b/>".repeat(43_000)),
+        ),
+        (
+            "elements and lines",
+            format!("<a>{}</a>", "é\n<b/>".repeat(19_999)),
+        ),
         ("one long line", format!("<a>{}</a>", "漢".repeat(340_000))),
         ("references", format!("<a>{}</a>", "&#233;".repeat(40_000))),
-        ("attributes", format!("<a>{}</a>", format!("<b{attributes}/>").repeat(500))),
+        (
+            "attributes",
+            format!("<a>{}</a>", format!("<b{attributes}/>").repeat(500)),
+        ),
         ("comments", format!("<a>{}</a>", "<!-- -->".repeat(30_000))),
         ("end tags missing", "<a>".repeat(80_000)),
     ];

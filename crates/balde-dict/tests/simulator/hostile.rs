@@ -69,7 +69,11 @@ async fn web_pages_cannot_use_the_inspection_endpoints() {
         // What a form of a web page can send.
         (Some("text/plain"), None, 415),
         (Some("application/x-www-form-urlencoded"), None, 415),
-        (Some("multipart/form-data; boundary=application/json"), None, 415),
+        (
+            Some("multipart/form-data; boundary=application/json"),
+            None,
+            415,
+        ),
         (None, None, 415),
         (Some("application/json"), Some("http://evil.example"), 403),
         (Some("application/json"), Some("null"), 403),
