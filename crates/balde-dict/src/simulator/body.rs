@@ -45,13 +45,13 @@ pub(super) async fn read_request_body(
         let detail = "Compressed requests are not supported";
         let _unread = read_body(body).await;
         let problem = Problem::new(415, "BadRequest").with_detail(detail);
-        return Err(Answer::problem(&problem));
+        return Err(Answer::problem(problem));
     }
     if !is_xml(&parts.headers) {
         let detail = "The Content-Type of a request must be application/xml";
         let _unread = read_body(body).await;
         let problem = Problem::new(415, "BadRequest").with_detail(detail);
-        return Err(Answer::problem(&problem));
+        return Err(Answer::problem(problem));
     }
     read_body(body).await
 }
@@ -102,7 +102,7 @@ pub(super) async fn read_body(mut body: HyperBody) -> Result<Bytes, Answer> {
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else {
                 let problem = Problem::bad_request("The body is incomplete");
-                return Err(Answer::problem(&problem).closing());
+                return Err(Answer::problem(problem).closing());
             };
             let Ok(data) = frame.into_data() else {
                 continue;
@@ -125,7 +125,7 @@ pub(super) async fn read_body(mut body: HyperBody) -> Result<Bytes, Answer> {
         .await
         .unwrap_or_else(|_| {
             let problem = Problem::new(408, "BadRequest").with_detail("Reading the body timed out");
-            Err(Answer::problem(&problem).closing())
+            Err(Answer::problem(problem).closing())
         })
 }
 
@@ -160,5 +160,5 @@ impl Pieces {
 
 fn too_long() -> Answer {
     let detail = format!("The body has more than {BODY_BYTES_MAX} bytes, or too many chunks");
-    Answer::problem(&Problem::new(413, "BadRequest").with_detail(detail))
+    Answer::problem(Problem::new(413, "BadRequest").with_detail(detail))
 }
