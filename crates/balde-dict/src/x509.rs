@@ -9,6 +9,11 @@ const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const VERSION: u8 = 0xa0;
 
+/// The object identifier of sha256WithRSAEncryption, and its empty parameters.
+const SHA256_WITH_RSA: [u8; 13] = [
+    0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b, 0x05, 0x00,
+];
+
 /// Returns the ISPB in a certificate's subject, if there is one: an attribute of eight capital letters
 /// or digits, at least one of them a digit, optionally prefixed with `ISPB-`.
 ///
@@ -46,12 +51,15 @@ pub(crate) fn rsa_public_key(certificate: &[u8]) -> Option<&[u8]> {
 /// Returns true if a certificate's own RSA key verifies its signature.
 pub(crate) fn is_self_signed(certificate: &[u8]) -> bool {
     let parts = || {
-        let (whole, _) = value(certificate, SEQUENCE)?;
+        let (whole, rest) = value(certificate, SEQUENCE)?;
         let (_, after) = value(whole, SEQUENCE)?;
         let to_be_signed = &whole[..whole.len() - after.len()];
-        let (_, after_algorithm) = value(after, SEQUENCE)?;
-        let (bits, _) = value(after_algorithm, BIT_STRING)?;
-        Some((to_be_signed, bits.strip_prefix(&[0])?))
+        // The signature does not cover the algorithm outside of what is signed.
+        let (algorithm, after_algorithm) = value(after, SEQUENCE)?;
+        let (bits, end) = value(after_algorithm, BIT_STRING)?;
+        let is_whole = algorithm == SHA256_WITH_RSA && end.is_empty() && rest.is_empty();
+        let signature = bits.strip_prefix(&[0])?;
+        is_whole.then_some((to_be_signed, signature))
     };
     let (Some((to_be_signed, signature)), Some(key)) = (parts(), rsa_public_key(certificate))
     else {

@@ -75,7 +75,7 @@ fn xmlsec1_signs(document: &str, name: &str) -> String {
     let unsigned = match at {
         Some(_) => document.replacen("<Signature></Signature>", template, 1),
         None => {
-            let root = document.rfind("?>").map_or(0, |end| end + 2);
+            let root = document.find("<a").or_else(|| document.find("<p")).unwrap();
             let end = root + document[root..].find('>').unwrap() + 1;
             format!("{}{template}{}", &document[..end], &document[end..])
         }
