@@ -287,8 +287,7 @@ impl Cached {
     }
 }
 
-/// The time of day, for header fields.
-#[cfg(feature = "tower")]
+/// The time of day, for header fields and log lines.
 pub(crate) fn time_of_day() -> SystemTime {
     SystemTime::now()
 }
