@@ -269,7 +269,7 @@ impl Dict {
         let fields = HttpHeaders(&parts.headers);
         let query = parts.uri.query().unwrap_or_default();
         let incoming = Incoming::new(query, &fields)
-            .with_body_participant(in_body.as_deref().or(only))
+            .with_body_participant(in_body.as_deref().or(in_certificate).or(in_header).or(only))
             .with_certificate(in_certificate.or(in_header).or(only));
         let call = self.table.resolve(&found, &incoming);
         let participant = call.participant();
