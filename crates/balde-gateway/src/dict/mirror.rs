@@ -46,8 +46,7 @@ impl Mirroring {
             Refill::Unknown => certain(&of_dict),
         };
         let mirrored = mirrored.unwrap_or(of_dict);
-        let lead_us = u128::try_from(self.lead.as_micros()).unwrap_or(0);
-        let early = u128::from(mirrored.refill_tokens()) * lead_us;
+        let early = u128::from(mirrored.refill_tokens()) * self.lead.as_micros();
         let early = early.div_ceil(u128::from(mirrored.period_us()));
         let early = u64::try_from(early).unwrap_or(u64::MAX);
         let capacity = mirrored.capacity().saturating_sub(early).max(1);
