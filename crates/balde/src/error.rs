@@ -27,6 +27,35 @@ pub enum Error {
     Store(#[from] StoreFailure),
 }
 
+/// Why [`RateLimiter::acquire`](crate::RateLimiter::acquire) got no tokens. None were taken.
+#[cfg(feature = "tokio")]
+#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// The key cannot be used. A retry does not help.
+    #[error(transparent)]
+    BadKey(#[from] BadKey),
+    /// More tokens were requested than the bucket can ever hold. Ask for fewer at a time.
+    #[error("the request needs more tokens than the bucket can ever hold ({capacity})")]
+    OverCapacity {
+        /// The most tokens that the bucket can hold.
+        capacity: u64,
+    },
+    /// The tokens did not come, or would not have come, within the time given to
+    /// [`acquire_within`](crate::RateLimiter::acquire_within).
+    #[error("the tokens are not available within the time given")]
+    TimedOut,
+    /// Too many requests wait for this limiter already.
+    #[error("{waiters_max} requests wait already, the most that this limiter accepts")]
+    TooManyWaiters {
+        /// The value of [`RateLimiterBuilder::waiters_max`](crate::RateLimiterBuilder::waiters_max).
+        waiters_max: usize,
+    },
+    /// The shared store was unavailable, and [`OnFailure::Deny`](crate::OnFailure::Deny) refused.
+    #[error(transparent)]
+    Store(#[from] StoreFailure),
+}
+
 /// Why a limit cannot be used: the error of [`RateLimiter::set_limit`](crate::RateLimiter::set_limit),
 /// and a part of [`BuildError`].
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
@@ -72,6 +101,10 @@ pub enum BuildError {
         /// The value that was given.
         ttl: Duration,
     },
+    /// `waiters_max` is zero.
+    #[cfg(feature = "tokio")]
+    #[error("waiters_max is 0; it must be at least 1")]
+    WaitersMax,
     /// The store that the environment names cannot be built.
     #[error(transparent)]
     Redis(#[from] RedisConfigError),

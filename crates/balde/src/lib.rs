@@ -47,6 +47,8 @@ pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};
 pub use env::StorageMode;
+#[cfg(feature = "tokio")]
+pub use error::AcquireError;
 pub use error::{BuildError, Error, InvalidLimit, RedisConfigError};
 pub use failure::{OnFailure, Share, StoreFailure};
 pub use hold::{Hold, SETTLE_WITHIN};

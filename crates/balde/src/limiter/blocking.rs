@@ -1,9 +1,14 @@
 //! The limiter for callers without `await`.
 
+#[cfg(feature = "tokio")]
+use std::time::Duration;
+
 use balde_core::Command;
 
 use super::RateLimiter;
 use crate::decision::Decision;
+#[cfg(feature = "tokio")]
+use crate::error::AcquireError;
 use crate::error::Error;
 use crate::idempotency::OpId;
 
@@ -42,6 +47,25 @@ impl<'l> Blocking<'l> {
     pub fn take_up_to(self, key: impl AsRef<[u8]>, n: u64) -> Decision {
         self.0
             .decide_blocking(key.as_ref(), Command::TakeUpTo { n })
+    }
+
+    /// Blocks the thread until the bucket has `n` tokens, and takes them; see
+    /// [`RateLimiter::acquire`].
+    #[cfg(feature = "tokio")]
+    pub fn acquire(self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, AcquireError> {
+        self.0.wait_for_tokens_blocking(key.as_ref(), n, None)
+    }
+
+    /// [`acquire`](Blocking::acquire) with a time limit; see [`RateLimiter::acquire_within`].
+    #[cfg(feature = "tokio")]
+    pub fn acquire_within(
+        self,
+        key: impl AsRef<[u8]>,
+        n: u64,
+        within: Duration,
+    ) -> Result<Decision, AcquireError> {
+        self.0
+            .wait_for_tokens_blocking(key.as_ref(), n, Some(within))
     }
 
     /// Reads a bucket without changing it.

@@ -6,6 +6,8 @@ use balde_core::Limit;
 
 #[cfg(feature = "redis")]
 use super::RedisLimiter;
+#[cfg(feature = "tokio")]
+use super::wait::{WAITERS_MAX_DEFAULT, Waiters};
 use super::{RateLimiter, Store};
 use crate::clock::Clock;
 use crate::env::{self, Storage};
@@ -55,6 +57,8 @@ pub struct RateLimiterBuilder {
     clock: Option<Clock>,
     once_ttl: Duration,
     hash_tag: Option<Vec<u8>>,
+    #[cfg(feature = "tokio")]
+    waiters_max: usize,
     storage: Result<Storage, BuildError>,
     #[cfg(feature = "redis")]
     leases: Option<Leases>,
@@ -72,6 +76,8 @@ impl RateLimiterBuilder {
             clock: None,
             once_ttl: ONCE_TTL_DEFAULT,
             hash_tag: None,
+            #[cfg(feature = "tokio")]
+            waiters_max: WAITERS_MAX_DEFAULT,
             storage: Ok(Storage::Memory),
             #[cfg(feature = "redis")]
             leases: None,
@@ -119,6 +125,14 @@ impl RateLimiterBuilder {
     /// last 65,536 operations at most.
     pub fn once_ttl(mut self, ttl: Duration) -> Self {
         self.once_ttl = ttl;
+        self
+    }
+
+    /// Sets how many requests may wait in [`acquire`](RateLimiter::acquire) at a time, for all keys
+    /// together. By default 100,000. Further ones are refused.
+    #[cfg(feature = "tokio")]
+    pub fn waiters_max(mut self, waiters_max: usize) -> Self {
+        self.waiters_max = waiters_max;
         self
     }
 
@@ -208,6 +222,10 @@ impl RateLimiterBuilder {
         if !(1..=KEYS_MAX_MAX).contains(&keys_max) {
             return Err(BuildError::KeysMax { keys_max });
         }
+        #[cfg(feature = "tokio")]
+        if self.waiters_max == 0 {
+            return Err(BuildError::WaitersMax);
+        }
         let ttl = self.once_ttl;
         if !(Duration::from_millis(1)..=ONCE_TTL_MAX).contains(&ttl) {
             return Err(BuildError::OnceTtl { ttl });
@@ -251,7 +269,13 @@ impl RateLimiterBuilder {
                 (Store::Redis(redis), observer.with_on_failure(on_failure))
             }
         };
-        let limiter = RateLimiter::from_parts(clock, store, observer);
+        let limiter = RateLimiter::from_parts(
+            clock,
+            store,
+            observer,
+            #[cfg(feature = "tokio")]
+            Waiters::new(self.waiters_max),
+        );
         #[cfg(feature = "prometheus")]
         if let Some(metrics) = &self.metrics {
             register(&limiter, metrics);

@@ -84,7 +84,9 @@ impl RateLimiter {
             Store::Redis(redis) => {
                 self.0.observer.count_command(command);
                 let span = self.command_span(key, command);
-                Ok(span.in_scope(|| redis.run_blocking(key, command, id))?)
+                let decision = span.in_scope(|| redis.run_blocking(key, command, id))?;
+                self.wake_waiters(key, command);
+                Ok(decision)
             }
         }
     }
@@ -279,11 +281,24 @@ impl RateLimiter {
                 Some(id) => log.run(kind(command), key, id, now_us, run),
             })
         };
-        if self.0.observer.is_idle() {
-            return run();
+        let decision = if self.0.observer.is_idle() {
+            run()
+        } else {
+            self.0.observer.count_command(command);
+            self.command_span(key, command).in_scope(run)
+        };
+        self.wake_waiters(key, command);
+        decision
+    }
+
+    /// Lets requests that wait for this key see a command that may have added tokens.
+    fn wake_waiters(&self, key: &[u8], command: Command) {
+        #[cfg(feature = "tokio")]
+        if matches!(command, Command::Credit { .. } | Command::SetLevel { .. }) {
+            self.waiters().bucket_changed(key);
         }
-        self.0.observer.count_command(command);
-        self.command_span(key, command).in_scope(run)
+        #[cfg(not(feature = "tokio"))]
+        let _ = (key, command);
     }
 
     #[cfg(feature = "redis")]
@@ -296,7 +311,9 @@ impl RateLimiter {
     ) -> Result<Decision, Error> {
         self.0.observer.count_command(command);
         let running = redis.run(key, command, id);
-        Ok(running.instrument(self.command_span(key, command)).await?)
+        let decision = running.instrument(self.command_span(key, command)).await?;
+        self.wake_waiters(key, command);
+        Ok(decision)
     }
 }
 

@@ -8,14 +8,20 @@ mod redis;
 mod request;
 #[cfg(feature = "redis")]
 mod settlements;
+#[cfg(feature = "tokio")]
+mod wait;
 
 use std::fmt;
 use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::time::Duration;
 
 use balde_core::{Command, Limit};
 
 use crate::clock::Clock;
 use crate::decision::Decision;
+#[cfg(feature = "tokio")]
+use crate::error::AcquireError;
 use crate::error::{BuildError, Error, InvalidLimit};
 use crate::idempotency::{OpId, OperationLog};
 #[cfg(feature = "redis")]
@@ -32,6 +38,8 @@ pub(crate) use redis::{RedisLimiter, wait};
 pub use request::TokenRequest;
 #[cfg(feature = "redis")]
 pub(crate) use settlements::{SettlementGuard, Settlements};
+#[cfg(feature = "tokio")]
+use wait::{Timer, Waiters};
 
 /// Limits callers, each by its key. Clones share their buckets.
 ///
@@ -58,6 +66,8 @@ struct Inner {
     observer: Observer,
     #[cfg(feature = "redis")]
     settlements: Settlements,
+    #[cfg(feature = "tokio")]
+    waiters: Waiters,
 }
 
 /// Where a limiter keeps its buckets.
@@ -89,13 +99,20 @@ impl RateLimiter {
         RateLimiterBuilder::new()
     }
 
-    fn from_parts(clock: Clock, store: Store, observer: Observer) -> Self {
+    fn from_parts(
+        clock: Clock,
+        store: Store,
+        observer: Observer,
+        #[cfg(feature = "tokio")] waiters: Waiters,
+    ) -> Self {
         Self(Arc::new(Inner {
             clock,
             store,
             observer,
             #[cfg(feature = "redis")]
             settlements: Settlements::default(),
+            #[cfg(feature = "tokio")]
+            waiters,
         }))
     }
 
@@ -124,6 +141,69 @@ impl RateLimiter {
     #[inline]
     pub async fn take_up_to(&self, key: impl AsRef<[u8]>, n: u64) -> Decision {
         self.decide(key.as_ref(), Command::TakeUpTo { n }).await
+    }
+
+    /// Waits until the bucket has `n` tokens, and takes them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use balde::{Clock, RateLimiter};
+    ///
+    /// // The clock follows tokio's, so that this example runs in paused time.
+    /// let limiter = RateLimiter::builder().limit("10/s").clock(Clock::tokio()).build()?;
+    /// let start = tokio::time::Instant::now();
+    /// limiter.acquire("alice", 10).await?; // at once: the bucket is full
+    /// limiter.acquire("alice", 3).await?;
+    /// assert_eq!(start.elapsed().as_millis(), 300);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Requests for one key are served in the order in which they came: a large request is not
+    /// overtaken by smaller ones behind it. The wait is the one that a refused
+    /// [`check`](RateLimiter::check) promises, to the millisecond of tokio's timers, and nothing
+    /// polls the bucket meanwhile. A request for more tokens than the bucket can ever hold fails at
+    /// once.
+    ///
+    /// The future can be dropped at any time: the request leaves the queue, and if tokens have been
+    /// taken for it, they are given back. At most
+    /// [`waiters_max`](RateLimiterBuilder::waiters_max) requests wait.
+    ///
+    /// A check does not wait, so it may take tokens that a request waits for; the request then waits
+    /// for the next ones. Where the buckets are in Redis, the order holds within this process. While
+    /// Redis is unavailable, the failure policy decides.
+    ///
+    /// # Panics
+    ///
+    /// In a tokio runtime whose timers are not enabled, if it has to wait.
+    #[cfg(feature = "tokio")]
+    pub async fn acquire(&self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, AcquireError> {
+        self.wait_for_tokens(key.as_ref(), n, None, Timer::Runtime)
+            .await
+    }
+
+    /// [`acquire`](RateLimiter::acquire) with a time limit: fails with
+    /// [`AcquireError::TimedOut`] if the tokens are not available within that time. If it is
+    /// certain beforehand that they will not be, it fails without waiting.
+    ///
+    /// # Panics
+    ///
+    /// In a tokio runtime whose timers are not enabled, if it has to wait.
+    #[cfg(feature = "tokio")]
+    pub async fn acquire_within(
+        &self,
+        key: impl AsRef<[u8]>,
+        n: u64,
+        within: Duration,
+    ) -> Result<Decision, AcquireError> {
+        self.wait_for_tokens(key.as_ref(), n, Some(within), Timer::Runtime)
+            .await
+    }
+
+    /// How many requests wait in [`acquire`](RateLimiter::acquire).
+    #[cfg(feature = "tokio")]
+    pub fn waiting(&self) -> usize {
+        self.0.waiters.len()
     }
 
     /// Reads a bucket without changing it.
@@ -222,6 +302,8 @@ impl RateLimiter {
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.set_limit(limit)?,
         }
+        #[cfg(feature = "tokio")]
+        self.0.waiters.all_buckets_changed();
         Ok(())
     }
 
@@ -298,6 +380,11 @@ impl RateLimiter {
     #[cfg(feature = "redis")]
     fn leases(&self) -> Option<&LeaseManager> {
         self.redis().and_then(RedisLimiter::leases)
+    }
+
+    #[cfg(feature = "tokio")]
+    fn waiters(&self) -> &Waiters {
+        &self.0.waiters
     }
 
     pub(crate) fn store(&self) -> &Store {
