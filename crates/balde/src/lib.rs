@@ -49,7 +49,7 @@ pub use decision::{Decision, Reason};
 pub use env::StorageMode;
 #[cfg(feature = "tokio")]
 pub use error::AcquireError;
-pub use error::{BuildError, Error, InvalidLimit, RedisConfigError};
+pub use error::{BuildError, Error, InvalidLimit, RedisConfigError, TierError};
 pub use failure::{OnFailure, Share, StoreFailure};
 pub use hold::{Hold, SETTLE_WITHIN};
 pub use idempotency::{InvalidOpId, OP_ID_BYTES_MAX, OpId};
@@ -65,3 +65,8 @@ pub use store::memory::MemoryStats;
 pub use store::redis::{
     REDIS_TIMEOUT_MAX, RedisBuilder, RedisStats, RedisStore, RegisterValues, Registers,
 };
+
+/// Runs the examples of the page about keys.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/keys.md")]
+struct KeysPage;

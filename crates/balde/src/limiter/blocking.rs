@@ -9,7 +9,7 @@ use super::RateLimiter;
 use crate::decision::Decision;
 #[cfg(feature = "tokio")]
 use crate::error::AcquireError;
-use crate::error::Error;
+use crate::error::{Error, TierError};
 use crate::idempotency::OpId;
 
 /// A [`RateLimiter`] for callers without `await`: the same methods on the same buckets. Returned by
@@ -66,6 +66,21 @@ impl<'l> Blocking<'l> {
     ) -> Result<Decision, AcquireError> {
         self.0
             .wait_for_tokens_blocking(key.as_ref(), n, Some(within))
+    }
+
+    /// Moves a key to a tier, as [`RateLimiter::set_tier`] does.
+    pub fn set_tier(self, key: impl AsRef<[u8]>, tier: &str) -> Result<(), TierError> {
+        self.0.assign_blocking(key.as_ref(), Some(tier))
+    }
+
+    /// Moves a key back to the limit of keys without a tier.
+    pub fn clear_tier(self, key: impl AsRef<[u8]>) -> Result<(), TierError> {
+        self.0.assign_blocking(key.as_ref(), None)
+    }
+
+    /// Forgets a key, as [`RateLimiter::forget`] does.
+    pub fn forget(self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.0.forget_blocking(key.as_ref())
     }
 
     /// Reads a bucket without changing it.

@@ -6,6 +6,7 @@ use balde_core::Limit;
 
 #[cfg(feature = "redis")]
 use super::RedisLimiter;
+use super::tiers::TierSettings;
 #[cfg(feature = "tokio")]
 use super::wait::{WAITERS_MAX_DEFAULT, Waiters};
 use super::{RateLimiter, Store};
@@ -16,7 +17,7 @@ use crate::failure::OnFailure;
 use crate::idempotency::{ONCE_TTL_DEFAULT, OperationLog};
 #[cfg(feature = "redis")]
 use crate::lease::Leases;
-use crate::store::memory::Table;
+use crate::store::memory::{Assignment, Table};
 #[cfg(feature = "redis")]
 use crate::store::redis::{BucketOptions, RedisBuckets, RedisStore, ScriptTimer};
 #[cfg(any(feature = "redis", not(feature = "prometheus")))]
@@ -53,6 +54,7 @@ const ONCE_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 pub struct RateLimiterBuilder {
     name: String,
     limit: Result<Limit, BuildError>,
+    tiers: TierSettings,
     keys_max: usize,
     clock: Option<Clock>,
     once_ttl: Duration,
@@ -72,6 +74,7 @@ impl RateLimiterBuilder {
         Self {
             name: "default".to_owned(),
             limit: Err(BuildError::NoLimit),
+            tiers: TierSettings::default(),
             keys_max: KEYS_MAX_DEFAULT,
             clock: None,
             once_ttl: ONCE_TTL_DEFAULT,
@@ -95,6 +98,57 @@ impl RateLimiterBuilder {
     {
         let limit = limit.try_into().map_err(Into::into);
         self.limit = limit.map_err(BuildError::Limit);
+        self
+    }
+
+    /// Names a tier: a limit for the keys that are assigned to it by
+    /// [`set_tier`](RateLimiter::set_tier) or [`tier_of`](RateLimiterBuilder::tier_of). All other
+    /// keys are under the [`limit`](RateLimiterBuilder::limit) of the limiter. A limiter can have
+    /// 4,095 tiers.
+    ///
+    /// A key has one bucket, whatever its tier: one that moves to another tier keeps its deficit.
+    pub fn tier<L>(mut self, name: impl Into<String>, limit: L) -> Self
+    where
+        L: TryInto<Limit>,
+        L::Error: Into<InvalidLimit>,
+    {
+        let limit = limit.try_into().map_err(Into::into);
+        let limit = limit.map_err(BuildError::Limit);
+        self.tiers.add(name.into(), limit);
+        self
+    }
+
+    /// Sets a function that looks up the tier of a key: it returns the name of a tier, or `None` for
+    /// a key without one. It is called with every check, so it must be fast and must not block; a
+    /// name that is not a tier's counts as none and is logged.
+    ///
+    /// ```
+    /// use balde::RateLimiter;
+    /// use std::collections::HashMap;
+    /// use std::sync::{Arc, RwLock};
+    ///
+    /// // Kept up to date by the service.
+    /// let plans: Arc<RwLock<HashMap<Vec<u8>, &'static str>>> = Arc::default();
+    ///
+    /// let lookup = Arc::clone(&plans);
+    /// let limiter = RateLimiter::builder()
+    ///     .limit("10/min")
+    ///     .tier("gold", "100/min")
+    ///     .tier_of(move |key| lookup.read().unwrap().get(key).copied())
+    ///     .build()?;
+    /// assert_eq!(limiter.blocking().check("alice").remaining(), 9);
+    ///
+    /// plans.write().unwrap().insert(b"alice".to_vec(), "gold");
+    /// assert_eq!(limiter.blocking().check("alice").remaining(), 98);
+    /// # Ok::<(), balde::BuildError>(())
+    /// ```
+    ///
+    /// A bucket is converted when the next command finds its key in another tier.
+    pub fn tier_of<N: AsRef<str>>(
+        mut self,
+        tier_of: impl Fn(&[u8]) -> Option<N> + Send + Sync + 'static,
+    ) -> Self {
+        self.tiers.set_lookup(tier_of);
         self
     }
 
@@ -231,6 +285,7 @@ impl RateLimiterBuilder {
             return Err(BuildError::OnceTtl { ttl });
         }
         let clock = self.clock.unwrap_or_default();
+        let (tiers, limits) = self.tiers.build(limit, &clock)?;
         #[cfg(feature = "prometheus")]
         let meter = self
             .metrics
@@ -241,7 +296,11 @@ impl RateLimiterBuilder {
         let hasher = self.hasher.unwrap_or_else(KeyHasher::of_process);
         let (store, observer) = match self.storage? {
             Storage::Memory => {
-                let table = Table::new(limit, keys_max, clock.now_us());
+                let assignment = match tiers.lookup() {
+                    Some(_) => Assignment::Given,
+                    None => Assignment::Stored,
+                };
+                let table = Table::with_tiers(&limits, assignment, keys_max, clock.now_us());
                 let observer = Observer::new(self.name, StorageMode::Memory, hasher, meter);
                 (Store::Memory(table, OperationLog::new(ttl)), observer)
             }
@@ -261,9 +320,11 @@ impl RateLimiterBuilder {
                     keys_max,
                     once_ttl: ttl,
                     script_timer: meter.clone().map(script_timer),
+                    tier_lookup: tiers.lookup().cloned(),
                 };
-                let buckets = RedisBuckets::new(&store, &self.name, limit, clock.clone(), options)
-                    .map_err(InvalidLimit::from)?;
+                let buckets =
+                    RedisBuckets::new(&store, &self.name, &limits, clock.clone(), options)
+                        .map_err(InvalidLimit::from)?;
                 let redis = RedisLimiter::new(buckets, self.leases);
                 let observer = Observer::new(self.name, StorageMode::Redis, hasher, meter);
                 (Store::Redis(redis), observer.with_on_failure(on_failure))
@@ -272,6 +333,7 @@ impl RateLimiterBuilder {
         let limiter = RateLimiter::from_parts(
             clock,
             store,
+            tiers,
             observer,
             #[cfg(feature = "tokio")]
             Waiters::new(self.waiters_max),

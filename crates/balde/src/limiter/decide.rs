@@ -113,7 +113,7 @@ impl RateLimiter {
             #[cfg(feature = "redis")]
             Store::Redis(_) => return then(&self.decide_blocking(key.as_bytes(), TAKE)),
         };
-        if !self.0.observer.is_idle() {
+        if !self.0.observer.is_idle() || self.0.tiers.lookup().is_some() {
             return then(&self.decide_observed(table, key.as_bytes(), TAKE));
         }
         let fingerprint = table.short_fingerprint(key);
@@ -129,7 +129,12 @@ impl RateLimiter {
         // Every branch builds the decision in the caller's return slot: a copy would cost a quarter
         // of the check.
         if BadKey::check(key).is_ok()
-            && let Some(decision) = table.try_run(table.fingerprint(key), command, || self.now_us())
+            && let Some(decision) = table.try_run(
+                table.fingerprint(key),
+                self.given_tier(key),
+                command,
+                || self.now_us(),
+            )
         {
             let decision = Decision::of(decision);
             if !decision.is_allowed() && log::is_on() {
@@ -162,7 +167,10 @@ impl RateLimiter {
     #[inline(never)]
     fn decide_slowly(&self, table: &Table, key: &[u8], command: Command) -> Decision {
         let decision = match BadKey::check(key) {
-            Ok(key) => Decision::of(table.run_locked(key, command, self.now_us())),
+            Ok(key) => {
+                let tier = self.given_tier(key);
+                Decision::of(table.run_locked(key, tier, command, self.now_us()))
+            }
             Err(bad) => Decision::of_bad_key(&self.limit(), bad, self.now_us()),
         };
         if !decision.is_allowed() && log::is_on() {
@@ -275,7 +283,7 @@ impl RateLimiter {
     ) -> Decision {
         let run = || {
             let now_us = self.now_us();
-            let run = || table.run(key, command, now_us);
+            let run = || table.run_in(key, self.given_tier(key), command, now_us);
             Decision::of(match id {
                 None => run(),
                 Some(id) => log.run(kind(command), key, id, now_us, run),

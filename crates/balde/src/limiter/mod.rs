@@ -8,6 +8,7 @@ mod redis;
 mod request;
 #[cfg(feature = "redis")]
 mod settlements;
+mod tiers;
 #[cfg(feature = "tokio")]
 mod wait;
 
@@ -24,8 +25,10 @@ use crate::decision::Decision;
 use crate::error::AcquireError;
 use crate::error::{BuildError, Error, InvalidLimit};
 use crate::idempotency::{OpId, OperationLog};
+use crate::key::BadKey;
 #[cfg(feature = "redis")]
 use crate::lease::{LeaseManager, LeaseStats};
+use crate::store::TierId;
 use crate::store::memory::{MemoryStats, Table};
 use crate::telemetry::Observer;
 
@@ -40,6 +43,8 @@ pub use request::TokenRequest;
 pub(crate) use settlements::{SettlementGuard, Settlements};
 #[cfg(feature = "tokio")]
 use wait::{Timer, Waiters};
+
+use self::tiers::Tiers;
 
 /// Limits callers, each by its key. Clones share their buckets.
 ///
@@ -63,6 +68,7 @@ pub struct RateLimiter(Arc<Inner>);
 struct Inner {
     clock: Clock,
     store: Store,
+    tiers: Tiers,
     observer: Observer,
     #[cfg(feature = "redis")]
     settlements: Settlements,
@@ -102,12 +108,14 @@ impl RateLimiter {
     fn from_parts(
         clock: Clock,
         store: Store,
+        tiers: Tiers,
         observer: Observer,
         #[cfg(feature = "tokio")] waiters: Waiters,
     ) -> Self {
         Self(Arc::new(Inner {
             clock,
             store,
+            tiers,
             observer,
             #[cfg(feature = "redis")]
             settlements: Settlements::default(),
@@ -171,7 +179,8 @@ impl RateLimiter {
     ///
     /// A check does not wait, so it may take tokens that a request waits for; the request then waits
     /// for the next ones. Where the buckets are in Redis, the order holds within this process. While
-    /// Redis is unavailable, the failure policy decides.
+    /// Redis is unavailable, the failure policy decides: under
+    /// [`OnFailure::Deny`](crate::OnFailure::Deny) requests wait until it is back.
     ///
     /// # Panics
     ///
@@ -263,6 +272,51 @@ impl RateLimiter {
             .await
     }
 
+    /// Forgets a key: its bucket, its tier and, where there are leases, the tokens that this process
+    /// holds for it. The next request starts with a new bucket.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use balde::RateLimiter;
+    ///
+    /// let limiter = RateLimiter::new("10/min")?;
+    /// limiter.check_n("alice", 10).await;
+    /// limiter.forget("alice").await?;
+    /// assert_eq!(limiter.check("alice").await.remaining(), 9);
+    /// # Ok(()) }) }
+    /// ```
+    ///
+    /// Operations that happen once per [`OpId`] are remembered for their time. Other processes that
+    /// hold leases of the key return their tokens to the new bucket.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(clippy::unused_async, reason = "nothing waits in memory")
+    )]
+    pub async fn forget(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        let key = BadKey::check(key.as_ref())?;
+        match &self.0.store {
+            Store::Memory(table, _) => table.forget(key),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.forget(key).await?,
+        }
+        #[cfg(feature = "tokio")]
+        self.0.waiters.bucket_changed(key);
+        Ok(())
+    }
+
+    fn forget_blocking(&self, key: &[u8]) -> Result<(), Error> {
+        let key = BadKey::check(key)?;
+        match &self.0.store {
+            Store::Memory(table, _) => table.forget(key),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.forget_blocking(key)?,
+        }
+        #[cfg(feature = "tokio")]
+        self.0.waiters.bucket_changed(key);
+        Ok(())
+    }
+
     /// Creates a request for one token of `key`, for [`check_all`](crate::check_all) or
     /// [`Hold::take`](crate::Hold::take).
     pub fn request<'a>(&'a self, key: &'a (impl AsRef<[u8]> + ?Sized)) -> TokenRequest<'a> {
@@ -283,7 +337,7 @@ impl RateLimiter {
         }
     }
 
-    /// Replaces the limit of all buckets.
+    /// Replaces the limit of all buckets whose keys have no tier.
     ///
     /// Each bucket keeps its deficit in tokens, within what the new limit allows: a bucket that
     /// held fewer tokens than the capacity shrinks by becomes empty, and does not get those tokens
@@ -297,17 +351,10 @@ impl RateLimiter {
         L::Error: Into<InvalidLimit>,
     {
         let limit = limit.try_into().map_err(Into::into)?;
-        match &self.0.store {
-            Store::Memory(table, _) => table.set_limit(limit, || self.now_us()),
-            #[cfg(feature = "redis")]
-            Store::Redis(redis) => redis.set_limit(limit)?,
-        }
-        #[cfg(feature = "tokio")]
-        self.0.waiters.all_buckets_changed();
-        Ok(())
+        self.replace_limit(TierId::NONE, limit)
     }
 
-    /// The current limit.
+    /// The current limit of keys without a tier.
     pub fn limit(&self) -> Limit {
         match &self.0.store {
             Store::Memory(table, _) => table.limit(),

@@ -7,6 +7,8 @@
 
 use balde_core::{Command, Decision as CoreDecision, Wait};
 use tokio::runtime::Handle;
+#[cfg(feature = "redis")]
+use tokio::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::queue::{Known, Next};
@@ -14,12 +16,14 @@ use super::queue::{Known, Next};
 use super::{Refused, WaitResult};
 use crate::decision::Decision;
 #[cfg(feature = "redis")]
-use crate::decision::Reason;
-#[cfg(feature = "redis")]
 use crate::failure::StoreFailure;
 use crate::limiter::{RateLimiter, Store};
 #[cfg(feature = "redis")]
 use crate::store::redis::{RedisStep, refund};
+
+/// The shortest time after which a store that has failed is tried again.
+#[cfg(feature = "redis")]
+const RETRY_MIN: Duration = Duration::from_millis(10);
 
 pub(super) fn start(runtime: &Handle, limiter: RateLimiter, key: Box<[u8]>) {
     let driver = Driver {
@@ -35,7 +39,8 @@ pub(super) fn give_back(limiter: &RateLimiter, key: &[u8], granted: &Decision) {
     let n = granted.moved();
     match limiter.store() {
         Store::Memory(table, _) => {
-            table.run(key, Command::Credit { n }, limiter.now_us());
+            let tier = limiter.given_tier(key);
+            table.run_in(key, tier, Command::Credit { n }, limiter.now_us());
             limiter.waiters().bucket_changed(key);
         }
         #[cfg(feature = "redis")]
@@ -72,7 +77,11 @@ impl Driver {
         };
         let mut known = Known::Nothing;
         loop {
-            match self.limiter.waiters().next(&self.key, &known, Instant::now()) {
+            match self
+                .limiter
+                .waiters()
+                .next(&self.key, &known, Instant::now())
+            {
                 Next::Take { n } => known = self.take(n).await,
                 Next::Sleep(until) => {
                     // Whichever comes first, the queue is looked at again.
@@ -89,12 +98,14 @@ impl Driver {
     async fn take(&self, n: u64) -> Known {
         match self.limiter.store() {
             Store::Memory(table, _) => {
-                let decision = table.run(&self.key, Command::Take { n }, self.limiter.now_us());
+                let (key, tier) = (&self.key, self.limiter.given_tier(&self.key));
+                let decision = table.run_in(key, tier, Command::Take { n }, self.limiter.now_us());
                 let left = self.hand_out(&decision);
                 if left == 0 {
                     return Known::Decision(decision, Instant::now());
                 }
-                table.run(&self.key, Command::Credit { n: left }, self.limiter.now_us());
+                let credit = Command::Credit { n: left };
+                table.run_in(key, tier, credit, self.limiter.now_us());
                 Known::Nothing
             }
             #[cfg(feature = "redis")]
@@ -168,9 +179,10 @@ impl Driver {
 
     /// Decides by the failure policy, for the first in line.
     fn fall_back(&self, failure: StoreFailure) -> Known {
-        let (Some(redis), Some((id, n))) =
-            (self.limiter.redis(), self.limiter.waiters().first(&self.key))
-        else {
+        let (Some(redis), Some((id, n))) = (
+            self.limiter.redis(),
+            self.limiter.waiters().first(&self.key),
+        ) else {
             return Known::Nothing;
         };
         let buckets = redis.buckets();
@@ -178,12 +190,11 @@ impl Driver {
         let result: WaitResult = match decision.wait() {
             Wait::None => Ok(decision),
             Wait::Never => Err(Refused::over_capacity(decision.core())),
-            Wait::Us(_) if matches!(decision.reason(), Reason::StoreUnavailable(_)) => {
-                Err(Refused::unavailable(failure, decision))
-            }
-            // A local bucket has promised a time.
+            Wait::Us(_) if !failure.is_transient() => Err(Refused::unavailable(failure, decision)),
+            // The store is tried again then, or a local bucket has promised tokens.
             Wait::Us(us) => {
-                return Known::Until(Instant::now() + std::time::Duration::from_micros(us));
+                let wait = Duration::from_micros(us).max(RETRY_MIN);
+                return Known::Until(Instant::now() + wait);
             }
         };
         let is_gone = !self.limiter.waiters().finish(&self.key, id, result);

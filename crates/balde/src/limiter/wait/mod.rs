@@ -93,7 +93,8 @@ impl RateLimiter {
         }
         match self.store() {
             Store::Memory(table, _) => {
-                let decision = table.run(key, Command::Take { n }, self.now_us());
+                let tier = self.given_tier(key);
+                let decision = table.run_in(key, tier, Command::Take { n }, self.now_us());
                 match decision.wait() {
                     Wait::None => Some(Ok(Decision::of(decision))),
                     Wait::Never => Some(Err(Refused::over_capacity(&decision))),

@@ -128,7 +128,10 @@ impl Waiters {
         };
         queue.waiters.insert(id, waiter);
         if let Some(deadline) = deadline {
-            let is_earliest = queue.deadlines.first().is_none_or(|(first, _)| deadline < *first);
+            let is_earliest = queue
+                .deadlines
+                .first()
+                .is_none_or(|(first, _)| deadline < *first);
             queue.deadlines.insert((deadline, id));
             if is_earliest {
                 queue.changed.notify_one();
@@ -238,14 +241,20 @@ impl Waiters {
                 Known::Decision(decision, _) => Some(decision),
                 _ => None,
             };
-            if queue.waiters[&id].deadline.is_some_and(|deadline| deadline < due) {
+            if queue.waiters[&id]
+                .deadline
+                .is_some_and(|deadline| deadline < due)
+            {
                 self.end(queue, id, Err(Refused::timed_out(refusal)));
                 continue;
             }
             self.expire(queue, refusal, now);
             // Those that have expired may have been first.
             if queue.first().is_some_and(|(first, _)| first == id) {
-                let deadline = queue.deadlines.first().map_or(due, |(deadline, _)| *deadline);
+                let deadline = queue
+                    .deadlines
+                    .first()
+                    .map_or(due, |(deadline, _)| *deadline);
                 return Next::Sleep(due.min(deadline));
             }
         }
