@@ -447,7 +447,7 @@ impl Table {
         tier != TierId::NONE && self.assignment == Assignment::Stored
     }
 
-    /// Adds a bucket for a new key, and makes room for it if need be. Returns false if there is none:
+    /// Adds a bucket for a new key, and makes room for it if necessary. Returns false if there is none:
     /// then the key is not kept.
     pub(super) fn add(
         &self,
