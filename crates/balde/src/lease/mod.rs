@@ -217,23 +217,33 @@ impl LeaseManager {
 
     /// Returns the tokens of one key to Redis, because its limit changed.
     pub(crate) async fn release_key(&self, key: &[u8]) {
-        let tokens = match self.0.shard(key).lock().get_mut(key) {
-            Some(lease) => {
-                lease.forget_refusal();
-                lease.take_all()
-            }
-            None => 0,
-        };
+        let tokens = self.take_out_key(key).await;
         if tokens > 0 {
             self.0.give_back(vec![(key.to_vec(), tokens)]).await;
         }
     }
 
-    /// Drops the tokens of a key whose bucket is removed.
-    pub(crate) fn forget_key(&self, key: &[u8]) {
-        if let Some(lease) = self.0.shard(key).lock().get_mut(key) {
-            lease.forget_refusal();
-            lease.take_all();
+    /// Drops the tokens of a key whose bucket is about to be removed.
+    pub(crate) async fn forget_key(&self, key: &[u8]) {
+        self.take_out_key(key).await;
+    }
+
+    /// Takes the tokens of a key out of its lease, also those of a request that is in flight.
+    async fn take_out_key(&self, key: &[u8]) -> u64 {
+        let in_flight = match self.0.shard(key).lock().get(key) {
+            None => return 0,
+            Some(lease) => lease.request.clone(),
+        };
+        if let Some(request) = in_flight {
+            // If it fails, there is nothing to take out.
+            let _failed = request.wait().await;
+        }
+        match self.0.shard(key).lock().get_mut(key) {
+            None => 0,
+            Some(lease) => {
+                lease.forget_refusal();
+                lease.take_all()
+            }
         }
     }
 

@@ -77,7 +77,7 @@ impl RedisLimiter {
     pub(super) async fn forget(&self, key: &[u8]) -> Result<(), StoreFailure> {
         self.buckets.set_tier(key, TierId::NONE);
         if let Some(leases) = &self.leases {
-            leases.forget_key(key);
+            leases.forget_key(key).await;
         }
         if Handle::try_current().is_ok() {
             return self.buckets.forget(key).await;

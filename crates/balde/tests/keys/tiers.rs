@@ -131,12 +131,12 @@ fn a_million_keys_of_which_one_percent_moves_every_second_for_a_minute() {
 fn keys_that_move_while_threads_take_lose_and_win_nothing() {
     // Nothing is refilled, so what was taken and what is left add up.
     const KEYS: u64 = 64;
-    const CAPACITY: u64 = 100_000;
+    const CAPACITY: u64 = 30_000;
     let clock = ManualClock::at_us(START_US);
     let limiter = RateLimiter::builder()
-        .limit("1/97day burst 100000")
-        .tier("silver", "3/13day burst 100000")
-        .tier("gold", "100000/day window")
+        .limit("1/day burst 30000")
+        .tier("silver", "3/5day burst 30000")
+        .tier("gold", "30000/day window")
         .clock(Clock::manual(&clock))
         .build()
         .unwrap();
@@ -168,7 +168,7 @@ fn keys_that_move_while_threads_take_lose_and_win_nothing() {
             for step in 0..60_000 {
                 set_tier(limiter, &rng.u64(..KEYS).to_le_bytes(), rng.usize(..3));
                 if step % 6_000 == 0 {
-                    let faster = ["5/11day burst 100000", "3/13day burst 100000"];
+                    let faster = ["7/day burst 30000", "3/5day burst 30000"];
                     limiter
                         .set_tier_limit("silver", faster[step / 6_000 % 2])
                         .unwrap();
