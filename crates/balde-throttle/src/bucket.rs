@@ -40,6 +40,14 @@ impl Bucket {
         self.stretch_to(n.max(self.burst()), now_us)
     }
 
+    /// [`stretch`](Bucket::stretch) that only adds room.
+    #[inline]
+    pub(crate) fn stretch_up(&mut self, n: u64, now_us: u64) {
+        if n > self.stretched.capacity() {
+            self.stretch_to(n, now_us);
+        }
+    }
+
     #[cold]
     fn stretch_to(&mut self, capacity: u64, now_us: u64) -> bool {
         let old = self.stretched;

@@ -38,7 +38,10 @@ impl Scheduler {
                     let burst = partition.bucket.burst();
                     return Need::Refusal(Refusal::TooLarge { n, burst });
                 }
-                match partition.bucket.wait_us(n, now_us) {
+                let wait_us = partition.bucket.wait_us(n, now_us);
+                // Both buckets save up at the same time, unless others need the global one.
+                self.global.stretch_up(n, now_us);
+                match wait_us {
                     Some(us) => Need::Time {
                         due_us: now_us.saturating_add(us),
                     },
