@@ -50,7 +50,7 @@ pub use env::StorageMode;
 #[cfg(feature = "tokio")]
 pub use error::AcquireError;
 pub use error::{BuildError, Error, InvalidLimit, RedisConfigError, TierError};
-pub use failure::{OnFailure, Share, StoreFailure};
+pub use failure::{InvalidShare, OnFailure, Share, StoreFailure};
 pub use hold::{Hold, SETTLE_WITHIN};
 pub use idempotency::{InvalidOpId, OP_ID_BYTES_MAX, OpId};
 pub use key::{BadKey, KEY_BYTES_MAX};

@@ -73,7 +73,7 @@ impl TierSettings {
             let tier = TierId::new(limits.len()).ok_or(BuildError::TooManyTiers {
                 tiers_max: TierId::MAX,
             })?;
-            limits.push(limit?);
+            limits.push(InvalidLimit::check_window(limit?)?);
             if names.by_name.insert(name.clone(), tier).is_some() {
                 return Err(BuildError::TierTwice { name });
             }
@@ -189,7 +189,7 @@ impl RateLimiter {
         L::Error: Into<InvalidLimit>,
     {
         let tier = self.0.tiers.find(tier)?;
-        let limit = limit.try_into().map_err(Into::into)?;
+        let limit = InvalidLimit::check_window(limit.try_into().map_err(Into::into)?)?;
         Ok(self.replace_limit(tier, limit)?)
     }
 
