@@ -10,7 +10,8 @@
 //!
 //! One request per key is in flight. It asks for what all waiting callers need and for a block, so a
 //! limit whose block is a single token is served as fast as by plain checks. A refusal is cached
-//! until the bucket has a token, or somewhat longer while nothing can be lost by that.
+//! until the bucket has a token, or somewhat longer while nothing can be lost by that. Where a bucket
+//! refills faster than requests come back, checks are plain.
 //!
 //! | File | Holds |
 //! |--|--|
@@ -191,6 +192,8 @@ impl LeaseManager {
         };
         let mut supply = Supply::Enough;
         loop {
+            // A request that was sent before this caller came does not speak for it.
+            let is_late;
             let request = {
                 let now_us = self.0.buckets.now_us();
                 let mut leases = self.0.shard(key).lock();
@@ -208,6 +211,10 @@ impl LeaseManager {
                     }
                     return Some(Ok(decision));
                 }
+                if lease.is_outpaced_by(&self.0.buckets.limit()) {
+                    return None;
+                }
+                is_late = !waiter.is_waiting && lease.request.is_some();
                 if !waiter.is_waiting {
                     waiter.is_waiting = true;
                     lease.begin_wait(n);
@@ -218,6 +225,7 @@ impl LeaseManager {
                 }
             };
             match timeout_at(deadline, request.wait()).await {
+                Ok(Ok(_)) if is_late => {}
                 Ok(Ok(brought)) => supply = brought,
                 Ok(Err(failure)) => return Some(Err(failure)),
                 Err(_) => return Some(Err(StoreFailure::Timeout)),

@@ -102,13 +102,13 @@ impl Pace {
     }
 
     fn wait(&self, now: Duration) -> Duration {
-        let backoff = self.due.saturating_sub(now);
-        if self.failures > 0 && !backoff.is_zero() {
-            return backoff;
-        }
         let take = Command::Take { n: 1 };
         let decision = self.limit.apply(self.attempts, take, whole_us(now));
-        Duration::from_micros(decision.retry_after_us().unwrap_or(0))
+        let refill = Duration::from_micros(decision.retry_after_us().unwrap_or(0));
+        if self.failures == 0 {
+            return refill;
+        }
+        refill.max(self.due.saturating_sub(now))
     }
 }
 
