@@ -96,9 +96,14 @@ impl StorageMode {
 
 /// The strategy as logs show it. Stepwise refill is a token bucket too.
 pub(crate) fn strategy(limit: &Limit) -> &'static str {
-    match limit.strategy() {
-        Strategy::FixedWindow => "fixed_window",
-        Strategy::Continuous | Strategy::Stepwise => "token_bucket",
+    strategy_word(limit.strategy() == Strategy::FixedWindow)
+}
+
+const fn strategy_word(is_window: bool) -> &'static str {
+    if is_window {
+        "fixed_window"
+    } else {
+        "token_bucket"
     }
 }
 
@@ -127,7 +132,11 @@ pub(crate) fn reason(decision: &Decision) -> &'static str {
 
 /// Whole milliseconds to wait, rounded up so that they suffice; `None` where there is no wait.
 pub(crate) fn retry_after_ms(decision: &Decision) -> Option<u64> {
-    match decision.wait() {
+    wait_ms(decision.wait())
+}
+
+const fn wait_ms(wait: Wait) -> Option<u64> {
+    match wait {
         Wait::Us(us) => Some(us.div_ceil(1_000)),
         Wait::None | Wait::Never => None,
     }

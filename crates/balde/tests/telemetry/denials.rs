@@ -182,9 +182,14 @@ fn a_line_written_later_says_when_and_in_which_trace_it_was_decided() {
         limiter.blocking().check("bob-who-has-another-key");
         let decision = check_all_blocking(&[limiter.request("alice")]);
         assert!(!decision.is_allowed());
+        limiter.blocking().check("");
         // A dropped limiter's denials are written, too.
     });
     assert!(flush_denials(FLUSHED_WITHIN));
+    let bad = written.of("bad_key");
+    assert_eq!(bad.len(), 1, "{}", written.text());
+    assert_eq!(bad[0]["level"], "WARN");
+    assert!(bad[0].get("key_hash").is_none() && bad[0].get("suppressed").is_none());
     let lines = written.of("denied");
     assert_eq!(lines.len(), 2, "{}", written.text());
     let first = &lines[0];
@@ -202,4 +207,45 @@ fn a_line_written_later_says_when_and_in_which_trace_it_was_decided() {
     assert!(first.get("suppressed").is_none(), "{first}");
     assert!(first["timestamp"].as_str().unwrap() <= lines[1]["timestamp"].as_str().unwrap());
     assert!(lines[1].get("trace_id").is_none(), "{}", lines[1]);
+}
+
+/// The part of the next test that runs in a process of its own: what an options file sets up.
+#[test]
+fn denials_in_a_process_of_its_own() {
+    if std::env::var_os("BALDE_TEST_CHILD").is_none() {
+        return;
+    }
+    let file = "[limits.login]\nlimit = \"1/week\"\n[logs]\ndenials = \"every\"\n";
+    let options = balde::Options::parse_with(file, "limits.toml", |_| None).unwrap();
+    let telemetry = options.init_telemetry().unwrap();
+    assert!(options.init_telemetry().is_err(), "there is one already");
+    let limiters = options.build().unwrap();
+    let login = limiters.get("login").unwrap();
+    for _ in 0..=1_000 {
+        login.blocking().check("alice");
+    }
+    tracing::warn!(target: "other", "a line of the program");
+    drop(telemetry);
+}
+
+#[test]
+fn an_options_file_sets_up_logs_that_go_into_a_pipe_as_json() {
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "denials::denials_in_a_process_of_its_own"])
+        .arg("--nocapture")
+        .env("BALDE_TEST_CHILD", "1")
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{child:?}");
+    let text = String::from_utf8(child.stdout).unwrap();
+    let lines = text
+        .lines()
+        .filter_map(|line| line.find('{').map(|at| &line[at..]));
+    let lines: Vec<Value> = lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |name: &str, value: &str| lines.iter().filter(|line| line[name] == value).count();
+    assert_eq!(of("event_type", "denied"), 1_000, "{text}");
+    assert_eq!(of("target", "other"), 1, "{text}");
+    assert_eq!(lines.len(), 1_001, "{text}");
 }
