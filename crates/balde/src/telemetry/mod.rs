@@ -132,11 +132,7 @@ pub(crate) fn reason(decision: &Decision) -> &'static str {
 
 /// Whole milliseconds to wait, rounded up so that they suffice; `None` where there is no wait.
 pub(crate) fn retry_after_ms(decision: &Decision) -> Option<u64> {
-    wait_ms(decision.wait())
-}
-
-const fn wait_ms(wait: Wait) -> Option<u64> {
-    match wait {
+    match decision.wait() {
         Wait::Us(us) => Some(us.div_ceil(1_000)),
         Wait::None | Wait::Never => None,
     }
