@@ -19,6 +19,7 @@ use crate::schedule::{PollPlan, embedded};
 use crate::severity::Severity;
 use crate::sink::SinkError;
 use crate::status::Status;
+use crate::storage_check::{StorageCheck, StorageTiming};
 use crate::time_source::TimeSource;
 
 /// How many runs of the cron schedule are checked against `stale_after_s`: a day at five minutes.
@@ -37,13 +38,27 @@ pub struct Monitor {
     schedule: ScheduleConfig,
     status: Arc<Status>,
     write_access: WriteAccess,
+    storage_timing: StorageTiming,
 }
 
 impl Monitor {
     /// Opens the database and builds all components. Connects neither to DICT nor to any sink.
+    ///
+    /// A database that is unavailable for now, such as a server that does not run or a full disk, is
+    /// no error: the monitor waits for it when it [runs](Monitor::run).
     pub async fn build(config: &Config, time: TimeSource) -> Result<Self, BuildError> {
-        let history = History::open(&config.history).await;
-        let history = history.map_err(BuildError::History)?;
+        let history = History::closed(&config.history).map_err(BuildError::History)?;
+        if let Err(error) = history.reopen().await {
+            if !error.is_transient() {
+                return Err(BuildError::History(error));
+            }
+            tracing::error!(
+                event_type = "history_unavailable",
+                error = %error,
+                "the database cannot be opened; the monitor waits for it and does not poll until then"
+            );
+            history.health().fail(time.now_us(), &error.to_string());
+        }
         let mut sources = BTreeMap::new();
         for participant in &config.participants {
             let source = participant.build(time.monotonic());
@@ -63,20 +78,6 @@ impl Monitor {
             })?;
             sinks.push((sink.name.clone(), built));
         }
-        for backlog in history.backlog().await.map_err(BuildError::History)? {
-            if config.sinks.iter().all(|sink| sink.name != backlog.sink) {
-                // The sink was renamed or removed, so nothing delivers these messages any more.
-                tracing::warn!(
-                    event_type = "sink_not_configured",
-                    sink = backlog.sink,
-                    waiting = backlog.waiting,
-                    "alerts are waiting for a sink that is not configured; add a sink of that name \
-                     to have them delivered"
-                );
-            }
-        }
-        let expected = sources.keys().cloned().collect();
-        warn_of_removed_participants(history.clone(), expected, time.now_us()).await?;
         warn_of_short_staleness(config, &time);
         let settings = DeliverySettings::default();
         let dispatcher = Dispatcher::new(&history, time.clock().clone(), &settings, sinks);
@@ -98,7 +99,15 @@ impl Monitor {
             schedule: config.schedule.clone(),
             status: Arc::default(),
             write_access: config.http.write_access(),
+            storage_timing: StorageTiming::default(),
         })
+    }
+
+    /// Replaces the timing of the storage check.
+    #[must_use]
+    pub fn with_storage_timing(mut self, timing: StorageTiming) -> Self {
+        self.storage_timing = timing;
+        self
     }
 
     /// The polling cycle, for callers that run its steps themselves.
@@ -156,9 +165,24 @@ impl Monitor {
             let stopped = until_stopped(stopped.clone());
             async move { deliver_while_leading(&cycle, &status, stopped).await }
         });
+        let from_memory = tokio::spawn({
+            let (cycle, stopped) = (self.cycle.clone(), until_stopped(stopped.clone()));
+            async move { cycle.components().dispatcher.run_from_memory(stopped).await }
+        });
+        let storage = tokio::spawn({
+            let (cycle, status) = (self.cycle.clone(), Arc::clone(&self.status));
+            let check = StorageCheck::new(cycle, status, self.storage_timing);
+            let run: Boxed<'static, ()> = Box::pin(check.run(until_stopped(stopped.clone())));
+            run
+        });
+        let opened = tokio::spawn({
+            let cycle = self.cycle.clone();
+            async move { report_leftovers(&cycle).await }
+        });
         let scheduled = self.schedule(shutdown).await;
+        opened.abort();
         let _receivers_may_be_gone = stop.send(true);
-        let _finished_or_panicked = delivering.await;
+        let _finished_or_panicked = tokio::join!(delivering, from_memory, storage);
         // Clients that have not finished by then are disconnected.
         let abort = pages.abort_handle();
         let pages = tokio::time::timeout(HTTP_GRACE, pages).await;
@@ -195,23 +219,60 @@ impl Monitor {
     }
 }
 
+/// Warns about messages and alerts that nothing takes care of, once the database is open.
+async fn report_leftovers(cycle: &Cycle) {
+    const RETRY: Duration = Duration::from_secs(5);
+    let Components {
+        history, sources, ..
+    } = cycle.components();
+    loop {
+        let now_us = cycle.components().time.now_us();
+        let expected: BTreeSet<String> = sources.keys().cloned().collect();
+        let reported = async {
+            warn_of_removed_sinks(cycle).await?;
+            warn_of_removed_participants(history, expected, now_us).await
+        };
+        if reported.await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Warns about messages for sinks that are no longer configured: nothing delivers them.
+async fn warn_of_removed_sinks(cycle: &Cycle) -> Result<(), HistoryError> {
+    let Components {
+        history,
+        dispatcher,
+        ..
+    } = cycle.components();
+    for backlog in history.backlog().await? {
+        if dispatcher.counters().all(|(sink, _)| sink != backlog.sink) {
+            tracing::warn!(
+                event_type = "sink_not_configured",
+                sink = backlog.sink,
+                waiting = backlog.waiting,
+                "alerts are waiting for a sink that is not configured; add a sink of that name \
+                 to have them delivered"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Warns about open alerts of participants that are no longer configured: nothing resolves them.
 async fn warn_of_removed_participants(
-    history: History,
+    history: &History,
     expected: BTreeSet<String>,
     now_us: u64,
-) -> Result<(), BuildError> {
-    let states = history
-        .latest_samples()
-        .await
-        .map_err(BuildError::History)?;
+) -> Result<(), HistoryError> {
+    let states = history.latest_samples().await?;
     let known: BTreeSet<String> = states
         .iter()
         .map(|one| one.bucket().participant().to_owned())
         .collect();
     for participant in known.difference(&expected).cloned().collect::<Vec<_>>() {
-        let state = history.participant_state(&participant, now_us).await;
-        let state = state.map_err(BuildError::History)?;
+        let state = history.participant_state(&participant, now_us).await?;
         let open = state.alerts.iter();
         let open = open
             .filter(|alert| alert.severity > Severity::Normal)

@@ -96,6 +96,28 @@ impl DeliveryLog {
         }
     }
 
+    pub(super) fn dropped(sink: &str, message: &OutboxMessage) {
+        tracing::error!(
+            target: "balde_monitor",
+            event_type = "delivery_dropped",
+            sink,
+            key = message.event.key,
+            "too many alerts wait in memory: the oldest was dropped; it is sent when the database is \
+             back"
+        );
+    }
+
+    pub(super) fn lost(sink: &str, messages: usize) {
+        tracing::error!(
+            target: "balde_monitor",
+            event_type = "deliveries_lost",
+            sink,
+            messages,
+            "the monitor stops while its database accepts no writes: alerts in memory that were not \
+             delivered are lost"
+        );
+    }
+
     pub(super) fn interrupted(sink: &str, messages: usize) {
         tracing::warn!(
             target: "balde_monitor",

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::App;
-use super::view::View;
+use super::view::{StorageFailureView, View};
 use crate::alert::{Event, Silence};
 use crate::history::{EventFilter, HistoryError, Incident, Series};
 use crate::sample::BucketId;
@@ -78,11 +78,11 @@ pub(super) struct States {
 }
 
 /// The current state of every bucket.
-pub(super) async fn states(State(app): State<App>) -> Result<Json<States>, ApiError> {
-    Ok(Json(States {
+pub(super) async fn states(State(app): State<App>) -> Json<States> {
+    Json(States {
         note: app.0.note.clone(),
-        view: View::clone(&*app.view().await?),
-    }))
+        view: View::clone(&*app.view().await),
+    })
 }
 
 #[derive(Deserialize)]
@@ -177,15 +177,17 @@ pub(super) async fn incidents(
 }
 
 /// The monitor's own status.
-pub(super) async fn status(State(app): State<App>) -> Result<Json<serde_json::Value>, ApiError> {
+pub(super) async fn status(State(app): State<App>) -> Json<serde_json::Value> {
     let components = app.0.cycle.components();
-    Ok(Json(json!({
+    let (_, backlog) = app.counts_and_backlog().await;
+    Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now_us": components.time.now_us(),
         "is_leader": app.0.status.is_leader(),
         "participants": app.0.status.participants(),
-        "backlog": components.history.backlog().await?,
-    })))
+        "backlog": backlog,
+        "storage_failure": StorageFailureView::of(&app.0.cycle),
+    }))
 }
 
 /// The silences that are active or in the future.

@@ -19,14 +19,20 @@ use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
 use crate::cycle::Cycle;
-use crate::history::HistoryError;
+use crate::history::{AlertCount, Backlog, HistoryError};
+use crate::sink::format_time;
 use crate::status::Status;
 
 pub use access::WriteAccess;
-pub use view::{BucketView, BurnRateView, ForecastView, ParticipantView, View};
+pub use view::{
+    BucketView, BurnRateView, ForecastView, ParticipantView, StorageFailureView, View,
+};
 
 /// How long a view is cached for all clients.
 const VIEW_AGE_MAX: Duration = Duration::from_millis(500);
+
+/// The longest that the readiness check waits for the database.
+const PING_MAX: Duration = Duration::from_secs(2);
 
 /// The Content-Security-Policy: only resources of this server.
 const CONTENT_POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'";
@@ -42,6 +48,8 @@ struct Inner {
     write_access: WriteAccess,
     note: String,
     view: Mutex<Option<(Instant, Arc<View>)>>,
+    /// The counts and backlogs that were last read, shown while the database cannot be read.
+    last_read: parking_lot::Mutex<(Vec<AlertCount>, Vec<Backlog>)>,
 }
 
 impl App {
@@ -59,6 +67,7 @@ impl App {
             write_access,
             note: note.into(),
             view: Mutex::default(),
+            last_read: parking_lot::Mutex::default(),
         }))
     }
 
@@ -84,16 +93,30 @@ impl App {
 
     /// The current view, cached for [`VIEW_AGE_MAX`], so that many clients cost the database no more
     /// than one.
-    async fn view(&self) -> Result<Arc<View>, HistoryError> {
+    async fn view(&self) -> Arc<View> {
         let mut cached = self.0.view.lock().await;
         if let Some((at, view)) = &*cached
             && at.elapsed() < VIEW_AGE_MAX
         {
-            return Ok(Arc::clone(view));
+            return Arc::clone(view);
         }
-        let view = Arc::new(View::of(&self.0.cycle).await?);
+        let view = Arc::new(View::of(&self.0.cycle).await);
         *cached = Some((Instant::now(), Arc::clone(&view)));
-        Ok(view)
+        view
+    }
+
+    /// The counts and backlogs, as last read if the database is unavailable.
+    async fn counts_and_backlog(&self) -> (Vec<AlertCount>, Vec<Backlog>) {
+        let history = &self.0.cycle.components().history;
+        if history.health().failure().is_none() {
+            let read = async { Ok::<_, HistoryError>((history.alert_counts().await?, history.backlog().await?)) };
+            if let Ok(read) = read.await {
+                read.clone_into(&mut self.0.last_read.lock());
+                return read;
+            }
+            history.health().suspect();
+        }
+        self.0.last_read.lock().clone()
     }
 }
 
@@ -142,26 +165,44 @@ async fn healthz(State(app): State<App>) -> Response {
     }
 }
 
-/// The readiness check: the database can be read.
+/// The readiness check: the database accepts writes.
 async fn readyz(State(app): State<App>) -> Response {
-    match app.0.cycle.components().history.ping().await {
-        Ok(()) if app.0.status.is_leader() => "ok, leader\n".into_response(),
-        Ok(()) => "ok, standby\n".into_response(),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    let history = &app.0.cycle.components().history;
+    if let Some(failure) = history.health().failure() {
+        let why = format!(
+            "the database accepts no writes since {}: {}\n",
+            format_time(failure.since_us),
+            failure.cause
+        );
+        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    }
+    match tokio::time::timeout(PING_MAX, history.ping()).await {
+        Ok(Ok(())) if app.0.status.is_leader() => "ok, leader\n".into_response(),
+        Ok(Ok(())) => "ok, standby\n".into_response(),
+        answer => {
+            history.health().suspect();
+            let why = answer.map_or_else(
+                |_| "the database does not respond".to_owned(),
+                |result| result.err().map(|error| error.to_string()).unwrap_or_default(),
+            );
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
+        }
     }
 }
 
-async fn metrics_page(State(app): State<App>) -> Result<Response, api::ApiError> {
+async fn metrics_page(State(app): State<App>) -> Response {
     let components = app.0.cycle.components();
+    let (counts, backlog) = app.counts_and_backlog().await;
     let page = metrics::MetricsPage {
-        view: &*app.view().await?,
-        counts: &components.history.alert_counts().await?,
+        view: &*app.view().await,
+        counts: &counts,
         poll_statuses: &app.0.status.participants(),
-        backlog: &components.history.backlog().await?,
+        backlog: &backlog,
         dispatcher: &components.dispatcher,
         is_leader: app.0.status.is_leader(),
+        unstored: app.0.cycle.unstored(),
     };
     let kind = HeaderValue::from_static(METRICS_CONTENT_TYPE);
     let kind = [(CONTENT_TYPE, kind)];
-    Ok((kind, page.text()).into_response())
+    (kind, page.text()).into_response()
 }

@@ -31,10 +31,11 @@ pub(super) fn record_fetch_failure(
 /// Records a database error of a step after the fetch.
 pub(super) fn record_history_failure(participant: &str, error: &HistoryError, status: &Status) {
     status.record_error(participant, "history", error.to_string());
-    tracing::error!(
+    // The storage check logs the outage itself; this would be a line for every poll.
+    tracing::debug!(
         event_type = "history_error",
         participant,
         error = %error,
-        "a poll could not be stored or analysed; it is retried"
+        "a poll could not be stored or analysed; it is kept in memory until it can be"
     );
 }

@@ -28,6 +28,14 @@ pub fn title(event: &Event) -> String {
         EventKind::StillStale { .. } => format!("STILL NO DATA: {subject}"),
         EventKind::Fresh { .. } => format!("DATA AGAIN: {subject}"),
         EventKind::Changed(_) => format!("CHANGED: {subject}"),
+        EventKind::StorageFailed { cause, .. } => {
+            format!("MONITOR CANNOT STORE: {cause}")
+        }
+        EventKind::StorageStillFailing { since_us, cause } => {
+            let since = format_time(*since_us);
+            format!("MONITOR STILL CANNOT STORE since {since}: {cause}")
+        }
+        EventKind::StorageRecovered { .. } => "MONITOR STORES AGAIN".to_owned(),
     }
 }
 
@@ -105,8 +113,28 @@ pub fn description(event: &Event) -> String {
                 changed(change)
             )
         }
+        EventKind::StorageFailed { since_us, cause } => {
+            let since = format_time(*since_us);
+            format!(
+                "The monitor has not been able to store anything since {since}: {cause}. \
+                 {STORAGE_ADVICE}"
+            )
+        }
+        EventKind::StorageStillFailing { since_us, cause } => {
+            let since = format_time(*since_us);
+            format!(
+                "The monitor still cannot store anything, since {since}: {cause}. {STORAGE_ADVICE}"
+            )
+        }
+        EventKind::StorageRecovered { since_us } => {
+            let since = format_time(*since_us);
+            format!("The monitor stores again as of {at}. It could not since {since}.")
+        }
     }
 }
+
+const STORAGE_ADVICE: &str = "The leader still polls, judges and sends alerts from memory, which a \
+     restart would lose. Make its database writable; it recovers by itself.";
 
 const STALE_ADVICE: &str = "Its buckets are not monitored until there is. Check the monitor's log for \
      failed polls, and the connection to DICT or the gateway.";
@@ -128,9 +156,7 @@ const fn advice(severity: Severity) -> &'static str {
 pub fn current_severity(event: &Event) -> Severity {
     match &event.kind {
         EventKind::Raised { to, .. } | EventKind::Lowered { to, .. } => *to,
-        EventKind::Resolved { .. } | EventKind::ForecastOver { .. } | EventKind::Fresh { .. } => {
-            Severity::Normal
-        }
+        kind if kind.is_end() => Severity::Normal,
         _ => event.severity,
     }
 }

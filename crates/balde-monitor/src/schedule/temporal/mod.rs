@@ -112,7 +112,7 @@ impl LeaderTerm<'_> {
                 ));
             }
             if periodic.is_timer_check_due(now_us) {
-                if !self.leadership.is_held().await {
+                if !leader::still_leads(&mut self.leadership, self.cycle).await {
                     break TermEnd::LeadershipLost;
                 }
                 if timers.is_empty() {
@@ -159,9 +159,8 @@ impl LeaderTerm<'_> {
 /// Evaluates staleness, reminders and silences of all participants.
 async fn check_timers(cycle: Cycle, status: Arc<Status>) {
     for participant in cycle.components().sources.keys() {
-        match cycle.check_timers(participant).await {
-            Ok(events) => cycle.notify_dispatcher(&events),
-            Err(error) => failure::record_history_failure(participant, &error, &status),
+        if let Err(error) = cycle.check_timers(participant).await {
+            failure::record_history_failure(participant, &error, &status);
         }
     }
 }
