@@ -11,12 +11,11 @@ use tokio::sync::watch;
 
 use crate::config::{Config, ScheduleConfig};
 use crate::cycle::{Components, Cycle, SinkDirectory};
-use crate::delivery::{DeliveryError, DeliverySettings, Dispatcher};
+use crate::delivery::{Backoff, DeliveryError, DeliverySettings, Dispatcher};
 use crate::history::{History, HistoryError};
 use crate::http::{self, App, WriteAccess};
 use crate::schedule::PlannerError;
 use crate::schedule::{PollPlan, embedded};
-use crate::severity::Severity;
 use crate::sink::SinkError;
 use crate::status::Status;
 use crate::storage_check::{StorageCheck, StorageTiming};
@@ -24,6 +23,11 @@ use crate::time_source::TimeSource;
 
 /// How many runs of the cron schedule are checked against `stale_after_s`: a day at five minutes.
 const CRON_RUNS_CHECKED: usize = 288;
+
+/// The first and the longest delay between attempts to deliver a message. A sink that is back gets its
+/// first message within the longest, and all others at once.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_LONGEST: Duration = Duration::from_secs(60);
 
 /// The longest time that HTTP requests in flight may take after shutdown was requested.
 const HTTP_GRACE: Duration = Duration::from_secs(5);
@@ -39,6 +43,7 @@ pub struct Monitor {
     status: Arc<Status>,
     write_access: WriteAccess,
     storage_timing: StorageTiming,
+    hosts: Vec<String>,
 }
 
 impl Monitor {
@@ -79,7 +84,8 @@ impl Monitor {
             sinks.push((sink.name.clone(), built));
         }
         warn_of_short_staleness(config, &time);
-        let settings = DeliverySettings::default();
+        let backoff = Backoff::new(RETRY_FIRST, RETRY_LONGEST).unwrap_or_default();
+        let settings = DeliverySettings::default().backoff(backoff);
         let dispatcher = Dispatcher::new(&history, time.clock().clone(), &settings, sinks);
         let dispatcher = dispatcher.map_err(BuildError::Delivery)?;
         let cycle = Cycle::new(Components {
@@ -100,6 +106,7 @@ impl Monitor {
             status: Arc::default(),
             write_access: config.http.write_access(),
             storage_timing: StorageTiming::default(),
+            hosts: config.http.hosts.clone(),
         })
     }
 
@@ -159,6 +166,7 @@ impl Monitor {
             self.write_access.clone(),
             note,
         );
+        let app = app.with_hosts(self.hosts.clone());
         let pages = tokio::spawn(http::serve(listener, app, until_stopped(stopped.clone())));
         let delivering = tokio::spawn({
             let (cycle, status) = (self.cycle.clone(), Arc::clone(&self.status));
@@ -175,12 +183,9 @@ impl Monitor {
             let run: Boxed<'static, ()> = Box::pin(check.run(until_stopped(stopped.clone())));
             run
         });
-        let opened = tokio::spawn({
-            let cycle = self.cycle.clone();
-            async move { report_leftovers(&cycle).await }
-        });
+        let cleaning = tokio::spawn(clean_up(self.cycle.clone(), Arc::clone(&self.status)));
         let scheduled = self.schedule(shutdown).await;
-        opened.abort();
+        cleaning.abort();
         let _receivers_may_be_gone = stop.send(true);
         let _finished_or_panicked = tokio::join!(delivering, from_memory, storage);
         // Clients that have not finished by then are disconnected.
@@ -219,24 +224,21 @@ impl Monitor {
     }
 }
 
-/// Warns about messages and alerts that nothing takes care of, once the database is open.
-async fn report_leftovers(cycle: &Cycle) {
+/// Takes care of what an older configuration has left behind, once this monitor leads: messages for
+/// sinks and alerts about participants that are no longer in the file.
+fn clean_up(cycle: Cycle, status: Arc<Status>) -> Boxed<'static, ()> {
     const RETRY: Duration = Duration::from_secs(5);
-    let Components {
-        history, sources, ..
-    } = cycle.components();
-    loop {
-        let now_us = cycle.components().time.now_us();
-        let expected: BTreeSet<String> = sources.keys().cloned().collect();
-        let reported = async {
-            warn_of_removed_sinks(cycle).await?;
-            warn_of_removed_participants(history, expected, now_us).await
-        };
-        if reported.await.is_ok() {
-            return;
+    Box::pin(async move {
+        loop {
+            status.wait_for_leadership(true).await;
+            let is_done = warn_of_removed_sinks(&cycle).await.is_ok()
+                && resolve_removed_participants(&cycle).await.is_ok();
+            if is_done {
+                return;
+            }
+            tokio::time::sleep(RETRY).await;
         }
-        tokio::time::sleep(RETRY).await;
-    }
+    })
 }
 
 /// Warns about messages for sinks that are no longer configured: nothing delivers them.
@@ -260,30 +262,26 @@ async fn warn_of_removed_sinks(cycle: &Cycle) -> Result<(), HistoryError> {
     Ok(())
 }
 
-/// Warns about open alerts of participants that are no longer configured: nothing resolves them.
-async fn warn_of_removed_participants(
-    history: &History,
-    expected: BTreeSet<String>,
-    now_us: u64,
-) -> Result<(), HistoryError> {
-    let states = history.latest_samples().await?;
-    let known: BTreeSet<String> = states
-        .iter()
-        .map(|one| one.bucket().participant().to_owned())
-        .collect();
-    for participant in known.difference(&expected).cloned().collect::<Vec<_>>() {
-        let state = history.participant_state(&participant, now_us).await?;
-        let open = state.alerts.iter();
-        let open = open
-            .filter(|alert| alert.severity > Severity::Normal)
-            .count();
-        if open > 0 || state.staleness.stale.is_some() {
+/// Resolves the open alerts of participants that are no longer configured, and says so.
+async fn resolve_removed_participants(cycle: &Cycle) -> Result<(), HistoryError> {
+    let Components {
+        history, sources, ..
+    } = cycle.components();
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    for sample in history.latest_samples().await? {
+        known.insert(sample.bucket().participant().to_owned());
+    }
+    for participant in known {
+        if sources.contains_key(&participant) {
+            continue;
+        }
+        let closed = cycle.resolve_removed(&participant).await?;
+        if closed > 0 {
             tracing::warn!(
                 event_type = "participant_not_configured",
                 participant,
-                open_alerts = open + usize::from(state.staleness.stale.is_some()),
-                "alerts are open about a participant that is not configured; add the participant \
-                 again to have them resolved"
+                closed_alerts = closed,
+                "closed the alerts of a participant that is no longer in the file"
             );
         }
     }

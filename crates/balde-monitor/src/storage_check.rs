@@ -151,11 +151,11 @@ impl StorageCheck {
     async fn recover_once(&mut self) -> Result<(), HistoryError> {
         let history = &self.cycle.components().history;
         if history.is_open() {
-            let reopened = timeout(REOPEN_MAX, history.reopen()).await;
+            let reopened = timeout(REOPEN_MAX, reopen(history.clone())).await;
             reopened.map_err(|_| unresponsive(REOPEN_MAX))??;
         } else {
             // The first migration may take long.
-            history.reopen().await?;
+            reopen(history.clone()).await?;
         }
         self.probe().await?;
         self.cycle.flush().await?;
@@ -246,6 +246,18 @@ impl StorageCheck {
     fn now_us(&self) -> u64 {
         self.cycle.components().time.now_us()
     }
+}
+
+/// Opens the database again. On another thread, because the futures of migrations are not `Send`.
+fn reopen(history: History) -> Boxed<'static, Result<(), HistoryError>> {
+    let runtime = tokio::runtime::Handle::current();
+    let reopening = tokio::task::spawn_blocking(move || runtime.block_on(history.reopen()));
+    Box::pin(async move {
+        let interrupted = |error: tokio::task::JoinError| HistoryError::Unavailable {
+            reason: error.to_string(),
+        };
+        reopening.await.map_err(interrupted)?
+    })
 }
 
 fn record(history: History, events: Vec<RoutedEvent>) -> Boxed<'static, Result<(), HistoryError>> {

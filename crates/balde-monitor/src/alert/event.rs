@@ -82,11 +82,17 @@ pub enum EventKind {
     Stale {
         /// The time of the newest data.
         newest_us: u64,
+        /// The error of the newest poll, if polls fail.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// There is still no new data about the participant.
     StillStale {
         /// The time of the newest data.
         newest_us: u64,
+        /// The error of the newest poll, if polls fail.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// There is new data about the participant again.
     Fresh {
@@ -156,6 +162,8 @@ pub enum ResolveReason {
     Recovered,
     /// The policy is no longer listed.
     Vanished,
+    /// The participant is no longer in the monitor's file.
+    NotConfigured,
 }
 
 /// How a forecast ended.

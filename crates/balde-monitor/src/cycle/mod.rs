@@ -21,7 +21,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::alert::{AlertRules, Event, Routes, Silence, StalenessRule};
+use crate::alert::{
+    self, AlertRules, Event, EventKind, ResolveReason, Routes, Silence, StalenessRule,
+};
 use crate::analyse::{Assessment, SettingsByPolicy};
 use crate::delivery::{DeliverySummary, Dispatcher};
 use crate::history::{History, HistoryError, ParticipantState, RoutedEvent, StateUpdate};
@@ -30,6 +32,7 @@ use crate::source::{Source, SourceError};
 use crate::time_source::TimeSource;
 use balde::Backoff;
 use memory::Memory;
+use parking_lot::Mutex;
 use pending::PendingPolls;
 
 pub use sink_directory::SinkDirectory;
@@ -73,6 +76,8 @@ pub struct Cycle {
     components: Arc<Components>,
     pending: Arc<PendingPolls>,
     memory: Arc<Memory>,
+    /// The errors of the newest polls that failed, by participant.
+    fetch_errors: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 impl Cycle {
@@ -82,6 +87,7 @@ impl Cycle {
             components: Arc::new(components),
             pending: Arc::default(),
             memory: Arc::default(),
+            fetch_errors: Arc::default(),
         }
     }
 
@@ -92,12 +98,35 @@ impl Cycle {
 
     /// Step one: fetches the bucket states of a participant.
     pub async fn fetch(&self, participant: &str) -> Result<Poll, FetchError> {
-        let source = self.components.sources.get(participant);
-        let source = source.ok_or(FetchError::UnknownParticipant)?;
-        let poll = source
-            .fetch(participant, || self.components.time.now_us())
-            .await;
-        poll.map_err(FetchError::Source)
+        if !self.components.sources.contains_key(participant) {
+            return Err(FetchError::UnknownParticipant);
+        }
+        let (components, participant) = (Arc::clone(&self.components), participant.to_owned());
+        let name = participant.clone();
+        // Dropped together with this future, which ends the fetch.
+        let (_alive, gone) = tokio::sync::oneshot::channel::<()>();
+        let runtime = tokio::runtime::Handle::current();
+        // On a thread for blocking work: a response that takes long to parse must not delay
+        // deliveries, other polls and the pages.
+        let fetching = tokio::task::spawn_blocking(move || {
+            runtime.block_on(async move {
+                let source = components.sources.get(&participant);
+                let source = source.ok_or(FetchError::UnknownParticipant)?;
+                let fetch = source.fetch(&participant, || components.time.now_us());
+                tokio::select! {
+                    poll = fetch => poll.map_err(FetchError::Source),
+                    _ = gone => Err(FetchError::Interrupted),
+                }
+            })
+        });
+        let fetched = fetching.await.unwrap_or(Err(FetchError::Interrupted));
+        let mut errors = self.fetch_errors.lock();
+        match &fetched {
+            Ok(poll) => errors.remove(poll.participant()),
+            Err(error) => errors.insert(name, error.to_string()),
+        };
+        drop(errors);
+        fetched
     }
 
     /// Step two: stores a poll. If the database stays unavailable, the poll waits in memory and is
@@ -278,7 +307,9 @@ impl Cycle {
         let silences = self.memory.silences();
         let judge = |state: &ParticipantState, samples: &[Vec<Sample>], before| {
             let context = self.context(&silences, now_us);
-            context.judge(&state.staleness, &state.alerts, samples, before)
+            let mut verdict = context.judge(&state.staleness, &state.alerts, samples, before);
+            self.add_reasons(&mut verdict.events);
+            verdict
         };
         let (samples, events) =
             self.memory
@@ -296,6 +327,49 @@ impl Cycle {
             silences,
             now_us,
         }
+    }
+
+    /// Adds the error of the newest poll to alerts about stale data.
+    fn add_reasons(&self, events: &mut [Event]) {
+        for event in events {
+            if let EventKind::Stale { reason, .. } | EventKind::StillStale { reason, .. } =
+                &mut event.kind
+            {
+                *reason = self.fetch_errors.lock().get(&event.participant).cloned();
+            }
+        }
+    }
+
+    /// Resolves the open alerts of a participant that is no longer configured.
+    pub(crate) async fn resolve_removed(&self, participant: &str) -> Result<usize, HistoryError> {
+        let history = &self.components.history;
+        let now_us = self.components.time.now_us();
+        let state = history.participant_state(participant, now_us).await?;
+        let reason = ResolveReason::NotConfigured;
+        let (staleness, mut events) =
+            alert::close_staleness(&state.staleness, now_us, &self.components.staleness);
+        let mut alerts = Vec::new();
+        for open in &state.alerts {
+            let rule = self.components.rules.rule(&open.bucket);
+            let (resolved, raised) = alert::resolve(open, reason, now_us, rule);
+            if resolved != *open {
+                alerts.push(resolved);
+            }
+            events.extend(raised);
+        }
+        let closed = events.len();
+        if closed > 0 {
+            let events = events.into_iter().map(|event| self.route(event)).collect();
+            let update = StateUpdate {
+                version: state.version,
+                staleness,
+                alerts,
+                events,
+            };
+            history.commit(&update).await?;
+            self.components.dispatcher.wake();
+        }
+        Ok(closed)
     }
 
     fn route(&self, event: Event) -> RoutedEvent {
@@ -351,7 +425,8 @@ impl Cycle {
         now_us: u64,
     ) -> Result<(ParticipantState, Vec<Event>), HistoryError> {
         let context = self.context(silences, now_us);
-        let verdict = context.judge(&state.staleness, &state.alerts, samples, before);
+        let mut verdict = context.judge(&state.staleness, &state.alerts, samples, before);
+        self.add_reasons(&mut verdict.events);
         if verdict.staleness == state.staleness && verdict.alerts.is_empty() {
             return Ok((state, verdict.events));
         }
@@ -428,6 +503,9 @@ pub enum FetchError {
     /// The source failed.
     #[error(transparent)]
     Source(SourceError),
+    /// The fetch was interrupted by the end of the process, or panicked.
+    #[error("the fetch was interrupted")]
+    Interrupted,
 }
 
 impl FetchError {
@@ -436,6 +514,7 @@ impl FetchError {
         match self {
             Self::UnknownParticipant => "unknown_participant",
             Self::Source(error) => error.label(),
+            Self::Interrupted => "interrupted",
         }
     }
 }

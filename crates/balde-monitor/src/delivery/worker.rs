@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use balde::{Backoff, Clock};
@@ -54,6 +54,8 @@ pub(super) struct SinkWorker {
     /// Messages that are delivered while the database accepts no writes.
     memory: Mutex<MemoryQueue>,
     memory_wakeup: Notify,
+    /// Set when the sink works again after it was unavailable.
+    is_back: AtomicBool,
     /// Messages that were delivered, but could not be marked.
     unmarked: Mutex<Vec<(Claim, u64)>>,
 }
@@ -78,6 +80,7 @@ impl SinkWorker {
             paused_until_us: AtomicU64::new(0),
             memory: Mutex::default(),
             memory_wakeup: Notify::new(),
+            is_back: AtomicBool::new(false),
             unmarked: Mutex::default(),
         }
     }
@@ -242,6 +245,12 @@ impl SinkWorker {
             return Ok(paused.min(POLL_INTERVAL));
         }
         self.mark_delivered().await?;
+        if self.is_back.swap(false, Ordering::AcqRel)
+            && let Err(error) = self.history.make_due(&self.name, now_us).await
+        {
+            self.is_back.store(true, Ordering::Release);
+            self.log.database_failed(&self.name, &error, now_us);
+        }
         let free = self.settings.concurrent.saturating_sub(tasks.len());
         if free == 0 {
             return Ok(POLL_INTERVAL);
@@ -357,7 +366,12 @@ impl SinkWorker {
         match self.sink.deliver(message, now.us()).await {
             Ok(()) => {
                 self.counters.count_delivered();
-                self.log.delivered(&self.name);
+                if self.log.delivered(&self.name) {
+                    // What waits for its next attempt need not wait any longer.
+                    self.is_back.store(true, Ordering::Release);
+                    self.memory.lock().hurry();
+                    self.memory_wakeup.notify_one();
+                }
                 DeliveryResult::Delivered { at_us: now.us() }
             }
             Err(error) => {

@@ -91,6 +91,14 @@ impl History {
         tx.commit().await
     }
 
+    /// Makes all undelivered messages of a sink due now: it was unavailable and works again.
+    pub async fn make_due(&self, sink: &str, now_us: u64) -> Result<(), HistoryError> {
+        let sql = "UPDATE outbox SET due_us = $2
+             WHERE sink = $1 AND delivered_us IS NULL AND due_us > $2";
+        let database = self.database()?;
+        database.execute(sql, values![sink, now_us]).await.map(drop)
+    }
+
     /// Returns the backlog of each sink that has undelivered messages, by name.
     pub async fn backlog(&self) -> Result<Vec<Backlog>, HistoryError> {
         let sql = "SELECT o.sink, count(*), min(o.created_us),

@@ -3,20 +3,24 @@
 mod access;
 mod api;
 mod metrics;
+mod origin;
+mod server;
 mod view;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get};
 use balde::telemetry::METRICS_CONTENT_TYPE;
 use tokio::net::TcpListener;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
 use crate::cycle::Cycle;
 use crate::history::{AlertCount, Backlog, HistoryError};
@@ -30,6 +34,15 @@ pub use view::{
 
 /// How long a view is cached for all clients.
 const VIEW_AGE_MAX: Duration = Duration::from_millis(500);
+
+/// The most queries of clients that run at a time, of the four that the database serves.
+const QUERIES_MAX: usize = 2;
+
+/// The longest that such a query waits for its turn.
+const QUERY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The most bytes of a request body.
+const BODY_BYTES_MAX: usize = 16 * 1024;
 
 /// The longest that the readiness check waits for the database.
 const PING_MAX: Duration = Duration::from_secs(2);
@@ -47,6 +60,10 @@ struct Inner {
     status: Arc<Status>,
     write_access: WriteAccess,
     note: String,
+    /// The names, besides addresses and `localhost`, under which the pages are served.
+    hosts: Vec<String>,
+    /// Permits for queries whose cost depends on the client.
+    queries: Semaphore,
     view: Mutex<Option<(Instant, Arc<View>)>>,
     /// The counts and backlogs that were last read, shown while the database cannot be read.
     last_read: parking_lot::Mutex<(Vec<AlertCount>, Vec<Backlog>)>,
@@ -66,9 +83,34 @@ impl App {
             status,
             write_access,
             note: note.into(),
+            hosts: Vec::new(),
+            queries: Semaphore::new(QUERIES_MAX),
             view: Mutex::default(),
             last_read: parking_lot::Mutex::default(),
         }))
+    }
+
+    /// Serves the pages under these names, too. Addresses and `localhost` are always accepted.
+    #[must_use]
+    pub fn with_hosts(mut self, hosts: Vec<String>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.hosts = hosts;
+        }
+        self
+    }
+
+    fn hosts(&self) -> &[String] {
+        &self.0.hosts
+    }
+
+    /// Waits for a permit to run a query whose cost depends on the client. Few run at a time, so
+    /// that the states and the health checks never wait for them, and few wait.
+    async fn query(&self) -> Result<SemaphorePermit<'_>, api::ApiError> {
+        let permit = tokio::time::timeout(QUERY_WAIT_MAX, self.0.queries.acquire()).await;
+        match permit {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(api::ApiError::busy()),
+        }
     }
 
     /// Builds the router with all routes.
@@ -88,6 +130,8 @@ impl App {
             .route("/api/v1/silences", get(api::silences).post(api::silence))
             .route("/api/v1/silences/{id}", delete(api::end_silence))
             .fallback(api::not_found)
+            .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+            .layer(middleware::from_fn_with_state(self.clone(), origin::check))
             .with_state(self)
     }
 
@@ -103,6 +147,14 @@ impl App {
         let view = Arc::new(View::of(&self.0.cycle).await);
         *cached = Some((Instant::now(), Arc::clone(&view)));
         view
+    }
+
+    /// The policies that the newest polls list.
+    async fn policies(&self) -> BTreeSet<String> {
+        let view = self.view().await;
+        let participants = view.participants.iter();
+        let buckets = participants.flat_map(|participant| &participant.buckets);
+        buckets.map(|bucket| bucket.policy.clone()).collect()
     }
 
     /// The counts and backlogs, as last read if the database is unavailable.
@@ -126,9 +178,7 @@ pub async fn serve(
     app: App,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    axum::serve(listener, app.router())
-        .with_graceful_shutdown(shutdown)
-        .await
+    server::serve(listener, app.router(), shutdown).await
 }
 
 async fn page() -> Response {

@@ -15,7 +15,7 @@ pub(super) fn record_fetch_failure(
 ) {
     let retry_after = match error {
         FetchError::Source(error) => error.retry_after(),
-        FetchError::UnknownParticipant => None,
+        FetchError::UnknownParticipant | FetchError::Interrupted => None,
     };
     let us = retry_after.map(|wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
     planner.failed(participant, now_us, us);

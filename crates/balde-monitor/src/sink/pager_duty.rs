@@ -162,8 +162,8 @@ fn details(event: &Event) -> Value {
         EventKind::Predicted { empty_at_us, .. } => {
             details["empty_at"] = rfc3339(*empty_at_us).into();
         }
-        EventKind::Stale { newest_us }
-        | EventKind::StillStale { newest_us }
+        EventKind::Stale { newest_us, .. }
+        | EventKind::StillStale { newest_us, .. }
         | EventKind::Fresh { newest_us } => {
             details["no_data_since"] = rfc3339(*newest_us).into();
         }
@@ -293,13 +293,19 @@ mod tests {
                 "warning",
             ),
             (
-                participant_event(EventKind::Stale { newest_us }),
+                participant_event(EventKind::Stale {
+                    newest_us,
+                    reason: None,
+                }),
                 Page,
                 "trigger",
                 "error",
             ),
             (
-                participant_event(EventKind::StillStale { newest_us }),
+                participant_event(EventKind::StillStale {
+                    newest_us,
+                    reason: None,
+                }),
                 Page,
                 "trigger",
                 "error",
