@@ -42,7 +42,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match shown {
         Ok(text) => {
             let mut output = std::io::stdout().lock();
-            match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+            match output
+                .write_all(text.as_bytes())
+                .and_then(|()| output.flush())
+            {
                 Ok(()) => ExitCode::SUCCESS,
                 // The reader of a pipe has closed it: `balde policies | head`.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,

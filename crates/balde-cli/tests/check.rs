@@ -187,7 +187,12 @@ fn a_monitor_file_is_checked_without_its_secrets() {
     assert_eq!(output.status.code(), Some(1));
     assert!(self::text(&output.stderr).contains("NOT_SET_1"));
     let output = check(folder.path(), &["--without-env", "monitor.toml"]);
-    assert_eq!(output.status.code(), Some(0), "{}", self::text(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        self::text(&output.stderr)
+    );
     // Everything else is still checked.
     let text = format!("{text}colour = 'red'\n");
     let folder = self::folder(&[("monitor.toml", text.as_bytes())]);

@@ -26,7 +26,8 @@ fn write_config(folder: &Path, participants: &[&str]) {
     let mut text = "[http]\nlisten = \"localhost:0\"\n".to_owned();
     for ispb in participants {
         // Nobody listens there.
-        text += &format!("[[participant]]\nispb = \"{ispb}\"\ndict = \"http://127.0.0.1:1/api/v2/\"\n");
+        text +=
+            &format!("[[participant]]\nispb = \"{ispb}\"\ndict = \"http://127.0.0.1:1/api/v2/\"\n");
     }
     std::fs::write(folder.join("monitor.toml"), text).expect("written");
 }

@@ -201,9 +201,14 @@ impl StorageCheck {
     fn send_alert(&mut self, failure: &Failure) {
         let remind_every_us = self.cycle.components().staleness.remind_every_us;
         let alert_after = self.timing.alert_after.as_micros();
-        let timing = (u64::try_from(alert_after).unwrap_or(u64::MAX), remind_every_us);
+        let timing = (
+            u64::try_from(alert_after).unwrap_or(u64::MAX),
+            remind_every_us,
+        );
         let now_us = self.now_us();
-        let event = self.alert.failing(failure.since_us, &failure.cause, now_us, timing);
+        let event = self
+            .alert
+            .failing(failure.since_us, &failure.cause, now_us, timing);
         if let Some(event) = event {
             self.send(event);
         }

@@ -106,7 +106,10 @@ mod tests {
         assert_eq!(again.key, "monitor/7/1/storage-still-failing");
         let over = alert.recovered(130).unwrap();
         assert!(over.kind.is_end());
-        assert_eq!((&over.episode, &again.episode), (&failed.episode, &failed.episode));
+        assert_eq!(
+            (&over.episode, &again.episode),
+            (&failed.episode, &failed.episode)
+        );
         assert_eq!(alert.recovered(131), None);
         // A short failure is not reported, and neither is its end.
         assert_eq!(alert.failing(200, "lock", 205, timing), None);

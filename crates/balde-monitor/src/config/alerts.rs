@@ -92,7 +92,10 @@ fn check_policy(entry: &Value<'_>, policies: &[String], diagnostics: &mut Diagno
         None => format!("the policies are {}", known.join(", ")),
     };
     let name = name.escape_debug();
-    diagnostics.at(entry.key_span(), format!("DICT has no policy `{name}`; {advice}"));
+    diagnostics.at(
+        entry.key_span(),
+        format!("DICT has no policy `{name}`; {advice}"),
+    );
 }
 
 /// The numbers of an alert rule, before they are validated together.

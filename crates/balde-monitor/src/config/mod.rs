@@ -53,7 +53,12 @@ impl Config {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let environment = Environment::of_process();
-        Self::from_source(&Source::read(path)?, folder_of(path), environment, Secrets::Read)
+        Self::from_source(
+            &Source::read(path)?,
+            folder_of(path),
+            environment,
+            Secrets::Read,
+        )
     }
 
     /// Validates a file on a machine that does not have its secrets: environment variables, secret
@@ -62,7 +67,12 @@ impl Config {
     pub fn check_without_secrets(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let environment = Environment::of_process();
-        Self::from_source(&Source::read(path)?, folder_of(path), environment, Secrets::Assumed)
+        Self::from_source(
+            &Source::read(path)?,
+            folder_of(path),
+            environment,
+            Secrets::Assumed,
+        )
     }
 
     /// Parses a text with the environment that `variable` describes; `name` is the file name in
@@ -199,7 +209,10 @@ impl Resolver<'_> {
         let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
         let length = std::fs::metadata(&path).map_err(failed)?.len();
         if length > SECRET_BYTES_MAX {
-            return Err(format!("{} has more than {SECRET_BYTES_MAX} bytes", path.display()));
+            return Err(format!(
+                "{} has more than {SECRET_BYTES_MAX} bytes",
+                path.display()
+            ));
         }
         let text = std::fs::read_to_string(&path).map_err(failed)?;
         let secret = text.trim_end_matches(['\r', '\n']);

@@ -105,7 +105,11 @@ pub(super) fn history(
     let mut retention = Retention::default();
     let mut address = None;
     if let Some(mut section) = section {
-        address = resolver.string_or_secret(&mut section, ("address", "address_env", "address_file"), diagnostics);
+        address = resolver.string_or_secret(
+            &mut section,
+            ("address", "address_env", "address_file"),
+            diagnostics,
+        );
         if let Some(months) = section.integer("retention_months", 1..=1_200, diagnostics) {
             retention.months = u32::try_from(months.value).unwrap_or(u32::MAX);
         }

@@ -300,9 +300,9 @@ fn required(
     diagnostics: &mut Diagnostics,
 ) -> Option<Secret> {
     let base = key.trim_end_matches("_env");
-    let is_there = ["", "_env", "_file"].iter().any(|suffix| {
-        section.contains(&format!("{base}{suffix}"))
-    });
+    let is_there = ["", "_env", "_file"]
+        .iter()
+        .any(|suffix| section.contains(&format!("{base}{suffix}")));
     if value.is_none() && !is_there {
         let message = format!("this kind of sink needs `{key}` or `{base}_file`");
         diagnostics.at(section.span(), message);

@@ -80,16 +80,19 @@ impl Memory {
         };
         let since_us = poll.taken_us().saturating_sub(lookback_us);
         for sample in poll.samples() {
-            let own = known
-                .samples
-                .iter_mut()
-                .find(|own| own.first().is_some_and(|one| one.bucket() == sample.bucket()));
+            let own = known.samples.iter_mut().find(|own| {
+                own.first()
+                    .is_some_and(|one| one.bucket() == sample.bucket())
+            });
             let Some(own) = own else {
                 known.samples.push(vec![sample.clone()]);
                 continue;
             };
             let at = own.partition_point(|one| one.taken_us() < sample.taken_us());
-            if own.get(at).is_none_or(|one| one.taken_us() != sample.taken_us()) {
+            if own
+                .get(at)
+                .is_none_or(|one| one.taken_us() != sample.taken_us())
+            {
                 own.insert(at, sample.clone());
             }
             let extra = own.len().saturating_sub(LOOKBACK_SAMPLES_MAX);
@@ -140,15 +143,23 @@ impl Memory {
         let uncommitted = known.uncommitted.get_or_insert_default();
         uncommitted.generation += 1;
         uncommitted.policies.extend(is_new);
-        uncommitted.policies.extend(verdict.alerts.iter().map(policy));
+        uncommitted
+            .policies
+            .extend(verdict.alerts.iter().map(policy));
         state.staleness = verdict.staleness;
         for changed in verdict.alerts {
-            match state.alerts.iter_mut().find(|own| own.bucket == changed.bucket) {
+            match state
+                .alerts
+                .iter_mut()
+                .find(|own| own.bucket == changed.bucket)
+            {
                 Some(own) => *own = changed,
                 None => state.alerts.push(changed),
             }
         }
-        state.alerts.sort_by(|one, other| one.bucket.cmp(&other.bucket));
+        state
+            .alerts
+            .sort_by(|one, other| one.bucket.cmp(&other.bucket));
         known.state = state;
         let events: Vec<RoutedEvent> = verdict.events.into_iter().map(route).collect();
         uncommitted.events.extend(events.iter().cloned());
@@ -169,15 +180,21 @@ impl Memory {
     /// The number of events that wait to be committed.
     pub(super) fn uncommitted_events(&self) -> usize {
         let participants = self.participants.lock();
-        let uncommitted = participants.values().filter_map(|known| known.uncommitted.as_ref());
+        let uncommitted = participants
+            .values()
+            .filter_map(|known| known.uncommitted.as_ref());
         uncommitted.map(|one| one.events.len()).sum()
     }
 
     /// The participants with uncommitted states.
     pub(super) fn uncommitted(&self) -> Vec<String> {
         let participants = self.participants.lock();
-        let uncommitted = participants.iter().filter(|(_, known)| known.uncommitted.is_some());
-        uncommitted.map(|(participant, _)| participant.clone()).collect()
+        let uncommitted = participants
+            .iter()
+            .filter(|(_, known)| known.uncommitted.is_some());
+        uncommitted
+            .map(|(participant, _)| participant.clone())
+            .collect()
     }
 
     /// Commits what was judged from memory. If another monitor has committed in between, its states
@@ -228,7 +245,9 @@ impl Memory {
                 return Ok(());
             }
             // Something was judged meanwhile: that is committed next.
-            uncommitted.events.drain(..update.events.len().min(uncommitted.events.len()));
+            uncommitted
+                .events
+                .drain(..update.events.len().min(uncommitted.events.len()));
         }
     }
 

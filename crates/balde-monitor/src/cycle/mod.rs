@@ -311,9 +311,9 @@ impl Cycle {
             self.add_reasons(&mut verdict.events);
             verdict
         };
-        let (samples, events) =
-            self.memory
-                .judge(participant, now_us, judge, |event| self.route(event))?;
+        let (samples, events) = self
+            .memory
+            .judge(participant, now_us, judge, |event| self.route(event))?;
         self.components.dispatcher.send_from_memory(&events);
         let events = events.into_iter().map(|routed| routed.event).collect();
         Some(Findings { samples, events })

@@ -41,9 +41,8 @@ impl SinkDirectory {
         let mut sinks: BTreeMap<&str, SinkClass> = BTreeMap::new();
         for (class, names) in &self.by_class {
             // A sink that can page urgently or not does not page urgently for this.
-            let is_better = |known: Option<&SinkClass>| {
-                known.is_none() || *class != SinkClass::PageUrgent
-            };
+            let is_better =
+                |known: Option<&SinkClass>| known.is_none() || *class != SinkClass::PageUrgent;
             for name in names {
                 if is_better(sinks.get(name.as_str())) {
                     sinks.insert(name, *class);
@@ -55,11 +54,7 @@ impl SinkDirectory {
     }
 }
 
-fn routed(
-    event: Event,
-    classes: Vec<SinkClass>,
-    sinks: BTreeMap<&str, SinkClass>,
-) -> RoutedEvent {
+fn routed(event: Event, classes: Vec<SinkClass>, sinks: BTreeMap<&str, SinkClass>) -> RoutedEvent {
     let sinks = sinks.into_iter();
     RoutedEvent {
         sinks: sinks

@@ -58,7 +58,10 @@ impl MemoryQueue {
         if self.entries.len() >= MESSAGES_MAX {
             let is_delivered = |entry: &Entry| matches!(entry.progress, Progress::Delivered { .. });
             let oldest = self.entries.iter().position(is_delivered).unwrap_or(0);
-            dropped = self.entries.remove(oldest).filter(|entry| !is_delivered(entry));
+            dropped = self
+                .entries
+                .remove(oldest)
+                .filter(|entry| !is_delivered(entry));
         }
         self.entries.push_back(Entry {
             message,

@@ -172,7 +172,8 @@ impl SinkWorker {
                 match next {
                     Next::Send(message) => {
                         let (worker, now) = (Arc::clone(&self), Now::Clock(clock.clone()));
-                        tasks.spawn(async move { worker.deliver_from_memory(&message, &now).await });
+                        tasks
+                            .spawn(async move { worker.deliver_from_memory(&message, &now).await });
                     }
                     Next::WaitUntil { us } => {
                         wait = Some(Duration::from_micros(us.saturating_sub(now_us)));
@@ -347,7 +348,11 @@ impl SinkWorker {
     /// Marks messages that were delivered while the database accepted no writes.
     async fn mark_delivered(&self) -> Result<(), HistoryError> {
         loop {
-            let next = self.unmarked.lock().first().map(|(claim, at_us)| (claim.message_id, *at_us));
+            let next = self
+                .unmarked
+                .lock()
+                .first()
+                .map(|(claim, at_us)| (claim.message_id, *at_us));
             let Some((message_id, at_us)) = next else {
                 return Ok(());
             };
@@ -357,7 +362,9 @@ impl SinkWorker {
                 return Ok(());
             }
             let _claiming = self.claim_lock.lock().await;
-            self.unmarked.lock().retain(|(claim, _)| claim.message_id != message_id);
+            self.unmarked
+                .lock()
+                .retain(|(claim, _)| claim.message_id != message_id);
         }
     }
 

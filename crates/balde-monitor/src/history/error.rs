@@ -157,15 +157,7 @@ fn is_transient_code(code: &str) -> bool {
             .any(|class| code.starts_with(class))
             || ["25006", "40001", "40P01", "55P03"].contains(&code)
     } else {
-        let transient = [
-            BUSY,
-            LOCKED,
-            READ_ONLY,
-            IO,
-            FULL,
-            CANNOT_OPEN,
-            PROTOCOL,
-        ];
+        let transient = [BUSY, LOCKED, READ_ONLY, IO, FULL, CANNOT_OPEN, PROTOCOL];
         primary(code).is_some_and(|code| transient.contains(&code))
     }
 }
@@ -177,7 +169,8 @@ fn is_corruption(code: &str) -> bool {
     // XX001 and XX002: a damaged table or index of PostgreSQL.
     code == "XX001"
         || code == "XX002"
-        || code.len() < 5 && primary(code).is_some_and(|code| [CORRUPT, NOT_A_DATABASE].contains(&code))
+        || code.len() < 5
+            && primary(code).is_some_and(|code| [CORRUPT, NOT_A_DATABASE].contains(&code))
 }
 
 /// The primary result code of `SQLite`.

@@ -127,6 +127,9 @@ fn with_path(path: &str, error: HistoryError) -> HistoryError {
         HistoryError::Rejected { reason } if !reason.contains(path) => HistoryError::Rejected {
             reason: format!("{path}: {reason}; fix the file or its permissions, or name another"),
         },
+        HistoryError::Corrupt { reason } => HistoryError::Corrupt {
+            reason: format!("{path}: {reason}; restore it from a backup, or name another file"),
+        },
         HistoryError::Unavailable { reason } if !reason.contains(path) => {
             HistoryError::Unavailable {
                 reason: format!("{path}: {reason}"),

@@ -251,7 +251,7 @@ pub(super) async fn silence(
     };
     if until_us <= now_us {
         return Err(ApiError::bad(
-            "the silence would end before it begins: its end is in the past",
+            "the end of the silence is in the past; set until_us or minutes to a later time",
         ));
     }
     let id = match new.id {

@@ -142,7 +142,8 @@ impl MetricsPage<'_> {
         let help = "Polls that wait in memory because the database accepts no writes";
         let polls = gauge(self.unstored.polls);
         registry.register("balde_monitor_unstored_polls", help, polls);
-        let help = "Events that were sent, but not recorded, because the database accepts no writes";
+        let help =
+            "Events that were sent, but not recorded, because the database accepts no writes";
         let events = gauge(self.unstored.events);
         registry.register("balde_monitor_unstored_events", help, events);
     }

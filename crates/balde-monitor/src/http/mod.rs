@@ -28,9 +28,7 @@ use crate::sink::format_time;
 use crate::status::Status;
 
 pub use access::WriteAccess;
-pub use view::{
-    BucketView, BurnRateView, ForecastView, ParticipantView, StorageFailureView, View,
-};
+pub use view::{BucketView, BurnRateView, ForecastView, ParticipantView, StorageFailureView, View};
 
 /// How long a view is cached for all clients.
 const VIEW_AGE_MAX: Duration = Duration::from_millis(500);
@@ -161,7 +159,9 @@ impl App {
     async fn counts_and_backlog(&self) -> (Vec<AlertCount>, Vec<Backlog>) {
         let history = &self.0.cycle.components().history;
         if history.health().failure().is_none() {
-            let read = async { Ok::<_, HistoryError>((history.alert_counts().await?, history.backlog().await?)) };
+            let read = async {
+                Ok::<_, HistoryError>((history.alert_counts().await?, history.backlog().await?))
+            };
             if let Ok(read) = read.await {
                 read.clone_into(&mut self.0.last_read.lock());
                 return read;
@@ -233,7 +233,12 @@ async fn readyz(State(app): State<App>) -> Response {
             history.health().suspect();
             let why = answer.map_or_else(
                 |_| "the database does not respond".to_owned(),
-                |result| result.err().map(|error| error.to_string()).unwrap_or_default(),
+                |result| {
+                    result
+                        .err()
+                        .map(|error| error.to_string())
+                        .unwrap_or_default()
+                },
             );
             (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
         }

@@ -49,7 +49,9 @@ fn is_own_host(headers: &HeaderMap, hosts: &[String]) -> bool {
     if values.next().is_some() {
         return false;
     }
-    let name = without_port(host).trim_end_matches('.').to_ascii_lowercase();
+    let name = without_port(host)
+        .trim_end_matches('.')
+        .to_ascii_lowercase();
     let address = name.trim_start_matches('[').trim_end_matches(']');
     address.parse::<IpAddr>().is_ok()
         || name == "localhost"
@@ -58,7 +60,9 @@ fn is_own_host(headers: &HeaderMap, hosts: &[String]) -> bool {
 
 /// Returns true if there is no Origin, which browsers send with every write, or if it is the Host.
 fn is_own_origin(headers: &HeaderMap) -> bool {
-    let site = headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
+    let site = headers
+        .get("sec-fetch-site")
+        .and_then(|site| site.to_str().ok());
     if site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
         return false;
     }
@@ -74,7 +78,9 @@ fn is_own_origin(headers: &HeaderMap) -> bool {
 /// The host without its port. The colons of an IPv6 address are between brackets.
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
-        Some((name, port)) if !port.contains(']') && (!name.contains(':') || name.ends_with(']')) => {
+        Some((name, port))
+            if !port.contains(']') && (!name.contains(':') || name.ends_with(']')) =>
+        {
             name
         }
         _ => host,
@@ -115,7 +121,10 @@ mod tests {
             "",
             "[evil]",
         ] {
-            assert!(!is_own_host(&headers(&[("host", foreign)]), &hosts), "{foreign}");
+            assert!(
+                !is_own_host(&headers(&[("host", foreign)]), &hosts),
+                "{foreign}"
+            );
         }
         let twice = headers(&[("host", "localhost"), ("host", "evil.example")]);
         assert!(!is_own_host(&twice, &hosts));
@@ -138,7 +147,11 @@ mod tests {
             vec![host, ("origin", "http://127.0.0.1:8080")],
             vec![host, ("origin", "null")],
             vec![host, ("sec-fetch-site", "cross-site")],
-            vec![host, ("sec-fetch-site", "same-site"), ("origin", "http://127.0.0.1:9180")],
+            vec![
+                host,
+                ("sec-fetch-site", "same-site"),
+                ("origin", "http://127.0.0.1:9180"),
+            ],
         ] {
             assert!(!is_own_origin(&headers(&foreign)), "{foreign:?}");
         }

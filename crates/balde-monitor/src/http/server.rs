@@ -121,7 +121,9 @@ async fn respond(
 /// The most connections: [`CONNECTIONS_MAX`], or fewer where the process may open few files.
 fn connections_max() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let files = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"));
     let soft = files.and_then(|numbers| numbers.split_whitespace().next()?.parse::<usize>().ok());
     soft.map_or(CONNECTIONS_MAX, |soft| {
         (soft / DESCRIPTORS_SHARE).clamp(8, CONNECTIONS_MAX)

@@ -107,12 +107,13 @@ pub(super) async fn acquire_leadership(
 /// Returns true if this monitor may go on leading: it holds the leadership, can take it again, or
 /// cannot ask. Nobody else can take it while the database is away. A monitor that alone cannot reach
 /// the database goes on besides the new leader until it can ask again: alerts twice, with the same
-/// keys, are better than none.
+/// keys, are better than none. While the database is known to be away it is not asked, because the
+/// answer would take as long as its timeouts.
 pub(super) async fn still_leads(leadership: &mut Leadership, cycle: &Cycle) -> bool {
-    if leadership.is_held().await {
+    let history = &cycle.components().history;
+    if history.health().failure().is_some() || leadership.is_held().await {
         return true;
     }
-    let history = &cycle.components().history;
     history.health().suspect();
     match history.lead().await {
         Ok(Some(again)) => {

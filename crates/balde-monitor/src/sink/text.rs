@@ -157,7 +157,11 @@ fn because(reason: Option<&str>) -> String {
     let Some(reason) = reason else {
         return String::new();
     };
-    let reason: String = reason.chars().filter(|c| !c.is_control()).take(CHARS_MAX).collect();
+    let reason: String = reason
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(CHARS_MAX)
+        .collect();
     format!(" ({})", reason.trim_end_matches('.'))
 }
 

@@ -129,7 +129,10 @@ fn the_timeline_of_a_burst() {
         alert = next;
         assert_eq!(alert.severity, expected, "after {seen} samples");
     }
-    let raised: Vec<&String> = told.iter().filter(|one| one.starts_with("raised")).collect();
+    let raised: Vec<&String> = told
+        .iter()
+        .filter(|one| one.starts_with("raised"))
+        .collect();
     assert_eq!(raised, ["raised-WARNING", "raised-EXHAUSTED"], "{told:?}");
     assert!(told.iter().all(|one| one != "resolved"), "{told:?}");
     // The utilisation that the document draws: 0 %, 41.7 %, 80 %, 100 %, 96.7 %.
@@ -155,7 +158,10 @@ fn the_equilibrium_at_35_979() {
     // 1,200 a minute are consumed although the level does not move.
     let burn = seen.burn_rates().last().unwrap();
     let per_minute = burn.expected_milli_per_minute();
-    assert!((1_190_000..=1_210_000).contains(&per_minute), "{per_minute}");
+    assert!(
+        (1_190_000..=1_210_000).contains(&per_minute),
+        "{per_minute}"
+    );
     let alert = AlertState::new(bucket, 0);
     let at_us = seen.sample().taken_us();
     let (_, events) = evaluate(&alert, Some(&seen), at_us, &AlertRule::default(), &[]);

@@ -143,7 +143,7 @@ secret_env = "S"
         "monitor.toml:7:8:",
         "monitor.toml:8:9: `peaks` must be \"seen\" or \"missed\"",
         "monitor.toml:9:13:",
-        "CRITICAL at 1000 basis points comes before WARNING at 500",
+        "CRITICAL at 10 % comes before WARNING at 5 %",
         "monitor.toml:13:12: `stale_as` must be",
         "monitor.toml:15:19: expected log, event, gauge",
         "monitor.toml:19:15: cannot read the file",
@@ -192,7 +192,10 @@ const DICT: &str = "[[participant]]\nispb = \"12345678\"\ndict = \"http://127.0.
 fn a_misspelt_policy_is_found_unless_a_gateway_may_have_it() {
     let rule = "[alerts.policy.CLAIMS_LIST_WITHOT_ROLE]\nwarning_pct = 50\n";
     let error = parsed(&format!("{DICT}{rule}")).unwrap_err();
-    assert!(error.contains("did you mean `CLAIMS_LIST_WITHOUT_ROLE`?"), "{error}");
+    assert!(
+        error.contains("did you mean `CLAIMS_LIST_WITHOUT_ROLE`?"),
+        "{error}"
+    );
     assert!(error.contains(":4:"), "{error}");
     let gateway = "[[participant]]\nispb = \"87654321\"\ngateway = \"http://127.0.0.1:1/\"\n";
     parsed(&format!("{DICT}{gateway}{rule}")).unwrap();
@@ -202,10 +205,17 @@ fn a_misspelt_policy_is_found_unless_a_gateway_may_have_it() {
 
 #[test]
 fn thresholds_are_named_in_percent() {
-    let error = parsed(&format!("{DICT}[alerts]\nwarning_pct = 5\ncritical_pct = 10\n"));
+    let error = parsed(&format!(
+        "{DICT}[alerts]\nwarning_pct = 5\ncritical_pct = 10\n"
+    ));
     let error = error.unwrap_err();
-    assert!(error.contains("CRITICAL at 10 % comes before WARNING at 5 %"), "{error}");
-    let text = format!("{DICT}[alerts]\nexhausted_pct = 2\n[alerts.policy.KEYS_CHECK]\nexhausted_pct = 5\n");
+    assert!(
+        error.contains("CRITICAL at 10 % comes before WARNING at 5 %"),
+        "{error}"
+    );
+    let text = format!(
+        "{DICT}[alerts]\nexhausted_pct = 2\n[alerts.policy.KEYS_CHECK]\nexhausted_pct = 5\n"
+    );
     let config = parsed(&text).unwrap();
     let limit = balde_monitor::sample::ReportedLimit::new(100, 1, 1).unwrap();
     for (policy, level) in [("ENTRIES_WRITE", 2), ("KEYS_CHECK", 5)] {
@@ -237,13 +247,22 @@ fn secrets_may_be_in_files_and_among_the_credentials_of_systemd() {
         Config::parse(&text, "monitor.toml", folder.path(), variable)
     };
     let token = |keys: &str| parse(keys).unwrap().http.token;
-    assert_eq!(token("token_file = \"token\"").as_deref(), Some("from a file"));
+    assert_eq!(
+        token("token_file = \"token\"").as_deref(),
+        Some("from a file")
+    );
     std::fs::write(credentials.path().join("token"), "from systemd").unwrap();
-    assert_eq!(token("token_file = \"token\"").as_deref(), Some("from systemd"));
+    assert_eq!(
+        token("token_file = \"token\"").as_deref(),
+        Some("from systemd")
+    );
     for (keys, expected) in [
         ("token_file = \"missing\"", "cannot read"),
         ("token_file = \"empty\"", "is empty"),
-        ("token_file = \"token\"\ntoken_env = \"T\"", "either `token_env` or `token_file`"),
+        (
+            "token_file = \"token\"\ntoken_env = \"T\"",
+            "either `token_env` or `token_file`",
+        ),
     ] {
         let error = parse(keys).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -261,7 +280,10 @@ fn keys_that_cannot_be_used_are_explained() {
     write("client.pem", &one.cert.pem());
     write("own.key", &one.signing_key.serialize_pem());
     write("other.key", &other.signing_key.serialize_pem());
-    let encrypted = one.signing_key.serialize_pem().replace("PRIVATE", "ENCRYPTED PRIVATE");
+    let encrypted = one
+        .signing_key
+        .serialize_pem()
+        .replace("PRIVATE", "ENCRYPTED PRIVATE");
     write("encrypted.key", &encrypted);
     write("no.key", "nothing");
     let parse = |key: &str| {

@@ -234,7 +234,7 @@ async fn silences_are_created_listed_and_ended() {
         (json!({"up_to": "CRITICAL"}), "until_us or minutes"),
         (json!({"up_to": "LOUD", "minutes": 1}), "NORMAL, WARNING"),
         (json!({"up_to": "WARNING", "minutes": 100_000}), "30 days"),
-        (json!({"up_to": "WARNING", "minutes": 0}), "ends before"),
+        (json!({"up_to": "WARNING", "minutes": 0}), "in the past"),
         (
             json!({"up_to": "WARNING", "minutes": 1, "id": "a/b"}),
             "an id is",
@@ -297,18 +297,27 @@ async fn foreign_names_and_foreign_pages_are_refused() {
         ("/metrics", 200),
         ("/healthz", 503),
     ] {
-        let request = monitor.http.get(url(path)).header("host", "evil.example:9180");
+        let request = monitor
+            .http
+            .get(url(path))
+            .header("host", "evil.example:9180");
         assert_eq!(request.send().await.unwrap().status(), status, "{path}");
     }
     let silence = json!({ "up_to": "CRITICAL", "minutes": 10 });
     let post = || monitor.http.post(url("/api/v1/silences")).json(&silence);
     let own = format!("http://{}", monitor.address);
-    for (origin, status) in [(own.as_str(), 201), ("http://evil.example", 403), ("null", 403)] {
+    for (origin, status) in [
+        (own.as_str(), 201),
+        ("http://evil.example", 403),
+        ("null", 403),
+    ] {
         let answer = post().header("origin", origin).send().await.unwrap();
         assert_eq!(answer.status(), status, "{origin}");
     }
     // A rebound name: Host and Origin agree, and are foreign.
-    let rebound = post().header("host", "evil.example").header("origin", "http://evil.example");
+    let rebound = post()
+        .header("host", "evil.example")
+        .header("origin", "http://evil.example");
     assert_eq!(rebound.send().await.unwrap().status(), 421);
 }
 
@@ -364,11 +373,18 @@ async fn half_open_connections_are_closed_and_others_are_served_then() {
     tokio::time::pause();
     let mut half_open = Vec::new();
     for _ in 0..300 {
-        let mut stream = tokio::net::TcpStream::connect(monitor.address).await.unwrap();
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: loc").await.unwrap();
+        let mut stream = tokio::net::TcpStream::connect(monitor.address)
+            .await
+            .unwrap();
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: loc")
+            .await
+            .unwrap();
         half_open.push(stream);
     }
-    let mut stream = tokio::net::TcpStream::connect(monitor.address).await.unwrap();
+    let mut stream = tokio::net::TcpStream::connect(monitor.address)
+        .await
+        .unwrap();
     let request = b"GET /page.css HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let mut answer = String::new();
@@ -401,7 +417,9 @@ async fn a_participant_that_is_no_longer_configured_has_its_alerts_resolved() {
         dict.url()
     );
     let config = Config::parse(&text, "story", folder.path(), |_| None).unwrap();
-    let second = Monitor::build(&config, TimeSource::manual(&clock, 1)).await.unwrap();
+    let second = Monitor::build(&config, TimeSource::manual(&clock, 1))
+        .await
+        .unwrap();
     let history: History = second.cycle().components().history.clone();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

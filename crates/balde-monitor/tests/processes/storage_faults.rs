@@ -184,8 +184,10 @@ impl Running {
     }
 
     async fn until_ready(&self) {
-        self.until("ready", async |running| running.get("/readyz").await.0 == 200)
-            .await;
+        self.until("ready", async |running| {
+            running.get("/readyz").await.0 == 200
+        })
+        .await;
     }
 
     async fn end(self) -> (FakeDict, Receiver) {
@@ -239,11 +241,16 @@ async fn story(
     assert!(why.contains(cause), "{why}");
     assert_eq!(running.get("/healthz").await.0, 200, "it lives");
     let (_, metrics) = running.get("/metrics").await;
-    assert!(metrics.contains("balde_monitor_storage_up 0\n"), "{metrics}");
-    assert!(!metrics.contains("balde_monitor_unstored_polls 0\n"), "{metrics}");
-    let exhausted = format!(
-        "dict_rate_limit_severity{{participant=\"{PARTICIPANT}\",policy=\"{LEVEL}\"}} 3\n"
+    assert!(
+        metrics.contains("balde_monitor_storage_up 0\n"),
+        "{metrics}"
     );
+    assert!(
+        !metrics.contains("balde_monitor_unstored_polls 0\n"),
+        "{metrics}"
+    );
+    let exhausted =
+        format!("dict_rate_limit_severity{{participant=\"{PARTICIPANT}\",policy=\"{LEVEL}\"}} 3\n");
     assert!(metrics.contains(&exhausted), "{metrics}");
     let (_, states) = running.get("/api/v1/states").await;
     let states: Value = serde_json::from_str(&states).unwrap();
@@ -267,7 +274,10 @@ async fn story(
     running.set_level(50);
     running.until_every_sink_has("resolved").await;
     let (_, metrics) = running.get("/metrics").await;
-    assert!(metrics.contains("balde_monitor_storage_up 1\n"), "{metrics}");
+    assert!(
+        metrics.contains("balde_monitor_storage_up 1\n"),
+        "{metrics}"
+    );
     let (_, receiver) = running.end().await;
 
     // Nothing was sent twice, and every sink got the same.
@@ -279,7 +289,10 @@ async fn story(
     // Every answer is stored, in particular those that came during the fault, and so are the events.
     let history = History::open(history).await.unwrap();
     let bucket = BucketId::new(PARTICIPANT, SEQUENCE).unwrap();
-    let series = history.series(&bucket, 0, u64::MAX / 4, 10_000).await.unwrap();
+    let series = history
+        .series(&bucket, 0, u64::MAX / 4, 10_000)
+        .await
+        .unwrap();
     let stored: BTreeSet<i64> = series
         .points
         .iter()
@@ -291,11 +304,22 @@ async fn story(
     };
     for number in from..=last {
         let number = i64::try_from(number).unwrap();
-        assert!(stored.contains(&number), "answer {number} is lost: {stored:?}");
+        assert!(
+            stored.contains(&number),
+            "answer {number} is lost: {stored:?}"
+        );
     }
-    let events = history.events(&EventFilter::default(), 1_000).await.unwrap();
+    let events = history
+        .events(&EventFilter::default(), 1_000)
+        .await
+        .unwrap();
     let labels: Vec<String> = events.iter().map(|event| event.kind.label()).collect();
-    for label in ["storage-failed", "raised-EXHAUSTED", "storage-recovered", "resolved"] {
+    for label in [
+        "storage-failed",
+        "raised-EXHAUSTED",
+        "storage-recovered",
+        "resolved",
+    ] {
         assert!(labels.iter().any(|one| one == label), "{label}: {labels:?}");
     }
     history.close().await;
@@ -376,7 +400,10 @@ fn the_file_system_becomes_read_only() {
             // An orderly remount is refused while files are open.
             let image = |name: &str| folder.join(name).to_str().unwrap().to_owned();
             let (disk, repaired, mounted) = (image("disk"), image("repaired"), image("mounted"));
-            std::fs::File::create(&disk).unwrap().set_len(16 << 20).unwrap();
+            std::fs::File::create(&disk)
+                .unwrap()
+                .set_len(16 << 20)
+                .unwrap();
             std::fs::create_dir(&mounted).unwrap();
             run("mkfs.ext4", &["-q", "-F", &disk]);
             run("mount", &["-o", "loop", &disk, &mounted]);
@@ -385,7 +412,9 @@ fn the_file_system_becomes_read_only() {
                 run("umount", &["-l", &mounted]);
                 std::fs::copy(&disk, &repaired).unwrap();
                 // It exits with 1 when it has repaired something.
-                let _status = Command::new("e2fsck").args(["-f", "-y", &repaired]).output();
+                let _status = Command::new("e2fsck")
+                    .args(["-f", "-y", &repaired])
+                    .output();
                 run("mount", &["-o", "loop", &repaired, &mounted]);
             };
             let database = database_in(Path::new(&mounted));
@@ -423,7 +452,14 @@ async fn postgres_hangs() {
         return;
     };
     let (hang, go_on) = (async || server.freeze(), async || server.thaw());
-    story(&server.database(), "no response", Afterwards::Kept, hang, go_on).await;
+    story(
+        &server.database(),
+        "unavailable",
+        Afterwards::Kept,
+        hang,
+        go_on,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -488,7 +524,10 @@ async fn is_waited_for(database: &str, mend: impl AsyncFnOnce()) {
     assert_eq!(running.get("/healthz").await.0, 200);
     let (status, metrics) = running.get("/metrics").await;
     assert_eq!(status, 200);
-    assert!(metrics.contains("balde_monitor_storage_up 0\n"), "{metrics}");
+    assert!(
+        metrics.contains("balde_monitor_storage_up 0\n"),
+        "{metrics}"
+    );
     let (status, states) = running.get("/api/v1/states").await;
     assert_eq!(status, 200, "{states}");
     assert_eq!(running.dict.requests(), 0, "who leads is not known yet");

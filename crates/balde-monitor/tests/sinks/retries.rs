@@ -152,7 +152,12 @@ async fn a_sink_that_is_back_gets_its_messages_at_once() {
     tokio::join!(running, story);
     let mut found = receiver.accepted_keys();
     found.sort();
-    let mut expected = [keys(&episode("A")), keys(&episode("B")), keys(&episode("C"))].concat();
+    let mut expected = [
+        keys(&episode("A")),
+        keys(&episode("B")),
+        keys(&episode("C")),
+    ]
+    .concat();
     expected.sort();
     assert_eq!(found, expected);
 }

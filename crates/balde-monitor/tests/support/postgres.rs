@@ -159,7 +159,10 @@ impl Postgres {
         };
         kill(&id.to_string());
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
-        children.expect("the list of processes").split_whitespace().for_each(kill);
+        children
+            .expect("the list of processes")
+            .split_whitespace()
+            .for_each(kill);
     }
 
     /// Whether it answers in time; false as soon as the process has ended.
