@@ -156,7 +156,7 @@ pub(super) fn policies(participants: &[ParticipantConfig]) -> Option<Vec<String>
     let mut names: Vec<String> = Vec::new();
     for (name, _) in balde_dict::profiles::TEXTS {
         let profile = balde_dict::profiles::named(name);
-        for policy in profile.iter().flat_map(|profile| profile.policies()) {
+        for policy in profile.iter().flat_map(balde_dict::Profile::policies) {
             names.push(policy.name().to_owned());
         }
     }

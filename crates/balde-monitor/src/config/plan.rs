@@ -51,7 +51,7 @@ pub enum ScheduleConfig {
     /// A loop in this process.
     Embedded,
     /// Workflows of a Temporal server.
-    Temporal(TemporalSettings),
+    Temporal(Box<TemporalSettings>),
 }
 
 pub(super) fn http(
@@ -211,7 +211,7 @@ pub(super) fn schedule(
                            `temporal_address` with https://";
             diagnostics.at(section.span(), message);
         }
-        kind = ScheduleConfig::Temporal(settings);
+        kind = ScheduleConfig::Temporal(Box::new(settings));
     }
     section.finish(diagnostics);
     (kind, plan)
