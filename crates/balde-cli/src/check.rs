@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use balde::Options;
 use balde_config::{ConfigError, Diagnostics, Document, Section, Source};
 use balde_monitor::Config;
+use balde_throttle::ThrottlerOptions;
 
 use crate::profile;
 
@@ -48,9 +48,10 @@ fn check(file: &str, without_env: bool) -> Result<String, ConfigError> {
             format!("profile {}, {policies}", profile.name())
         }
         FileKind::Options => {
-            let options = Options::read(file)?;
+            let (options, throttlers) = ThrottlerOptions::read(file)?;
             let limits = counted(options.names().count(), "limit", "limits");
-            format!("options, {limits}")
+            let throttlers = counted(throttlers.names().count(), "throttler", "throttlers");
+            format!("options, {limits}, {throttlers}")
         }
         FileKind::Monitor => {
             let config = if without_env {
@@ -91,7 +92,16 @@ impl FileKind {
             ),
             (
                 FileKind::Options,
-                &["limits", "redis", "identity", "headers"],
+                &[
+                    "limits",
+                    "throttlers",
+                    "redis",
+                    "identity",
+                    "headers",
+                    "metrics",
+                    "logs",
+                    "tracing",
+                ],
             ),
         ];
         let detect = |root: Section<'_>, diagnostics: &mut Diagnostics| {
@@ -106,7 +116,7 @@ impl FileKind {
             };
             if found.is_none() {
                 let message = "cannot tell what kind of file this is: a profile has `profile` and \
-                               [[policy]], options have [limits.NAME], a monitor file has \
+                               [[policy]], options have [limits.NAME] or [throttlers.NAME], a monitor file has \
                                [[participant]]";
                 diagnostics.at(None, message);
             }

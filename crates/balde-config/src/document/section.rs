@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use balde_core::Limit;
 use toml::de::DeTable;
@@ -13,8 +14,9 @@ use crate::suggest::nearest;
 
 /// A table of a file.
 ///
-/// A program takes every key that it knows with one of the methods, whether the key is in the file
-/// or not; [`finish`](Section::finish) reports the keys that are left.
+/// To take a key is to look it up and to mark it as known. Call one of the methods for every key
+/// that the program supports; [`finish`](Section::finish) reports the keys in the file that were
+/// never taken.
 ///
 /// A method that returns a value of a certain type returns `None` if the key is missing. A value of
 /// another type is reported and also gives `None`.
@@ -112,7 +114,7 @@ impl<'a> Section<'a> {
         entries
     }
 
-    /// Takes a string.
+    /// Takes the key and returns its value if that is a string. A value of another type is reported.
     pub fn string(
         &mut self,
         key: &'static str,
@@ -131,7 +133,7 @@ impl<'a> Section<'a> {
         self.get(key)?.integer(range, diagnostics)
     }
 
-    /// Takes a boolean.
+    /// Takes the key and returns its value if that is a boolean. A value of another type is reported.
     pub fn boolean(
         &mut self,
         key: &'static str,
@@ -158,6 +160,16 @@ impl<'a> Section<'a> {
     ) -> Vec<Located<&'a str>> {
         let value = self.get(key);
         value.map_or_else(Vec::new, |value| value.strings(diagnostics))
+    }
+
+    /// Takes a duration, such as `30 s`. One outside of `range` is reported.
+    pub fn duration(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<Duration>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Located<Duration>> {
+        self.get(key)?.duration(range, diagnostics)
     }
 
     /// Takes a limit, such as `10/s burst 20`.

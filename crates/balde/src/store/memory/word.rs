@@ -72,7 +72,7 @@ impl Packing {
     }
 
     /// The snapshot of a bucket that a thread whose clock is ahead of ours has charged to its largest
-    /// debt: its state is in the future. Clamping it to the largest debt now would forgive the
+    /// debt: its state is in the future. Clamping it to the largest debt now would lose the
     /// difference.
     ///
     /// Takes `self` by value, so that the caller can keep the packing in registers.
@@ -114,6 +114,17 @@ impl Packing {
     /// How far the bucket is from being full, in units; zero or less if it is full.
     pub(super) fn ahead(&self, word: u64, now_us: u64) -> i64 {
         word.wrapping_sub(self.full(now_us)).cast_signed()
+    }
+
+    /// How long until the bucket is full, in microseconds or, for stepwise limits, the time of as many
+    /// steps; zero if it is full. Unlike [`ahead`](Packing::ahead), it can be compared between limits.
+    pub(super) fn us_ahead(&self, word: u64, now_us: u64) -> u64 {
+        let ahead = self.ahead(word, now_us).max(0).unsigned_abs();
+        let ticks = ahead.div_ceil(self.scale);
+        match self.limit.strategy() {
+            Strategy::Stepwise => ticks.saturating_mul(self.limit.period_us()),
+            _ => ticks,
+        }
     }
 
     /// How long a word stays valid without being rewritten.
