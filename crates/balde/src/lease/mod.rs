@@ -211,7 +211,7 @@ impl LeaseManager {
                     }
                     return Some(Ok(decision));
                 }
-                if lease.is_outpaced_by(&self.0.buckets.limit()) {
+                if lease.is_outpaced_by(&self.0.buckets.limit_of(key)) {
                     return None;
                 }
                 is_late = !waiter.is_waiting && lease.request.is_some();
