@@ -45,7 +45,11 @@ impl Monitor {
         let history = History::open(&config.history).await;
         let history = history.map_err(BuildError::History)?;
         let mut sources = BTreeMap::new();
+        let status = Arc::<Status>::default();
         for participant in &config.participants {
+            if let Some(us) = participant.certificate_expiry_us() {
+                status.set_certificate_expiry(&participant.ispb, us);
+            }
             let source = participant.build(time.monotonic());
             let source = source.map_err(|why| BuildError::Source {
                 participant: participant.ispb.clone(),
@@ -96,7 +100,7 @@ impl Monitor {
             cycle,
             plan: config.plan.clone(),
             schedule: config.schedule.clone(),
-            status: Arc::default(),
+            status,
             write_access: config.http.write_access(),
         })
     }

@@ -5,7 +5,7 @@
 //!
 //! | Step | What it does | On failure |
 //! |--|--|--|
-//! | [`Cycle::fetch`] | one request that lists all buckets | the client retries; then the planner backs off and honours Retry-After |
+//! | [`Cycle::fetch`], [`Cycle::fetch_policy`] | one request that lists all buckets, or reads one | the client retries; then the planner backs off and honours Retry-After |
 //! | [`Cycle::store`] | stores the samples, idempotently | retried five times on transient errors; then the poll stays in memory until the next cycle |
 //! | [`Cycle::analyse`] | advances the alert states; commits states, events and outbox messages in one transaction | retried from the start after a conflict or a transient error; nothing is committed in part |
 //! | [`Cycle::notify_dispatcher`], [`Cycle::publish`] | wakes the dispatchers; or attempts every due delivery once, for schedulers without running dispatchers | left to the dispatchers, which retry without end |
@@ -91,6 +91,16 @@ impl Cycle {
         let source = source.ok_or(FetchError::UnknownParticipant)?;
         let poll = source
             .fetch(participant, || self.components.time.now_us())
+            .await;
+        poll.map_err(FetchError::Source)
+    }
+
+    /// Step one between two polls: fetches the state of one bucket.
+    pub async fn fetch_policy(&self, participant: &str, policy: &str) -> Result<Poll, FetchError> {
+        let source = self.components.sources.get(participant);
+        let source = source.ok_or(FetchError::UnknownParticipant)?;
+        let poll = source
+            .fetch_policy(participant, policy, || self.components.time.now_us())
             .await;
         poll.map_err(FetchError::Source)
     }

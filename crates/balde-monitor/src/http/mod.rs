@@ -157,6 +157,8 @@ async fn metrics_page(State(app): State<App>) -> Result<Response, api::ApiError>
         view: &*app.view().await?,
         counts: &components.history.alert_counts().await?,
         poll_statuses: &app.0.status.participants(),
+        certificates: &app.0.status.certificates(),
+        coverage: &app.0.status.coverage(),
         backlog: &components.history.backlog().await?,
         dispatcher: &components.dispatcher,
         is_leader: app.0.status.is_leader(),
