@@ -270,6 +270,11 @@ fn a_slow_leak_is_predicted_in_time_however_the_bucket_refills() {
         assert_eq!(urgent.severity, Severity::Critical);
         let ahead_us = empty_us - predicted.at_us;
         let minutes = ahead_us / (60 * SECOND_US);
-        assert!((7..=20).contains(&minutes), "{minutes} minutes ahead{mode}");
+        // Until it is known that the refill comes in steps, a fall between two of them looks fast.
+        let earliest = if mode.is_empty() { 20 } else { 30 };
+        assert!(
+            (7..=earliest).contains(&minutes),
+            "{minutes} minutes ahead{mode}"
+        );
     }
 }
