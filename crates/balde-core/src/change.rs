@@ -46,8 +46,9 @@ impl Limit {
         Some(State::new(owed, at_us))
     }
 
-    /// Converts a deficit of `owed` units under this limit to the deficit under `new`, with the two
-    /// bounds of [`change_to`](Limit::change_to).
+    /// Converts a deficit from this limit's units to the units of `new`, rounded up. As in
+    /// [`change_to`](Limit::change_to), the result is a debt only if `owed` is one, and that debt does
+    /// not grow.
     pub fn owed_under(&self, new: &Limit, owed: u64) -> u64 {
         let kept = convert(owed, self, new);
         let debt = convert(owed.saturating_sub(self.capacity_units()), self, new);

@@ -1,5 +1,5 @@
 //! The decision on a command. Levels and waits are computed by their methods, so that a caller that
-//! reads only [`Decision::is_allowed`] pays for no division.
+//! reads only [`Decision::is_allowed`] does not compute a division.
 
 use core::time::Duration;
 

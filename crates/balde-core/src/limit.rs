@@ -27,7 +27,7 @@ pub enum Strategy {
     Continuous,
     /// A token bucket that refills all at once at each multiple of the period.
     Stepwise,
-    /// A counter that starts with a key's first token and ends with the window.
+    /// A counter of the tokens used in a window. A key's window opens with its first token.
     FixedWindow,
 }
 
@@ -43,10 +43,11 @@ pub enum Start {
 
 /// A rate limit: capacity, refill, period and strategy.
 ///
-/// Constructors refuse numbers that cannot be counted exactly. Internally a token is
-/// [`token_units`](Limit::token_units) and each microsecond refills
-/// [`refill_units`](Limit::refill_units), which is the period over the refill as a reduced fraction.
-/// So a third of a token is a whole number of units, and nothing is ever rounded.
+/// Constructors refuse numbers that cannot be counted exactly. A bucket counts in units, which are
+/// fractions of a token: one token is [`token_units`](Limit::token_units), and one microsecond
+/// refills [`refill_units`](Limit::refill_units). Their ratio is the period in microseconds over
+/// the tokens refilled in it, reduced to lowest terms, so every refill is a whole number of units
+/// and nothing is rounded.
 ///
 /// ```
 /// use balde_core::Limit;
@@ -275,12 +276,12 @@ impl Limit {
         self.refill_units
     }
 
-    /// Units in a full bucket.
+    /// The capacity in units: [`capacity`](Limit::capacity) × [`token_units`](Limit::token_units).
     pub const fn capacity_units(&self) -> u64 {
         self.capacity * self.token_units
     }
 
-    /// The largest deficit of a bucket, in units: capacity and the largest debt together.
+    /// The largest deficit of a bucket, in units: the capacity plus the largest debt.
     pub const fn owed_max(&self) -> u64 {
         (self.capacity + self.debt_max) * self.token_units
     }
@@ -341,7 +342,8 @@ impl Limit {
         }
     }
 
-    /// Rounds `now_us` down to the last refill: to a multiple of the period if refill is stepwise.
+    /// The time of the last refill at or before `now_us`: the last multiple of the period for a
+    /// stepwise limit, and `now_us` itself for the other strategies.
     #[inline]
     pub const fn tick(&self, now_us: u64) -> u64 {
         match self.strategy() {

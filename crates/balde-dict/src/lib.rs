@@ -28,7 +28,7 @@
 //! assert!(call.error().is_none());
 //! assert_eq!(call.participant(), Some("12345678"));
 //!
-//! // 3. The buckets that count it. An engine admits and settles `call.request()` by them.
+//! // 3. The buckets that it takes tokens from. An engine admits and settles `call.request()` by them.
 //! for bucket in table.buckets(&call, Category::A) {
 //!     println!("{} {:?}: {}", bucket.policy().name(), bucket.key(), bucket.limit());
 //!     assert_eq!(bucket.policy().cost(200), 1);

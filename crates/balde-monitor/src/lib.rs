@@ -1,4 +1,4 @@
-//! Monitors rate-limit buckets and sends an alert before one runs dry.
+//! Monitors rate-limit buckets and sends an alert before one is empty.
 //!
 //! A monitor polls DICT (or a gateway) for the bucket states of its participants, stores them,
 //! forecasts when each bucket will be empty, and delivers alerts. Every alert is delivered exactly

@@ -38,7 +38,7 @@ impl Bucket {
         decision.is_allowed()
     }
 
-    /// Debits tokens that were granted earlier, into debt if need be.
+    /// Debits tokens that were granted earlier, into debt if necessary.
     pub(crate) fn charge(&mut self, n: u64, now_us: u64) {
         self.state = self.decide(Command::Charge { n }, now_us).state();
     }

@@ -15,7 +15,7 @@ pub enum Refusal {
     /// the other methods wait.
     #[error("too few tokens now{}", when(*retry_after))]
     NotNow {
-        /// When the same request could pass if no other request takes tokens. `None` if that depends
+        /// How long until the same request could pass if no other takes tokens. `None` if that depends
         /// on requests that are already waiting.
         retry_after: Option<Duration>,
     },

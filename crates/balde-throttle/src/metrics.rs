@@ -51,7 +51,7 @@ impl ThrottleMetrics {
         Self(throttlers)
     }
 
-    /// Adds a throttler, for as long as it lives. At most 64 can be added; more are ignored.
+    /// Adds a throttler, until it is dropped. At most 64 can be added; more are ignored.
     pub fn add(&self, throttler: &Throttler) {
         let mut throttlers = self.0.0.lock();
         throttlers.retain(|one| one.strong_count() > 0);

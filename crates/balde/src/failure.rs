@@ -52,7 +52,7 @@ impl StoreFailure {
         index.expect("every failure is in the list of all")
     }
 
-    /// Returns whether the failure can pass by itself. Otherwise a setting has to be changed.
+    /// Returns whether a later call may succeed without a change of the configuration.
     pub const fn is_transient(self) -> bool {
         !matches!(self, Self::Unauthorized | Self::Script)
     }

@@ -1,4 +1,4 @@
-//! A parsed TOML file whose tables and values know where they are.
+//! A parsed TOML file whose tables and values carry their positions.
 
 mod limit;
 mod section;

@@ -13,8 +13,9 @@ use crate::suggest::nearest;
 
 /// A table of a file.
 ///
-/// A program takes every key that it knows with one of the methods, whether the key is in the file
-/// or not; [`finish`](Section::finish) reports the keys that are left.
+/// To take a key is to look it up and to mark it as known. Call one of the methods for every key
+/// that the program supports; [`finish`](Section::finish) reports the keys in the file that were
+/// never taken.
 ///
 /// A method that returns a value of a certain type returns `None` if the key is missing. A value of
 /// another type is reported and also gives `None`.
@@ -112,7 +113,7 @@ impl<'a> Section<'a> {
         entries
     }
 
-    /// Takes a string.
+    /// Takes the key and returns its value if that is a string. A value of another type is reported.
     pub fn string(
         &mut self,
         key: &'static str,
@@ -131,7 +132,7 @@ impl<'a> Section<'a> {
         self.get(key)?.integer(range, diagnostics)
     }
 
-    /// Takes a boolean.
+    /// Takes the key and returns its value if that is a boolean. A value of another type is reported.
     pub fn boolean(
         &mut self,
         key: &'static str,

@@ -11,12 +11,12 @@ use super::section::Section;
 use crate::diagnostic::Diagnostics;
 use crate::source::Span;
 
-/// A value with the bytes it was read from.
+/// A value and its position in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located<T> {
     /// The value.
     pub value: T,
-    /// Its bytes in the file.
+    /// Its position in the file.
     pub span: Span,
 }
 
@@ -50,12 +50,12 @@ impl<'a> Value<'a> {
         self.key
     }
 
-    /// The bytes of the key; for an item of an array, those of the item.
+    /// The position of the key; for an item of an array, the position of the item.
     pub const fn key_span(&self) -> Span {
         self.key_span
     }
 
-    /// The bytes of the value.
+    /// The position of the value in the file, as a range of bytes.
     pub fn span(&self) -> Span {
         self.parsed.span().into()
     }

@@ -46,7 +46,7 @@ impl Category {
         self.0 as char
     }
 
-    /// The letter as text, as profiles write it.
+    /// The letter as a string, as in profiles.
     pub fn as_str(&self) -> &str {
         let letter = std::slice::from_ref(&self.0);
         std::str::from_utf8(letter).unwrap_or("?")

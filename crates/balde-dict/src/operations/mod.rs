@@ -1,4 +1,4 @@
-//! From an HTTP request to a DICT operation, and to the parts of it that policies count.
+//! From an HTTP request to a DICT operation, and to the parts of it that policies use.
 
 mod call;
 mod incoming;

@@ -75,8 +75,8 @@ impl Table {
         policies.iter().position(|policy| policy.name() == name)
     }
 
-    /// The buckets that count a request, for a participant of this category, in the order of the
-    /// policies. Policies whose key needs a part that the request lacks are left out.
+    /// The buckets that a request takes tokens from, for a participant of this category, in the
+    /// order of the policies. Policies whose key needs a part that the request lacks are left out.
     pub fn buckets(&self, call: &Call<'_>, category: Category) -> Vec<BucketRef<'_>> {
         let assigned =
             |variant: &str, _: &str| (variant == CATEGORY).then(|| category.as_str().into());

@@ -72,7 +72,8 @@ impl AlertRule {
         }
     }
 
-    /// Replaces the settings of forecasts.
+    /// Sends an alert of `severity` when a bucket is forecast, with at least `confidence`, to be empty
+    /// within `within_us`.
     pub fn with_predictions(
         self,
         within_us: u64,
@@ -163,7 +164,8 @@ impl AlertRules {
     }
 }
 
-/// When the data of a participant counts as stale, and how that and changes are routed.
+/// When the data of a participant is stale, and the severities by which alerts about stale data and
+/// about changed limits are routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StalenessRule {
     /// Data older than this is stale.

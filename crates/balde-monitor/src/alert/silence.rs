@@ -60,7 +60,7 @@ impl Silence {
         }
     }
 
-    /// Returns the id, which is the `silenced_by` of events.
+    /// Returns the id. The events that this silence covers have it in `silenced_by`.
     pub fn id(&self) -> &str {
         &self.id
     }

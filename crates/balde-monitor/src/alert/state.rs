@@ -18,17 +18,18 @@ pub struct AlertState {
     pub sequence: u64,
     /// The current severity. Silences do not change it.
     pub severity: Severity,
-    /// Since when the severity has been this.
+    /// When `severity` last changed.
     pub since_us: u64,
     /// The sequence number of the event that opened the current episode.
     pub episode: u64,
     /// The worst severity of the current episode.
     pub peak: Severity,
-    /// The worst severity of the current episode that was sent, because no silence covered it.
+    /// The severity that receivers know of: the worst one sent, lowered together with `severity`.
+    /// NORMAL if silences covered everything so far.
     pub notified: Severity,
-    /// When it was last sent.
+    /// When the severity was last sent or lowered. Reminders are due by this time.
     pub notified_us: u64,
-    /// Set while the level is better than `severity`, but has not been for long enough.
+    /// Set while the level has recovered, but not yet for as long as the rule requires.
     pub clearing: Option<Clearing>,
     /// The open forecast that the bucket will be empty.
     pub forecast: Option<Forecast>,

@@ -43,7 +43,8 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Makes a worker for each sink. The names are those under which messages are in the outbox.
+    /// Creates a worker for each sink. Each worker delivers the outbox messages that are addressed to
+    /// the sink's name.
     pub fn new(
         history: &History,
         clock: Clock,

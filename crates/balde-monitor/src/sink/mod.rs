@@ -1,6 +1,6 @@
 //! Sinks: the receivers of alerts, such as the log, webhooks, Slack and `PagerDuty`.
 //!
-//! A sink makes one attempt to deliver one message. It does not retry and does not know the database;
+//! A sink makes one attempt to deliver one message. It does not retry and does not access the database;
 //! [`delivery`](crate::delivery) does that. The body of every format is a pure function of the event.
 //!
 //! Secrets, such as the URL of an incoming webhook, never appear in errors, logs or `Debug` output.

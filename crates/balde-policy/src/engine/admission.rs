@@ -35,7 +35,7 @@ pub(crate) type Admitting =
 
 impl Engine {
     /// Admits a request or refuses it: takes the admission cost from the bucket of every policy
-    /// that counts it, or from none. The request's path must not include the profile's base path;
+    /// that applies to it, or from none. The request's path must not include the profile's base path;
     /// see [`without_base`](Engine::without_base).
     ///
     /// With buckets in memory this never waits.
@@ -84,8 +84,8 @@ impl Engine {
         }
     }
 
-    /// Returns what `request` costs if it ends with `outcome`: the name of each policy that counts
-    /// it, and the tokens. Policies that have no bucket for the request are left out.
+    /// Returns what `request` costs if it ends with `outcome`: the name of each policy that
+    /// applies to it, and the tokens. Policies that have no bucket for the request are left out.
     pub fn prices(&self, request: &Request<'_>, outcome: Outcome) -> Vec<(Box<str>, u64)> {
         let state = self.0.state.read();
         let mut prices = Vec::new();
@@ -123,7 +123,7 @@ impl Engine {
         state.rules.policy(policy).value_index(value)
     }
 
-    /// The buckets that count a request.
+    /// The buckets that a request takes tokens from.
     fn buckets(&self, state: &State, request: &Request<'_>) -> Result<Vec<Bucket>, NoBucketError> {
         let rules = &state.rules;
         let is_redis = self.0.options.is_redis();

@@ -20,23 +20,25 @@ const CREDIT_ID_TTL_DEFAULT: Duration = Duration::from_secs(12 * 3_600);
 /// When an admitted request is charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InFlight {
-    /// The admission cost is taken when a request is admitted; the difference to its price is
-    /// charged or credited when it ends. A bucket never admits more than it holds.
+    /// The admission cost is taken when the request is admitted. When it ends, the difference between
+    /// its price and the admission cost is charged or credited. Concurrent requests cannot be
+    /// admitted with the same tokens.
     #[default]
     Reserved,
-    /// A request is admitted if the level is at least the admission cost, and its whole price is
-    /// charged when it ends. Requests that run at the same time may all be admitted by one token.
+    /// Nothing is taken at admission: a request is admitted if the level is at least the admission
+    /// cost, and its whole price is charged when it ends. Concurrent requests may all be admitted
+    /// with the same tokens, and then take the bucket into debt.
     AfterResponse,
 }
 
-/// What happens to a request that a policy counts but has no bucket for, because a part of the key
-/// or the value of a variant is missing.
+/// What happens to a request that a policy applies to but has no bucket for, because a part of the
+/// key or the value of a variant is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMissingPart {
     /// [`Engine::admit`] returns [`AdmitError::NoBucket`](crate::AdmitError::NoBucket).
     #[default]
     Error,
-    /// The policy does not count the request.
+    /// The policy does not apply to the request.
     Skip,
 }
 
@@ -48,7 +50,7 @@ pub struct EngineBuilder {
     options: Options,
 }
 
-/// What does not change while an engine lives.
+/// The settings of an engine that a reload does not change.
 #[derive(Clone)]
 pub(super) struct Options {
     pub(super) clock: Clock,
@@ -125,7 +127,8 @@ impl EngineBuilder {
         self
     }
 
-    /// Sets what a refused request costs in every bucket that counts it; zero by default.
+    /// Sets what a refused request costs in the bucket of each policy that applies to it; zero by
+    /// default.
     pub fn refusal_cost(mut self, tokens: u64) -> Self {
         self.options.refusal_cost = tokens;
         self

@@ -54,7 +54,7 @@ struct Due {
 
 impl Engine {
     /// Gives tokens back for an event, to every bucket of the subject whose policy lists the event.
-    /// An id counts once for each bucket: repeating a call with the same id adds nothing and
+    /// An id is credited once for each bucket: repeating a call with the same id adds nothing and
     /// returns the first result.
     ///
     /// If it fails, some buckets may have been credited already; repeat the call with the same id.

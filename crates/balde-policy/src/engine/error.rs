@@ -22,7 +22,7 @@ pub enum AdmitError {
     /// The store could not be reached, and the policy's `on-failure` is `deny`.
     #[error("{0}")]
     Unavailable(#[from] Unavailable),
-    /// A policy counts the request, but the request lacks a part of the bucket's key.
+    /// A policy applies to the request, but the request lacks a part of the bucket's key.
     #[error(transparent)]
     NoBucket(#[from] NoBucketError),
 }
@@ -70,7 +70,7 @@ impl Refusal {
         &self.decision
     }
 
-    /// The decisions of all enforced policies that count the request, with the policies' names.
+    /// The decisions of all enforced policies that apply to the request, with the policies' names.
     pub fn decisions(&self) -> impl ExactSizeIterator<Item = (&str, &Decision)> {
         let decisions = self.decisions.iter();
         decisions.map(|(policy, decision)| (self.rules.policy(*policy).name(), decision))

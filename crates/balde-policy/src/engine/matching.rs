@@ -1,4 +1,4 @@
-//! Which policies count a request: the rules of a profile, indexed by path once.
+//! Which policies apply to a request: the rules of a profile, indexed by path once.
 
 use std::convert::Infallible;
 
@@ -67,7 +67,7 @@ impl Matcher {
         };
         for policy in 0..matcher.profile.policies().len() {
             let rules = matcher.profile.policies()[policy].rules().len();
-            // A policy without rules counts everything.
+            // A policy without rules applies to everything.
             for rule in 0..rules.max(1) {
                 matcher.add(policy, rule);
             }
@@ -80,10 +80,11 @@ impl Matcher {
         &self.profile
     }
 
-    /// The buckets that count a request, in the order of the policies. The request's path must not
-    /// include the [base path](Profile::without_base).
+    /// The buckets that a request takes tokens from, one for each policy that applies to it, in the
+    /// order of the policies. The request's path must not include the
+    /// [base path](Profile::without_base).
     ///
-    /// An item is an error if a policy counts the request but has no bucket for it; the caller
+    /// An item is an error if a policy applies to the request but has no bucket for it; the caller
     /// decides how to treat that. `assigned` returns the value of an assigned variant; it is called
     /// with the variant's name and the subject.
     pub fn buckets<'p>(
@@ -109,7 +110,7 @@ impl Matcher {
         buckets
     }
 
-    /// Calls `visit` with each policy that counts a request, and the first of its rules that
+    /// Calls `visit` with each policy that applies to a request, and the first of its rules that
     /// matches.
     #[inline]
     pub(super) fn for_each_match<'p, E>(
@@ -259,7 +260,7 @@ pub(super) struct Located {
     pub(super) key: Key,
 }
 
-/// One bucket that counts a request.
+/// One bucket that a request takes tokens from.
 #[derive(Clone, Debug)]
 pub struct BucketRef<'p> {
     policy: &'p Policy,
@@ -268,7 +269,7 @@ pub struct BucketRef<'p> {
 }
 
 impl<'p> BucketRef<'p> {
-    /// The policy that counts the request.
+    /// The policy that applies to the request.
     pub fn policy(&self) -> &'p Policy {
         self.policy
     }
@@ -292,7 +293,7 @@ impl<'p> BucketRef<'p> {
     }
 }
 
-/// Why a policy that counts a request has no bucket for it: a part of the key or the value of a
+/// Why a policy that applies to a request has no bucket for it: a part of the key or the value of a
 /// variant is missing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("policy {policy}: {source}")]

@@ -70,7 +70,7 @@ impl BucketState {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// The profile has no such policy, or the policy does not count the subject's request.
+    /// The profile has no such policy, or the policy does not apply to the subject's request.
     #[error("the profile has no such policy")]
     UnknownPolicy,
     /// The subject lacks a part of the bucket's key.
@@ -94,8 +94,8 @@ impl Engine {
         Ok(BucketState::new(&rules, policy, &located, decision))
     }
 
-    /// Reads all buckets that the subject's parts name, or that count its request, in the order of
-    /// the policies.
+    /// Reads all buckets that the subject's parts name, or that its request takes tokens from, in
+    /// the order of the policies.
     pub async fn states(&self, subject: &Subject<'_>) -> Result<Vec<BucketState>, StateError> {
         let (rules, found) = {
             let state = self.0.state.read();
@@ -143,7 +143,7 @@ impl Engine {
         Ok((Arc::clone(&state.rules), index, located))
     }
 
-    /// Finds a subject's bucket under a policy; `None` if the policy does not count the subject's
+    /// Finds a subject's bucket under a policy; `None` if the policy does not apply to the subject's
     /// request.
     fn locate(
         &self,

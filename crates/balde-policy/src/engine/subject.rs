@@ -6,8 +6,8 @@ use std::fmt;
 use crate::policy::PartSource;
 use crate::{KeyPart, Request};
 
-/// Names buckets outside of a request: by the values of key parts, or by a request that they would
-/// count.
+/// Names buckets outside of a request: by the values of key parts, or by a request that would
+/// take tokens from them.
 ///
 /// ```
 /// use balde_policy::{KeyPart, Subject};
@@ -37,7 +37,7 @@ impl<'a> Subject<'a> {
         Self::new().with(KeyPart::User, user)
     }
 
-    /// Names the buckets that count this request, and no others.
+    /// Names the buckets that this request takes tokens from, and no others.
     pub fn request(request: Request<'a>) -> Self {
         Self {
             request: Some(request),

@@ -30,7 +30,7 @@ pub struct Ticket {
     is_settled: bool,
 }
 
-/// One bucket that counts the request.
+/// One bucket that the request took tokens from.
 pub(super) struct Bucket {
     pub(super) policy: usize,
     pub(super) located: Located,
@@ -70,7 +70,7 @@ impl Ticket {
         }
     }
 
-    /// The decision of each policy that counts the request, with the policy's name. Policies that
+    /// The decision of each policy that applies to the request, with the policy's name. Policies that
     /// admit everything make no decision.
     pub fn decisions(&self) -> impl Iterator<Item = (&str, &Decision)> {
         self.buckets.iter().filter_map(|bucket| {
@@ -86,7 +86,7 @@ impl Ticket {
     }
 
     /// Settles the request by its outcome: charges the difference if the price is more than was
-    /// taken, into debt if need be, and gives the difference back if it is less.
+    /// taken, into debt if necessary, and gives the difference back if it is less.
     ///
     /// The settlement happens even if the returned future is dropped. With buckets in memory it is
     /// done when this returns. With buckets in Redis the future waits for the first attempt;
@@ -271,7 +271,7 @@ impl Settlement {
         self.settling.is_none()
     }
 
-    /// The latest decision of each policy that counts the request, with the policy's name: the one
+    /// The latest decision of each policy that applies to the request, with the policy's name: the one
     /// that settled it or, if it is not settled yet or there was nothing to settle, the one that
     /// admitted it.
     pub fn decisions(&self) -> impl Iterator<Item = (&str, &Decision)> {

@@ -23,10 +23,10 @@ type FindParticipant = dyn Fn(&HeaderMap, &Extensions) -> Option<String> + Send 
 
 /// Enforces the profile of an [`Engine`] in front of any tower service for HTTP.
 ///
-/// A request is admitted by every policy that counts it, or answered with a problem document: 429 if
-/// a bucket has too few tokens, 503 if the store is unavailable and the policy's `on-failure` is
-/// `deny`, 403 if the request lacks a part of a bucket's key. An admitted request is settled by the
-/// status of its response, or as abandoned if the client disconnects.
+/// A request is admitted by every policy that applies to it, or answered with a problem document:
+/// 429 if a bucket has too few tokens, 503 if the store is unavailable and the policy's `on-failure`
+/// is `deny`, 403 if the request lacks a part of a bucket's key. An admitted request is settled by
+/// the status of its response, or as abandoned if the client disconnects.
 ///
 /// The key part `user` is the client that [`Identity`] finds, and `participant` is what the function
 /// given to [`participant`](PolicyLayer::participant) returns. Requests outside of the profile's base

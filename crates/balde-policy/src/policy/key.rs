@@ -73,7 +73,7 @@ pub enum KeyError {
         /// The length of the part or of the key.
         bytes: usize,
     },
-    /// More policies count the request than one decision can cover.
+    /// More policies apply to the request than one decision can cover.
     #[error("more than {TOKEN_REQUESTS_MAX} policies count the request")]
     TooManyPolicies,
     /// The limit depends on a variant, and the request matches none of its values.

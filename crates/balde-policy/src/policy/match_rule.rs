@@ -1,11 +1,11 @@
-//! Which requests a policy counts.
+//! Which requests a policy applies to.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use super::{KeyPart, NamedPattern, PathTemplate, Request, percent_decoded};
 
-/// Selects the requests that a policy counts: those that match the methods, the path and every
+/// Selects the requests that a policy applies to: those that match the methods, the path and every
 /// condition.
 ///
 /// ```
@@ -62,7 +62,7 @@ impl MatchRule {
         }
     }
 
-    /// Adds a condition on a query parameter. Its first value counts.
+    /// Adds a condition on a query parameter. If the parameter is repeated, its first value is tested.
     pub fn with_query(mut self, name: impl Into<Box<str>>, condition: Condition) -> Self {
         self.query.push((name.into(), condition));
         self

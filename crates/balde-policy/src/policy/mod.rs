@@ -58,7 +58,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Creates a policy that counts every request in one bucket, at one token each.
+    /// Creates a policy that applies to every request, with one bucket, at one token each.
     pub fn new(name: impl Into<Box<str>>, limit: Limit) -> Self {
         Self {
             name: name.into(),
@@ -83,7 +83,7 @@ impl Policy {
         Self { scope, ..self }
     }
 
-    /// Adds a rule. The policy counts requests that match at least one of its rules.
+    /// Adds a rule. The policy applies to requests that match at least one of its rules.
     pub fn with_rule(mut self, rule: MatchRule) -> Self {
         self.rules.push(rule);
         self
@@ -126,13 +126,13 @@ impl Policy {
         &self.scope
     }
 
-    /// The rules. The policy counts requests that match at least one; without rules, all.
+    /// The rules. The policy applies to requests that match at least one; without rules, all.
     pub fn rules(&self) -> &[MatchRule] {
         &self.rules
     }
 
-    /// The rule that a request matches, or `None` if the policy does not count the request. For a
-    /// policy without rules, which counts everything, this is [`MatchRule::any`].
+    /// The rule that a request matches, or `None` if the policy does not apply to the request. For a
+    /// policy without rules, which applies to everything, this is [`MatchRule::any`].
     pub fn matching_rule<'p>(&'p self, request: &Request<'_>) -> Option<&'p MatchRule> {
         if self.rules.is_empty() {
             return Some(MatchRule::any());

@@ -10,12 +10,13 @@ use std::fmt;
 const PATTERN_BYTES_MAX: usize = 256;
 const COUNT_MAX: u16 = 1_024;
 
-/// A pattern that a whole text matches or does not match; a small subset of regular expressions.
+/// A pattern for a whole text, in a small subset of regular expressions. It is always anchored.
 ///
 /// A character matches itself, `[0-9A-Z]` one character of a class, and `[^@]` one character that
 /// is not in it. `{11}` or `{1,14}` after either repeats it, and `\` makes the next character
-/// literal. A repetition of varying length must be followed by something that its class does not
-/// contain. `<=77` at the end limits the length of the whole text, in bytes.
+/// literal. There is no backtracking, so what follows a repetition of varying length must not match
+/// its class: `[0-9]{1,3}[A-Z]` is valid, `[0-9]{1,3}[0-9]` is refused. `<=77` at the end limits the
+/// length of the whole text, in bytes.
 ///
 /// ```
 /// use balde_policy::Pattern;

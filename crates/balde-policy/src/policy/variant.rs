@@ -1,4 +1,4 @@
-//! Values that depend on who is counted: a participant's category, a person or a company.
+//! Values that depend on the caller: a participant's category, a person or a company.
 
 use super::key::PartSource;
 use super::{KeyPart, NamedPattern};

@@ -79,7 +79,7 @@ impl Degradation {
         }
     }
 
-    /// Sets how long the circuit stays open.
+    /// Sets how long the circuit stays open before it half-opens.
     pub const fn reset(self, interval: Duration) -> Self {
         Self {
             reset: interval,

@@ -111,7 +111,7 @@ async fn fetch_tokens(inner: Weak<Inner>, index: u32) {
 }
 
 /// Publishes the health events of a partition until there are no more. Events that cannot be published
-/// are dropped: this process has applied them, and the others learn of the next ones.
+/// are dropped: this process has applied them, and the others receive the next ones.
 async fn publish_health(inner: Arc<Inner>, name: Arc<str>) {
     let Some(remote) = &inner.remote else { return };
     let mut published = None;

@@ -104,8 +104,9 @@ impl ThrottlerBuilder {
         self
     }
 
-    /// Sets the burst, as a share of the tokens of one second: rounded down, at least one. A tenth
-    /// by default. When a rate changes, its burst changes with it.
+    /// Sets the burst of every rate, as a share of the tokens that it grants in one second: 10 % by
+    /// default. The burst is rounded down to whole tokens and is at least one. It follows the rate
+    /// when that changes.
     pub fn burst(mut self, share: Share) -> Self {
         self.burst_share = share;
         self

@@ -14,7 +14,7 @@ pub use settlement::SETTLE_WITHIN;
 /// Tokens taken for work whose price is known only afterwards.
 ///
 /// Take the minimum price, do the work, then [`settle`](Hold::settle): a higher price is charged,
-/// into debt if need be, and a lower one is credited. A hold is settled once. One that is dropped,
+/// into debt if necessary, and a lower one is credited. A hold is settled once. One that is dropped,
 /// because the work was cancelled or panicked, settles itself at the price given by
 /// [`if_dropped`](Hold::if_dropped); by default the tokens taken are kept.
 ///

@@ -165,7 +165,7 @@ impl LeaseManager {
         Some(decision)
     }
 
-    /// Decides, with a request to Redis if need be. Returns `None` where leases do not apply.
+    /// Decides, with a request to Redis if necessary. Returns `None` where leases do not apply.
     pub(crate) async fn take(
         &self,
         key: &[u8],

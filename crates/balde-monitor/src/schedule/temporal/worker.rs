@@ -37,7 +37,7 @@ const TASKS_MAX: usize = 16;
 /// How long a workflow task waits for the worker that has the run in its cache.
 const STICKY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most runs in the cache: the cron workflow and the run started at once, with room to spare.
+/// The most runs in the cache: the cron workflow and the run started at once, and two spare.
 const CACHED_RUNS_MAX: usize = 4;
 
 /// A worker and everything it needs.

@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// An integer up to `max`, or the setting that it refers to. A setting that is true counts as 1.
+    /// An integer up to `max`, or the setting that it refers to. A setting that is true is 1.
     pub(super) fn integer(&mut self, value: &Value<'_>, max: u64) -> Option<u64> {
         if !is_reference(value) {
             let integer = value.integer(0..=max, self.diagnostics);

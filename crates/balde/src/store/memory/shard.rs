@@ -296,7 +296,7 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// The positions of the next `count` slots under the clock hand, which goes round the shard.
+    /// The positions of the next `count` slots under the clock hand, which moves around the shard.
     pub(super) fn under_hand(&mut self, count: usize) -> impl Iterator<Item = usize> + use<> {
         let slots = self.slots_len();
         let from = self.arrangement.hand;

@@ -271,7 +271,7 @@ impl Table {
         Packing::new(Limit::from_words(words))
     }
 
-    /// Adds a bucket for a new key, and makes room for it if need be.
+    /// Adds a bucket for a new key, and makes room for it if necessary.
     pub(super) fn add(
         &self,
         locked: &mut Locked<'_>,

@@ -72,7 +72,7 @@ impl Packing {
     }
 
     /// The snapshot of a bucket that a thread whose clock is ahead of ours has charged to its largest
-    /// debt: its state is in the future. Clamping it to the largest debt now would forgive the
+    /// debt: its state is in the future. Clamping it to the largest debt now would lose the
     /// difference.
     ///
     /// Takes `self` by value, so that the caller can keep the packing in registers.

@@ -143,8 +143,9 @@ impl Header {
         })
     }
 
-    /// Makes the call idempotent: the key of an operation follows those of its buckets. The reply of
-    /// a call that passed is stored there for this long, and a repetition returns it and does nothing.
+    /// Makes the call idempotent. The caller adds one Redis key after those of the buckets; the reply
+    /// of a call that passed is stored there for `reply_ttl_ms`. A repeated call returns that reply
+    /// and changes nothing.
     pub fn with_operation(self, reply_ttl_ms: u64) -> Self {
         Self {
             reply_ttl_ms: Some(reply_ttl_ms.clamp(1, EXACT_MAX)),
@@ -152,7 +153,8 @@ impl Header {
         }
     }
 
-    /// Returns whether the key of an operation has to follow those of the buckets.
+    /// Returns whether the call is idempotent. If so, the last of its Redis keys, after those of the
+    /// buckets, must be the key under which the reply is stored.
     pub const fn has_operation(&self) -> bool {
         self.reply_ttl_ms.is_some()
     }

@@ -8,8 +8,8 @@ use crate::failure::StoreFailure;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RedisStats {
-    /// Whether the circuit breaker is open, for the keys of at least one part of a Cluster. Then
-    /// [`OnFailure`](crate::OnFailure) decides at once.
+    /// Whether a circuit breaker is open: [`OnFailure`](crate::OnFailure) then decides without a call
+    /// to Redis. A Cluster has one breaker for each range of slots; this is true if any is open.
     pub is_open: bool,
     /// How often the circuit breaker opened.
     pub opened_total: u64,
@@ -17,7 +17,7 @@ pub struct RedisStats {
     pub calls_total: u64,
     /// Decisions made by [`OnFailure`](crate::OnFailure).
     pub fallbacks_total: u64,
-    /// How often the server had lost the script and it was sent again.
+    /// How often the script was sent again because the server no longer had it (`NOSCRIPT`).
     pub reloads_total: u64,
     /// Connections that were opened.
     pub connects_total: u64,
