@@ -4,11 +4,18 @@
 //!
 //! `cargo bench -p balde-monitor --bench forecast -- [STORIES] [SEED]` prints the figures. They
 //! depend on the seed alone, not on the machine.
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "counts and seconds are small"
+)]
 
 #[path = "../tests/support/stories.rs"]
 mod stories;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use balde_monitor::alert::{AlertRule, AlertState, Event, EventKind, Routes, SinkClass, evaluate};
 use balde_monitor::analyse::{Assessment, Confidence, SettingsByPolicy};
@@ -267,11 +274,11 @@ impl Report {
     }
 
     fn add_alarms(&mut self, story: &Story, watched: &Watched) {
-        let mut counted: BTreeMap<&str, ()> = BTreeMap::new();
+        let mut counted: BTreeSet<&str> = BTreeSet::new();
         for told in watched.events.iter().filter(|told| told.is_to_person) {
             let is_prediction = matches!(told.event.kind, EventKind::Predicted { .. });
             let is_level = matches!(told.event.kind, EventKind::Raised { .. });
-            if !(is_prediction || is_level) || counted.insert(&told.event.episode, ()).is_some() {
+            if !(is_prediction || is_level) || !counted.insert(&told.event.episode) {
                 continue;
             }
             let until = (told.at + FALSE_AFTER).min(story.levels.len());

@@ -146,11 +146,6 @@ impl Outlook {
         })
     }
 
-    /// The expected rate of consumption.
-    pub(crate) fn expected(&self) -> Rate {
-        self.expected
-    }
-
     /// When `tokens` will be left; `None` if not even the highest rate leads there.
     pub(crate) fn time_to(&self, tokens: i64) -> Option<TimeBounds> {
         let distance = i128::from(self.level) - i128::from(tokens);

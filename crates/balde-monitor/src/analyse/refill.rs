@@ -110,13 +110,12 @@ impl Refill {
         };
         let stepwise = |next_us| fall_between_steps_us(distance, room, rate, limit, next_us);
         match (self, steps) {
-            (Self::Continuous, _) => even(),
+            (Self::Continuous, _) | (Self::Unknown, Steps::Middle) => even(),
             (Self::Stepwise { next_us }, Steps::Late) => stepwise(next_us.1),
             (Self::Stepwise { next_us }, Steps::Early) => stepwise(next_us.0),
             (Self::Stepwise { next_us }, Steps::Middle) => {
                 stepwise(u64::midpoint(next_us.0, next_us.1))
             }
-            (Self::Unknown, Steps::Middle) => even(),
             // Before the first step that is missing, a continuous bucket has more tokens.
             (Self::Unknown, Steps::Late) => {
                 let stepwise = stepwise(limit.period_us());

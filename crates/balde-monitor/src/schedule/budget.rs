@@ -1,4 +1,4 @@
-//! What polling may cost: a share of DICT's two limits, POLICIES_LIST and POLICIES_READ.
+//! What polling may cost: a share of DICT's two limits, `POLICIES_LIST` and `POLICIES_READ`.
 
 use std::time::Duration;
 

@@ -247,7 +247,11 @@ impl Planner {
         let Some(state) = self.participants.get_mut(participant) else {
             return;
         };
-        if !matches!(state.call.take(), Some((Call::Read(_), _))) {
+        let was_read = match state.call.take() {
+            Some((Call::Read(policy), _)) => Some(policy),
+            _ => None,
+        };
+        if was_read.is_none() {
             // The next cron time may be a moment after this poll, which then counts for it, too.
             state.due_us = next_cron_us.max(now_us.saturating_add(POLL_INTERVAL_MIN_US));
             state.reads.clear();
@@ -259,7 +263,10 @@ impl Planner {
             let policy = sample.bucket().policy();
             match self.schedule.read_interval_us(assessment) {
                 Some(interval_us) => {
-                    let due_us = sample.taken_us().saturating_add(interval_us);
+                    // A read that said nothing new has not been stored.
+                    let is_read = was_read.as_deref() == Some(policy);
+                    let from_us = if is_read { now_us } else { sample.taken_us() };
+                    let due_us = from_us.saturating_add(interval_us);
                     let read = ReadState {
                         interval_us,
                         due_us,

@@ -104,7 +104,7 @@ fn check(play: &Play, per_minute: u64, every: u64, truth: u64) -> Forecast {
     forecast
 }
 
-/// KEYS_CHECK is full and unused for an hour, and then 120 a minute are used. With 40 of 70 left, 48
+/// `KEYS_CHECK` is full and unused for an hour, and then 120 a minute are used. With 40 of 70 left, 48
 /// seconds remain; the hour of quiet does not dilute that.
 #[test]
 fn keys_check_after_a_quiet_hour_has_48_seconds_left() {
@@ -125,7 +125,7 @@ fn keys_check_after_a_quiet_hour_has_48_seconds_left() {
     check(&play, 100, 5, 80);
 }
 
-/// ENTRIES_WRITE burns 5,400 a minute after an hour of quiet: 425 seconds remain with 29,750 left.
+/// `ENTRIES_WRITE` burns 5,400 a minute after an hour of quiet: 425 seconds remain with 29,750 left.
 #[test]
 fn entries_write_at_a_known_burn_has_425_seconds_left() {
     for is_stepwise in [false, true] {

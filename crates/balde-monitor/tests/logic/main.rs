@@ -9,6 +9,7 @@ mod forecasts;
 mod peak;
 mod planner;
 #[path = "../support/stories.rs"]
+#[expect(dead_code, reason = "the benchmark reads more of a story")]
 mod stories;
 #[path = "../support/week.rs"]
 mod week;

@@ -131,7 +131,7 @@ struct Simulation {
     empty_us: u64,
     alerted_us: Option<u64>,
     polls_us: Vec<u64>,
-    /// The lowest level of POLICIES_READ.
+    /// The lowest level of `POLICIES_READ`.
     polls_left: i64,
     events: Vec<Event>,
 }

@@ -1,5 +1,11 @@
 //! Random traffic stories: what happens to one bucket, second by second, and what a monitor can
 //! see of it. A story is a function of its seed.
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "rates and seconds of a story are small"
+)]
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,7 +14,7 @@ use balde_core::{Command, Limit, State};
 use fastrand::Rng;
 
 /// Seconds since the start of a story.
-pub type Second = usize;
+pub(crate) type Second = usize;
 
 /// The policies of DICT's table that differ in their numbers: capacity, refill and period.
 const LIMITS: [(&str, u64, u64, u64); 13] = [
@@ -37,7 +43,7 @@ const CREDITED: [(&str, u64, u64, u64); 4] = [
 
 /// What kind of traffic a story has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A constant rate below the refill.
     Steady,
     /// A quiet time, a step up that lasts a while, and quiet again.
@@ -57,7 +63,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Steady,
         Self::Step,
         Self::Steps,
@@ -88,24 +94,24 @@ struct Piece {
 
 /// What happened to one bucket.
 #[derive(Debug)]
-pub struct Story {
-    pub kind: Kind,
-    pub policy: &'static str,
-    pub limit: Limit,
+pub(crate) struct Story {
+    pub(crate) kind: Kind,
+    pub(crate) policy: &'static str,
+    pub(crate) limit: Limit,
     /// The level at the end of each second.
-    pub levels: Vec<i64>,
+    pub(crate) levels: Vec<i64>,
     /// The second of each episode's first refusal: none was refused in the half hour before.
-    pub first_refusals: Vec<Second>,
+    pub(crate) first_refusals: Vec<Second>,
     /// Whether a poll at this second fails.
-    pub is_poll_failing: Vec<bool>,
+    pub(crate) is_poll_failing: Vec<bool>,
     /// The part in which the monitor watches. The rest shows how its last forecasts end.
-    pub watched: Second,
+    pub(crate) watched: Second,
     next_empty: Vec<u32>,
 }
 
 impl Story {
     /// Makes the story of a seed.
-    pub fn of(seed: u64) -> Self {
+    pub(crate) fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let kind = Kind::ALL[rng.usize(..Kind::ALL.len())];
         let table: &[_] = if kind == Kind::Credits {
@@ -155,7 +161,7 @@ impl Story {
     }
 
     /// The first second from `at` on at which the bucket is empty; `None` if it never is.
-    pub fn empty_at(&self, at: Second) -> Option<Second> {
+    pub(crate) fn empty_at(&self, at: Second) -> Option<Second> {
         let next = *self.next_empty.get(at)?;
         usize::try_from(next).ok().filter(|_| next != u32::MAX)
     }
@@ -340,8 +346,8 @@ fn demand(
     }
     demand.truncate(seconds);
     let mut add = |from: Second, tokens: f64, spread: Second| {
-        for second in from..(from + spread).min(seconds) {
-            demand[second] += (tokens / spread as f64).round() as u64;
+        for tokens_of_second in &mut demand[from..(from + spread).min(seconds)] {
+            *tokens_of_second += (tokens / spread as f64).round() as u64;
         }
     };
     let capacity = limit.capacity() as f64;

@@ -146,7 +146,7 @@ impl Traffic {
 
 /// What happened in some days.
 #[derive(Debug, Default)]
-pub struct Week {
+pub(crate) struct Week {
     days: u64,
     lists: u64,
     reads: u64,
@@ -163,7 +163,7 @@ pub struct Week {
 
 impl Week {
     /// Lets the days of a seed pass.
-    pub fn of(days: u64, seed: u64) -> Self {
+    pub(crate) fn of(days: u64, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut buckets: Vec<Traffic> = POLICIES
             .iter()
@@ -284,7 +284,7 @@ impl Week {
     }
 
     /// Fails if polling used more than a third of a limit, or missed what it claims to see.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         for (policy, lowest_pct) in &self.lowest_pct {
             assert!(*lowest_pct >= 66, "{policy} fell to {lowest_pct} %");
         }
