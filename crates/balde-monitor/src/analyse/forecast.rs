@@ -5,20 +5,19 @@ use serde::{Deserialize, Serialize};
 use crate::analyse::outlook::Outlook;
 use crate::sample::Sample;
 
-/// A forecast is certain if the rate has been observed for this many times the forecast time.
-const HIGH_EVIDENCE_PCT: u64 = 800;
+/// Confidence is high if the rate has lasted for this share of the expected time, in percent.
+const HIGH_EVIDENCE_PCT: u64 = 1_000;
 
 /// How certain a forecast is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
-    /// The upper bound of the consumption leads to the level, the lower bound does not. Healthy
-    /// buckets that refill in steps often show such forecasts, because they fall between the steps.
+    /// It is possible that the level is reached, not before the earliest time. The rate is new, or
+    /// changes, or is hardly above the refill, so there is no latest time.
     Low,
-    /// Even the lower bound of the consumption leads to the level, according to two samples.
+    /// The rate has been the same for five times as long as the forecast reaches.
     Medium,
-    /// Even the lower bound leads to the level, according to three samples or more; or the level has
-    /// been reached already.
+    /// The rate has been the same for ten times as long; or the level has been reached already.
     High,
 }
 

@@ -23,8 +23,8 @@ const ONSET: i128 = 4;
 /// The bounds consider look-backs of up to this many times the expected time.
 const REACH: i128 = 3;
 
-/// The least number of intervals at one rate that count as evidence. One or two may be a burst.
-const INTERVALS_MIN: i128 = 3;
+/// The least number of intervals at one rate that count as evidence. A few may be a burst.
+const INTERVALS_MIN: i128 = 4;
 
 /// How many tenths of its standard deviation the rate must be above the refill.
 const SIGNIFICANT_TENTHS: i128 = 10;
@@ -36,7 +36,7 @@ const DEFAULT_HORIZON_US: u64 = 300_000_000;
 const PAUSE_PCT: u64 = 10;
 
 /// A latest time is given if the rate has lasted for this share of the expected time.
-const MEDIUM_EVIDENCE_PCT: u64 = 200;
+const MEDIUM_EVIDENCE_PCT: u64 = 500;
 
 /// One look-back: what was consumed between some sample and the newest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -279,7 +279,7 @@ fn a_forecast_has_bounds_and_a_confidence() {
     // The longer the rate has lasted, compared to the time that is left, the more certain it is.
     let confidence = |samples: i64| {
         let history: Vec<Sample> = (0..samples)
-            .map(|i| sample(30_000 - 3_000 * i, i.unsigned_abs() * 60))
+            .map(|i| sample(33_000 - 1_500 * i, i.unsigned_abs() * 30))
             .collect();
         let forecast = assess(&history).time_to_empty().unwrap();
         assert_eq!(
@@ -289,8 +289,9 @@ fn a_forecast_has_bounds_and_a_confidence() {
         forecast.confidence()
     };
     assert_eq!(confidence(2), Confidence::Low);
-    assert_eq!(confidence(8), Confidence::Medium);
-    assert_eq!(confidence(10), Confidence::High);
+    assert_eq!(confidence(11), Confidence::Low);
+    assert_eq!(confidence(20), Confidence::Medium);
+    assert_eq!(confidence(21), Confidence::High);
     // Two polls of which nobody knows whether a refill lies between them: it may be less than what
     // comes back.
     let history = [sample(30_000, 0), sample(29_000, 59)];

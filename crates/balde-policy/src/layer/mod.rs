@@ -145,6 +145,7 @@ impl Config {
             }
             AdmitError::NoBucket(error) => {
                 tracing::warn!(
+                    target: "balde",
                     event_type = "no_key",
                     decision = "deny",
                     policy = error.policy(),

@@ -24,9 +24,10 @@ use crate::store::memory::{MemoryStats, Table};
 use crate::telemetry::Observer;
 
 pub use blocking::Blocking;
-#[cfg(feature = "options")]
-pub(crate) use builder::KEYS_MAX_DEFAULT;
 pub use builder::RateLimiterBuilder;
+#[cfg(feature = "options")]
+#[cfg(feature = "options")]
+pub(crate) use builder::{KEYS_MAX_DEFAULT, ONCE_TTL_MAX, ONCE_TTL_MIN};
 #[cfg(feature = "redis")]
 pub(crate) use redis::{RedisLimiter, wait};
 pub use request::TokenRequest;
@@ -216,7 +217,7 @@ impl RateLimiter {
         L: TryInto<Limit>,
         L::Error: Into<InvalidLimit>,
     {
-        let limit = limit.try_into().map_err(Into::into)?;
+        let limit = InvalidLimit::check_window(limit.try_into().map_err(Into::into)?)?;
         match &self.0.store {
             Store::Memory(table, _) => table.set_limit(limit, || self.now_us()),
             #[cfg(feature = "redis")]

@@ -72,7 +72,7 @@ type Column = (
 );
 
 /// Values that are read from the limiters at each scrape, by policy.
-const BY_READING: [Column; 11] = [
+const BY_READING: [Column; 12] = [
     (
         "rate_limiter_lock_contention",
         "Times that a check waited for a lock of the memory store.",
@@ -96,6 +96,12 @@ const BY_READING: [Column; 11] = [
         "Buckets removed from the memory store before they were full, because keys_max was reached.",
         MetricType::Counter,
         |reading| reading.evicted,
+    ),
+    (
+        "rate_limiter_log_dropped",
+        "Denials that were to be logged one by one and were not, because the log did not keep up.",
+        MetricType::Counter,
+        |reading| reading.log_dropped,
     ),
     (
         "rate_limiter_lease_keys",
