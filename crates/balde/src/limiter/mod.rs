@@ -204,6 +204,15 @@ impl RateLimiter {
         }
     }
 
+    /// Counts a request that is refused because it has no usable key:
+    /// `rate_limiter_decisions_total{decision="deny",reason="no_key"}`. No bucket is touched.
+    ///
+    /// The HTTP layers count such requests themselves. Call this where your own code refuses a
+    /// request before it has a key.
+    pub fn count_no_key(&self) {
+        self.0.observer.count_no_key();
+    }
+
     /// Replaces the limit of all buckets.
     ///
     /// Each bucket keeps its deficit in tokens, within what the new limit allows: a bucket that

@@ -30,6 +30,7 @@ pub(super) enum Count {
     FallbackAllow,
     FallbackDeny,
     BadKey,
+    NoKey,
     Peek,
     Charge,
     Credit,
@@ -71,6 +72,10 @@ impl Meter {
         if decision.bad_key().is_some() {
             self.counts.add_one(Count::BadKey);
         }
+    }
+
+    pub(crate) fn count_no_key(&self) {
+        self.counts.add_one(Count::NoKey);
     }
 
     pub(crate) fn count_command(&self, command: Command) {

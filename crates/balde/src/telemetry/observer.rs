@@ -135,6 +135,13 @@ impl Observer {
         }
     }
 
+    /// Counts a request that was refused because it has no usable key.
+    pub(crate) fn count_no_key(&self) {
+        if let Some(meter) = &self.meter {
+            meter.count_no_key();
+        }
+    }
+
     /// Counts a command that is not a check.
     pub(crate) fn count_command(&self, command: Command) {
         if let Some(meter) = &self.meter {
