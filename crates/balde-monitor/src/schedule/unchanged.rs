@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use crate::sample::{BucketId, Poll, Sample};
 
-/// A bucket must have been full for this long before its reads are held back. By then its alerts
+/// The share of capacity, in percent, from which on a level says only that the bucket is nearly full.
+const NEARLY_FULL_PCT: i128 = 90;
+
+/// A bucket must have been nearly full for this long before its reads are held back. By then its alerts
 /// are resolved, which takes samples.
 const FULL_FOR_US: u64 = 900_000_000;
 
-/// Holds back single reads of buckets that have been full for some time, so that they are not
+/// Holds back single reads of buckets that have been nearly full for some time, so that they are not
 /// stored one by one. The newest is kept, and stored just before the first that differs: the burn
 /// that follows is then known to have begun between the two.
 #[derive(Debug, Default)]
@@ -18,7 +21,7 @@ pub struct UnchangedReads {
 
 #[derive(Debug)]
 struct Full {
-    /// Since when every sample has been full.
+    /// Since when every sample has been nearly full.
     since: Sample,
     /// The newest sample that was held back.
     held: Option<Sample>,
@@ -31,7 +34,8 @@ impl UnchangedReads {
         let mut earlier = Vec::new();
         let mut says_nothing = !poll.is_list();
         for sample in poll.samples() {
-            let is_full = i128::from(sample.level()) >= i128::from(sample.limit().capacity());
+            let nearly_full = i128::from(sample.limit().capacity()) * NEARLY_FULL_PCT;
+            let is_full = i128::from(sample.level()) * 100 >= nearly_full;
             let known = self.buckets.get_mut(sample.bucket());
             match known {
                 Some(full) if is_full && is_alike(&full.since, sample) => {
@@ -88,7 +92,8 @@ mod tests {
         let mut reads = UnchangedReads::default();
         let mut stored = Vec::new();
         for minute in 0..60 {
-            stored.extend(reads.to_store(read(70, minute * MINUTE_US)));
+            let level = if minute % 2 == 0 { 70 } else { 63 };
+            stored.extend(reads.to_store(read(level, minute * MINUTE_US)));
         }
         assert_eq!(stored.len(), 15, "the first quarter of an hour");
         let after = reads.to_store(read(40, 60 * MINUTE_US));
