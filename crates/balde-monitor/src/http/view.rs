@@ -68,6 +68,8 @@ pub struct BucketView {
     pub remaining_bp: i64,
     /// The share of capacity in use, in basis points.
     pub utilisation_bp: i64,
+    /// The time of the newest sample.
+    pub sampled_us: u64,
     /// The severity of its alert state.
     pub severity: Severity,
     /// Since when the severity holds.
@@ -203,15 +205,18 @@ impl BucketView {
     fn of(assessment: &Assessment<'_>, alert: Option<&AlertState>) -> Self {
         let sample = assessment.sample();
         let limit = sample.limit();
-        let burn_rates = assessment.burn_rates().iter().map(|burn| BurnRateView {
-            window_us: burn.window_us(),
-            span_us: burn.span_us(),
-            samples: burn.samples(),
-            at_least: burn.at_least(),
-            at_most: burn.at_most(),
-            expected_milli_per_minute: burn.expected_milli_per_minute(),
-            is_upper_bound: burn.is_upper_bound(),
-        });
+        let burn_rates = assessment
+            .burn_rates()
+            .into_iter()
+            .map(|burn| BurnRateView {
+                window_us: burn.window_us(),
+                span_us: burn.span_us(),
+                samples: burn.samples(),
+                at_least: burn.at_least(),
+                at_most: burn.at_most(),
+                expected_milli_per_minute: burn.expected_milli_per_minute(),
+                is_upper_bound: burn.is_upper_bound(),
+            });
         let full = assessment.time_to_full();
         Self {
             policy: sample.bucket().policy().to_owned(),
@@ -221,6 +226,7 @@ impl BucketView {
             period_us: limit.period_us(),
             remaining_bp: assessment.remaining_bp(),
             utilisation_bp: assessment.utilisation_bp(),
+            sampled_us: sample.taken_us(),
             severity: alert.map_or(assessment.severity(), |alert| alert.severity),
             since_us: alert.map_or(sample.taken_us(), |alert| alert.since_us),
             is_predicted: alert.is_some_and(|alert| alert.forecast.is_some()),

@@ -39,7 +39,6 @@ fn the_reference_is_valid_and_shows_the_defaults() {
     assert_eq!(reference.history, bare.history);
     assert_eq!(reference.plan.schedule, bare.plan.schedule);
     assert_eq!(reference.plan.budget, bare.plan.budget);
-    assert_eq!(reference.plan.reserve, bare.plan.reserve);
     assert_eq!(reference.plan.retention, bare.plan.retention);
     assert_eq!(reference.schedule, ScheduleConfig::Embedded);
     assert_eq!(reference.staleness, bare.staleness);
