@@ -370,7 +370,6 @@ impl Cycle {
             alert::close_staleness(&state.staleness, now_us, &self.components.staleness);
         let mut alerts = Vec::new();
         for open in &state.alerts {
-            let rule = self.components.rules.rule(&open.bucket);
             let (resolved, raised) = alert::resolve(open, reason, now_us);
             if resolved != *open {
                 alerts.push(resolved);
