@@ -47,7 +47,9 @@ pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};
 pub use env::StorageMode;
-pub use error::{BuildError, Error, InvalidLimit, RedisConfigError};
+#[cfg(feature = "tokio")]
+pub use error::AcquireError;
+pub use error::{BuildError, Error, InvalidLimit, RedisConfigError, TierError};
 pub use failure::{InvalidShare, OnFailure, Share, StoreFailure};
 pub use hold::{Hold, SETTLE_WITHIN};
 pub use idempotency::{InvalidOpId, OP_ID_BYTES_MAX, OpId};
@@ -63,3 +65,8 @@ pub use store::memory::MemoryStats;
 pub use store::redis::{
     REDIS_TIMEOUT_MAX, RedisBuilder, RedisStats, RedisStore, RegisterValues, Registers,
 };
+
+/// Runs the examples of the page about keys.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/keys.md")]
+struct KeysPage;

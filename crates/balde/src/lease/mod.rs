@@ -173,7 +173,7 @@ impl LeaseManager {
         deadline: Instant,
     ) -> Option<Result<Decision, StoreFailure>> {
         // The store refuses what is more than the capacity, and a take of nothing needs no lease.
-        if n == 0 || n > self.0.buckets.limit().capacity() {
+        if n == 0 || n > self.0.buckets.limit_of(key).capacity() {
             return None;
         }
         loop {
@@ -215,6 +215,38 @@ impl LeaseManager {
         }
     }
 
+    /// Returns the tokens of one key to Redis, because its limit changed.
+    pub(crate) async fn release_key(&self, key: &[u8]) {
+        let tokens = self.take_out_key(key).await;
+        if tokens > 0 {
+            self.0.give_back(vec![(key.to_vec(), tokens)]).await;
+        }
+    }
+
+    /// Drops the tokens of a key whose bucket is about to be removed.
+    pub(crate) async fn forget_key(&self, key: &[u8]) {
+        self.take_out_key(key).await;
+    }
+
+    /// Takes the tokens of a key out of its lease, also those of a request that is in flight.
+    async fn take_out_key(&self, key: &[u8]) -> u64 {
+        let in_flight = match self.0.shard(key).lock().get(key) {
+            None => return 0,
+            Some(lease) => lease.request.clone(),
+        };
+        if let Some(request) = in_flight {
+            // If it fails, there is nothing to take out.
+            let _failed = request.wait().await;
+        }
+        match self.0.shard(key).lock().get_mut(key) {
+            None => 0,
+            Some(lease) => {
+                lease.forget_refusal();
+                lease.take_all()
+            }
+        }
+    }
+
     /// Returns all tokens on lease to Redis.
     pub(crate) async fn release(&self) {
         let held = self.0.take_out(KeyLease::take_all);
@@ -231,7 +263,7 @@ impl LeaseManager {
         now_us: u64,
     ) -> Arc<InFlightRequest> {
         let request = Arc::new(InFlightRequest::default());
-        let block_max = self.0.leases.block_max(&self.0.buckets.limit());
+        let block_max = self.0.leases.block_max(&self.0.buckets.limit_of(key));
         let lease = leases.entry(key.into()).or_default();
         let amount = lease.request_size(n, block_max, now_us);
         if amount == 0 {
