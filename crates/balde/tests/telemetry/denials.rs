@@ -47,9 +47,14 @@ struct Counts {
 
 impl Write for Counted {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let line: Value = serde_json::from_slice(line).unwrap();
+        // There are too many denials to parse each.
+        let text = str::from_utf8(line).unwrap();
+        if text.contains(r#""event_type":"denied""#) {
+            self.0.denied.fetch_add(1, Ordering::Relaxed);
+            return Ok(line.len());
+        }
+        let line: Value = serde_json::from_str(text).unwrap();
         match line["event_type"].as_str() {
-            Some("denied") => self.0.denied.fetch_add(1, Ordering::Relaxed),
             Some("denials_dropped") => {
                 assert_eq!(line["level"], "WARN");
                 let dropped = line["dropped"].as_u64().unwrap();
@@ -57,7 +62,7 @@ impl Write for Counted {
             }
             other => panic!("{other:?}"),
         };
-        Ok(usize::MAX)
+        Ok(text.len())
     }
 
     fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
@@ -142,7 +147,7 @@ impl MakeWriter<'_> for Stuck {
 
 #[test]
 fn a_log_that_nobody_reads_stops_no_decision() {
-    const DENIALS: u64 = 200_000;
+    const DENIALS: u64 = 100_000;
     let metrics = Metrics::new();
     let stuck = Stuck::default();
     let closed = stuck.gate.lock().unwrap();
@@ -157,8 +162,8 @@ fn a_log_that_nobody_reads_stops_no_decision() {
     });
     let series = r#"rate_limiter_log_dropped_total{policy="stuck"}"#;
     let dropped = value(&metrics.encode(), series).unwrap();
-    // What fits the queue, and the batches that the log thread had taken out before it got stuck.
-    assert!(dropped >= DENIALS - 3 * 65_536, "{dropped}");
+    // What fits the queue waits, and the one that the log thread is stuck with.
+    assert!(dropped >= DENIALS - 65_537, "{dropped}");
     drop(closed);
     assert!(flush_denials(FLUSHED_WITHIN));
     let counts = &stuck.counted.0;
