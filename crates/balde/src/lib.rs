@@ -48,8 +48,10 @@ pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};
 pub use env::StorageMode;
-pub use error::{BuildError, Error, InvalidLimit, RedisConfigError};
-pub use failure::{OnFailure, Share, StoreFailure};
+#[cfg(feature = "tokio")]
+pub use error::AcquireError;
+pub use error::{BuildError, Error, InvalidLimit, RedisConfigError, TierError};
+pub use failure::{InvalidShare, OnFailure, Share, StoreFailure};
 pub use hold::{Hold, SETTLE_WITHIN};
 pub use idempotency::{InvalidOpId, OP_ID_BYTES_MAX, OpId};
 pub use key::{BadKey, KEY_BYTES_MAX};
@@ -65,3 +67,8 @@ pub use store::redis::{
     BucketScan, REDIS_TIMEOUT_MAX, RedisBuilder, RedisStats, RedisStore, RegisterValues, Registers,
     StoredBucket,
 };
+
+/// Runs the examples of the page about keys.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/keys.md")]
+struct KeysPage;

@@ -24,7 +24,7 @@ use crate::outcome::Report;
 use crate::rate::Rate;
 #[cfg(feature = "redis")]
 use crate::remote::Remote;
-use crate::scheduler::prefetch::{FastPath, Prefetch, SlotOwner};
+use crate::scheduler::fast_path::{FastPath, Prefetch, SlotOwner};
 use crate::scheduler::serve::{Progress, WakeList};
 use crate::scheduler::waiters::WaiterId;
 use crate::scheduler::{Scheduler, TokenSource, Verdict};
@@ -157,7 +157,7 @@ impl Inner {
         match verdict {
             Verdict::Granted { epoch } => Ok(Grant { index, epoch }),
             Verdict::Refused(refusal) => Err(refusal),
-            // A request for more than the burst can only be served in slices, over time.
+            // A request for more than the burst has to be first in line to save up for it.
             Verdict::MustWait { .. } if burst.is_some_and(|burst| n > burst) => {
                 let burst = burst.unwrap_or(0);
                 Err(Refusal::TooLarge { n, burst })

@@ -141,7 +141,7 @@ impl LeaseManager {
     pub(crate) fn stats(&self) -> LeaseStats {
         let this = &*self.0;
         let mut stats = LeaseStats {
-            block_max: this.block_max(),
+            block_max: this.leases.block_max(&this.buckets.limit()),
             granted_total: this.granted.load(Ordering::Relaxed),
             refused_total: this.refused.load(Ordering::Relaxed),
             requests_total: this.requests.load(Ordering::Relaxed),
@@ -178,10 +178,10 @@ impl LeaseManager {
         deadline: Instant,
     ) -> Option<Result<Decision, StoreFailure>> {
         // The store refuses what is more than the capacity, and a take of nothing needs no lease.
-        if n == 0 || n > self.0.buckets.limit().capacity() {
+        if n == 0 || n > self.0.buckets.limit_of(key).capacity() {
             return None;
         }
-        if n > self.0.block_max() {
+        if n > self.0.block_max(key) {
             return self.take_whole(key, n, deadline).await;
         }
         let mut waiter = Waiter {
@@ -211,7 +211,7 @@ impl LeaseManager {
                     }
                     return Some(Ok(decision));
                 }
-                if lease.is_outpaced_by(&self.0.buckets.limit()) {
+                if lease.is_outpaced_by(&self.0.buckets.limit_of(key)) {
                     return None;
                 }
                 is_late = !waiter.is_waiting && lease.request.is_some();
@@ -298,6 +298,38 @@ impl LeaseManager {
         }
     }
 
+    /// Returns the tokens of one key to Redis, because its limit changed.
+    pub(crate) async fn release_key(&self, key: &[u8]) {
+        let tokens = self.take_out_key(key).await;
+        if tokens > 0 {
+            self.0.give_back(vec![(key.to_vec(), tokens)]).await;
+        }
+    }
+
+    /// Drops the tokens of a key whose bucket is about to be removed.
+    pub(crate) async fn forget_key(&self, key: &[u8]) {
+        self.take_out_key(key).await;
+    }
+
+    /// Takes the tokens of a key out of its lease, also those of a request that is in flight.
+    async fn take_out_key(&self, key: &[u8]) -> u64 {
+        let in_flight = match self.0.shard(key).lock().get(key) {
+            None => return 0,
+            Some(lease) => lease.request.clone(),
+        };
+        if let Some(request) = in_flight {
+            // If it fails, there is nothing to take out.
+            let _failed = request.wait().await;
+        }
+        match self.0.shard(key).lock().get_mut(key) {
+            None => 0,
+            Some(lease) => {
+                lease.forget_refusal();
+                lease.take_all()
+            }
+        }
+    }
+
     /// Returns all tokens on lease to Redis.
     pub(crate) async fn release(&self) {
         let held = self.0.take_out(KeyLease::take_all);
@@ -313,7 +345,7 @@ impl LeaseManager {
         now_us: u64,
     ) -> Arc<InFlightRequest> {
         let request = Arc::new(InFlightRequest::default());
-        let limit = self.0.buckets.limit();
+        let limit = self.0.buckets.limit_of(key);
         let lease = leases.entry(key.into()).or_default();
         // A check that waits for the request sees the call in its span. A block that is requested
         // ahead of use belongs to no check.
@@ -342,7 +374,7 @@ impl LeaseManager {
                 let lease = leases.entry(key.as_slice().into()).or_default();
                 let supply = result.map(|decision| lease.add(decision, buckets.now_us()));
                 lease.request = None;
-                (supply, lease.take_surplus(this.0.block_max()))
+                (supply, lease.take_surplus(this.0.block_max(&key)))
             };
             ended.end(supply);
             this.return_idle_leases();
@@ -395,7 +427,7 @@ impl Drop for Waiter<'_> {
             return;
         }
         let inner = &self.manager.0;
-        let block_max = inner.block_max();
+        let block_max = inner.block_max(self.key);
         let mut leases = inner.shard(self.key).lock();
         let Some(lease) = leases.get_mut(self.key) else {
             return;
@@ -412,8 +444,8 @@ impl Drop for Waiter<'_> {
 }
 
 impl Inner {
-    fn block_max(&self) -> u64 {
-        self.leases.block_max(&self.buckets.limit())
+    fn block_max(&self, key: &[u8]) -> u64 {
+        self.leases.block_max(&self.buckets.limit_of(key))
     }
 
     fn count(&self, decided: &LeaseDecision) -> Option<Decision> {

@@ -162,6 +162,7 @@ fn memory_steps<'a>(requests: &[TokenRequest<'a>]) -> Option<Vec<MemoryStep<'a>>
             Store::Memory(table, _) => Some(MemoryStep {
                 table,
                 key: request.key,
+                tier: request.limiter.given_tier(request.key),
                 command: Command::Take { n: request.n },
                 now_us: request.limiter.now_us(),
             }),
@@ -183,7 +184,10 @@ fn decide_in_memory(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
 /// Where a key is bad nothing is taken: its request is denied, and the other buckets are peeked at.
 fn peek_or_deny(step: &MemoryStep<'_>) -> Decision {
     match BadKey::check(step.key) {
-        Ok(key) => Decision::of(step.table.run(key, Command::Peek, step.now_us)),
+        Ok(key) => Decision::of(
+            step.table
+                .run_in(key, step.tier, Command::Peek, step.now_us),
+        ),
         Err(bad) => Decision::of_bad_key(&step.table.limit(), bad, step.now_us),
     }
 }

@@ -64,7 +64,7 @@ fn call_of(steps: &[RedisStep<'_>]) -> Call {
             .collect(),
         steps: steps
             .iter()
-            .map(|step| step.buckets.step(step.command))
+            .map(|step| step.buckets.step(step.key, step.command))
             .collect(),
         header: header(now_us),
     }
