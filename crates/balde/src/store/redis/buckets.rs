@@ -188,7 +188,8 @@ impl RedisBuckets {
             steps: vec![Step::new(full, LimitBlob::new(&full), command)],
             header: header(self.fixed_now_us()),
         });
-        self.call(&call, self.deadline()).await.map(drop)
+        let decode = |reply: &[u8]| script::decode(&call.steps, reply);
+        self.call(&call, self.deadline(), decode).await.map(drop)
     }
 
     pub(crate) fn deadline(&self) -> Instant {
