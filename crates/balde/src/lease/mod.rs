@@ -181,7 +181,7 @@ impl LeaseManager {
         if n == 0 || n > self.0.buckets.limit_of(key).capacity() {
             return None;
         }
-        if n > self.0.block_max_of(key) {
+        if n > self.0.block_max(key) {
             return self.take_whole(key, n, deadline).await;
         }
         let mut waiter = Waiter {
@@ -374,7 +374,7 @@ impl LeaseManager {
                 let lease = leases.entry(key.as_slice().into()).or_default();
                 let supply = result.map(|decision| lease.add(decision, buckets.now_us()));
                 lease.request = None;
-                (supply, lease.take_surplus(this.0.block_max_of(&key)))
+                (supply, lease.take_surplus(this.0.block_max(&key)))
             };
             ended.end(supply);
             this.return_idle_leases();
@@ -427,7 +427,7 @@ impl Drop for Waiter<'_> {
             return;
         }
         let inner = &self.manager.0;
-        let block_max = inner.block_max_of(self.key);
+        let block_max = inner.block_max(self.key);
         let mut leases = inner.shard(self.key).lock();
         let Some(lease) = leases.get_mut(self.key) else {
             return;
@@ -444,7 +444,7 @@ impl Drop for Waiter<'_> {
 }
 
 impl Inner {
-    fn block_max_of(&self, key: &[u8]) -> u64 {
+    fn block_max(&self, key: &[u8]) -> u64 {
         self.leases.block_max(&self.buckets.limit_of(key))
     }
 

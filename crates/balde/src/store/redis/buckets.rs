@@ -188,7 +188,7 @@ impl RedisBuckets {
             steps: vec![Step::new(full, LimitBlob::new(&full), command)],
             header: header(self.fixed_now_us()),
         });
-        let decode = |reply: &[u8]| script::decode_one(&full, command, reply);
+        let decode = |reply: &[u8]| script::decode(&call.steps, reply);
         self.call(&call, self.deadline(), decode).await.map(drop)
     }
 
