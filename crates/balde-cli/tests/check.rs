@@ -126,7 +126,7 @@ fn problems_of_every_kind_of_file_look_the_same() {
         ("options.toml", b"[limits.a]\nlimit = '10/fortnight'\n"),
         (
             "monitor.toml",
-            b"[[participant]]\nispb = '1'\n[schedule]\nbudget = '10/fortnight'\n",
+            b"[[participant]]\nispb = '1'\n[schedule]\nlist_budget = '10/fortnight'\n",
         ),
         (
             "profile.toml",
