@@ -147,7 +147,7 @@ fn problems_of_every_kind_of_file_look_the_same() {
     let shown = text(&output.stderr);
     for position in [
         "options.toml:2:13",
-        "monitor.toml:4:14",
+        "monitor.toml:4:19",
         "profile.toml:4:13",
     ] {
         let problem = format!(
