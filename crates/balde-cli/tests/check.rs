@@ -126,7 +126,7 @@ fn problems_of_every_kind_of_file_look_the_same() {
         ("options.toml", b"[limits.a]\nlimit = '10/fortnight'\n"),
         (
             "monitor.toml",
-            b"[[participant]]\nispb = '1'\n[schedule]\nbudget = '10/fortnight'\n",
+            b"[[participant]]\nispb = '1'\n[schedule]\nlist_budget = '10/fortnight'\n",
         ),
         (
             "profile.toml",
@@ -147,7 +147,7 @@ fn problems_of_every_kind_of_file_look_the_same() {
     let shown = text(&output.stderr);
     for position in [
         "options.toml:2:13",
-        "monitor.toml:4:14",
+        "monitor.toml:4:19",
         "profile.toml:4:13",
     ] {
         let problem = format!(
