@@ -255,6 +255,7 @@ impl Cached {
 }
 
 /// The time of day, for header fields and log lines.
+#[cfg(any(feature = "logs", feature = "tower"))]
 pub(crate) fn time_of_day() -> SystemTime {
     SystemTime::now()
 }

@@ -98,9 +98,14 @@ impl StorageMode {
 
 /// The strategy as logs show it. Stepwise refill is a token bucket too.
 pub(crate) fn strategy(limit: &Limit) -> &'static str {
-    match limit.strategy() {
-        Strategy::FixedWindow => "fixed_window",
-        Strategy::Continuous | Strategy::Stepwise => "token_bucket",
+    strategy_word(limit.strategy() == Strategy::FixedWindow)
+}
+
+const fn strategy_word(is_window: bool) -> &'static str {
+    if is_window {
+        "fixed_window"
+    } else {
+        "token_bucket"
     }
 }
 
