@@ -281,7 +281,7 @@ async fn a_full_or_read_only_server_is_told_apart_from_a_dead_one() {
     let Some(full) = RedisServer::start_with(&["--maxmemory", "1"]) else {
         return;
     };
-    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1 1"]).unwrap();
+    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", "1"]).unwrap();
     for (server, failure) in [
         (full, StoreFailure::OutOfMemory),
         (replica, StoreFailure::ReadOnly),
