@@ -15,6 +15,7 @@
 //! | `RedisStore`, `RedisBuilder` (feature `redis`) | buckets that processes share |
 //! | [`OnFailure`], [`StoreFailure`] | what decides while Redis is unavailable, and why it is |
 //! | `Leases`, `LeaseStats` (feature `redis`) | tokens of busy keys taken ahead of use |
+//! | `StoredBucket`, `BucketScan` (feature `redis`) | buckets read out of Redis, for tools |
 //! | `Registers` (feature `redis`) | small values that processes share, changed by compare-and-set |
 //! | [`telemetry`] | metrics, log lines, spans |
 
@@ -63,7 +64,8 @@ pub use options::Options;
 pub use store::memory::MemoryStats;
 #[cfg(feature = "redis")]
 pub use store::redis::{
-    REDIS_TIMEOUT_MAX, RedisBuilder, RedisStats, RedisStore, RegisterValues, Registers,
+    BucketScan, REDIS_TIMEOUT_MAX, RedisBuilder, RedisStats, RedisStore, RegisterValues, Registers,
+    StoredBucket,
 };
 
 /// Runs the examples of the page about keys.

@@ -315,7 +315,7 @@ async fn what_somebody_else_wrote_under_a_key_is_that_keys_trouble_alone() {
         .unwrap();
     for _ in 0..10 {
         let refused = limiter.check("alice").await;
-        assert_eq!(refused.failure(), Some(StoreFailure::Script));
+        assert_eq!(refused.failure(), Some(StoreFailure::ForeignValue));
     }
     assert!(limiter.check("bob").await.is_allowed());
     assert!(!store.stats().is_open);

@@ -152,6 +152,9 @@ impl Inner {
         let (index, verdict) = begin(&mut locked.scheduler, request, now_us);
         let must_wait = matches!(verdict, Verdict::MustWait { .. });
         let burst = must_wait.then(|| locked.scheduler.burst_of(index));
+        if must_wait {
+            locked.scheduler.relax(index, now_us);
+        }
         self.unlock(locked, now_us);
         let n = request.n;
         match verdict {

@@ -212,6 +212,7 @@ impl Scheduler {
             }
         };
         if matches!(verdict, Verdict::Granted { .. }) {
+            self.relax(index, now_us);
             self.fill_slot(index, now_us);
         }
         verdict

@@ -51,6 +51,17 @@ impl Scheduler {
         }
     }
 
+    /// Forgets what was saved beyond the burst, where no request waits for it.
+    pub(crate) fn relax(&mut self, index: u32, now_us: u64) {
+        let partition = self.partition_mut(index);
+        if partition.queue.is_empty() {
+            partition.bucket.stretch(0, now_us);
+        }
+        if self.waiting == 0 {
+            self.global.stretch(0, now_us);
+        }
+    }
+
     /// Why `n` tokens will not be granted, regardless of the queue.
     pub(crate) fn refusal(&mut self, index: u32, n: u64, now_us: u64) -> Option<Refusal> {
         self.admission(index, n, now_us).1

@@ -189,6 +189,13 @@ impl Options {
         })
     }
 
+    /// The settings of `[redis]`, to build a store for another purpose than the limiters; `None` if
+    /// neither the file nor the environment has an address.
+    #[cfg(feature = "redis")]
+    pub fn redis_builder(&self) -> Option<crate::RedisBuilder> {
+        self.redis.as_ref().map(RedisOptions::builder)
+    }
+
     /// The names of the limits, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.limits.iter().map(LimitOptions::name)

@@ -4,6 +4,7 @@
 //! thread sees or changes a part of the decision. Checks of other keys in those shards continue.
 
 use balde_core::{Command, Decision, State};
+use smallvec::SmallVec;
 
 use super::fingerprint::Fingerprint;
 use super::shard::Locked;
@@ -23,13 +24,15 @@ pub(crate) struct MemoryStep<'a> {
 
 /// Runs all commands, or none. If one is refused, the decisions on the others are peeks.
 pub(crate) fn run_all(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
-    let mut shards = Shards::lock(steps);
-    let mut buckets: Vec<Bucket<'_>> = Vec::with_capacity(steps.len());
+    // Most decisions are over two or three buckets, which take no allocation here.
+    let fingerprint = |step: &MemoryStep<'_>| step.table.fingerprint(step.key);
+    let keys: Keys = steps.iter().map(fingerprint).collect();
+    let mut shards = Shards::lock(steps, &keys);
+    let mut buckets: SmallVec<[Bucket<'_>; 3]> = SmallVec::new();
     let mut decisions = Vec::with_capacity(steps.len());
-    let mut bucket_of = Vec::with_capacity(steps.len());
-    for step in steps {
+    let mut bucket_of: SmallVec<[usize; 4]> = SmallVec::new();
+    for (step, &key) in steps.iter().zip(&keys) {
         // Two steps on one bucket share its state.
-        let key = step.table.fingerprint(step.key);
         let known = buckets
             .iter()
             .position(|bucket| bucket.key == key && std::ptr::eq(bucket.table, step.table));
@@ -150,27 +153,28 @@ impl<'a> Bucket<'a> {
 }
 
 /// The locked shards, in the order in which they were locked.
-struct Shards<'a>(Vec<((usize, usize), Locked<'a>)>);
+struct Shards<'a>(SmallVec<[((usize, usize), Locked<'a>); 3]>);
+
+/// The fingerprint of each step's key.
+type Keys = SmallVec<[Fingerprint; 4]>;
 
 impl<'a> Shards<'a> {
-    fn lock(steps: &[MemoryStep<'a>]) -> Self {
+    fn lock(steps: &[MemoryStep<'a>], keys: &Keys) -> Self {
         loop {
-            let locked = Self::lock_once(steps);
+            let locked = Self::lock_once(steps, keys);
             // A shard may have split before it was locked, and the key moved.
-            let is_there = |step: &MemoryStep<'a>| {
-                let key = step.table.fingerprint(step.key);
-                locked.position(shard_id(step.table, key)).is_some()
-            };
-            if steps.iter().all(is_there) {
+            let mut ids = steps.iter().zip(keys);
+            if ids.all(|(step, key)| locked.position(shard_id(step.table, *key)).is_some()) {
                 return locked;
             }
         }
     }
 
-    fn lock_once(steps: &[MemoryStep<'a>]) -> Self {
-        let mut wanted: Vec<_> = steps
+    fn lock_once(steps: &[MemoryStep<'a>], keys: &Keys) -> Self {
+        let mut wanted: SmallVec<[_; 4]> = steps
             .iter()
-            .map(|step| (shard_id(step.table, step.table.fingerprint(step.key)), step))
+            .zip(keys)
+            .map(|(step, key)| (shard_id(step.table, *key), step))
             .collect();
         // All threads lock in this order, so that there is no deadlock.
         wanted.sort_by_key(|(id, _)| *id);

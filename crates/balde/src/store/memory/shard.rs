@@ -123,7 +123,9 @@ impl Shard {
             if found != 0 {
                 let slot = group.slot(found.trailing_zeros() as usize);
                 let stored = slot.word.load(Ordering::Acquire);
-                let lo = slot.lo.load(Ordering::Relaxed);
+                // Whoever sees a new tag sees that the old word is frozen, so that a decision under the
+                // wrong limit is not stored.
+                let lo = slot.lo.load(Ordering::Acquire);
                 let tag = Tag::of_lo(lo);
                 let is_own = lo & !Tag::MASK == key.lo
                     && slot.hi.load(Ordering::Relaxed) == key.hi
@@ -275,7 +277,7 @@ impl<'s> Locked<'s> {
         if tag.tier() != tier {
             tag = tag.moved_to(tier);
             // Before the word: a reader that sees the new word sees this too.
-            slot.lo.store(key.lo | tag.bits(), Ordering::Relaxed);
+            slot.lo.store(key.lo | tag.bits(), Ordering::Release);
         }
         let offset = offset(key, tag, self.shape.generation);
         slot.word.store(stored(word, offset), Ordering::Release);

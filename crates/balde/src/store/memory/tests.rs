@@ -105,7 +105,7 @@ fn tier_steps() -> impl Strategy<Value = Vec<TierStep>> {
     let tier = 0..3_usize;
     let keys = prop::collection::vec((0..6_u8, 0..4_u64), 1..4);
     let step = prop_oneof![
-        10 => steps().prop_map(|mut steps| TierStep::Any(steps.remove(0))),
+        10 => step().prop_map(TierStep::Any),
         4 => (0..6_u8, tier.clone()).prop_map(|(key, tier)| TierStep::Move { key, tier }),
         2 => keys.prop_map(|keys| TierStep::RunAll { keys }),
         1 => (tier, limits()).prop_map(|(tier, limit)| TierStep::SetTierLimit { tier, limit }),
@@ -122,6 +122,10 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(), 1..80)
+}
+
+fn step() -> impl Strategy<Value = Step> {
     let wait = prop_oneof![
         Just(1),
         0..100_000_u64,
@@ -133,13 +137,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         0..40_000_000_000_000_u64,
         0..3_000_000_000_000_000_u64,
     ];
-    let step = prop_oneof![
+    prop_oneof![
         12 => (0..6_u8, commands()).prop_map(|(key, command)| Step::Run { key, command }),
         4 => wait.prop_map(|us| Step::Wait { us }),
         1 => limits().prop_map(|limit| Step::SetLimit { limit }),
         1 => Just(Step::Sweep),
-    ];
-    prop::collection::vec(step, 1..80)
+    ]
 }
 
 proptest! {

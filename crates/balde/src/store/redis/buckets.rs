@@ -13,7 +13,7 @@ use super::RedisStore;
 use super::call::Call;
 use super::key::Names;
 use super::observer::ScriptTimer;
-use super::script::{self, Header, LimitBlob, NOW_MAX_US, Step};
+use super::script::{self, Header, LimitBlob, NOW_MAX_US, ReplyError, Step};
 use crate::clock::{Clock, Stopwatch};
 use crate::decision::Decision;
 use crate::failure::{OnFailure, StoreFailure};
@@ -188,7 +188,8 @@ impl RedisBuckets {
             steps: vec![Step::new(full, LimitBlob::new(&full), command)],
             header: header(self.fixed_now_us()),
         });
-        self.call(&call, self.deadline()).await.map(drop)
+        let decode = |reply: &[u8]| script::decode(&call.steps, reply);
+        self.call(&call, self.deadline(), decode).await.map(drop)
     }
 
     pub(crate) fn deadline(&self) -> Instant {
@@ -223,21 +224,22 @@ impl RedisBuckets {
             steps: vec![step],
             header,
         });
-        let reply = self.call(&call, deadline).await?;
-        script::decode_one(step.limit(), command, &reply).map_err(|_| StoreFailure::Script)
+        let decode = |reply: &[u8]| script::decode_one(step.limit(), command, reply);
+        self.call(&call, deadline, decode).await
     }
 
     /// Calls the script and reports how long that took.
-    pub(super) async fn call(
+    pub(super) async fn call<T>(
         &self,
         call: &Arc<Call>,
         deadline: Instant,
-    ) -> Result<Vec<u8>, StoreFailure> {
+        decode: impl FnOnce(&[u8]) -> Result<T, ReplyError>,
+    ) -> Result<T, StoreFailure> {
         let Some(report) = &self.script_timer else {
-            return self.store.run(call, deadline).await;
+            return self.store.run(call, deadline, decode).await;
         };
         let stopwatch = Stopwatch::start();
-        let reply = self.store.run(call, deadline).await;
+        let reply = self.store.run(call, deadline, decode).await;
         if !matches!(reply, Err(StoreFailure::BreakerOpen)) {
             report(stopwatch.elapsed());
         }

@@ -39,11 +39,9 @@ pub(crate) async fn run_all(
         return Ok(Vec::new());
     };
     let call = Arc::new(call_of(steps));
-    let reply = first.buckets.call(&call, deadline).await?;
-    match script::decode(&call.steps, &reply) {
-        Ok(reply) => Ok(reply.decisions),
-        Err(_) => Err(StoreFailure::Script),
-    }
+    let decode = |reply: &[u8]| script::decode(&call.steps, reply);
+    let reply = first.buckets.call(&call, deadline, decode).await?;
+    Ok(reply.decisions)
 }
 
 /// Builds the call that gives tokens back. The steps are credits within reach of one call.
