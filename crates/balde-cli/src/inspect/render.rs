@@ -15,10 +15,10 @@ pub(super) fn text(wanted: &Wanted<'_>, found: &Found) -> String {
     let mut text = String::new();
     if let (Wanted::Key { limiter, key, .. }, true) = (wanted, found.buckets.is_empty()) {
         let key = shown(key);
-        let _infallible = write!(
+        let _infallible = writeln!(
             text,
             "{limiter}, {key}: full. No bucket is stored: the key has not been used since it was \
-             last full, or never.\n"
+             last full, or never."
         );
     } else if !found.buckets.is_empty() {
         let titles = [

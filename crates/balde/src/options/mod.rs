@@ -333,6 +333,7 @@ impl fmt::Debug for Options {
 /// The limiters that were built from a file or from the environment.
 #[derive(Clone, Debug)]
 pub struct Limiters {
+    #[expect(clippy::struct_field_names, reason = "they are the limiters")]
     limiters: Vec<RateLimiter>,
     #[cfg(feature = "http")]
     http: HttpOptions,

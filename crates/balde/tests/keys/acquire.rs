@@ -486,7 +486,7 @@ async fn ten_thousand_waiters_over_redis_a_third_cancelled() {
     assert_eq!(served.len() + cancelled.len(), WAITERS);
     let mut last = [0; KEYS];
     let mut taken = [0; KEYS];
-    for i in served.iter() {
+    for i in &served {
         let last = &mut last[i % KEYS];
         assert!(*last <= *i, "{i} after {last}");
         *last = *i;

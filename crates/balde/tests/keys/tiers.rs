@@ -67,9 +67,7 @@ fn assert_same(ours: &Decision, right: &balde_core::Decision, story: impl FnOnce
         right.wait(),
         right.limit(),
     );
-    if ours != right {
-        panic!("{}: {ours:?} and not {right:?}", story());
-    }
+    assert!(ours == right, "{}: {ours:?} and not {right:?}", story());
 }
 
 fn set_tier(limiter: &RateLimiter, key: &[u8], tier: usize) {

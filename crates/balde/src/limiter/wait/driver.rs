@@ -135,12 +135,11 @@ impl Driver {
         let take = Command::Take { n };
         let buckets = redis.buckets();
         let leased = redis.try_take(&self.key, take);
-        let decided = match leased.filter(Decision::is_allowed) {
-            Some(leased) => Ok(*leased.core()),
-            None => {
-                let calling = buckets.run(&self.key, take, None, buckets.deadline());
-                self.until_decided(calling).await
-            }
+        let decided = if let Some(leased) = leased.filter(Decision::is_allowed) {
+            Ok(*leased.core())
+        } else {
+            let calling = buckets.run(&self.key, take, None, buckets.deadline());
+            self.until_decided(calling).await
         };
         let decision = match decided {
             Ok(decision) => decision,
