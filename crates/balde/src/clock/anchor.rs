@@ -332,7 +332,9 @@ mod tests {
                     for _ in 0..50_000 {
                         let before_us = latest_us.load(Ordering::SeqCst);
                         let now_us = hurried.now_us();
-                        assert!(now_us >= before_us, "{now_us} after {before_us}");
+                        // A processor may read its counter a few nanoseconds before the load above has
+                        // finished, and another microsecond may begin in between.
+                        assert!(now_us + 1 >= before_us, "{now_us} after {before_us}");
                         latest_us.fetch_max(now_us, Ordering::SeqCst);
                     }
                 });
