@@ -284,6 +284,8 @@ async fn the_dashboard_shows_each_bucket_once_with_leader_and_standby_alive_and_
         count("sum(up)").as_deref() == Some("2")
     })
     .await;
+    // An increase needs two scrapes.
+    until("both are scraped twice", &|| !values(6)[0].is_empty()).await;
     check("both alive");
     assert_eq!(values(4)[0][0].1, "1", "one leader");
     standing_by.abort();
