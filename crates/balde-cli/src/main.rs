@@ -3,6 +3,7 @@
 mod args;
 mod check;
 mod gateway;
+mod inspect;
 mod monitor;
 mod policies;
 mod profile;

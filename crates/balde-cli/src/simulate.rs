@@ -28,7 +28,7 @@ const SEED_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Address to listen on
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8085")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8085", value_parser = service::listen_address)]
     listen: SocketAddr,
     /// Name of a profile that ships with balde, or a file
     #[arg(long, default_value = balde_dict::profiles::DEFAULT)]
@@ -66,8 +66,8 @@ pub(crate) struct Args {
     tls_client_ca: Option<PathBuf>,
     /// Participants, their certificates and their liquidators (TOML). A certificate that acts for
     /// another participant gets 403
-    #[arg(long, value_name = "FILE")]
-    participants: Option<PathBuf>,
+    #[arg(long = "participants", value_name = "FILE")]
+    participants_file: Option<PathBuf>,
     /// Sign responses with this RSA key (PEM)
     #[arg(long, value_name = "FILE", requires = "sign_cert")]
     sign_key: Option<PathBuf>,
@@ -113,6 +113,11 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 async fn simulate(args: &Args) -> anyhow::Result<()> {
     service::log_at(args.log);
     let simulator = builder(args)?.build()?;
+    // A Redis that is away is reported now, not by the first request.
+    simulator.directory().ping().await.with_context(|| {
+        let place = args.redis.as_deref().map_or("REDIS_ADDR", |_| "--redis");
+        format!("the Redis of {place} does not respond; start it, or leave {place} out")
+    })?;
     for (participant, category) in &args.participants {
         simulator
             .assign(participant, *category)
@@ -167,7 +172,7 @@ fn builder(args: &Args) -> anyhow::Result<SimulatorBuilder> {
     if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
         builder = builder.tls_files(cert, key, args.tls_client_ca.clone());
     }
-    if let Some(path) = &args.participants {
+    if let Some(path) = &args.participants_file {
         let source = Source::read(path)?;
         builder = builder.participants(Participants::read(&source)?);
     }

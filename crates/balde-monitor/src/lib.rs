@@ -10,6 +10,7 @@
 //! | [`analyse`] | consumption between samples as bounds, burn rates, forecasts, changes |
 //! | [`alert`] | alert rules, alert states, reminders, silences, routes; every event has a stable key |
 //! | [`schedule`] | when to poll next within a budget; the embedded and the Temporal scheduler |
+//! | [`coverage`] | what the schedule can miss of a bucket |
 //! | [`source`] | DICT or a gateway, from which bucket states are fetched |
 //! | [`history`] | samples, roll-ups, alert states and the outbox, in `SQLite` or `PostgreSQL` |
 //! | [`cycle`] | the four steps of a cycle: fetch, store, analyse, publish |
@@ -39,17 +40,20 @@
 //! let assessment = Assessment::of(&history, rule.thresholds(), &AnalysisSettings::default()).unwrap();
 //!
 //! // The level fell by 30 in a minute, in which about 10 tokens were refilled.
-//! let burn = &assessment.burn_rates()[0];
+//! let burn = assessment.burn_rates()[0];
 //! assert_eq!((burn.at_least(), burn.at_most()), (30, 50));
 //! assert_eq!(burn.expected(), 40);
 //! let empty = assessment.time_to_empty().unwrap();
 //! assert_eq!(empty.expected_us(), Some(40_000_000));
 //!
-//! // 40 % of the tokens are left, but the bucket will be empty soon.
+//! // 40 % of the tokens are left, which is NORMAL. A minute later 10 % are.
 //! assert_eq!(assessment.severity(), Severity::Normal);
+//! let low = [Sample::new(bucket.clone(), limit, 5, 2 * MINUTE_US)?];
+//! let low = Assessment::of(&low, rule.thresholds(), &AnalysisSettings::default()).unwrap();
 //! let alert = AlertState::new(bucket, 0);
-//! let (_alarm, events) = alert::evaluate(&alert, Some(&assessment), MINUTE_US, &rule, &[]);
-//! assert!(matches!(events[0].kind, EventKind::Predicted { .. }));
+//! let (_alert, events) = alert::evaluate(&alert, Some(&low), 2 * MINUTE_US, &rule, &[]);
+//! let raised = EventKind::Raised { from: Severity::Normal, to: Severity::Critical };
+//! assert_eq!(events[0].kind, raised);
 //! # Ok::<(), balde_monitor::sample::SampleError>(())
 //! ```
 #![deny(clippy::float_arithmetic)]
@@ -57,6 +61,7 @@
 pub mod alert;
 pub mod analyse;
 pub mod config;
+pub mod coverage;
 pub mod cycle;
 pub mod delivery;
 pub mod history;
@@ -69,8 +74,10 @@ pub mod severity;
 pub mod sink;
 pub mod source;
 pub mod status;
+mod storage_check;
 mod time_source;
 
 pub use config::Config;
 pub use monitor::{BuildError, Monitor, RunError};
+pub use storage_check::StorageTiming;
 pub use time_source::TimeSource;

@@ -16,7 +16,7 @@ const UNKNOWN_PARTICIPANT: &str = "99999999";
 /// The most debits of a person that are looked at.
 const DEBITS_MAX: usize = 1_000;
 
-/// Builds a graph. Persons are told apart by their tax numbers, accounts by owner and participant.
+/// Builds a graph. Persons are identified by their tax numbers, accounts by owner and participant.
 #[derive(Default)]
 struct GraphBuilder {
     tax_ids: Vec<Option<String>>,
@@ -47,13 +47,11 @@ impl GraphBuilder {
         );
         let participant = participant.unwrap_or(UNKNOWN_PARTICIPANT).to_owned();
         let account = GraphAccount { owner, participant };
-        match self.accounts.iter().position(|own| *own == account) {
-            Some(at) => at + 1,
-            None => {
-                self.accounts.push(account);
-                self.accounts.len()
-            }
+        if let Some(at) = self.accounts.iter().position(|own| *own == account) {
+            return at + 1;
         }
+        self.accounts.push(account);
+        self.accounts.len()
     }
 
     fn add(&mut self, id: &str, payment: &Transaction) {

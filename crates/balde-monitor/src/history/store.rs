@@ -7,7 +7,7 @@ use super::error::HistoryError;
 use super::handle::History;
 use super::partitions;
 use super::roll_up::Width;
-use crate::sample::{Poll, Sample};
+use crate::sample::{POLICIES_MAX, Poll, Sample};
 
 const SAMPLE: &str = "sample (bucket_id, taken_us, position, level, capacity, refill, period_us, \
      category, answered_us)";
@@ -45,10 +45,10 @@ impl History {
     ///
     /// A sample of a bucket and time that is already stored is not changed and not counted again.
     pub async fn store(&self, poll: &Poll) -> Result<bool, HistoryError> {
-        if let Database::Postgres(server) = &self.database {
+        if let Database::Postgres(server) = &self.database()? {
             partitions::create(server, poll.taken_us()).await?;
         }
-        let mut tx = self.database.begin().await?;
+        let mut tx = self.database()?.begin().await?;
         let buckets = buckets(&mut tx, poll).await?;
         // In the order of ids, so that two monitors that store at once cannot deadlock.
         let samples: BTreeMap<i64, (usize, &Sample)> = poll
@@ -68,6 +68,7 @@ impl History {
         let new = new.iter().map(|row| row.int(0));
         let new = new.collect::<Result<BTreeSet<i64>, _>>()?;
         if new.is_empty() {
+            tx.rollback().await?;
             return Ok(false);
         }
         let new = samples.into_iter().filter(|(id, _)| new.contains(id));
@@ -117,6 +118,12 @@ async fn known_buckets(
 
 fn row(bucket_id: i64, position: usize, sample: &Sample) -> Vec<Value> {
     let limit = sample.limit();
+    // A sample that was read by itself has no position in a list.
+    let position = if sample.is_single() {
+        POLICIES_MAX
+    } else {
+        position
+    };
     values![
         bucket_id,
         sample.taken_us(),

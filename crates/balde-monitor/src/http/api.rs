@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::App;
-use super::view::View;
+use super::view::{StorageFailureView, View};
 use crate::alert::{Event, Silence};
 use crate::history::{EventFilter, HistoryError, Incident, Series};
 use crate::sample::BucketId;
@@ -16,6 +16,9 @@ use crate::severity::Severity;
 
 /// The most rows of one response.
 const ROWS_MAX: usize = 1_000;
+
+/// The most incidents of one response: each comes with its timeline.
+const INCIDENTS_MAX: usize = 100;
 
 /// The most points of one series, and the default.
 const POINTS_MAX: usize = 20_000;
@@ -31,6 +34,19 @@ pub(super) struct ApiError {
 }
 
 impl ApiError {
+    pub(super) fn new(status: StatusCode, detail: &str) -> Self {
+        Self {
+            status,
+            detail: detail.to_owned(),
+        }
+    }
+
+    /// Too many queries are running.
+    pub(super) fn busy() -> Self {
+        let detail = "too many queries are running; try again in a moment, or ask for less";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
     fn bad(detail: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -78,11 +94,11 @@ pub(super) struct States {
 }
 
 /// The current state of every bucket.
-pub(super) async fn states(State(app): State<App>) -> Result<Json<States>, ApiError> {
-    Ok(Json(States {
+pub(super) async fn states(State(app): State<App>) -> Json<States> {
+    Json(States {
         note: app.0.note.clone(),
-        view: View::clone(&*app.view().await?),
-    }))
+        view: View::clone(&*app.view().await),
+    })
 }
 
 #[derive(Deserialize)]
@@ -124,6 +140,7 @@ pub(super) async fn history(
     if !(1..=POINTS_MAX).contains(&points) {
         return Err(ApiError::bad(format!("points must be 1 to {POINTS_MAX}")));
     }
+    let _permit = app.query().await?;
     let series = components
         .history
         .series(&bucket, from_us, until_us, points);
@@ -157,6 +174,7 @@ pub(super) async fn alerts(
     };
     let rows = query.limit.unwrap_or(100).clamp(1, ROWS_MAX);
     let components = app.0.cycle.components();
+    let _permit = app.query().await?;
     Ok(Json(components.history.events(&filter, rows).await?))
 }
 
@@ -171,21 +189,24 @@ pub(super) async fn incidents(
     State(app): State<App>,
     query: QueryResult<LimitQuery>,
 ) -> Result<Json<Vec<Incident>>, ApiError> {
-    let rows = checked(query)?.limit.unwrap_or(50).clamp(1, ROWS_MAX);
+    let rows = checked(query)?.limit.unwrap_or(50).clamp(1, INCIDENTS_MAX);
     let components = app.0.cycle.components();
+    let _permit = app.query().await?;
     Ok(Json(components.history.incidents(rows).await?))
 }
 
 /// The monitor's own status.
-pub(super) async fn status(State(app): State<App>) -> Result<Json<serde_json::Value>, ApiError> {
+pub(super) async fn status(State(app): State<App>) -> Json<serde_json::Value> {
     let components = app.0.cycle.components();
-    Ok(Json(json!({
+    let (_, backlog) = app.counts_and_backlog().await;
+    Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now_us": components.time.now_us(),
         "is_leader": app.0.status.is_leader(),
         "participants": app.0.status.participants(),
-        "backlog": components.history.backlog().await?,
-    })))
+        "backlog": backlog,
+        "storage_failure": StorageFailureView::of(&app.0.cycle),
+    }))
 }
 
 /// The silences that are active or in the future.
@@ -221,12 +242,18 @@ pub(super) async fn silence(
     may_write(&app, &headers)?;
     let Json(new) = body.map_err(|error| ApiError::bad(error.body_text()))?;
     let components = app.0.cycle.components();
-    let from_us = new.from_us.unwrap_or_else(|| components.time.now_us());
+    let now_us = components.time.now_us();
+    let from_us = new.from_us.unwrap_or(now_us);
     let until_us = match (new.until_us, new.minutes) {
         (Some(us), None) => us,
         (None, Some(minutes)) => from_us.saturating_add(minutes.saturating_mul(MINUTE_US)),
         _ => return Err(ApiError::bad("set either until_us or minutes")),
     };
+    if until_us <= now_us {
+        return Err(ApiError::bad(
+            "the end of the silence is in the past; set until_us or minutes to a later time",
+        ));
+    }
     let id = match new.id {
         Some(id) if is_id(&id) => id,
         Some(_) => return Err(ApiError::bad("an id is 1 to 64 letters, digits, - or _")),
@@ -235,9 +262,18 @@ pub(super) async fn silence(
     let silence = Silence::new(&id, severity(&new.up_to)?, from_us, until_us);
     let mut silence = silence.map_err(|error| ApiError::bad(error.to_string()))?;
     if let Some(participant) = new.participant {
+        if !components.sources.contains_key(&participant) {
+            let known = components.sources.keys().map(String::as_str);
+            return Err(unknown("participant", &participant, known));
+        }
         silence = silence.of_participant(participant);
     }
     if let Some(policy) = new.policy {
+        let known = app.policies().await;
+        if !known.is_empty() && !known.contains(&policy) {
+            let known = known.iter().map(String::as_str);
+            return Err(unknown("policy", &policy, known));
+        }
         silence = silence.of_policy(policy);
     }
     components.history.add_silence(&silence).await?;
@@ -263,6 +299,14 @@ pub(super) async fn end_silence(
         status: StatusCode::NOT_FOUND,
         detail: "there is no active silence with this id".to_owned(),
     })
+}
+
+/// The error of a name that nothing has, with the name that was probably meant.
+fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> ApiError {
+    let known: Vec<&str> = known.collect();
+    let hint = balde_config::nearest(name, &known);
+    let hint = hint.map_or(String::new(), |hint| format!("; did you mean {hint}?"));
+    ApiError::bad(format!("no {what} {name} is monitored{hint}"))
 }
 
 fn may_write(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {

@@ -11,8 +11,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::view::{BucketView, View};
+use crate::coverage::Coverage;
+use crate::cycle::Unstored;
 use crate::delivery::Dispatcher;
 use crate::history::{AlertCount, Backlog};
+use crate::severity::Severity;
 use crate::status::PollStatus;
 
 type Ratio = Gauge<f64, AtomicU64>;
@@ -51,9 +54,12 @@ pub(super) struct MetricsPage<'a> {
     pub(super) view: &'a View,
     pub(super) counts: &'a [AlertCount],
     pub(super) poll_statuses: &'a BTreeMap<String, PollStatus>,
+    pub(super) certificates: &'a BTreeMap<String, u64>,
+    pub(super) coverage: &'a BTreeMap<String, Vec<Coverage>>,
     pub(super) backlog: &'a [Backlog],
     pub(super) dispatcher: &'a Dispatcher,
     pub(super) is_leader: bool,
+    pub(super) unstored: Unstored,
 }
 
 impl MetricsPage<'_> {
@@ -68,6 +74,7 @@ impl MetricsPage<'_> {
         leader.set(i64::from(self.is_leader));
         let help = "1 if this monitor is the leader, which polls and delivers";
         registry.register("balde_monitor_leader", help, leader);
+        self.storage(&mut registry);
         let mut openmetrics = String::new();
         let encoded = prometheus_client::encoding::text::encode(&mut openmetrics, &registry);
         encoded.expect("writing into a string does not fail");
@@ -81,6 +88,8 @@ impl MetricsPage<'_> {
         let severity = Family::<BucketLabels, Gauge>::default();
         let burn = Family::<BucketLabels, Ratio>::default();
         let empty = Family::<BucketLabels, Ratio>::default();
+        let predicted = Family::<BucketLabels, Gauge>::default();
+        let sampled = Family::<BucketLabels, Ratio>::default();
         // Stale levels are left out, because they are no longer known to be true.
         for participant in self.view.participants.iter().filter(|one| !one.is_stale) {
             for bucket in &participant.buckets {
@@ -94,6 +103,10 @@ impl MetricsPage<'_> {
                 let percent = hundredths(bucket.utilisation_bp);
                 utilisation.get_or_create(&labels).set(percent);
                 severity.get_or_create(&labels).set(bucket.severity as i64);
+                let is_predicted = i64::from(bucket.is_predicted);
+                predicted.get_or_create(&labels).set(is_predicted);
+                let at = seconds(bucket.sampled_us);
+                sampled.get_or_create(&labels).set(at);
                 if let Some(rate) = per_second(bucket) {
                     burn.get_or_create(&labels).set(rate);
                 }
@@ -124,10 +137,47 @@ impl MetricsPage<'_> {
         let name = "dict_rate_limit_time_to_empty_seconds";
         let help = "Forecast time until the bucket is empty at the current rate; absent without a forecast";
         registry.register(name, help, empty);
+        let help = "1 while the monitor's alert that the bucket will be empty soon is open";
+        registry.register("dict_rate_limit_predicted", help, predicted);
+        let help = "Time of the newest sample of the bucket";
+        registry.register("dict_rate_limit_sample_timestamp_seconds", help, sampled);
+    }
+
+    fn storage(&self, registry: &mut Registry) {
+        let gauge = |value: usize| {
+            let gauge = Gauge::<i64>::default();
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge
+        };
+        let failure = self.view.storage_failure.as_ref();
+        let help = "1 if the database accepts writes, 0 while the monitor goes on from memory";
+        let is_up = gauge(usize::from(failure.is_none()));
+        registry.register("balde_monitor_storage_up", help, is_up);
+        let help = "Polls that wait in memory because the database accepts no writes";
+        let polls = gauge(self.unstored.polls);
+        registry.register("balde_monitor_unstored_polls", help, polls);
+        let help =
+            "Events that were sent, but not recorded, because the database accepts no writes";
+        let events = gauge(self.unstored.events);
+        registry.register("balde_monitor_unstored_events", help, events);
     }
 
     fn alerts(&self, registry: &mut Registry) {
         let alerts = Family::<AlertLabels, Counter>::default();
+        // Every counter exists from the start: the first alert is an increase from 0, too.
+        for participant in &self.view.participants {
+            let policies = participant.buckets.iter().map(|one| one.policy.as_str());
+            let severities = [Severity::Warning, Severity::Critical, Severity::Exhausted];
+            for policy in policies.chain([""]) {
+                for severity in severities {
+                    let _zero = alerts.get_or_create(&AlertLabels {
+                        participant: participant.participant.clone(),
+                        policy: policy.to_owned(),
+                        severity: severity.name(),
+                    });
+                }
+            }
+        }
         for count in self.counts {
             let labels = AlertLabels {
                 participant: count.participant.clone(),
@@ -171,6 +221,32 @@ impl MetricsPage<'_> {
             let us = participant.last_poll_us.unwrap_or(0);
             answered.get_or_create(&labels).set(seconds(us));
         }
+        let coverage = Family::<BucketLabels, Ratio>::default();
+        for (participant, one) in self.coverage.iter().flat_map(|(participant, buckets)| {
+            buckets.iter().map(move |bucket| (participant, bucket))
+        }) {
+            let labels = BucketLabels {
+                participant: participant.clone(),
+                policy: one.policy.clone(),
+            };
+            let interval = seconds(one.interval_us);
+            coverage.get_or_create(&labels).set(interval);
+        }
+        let help = "Longest time that the bucket can be at WARNING or worse without being seen";
+        registry.register("balde_monitor_coverage_seconds", help, coverage);
+        let expiry = Family::<ParticipantLabels, Ratio>::default();
+        for (participant, us) in self.certificates {
+            let labels = ParticipantLabels {
+                participant: participant.clone(),
+            };
+            expiry.get_or_create(&labels).set(seconds(*us));
+        }
+        let help = "When the first certificate of the participant's client chain expires";
+        registry.register(
+            "balde_monitor_certificate_expiry_timestamp_seconds",
+            help,
+            expiry,
+        );
         let help = "Polls by outcome: success or the label of the error";
         registry.register("balde_monitor_polls", help, polls);
         let help = "Duration of the last successful poll";
@@ -200,11 +276,12 @@ impl MetricsPage<'_> {
                 .inc_by(counters.delivered());
             failed.get_or_create(&labels).inc_by(counters.failed());
             refused.get_or_create(&labels).inc_by(counters.rejected());
-            waiting.get_or_create(&labels).set(0);
+            let in_memory = i64::try_from(counters.waiting_in_memory()).unwrap_or(i64::MAX);
+            waiting.get_or_create(&labels).set(in_memory);
         }
         for backlog in self.backlog {
             let messages = i64::try_from(backlog.waiting).unwrap_or(i64::MAX);
-            waiting.get_or_create(&of(&backlog.sink)).set(messages);
+            waiting.get_or_create(&of(&backlog.sink)).inc_by(messages);
         }
         let help = "Alerts delivered since the start";
         registry.register("balde_monitor_deliveries", help, delivered);

@@ -95,6 +95,8 @@ const describe = (event) => {
     case "stale": case "still_stale": return "no successful poll for too long";
     case "fresh": return "polls succeed again";
     case "changed": return `changed: ${kind.change}`;
+    case "storage_failed": case "storage_still_failing": return `cannot store: ${kind.cause}`;
+    case "storage_recovered": return "stores again";
     default: return kind.type;
   }
 };
@@ -113,14 +115,26 @@ const json = async (path) => {
   return response.json();
 };
 
+// While the database cannot be read, the list of alerts stays as it was.
+const recentAlerts = () => json("/api/v1/alerts?limit=20").catch(() => null);
+
+const storage = (failure) => {
+  const line = byId("storage");
+  line.hidden = !failure;
+  if (!failure) return;
+  line.textContent = `The database accepts no writes since ${clock(failure.since_us)}: ${failure.cause}. ` +
+    `${numbers.format(failure.unstored_polls)} polls wait in memory.`;
+};
+
 const draw = async () => {
   try {
-    const [states, alerts] = await Promise.all([json("/api/v1/states"), json("/api/v1/alerts?limit=20")]);
+    const [states, alerts] = await Promise.all([json("/api/v1/states"), recentAlerts()]);
+    storage(states.storage_failure);
     byId("note").textContent = states.note;
     byId("now").textContent = `as of ${clock(states.now_us)}`;
     byId("now").className = "";
     byId("participants").replaceChildren(...states.participants.map(participant));
-    byId("alerts").replaceChildren(...alerts.map(alertLine));
+    if (alerts) byId("alerts").replaceChildren(...alerts.map(alertLine));
   } catch (error) {
     byId("now").textContent = `the monitor does not respond: ${error.message}`;
     byId("now").className = "stale";

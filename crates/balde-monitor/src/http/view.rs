@@ -14,8 +14,24 @@ use crate::severity::Severity;
 pub struct View {
     /// The time of this view.
     pub now_us: u64,
+    /// Set while the database accepts no writes; the view is then from memory.
+    pub storage_failure: Option<StorageFailureView>,
     /// The configured participants, in alphabetical order.
     pub participants: Vec<ParticipantView>,
+}
+
+/// Why the monitor cannot store, and what waits in memory.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct StorageFailureView {
+    /// When the first write failed.
+    pub since_us: u64,
+    /// The error of the database.
+    pub cause: String,
+    /// The polls that wait in memory.
+    pub unstored_polls: usize,
+    /// The events that were sent, but not recorded.
+    pub unstored_events: usize,
 }
 
 /// The current state of one participant.
@@ -52,6 +68,8 @@ pub struct BucketView {
     pub remaining_bp: i64,
     /// The share of capacity in use, in basis points.
     pub utilisation_bp: i64,
+    /// The time of the newest sample.
+    pub sampled_us: u64,
     /// The severity of its alert state.
     pub severity: Severity,
     /// Since when the severity holds.
@@ -110,17 +128,47 @@ pub struct ForecastView {
 }
 
 impl View {
-    /// Reads the view from the database, which standby monitors can also do.
-    pub async fn of(cycle: &Cycle) -> Result<Self, HistoryError> {
+    /// Reads the view from the database, which standby monitors can also do, or from memory while
+    /// the database is unavailable.
+    pub async fn of(cycle: &Cycle) -> Self {
         let components = cycle.components();
         let mut participants = Vec::new();
         for participant in components.sources.keys() {
-            participants.push(participant_view(cycle, participant).await?);
+            let view = participant_view(cycle, participant).await;
+            participants.push(view.unwrap_or_else(|_| ParticipantView::unknown(participant)));
         }
-        Ok(Self {
+        Self {
             now_us: components.time.now_us(),
+            storage_failure: StorageFailureView::of(cycle),
             participants,
+        }
+    }
+}
+
+impl StorageFailureView {
+    /// `None` while the database accepts writes.
+    pub(super) fn of(cycle: &Cycle) -> Option<Self> {
+        let failure = cycle.components().history.health().failure()?;
+        let unstored = cycle.unstored();
+        Some(Self {
+            since_us: failure.since_us,
+            cause: failure.cause,
+            unstored_polls: unstored.polls,
+            unstored_events: unstored.events,
         })
+    }
+}
+
+impl ParticipantView {
+    /// A participant about which nothing has been read since the start.
+    fn unknown(participant: &str) -> Self {
+        Self {
+            participant: participant.to_owned(),
+            category: None,
+            last_poll_us: None,
+            is_stale: true,
+            buckets: Vec::new(),
+        }
     }
 }
 
@@ -130,11 +178,7 @@ async fn participant_view(
 ) -> Result<ParticipantView, HistoryError> {
     let components = cycle.components();
     let now_us = components.time.now_us();
-    let state = components
-        .history
-        .participant_state(participant, now_us)
-        .await?;
-    let findings = cycle.inspect(participant).await?;
+    let (state, findings) = cycle.snapshot(participant).await?;
     let assessments = findings.assessments(&components.rules, &components.analysis);
     let newest_us = state.staleness.newest_us;
     let known_us = newest_us.unwrap_or(state.staleness.epoch_us);
@@ -161,15 +205,18 @@ impl BucketView {
     fn of(assessment: &Assessment<'_>, alert: Option<&AlertState>) -> Self {
         let sample = assessment.sample();
         let limit = sample.limit();
-        let burn_rates = assessment.burn_rates().iter().map(|burn| BurnRateView {
-            window_us: burn.window_us(),
-            span_us: burn.span_us(),
-            samples: burn.samples(),
-            at_least: burn.at_least(),
-            at_most: burn.at_most(),
-            expected_milli_per_minute: burn.expected_milli_per_minute(),
-            is_upper_bound: burn.is_upper_bound(),
-        });
+        let burn_rates = assessment
+            .burn_rates()
+            .into_iter()
+            .map(|burn| BurnRateView {
+                window_us: burn.window_us(),
+                span_us: burn.span_us(),
+                samples: burn.samples(),
+                at_least: burn.at_least(),
+                at_most: burn.at_most(),
+                expected_milli_per_minute: burn.expected_milli_per_minute(),
+                is_upper_bound: burn.is_upper_bound(),
+            });
         let full = assessment.time_to_full();
         Self {
             policy: sample.bucket().policy().to_owned(),
@@ -179,6 +226,7 @@ impl BucketView {
             period_us: limit.period_us(),
             remaining_bp: assessment.remaining_bp(),
             utilisation_bp: assessment.utilisation_bp(),
+            sampled_us: sample.taken_us(),
             severity: alert.map_or(assessment.severity(), |alert| alert.severity),
             since_us: alert.map_or(sample.taken_us(), |alert| alert.since_us),
             is_predicted: alert.is_some_and(|alert| alert.forecast.is_some()),

@@ -13,10 +13,6 @@ enum Unit {
 }
 
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(
-    not(feature = "prometheus"),
-    expect(dead_code, reason = "validated without the feature, too")
-)]
 pub(super) struct MetricsOptions {
     is_enabled: bool,
     /// Whether the file or the environment asks for metrics, so that it is an error if they are
@@ -74,12 +70,12 @@ impl MetricsOptions {
     }
 
     /// Returns whether metrics are asked for that this build does not have.
-    pub(super) const fn is_missing(&self) -> bool {
+    pub(super) const fn is_missing(self) -> bool {
         cfg!(not(feature = "prometheus")) && self.is_required
     }
 
     #[cfg(feature = "prometheus")]
-    pub(super) fn build(&self) -> Option<Metrics> {
+    pub(super) fn build(self) -> Option<Metrics> {
         let unit = match self.unit {
             Unit::Milliseconds => MetricsUnit::Milliseconds,
             Unit::Seconds => MetricsUnit::Seconds,

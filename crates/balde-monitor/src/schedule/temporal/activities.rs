@@ -52,10 +52,11 @@ impl Activities {
 
     async fn poll(&self, participant: &str) -> Result<FetchResult, ActivityError> {
         let start_us = self.now_us();
-        {
+        let policy = {
             let mut planner = self.planner.lock();
             match planner.next_for(participant, start_us) {
-                NextAction::Poll { .. } => {}
+                NextAction::Poll { .. } => None,
+                NextAction::Read { policy, .. } => Some(policy),
                 NextAction::Wait { until_us } => {
                     let next_poll = Self::next_poll(&planner, until_us, start_us);
                     return Ok(FetchResult::NotDue(next_poll));
@@ -65,8 +66,11 @@ impl Activities {
                     return Err(activity_error(error.label(), &error));
                 }
             }
-        }
-        let fetched = self.cycle.fetch(participant).await;
+        };
+        let fetched = match policy {
+            Some(policy) => self.cycle.fetch_policy(participant, &policy).await,
+            None => self.cycle.fetch(participant).await,
+        };
         let now_us = self.now_us();
         match fetched {
             Ok(poll) => {
@@ -104,6 +108,8 @@ impl Activities {
             let components = self.cycle.components();
             let assessments = findings.assessments(&components.rules, &components.analysis);
             planner.polled(participant, now_us, &assessments);
+            let coverage = planner.coverage(participant);
+            self.status.set_coverage(participant, coverage);
         }
         let due_us = planner.due_us(participant);
         let due_us = due_us.unwrap_or_else(|| planner.next_cron_us(now_us));
@@ -123,7 +129,7 @@ impl Activities {
 #[activities]
 impl Activities {
     /// Step one: fetches the bucket states of a participant that is due.
-    #[activity(name = "GetPolicies")]
+    #[activity(name = "GetPoliciesActivity")]
     pub(crate) async fn fetch(
         self: Arc<Self>,
         ctx: ActivityContext,
@@ -133,7 +139,7 @@ impl Activities {
     }
 
     /// Step two: stores the poll.
-    #[activity(name = "StorePolicyState")]
+    #[activity(name = "StorePolicyStateActivity")]
     pub(crate) async fn store(
         self: Arc<Self>,
         ctx: ActivityContext,
@@ -148,7 +154,7 @@ impl Activities {
     }
 
     /// Step three: judges the stored polls.
-    #[activity(name = "AnalyzeBalance")]
+    #[activity(name = "AnalyzeBalanceActivity")]
     pub(crate) async fn analyse(
         self: Arc<Self>,
         ctx: ActivityContext,
@@ -158,7 +164,7 @@ impl Activities {
     }
 
     /// Step four: attempts the due deliveries once.
-    #[activity(name = "PublishAlert")]
+    #[activity(name = "PublishAlertActivity")]
     pub(crate) async fn publish(
         self: Arc<Self>,
         ctx: ActivityContext,
