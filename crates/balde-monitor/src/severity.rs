@@ -100,6 +100,16 @@ impl Thresholds {
         })
     }
 
+    /// The remaining share of capacity at which WARNING begins, in basis points.
+    pub const fn warning_bp(&self) -> u32 {
+        self.warning_bp
+    }
+
+    /// The remaining share of capacity at which CRITICAL begins, in basis points.
+    pub const fn critical_bp(&self) -> u32 {
+        self.critical_bp
+    }
+
     /// Returns the severity of `level`.
     pub fn severity(&self, level: i64, limit: ReportedLimit) -> Severity {
         self.severity_from(level, limit, 0)

@@ -1,6 +1,7 @@
 //! The monitor's own status, read by its health checks, its status page and its metrics.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -19,6 +20,7 @@ pub struct Status {
     is_leader: watch::Sender<bool>,
     last_iteration: Mutex<Option<Instant>>,
     participants: Mutex<BTreeMap<String, PollStatus>>,
+    revision: AtomicU64,
 }
 
 /// The polling status of one participant.
@@ -56,8 +58,18 @@ impl Status {
         self.participants.lock().clone()
     }
 
+    /// A number that changes whenever something may have changed that the page shows.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn record_change(&self) {
+        self.revision.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_leader(&self, is_leader: bool) {
         self.is_leader.send_replace(is_leader);
+        self.record_change();
     }
 
     /// Waits until this monitor is the leader, or until it is not.
@@ -98,7 +110,10 @@ impl Status {
     }
 
     fn with(&self, participant: &str, change: impl FnOnce(&mut PollStatus)) {
-        let mut participants = self.participants.lock();
-        change(participants.entry(participant.to_owned()).or_default());
+        {
+            let mut participants = self.participants.lock();
+            change(participants.entry(participant.to_owned()).or_default());
+        }
+        self.record_change();
     }
 }

@@ -79,10 +79,25 @@ pub(super) struct States {
 
 /// The current state of every bucket.
 pub(super) async fn states(State(app): State<App>) -> Result<Json<States>, ApiError> {
-    Ok(Json(States {
-        note: app.0.note.clone(),
-        view: View::clone(&*app.view().await?),
-    }))
+    Ok(Json(States::of(&app).await?))
+}
+
+/// The same as text, for the live stream.
+pub(super) async fn states_text(app: &App) -> Result<String, ApiError> {
+    let states = States::of(app).await?;
+    serde_json::to_string(&states).map_err(|error| ApiError {
+        status: StatusCode::INTERNAL_SERVER_ERROR,
+        detail: error.to_string(),
+    })
+}
+
+impl States {
+    async fn of(app: &App) -> Result<Self, HistoryError> {
+        Ok(Self {
+            note: app.0.note.clone(),
+            view: View::clone(&*app.view().await?),
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -177,15 +192,32 @@ pub(super) async fn incidents(
 }
 
 /// The monitor's own status.
-pub(super) async fn status(State(app): State<App>) -> Result<Json<serde_json::Value>, ApiError> {
+pub(super) async fn status(State(app): State<App>) -> Json<serde_json::Value> {
+    Json(status_value(&app).await)
+}
+
+/// The same as text, for the live stream.
+pub(super) async fn status_text(app: &App) -> String {
+    status_value(app).await.to_string()
+}
+
+/// The status, also while the database is unavailable: then with the reason and without the backlog.
+async fn status_value(app: &App) -> serde_json::Value {
     let components = app.0.cycle.components();
-    Ok(Json(json!({
+    let backlog = components.history.backlog().await;
+    let (backlog, error) = match backlog {
+        Ok(backlog) => (Some(backlog), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now_us": components.time.now_us(),
         "is_leader": app.0.status.is_leader(),
+        "write_access": app.0.write_access.name(),
         "participants": app.0.status.participants(),
-        "backlog": components.history.backlog().await?,
-    })))
+        "backlog": backlog,
+        "storage_error": error,
+    })
 }
 
 /// The silences that are active or in the future.

@@ -2,7 +2,9 @@
 
 mod access;
 mod api;
+mod dashboard;
 mod metrics;
+mod stream;
 mod view;
 
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get};
@@ -28,9 +30,6 @@ pub use view::{BucketView, BurnRateView, ForecastView, ParticipantView, View};
 /// How long a view is cached for all clients.
 const VIEW_AGE_MAX: Duration = Duration::from_millis(500);
 
-/// The Content-Security-Policy: only resources of this server.
-const CONTENT_POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'";
-
 /// The HTTP application of one monitor. Clones share all state.
 #[derive(Clone, Debug)]
 pub struct App(Arc<Inner>);
@@ -42,6 +41,7 @@ struct Inner {
     write_access: WriteAccess,
     note: String,
     view: Mutex<Option<(Instant, Arc<View>)>>,
+    feed: stream::Feed,
 }
 
 impl App {
@@ -59,15 +59,15 @@ impl App {
             write_access,
             note: note.into(),
             view: Mutex::default(),
+            feed: stream::Feed::default(),
         }))
     }
 
     /// Builds the router with all routes.
     pub fn router(self) -> Router {
         Router::new()
-            .route("/", get(page))
-            .route("/page.js", get(script))
-            .route("/page.css", get(style))
+            .route("/", get(dashboard::page))
+            .route("/dashboard/{*path}", get(dashboard::file))
             .route("/metrics", get(metrics_page))
             .route("/healthz", get(healthz))
             .route("/readyz", get(readyz))
@@ -76,6 +76,7 @@ impl App {
             .route("/api/v1/alerts", get(api::alerts))
             .route("/api/v1/incidents", get(api::incidents))
             .route("/api/v1/status", get(api::status))
+            .route("/api/v1/stream", get(stream::stream))
             .route("/api/v1/silences", get(api::silences).post(api::silence))
             .route("/api/v1/silences/{id}", delete(api::end_silence))
             .fallback(api::not_found)
@@ -106,30 +107,6 @@ pub async fn serve(
     axum::serve(listener, app.router())
         .with_graceful_shutdown(shutdown)
         .await
-}
-
-async fn page() -> Response {
-    file("text/html; charset=utf-8", include_str!("page.html"))
-}
-
-async fn script() -> Response {
-    file("text/javascript; charset=utf-8", include_str!("page.js"))
-}
-
-async fn style() -> Response {
-    file("text/css; charset=utf-8", include_str!("page.css"))
-}
-
-fn file(kind: &'static str, text: &'static str) -> Response {
-    let headers = [
-        (CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (
-            CONTENT_SECURITY_POLICY,
-            HeaderValue::from_static(CONTENT_POLICY),
-        ),
-        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-    ];
-    (headers, text).into_response()
 }
 
 /// The liveness check: the scheduling loop is running.

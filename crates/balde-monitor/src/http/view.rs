@@ -4,9 +4,15 @@ use serde::Serialize;
 
 use crate::alert::AlertState;
 use crate::analyse::{Assessment, Confidence, Forecast, Freshness};
-use crate::cycle::Cycle;
+use crate::cycle::{Cycle, Findings};
 use crate::history::HistoryError;
+use crate::sample::Sample;
 use crate::severity::Severity;
+
+/// The most points of [`BucketView::recent`].
+pub const RECENT_MAX: usize = 60;
+
+const HOUR_US: u64 = 3_600_000_000;
 
 /// The current state of all participants.
 #[derive(Clone, Debug, Serialize)]
@@ -52,12 +58,20 @@ pub struct BucketView {
     pub remaining_bp: i64,
     /// The share of capacity in use, in basis points.
     pub utilisation_bp: i64,
+    /// The remaining share at which WARNING begins, in basis points.
+    pub warning_bp: u32,
+    /// The remaining share at which CRITICAL begins, in basis points.
+    pub critical_bp: u32,
     /// The severity of its alert state.
     pub severity: Severity,
     /// Since when the severity holds.
     pub since_us: u64,
     /// Whether a predicted alert is open.
     pub is_predicted: bool,
+    /// The episode of its open alert, by which it is acknowledged; `None` if no alert is open.
+    pub episode: Option<String>,
+    /// Times and levels of the last hour, the oldest first, at most [`RECENT_MAX`].
+    pub recent: Vec<(u64, i64)>,
     /// The burn rate of each window that has samples, the shortest first.
     pub burn_rates: Vec<BurnRateView>,
     /// The forecast of WARNING at the current rate.
@@ -144,7 +158,7 @@ async fn participant_view(
             .alerts
             .iter()
             .find(|alert| alert.bucket == *assessment.sample().bucket());
-        BucketView::of(assessment, alert)
+        BucketView::of(assessment, alert, recent(&findings, assessment.sample(), now_us))
     };
     Ok(ParticipantView {
         participant: participant.to_owned(),
@@ -157,8 +171,30 @@ async fn participant_view(
     })
 }
 
+/// The levels of a bucket over the last hour: all samples, or the lowest of each of
+/// [`RECENT_MAX`] intervals if there are more.
+fn recent(findings: &Findings, newest: &Sample, now_us: u64) -> Vec<(u64, i64)> {
+    let since_us = now_us.saturating_sub(HOUR_US);
+    let samples = findings.samples_of(newest.bucket()).iter();
+    let samples = samples.filter(|sample| sample.taken_us() >= since_us);
+    let points = samples.map(|sample| (sample.taken_us(), sample.level()));
+    let mut thinned: Vec<(u64, i64)> = Vec::new();
+    let interval = |us: u64| us.saturating_sub(since_us) / (HOUR_US / RECENT_MAX as u64 + 1);
+    for (us, level) in points {
+        match thinned.last_mut() {
+            Some(last) if interval(last.0) == interval(us) => last.1 = last.1.min(level),
+            _ => thinned.push((us, level)),
+        }
+    }
+    thinned
+}
+
 impl BucketView {
-    fn of(assessment: &Assessment<'_>, alert: Option<&AlertState>) -> Self {
+    fn of(
+        assessment: &Assessment<'_>,
+        alert: Option<&AlertState>,
+        recent: Vec<(u64, i64)>,
+    ) -> Self {
         let sample = assessment.sample();
         let limit = sample.limit();
         let burn_rates = assessment.burn_rates().iter().map(|burn| BurnRateView {
@@ -179,9 +215,13 @@ impl BucketView {
             period_us: limit.period_us(),
             remaining_bp: assessment.remaining_bp(),
             utilisation_bp: assessment.utilisation_bp(),
+            warning_bp: assessment.thresholds().warning_bp(),
+            critical_bp: assessment.thresholds().critical_bp(),
             severity: alert.map_or(assessment.severity(), |alert| alert.severity),
             since_us: alert.map_or(sample.taken_us(), |alert| alert.since_us),
             is_predicted: alert.is_some_and(|alert| alert.forecast.is_some()),
+            episode: alert.and_then(AlertState::open_episode),
+            recent,
             burn_rates: burn_rates.collect(),
             time_to_warning: assessment.time_to_warning().map(ForecastView::of),
             time_to_critical: assessment.time_to_critical().map(ForecastView::of),
