@@ -47,7 +47,8 @@ wait_for "http://$ours/sim/"
 for change in \
   '{"policy": "ENTRIES_READ_PARTICIPANT_ANTISCAN", "variant": "A", "limit": "1000000/s burst 10000000"}' \
   '{"policy": "ENTRIES_READ_USER_ANTISCAN", "variant": "PF", "limit": "1000000/s burst 10000000"}'; do
-  curl -sf --noproxy '*' -o /dev/null -X PUT -d "$change" "http://$ours/sim/limits"
+  curl -sf --noproxy '*' -o /dev/null -X PUT \
+    -H 'Content-Type: application/json' -d "$change" "http://$ours/sim/limits"
 done
 
 # A thousand requests, each for another payer, key and payment, made once and sent in turn.

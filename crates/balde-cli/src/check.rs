@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use balde::Options;
 use balde_config::{ConfigError, Diagnostics, Document, Section, Source};
 use balde_monitor::Config;
+use balde_throttle::ThrottlerOptions;
 
 use crate::profile;
 
@@ -44,9 +44,10 @@ fn check(file: &str) -> Result<String, ConfigError> {
             format!("profile {}, {policies}", profile.name())
         }
         FileKind::Options => {
-            let options = Options::read(file)?;
+            let (options, throttlers) = ThrottlerOptions::read(file)?;
             let limits = counted(options.names().count(), "limit", "limits");
-            format!("options, {limits}")
+            let throttlers = counted(throttlers.names().count(), "throttler", "throttlers");
+            format!("options, {limits}, {throttlers}")
         }
         FileKind::Monitor => {
             let config = Config::read(file)?;
@@ -83,7 +84,16 @@ impl FileKind {
             ),
             (
                 FileKind::Options,
-                &["limits", "redis", "identity", "headers"],
+                &[
+                    "limits",
+                    "throttlers",
+                    "redis",
+                    "identity",
+                    "headers",
+                    "metrics",
+                    "logs",
+                    "tracing",
+                ],
             ),
         ];
         let detect = |root: Section<'_>, diagnostics: &mut Diagnostics| {
@@ -91,7 +101,7 @@ impl FileKind {
             let found = KEYS.into_iter().find(|(_, keys)| is_kind(keys));
             if found.is_none() {
                 let message = "cannot tell what kind of file this is: a profile has `profile` and \
-                               [[policy]], options have [limits.NAME], a monitor file has \
+                               [[policy]], options have [limits.NAME] or [throttlers.NAME], a monitor file has \
                                [[participant]]";
                 diagnostics.at(None, message);
             }

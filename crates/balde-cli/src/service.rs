@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use balde::telemetry::json_logs_at;
+use balde::telemetry::Logs;
 use tokio::net::TcpListener;
 use tracing::Level;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -24,10 +24,10 @@ pub(crate) fn run(command: &str, work: impl Future<Output = anyhow::Result<()>>)
     }
 }
 
-/// Writes the log to standard output, one JSON object per line.
+/// Writes the log to standard output: text on a terminal, else one JSON object per line.
 pub(crate) fn log_at(level: Level) {
     tracing_subscriber::registry()
-        .with(json_logs_at(level, io::stdout))
+        .with(Logs::new().level(level).layer_to(io::stdout))
         .init();
 }
 

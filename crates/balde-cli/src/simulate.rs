@@ -1,15 +1,18 @@
 //! `balde simulate`: runs the DICT simulator.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
 use balde::{ManualClock, StorageMode};
+use balde_config::Source;
 use balde_dict::Category;
 use balde_dict::directory::DirectoryRules;
-use balde_dict::simulator::{self, Simulator, SimulatorBuilder};
+use balde_dict::simulator::{self, Participants, Simulator, SimulatorBuilder};
+use balde_dict::wire::{XmlSigner, XmlVerifier};
 use tracing::Level;
 
 use crate::policies::setting;
@@ -61,19 +64,46 @@ pub(crate) struct Args {
     /// Require client certificates that these authorities have signed (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
+    /// Participants, their certificates and their liquidators (TOML). A certificate that acts for
+    /// another participant gets 403
+    #[arg(long, value_name = "FILE")]
+    participants: Option<PathBuf>,
+    /// Sign responses with this RSA key (PEM)
+    #[arg(long, value_name = "FILE", requires = "sign_cert")]
+    sign_key: Option<PathBuf>,
+    /// Certificate of the signing key (PEM)
+    #[arg(long, value_name = "FILE", requires = "sign_key")]
+    sign_cert: Option<PathBuf>,
+    /// Verify the signatures of writes; with `required`, refuse writes without a signature
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
+          default_missing_value = "if-present")]
+    verify: Option<Verify>,
+    /// Certificates that may sign writes (PEM). By default, any certificate that has signed itself
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    verify_certs: Option<PathBuf>,
     /// Use a clock that moves only by POST /sim/clock
     #[arg(long)]
     virtual_clock: bool,
-    /// Accept infraction reports and refunds only for transactions that a payment order has announced,
-    /// and refunds for fraud only after an accepted report
+    /// Accept reports, refunds and funds recoveries only for transactions that a payment order has
+    /// announced
     #[arg(long)]
     strict: bool,
-    /// Participant that a checkKeys request without certificate and header counts for
+    /// Participant of requests that need not name one and have neither certificate nor header, such as
+    /// checkKeys. By default, 99999999
     #[arg(long, value_name = "ISPB")]
     check_keys_as: Option<String>,
     /// Log level: warn, info (adds refusals) or debug (adds every request)
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: Level,
+}
+
+/// Which writes must be signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Verify {
+    /// Those that have a signature must have a valid one.
+    IfPresent,
+    /// All.
+    Required,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -121,7 +151,6 @@ fn builder(args: &Args) -> anyhow::Result<SimulatorBuilder> {
         .profile(profile)
         .category(args.category)
         .rules(DirectoryRules {
-            refunds_need_report: args.strict,
             transactions_must_be_known: args.strict,
         });
     match &args.redis {
@@ -138,10 +167,32 @@ fn builder(args: &Args) -> anyhow::Result<SimulatorBuilder> {
     if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
         builder = builder.tls_files(cert, key, args.tls_client_ca.clone());
     }
+    if let Some(path) = &args.participants {
+        let source = Source::read(path)?;
+        builder = builder.participants(Participants::read(&source)?);
+    }
+    if let (Some(key), Some(cert)) = (&args.sign_key, &args.sign_cert) {
+        let signer = XmlSigner::from_pem(&read_pem(cert)?, &read_pem(key)?);
+        builder = builder.signer(Arc::new(signer.context("--sign-key, --sign-cert")?));
+    }
+    if let Some(verify) = args.verify {
+        let verifier = match &args.verify_certs {
+            Some(path) => XmlVerifier::trusting_pem(&read_pem(path)?).context("--verify-certs")?,
+            None => XmlVerifier::trusting_any(),
+        };
+        builder = builder.verifier(Arc::new(verifier));
+        if verify == Verify::IfPresent {
+            builder = builder.accept_unsigned();
+        }
+    }
     if let Some(participant) = &args.check_keys_as {
         builder = builder.check_keys_participant(participant);
     }
     Ok(builder)
+}
+
+fn read_pem(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| path.display().to_string())
 }
 
 /// Reads the environment variables that all of balde uses.

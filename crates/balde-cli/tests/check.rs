@@ -114,7 +114,7 @@ fn the_kind_of_a_file_is_decided_by_its_content() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(
         text(&output.stdout),
-        "options.toml: options, 1 limit, valid\n\
+        "options.toml: options, 1 limit, 0 throttlers, valid\n\
          monitor.toml: monitor, 1 participant, 1 sink, valid\n\
          profile.toml: profile p, 1 policy, valid\n"
     );
@@ -171,4 +171,47 @@ fn without_a_file_it_prints_the_usage() {
         "{}",
         text(&output.stderr)
     );
+}
+
+#[test]
+fn option_files_are_checked_with_telemetry_and_throttlers() {
+    let good =
+        b"[limits.a]\nlimit = '1/s'\n[metrics]\nunit = 'seconds'\n[logs]\ndenials = 'every'\n\
+                 [tracing]\nendpoint = 'http://127.0.0.1:4317'\n\
+                 [throttlers.import]\nrate = '12000/s'\npartition_rate = '2000/s'\n";
+    let throttler = b"[throttlers.import]\nrate = 12000\npartition_rate = 2000\n";
+    let bad = b"[limits.a]\nlimit = '10/500ms window'\n[logs]\nlevel = 'loud'\n\
+                [throttlers.import]\nrate = 'fast'\nburts = '10%'\n";
+    let folder = folder(&[
+        ("good.toml", good),
+        ("throttler.toml", throttler),
+        ("bad.toml", bad),
+    ]);
+    let output = check(folder.path(), &["good.toml", "throttler.toml", "bad.toml"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        text(&output.stdout),
+        "good.toml: options, 1 limit, 1 throttler, valid\n\
+         throttler.toml: options, 0 limits, 1 throttler, valid\n"
+    );
+    let shown = text(&output.stderr);
+    for part in [
+        "error: a fixed window must be at least 1 s long",
+        " --> bad.toml:2:9",
+        "`level` must be \"off\", \"error\"",
+        " --> bad.toml:4:9",
+        "`rate`: write a rate as 2000/s, 600/min or 40/h",
+        " --> bad.toml:6:8",
+        "unknown key `burts` in [throttlers.import]; did you mean `burst`?",
+        "missing key `partition_rate` in [throttlers.import]",
+    ] {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    }
+}
+
+#[test]
+fn the_reference_file_of_options_is_valid() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let output = check(&docs, &["options.toml"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }

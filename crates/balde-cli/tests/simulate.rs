@@ -58,10 +58,15 @@ impl Simulator {
     fn request(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("a connection");
         let length = body.len();
+        let kind = if path.starts_with("/sim/") {
+            "json"
+        } else {
+            "xml"
+        };
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: dict\r\nPI-RequestingParticipant: 12345678\r\n\
              PI-PayerId: 11122233300\r\nPI-EndToEndId: E1234567820260101000000000000001\r\n\
-             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+             Content-Type: application/{kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         );
         stream.write_all(request.as_bytes()).expect("it is sent");
         let mut answer = String::new();
@@ -151,6 +156,29 @@ fn the_log_names_the_bucket_that_refused_and_no_tax_number() {
     assert!(!line.contains("11122233300"), "{line}");
 }
 
+#[test]
+fn it_signs_its_answers_and_verifies_writes() {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../balde-dict/tests/data");
+    let (key, cert) = (
+        format!("{data}/sign-dict.key"),
+        format!("{data}/sign-dict.pem"),
+    );
+    let more = ["--sign-key", &key, "--sign-cert", &cert];
+    for (verify, expected) in [
+        ("--verify", "EntryInvalid"),
+        ("--verify=required", "RequestSignatureInvalid"),
+    ] {
+        let simulator = Simulator::start(&[&more[..], &["--entries", "1", verify]].concat());
+        let found = simulator.get("/api/v2/entries/pessoa0000001@exemplo.com.br");
+        assert!(found.contains("<ds:SignatureValue>"), "{found}");
+        let body = "<CreateEntryRequest><Entry><Account><Participant>12345678</Participant></Account>\
+                    </Entry></CreateEntryRequest>";
+        let refused = simulator.request("POST", "/api/v2/entries/", body);
+        assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
+        assert!(refused.contains(expected), "{verify}: {refused}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn it_shuts_down_gracefully_on_sigterm() {
@@ -183,6 +211,13 @@ fn invalid_arguments_are_reported() {
             "virtual clock is not possible",
         ),
         (&["--set", "refill=sometimes"], "refill"),
+        (&["--sign-key", "/nowhere"], "--sign-cert"),
+        (
+            &["--sign-key", "/nowhere", "--sign-cert", "/nowhere"],
+            "/nowhere",
+        ),
+        (&["--verify=sometimes"], "if-present"),
+        (&["--participants", "/nowhere"], "/nowhere"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_balde"))
             .args(["simulate", "--listen", "127.0.0.1:0"])

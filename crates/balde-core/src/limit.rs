@@ -375,7 +375,7 @@ pub enum LimitError {
     PeriodTooFine,
     /// The period is longer than [`PERIOD_MAX_US`].
     PeriodTooLong {
-        /// The period that was given.
+        /// The period that was given, or `u64::MAX` if it is longer than that.
         period_us: u64,
     },
     /// The reduced rate needs more units per microsecond than [`REFILL_UNITS_MAX`].
@@ -408,6 +408,13 @@ impl fmt::Display for LimitError {
             }
             Self::PeriodTooShort => f.write_str("the period must be at least one microsecond"),
             Self::PeriodTooFine => f.write_str("the period must be a whole number of microseconds"),
+            // Too long even for the number: what it stands for is not known here.
+            Self::PeriodTooLong {
+                period_us: u64::MAX,
+            } => write!(
+                f,
+                "the period is longer than {PERIOD_MAX_US} µs (about 142 years)"
+            ),
             Self::PeriodTooLong { period_us } => write!(
                 f,
                 "a period of {period_us} µs is longer than {PERIOD_MAX_US} µs (about 142 years)"

@@ -118,14 +118,13 @@ impl FromStr for Limit {
         }
         let (tokens, scale) = reader.amount()?;
         reader.slash_or_per()?;
+        reader.space();
+        let period_at = reader.at;
         let unit_us = reader.period()?;
         // A rate of 0.5/s is 1 token in 2 s, and not 5 in 10 s: it matters to stepwise refill.
         let common = gcd(tokens, scale);
-        let Some(period_us) = unit_us.checked_mul(scale / common) else {
-            return reader.refuse(LimitError::PeriodTooLong {
-                period_us: u64::MAX,
-            });
-        };
+        // A period that does not fit is refused as too long below, after the words are read.
+        let period_us = unit_us.saturating_mul(scale / common);
         let words = reader.words()?;
         let capacity = words.burst.unwrap_or((tokens / scale).max(1));
         let strategy = words.strategy.unwrap_or(Strategy::Continuous);
@@ -145,7 +144,12 @@ impl FromStr for Limit {
                     _ => Ok(limit),
                 }
             });
-        made.or_else(|error| reader.refuse(error))
+        made.or_else(|error| {
+            if let LimitError::PeriodTooLong { .. } | LimitError::PeriodTooShort = error {
+                reader.at = period_at;
+            }
+            reader.refuse(error)
+        })
     }
 }
 
@@ -234,6 +238,7 @@ impl<'t> Reader<'t> {
                 return self.fail("expected digits after the decimal point".to_owned());
             }
         }
+        self.refuse_other_notations(start, "a decimal number, such as 10, 0.5 or 1_000")?;
         let mut tokens: u64 = 0;
         let mut scale: u64 = 1;
         let mut places = 0;
@@ -261,6 +266,22 @@ impl<'t> Reader<'t> {
             return self.refuse(LimitError::NoTokens);
         }
         Ok((tokens, scale))
+    }
+
+    /// Refuses a number that goes on after its digits: `0x10`, `1e3`, `1,000`, `1.2.3`. Without this,
+    /// its beginning would be read as a number of its own, and refused or taken for what it is not.
+    fn refuse_other_notations(&mut self, start: usize, what: &str) -> Result<(), ParseLimitError> {
+        let behind = self.rest();
+        let is_part = |c: char| c.is_alphanumeric() || c == '.' || c == ',' || c == '_';
+        let end = behind.find(|c| !is_part(c)).unwrap_or(behind.len());
+        let has_digits = behind[..end].contains(|c: char| c.is_ascii_digit());
+        if !has_digits {
+            return Ok(());
+        }
+        let found = self.text[start..self.at + end].escape_debug();
+        let why = format!("`{found}` is not {what}");
+        self.at = start;
+        self.fail(why)
     }
 
     fn slash_or_per(&mut self) -> Result<(), ParseLimitError> {
@@ -300,12 +321,7 @@ impl<'t> Reader<'t> {
                 format!("unknown unit `{name}`; use us, ms, s, min, h, day or week")
             });
         };
-        match count.checked_mul(*unit_us) {
-            Some(period_us) => Ok(period_us),
-            None => self.refuse(LimitError::PeriodTooLong {
-                period_us: u64::MAX,
-            }),
-        }
+        Ok(count.saturating_mul(*unit_us))
     }
 
     fn words(&mut self) -> Result<Words, ParseLimitError> {
@@ -351,7 +367,7 @@ impl<'t> Reader<'t> {
         self.space();
         let here = self.at;
         let digits = self.digits();
-        let is_cut_short = self.rest().starts_with(['.', ',']);
+        self.refuse_other_notations(here, "a whole number, such as 10 or 1_000")?;
         let number = digits
             .bytes()
             .filter(|b| *b != b'_')
@@ -359,7 +375,7 @@ impl<'t> Reader<'t> {
                 n.checked_mul(10)?.checked_add(u64::from(b - b'0'))
             });
         match number {
-            Some(number) if !digits.is_empty() && !is_cut_short => Ok(number),
+            Some(number) if !digits.is_empty() => Ok(number),
             _ => {
                 self.at = here;
                 self.fail(format!("expected {what}, below 2^64"))
@@ -502,12 +518,18 @@ mod tests {
             ("10/", 4, "expected a period"),
             ("10/fortnight", 4, "unknown unit `fortnight`"),
             ("10.s/s", 4, "digits after the decimal point"),
-            ("1e3/s", 2, "expected `/`"),
+            ("10s", 3, "expected `/`"),
+            ("1e3/s", 1, "`1e3` is not a decimal number"),
+            ("0x10/s", 1, "`0x10` is not a decimal number"),
+            ("1,000/s", 1, "`1,000` is not a decimal number"),
+            ("1.5.2/s", 1, "`1.5.2` is not"),
+            ("10/s burst 0x20", 12, "`0x20` is not"),
+            ("10/0b11 s", 4, "`0b11` is not"),
             ("0/s", 1, "at least one token"),
             ("0.0000000001/s", 1, "too many digits"),
             ("99999999999999999999/s", 1, "too many digits"),
             ("10/s burst", 11, "expected a number of tokens"),
-            ("10/s burst 1.5", 12, "expected a number of tokens"),
+            ("10/s burst 1.5", 12, "`1.5` is not a whole number"),
             ("10/s burst 5 burst 6", 14, "repeats or contradicts"),
             ("10/s stepwise window", 15, "repeats or contradicts"),
             ("10/s please", 6, "did not expect `please`"),
@@ -516,8 +538,15 @@ mod tests {
             ("10/s window burst 5", 20, "no burst"),
             ("10/s window empty", 18, "cannot start empty"),
             ("10/s burst 18446744073709551615", 32, "counted exactly"),
-            ("1/0s", 5, "at least one microsecond"),
-            ("1/99999999999999 weeks", 23, "142 years"),
+            ("1/0s", 3, "at least one microsecond"),
+            ("1/99999999999999 weeks", 3, "the period is longer than"),
+            (
+                "1/18446744073709551615 days",
+                3,
+                "the period is longer than",
+            ),
+            ("1/18446744073709551616 days", 3, "below 2^64"),
+            ("0.000000001/300000 days", 13, "142 years"),
         ] {
             let error = text.parse::<Limit>().unwrap_err();
             assert_eq!(error.column(), column, "{text:?}: {error}");

@@ -42,7 +42,7 @@
 //! | [`profiles`] | the published limits, as profiles that are part of the crate |
 //! | [`Settings`] | values for what no published source specifies |
 //! | [`Table`] | DICT's operations and a profile's policies |
-//! | [`Operation`] | one of DICT's 38 operations |
+//! | [`Operation`] | one of DICT's 48 operations |
 //! | [`Route`], [`Incoming`], [`Call`] | a request: routed, as received, and resolved |
 //! | [`RouteError`], [`RequestError`] | why a request is invalid, and DICT's response to it |
 //! | [`KeyType`], [`PayerKind`], [`Category`] | types of keys, payers and participants |
@@ -58,6 +58,7 @@ mod settings;
 pub mod simulator;
 mod tls;
 pub mod wire;
+mod x509;
 
 pub use balde_config::ConfigError;
 pub use balde_policy::{BucketRef, Headers, HttpHeaders, InFlight, Policy, Profile};
@@ -66,5 +67,5 @@ pub use operations::{
     PAYER_HEADER, PAYMENT_ORDER, ParticipantFrom, PayerKind, QUERY_BYTES_MAX, RequestError, Route,
     RouteError, Table,
 };
-pub use settings::Settings;
+pub use settings::{ClaimPeriodStart, FundsRecoveryPolicy, Settings};
 pub use wire::KeyType;

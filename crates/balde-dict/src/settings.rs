@@ -11,6 +11,31 @@ const CREDIT_DEADLINE_MAX: u64 = 30 * 24 * 3_600;
 /// The most statuses that orders give tokens back for.
 const CREDIT_STATUSES_MAX: usize = 16;
 
+/// The longest time that a file of content ids may take: one day.
+const CID_FILE_SECONDS_MAX: u64 = 24 * 3_600;
+
+/// From when the periods of a claim run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClaimPeriodStart {
+    /// From createClaim.
+    Creation,
+    /// From acknowledgeClaim.
+    Acknowledgement,
+}
+
+/// Which policies count the funds-recovery operations, which no published policy names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FundsRecoveryPolicy {
+    /// None: the operations are not limited.
+    Uncounted,
+    /// The policies that read and write infraction reports.
+    InfractionReports,
+    /// The policies that read and write refunds.
+    Refunds,
+}
+
 /// The settings of a profile for what no published source specifies about DICT. The profile's
 /// policies already follow the settings for refill, start, prices and role filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +47,9 @@ const CREDIT_STATUSES_MAX: usize = 16;
 pub struct Settings {
     /// Whether all tokens of a period are refilled at once, when the period ends.
     pub is_stepwise: bool,
+    /// How far the periods of a stepwise refill begin before those of UTC, in seconds: the offset of
+    /// the time zone whose midnight begins a day.
+    pub refill_offset_s: i64,
     /// Whether buckets are empty before their first request.
     pub starts_empty: bool,
     /// What a refused request costs.
@@ -42,6 +70,38 @@ pub struct Settings {
     pub retry_after_on_429: bool,
     /// Whether a slash at the end of a path may be added or left out.
     pub trailing_slash_optional: bool,
+    /// Whether the messages and operations are those of version 1 of the API.
+    pub is_version_1: bool,
+    /// Whether deprecated operations are served instead of answered with 410.
+    pub serve_deprecated: bool,
+    /// Which policies count the funds-recovery operations.
+    pub funds_recovery_policy: FundsRecoveryPolicy,
+    /// Whether the caller is inferred where a request need not name it.
+    pub infer_participant: bool,
+    /// From when the periods of a claim run.
+    pub claim_period_start: ClaimPeriodStart,
+    /// The error type of a reason that the table of a claim does not have.
+    pub claim_reason_error: &'static str,
+    /// Whether cancelling a confirmed claim restores the donor's entry.
+    pub restore_entry_of_cancelled_claim: bool,
+    /// Whether repeated writes to a funds recovery are answered as the first time.
+    pub repeat_funds_recoveries: bool,
+    /// Whether a funds recovery can be cancelled while it is refunded.
+    pub cancel_while_refunding: bool,
+    /// Whether the counterparties of a funds recovery receive its events too.
+    pub notify_counterparties: bool,
+    /// The status of cancelFundsRecovery for an unknown id.
+    pub unknown_recovery_status: u16,
+    /// The status of getBucketState for an unknown policy.
+    pub unknown_policy_status: u16,
+    /// Whether the statistics of a key without entry are zeros instead of a 404.
+    pub statistics_of_unregistered_keys: bool,
+    /// How long a file of content ids takes to be written.
+    pub cid_file_delay: Duration,
+    /// How long a company's entry may be cached, in seconds.
+    pub cache_max_age_s: u64,
+    /// Whether problem documents have a correlation id.
+    pub problem_correlation_id: bool,
 }
 
 impl Settings {
@@ -62,6 +122,7 @@ impl Settings {
         };
         let settings = Self {
             is_stepwise: reader.choice("refill", ["continuous", "stepwise"]) == 1,
+            refill_offset_s: reader.time_zone("refill-time-zone"),
             starts_empty: reader.choice("start", ["full", "empty"]) == 1,
             cost_of_429: reader.number("cost-of-429", 0, balde_policy::COST_MAX),
             cost_of_other_lookups: reader.number(
@@ -90,6 +151,50 @@ impl Settings {
             credit_statuses: reader.statuses("credit-statuses"),
             retry_after_on_429: reader.flag("retry-after-on-429", true),
             trailing_slash_optional: reader.choice("trailing-slash", ["exact", "optional"]) == 1,
+            is_version_1: reader.choice("api-version", ["2", "1"]) == 1,
+            serve_deprecated: reader.choice("deprecated-operations", ["gone", "served"]) == 1,
+            funds_recovery_policy: match reader.choice(
+                "funds-recovery-policy",
+                ["none", "infraction-reports", "refunds"],
+            ) {
+                1 => FundsRecoveryPolicy::InfractionReports,
+                2 => FundsRecoveryPolicy::Refunds,
+                _ => FundsRecoveryPolicy::Uncounted,
+            },
+            infer_participant: reader.choice("participant-when-absent", ["infer", "refuse"]) == 0,
+            claim_period_start: match reader.choice("claim-period-start", ["create", "acknowledge"])
+            {
+                1 => ClaimPeriodStart::Acknowledgement,
+                _ => ClaimPeriodStart::Creation,
+            },
+            claim_reason_error: match reader.choice(
+                "claim-reason-error",
+                ["InvalidReason", "ClaimOperationInvalid"],
+            ) {
+                1 => "ClaimOperationInvalid",
+                _ => "InvalidReason",
+            },
+            restore_entry_of_cancelled_claim: reader
+                .choice("cancelled-claim-entry", ["gone", "restored"])
+                == 1,
+            repeat_funds_recoveries: reader
+                .choice("funds-recovery-repeats", ["refused", "same-answer"])
+                == 1,
+            cancel_while_refunding: reader.flag("cancel-while-refunding", false),
+            notify_counterparties: reader.choice("event-recipients", ["creator", "all-parties"])
+                == 1,
+            unknown_recovery_status: reader.status_of_unknown("unknown-funds-recovery-status"),
+            unknown_policy_status: reader.status_of_unknown("unknown-policy-status"),
+            statistics_of_unregistered_keys: reader
+                .choice("unregistered-key-statistics", ["not-found", "zeros"])
+                == 1,
+            cid_file_delay: Duration::from_secs(reader.number(
+                "cid-file-seconds",
+                0,
+                CID_FILE_SECONDS_MAX,
+            )),
+            cache_max_age_s: reader.number("cache-max-age-seconds", 180, 86_400),
+            problem_correlation_id: reader.flag("problem-correlation-id", true),
         };
         if reader.flag("credit-above-capacity", false) {
             let reason = "buckets never hold more than their capacity here; only false is possible";
@@ -154,6 +259,38 @@ impl<'p> Reader<'p> {
         }
     }
 
+    /// The offset of a time zone: by name, or such as `-03:00`.
+    fn time_zone(&mut self, name: &'static str) -> i64 {
+        let text = match self.value(name) {
+            None => return 0,
+            Some(SettingValue::Text(text)) => &**text,
+            Some(_) => "",
+        };
+        let offset = match text {
+            "UTC" => Some(0),
+            // Brazil has had no summer time since 2019.
+            "America/Sao_Paulo" => Some(-3 * 3_600),
+            text => fixed_offset_s(text),
+        };
+        if offset.is_none() {
+            let reason = "expected UTC, America/Sao_Paulo or an offset such as -03:00";
+            self.problem(name, reason);
+        }
+        offset.unwrap_or(0)
+    }
+
+    /// 404, or 400 where that is the declared one.
+    fn status_of_unknown(&mut self, name: &'static str) -> u16 {
+        match self.number(name, 404, 599) {
+            400 => 400,
+            404 => 404,
+            _ => {
+                self.problem(name, "expected 404 or 400");
+                404
+            }
+        }
+    }
+
     fn statuses(&mut self, name: &'static str) -> Vec<u16> {
         let numbers = match self.value(name) {
             None => return vec![200],
@@ -185,4 +322,20 @@ impl<'p> Reader<'p> {
             }
         }
     }
+}
+
+/// The seconds of an offset such as `-03:00`, at most 14 hours either way.
+fn fixed_offset_s(text: &str) -> Option<i64> {
+    let (sign, rest) = match text.split_at_checked(1)? {
+        ("+", rest) => (1, rest),
+        ("-", rest) => (-1, rest),
+        _ => return None,
+    };
+    let (hours, minutes) = rest.split_once(':')?;
+    let number = |text: &str, most: i64| {
+        let is_two = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse::<i64>().ok().filter(|_| is_two);
+        number.filter(|number| *number <= most)
+    };
+    Some(sign * (number(hours, 14)? * 3_600 + number(minutes, 59)? * 60))
 }

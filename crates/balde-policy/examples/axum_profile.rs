@@ -34,6 +34,5 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .layer(PolicyLayer::new(engine));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("listening on http://{}", listener.local_addr()?);
-    let service = app.into_make_service_with_connect_info::<SocketAddr>();
-    Ok(axum::serve(listener, service).await?)
+    Ok(balde::http::serve(listener, app).await?)
 }

@@ -31,6 +31,7 @@
 //! | [`SettingsError`] | why a throttler cannot be built |
 //! | `ThrottleLayer`, `ThrottleService` (feature `tower`) | a layer for HTTP clients |
 //! | `ThrottleMetrics` (feature `prometheus`) | metrics of throttlers |
+//! | `ThrottlerOptions`, `Throttlers` (feature `options`) | throttlers from a TOML file |
 //!
 //! With the feature `redis`, several processes share rates and the health of partitions.
 
@@ -47,6 +48,8 @@ mod layer;
 mod metrics;
 mod micros;
 mod name;
+#[cfg(feature = "options")]
+mod options;
 mod outcome;
 mod permit;
 mod rate;
@@ -62,9 +65,11 @@ pub use health::{Circuit, Degradation};
 pub use layer::{ThrottleLayer, ThrottleService};
 #[cfg(feature = "prometheus")]
 pub use metrics::ThrottleMetrics;
+#[cfg(feature = "options")]
+pub use options::{ThrottlerOptions, Throttlers};
 pub use outcome::{Outcome, Report};
 pub use permit::Permit;
-pub use rate::{Pace, Rate};
+pub use rate::{InvalidRate, Pace, Rate};
 pub use scheduler::partition::PartitionStats;
 pub use settings::Oversize;
 pub use throttler::{Partition, Throttler, ThrottlerBuilder};

@@ -78,6 +78,34 @@ struct Row {
     counters: PartitionCounters,
 }
 
+/// The global rate of a throttler.
+struct GlobalRow {
+    throttler: String,
+    rate: u64,
+    burst: u64,
+    period_s: u64,
+}
+
+type GlobalColumn = (&'static str, &'static str, fn(&GlobalRow) -> u64);
+
+const GLOBAL_GAUGES: [GlobalColumn; 3] = [
+    (
+        "throttle_global_rate",
+        "Tokens per period over all partitions together.",
+        |row| row.rate,
+    ),
+    (
+        "throttle_global_burst",
+        "The most tokens that all partitions together can take at once.",
+        |row| row.burst,
+    ),
+    (
+        "throttle_global_period_seconds",
+        "The period of the global rate.",
+        |row| row.period_s,
+    ),
+];
+
 type Column = (&'static str, &'static str, fn(&Row) -> u64);
 
 const GAUGES: [Column; 4] = [
@@ -120,11 +148,14 @@ const COUNTERS: [Column; 3] = [
 impl Throttlers {
     fn write(&self, writer: &mut MetricsWriter<'_>) {
         let throttlers = self.0.lock().clone();
-        let rows: Vec<Row> = throttlers
-            .iter()
-            .filter_map(Weak::upgrade)
-            .flat_map(|inner| rows_of(&inner))
-            .collect();
+        let alive: Vec<Arc<Inner>> = throttlers.iter().filter_map(Weak::upgrade).collect();
+        let globals: Vec<GlobalRow> = alive.iter().filter_map(|inner| global_row(inner)).collect();
+        for (name, help, value) in GLOBAL_GAUGES {
+            let rows = globals.iter();
+            let lines = rows.map(|row| ([("throttler", row.throttler.as_str())], value(row)));
+            writer.gauge(name, help, lines);
+        }
+        let rows: Vec<Row> = alive.iter().flat_map(rows_of).collect();
         for (name, help, value) in GAUGES {
             writer.gauge(name, help, rows.iter().map(|row| (labels(row), value(row))));
         }
@@ -143,6 +174,17 @@ impl Throttlers {
         let help = "How long requests waited for their tokens.";
         writer.durations("throttle_wait", help, waits);
     }
+}
+
+/// `None` for a throttler that is closed.
+fn global_row(inner: &Inner) -> Option<GlobalRow> {
+    let (is_closed, pace) = inner.read(|scheduler| (scheduler.is_closed, scheduler.global_pace));
+    (!is_closed).then(|| GlobalRow {
+        throttler: inner.settings.name.clone(),
+        rate: pace.rate().tokens(),
+        burst: pace.burst(),
+        period_s: pace.rate().period().as_secs(),
+    })
 }
 
 fn labels(row: &Row) -> [(&str, &str); 2] {

@@ -1,6 +1,7 @@
 //! Rates, and the burst that belongs to each.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use balde::{Limit, Share};
@@ -78,6 +79,43 @@ impl fmt::Display for Rate {
     }
 }
 
+/// As it is displayed: `2000/s`, `600/min` or `40/h`.
+impl FromStr for Rate {
+    type Err = InvalidRate;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRate> {
+        let (tokens, unit) = text.split_once('/').ok_or(InvalidRate)?;
+        let tokens = tokens.trim().replace('_', "").parse();
+        let tokens = tokens.map_err(|_| InvalidRate)?;
+        let rate = match unit.trim() {
+            "s" => Self::per_second(tokens),
+            "min" => Self::per_minute(tokens),
+            "h" => Self::per_hour(tokens),
+            _ => return Err(InvalidRate),
+        };
+        if rate.is_valid() {
+            Ok(rate)
+        } else {
+            Err(InvalidRate)
+        }
+    }
+}
+
+/// The text of a [`Rate`] cannot be parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidRate;
+
+impl fmt::Display for InvalidRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "write a rate as 2000/s, 600/min or 40/h, with 1 to {RATE_MAX} tokens"
+        )
+    }
+}
+
+impl std::error::Error for InvalidRate {}
+
 /// A rate and its burst, as one value: the burst is always a share of the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
@@ -141,6 +179,30 @@ mod tests {
         }
         // A share of the tokens of one second, whatever the period.
         assert_eq!(Pace::new(Rate::per_minute(1_200), tenth).burst(), 2);
+    }
+
+    #[test]
+    fn a_rate_is_read_as_it_is_displayed() {
+        for rate in [
+            Rate::per_second(2_000),
+            Rate::per_minute(600),
+            Rate::per_hour(1),
+        ] {
+            assert_eq!(rate.to_string().parse(), Ok(rate));
+        }
+        assert_eq!("1_000 / s".parse(), Ok(Rate::per_second(1_000)));
+        for text in [
+            "",
+            "10",
+            "10/day",
+            "-1/s",
+            "0/s",
+            "1.5/s",
+            "9999999999/s",
+            "1/s burst 2",
+        ] {
+            assert_eq!(text.parse::<Rate>(), Err(InvalidRate), "{text}");
+        }
     }
 
     #[test]

@@ -11,8 +11,6 @@
 //! The first request leaves 70 of 100 tokens, the second is refused until there are enough, and the
 //! 404 leaves a little over 50.
 
-use std::net::SocketAddr;
-
 use axum::body::Bytes;
 use axum::{Router, http::StatusCode, routing::post};
 use balde::RateLimiter;
@@ -45,7 +43,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1);
     let listener = TcpListener::bind(address.as_deref().unwrap_or("127.0.0.1:3000")).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
+    balde::http::serve(listener, app).await?;
     Ok(())
 }

@@ -8,8 +8,6 @@
 //! The first five responses are 200 with `x-ratelimit-remaining` counting down to 0, the others are
 //! 429 with `retry-after: 1`.
 
-use std::net::SocketAddr;
-
 use axum::{Router, routing::get};
 use balde::RateLimiter;
 use balde::http::RateLimitLayer;
@@ -28,8 +26,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1);
     let listener = TcpListener::bind(address.as_deref().unwrap_or("127.0.0.1:3000")).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    // Gives the layer the peer's address.
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
+    balde::http::serve(listener, app).await?;
     Ok(())
 }

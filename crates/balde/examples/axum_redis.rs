@@ -13,8 +13,6 @@
 //! the limit. Start a second process on another port (`-- 127.0.0.1:3001`), and both take from one
 //! bucket.
 
-use std::net::SocketAddr;
-
 use axum::{Router, routing::get};
 use balde::http::RateLimitLayer;
 use balde::{OnFailure, RateLimiter, RedisStore, Share};
@@ -39,7 +37,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1);
     let listener = TcpListener::bind(address.as_deref().unwrap_or("127.0.0.1:3000")).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
+    balde::http::serve(listener, app).await?;
     Ok(())
 }

@@ -10,8 +10,6 @@
 //! Each tenant can send three requests; the seventh request within a minute is refused by "overall",
 //! as the body of the response says. A request without a valid token gets a 401 and takes no tokens.
 
-use std::net::SocketAddr;
-
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
@@ -55,7 +53,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1);
     let listener = TcpListener::bind(address.as_deref().unwrap_or("127.0.0.1:3000")).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
+    balde::http::serve(listener, app).await?;
     Ok(())
 }

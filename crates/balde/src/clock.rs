@@ -18,6 +18,7 @@ enum Kind {
     Precise(Steady),
     Cached(Arc<Cached>),
     Wall,
+    Shifted(Box<Clock>, i64),
     Manual(ManualClock),
     #[cfg(feature = "tokio")]
     Tokio(OfTokio),
@@ -54,6 +55,17 @@ impl Clock {
         Self(Kind::Wall)
     }
 
+    /// This clock, ahead by `by_us` microseconds, or behind if it is negative. The periods of a
+    /// stepwise limit begin when a clock shows a multiple of the period, so a clock that is shifted by
+    /// the offset of a time zone makes days begin at midnight there.
+    #[must_use]
+    pub fn shifted(&self, by_us: i64) -> Self {
+        if by_us == 0 {
+            return self.clone();
+        }
+        Self(Kind::Shifted(Box::new(self.clone()), by_us))
+    }
+
     /// A clock that is set by hand, for tests. See [`ManualClock`].
     pub fn manual(clock: &ManualClock) -> Self {
         Self(Kind::Manual(clock.clone()))
@@ -76,6 +88,7 @@ impl Clock {
             Kind::Precise(steady) => steady.now_us(),
             Kind::Cached(cached) => cached.now_us.load(Ordering::Relaxed),
             Kind::Wall => wall_us(),
+            Kind::Shifted(clock, by_us) => clock.now_us().saturating_add_signed(*by_us),
             Kind::Manual(manual) => manual.now_us(),
             #[cfg(feature = "tokio")]
             Kind::Tokio(of_tokio) => of_tokio.now_us(),
@@ -85,14 +98,18 @@ impl Clock {
     /// Returns true for a manual clock.
     #[cfg(feature = "redis")]
     pub(crate) fn is_manual(&self) -> bool {
-        matches!(self.0, Kind::Manual(_))
+        match &self.0 {
+            Kind::Shifted(clock, _) => clock.is_manual(),
+            kind => matches!(kind, Kind::Manual(_)),
+        }
     }
 
     /// Returns true if a test can move or pause this clock: a manual clock, and one that follows
     /// tokio's.
     pub fn is_virtual(&self) -> bool {
-        match self.0 {
+        match &self.0 {
             Kind::Manual(_) => true,
+            Kind::Shifted(clock, _) => clock.is_virtual(),
             #[cfg(feature = "tokio")]
             Kind::Tokio(_) => true,
             _ => false,
@@ -106,6 +123,7 @@ impl Clock {
             Kind::Cached(cached) => {
                 Duration::from_micros(cached.worst_lag_us.load(Ordering::Relaxed))
             }
+            Kind::Shifted(clock, _) => clock.worst_lag(),
             _ => Duration::ZERO,
         }
     }
@@ -269,8 +287,7 @@ impl Cached {
     }
 }
 
-/// The time of day, for header fields.
-#[cfg(feature = "tower")]
+/// The time of day, for header fields and log lines.
 pub(crate) fn time_of_day() -> SystemTime {
     SystemTime::now()
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use balde_core::{LimitError, ParseLimitError};
+use balde_core::{Limit, LimitError, ParseLimitError, Strategy};
 use thiserror::Error as ThisError;
 
 use crate::failure::StoreFailure;
@@ -13,6 +13,9 @@ use crate::key::BadKey;
 
 /// The most keys that a limiter in memory can be built for.
 pub(crate) const KEYS_MAX_MAX: usize = 1 << 30;
+
+/// The shortest fixed window, in microseconds.
+const WINDOW_US_MIN: u64 = 1_000_000;
 
 /// Why a bucket could not be read or changed.
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
@@ -38,6 +41,20 @@ pub enum InvalidLimit {
     /// The numbers cannot be counted exactly.
     #[error("the limit cannot be counted exactly: {0}")]
     Limit(#[from] LimitError),
+    /// A fixed window is shorter than a second.
+    #[error("a fixed window must be at least 1 s long; a token bucket can be faster")]
+    ShortWindow,
+}
+
+impl InvalidLimit {
+    /// Returns the limit, unless it is a fixed window of less than a second.
+    pub(crate) fn check_window(limit: Limit) -> Result<Limit, Self> {
+        let is_window = limit.strategy() == Strategy::FixedWindow;
+        if is_window && limit.period_us() < WINDOW_US_MIN {
+            return Err(Self::ShortWindow);
+        }
+        Ok(limit)
+    }
 }
 
 impl From<Infallible> for InvalidLimit {
@@ -75,6 +92,14 @@ pub enum BuildError {
     /// The store that the environment names cannot be built.
     #[error(transparent)]
     Redis(#[from] RedisConfigError),
+    /// A section of an options file needs a feature that this build lacks.
+    #[error("[{section}] needs the feature \"{feature}\" of the crate balde")]
+    Feature {
+        /// The section.
+        section: &'static str,
+        /// The feature to enable.
+        feature: &'static str,
+    },
     /// An environment variable is missing or has an unusable value.
     #[error("{variable}: {advice}")]
     Environment {

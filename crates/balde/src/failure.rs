@@ -1,6 +1,7 @@
 //! Failures of a shared store, and how a limiter decides meanwhile.
 
 use std::fmt;
+use std::str::FromStr;
 #[cfg(any(feature = "redis", test))]
 use std::time::Duration;
 
@@ -208,6 +209,35 @@ impl Share {
         u64::try_from(scaled).unwrap_or(tokens).max(1)
     }
 }
+
+/// As files write it: `25%` or `1/4`.
+impl FromStr for Share {
+    type Err = InvalidShare;
+
+    fn from_str(text: &str) -> Result<Self, InvalidShare> {
+        let text = text.trim();
+        let share = match text.strip_suffix('%') {
+            Some(percent) => percent.trim_end().parse().ok().map(Self::percent),
+            None => text
+                .strip_prefix("1/")
+                .and_then(|parts| parts.parse().ok())
+                .map(Self::one_in),
+        };
+        share.filter(|share| share.is_valid()).ok_or(InvalidShare)
+    }
+}
+
+/// The text of a [`Share`] cannot be parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidShare;
+
+impl fmt::Display for InvalidShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("write a share as 25% or 1/4: more than nothing and at most the whole")
+    }
+}
+
+impl std::error::Error for InvalidShare {}
 
 #[cfg(test)]
 mod tests {

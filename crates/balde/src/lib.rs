@@ -48,7 +48,7 @@ pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};
 pub use env::StorageMode;
 pub use error::{BuildError, Error, InvalidLimit, RedisConfigError};
-pub use failure::{OnFailure, Share, StoreFailure};
+pub use failure::{InvalidShare, OnFailure, Share, StoreFailure};
 pub use hold::{Hold, SETTLE_WITHIN};
 pub use idempotency::{InvalidOpId, OP_ID_BYTES_MAX, OpId};
 pub use key::{BadKey, KEY_BYTES_MAX};

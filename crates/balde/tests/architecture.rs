@@ -13,7 +13,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("balde-config", &["balde-core"]),
     ("balde", &["balde-core", "balde-config"]),
     ("balde-policy", &["balde-core", "balde-config", "balde"]),
-    ("balde-throttle", &["balde-core", "balde"]),
+    ("balde-throttle", &["balde-core", "balde-config", "balde"]),
     (
         "balde-dict",
         &["balde-core", "balde-config", "balde", "balde-policy"],

@@ -77,6 +77,11 @@ async fn an_outage_is_told_once_with_its_reason_and_without_secrets() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 
+    assert!(
+        lines.of("script_reloaded").is_empty(),
+        "a server that never had the script has lost nothing"
+    );
+
     for _ in 0..100 {
         limiter.check("").await;
     }
@@ -111,12 +116,49 @@ async fn an_outage_is_told_once_with_its_reason_and_without_secrets() {
             .all(|f| f["fields"]["on_failure"] == "allow")
     );
     assert_eq!(lines.of("breaker_opened")[0]["level"], "ERROR");
+    let refused = lines.of("backend_error");
+    assert_eq!(refused[0]["level"], "ERROR");
+    assert_eq!(refused[0]["fields"]["reason"], "disconnected");
+    assert!(fallbacks.iter().all(|line| line["level"] == "WARN"));
 
     server.restart();
     let in_time = until("the breaker closes");
     while lines.of("breaker_closed").is_empty() {
         in_time();
         tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // A script that fails is an ERROR as well: another program wrote to the bucket's key.
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut admin = client.get_connection().unwrap();
+    let () = redis::cmd("AUTH")
+        .arg("s3cret-password")
+        .query(&mut admin)
+        .unwrap();
+    let in_time = until("the store answers again");
+    while limiter.check("customer-4711").await.is_fallback() {
+        in_time();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut admin).unwrap();
+    for key in keys {
+        let () = redis::cmd("SET")
+            .arg(key)
+            .arg("foreign")
+            .query(&mut admin)
+            .unwrap();
+    }
+    let in_time = until("the script fails");
+    while lines.of("backend_error").len() == refused.len() {
+        in_time();
+        limiter.check("customer-4711").await;
+    }
+    let failed = lines.of("backend_error").pop().unwrap();
+    assert_eq!(failed["level"], "ERROR", "{failed}");
+    assert_ne!(failed["fields"]["reason"], "disconnected", "{failed}");
+    let all = lines.text();
+    for line in all.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["target"], "balde", "one target for all lines: {line}");
     }
     let text = lines.text();
     assert!(!text.contains("customer-4711"), "no key is logged");

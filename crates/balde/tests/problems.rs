@@ -66,6 +66,16 @@ fn a_request_without_a_usable_key_is_forbidden() {
 }
 
 #[test]
+fn a_service_that_does_not_know_its_peers_is_at_fault() {
+    let problem = Problem::missing_peer();
+    assert_eq!(problem.status(), 500);
+    let body = parsed(&problem);
+    let detail = body["detail"].as_str().unwrap();
+    let names_the_fix = detail.contains("PeerAddr");
+    assert_eq!(names_the_fix, cfg!(debug_assertions), "{detail}");
+}
+
+#[test]
 fn xml_documents_are_escaped() {
     let problem = Problem::from_decisions(&[("a<b>&\u{1}\"c\"", &refused("1/s", 1))])
         .with_type("https://example.com/?a=1&b=2")

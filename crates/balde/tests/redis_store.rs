@@ -193,7 +193,8 @@ async fn a_forgotten_script_is_loaded_again_and_nothing_happens_twice() {
     let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut admin).unwrap();
     assert_eq!(limiter.check("alice").await.remaining(), 18);
     assert_eq!(limiter.check("alice").await.remaining(), 17);
-    assert_eq!(store.stats().reloads_total, 2);
+    // The first call found a server that had never had the script.
+    assert_eq!(store.stats().reloads_total, 1);
 }
 
 #[tokio::test]

@@ -1,16 +1,26 @@
 //! Limits as people write them, with problems at the character where parsing stopped.
 
-use balde_core::{Limit, ParseLimitError};
+use balde_core::{Limit, ParseLimitError, Strategy};
 
 use super::value::{Located, Value};
 use crate::diagnostic::Diagnostics;
 use crate::source::{Source, Span};
+
+/// The shortest fixed window, in microseconds.
+const WINDOW_US_MIN: u64 = 1_000_000;
+
+const SHORT_WINDOW: &str =
+    "a fixed window must be at least 1 s long; a token bucket can be faster: \"10/s burst 5\"";
 
 impl Value<'_> {
     /// The value as a limit, such as `10/s burst 20`.
     pub fn limit(&self, diagnostics: &mut Diagnostics) -> Option<Located<Limit>> {
         let text = self.string(diagnostics)?;
         match text.value.parse::<Limit>() {
+            Ok(limit) if is_short_window(&limit) => {
+                diagnostics.at(text.span, SHORT_WINDOW);
+                None
+            }
             Ok(limit) => Some(text.map(|_| limit)),
             Err(error) => {
                 let span = span_of(&error, text, diagnostics.source());
@@ -23,6 +33,10 @@ impl Value<'_> {
     /// A limit that is composed of several keys; problems are reported at this value.
     pub fn composed_limit(&self, text: &str, diagnostics: &mut Diagnostics) -> Option<Limit> {
         match text.parse() {
+            Ok(limit) if is_short_window(&limit) => {
+                diagnostics.at(self.span(), SHORT_WINDOW);
+                None
+            }
             Ok(limit) => Some(limit),
             Err(error) => {
                 diagnostics.at(self.span(), reason(&error));
@@ -45,7 +59,7 @@ fn span_of(error: &ParseLimitError, text: Located<&str>, source: &Source) -> Spa
 }
 
 /// The reason without its column: the position in the file is more precise.
-fn reason(error: &ParseLimitError) -> String {
+pub(super) fn reason(error: &ParseLimitError) -> String {
     if let Some(error) = error.limit_error() {
         return error.to_string();
     }
@@ -54,4 +68,8 @@ fn reason(error: &ParseLimitError) -> String {
         Some((_, reason)) => reason.to_owned(),
         None => text,
     }
+}
+
+fn is_short_window(limit: &Limit) -> bool {
+    limit.strategy() == Strategy::FixedWindow && limit.period_us() < WINDOW_US_MIN
 }

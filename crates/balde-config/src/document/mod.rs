@@ -1,5 +1,6 @@
 //! A parsed TOML file whose tables and values carry their positions.
 
+mod duration;
 mod limit;
 mod section;
 mod value;

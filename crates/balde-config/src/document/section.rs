@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use balde_core::Limit;
 use toml::de::DeTable;
@@ -159,6 +160,16 @@ impl<'a> Section<'a> {
     ) -> Vec<Located<&'a str>> {
         let value = self.get(key);
         value.map_or_else(Vec::new, |value| value.strings(diagnostics))
+    }
+
+    /// Takes a duration, such as `30 s`. One outside of `range` is reported.
+    pub fn duration(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<Duration>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Located<Duration>> {
+        self.get(key)?.duration(range, diagnostics)
     }
 
     /// Takes a limit, such as `10/s burst 20`.

@@ -214,7 +214,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    fn subject(&self) -> String {
+    pub(super) fn subject(&self) -> String {
         let key = shortened(self.key);
         if self.is_item {
             format!("an item of `{key}`")

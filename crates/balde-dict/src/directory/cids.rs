@@ -8,7 +8,9 @@ use super::error::DirectoryError;
 use super::handle::Directory;
 use super::store::{RecordStoreError, RecordTransaction};
 use crate::KeyType;
-use crate::wire::{CidEventType, CidSetEvent, CidSetEvents, CidSetFile, Entry, Problem, Timestamp};
+use crate::wire::{
+    CidEventType, CidSetEvent, CidSetEvents, CidSetFile, Entry, FileStatus, Problem, Timestamp,
+};
 
 /// The most CID set files that are kept. The oldest are removed first.
 const CID_FILES_MAX: u64 = 1_000;
@@ -84,7 +86,18 @@ impl Directory {
         self.records.get(&file_name(id)).await
     }
 
-    /// Carries out createCidSetFile. The file is available at once.
+    /// Whether a file is still being written, which takes as long as the settings say.
+    pub(crate) fn cid_file_status(&self, file: &CidSetFile, now: Timestamp) -> FileStatus {
+        let delay = self.settings.cid_file_delay.as_millis();
+        let delay = u64::try_from(delay).unwrap_or(u64::MAX);
+        if now < file.request_time.plus_ms(delay) {
+            FileStatus::Processing
+        } else {
+            FileStatus::Available
+        }
+    }
+
+    /// Carries out createCidSetFile. The file is available after a delay.
     pub(crate) async fn create_cid_file(
         &self,
         participant: &str,

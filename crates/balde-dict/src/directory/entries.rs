@@ -12,6 +12,7 @@ use super::store::{RecordStoreError, RecordTransaction};
 use crate::KeyType;
 use crate::wire::{
     CreateEntry, DeleteEntry, Entry, EntryReason, OwnerType, Problem, Timestamp, UpdateEntry,
+    canonical_key,
 };
 
 /// The most entries of a directory.
@@ -57,7 +58,7 @@ impl Directory {
     ) -> Result<Option<Arc<EntryRecord>>, RecordStoreError> {
         let mut name = String::with_capacity(6 + key.len());
         name.push_str("entry:");
-        name.push_str(key);
+        name.push_str(&canonical_key(key));
         self.records.get(&name).await
     }
 
@@ -99,6 +100,7 @@ impl Directory {
     ) -> Result<Arc<EntryRecord>, DirectoryError> {
         let allowed = [EntryReason::UserRequested, EntryReason::Reconciliation];
         require_reason(request.reason, &allowed)?;
+        check_owner(request)?;
         self.transact(|mut transaction| async move {
             if let Some(existing) = created_before(&mut transaction, request).await? {
                 return Ok(transaction.commit(existing).await?);
@@ -116,7 +118,7 @@ impl Directory {
                 creation_date: now,
                 key_ownership_date: now,
                 open_claim_creation_date: None,
-                request_id: request.request_id.to_lowercase(),
+                request_id: request.request_id.clone(),
             });
             add_entry(&mut transaction, &record, now)?;
             Ok(transaction.commit(record).await?)
@@ -139,16 +141,24 @@ impl Directory {
         require_reason(request.reason, &allowed)?;
         self.transact(|mut transaction| async move {
             let found = read_entry(&mut transaction, &request.key).await?;
-            require_account_participant(&found.entry, &request.account.participant)?;
-            if found.entry.key_type == KeyType::Evp && request.reason == EntryReason::UserRequested
-            {
-                return Err(DirectoryError::rejected(
-                    "EntryInvalid",
-                    "The owner cannot request a change of an entry of type EVP",
-                ));
+            if let Some(participant) = &request.participant {
+                require_account_participant(&found.entry, participant)?;
+            }
+            let is_by_owner = request.reason == EntryReason::UserRequested;
+            if found.entry.key_type == KeyType::Evp && is_by_owner {
+                let detail = "The owner cannot request a change of an entry of type EVP";
+                return Err(DirectoryError::rejected("InvalidReason", detail));
             }
             let mut entry = found.entry.clone();
-            entry.account = request.account.clone();
+            if let Some((owner_type, tax_id)) = &request.owner
+                && (*owner_type != entry.owner.owner_type || *tax_id != entry.owner.tax_id_number)
+            {
+                let detail = "The owner's type and tax number cannot change";
+                return Err(DirectoryError::rejected("EntryInvalid", detail));
+            }
+            if let Some(account) = &request.account {
+                entry.account = account.clone();
+            }
             if let Some(name) = &request.name {
                 entry.owner.name.clone_from(name);
             }
@@ -172,7 +182,6 @@ impl Directory {
         let allowed = [
             EntryReason::UserRequested,
             EntryReason::AccountClosure,
-            EntryReason::EntryInactivity,
             EntryReason::Reconciliation,
             EntryReason::Fraud,
             EntryReason::RfbValidation,
@@ -199,16 +208,17 @@ async fn created_before(
     transaction: &mut RecordTransaction<'_>,
     request: &CreateEntry,
 ) -> Result<Option<Arc<EntryRecord>>, DirectoryError> {
-    let name = format!(
-        "request:{}:{}",
-        request.account.participant,
-        request.request_id.to_lowercase()
-    );
+    let name = used_request_name(&request.account.participant, &request.request_id);
     let key: Option<Arc<String>> = transaction.read(&name).await?;
     let Some(key) = key else {
         return Ok(None);
     };
-    let existing = read_entry(transaction, &key).await?;
+    let used = || {
+        let detail = "The RequestId was used for another entry";
+        DirectoryError::rejected("RequestIdAlreadyUsed", detail)
+    };
+    let existing: Option<Arc<EntryRecord>> = transaction.read(&entry_name(&key)).await?;
+    let existing = existing.ok_or_else(used)?;
     let entry = &existing.entry;
     let is_same = entry.key_type == request.key_type
         && (request.key.is_none() || request.key.as_ref() == Some(&entry.key))
@@ -217,11 +227,26 @@ async fn created_before(
     if is_same {
         Ok(Some(existing))
     } else {
-        Err(DirectoryError::rejected(
-            "RequestIdAlreadyUsed",
-            "The RequestId was used for another entry",
-        ))
+        Err(used())
     }
+}
+
+/// A CPF or CNPJ is a key of its owner only. A company's tax number has digits only, so that a CNPJ
+/// with letters cannot be compared with it.
+fn check_owner(request: &CreateEntry) -> Result<(), DirectoryError> {
+    let Some(key) = &request.key else {
+        return Ok(());
+    };
+    let is_tax_id = matches!(request.key_type, KeyType::Cpf | KeyType::Cnpj)
+        && key.bytes().all(|byte| byte.is_ascii_digit());
+    if is_tax_id && *key != request.owner.tax_id_number {
+        let detail = "The key is the CPF or CNPJ of another person";
+        return Err(DirectoryError::rejected(
+            "EntryTaxIdNumberByDifferentOwner",
+            detail,
+        ));
+    }
+    Ok(())
 }
 
 /// Reads an entry within a transaction. An entry that does not exist is a 404.
@@ -246,6 +271,8 @@ pub(super) fn add_entry(
     transaction.put(cid_name(&cid), Arc::new(entry.key.clone()))?;
     let created = entry.creation_date.ms();
     transaction.add_member(owner_name(&entry.owner.tax_id_number), created, &entry.key);
+    let accounts = format!("accounts-key:{}", canonical_key(&entry.key));
+    transaction.add_member(accounts, created, &account_name(entry));
     transaction.count("entries".to_owned(), 1, ENTRIES_MAX);
     let keys_max = match entry.owner.owner_type {
         OwnerType::NaturalPerson => KEYS_PER_PERSON_ACCOUNT,
@@ -269,7 +296,12 @@ pub(super) fn remove_entry(transaction: &mut RecordTransaction<'_>, entry: &Entr
 }
 
 pub(super) fn entry_name(key: &str) -> String {
-    format!("entry:{key}")
+    format!("entry:{}", canonical_key(key))
+}
+
+/// The name of the record that says which entry a request id created.
+pub(super) fn used_request_name(participant: &str, request_id: &str) -> String {
+    format!("request:{participant}:{request_id}")
 }
 
 pub(super) fn owner_name(tax_id: &str) -> String {
@@ -281,10 +313,10 @@ fn cid_name(cid: &str) -> String {
 }
 
 fn request_name(entry: &Entry) -> String {
-    format!("request:{}:{}", entry.account.participant, entry.request_id)
+    used_request_name(&entry.account.participant, &entry.request_id)
 }
 
-fn account_name(entry: &Entry) -> String {
+pub(super) fn account_name(entry: &Entry) -> String {
     let account = &entry.account;
     format!(
         "account:{}:{}:{}:{}",

@@ -7,6 +7,7 @@ use super::store::{
     CommitResult, MemoryRecords, Record, RecordStore, RecordStoreError, RecordTransaction,
     RedisRecords,
 };
+use crate::settings::Settings;
 use crate::wire::Problem;
 
 /// How many times a transaction that conflicts with others is tried.
@@ -20,25 +21,24 @@ pub(super) const RECORDS_MAX: u64 = 100_000;
 pub struct Directory {
     pub(super) records: RecordStore,
     pub(super) rules: DirectoryRules,
+    pub(super) settings: Settings,
 }
 
-/// Rules that the published documents leave open. All are off by default.
+/// Rules of the simulated directory that are not DICT's. All are off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryRules {
-    /// Requires an infraction report, closed as agreed, before the same transaction can be refunded
-    /// for fraud.
-    pub refunds_need_report: bool,
-    /// Accepts reports and refunds only for transactions that a payment order has announced. By
+    /// Accepts reports, refunds and funds recoveries only for transactions that a payment order has announced. By
     /// default, the first participant to answer for the other side becomes the other side.
     pub transactions_must_be_known: bool,
 }
 
 impl Directory {
     /// Creates an empty directory in this process.
-    pub(crate) fn in_memory(rules: DirectoryRules) -> Self {
+    pub(crate) fn in_memory(rules: DirectoryRules, settings: Settings) -> Self {
         Self {
             records: RecordStore::Memory(MemoryRecords::default()),
             rules,
+            settings,
         }
     }
 
@@ -47,10 +47,12 @@ impl Directory {
         client: redis::Client,
         namespace: &str,
         rules: DirectoryRules,
+        settings: Settings,
     ) -> Result<Self, RecordStoreError> {
         Ok(Self {
             records: RecordStore::Redis(RedisRecords::new(client, namespace)?),
             rules,
+            settings,
         })
     }
 

@@ -1,16 +1,24 @@
-//! Fraud markers: created and cancelled by the same participant, visible to all.
+//! Fraud markers: created by a participant, or by closing a report, and cancelled by the same
+//! participant.
 
 use std::sync::Arc;
 
 use super::error::DirectoryError;
 use super::handle::{Directory, RECORDS_MAX};
 use super::ids::new_id;
-use super::lists::{ListFilter, Side};
+use super::lists::{Cursor, ListFilter, Listed};
 use super::store::RecordTransaction;
 use crate::wire::{
-    CancelFraudMarker, CreateFraudMarker, FraudMarker, FraudMarkerStatus, FraudType, Problem,
-    Timestamp,
+    CancelFraudMarker, CreateFraudMarker, FraudMarker, FraudMarkerStatus, Problem, Timestamp,
 };
+
+/// Which fraud markers of a person a list contains.
+#[derive(Clone, Debug)]
+pub(crate) struct MarkerFilter {
+    pub(crate) tax_id: String,
+    pub(crate) key: Option<String>,
+    pub(crate) status: Option<FraudMarkerStatus>,
+}
 
 impl Directory {
     /// Carries out createFraudMarker. Repeating a request id returns the marker that it created.
@@ -19,26 +27,19 @@ impl Directory {
         request: &CreateFraudMarker,
         now: Timestamp,
     ) -> Result<Arc<FraudMarker>, DirectoryError> {
-        if request.fraud_type == FraudType::Unknown {
-            return Err(DirectoryError::rejected(
-                "FraudMarkerInvalid",
-                "The FraudType UNKNOWN is only for markers of version 1",
-            ));
-        }
         self.transact(|mut transaction| async move {
-            let request_name = request.request_id.as_ref().map(|id| {
-                format!(
-                    "markerrequest:{}:{}",
-                    request.participant,
-                    id.to_lowercase()
-                )
-            });
-            if let Some(request_name) = &request_name {
-                let existing: Option<Arc<String>> = transaction.read(request_name).await?;
-                if let Some(id) = existing {
-                    let marker = self.marker(&id).await?;
-                    return Ok(transaction.commit(marker).await?);
+            let request_name = format!(
+                "markerrequest:{}:{}",
+                request.participant, request.request_id
+            );
+            let existing: Option<Arc<String>> = transaction.read(&request_name).await?;
+            if let Some(id) = existing {
+                let marker = self.marker(&id).await?;
+                if !is_same(&marker, request) {
+                    let detail = "The RequestId was used for another marker";
+                    return Err(DirectoryError::rejected("RequestIdAlreadyUsed", detail));
                 }
+                return Ok(transaction.commit(marker).await?);
             }
             let marker = Arc::new(FraudMarker {
                 id: new_id(),
@@ -47,12 +48,12 @@ impl Directory {
                 fraud_type: request.fraud_type,
                 status: FraudMarkerStatus::Registered,
                 participant: request.participant.clone(),
+                report: None,
+                amount_cents: None,
                 creation_time: now,
                 last_modified: now,
             });
-            if let Some(request_name) = request_name {
-                transaction.put(request_name, Arc::new(marker.id.clone()))?;
-            }
+            transaction.put(request_name, Arc::new(marker.id.clone()))?;
             transaction.count("markers".to_owned(), 1, RECORDS_MAX);
             put_marker(&mut transaction, &marker)?;
             Ok(transaction.commit(marker).await?)
@@ -66,43 +67,37 @@ impl Directory {
         marker.ok_or_else(|| not_found().into())
     }
 
-    /// Carries out listFraudMarkers, for a person or company.
+    /// Carries out listFraudMarkers: those of a person or company that the participants made.
     pub(crate) async fn markers(
         &self,
-        tax_id: &str,
-        limit: usize,
-    ) -> Result<(Vec<FraudMarker>, bool), DirectoryError> {
-        let filter = ListFilter {
-            participant: String::new(),
-            sides: vec![Side::Initiator],
-            modified_after: None,
-            modified_before: None,
-            limit,
+        filter: &ListFilter,
+        markers: &MarkerFilter,
+    ) -> Result<Vec<FraudMarker>, DirectoryError> {
+        let matches = |marker: &FraudMarker| {
+            filter.participants.contains(&marker.participant)
+                && markers.status.is_none_or(|status| marker.status == status)
+                && (markers.key.is_none() || marker.key == markers.key)
         };
-        let index = format!("markers-owner:{tax_id}");
-        Ok(self
-            .list(&index, "marker", &filter, |_: &FraudMarker| true)
-            .await?)
+        let indexes = [format!("markers-owner:{}", markers.tax_id)];
+        let (found, _) = self.list(&indexes, "marker", filter, matches).await?;
+        Ok(found)
     }
 
-    /// Carries out cancelFraudMarker.
+    /// Carries out cancelFraudMarker. A repetition returns the marker unchanged.
     pub(crate) async fn cancel_marker(
         &self,
         request: &CancelFraudMarker,
         now: Timestamp,
     ) -> Result<Arc<FraudMarker>, DirectoryError> {
         self.transact(|mut transaction| async move {
-            let name = marker_name(&request.id);
-            let found: Option<Arc<FraudMarker>> = transaction.read(&name).await?;
+            let found: Option<Arc<FraudMarker>> =
+                transaction.read(&marker_name(&request.id)).await?;
             let found = found.ok_or_else(not_found)?;
             if found.participant != request.participant {
                 return Err(Problem::forbidden("Another participant created this marker").into());
             }
-            if found.status != FraudMarkerStatus::Registered {
-                return Err(DirectoryError::rejected(
-                    "FraudMarkerInvalid",
-                    "The marker is cancelled already",
-                ));
+            if found.status == FraudMarkerStatus::Cancelled {
+                return Ok(transaction.commit(found).await?);
             }
             let marker = Arc::new(FraudMarker {
                 status: FraudMarkerStatus::Cancelled,
@@ -114,6 +109,32 @@ impl Directory {
         })
         .await
     }
+}
+
+impl Listed for FraudMarker {
+    fn cursor(&self) -> Cursor {
+        (self.last_modified.ms(), self.id.clone())
+    }
+}
+
+/// Cancels the marker of a report that is cancelled.
+pub(super) async fn set_marker_cancelled(
+    transaction: &mut RecordTransaction<'_>,
+    id: &str,
+    now: Timestamp,
+) -> Result<(), DirectoryError> {
+    let found: Option<Arc<FraudMarker>> = transaction.read(&marker_name(id)).await?;
+    if let Some(found) = found
+        && found.status == FraudMarkerStatus::Registered
+    {
+        let marker = Arc::new(FraudMarker {
+            status: FraudMarkerStatus::Cancelled,
+            last_modified: now,
+            ..(*found).clone()
+        });
+        put_marker(transaction, &marker)?;
+    }
+    Ok(())
 }
 
 pub(super) fn put_marker(
@@ -131,6 +152,12 @@ pub(super) fn put_marker(
         transaction.add_member(format!("markers-key:{key}"), at, &marker.id);
     }
     Ok(())
+}
+
+fn is_same(marker: &FraudMarker, request: &CreateFraudMarker) -> bool {
+    marker.tax_id_number == request.tax_id_number
+        && marker.key == request.key
+        && marker.fraud_type == request.fraud_type
 }
 
 fn marker_name(id: &str) -> String {

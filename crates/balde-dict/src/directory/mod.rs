@@ -1,11 +1,12 @@
-//! The simulated directory: entries, claims, infraction reports, refunds and fraud markers, and the
-//! rules by which they change.
+//! The simulated directory: entries, claims, infraction reports, refunds, fraud markers and funds
+//! recoveries, and the rules by which they change.
 //!
 //! | File | Holds |
 //! |--|--|
 //! | `store` | records in memory or in Redis, and transactions on them |
 //! | `handle`, `error`, `ids` | [`Directory`] and its transactions, why it rejects a request, ids |
 //! | `entries`, `claims`, `infractions`, `refunds`, `markers` | the life cycle of each kind of record |
+//! | `funds_recoveries`, `graph` | funds recoveries, and the transactions that they follow |
 //! | `cids`, `statistics`, `transactions`, `lists` | content ids, statistics, payment transactions, lists |
 //! | `seed` | entries from a file |
 
@@ -13,6 +14,8 @@ mod cids;
 mod claims;
 mod entries;
 mod error;
+mod funds_recoveries;
+mod graph;
 mod handle;
 mod ids;
 mod infractions;
@@ -25,12 +28,15 @@ mod store;
 mod transactions;
 
 pub(crate) use claims::ClaimAction;
+pub(crate) use entries::EntryRecord;
 pub(crate) use error::DirectoryError;
+pub(crate) use funds_recoveries::FundsRecoveryAction;
 pub use handle::{Directory, DirectoryRules};
 pub(crate) use infractions::InfractionAction;
-pub(crate) use lists::{LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, ListFilter, Side};
+pub(crate) use lists::{Cursor, LIST_LIMIT_MAX, ListFilter, Side};
+pub(crate) use markers::MarkerFilter;
 pub(crate) use refunds::RefundAction;
 pub use seed::SeedError;
 pub use store::RecordStoreError;
 pub(crate) use store::RedisRecords;
-pub(crate) use transactions::Transaction;
+pub(crate) use transactions::{Transaction, TransactionKind};

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use super::error::DirectoryError;
 use super::handle::{Directory, RECORDS_MAX};
 use super::ids::new_id;
-use super::infractions::infraction_name;
-use super::lists::{ListFilter, Side};
+use super::lists::{Cursor, ListFilter, Listed, Side};
 use super::store::RecordTransaction;
+use super::transactions::TransactionKind;
 use crate::wire::{
-    AnalysisResult, CreateRefund, InfractionReport, Problem, Refund, RefundActionRequest,
-    RefundReason, RefundStatus, Timestamp,
+    AnalysisResult, CreateRefund, InfractionReport, InfractionStatus, Problem, Refund,
+    RefundActionRequest, RefundReason, RefundRejection, RefundStatus, Timestamp,
 };
+
+/// How long after the closing of its report a refund for fraud may be requested: 72 hours.
+const FRAUD_PERIOD_MS: u64 = 72 * 3_600_000;
 
 /// An action that changes a refund's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,39 +31,46 @@ impl Directory {
         now: Timestamp,
     ) -> Result<Arc<Refund>, DirectoryError> {
         self.transact(|mut transaction| async move {
-            let (debited, credited) = self
-                .sides(&request.participant, &request.transaction_id, "Refund")
+            let id = &request.transaction_id;
+            let participant = &request.participant;
+            let payment = self
+                .payment(participant, id, "RefundTransactionNotFound")
                 .await?;
-            self.require_agreed_report(request).await?;
-            let active = format!("refundof:{}", request.transaction_id);
+            let is_payer = payment.debited.as_ref() == Some(participant);
+            let is_right_side = is_payer != (request.reason == RefundReason::RefundCancelled);
+            if payment.is_known && !is_right_side {
+                let detail = "The other side of the transaction may request this refund";
+                return Err(Problem::forbidden(detail).into());
+            }
+            if !payment.is_settled {
+                let detail = "The transaction is not settled";
+                return Err(DirectoryError::rejected(
+                    "RefundTransactionNotSettled",
+                    detail,
+                ));
+            }
+            let is_too_much = payment
+                .amount_cents
+                .is_some_and(|amount| request.amount_cents > amount);
+            if is_too_much || payment.kind == Some(TransactionKind::Refund) {
+                let detail = "The amount is more than the transaction's, or it is a refund itself";
+                return Err(DirectoryError::rejected("TransactionNotRefundable", detail));
+            }
+            let report = self.agreed_report(request, now).await?;
+            let active = active_name(id);
             let other: Option<Arc<String>> = transaction.read(&active).await?;
             if let Some(other) = other {
                 return Err(self.already_requested(&other).await?);
             }
-            let contested = if debited.as_deref() == Some(&*request.participant) {
-                credited
-            } else {
-                debited
-            };
             let refund = Arc::new(Refund {
-                id: new_id(),
-                transaction_id: request.transaction_id.clone(),
-                reason: request.reason,
-                amount: request.amount.clone(),
+                amount_cents: request.amount_cents,
                 details: request.details.clone(),
-                status: RefundStatus::Open,
-                requesting_participant: request.participant.clone(),
-                contested_participant: contested,
-                creation_time: now,
-                last_modified: now,
-                analysis_result: None,
-                analysis_details: None,
-                rejection_reason: None,
-                refund_transaction_id: None,
+                reason: request.reason,
+                infraction_report_id: report.map(|report| report.id.clone()),
+                contested_participant: payment.other_side(participant),
+                ..new_refund(id, participant, now)
             });
-            transaction.put(active, Arc::new(refund.id.clone()))?;
-            transaction.count("refunds".to_owned(), 1, RECORDS_MAX);
-            put_refund(&mut transaction, &refund, "REFUND_OPENED")?;
+            open_refund(&mut transaction, &refund)?;
             Ok(transaction.commit(refund).await?)
         })
         .await
@@ -82,22 +92,18 @@ impl Directory {
     pub(crate) async fn refunds(
         &self,
         filter: &ListFilter,
-        status: Option<RefundStatus>,
-    ) -> Result<(Vec<Refund>, bool), DirectoryError> {
-        let index = format!("refunds:{}", filter.participant);
+        statuses: &[RefundStatus],
+    ) -> Result<(Vec<Refund>, Option<Cursor>), DirectoryError> {
         let matches = |refund: &Refund| {
-            let on_side = |side: &Side| match side {
-                Side::Initiator => refund.requesting_participant == filter.participant,
-                Side::Counterparty => {
-                    refund.contested_participant.as_ref() == Some(&filter.participant)
-                }
-            };
-            filter.sides.iter().any(on_side) && status.is_none_or(|status| refund.status == status)
+            let contested = refund.contested_participant.as_deref();
+            filter.is_on_side(&refund.requesting_participant, contested)
+                && (statuses.is_empty() || statuses.contains(&refund.status))
         };
-        Ok(self.list(&index, "refund", filter, matches).await?)
+        let indexes = filter.indexes("refunds");
+        Ok(self.list(&indexes, "refund", filter, matches).await?)
     }
 
-    /// Carries out cancelRefund or closeRefund.
+    /// Carries out cancelRefund or closeRefund. A repetition returns the refund unchanged.
     pub(crate) async fn apply_refund_action(
         &self,
         action: RefundAction,
@@ -109,14 +115,13 @@ impl Directory {
             let found: Option<Arc<Refund>> = transaction.read(&name).await?;
             let found = found.ok_or_else(not_found)?;
             let side = side_of(&found, &request.participant)?;
-            let required_side = match action {
-                RefundAction::Cancel => Side::Initiator,
-                RefundAction::Close => Side::Counterparty,
-            };
-            if side != required_side {
-                return Err(
-                    Problem::forbidden("Only the other side of the refund may do this").into(),
-                );
+            require_side(&found, action, side)?;
+            if action == RefundAction::Cancel && found.funds_recovery_id.is_some() {
+                let detail = "A refund of a funds recovery is cancelled with the funds recovery";
+                return Err(DirectoryError::rejected("RefundOperationInvalid", detail));
+            }
+            if is_repetition(&found, action, request) {
+                return Ok(transaction.commit(found).await?);
             }
             if found.status != RefundStatus::Open {
                 return Err(DirectoryError::rejected(
@@ -125,14 +130,11 @@ impl Directory {
                 ));
             }
             let mut refund = (*found).clone();
-            refund.last_modified = now;
-            let event = match action {
-                RefundAction::Cancel => {
-                    refund.status = RefundStatus::Cancelled;
-                    transaction.delete(format!("refundof:{}", refund.transaction_id));
-                    "REFUND_CANCELLED"
-                }
+            match action {
+                RefundAction::Cancel => set_refund_cancelled(&mut transaction, &mut refund, now),
                 RefundAction::Close => {
+                    self.check_closing(&found, request).await?;
+                    refund.last_modified = now;
                     refund.status = RefundStatus::Closed;
                     refund.contested_participant = Some(request.participant.clone());
                     refund.analysis_result = request.result;
@@ -141,36 +143,83 @@ impl Directory {
                     refund
                         .refund_transaction_id
                         .clone_from(&request.refund_transaction_id);
-                    "REFUND_CLOSED"
+                    refund.effective_cents = request.effective_cents;
+                    self.refund_was_closed(&mut transaction, &refund, now)
+                        .await?;
                 }
-            };
+            }
             let refund = Arc::new(refund);
-            put_refund(&mut transaction, &refund, event)?;
+            put_refund(&mut transaction, &refund)?;
             Ok(transaction.commit(refund).await?)
         })
         .await
     }
 
-    async fn require_agreed_report(&self, request: &CreateRefund) -> Result<(), DirectoryError> {
-        if !self.rules.refunds_need_report || request.reason != RefundReason::Fraud {
-            return Ok(());
+    /// Checks what closing a refund says about it.
+    async fn check_closing(
+        &self,
+        refund: &Refund,
+        request: &RefundActionRequest,
+    ) -> Result<(), DirectoryError> {
+        let invalid = |detail: &str| Err(DirectoryError::rejected("RefundInvalid", detail));
+        if request.rejection == Some(RefundRejection::InvalidRequest)
+            && refund.reason != RefundReason::OperationalFlaw
+        {
+            return invalid("INVALID_REQUEST is only for refunds for OPERATIONAL_FLAW");
         }
-        let active = format!("infractionof:{}", request.transaction_id);
-        let id: Option<Arc<String>> = self.records.get(&active).await?;
-        let report: Option<Arc<InfractionReport>> = match id {
-            Some(id) => self.records.get(&infraction_name(&id)).await?,
-            None => None,
+        if refund.funds_recovery_id.is_some() && request.effective_cents.is_none() {
+            return invalid("A refund of a funds recovery needs EffectiveRefundedAmount");
+        }
+        let Some(id) = &request.refund_transaction_id else {
+            return Ok(());
         };
-        let is_agreed =
-            report.is_some_and(|report| report.analysis_result == Some(AnalysisResult::Agreed));
-        if is_agreed {
-            Ok(())
-        } else {
-            Err(DirectoryError::rejected(
+        if *id == refund.transaction_id {
+            return Err(DirectoryError::rejected(
+                "RefundTransactionInvalid",
+                "The refunding transaction is the refunded one",
+            ));
+        }
+        let expected = match refund.reason {
+            RefundReason::Fraud | RefundReason::OperationalFlaw => TransactionKind::Refund,
+            RefundReason::PixAutomatico | RefundReason::RefundCancelled => TransactionKind::Payment,
+        };
+        let known = self.transaction(id).await?;
+        if known.is_some_and(|known| known.kind != expected) {
+            return Err(DirectoryError::rejected(
+                "TransactionTypeInvalid",
+                "The refunding transaction has the wrong type for this reason",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The report that a refund for fraud follows from, closed as agreed not too long ago.
+    async fn agreed_report(
+        &self,
+        request: &CreateRefund,
+        now: Timestamp,
+    ) -> Result<Option<Arc<InfractionReport>>, DirectoryError> {
+        if request.reason != RefundReason::Fraud {
+            return Ok(None);
+        }
+        let report = self.active_report(&request.transaction_id).await?;
+        let report = report.filter(|report| {
+            report.status == InfractionStatus::Closed
+                && report.analysis_result == Some(AnalysisResult::Agreed)
+        });
+        let Some(report) = report else {
+            return Err(DirectoryError::rejected(
                 "RefundInfractionReportNotFound",
                 "No infraction report of the transaction was closed as agreed",
-            ))
+            ));
+        };
+        if now > report.last_modified.plus_ms(FRAUD_PERIOD_MS) {
+            return Err(DirectoryError::rejected(
+                "RefundPeriodExpired",
+                "The infraction report was closed more than 72 hours ago",
+            ));
         }
+        Ok(Some(report))
     }
 
     async fn already_requested(&self, id: &str) -> Result<DirectoryError, DirectoryError> {
@@ -190,10 +239,61 @@ impl Directory {
     }
 }
 
-fn put_refund(
+impl Listed for Refund {
+    fn cursor(&self) -> Cursor {
+        (self.last_modified.ms(), self.id.clone())
+    }
+}
+
+/// A refund as it is opened.
+pub(super) fn new_refund(transaction_id: &str, requesting: &str, now: Timestamp) -> Refund {
+    Refund {
+        id: new_id(),
+        transaction_id: transaction_id.to_owned(),
+        reason: RefundReason::Fraud,
+        amount_cents: 0,
+        details: None,
+        status: RefundStatus::Open,
+        requesting_participant: requesting.to_owned(),
+        contested_participant: None,
+        creation_time: now,
+        last_modified: now,
+        infraction_report_id: None,
+        funds_recovery_id: None,
+        analysis_result: None,
+        analysis_details: None,
+        rejection_reason: None,
+        refund_transaction_id: None,
+        refund_account: None,
+        effective_cents: None,
+    }
+}
+
+/// Writes a new refund, as the only active one of its transaction.
+pub(super) fn open_refund(
     transaction: &mut RecordTransaction<'_>,
     refund: &Arc<Refund>,
-    event: &str,
+) -> Result<(), DirectoryError> {
+    let id = Arc::new(refund.id.clone());
+    transaction.put(active_name(&refund.transaction_id), id)?;
+    transaction.count("refunds".to_owned(), 1, RECORDS_MAX);
+    put_refund(transaction, refund)
+}
+
+/// Cancels a refund. The transaction can be refunded again.
+pub(super) fn set_refund_cancelled(
+    transaction: &mut RecordTransaction<'_>,
+    refund: &mut Refund,
+    now: Timestamp,
+) {
+    refund.status = RefundStatus::Cancelled;
+    refund.last_modified = now;
+    transaction.delete(active_name(&refund.transaction_id));
+}
+
+pub(super) fn put_refund(
+    transaction: &mut RecordTransaction<'_>,
+    refund: &Arc<Refund>,
 ) -> Result<(), DirectoryError> {
     transaction.put(refund_name(&refund.id), Arc::clone(refund))?;
     let at = refund.last_modified.ms();
@@ -203,17 +303,17 @@ fn put_refund(
         .flatten()
     {
         transaction.add_member(format!("refunds:{participant}"), at, &refund.id);
-        transaction.append_event(
-            format!("events:{participant}"),
-            at,
-            format!("{event}:{}", refund.id),
-        );
     }
     Ok(())
 }
 
-fn refund_name(id: &str) -> String {
+pub(super) fn refund_name(id: &str) -> String {
     format!("refund:{}", id.to_lowercase())
+}
+
+/// The name of the record with the id of a transaction's active refund.
+pub(super) fn active_name(transaction_id: &str) -> String {
+    format!("refundof:{transaction_id}")
 }
 
 fn not_found() -> Problem {
@@ -230,5 +330,32 @@ fn side_of(refund: &Refund, participant: &str) -> Result<Side, DirectoryError> {
         Ok(Side::Counterparty)
     } else {
         Err(Problem::forbidden("The participant is on neither side of this refund").into())
+    }
+}
+
+fn require_side(refund: &Refund, action: RefundAction, side: Side) -> Result<(), DirectoryError> {
+    let is_both = refund.contested_participant.as_ref() == Some(&refund.requesting_participant);
+    let required = match action {
+        RefundAction::Cancel => Side::Initiator,
+        RefundAction::Close => Side::Counterparty,
+    };
+    if side == required || is_both {
+        return Ok(());
+    }
+    Err(Problem::forbidden("Only the other side of the refund may do this").into())
+}
+
+/// Whether the refund is already what the request asks for, so that it is answered as the first time.
+fn is_repetition(refund: &Refund, action: RefundAction, request: &RefundActionRequest) -> bool {
+    match action {
+        RefundAction::Cancel => refund.status == RefundStatus::Cancelled,
+        RefundAction::Close => {
+            refund.status == RefundStatus::Closed
+                && refund.analysis_result == request.result
+                && refund.analysis_details == request.details
+                && refund.rejection_reason == request.rejection
+                && refund.refund_transaction_id == request.refund_transaction_id
+                && refund.effective_cents == request.effective_cents
+        }
     }
 }

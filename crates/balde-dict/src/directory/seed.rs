@@ -16,7 +16,9 @@ use super::handle::Directory;
 use super::ids::format_uuid;
 use super::store::{CommitResult, RecordStoreError};
 use crate::KeyType;
-use crate::wire::{Account, Entry, Owner, OwnerType, Timestamp, is_ispb, is_tax_id, key_type_of};
+use crate::wire::{
+    Account, Entry, Owner, OwnerType, Timestamp, canonical_ispb, is_ispb, is_tax_id, key_type_of,
+};
 
 /// The most lines of a seed file.
 const SEED_LINES_MAX: usize = 1_000_000;
@@ -128,7 +130,8 @@ impl Line {
         let generated = GeneratedValues::of(&self.key);
         let tax_id = match (self.tax_id, key_type) {
             (Some(tax_id), _) => tax_id,
-            (None, KeyType::Cpf | KeyType::Cnpj) => self.key.clone(),
+            (None, KeyType::Cpf | KeyType::Cnpj) if is_tax_id(&self.key) => self.key.clone(),
+            (None, KeyType::Cnpj) => generated.digits(0, 14),
             (None, _) => generated.digits(0, 11),
         };
         if !is_tax_id(&tax_id) {
@@ -142,7 +145,7 @@ impl Line {
         Ok(Entry {
             key_type,
             account: Account {
-                participant: self.participant,
+                participant: canonical_ispb(&self.participant).into_owned(),
                 branch: self.branch.or_else(|| Some("0001".to_owned())),
                 account_number: self.account.unwrap_or_else(|| generated.digits(1, 10)),
                 account_type: self.account_type.unwrap_or_else(|| "CACC".to_owned()),

@@ -1,17 +1,18 @@
 //! Statistics of a key or a person, counted for each request.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::entries::owner_name;
+use super::entries::{EntryRecord, account_name, entry_name, owner_name};
 use super::handle::Directory;
 use super::store::{EVENTS_MAX, RecordStoreError};
 use crate::wire::{
-    AnalysisResult, FraudMarker, FraudMarkerStatus, FraudType, InfractionReport, InfractionStatus,
-    Statistics, Timestamp,
+    AnalysisResult, Counts, FraudMarker, FraudMarkerStatus, FraudType, InfractionReport,
+    InfractionStatus, KeyStatistics, PersonStatistics, SETTLEMENTS_FROM, Statistics, Timestamp,
+    Windows, canonical_key,
 };
 
-/// The most fraud markers and infraction reports that are counted.
+/// The most records of each kind that are counted.
 const COUNTED_MAX: usize = 10_000;
 
 impl Directory {
@@ -20,10 +21,17 @@ impl Directory {
         &self,
         key: &str,
         now: Timestamp,
-    ) -> Result<Statistics, RecordStoreError> {
-        let mut statistics = self.statistics("key", key, now).await?;
-        statistics.registered_entries = u64::from(self.entry(key).await?.is_some());
-        Ok(statistics)
+    ) -> Result<KeyStatistics, RecordStoreError> {
+        let windows = Windows::at(now);
+        let mut distinct_accounts = Counts::default();
+        let accounts = format!("accounts-key:{}", canonical_key(key));
+        for (ms, _) in self.members_of(&accounts).await? {
+            distinct_accounts.add(Timestamp::from_ms(ms), &windows);
+        }
+        Ok(KeyStatistics {
+            common: self.statistics("key", key, now).await?,
+            distinct_accounts,
+        })
     }
 
     /// Returns the statistics of a person or company.
@@ -31,10 +39,18 @@ impl Directory {
         &self,
         tax_id: &str,
         now: Timestamp,
-    ) -> Result<Statistics, RecordStoreError> {
-        let mut statistics = self.statistics("owner", tax_id, now).await?;
-        statistics.registered_entries = self.records.len(&owner_name(tax_id)).await?;
-        Ok(statistics)
+    ) -> Result<PersonStatistics, RecordStoreError> {
+        let keys = self.members_of(&owner_name(tax_id)).await?;
+        let names: Vec<_> = keys.iter().map(|(_, key)| entry_name(key)).collect();
+        let entries: Vec<Arc<EntryRecord>> = self.records.get_all(&names).await?;
+        let accounts: HashSet<_> = entries
+            .iter()
+            .map(|record| account_name(&record.entry))
+            .collect();
+        Ok(PersonStatistics {
+            common: self.statistics("owner", tax_id, now).await?,
+            registered_accounts: accounts.len() as u64,
+        })
     }
 
     async fn statistics(
@@ -43,42 +59,73 @@ impl Directory {
         subject: &str,
         now: Timestamp,
     ) -> Result<Statistics, RecordStoreError> {
-        let mut statistics = Statistics::default();
+        let windows = Windows::at(now);
+        let mut statistics = Statistics::none(now);
         let settlements = format!("settlements-{index}:{subject}");
         let limit = usize::try_from(EVENTS_MAX).unwrap_or(usize::MAX);
         for (ms, _) in self
             .records
-            .members(&settlements, 0..=now.ms(), 0, limit)
+            .members(&settlements, SETTLEMENTS_FROM.ms()..=now.ms(), 0, limit)
             .await?
         {
-            statistics.settlements.add(Timestamp::from_ms(ms), now);
+            let at = Timestamp::from_ms(ms);
+            statistics.settlements.add(at, &windows);
         }
-        let mut reporters = HashSet::new();
-        for marker in self.markers_of(index, subject).await? {
-            if marker.status != FraudMarkerStatus::Registered {
-                continue;
-            }
+        let markers = self.markers_of(index, subject).await?;
+        let markers = markers
+            .iter()
+            .filter(|marker| marker.status == FraudMarkerStatus::Registered);
+        // In each period, a participant counts once, however many markers it made.
+        let mut reporters: BTreeMap<&str, Counts> = BTreeMap::new();
+        for marker in markers {
             let counts = match marker.fraud_type {
                 FraudType::ApplicationFraud => &mut statistics.application_frauds,
                 FraudType::MuleAccount => &mut statistics.mule_accounts,
                 FraudType::ScammerAccount => &mut statistics.scammer_accounts,
-                FraudType::Other | FraudType::Unknown => &mut statistics.other_frauds,
+                FraudType::Other => &mut statistics.other_frauds,
+                FraudType::Unknown => &mut statistics.unknown_frauds,
             };
-            counts.add(marker.creation_time, now);
-            reporters.insert(marker.participant.clone());
+            counts.add(marker.creation_time, &windows);
+            let is_left_out = match marker.fraud_type {
+                FraudType::Unknown => true,
+                FraudType::ApplicationFraud => index == "owner",
+                _ => false,
+            };
+            if let Some(cents) = marker.amount_cents.filter(|_| !is_left_out) {
+                let at = marker.creation_time;
+                statistics.fraud_amount.add_many(cents, at, &windows);
+            }
+            if marker.fraud_type != FraudType::Unknown {
+                let counts = reporters.entry(&marker.participant).or_default();
+                counts.add(marker.creation_time, &windows);
+            }
         }
-        statistics.distinct_reporters = reporters.len() as u64;
+        // Amounts are whole reais.
+        let amount = &mut statistics.fraud_amount;
+        for cents in [&mut amount.d90, &mut amount.m12, &mut amount.m60] {
+            *cents /= 100;
+        }
+        for counts in reporters.values() {
+            let distinct = &mut statistics.distinct_reporters;
+            distinct.d90 += counts.d90.min(1);
+            distinct.m12 += counts.m12.min(1);
+            distinct.m60 += counts.m60.min(1);
+        }
+        let mut open_reporters = HashSet::new();
         for report in self.infractions_of(index, subject).await? {
             match (report.status, report.analysis_result) {
                 (InfractionStatus::Open | InfractionStatus::Acknowledged, _) => {
                     statistics.open_reports += 1;
+                    open_reporters.insert(report.reporter.clone());
                 }
                 (InfractionStatus::Closed, Some(AnalysisResult::Disagreed)) => {
-                    statistics.rejected_reports.add(report.last_modified, now);
+                    let at = report.last_modified;
+                    statistics.rejected_reports.add(at, &windows);
                 }
                 _ => {}
             }
         }
+        statistics.open_reports_reporters = open_reporters.len() as u64;
         Ok(statistics)
     }
 
@@ -103,13 +150,16 @@ impl Directory {
     }
 
     async fn names(&self, kind: &str, set: &str) -> Result<Vec<String>, RecordStoreError> {
-        let ids = self
-            .records
-            .members(set, 0..=u64::MAX >> 11, 0, COUNTED_MAX)
-            .await?;
+        let ids = self.members_of(set).await?;
         Ok(ids
             .into_iter()
             .map(|(_, id)| format!("{kind}:{id}"))
             .collect())
+    }
+
+    async fn members_of(&self, set: &str) -> Result<Vec<(u64, String)>, RecordStoreError> {
+        self.records
+            .members(set, 0..=u64::MAX >> 11, 0, COUNTED_MAX)
+            .await
     }
 }

@@ -1,4 +1,4 @@
-//! Payment transactions that payment orders have announced: who pays whom.
+//! Payment transactions that payment orders have announced: who pays whom, and how much.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::error::DirectoryError;
 use super::handle::{Directory, RECORDS_MAX};
 use super::store::RecordStoreError;
-use crate::wire::{EventNotification, Timestamp, is_end_to_end_id};
+use crate::wire::{Timestamp, canonical_ispb, is_end_to_end_id};
 
 /// A payment transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +16,50 @@ pub(crate) struct Transaction {
     pub(crate) credited: Option<String>,
     pub(crate) key: Option<String>,
     pub(crate) payee_tax_id: Option<String>,
+    pub(crate) payer_tax_id: Option<String>,
+    pub(crate) amount_cents: Option<u64>,
+    pub(crate) kind: TransactionKind,
+    pub(crate) is_settled: bool,
     pub(crate) at: Timestamp,
+}
+
+/// The message that a transaction was made by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum TransactionKind {
+    /// A payment order.
+    #[serde(rename = "pacs.008")]
+    Payment,
+    /// A refund of a payment.
+    #[serde(rename = "pacs.004")]
+    Refund,
+}
+
+/// What is known of a transaction that a report or a refund is about.
+#[derive(Clone, Debug)]
+pub(super) struct Payment {
+    /// Whether a payment order has announced it.
+    pub(super) is_known: bool,
+    pub(super) debited: Option<String>,
+    pub(super) credited: Option<String>,
+    pub(super) amount_cents: Option<u64>,
+    pub(super) kind: Option<TransactionKind>,
+    pub(super) is_settled: bool,
+    pub(super) at: Option<Timestamp>,
+}
+
+impl Payment {
+    pub(super) fn is_older_than(&self, ms: u64, now: Timestamp) -> bool {
+        self.at.is_some_and(|at| now > at.plus_ms(ms))
+    }
+
+    /// The participant on the other side, if it is known.
+    pub(super) fn other_side(&self, participant: &str) -> Option<String> {
+        if self.debited.as_deref() == Some(participant) {
+            self.credited.clone()
+        } else {
+            self.debited.clone()
+        }
+    }
 }
 
 impl Directory {
@@ -35,14 +78,18 @@ impl Directory {
         transaction.put(name, Arc::new(payment.clone()))?;
         transaction.count("transactions".to_owned(), 1, RECORDS_MAX);
         let at = payment.at.ms();
+        let settled = payment.is_settled && payment.kind == TransactionKind::Payment;
         for (index, subject) in [("owner", &payment.payee_tax_id), ("key", &payment.key)] {
-            if let Some(subject) = subject {
+            if let Some(subject) = subject.as_ref().filter(|_| settled) {
                 transaction.append_event(
                     format!("settlements-{index}:{subject}"),
                     at,
                     id.to_owned(),
                 );
             }
+        }
+        if let Some(payer) = &payment.payer_tax_id {
+            transaction.add_member(format!("debits:{payer}"), at, id);
         }
         // A conflict means that another request has recorded the same transaction. In a full directory
         // the transaction is not recorded.
@@ -57,64 +104,54 @@ impl Directory {
         self.records.get(&format!("transaction:{id}")).await
     }
 
-    /// Returns the payer's and the payee's participant, as far as they are known: from the payment
-    /// order, or from the transaction's id, which contains the payer's ISPB.
-    pub(super) async fn sides(
+    /// What is known of a transaction that a participant takes part in. The sides of one that no
+    /// payment order has announced follow from its id, which contains the payer's ISPB.
+    pub(super) async fn payment(
         &self,
         participant: &str,
         transaction_id: &str,
-        family: &str,
-    ) -> Result<(Option<String>, Option<String>), DirectoryError> {
+        not_found: &str,
+    ) -> Result<Payment, DirectoryError> {
         if let Some(known) = self.transaction(transaction_id).await? {
+            let credited = known.credited.as_deref();
             let takes_part = known.debited == participant
-                || known
-                    .credited
-                    .as_deref()
-                    .is_none_or(|credited| credited == participant);
+                || credited.is_none_or(|credited| credited == participant);
             if !takes_part {
                 return Err(DirectoryError::rejected(
                     "ParticipantInvalid",
                     "The participant does not take part in the transaction",
                 ));
             }
-            return Ok((Some(known.debited.clone()), known.credited.clone()));
+            return Ok(Payment {
+                is_known: true,
+                debited: Some(known.debited.clone()),
+                credited: known.credited.clone(),
+                amount_cents: known.amount_cents,
+                kind: Some(known.kind),
+                is_settled: known.is_settled,
+                at: Some(known.at),
+            });
         }
         if self.rules.transactions_must_be_known {
             return Err(DirectoryError::rejected(
-                &format!("{family}TransactionNotFound"),
+                not_found,
                 "No payment order with this EndToEndId is known",
             ));
         }
-        let payer = is_end_to_end_id(transaction_id).then(|| transaction_id[1..9].to_owned());
-        Ok(match payer {
-            Some(payer) if payer != participant => (Some(payer), Some(participant.to_owned())),
-            _ => (Some(participant.to_owned()), None),
-        })
-    }
-
-    /// Carries out listEventNotifications.
-    pub(crate) async fn notifications(
-        &self,
-        participant: &str,
-        (start, end): (Timestamp, Timestamp),
-        limit: usize,
-    ) -> Result<(Vec<EventNotification>, bool), RecordStoreError> {
-        let list = format!("events:{participant}");
-        let mut found = self
-            .records
-            .members(&list, start.ms()..=end.ms(), 0, limit + 1)
-            .await?;
-        let has_more = found.len() > limit;
-        found.truncate(limit);
-        let read = |(ms, text): (u64, String)| {
-            let mut parts = text.splitn(3, ':').map(str::to_owned);
-            EventNotification {
-                id: parts.next().unwrap_or_default(),
-                event_type: parts.next().unwrap_or_default(),
-                entity_id: parts.next().unwrap_or_default(),
-                timestamp: Timestamp::from_ms(ms),
-            }
+        let payer = is_end_to_end_id(transaction_id)
+            .then(|| canonical_ispb(&transaction_id[1..9]).into_owned());
+        let (debited, credited) = match payer {
+            Some(payer) if payer != participant => (payer, Some(participant.to_owned())),
+            _ => (participant.to_owned(), None),
         };
-        Ok((found.into_iter().map(read).collect(), has_more))
+        Ok(Payment {
+            is_known: false,
+            debited: Some(debited),
+            credited,
+            amount_cents: None,
+            kind: None,
+            is_settled: true,
+            at: None,
+        })
     }
 }

@@ -15,6 +15,8 @@ use super::{KeyType, Operation, PAYER_HEADER, PayerKind, RequestError};
 pub struct Call<'r> {
     pub(super) operation: Operation,
     pub(super) path: Cow<'r, str>,
+    /// The method and path by which policies count it, if not its own.
+    pub(super) counted_as: Option<(&'static str, &'static str)>,
     pub(super) query: &'r str,
     pub(super) headers: CallHeaders<'r>,
     pub(super) participant: Option<Cow<'r, str>>,
@@ -67,7 +69,12 @@ impl Call<'_> {
 
     /// The parts of the request that the policy engine needs. An invalid payer is left out.
     pub fn request(&self) -> Request<'_> {
-        let mut request = Request::new(self.operation.method(), &self.path, self.query);
+        // A funds-recovery operation may be counted as another one is.
+        let (method, path) = match self.counted_as {
+            Some(other) => other,
+            None => (self.operation.method(), &*self.path),
+        };
+        let mut request = Request::new(method, path, self.query);
         request.headers = &self.headers;
         request.participant = self.participant();
         request.user = self.payer();

@@ -7,7 +7,7 @@ pub enum ParticipantFrom {
     Header,
     /// In the query parameter `Participant`.
     Query,
-    /// In the header, or else in the query: the published sources do not say which.
+    /// In the query, or else in the header or the certificate: the parameter is optional.
     HeaderOrQuery,
     /// In the body; for entries, in the account within it.
     Body,
@@ -108,6 +108,26 @@ operations! {
     CancelInfractionReport = "cancelInfractionReport", "POST" "/infraction-reports/{Id}/cancel", Body, 200;
     /// Closes a report of an infraction.
     CloseInfractionReport = "closeInfractionReport", "POST" "/infraction-reports/{Id}/close", Body, 200;
+    /// Creates a funds recovery.
+    CreateFundsRecovery = "createFundsRecovery", "POST" "/funds-recoveries/", Body, 201;
+    /// Reads a funds recovery.
+    GetFundsRecovery = "getFundsRecovery", "GET" "/funds-recoveries/{Id}", Header, 200;
+    /// Changes what the creator of a funds recovery says.
+    UpdateFundsRecovery = "updateFundsRecovery", "PUT" "/funds-recoveries/{Id}", Body, 200;
+    /// Follows the money of a funds recovery. Deprecated.
+    CreateTrackingGraph = "createTrackingGraph", "POST" "/funds-recoveries/{Id}/tracking-graph", Body, 200;
+    /// Reads the transactions that a funds recovery follows.
+    GetTrackingGraph = "getTrackingGraph", "GET" "/funds-recoveries/{Id}/tracking-graph", Header, 200;
+    /// Reports the transactions of a funds recovery. Deprecated.
+    BlockFundsRecovery = "blockFundsRecovery", "POST" "/funds-recoveries/{Id}/block", Body, 200;
+    /// Lists the reports of a funds recovery.
+    ListFundsRecoveryInfractionReports = "listFundsRecoveryInfractionReports", "GET" "/funds-recoveries/{Id}/infraction-reports", Header, 200;
+    /// Requests the refunds of a funds recovery.
+    RefundFundsRecovery = "refundFundsRecovery", "POST" "/funds-recoveries/{Id}/refund", Body, 200;
+    /// Lists the refunds of a funds recovery.
+    ListFundsRecoveryRefunds = "listFundsRecoveryRefunds", "GET" "/funds-recoveries/{Id}/refunds", Header, 200;
+    /// Cancels a funds recovery.
+    CancelFundsRecovery = "cancelFundsRecovery", "POST" "/funds-recoveries/{Id}/cancel", Body, 200;
     /// Marks a fraud.
     CreateFraudMarker = "createFraudMarker", "POST" "/fraud-markers/", Body, 201;
     /// Lists fraud markers of a person.
@@ -135,9 +155,71 @@ operations! {
 }
 
 impl Operation {
-    /// Returns the operation with this name in the API.
+    /// Returns the operation with this name, either in the table of policies or as `operationId`.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|one| one.as_str() == name)
+        let mut all = Self::ALL.iter().copied();
+        all.find(|one| one.as_str() == name || one.operation_id() == name)
+    }
+
+    /// The published `operationId`, which for four operations differs from the name in the table of
+    /// policies.
+    pub const fn operation_id(self) -> &'static str {
+        match self {
+            Self::ListInfractionReports => "listInfractionReport",
+            Self::ListRefunds => "listRefund",
+            Self::ListBucketStates => "bucketStates",
+            Self::GetBucketState => "getPolicy",
+            _ => self.as_str(),
+        }
+    }
+
+    /// Whether version 2.12.1 has deprecated the operation.
+    pub const fn is_deprecated(self) -> bool {
+        matches!(
+            self,
+            Self::CreateInfractionReport
+                | Self::UpdateInfractionReport
+                | Self::CreateTrackingGraph
+                | Self::BlockFundsRecovery
+        )
+    }
+
+    /// Whether the operation is about funds recoveries.
+    pub const fn is_funds_recovery(self) -> bool {
+        matches!(
+            self,
+            Self::CreateFundsRecovery
+                | Self::GetFundsRecovery
+                | Self::UpdateFundsRecovery
+                | Self::CreateTrackingGraph
+                | Self::GetTrackingGraph
+                | Self::BlockFundsRecovery
+                | Self::ListFundsRecoveryInfractionReports
+                | Self::RefundFundsRecovery
+                | Self::ListFundsRecoveryRefunds
+                | Self::CancelFundsRecovery
+        )
+    }
+
+    /// Whether version 1.8.0 has the operation.
+    pub const fn is_in_version_1(self) -> bool {
+        !self.is_funds_recovery()
+            && !matches!(
+                self,
+                Self::CreateFraudMarker
+                    | Self::ListFraudMarkers
+                    | Self::GetFraudMarker
+                    | Self::CancelFraudMarker
+                    | Self::ListEventNotifications
+            )
+    }
+
+    /// Whether the query's `Participant` has digits only.
+    pub(crate) const fn has_numeric_participant(self) -> bool {
+        matches!(
+            self,
+            Self::ListClaims | Self::ListCidSetEvents | Self::ListEventNotifications
+        )
     }
 
     /// Whether the path contains a Pix key.

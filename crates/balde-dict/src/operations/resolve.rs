@@ -11,6 +11,8 @@ use super::{
     END_TO_END_ID_HEADER, Incoming, KeyType, Operation, PARTICIPANT_HEADER, PAYER_HEADER,
     ParticipantFrom, PayerKind, QUERY_BYTES_MAX, RequestError,
 };
+use crate::settings::FundsRecoveryPolicy;
+use crate::wire::canonical_ispb;
 
 impl Table {
     /// Finds the participant and the payer of a request, and what is wrong with it.
@@ -19,6 +21,7 @@ impl Table {
         let mut call = Call {
             operation,
             path: route.canonical_path(),
+            counted_as: self.counted_as(operation),
             query: incoming.query,
             headers: CallHeaders {
                 all: incoming.headers,
@@ -35,7 +38,7 @@ impl Table {
             return call;
         }
         let mut errors = First(None);
-        call.participant = errors.or(self.participant(operation.participant(), incoming));
+        call.participant = errors.or(self.participant(operation, incoming));
         if operation == Operation::GetEntry {
             call.payer = errors.or(self.payer(incoming));
             call.headers.payer = call.payer.map(|(payer, _)| payer);
@@ -44,22 +47,42 @@ impl Table {
         if operation.has_key() {
             call.key = errors.or(self.key(route));
         }
-        errors.or(self.other_needs(route, incoming));
+        errors.or(Self::other_needs(route, incoming));
         call.error = errors.0;
         call
     }
 
+    /// The operation that counts a funds-recovery operation, if the settings name one.
+    fn counted_as(&self, operation: Operation) -> Option<(&'static str, &'static str)> {
+        if !operation.is_funds_recovery() {
+            return None;
+        }
+        let is_read = operation.method() == "GET";
+        match (self.settings().funds_recovery_policy, is_read) {
+            (FundsRecoveryPolicy::Uncounted, _) => None,
+            (FundsRecoveryPolicy::InfractionReports, true) => {
+                Some(("GET", "/infraction-reports/-"))
+            }
+            (FundsRecoveryPolicy::InfractionReports, false) => {
+                Some(("POST", "/infraction-reports/"))
+            }
+            (FundsRecoveryPolicy::Refunds, true) => Some(("GET", "/refunds/-")),
+            (FundsRecoveryPolicy::Refunds, false) => Some(("POST", "/refunds/")),
+        }
+    }
+
     fn participant<'r>(
         &self,
-        from: ParticipantFrom,
+        operation: Operation,
         incoming: &Incoming<'r>,
     ) -> Result<Cow<'r, str>, RequestError> {
-        let header = || self.ispb_header(incoming).map(Cow::Borrowed);
+        let header = || self.ispb_header(incoming).map(canonical_ispb);
         let query = || {
             let name = "Participant";
             let value = query_value(incoming, name)?.ok_or(RequestError::MissingParameter(name))?;
-            if self.is_ispb(&value) {
-                Ok(value)
+            let has_letters = value.bytes().any(|byte| !byte.is_ascii_digit());
+            if self.is_ispb(&value) && !(has_letters && operation.has_numeric_participant()) {
+                Ok(canonical(value))
             } else {
                 Err(RequestError::InvalidParameter(name))
             }
@@ -67,20 +90,22 @@ impl Table {
         let named = |participant: Option<&'r str>| {
             let participant = participant.ok_or(RequestError::MissingParticipant)?;
             if self.is_ispb(participant) {
-                Ok(Cow::Borrowed(participant))
+                Ok(canonical_ispb(participant))
             } else {
                 Err(RequestError::InvalidParticipant)
             }
         };
-        match from {
+        match operation.participant() {
             ParticipantFrom::Header => header(),
             ParticipantFrom::Query => query(),
-            ParticipantFrom::HeaderOrQuery => match header() {
-                Err(missing @ RequestError::MissingHeader(_)) => match query() {
-                    Err(RequestError::MissingParameter(_)) => Err(missing),
-                    other => other,
-                },
-                other => other,
+            ParticipantFrom::HeaderOrQuery => match (query(), header()) {
+                (Err(RequestError::MissingParameter(_)), Err(missing)) => {
+                    let is_missing = matches!(missing, RequestError::MissingHeader(_));
+                    let caller = incoming.certificate.filter(|_| is_missing);
+                    caller.map(canonical_ispb).ok_or(missing)
+                }
+                (Err(RequestError::MissingParameter(_)), found) => found,
+                (named, _) => named,
             },
             ParticipantFrom::Body => named(incoming.body_participant),
             ParticipantFrom::Certificate => {
@@ -121,18 +146,21 @@ impl Table {
     }
 
     /// Checks what only single operations need.
-    fn other_needs(&self, route: &Route<'_>, incoming: &Incoming<'_>) -> Result<(), RequestError> {
+    fn other_needs(route: &Route<'_>, incoming: &Incoming<'_>) -> Result<(), RequestError> {
         match route.operation() {
             Operation::GetPersonStatistics => {
                 let id = percent_decoded(route.raw_segment()).ok_or(RequestError::InvalidTaxId)?;
-                self.payer_kind(&id).ok_or(RequestError::InvalidTaxId)?;
+                if !is_tax_id_parameter(&id) {
+                    return Err(RequestError::InvalidTaxId);
+                }
             }
             Operation::ListFraudMarkers => {
                 let name = "TaxIdNumber";
                 let id =
                     query_value(incoming, name)?.ok_or(RequestError::MissingParameter(name))?;
-                self.payer_kind(&id)
-                    .ok_or(RequestError::InvalidParameter(name))?;
+                if !is_tax_id_parameter(&id) {
+                    return Err(RequestError::InvalidParameter(name));
+                }
             }
             Operation::ListCidSetEvents => {
                 let name = "KeyType";
@@ -143,6 +171,19 @@ impl Table {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// A tax number in a path or query: the published pattern has 11 to 14 digits.
+fn is_tax_id_parameter(text: &str) -> bool {
+    (11..=14).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A participant in its canonical spelling, by which it is counted.
+fn canonical(participant: Cow<'_, str>) -> Cow<'_, str> {
+    match participant {
+        Cow::Borrowed(text) => canonical_ispb(text),
+        Cow::Owned(text) => Cow::Owned(canonical_ispb(&text).into_owned()),
     }
 }
 

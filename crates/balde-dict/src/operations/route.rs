@@ -147,6 +147,18 @@ impl Resource {
             ["infraction-reports", _, "acknowledge"] => (&[O::AcknowledgeInfractionReport], true),
             ["infraction-reports", _, "cancel"] => (&[O::CancelInfractionReport], true),
             ["infraction-reports", _, "close"] => (&[O::CloseInfractionReport], true),
+            ["funds-recoveries", ""] => (&[O::CreateFundsRecovery], false),
+            ["funds-recoveries", _] => (&[O::GetFundsRecovery, O::UpdateFundsRecovery], true),
+            ["funds-recoveries", _, "tracking-graph"] => {
+                (&[O::GetTrackingGraph, O::CreateTrackingGraph], true)
+            }
+            ["funds-recoveries", _, "block"] => (&[O::BlockFundsRecovery], true),
+            ["funds-recoveries", _, "infraction-reports"] => {
+                (&[O::ListFundsRecoveryInfractionReports], true)
+            }
+            ["funds-recoveries", _, "refund"] => (&[O::RefundFundsRecovery], true),
+            ["funds-recoveries", _, "refunds"] => (&[O::ListFundsRecoveryRefunds], true),
+            ["funds-recoveries", _, "cancel"] => (&[O::CancelFundsRecovery], true),
             ["fraud-markers", ""] => (&[O::ListFraudMarkers, O::CreateFraudMarker], false),
             ["fraud-markers", _] => (&[O::GetFraudMarker], true),
             ["fraud-markers", _, "cancel"] => (&[O::CancelFraudMarker], true),

@@ -26,6 +26,8 @@ pub struct Table {
 #[derive(Clone, Debug)]
 pub(super) struct Patterns {
     pub(super) keys: [Pattern; 5],
+    /// A company's tax number, where it is not a key.
+    pub(super) company: Pattern,
     pub(super) ispb: Pattern,
     pub(super) end_to_end_id: Pattern,
 }
@@ -93,11 +95,12 @@ impl Table {
 
     /// Whether a payer is a person or a company, determined by the format of its number.
     pub fn payer_kind(&self, payer: &str) -> Option<PayerKind> {
-        let [cpf, cnpj, ..] = &self.patterns.keys;
+        let [cpf, ..] = &self.patterns.keys;
         if cpf.matches(payer) {
             return Some(PayerKind::Pf);
         }
-        cnpj.matches(payer).then_some(PayerKind::Pj)
+        let company = &self.patterns.company;
+        company.matches(payer).then_some(PayerKind::Pj)
     }
 
     /// Whether a text has the format of an ISPB, a participant's number.
@@ -117,6 +120,10 @@ impl Table {
         }
         let below = self.profile().without_base(path);
         let below = below.ok_or(RouteError::OutsideBase)?;
-        route::route(method, below, self.settings.trailing_slash_optional)
+        let route = route::route(method, below, self.settings.trailing_slash_optional)?;
+        if self.settings.is_version_1 && !route.operation().is_in_version_1() {
+            return Err(RouteError::UnknownPath);
+        }
+        Ok(route)
     }
 }

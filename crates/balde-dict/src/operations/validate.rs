@@ -21,8 +21,12 @@ impl Patterns {
         let [Some(cpf), Some(cnpj), Some(phone), Some(email), Some(evp)] = keys else {
             return None;
         };
+        // Older profiles have one pattern for both.
+        let company = profile.pattern("COMPANY").cloned();
+        let company = company.unwrap_or_else(|| cnpj.clone());
         Some(Self {
             keys: [cpf, cnpj, phone, email, evp],
+            company,
             ispb: ispb?,
             end_to_end_id: end_to_end_id?,
         })

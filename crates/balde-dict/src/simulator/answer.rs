@@ -6,8 +6,8 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName,
-    HeaderValue, RETRY_AFTER, VARY,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap,
+    HeaderName, HeaderValue, RETRY_AFTER, VARY,
 };
 use http::{Response, StatusCode};
 use http_body_util::Full;
@@ -30,7 +30,10 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     content: ContentKind,
     body: String,
+    /// What the body will be made of, once it is known how problems are written.
+    problem: Option<Problem>,
     retry_after_s: Option<u64>,
+    cache_control: Option<HeaderValue>,
     closes: bool,
 }
 
@@ -49,8 +52,28 @@ impl Answer {
     }
 
     /// A problem document.
-    pub(crate) fn problem(problem: &Problem) -> Self {
-        Self::new(problem.status(), ContentKind::Problem, problem.to_xml())
+    pub(crate) fn problem(problem: Problem) -> Self {
+        let mut answer = Self::new(problem.status(), ContentKind::Problem, String::new());
+        answer.problem = Some(problem);
+        answer
+    }
+
+    /// Writes the body of a problem: with the type URIs of a version and, if it is wanted, with the id
+    /// by which support finds the request. As published, a 429 has neither details nor an id.
+    pub(crate) fn with_problem_written(
+        mut self,
+        error_base: &str,
+        correlation_id: impl FnOnce() -> Option<String>,
+    ) -> Self {
+        if let Some(mut problem) = self.problem.take() {
+            if problem.status() != 429
+                && let Some(id) = correlation_id()
+            {
+                problem = problem.with_correlation_id(id);
+            }
+            self.body = problem.to_xml_in(error_base);
+        }
+        self
     }
 
     /// A response of the inspection endpoints.
@@ -68,7 +91,9 @@ impl Answer {
             status,
             content,
             body,
+            problem: None,
             retry_after_s: None,
+            cache_control: None,
             closes: false,
         }
     }
@@ -79,14 +104,25 @@ impl Answer {
         self
     }
 
+    /// Sets Cache-Control: for how many seconds the response may be used again, or not at all.
+    pub(crate) fn cache_for(mut self, seconds: Option<u64>) -> Self {
+        self.cache_control = Some(match seconds {
+            Some(seconds) => HeaderValue::from_str(&format!("max-age={seconds}"))
+                .unwrap_or(HeaderValue::from_static("no-store")),
+            None => HeaderValue::from_static("no-store"),
+        });
+        self
+    }
+
     /// Closes the connection after the response, because the request was not read completely.
     pub(crate) fn closing(mut self) -> Self {
         self.closes = true;
         self
     }
 
-    pub(crate) fn is_document(&self) -> bool {
-        self.content == ContentKind::Xml
+    /// Whether DICT signs it: all documents, and problems too.
+    pub(crate) fn is_signed(&self) -> bool {
+        matches!(self.content, ContentKind::Xml | ContentKind::Problem)
     }
 
     pub(crate) fn body(&self) -> &str {
@@ -128,6 +164,9 @@ impl Answer {
         if is_compressed {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+        }
+        if let Some(cache_control) = self.cache_control {
+            headers.insert(CACHE_CONTROL, cache_control);
         }
         if let Some(seconds) = self.retry_after_s {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));

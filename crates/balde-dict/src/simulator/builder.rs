@@ -16,11 +16,14 @@ use thiserror::Error;
 use super::buckets::Buckets;
 use super::lookups::Lookups;
 use super::refusal_log::RefusalLog;
-use super::{Inner, Simulator};
+use super::{Inner, Participants, Simulator};
 use crate::directory::{Directory, DirectoryRules, RecordStoreError};
 use crate::tls::install_crypto_provider;
-use crate::wire::{Signer, Verifier};
+use crate::wire::{ApiVersion, Signer, Verifier};
 use crate::{Category, ConfigError, Profile, Table, profiles};
+
+/// The participant of requests that name none and have no certificate.
+const DEFAULT_CALLER: &str = "99999999";
 
 /// Builds a [`Simulator`]. Every option has a default.
 #[must_use = "a builder does nothing until it is built"]
@@ -34,6 +37,8 @@ pub struct SimulatorBuilder {
     tls: Option<TlsFiles>,
     signer: Option<Arc<dyn Signer>>,
     verifier: Option<Arc<dyn Verifier>>,
+    requires_signatures: bool,
+    participants: Option<Participants>,
     check_keys_participant: Option<String>,
 }
 
@@ -55,6 +60,8 @@ impl SimulatorBuilder {
             tls: None,
             signer: None,
             verifier: None,
+            requires_signatures: true,
+            participants: None,
             check_keys_participant: None,
         }
     }
@@ -125,7 +132,22 @@ impl SimulatorBuilder {
         self
     }
 
-    /// Sets the participant that is charged for a checkKeys without certificate and header.
+    /// Accepts writes without a signature too; a signature that is present is still verified. By
+    /// default, with a verifier every write needs a signature.
+    pub fn accept_unsigned(mut self) -> Self {
+        self.requires_signatures = false;
+        self
+    }
+
+    /// Sets the participants that may speak, and their certificates. By default, everyone may speak
+    /// for everyone.
+    pub fn participants(mut self, participants: Participants) -> Self {
+        self.participants = Some(participants);
+        self
+    }
+
+    /// Sets the participant of requests that need not name one, if they have neither certificate nor
+    /// header: checkKeys, and listFraudMarkers without `Participant`. By default, `99999999`.
     pub fn check_keys_participant(mut self, participant: impl Into<String>) -> Self {
         self.check_keys_participant = Some(participant.into());
         self
@@ -152,7 +174,10 @@ impl SimulatorBuilder {
             .as_ref()
             .map_or_else(Clock::precise, Clock::manual);
         let (directory, store) = match &self.redis {
-            None => (Directory::in_memory(self.rules), None),
+            None => {
+                let settings = table.settings().clone();
+                (Directory::in_memory(self.rules, settings), None)
+            }
             Some((address, namespace)) => {
                 let mut store = RedisStore::builder()
                     .address(address)
@@ -166,13 +191,25 @@ impl SimulatorBuilder {
                     .map_err(|error| SimulatorBuildError::Buckets(error.into()))?;
                 let client = redis_client(address, self.redis_password.as_deref())
                     .map_err(|_| SimulatorBuildError::Buckets(RedisConfigError::Address.into()))?;
-                let directory = Directory::in_redis(client, namespace, self.rules)
+                let settings = table.settings().clone();
+                let directory = Directory::in_redis(client, namespace, self.rules, settings)
                     .map_err(SimulatorBuildError::Directory)?;
                 (directory, Some(store))
             }
         };
-        let buckets = Buckets::new(Arc::clone(&table), self.category, store.as_ref(), &clock)
-            .map_err(SimulatorBuildError::Buckets)?;
+        let offset_s = table.settings().refill_offset_s;
+        if offset_s != 0 && store.is_some() {
+            return Err(SimulatorBuildError::TimeZoneOverRedis);
+        }
+        // A period begins when the clock of the buckets is a multiple of it.
+        let bucket_clock = clock.shifted(offset_s * 1_000_000);
+        let buckets = Buckets::new(
+            Arc::clone(&table),
+            self.category,
+            store.as_ref(),
+            &bucket_clock,
+        )
+        .map_err(SimulatorBuildError::Buckets)?;
         let settings = table.settings();
         let shared = directory.redis_records();
         let lookups = Lookups::new(
@@ -181,6 +218,12 @@ impl SimulatorBuilder {
             settings.credit_once,
         );
         let tls = self.tls.as_ref().map(TlsFiles::read).transpose()?;
+        let version = if settings.is_version_1 {
+            ApiVersion::V1
+        } else {
+            ApiVersion::V2
+        };
+        let default_caller = self.check_keys_participant;
         Ok(Simulator(Arc::new(Inner {
             table,
             buckets,
@@ -193,8 +236,11 @@ impl SimulatorBuilder {
             followed: Mutex::default(),
             signer: self.signer,
             verifier: self.verifier,
+            requires_signatures: self.requires_signatures,
             tls: tls.map(Arc::new),
-            check_keys_participant: self.check_keys_participant,
+            participants: self.participants,
+            default_caller: default_caller.unwrap_or_else(|| DEFAULT_CALLER.to_owned()),
+            version,
         })))
     }
 }
@@ -298,6 +344,12 @@ pub enum SimulatorBuildError {
         "a virtual clock is not possible over Redis, where all simulators use the server's clock"
     )]
     ManualClockOverRedis,
+    /// A time zone for stepwise refills was combined with Redis.
+    #[error(
+        "the setting refill-time-zone is not possible over Redis, where periods begin by the server's clock in \
+         UTC"
+    )]
+    TimeZoneOverRedis,
     /// Certificates or keys cannot be used.
     #[error("TLS cannot be set up: {reason}")]
     Tls {

@@ -1,26 +1,30 @@
 //! The inspection endpoints below `/sim/`: bucket levels, runtime settings, the clock and payment
 //! orders. They use JSON and cost no tokens.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use balde::Limit;
 use balde_policy::BucketState;
 use bytes::Bytes;
+use http::header::{HOST, ORIGIN};
 use http::request::Parts;
+use http::uri::Authority;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::body::is_json;
 use super::buckets::BucketName;
 use super::query::Query;
-use super::runtime_settings::{FAULT_LATENCY_MAX_MS, Fault};
+use super::runtime_settings::{FAULT_LATENCY_MAX_MS, Fault, RESTRICTIONS_MAX, Restriction};
 use super::{AssignError, Simulator};
-use crate::wire::{Problem, Timestamp, is_ispb};
+use crate::wire::{Problem, Timestamp, canonical_ispb, canonical_key, is_ispb, status_of};
 use crate::{Category, Operation};
 
 /// The endpoints that `GET /sim/` lists.
-const ENDPOINTS: [(&str, &str); 13] = [
+const ENDPOINTS: [(&str, &str); 15] = [
     (
         "GET /sim/buckets?participant=&payer=&policy=",
         "levels of a participant's and its payers' buckets",
@@ -49,12 +53,19 @@ const ENDPOINTS: [(&str, &str); 13] = [
     ("GET /sim/faults", "the injected faults"),
     (
         "PUT /sim/faults",
-        "inject a fault: {\"operation\" or \"*\", \"status\"?, \"latency_ms\"?, \"percent\"?}",
+        "inject a fault: {\"operation\" or \"*\", \"status\"?, \"type\"?, \"latency_ms\"?, \"percent\"?}",
     ),
     ("DELETE /sim/faults?operation=", "remove faults"),
     (
         "POST /sim/payment-orders",
-        "send a payment order, as SPI does: {\"end_to_end_id\", \"payer\", \"participant\"}",
+        "send a payment order, as SPI does: {\"end_to_end_id\", \"payer\", \"participant\", \
+         \"initiator\"?, \"credited_participant\"?, \"payee_tax_id\"?, \"amount\"?, \"settled\"?, \
+         \"message\"?}",
+    ),
+    ("GET /sim/restrictions", "the restricted keys and persons"),
+    (
+        "PUT /sim/restrictions",
+        "restrict a key or a person: {\"key\" or \"tax_id\", \"restriction\": \"BLOCKED\", \"FRAUD\" or null}",
     ),
     (
         "GET /sim/refusals?limit=",
@@ -98,14 +109,27 @@ struct Advance {
 struct SetFault {
     operation: String,
     status: Option<u16>,
+    #[serde(rename = "type")]
+    error_type: Option<String>,
     #[serde(default)]
     latency_ms: u64,
     percent: Option<u8>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SetRestriction {
+    key: Option<String>,
+    tax_id: Option<String>,
+    restriction: Option<Restriction>,
+}
+
 impl Simulator {
     /// Answers a request to an inspection endpoint.
     pub(super) async fn inspect(&self, parts: &Parts, body: &Bytes) -> Answer {
+        if let Err(problem) = check_origin(parts) {
+            return error(&problem);
+        }
         let path = parts.uri.path().trim_end_matches('/');
         let query = Query::new(parts.uri.query().unwrap_or_default());
         let result = match (parts.method.as_str(), path) {
@@ -120,6 +144,10 @@ impl Simulator {
             ("GET", "/sim/faults") => Ok(json!({ "faults": self.0.buckets.runtime().faults })),
             ("PUT" | "POST", "/sim/faults") => self.set_fault(body).await,
             ("DELETE", "/sim/faults") => self.clear_faults(&query).await,
+            ("GET", "/sim/restrictions") => {
+                Ok(json!({ "restrictions": self.0.buckets.runtime().restrictions }))
+            }
+            ("PUT" | "POST", "/sim/restrictions") => self.set_restriction(body).await,
             ("POST", "/sim/payment-orders") => match read(body) {
                 Ok(order) => self.order(&order).await.map(|credited| json!(credited)),
                 Err(problem) => Err(problem),
@@ -277,7 +305,7 @@ impl Simulator {
 
     fn advance(&self, body: &Bytes) -> Result<Value, Problem> {
         let wanted: Advance = read(body)?;
-        let conflict = |detail: &str| Problem::new(409, "BadRequest").with_detail(detail);
+        let conflict = |detail: &str| Problem::new(409, "ResourceConflict").with_detail(detail);
         let Some(manual) = &self.0.manual_clock else {
             return Err(conflict(if self.0.shared.is_some() {
                 "a virtual clock is not possible over Redis, where all simulators use the server's clock"
@@ -309,16 +337,49 @@ impl Simulator {
         if !(1..=100).contains(&percent) {
             return Err(Problem::bad_request("percent must be 1 to 100"));
         }
+        let error_type = wanted.error_type;
+        let known = error_type.as_deref().map(status_of);
+        if known == Some(None) {
+            let detail = "type must be one of DICT's error types, such as EntryBlocked";
+            return Err(Problem::bad_request(detail));
+        }
+        let status = wanted.status.or_else(|| known.flatten());
         let fault = Fault {
-            status: wanted.status,
+            status,
+            error_type,
             latency_ms: wanted.latency_ms,
             percent,
         };
         self.change(|runtime| {
-            runtime.faults.insert(wanted.operation.clone(), fault);
+            let operation = Operation::parse(&wanted.operation);
+            let name: &str = match operation {
+                Some(operation) => operation.as_str(),
+                None => &wanted.operation,
+            };
+            runtime.faults.insert(name.to_owned(), fault.clone());
         })
         .await?;
         Ok(json!({ "faults": self.0.buckets.runtime().faults }))
+    }
+
+    async fn set_restriction(&self, body: &Bytes) -> Result<Value, Problem> {
+        let wanted: SetRestriction = read(body)?;
+        let name = match (&wanted.key, &wanted.tax_id) {
+            (Some(key), None) => format!("key:{}", canonical_key(key)),
+            (None, Some(tax_id)) => format!("tax:{tax_id}"),
+            _ => return Err(Problem::bad_request("write either key or tax_id")),
+        };
+        if self.0.buckets.runtime().restrictions.len() >= RESTRICTIONS_MAX {
+            return Err(Problem::bad_request("there are too many restrictions"));
+        }
+        self.change(|runtime| {
+            match wanted.restriction {
+                Some(restriction) => runtime.restrictions.insert(name.clone(), restriction),
+                None => runtime.restrictions.remove(&name),
+            };
+        })
+        .await?;
+        Ok(json!({ "restrictions": self.0.buckets.runtime().restrictions }))
     }
 
     async fn clear_faults(&self, query: &Query<'_>) -> Result<Value, Problem> {
@@ -387,10 +448,45 @@ impl Simulator {
         };
         Ok(BucketName {
             policy,
-            participant: participant.to_owned(),
+            participant: canonical_ispb(participant).into_owned(),
             payer,
         })
     }
+}
+
+/// Refuses what a web page could make a browser send: a body that is not declared as JSON, and a
+/// request of a page that this address has not served. A page of another site may resolve its own name
+/// to this address, so that only numeric addresses and `localhost` count as the same site.
+fn check_origin(parts: &Parts) -> Result<(), Problem> {
+    let is_write = matches!(parts.method.as_str(), "PUT" | "POST");
+    if is_write && !is_json(&parts.headers) {
+        let detail = "the Content-Type of a request must be application/json";
+        return Err(Problem::new(415, "BadRequest").with_detail(detail));
+    }
+    for origin in parts.headers.get_all(ORIGIN) {
+        let host = parts.headers.get(HOST);
+        let host = host.and_then(|host| host.to_str().ok());
+        let origin = origin.to_str().ok().and_then(|origin| {
+            let authority = origin.strip_prefix("http://");
+            authority.or_else(|| origin.strip_prefix("https://"))
+        });
+        let is_same = origin.is_some_and(|origin| Some(origin) == host && is_numeric(origin));
+        if !is_same {
+            let detail = "the Origin is another site's; web pages may not use these endpoints";
+            return Err(Problem::forbidden(detail));
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if the host of an authority is an IP address or `localhost`.
+fn is_numeric(authority: &str) -> bool {
+    let Ok(authority) = authority.parse::<Authority>() else {
+        return false;
+    };
+    let host = authority.host();
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || address.parse::<IpAddr>().is_ok()
 }
 
 fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {

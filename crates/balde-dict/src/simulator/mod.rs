@@ -10,6 +10,7 @@
 //! | `lookups`, `orders` | credits for payment orders |
 //! | `runtime_settings` | categories, limits and faults that can be changed while it runs |
 //! | `inspect`, `refusal_log` | the inspection endpoints, and the refusals that they list |
+//! | `participants` | who may speak for whom |
 //! | `answer`, `query` | responses, query parameters |
 
 mod answer;
@@ -20,6 +21,7 @@ mod handlers;
 mod inspect;
 mod lookups;
 mod orders;
+mod participants;
 mod pipeline;
 mod query;
 mod refusal_log;
@@ -36,10 +38,13 @@ use thiserror::Error;
 
 pub use builder::{SimulatorBuildError, SimulatorBuilder};
 pub use lookups::LOOKUPS_MAX;
+pub use participants::Participants;
 pub use server::run;
 
 use crate::directory::{Directory, DirectoryError, RecordStoreError, RedisRecords};
-use crate::wire::{Problem, ResponseHead, Signer, Timestamp, Verifier, is_ispb};
+use crate::wire::{
+    ApiVersion, Problem, ResponseHead, Signer, Timestamp, Verifier, canonical_ispb, is_ispb,
+};
 use crate::{Category, Table};
 use buckets::Buckets;
 use lookups::Lookups;
@@ -81,9 +86,14 @@ struct Inner {
     followed: Mutex<Option<String>>,
     signer: Option<Arc<dyn Signer>>,
     verifier: Option<Arc<dyn Verifier>>,
+    /// Whether a write without a signature is refused.
+    requires_signatures: bool,
     tls: Option<Arc<rustls::ServerConfig>>,
-    /// The participant of a checkKeys without certificate and header.
-    check_keys_participant: Option<String>,
+    /// The participants that may speak, if only known ones may.
+    participants: Option<Participants>,
+    /// The participant of a request that names none and has no certificate.
+    default_caller: String,
+    version: ApiVersion,
 }
 
 impl Simulator {
@@ -116,9 +126,12 @@ impl Simulator {
         if self.0.buckets.runtime().categories.len() >= CATEGORIES_MAX {
             return Err(AssignError::TooMany);
         }
+        let participant = canonical_ispb(participant);
         let changed = self.change(|runtime| {
             let category = category.as_str().to_owned();
-            runtime.categories.insert(participant.to_owned(), category);
+            runtime
+                .categories
+                .insert(participant.clone().into_owned(), category);
         });
         changed
             .await

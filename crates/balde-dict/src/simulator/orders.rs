@@ -1,5 +1,7 @@
 //! Payment orders, as SPI reports them to DICT. An order credits tokens for the lookup before it.
 
+use std::borrow::Cow;
+
 use balde::{Error as BucketError, OpId};
 use balde_policy::Subject;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -7,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Simulator;
 use super::lookups::{Claimed, LookupId};
-use crate::directory::{DirectoryError, Transaction};
-use crate::wire::{Problem, is_ispb};
+use crate::directory::{DirectoryError, Transaction, TransactionKind};
+use crate::wire::{Problem, canonical_ispb, cents, is_ispb, is_tax_id};
 use crate::{END_TO_END_ID_HEADER, Incoming, PARTICIPANT_HEADER, PAYER_HEADER, PAYMENT_ORDER};
 
 /// A payment order.
@@ -29,6 +31,29 @@ pub(crate) struct Order {
     /// The payee's participant, if it does not follow from the lookup.
     #[serde(default, alias = "CreditedParticipant")]
     credited_participant: Option<String>,
+    /// The participant that initiated the payment, if it is not the payer's.
+    #[serde(default)]
+    initiator: Option<String>,
+    /// The amount, such as `100.00`.
+    #[serde(default)]
+    amount: Option<String>,
+    /// The payee's tax number, if it does not follow from the lookup.
+    #[serde(default)]
+    payee_tax_id: Option<String>,
+    /// Whether the transaction is settled. By default, it is.
+    #[serde(default = "yes")]
+    settled: bool,
+    /// The message: `pacs.008`, a payment, or `pacs.004`, a refund.
+    #[serde(default = "payment")]
+    message: TransactionKind,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn payment() -> TransactionKind {
+    TransactionKind::Payment
 }
 
 /// The result of a payment order.
@@ -45,6 +70,7 @@ pub(crate) struct OrderResult {
 
 #[derive(Clone, Debug, Serialize)]
 struct Credit {
+    participant: String,
     policy: String,
     tokens: u64,
     level: i64,
@@ -60,58 +86,96 @@ impl Simulator {
         if table.payer_kind(&order.payer).is_none() {
             return Err(Problem::bad_request("payer is neither a CPF nor a CNPJ"));
         }
-        let mut participants = order
-            .credited_participant
-            .iter()
-            .chain([&order.participant]);
+        let named = [&order.credited_participant, &order.initiator];
+        let mut participants = named.into_iter().flatten().chain([&order.participant]);
         if !participants.all(|participant| is_ispb(participant)) {
             return Err(Problem::bad_request(
                 "a participant is not an ISPB of 8 characters",
             ));
         }
-        let unavailable = |error: String| Problem::unavailable(error);
+        if order
+            .amount
+            .as_deref()
+            .is_some_and(|text| cents(text).is_none())
+        {
+            return Err(Problem::bad_request("amount is not one such as 100.00"));
+        }
+        if order
+            .payee_tax_id
+            .as_deref()
+            .is_some_and(|text| !is_tax_id(text))
+        {
+            return Err(Problem::bad_request(
+                "payee_tax_id is neither a CPF nor a CNPJ",
+            ));
+        }
         self.follow()
             .await
-            .map_err(|error| unavailable(error.to_string()))?;
-        let id = LookupId {
-            participant: &order.participant,
-            payer: &order.payer,
-            end_to_end_id: &order.end_to_end_id,
-        };
-        let now = self.now();
-        let claimed = self.0.lookups.claim(id, now).await;
-        let claimed = claimed.map_err(|error| unavailable(error.to_string()))?;
-        let reason = match &claimed {
-            Claimed::Yes(_) => None,
-            Claimed::NoLookup => Some("no lookup by this participant for this payer and id"),
-            Claimed::TooLate => Some("the lookup was too long ago"),
-            Claimed::Before => Some("it was credited before"),
-        };
-        let key = match claimed {
-            Claimed::Yes(lookup) => Some(lookup.key),
-            _ => None,
-        };
-        self.record_transaction(order, key.as_deref()).await?;
-        let mut buckets = Vec::new();
-        if let Some(key) = key {
-            match self.give_back(order, &key).await {
-                Ok(credits) => buckets = credits,
-                Err(error) => {
-                    // Without the claim, a repeated order can still be credited.
-                    let _as_far_as_possible = self.0.lookups.give_back(id).await;
-                    return Err(unavailable(error.to_string()));
+            .map_err(|error| Problem::unavailable(error.to_string()))?;
+        // Each participant that looked the key up gets its own tokens back.
+        let payer = canonical_ispb(&order.participant).into_owned();
+        let initiator = order.initiator.as_deref().map(canonical_ispb);
+        let mut credited = vec![payer.clone()];
+        credited.extend(initiator.map(Cow::into_owned).filter(|own| *own != payer));
+        let (mut buckets, mut is_credited, mut reason, mut key) = (Vec::new(), false, None, None);
+        for participant in &credited {
+            let claimed = self.credit_participant(order, participant).await?;
+            match claimed {
+                Ok((lookup_key, credits)) => {
+                    is_credited = true;
+                    key = Some(lookup_key);
+                    buckets.extend(credits);
                 }
+                Err(why) => reason = Some(why),
             }
         }
+        self.record_transaction(order, &payer, key.as_deref())
+            .await?;
         Ok(OrderResult {
-            is_credited: reason.is_none(),
-            reason,
+            is_credited,
+            reason: reason.filter(|_| !is_credited),
             buckets,
         })
     }
 
+    /// Gives tokens back to one participant, or says why not.
+    async fn credit_participant(
+        &self,
+        order: &Order,
+        participant: &str,
+    ) -> Result<Result<(Box<str>, Vec<Credit>), &'static str>, Problem> {
+        let id = LookupId {
+            participant,
+            payer: &order.payer,
+            end_to_end_id: &order.end_to_end_id,
+        };
+        let claimed = self.0.lookups.claim(id, self.now()).await;
+        let claimed = claimed.map_err(|error| Problem::unavailable(error.to_string()))?;
+        let lookup = match claimed {
+            Claimed::Yes(lookup) => lookup,
+            Claimed::NoLookup => {
+                return Ok(Err("no lookup by this participant for this payer and id"));
+            }
+            Claimed::TooLate => return Ok(Err("the lookup was too long ago")),
+            Claimed::Before => return Ok(Err("it was credited before")),
+        };
+        match self.give_back(order, participant, &lookup.key).await {
+            Ok(credits) => Ok(Ok((lookup.key, credits))),
+            Err(error) => {
+                // Without the claim, a repeated order can still be credited.
+                let _as_far_as_possible = self.0.lookups.give_back(id).await;
+                Err(Problem::unavailable(error.to_string()))
+            }
+        }
+    }
+
     /// Credits the buckets that the lookup took from, each with what an order is worth there.
-    async fn give_back(&self, order: &Order, key: &str) -> Result<Vec<Credit>, BucketError> {
+    async fn give_back(
+        &self,
+        order: &Order,
+        participant: &str,
+        key: &str,
+    ) -> Result<Vec<Credit>, BucketError> {
         let table = &self.0.table;
         let base = table.profile().base_paths().first();
         let path = format!(
@@ -120,7 +184,7 @@ impl Simulator {
             utf8_percent_encode(key, NON_ALPHANUMERIC)
         );
         let headers = [
-            (PARTICIPANT_HEADER, order.participant.as_str()),
+            (PARTICIPANT_HEADER, participant),
             (PAYER_HEADER, order.payer.as_str()),
             (END_TO_END_ID_HEADER, order.end_to_end_id.as_str()),
         ];
@@ -130,7 +194,7 @@ impl Simulator {
         };
         let call = table.resolve(&route, &Incoming::new("", &headers));
         let id = if table.settings().credit_once {
-            let id = format!("{}/{}", order.payer, order.end_to_end_id);
+            let id = format!("{participant}/{}/{}", order.payer, order.end_to_end_id);
             OpId::new(id).unwrap_or_else(|_| OpId::random())
         } else {
             OpId::random()
@@ -139,6 +203,7 @@ impl Simulator {
         let engine = self.0.buckets.engine();
         let credited = engine.credit(PAYMENT_ORDER, &subject, &id).await?;
         let credits = credited.iter().map(|credited| Credit {
+            participant: participant.to_owned(),
             policy: credited.policy().to_owned(),
             tokens: credited.tokens(),
             level: credited.level(),
@@ -147,7 +212,12 @@ impl Simulator {
     }
 
     /// Records the transaction for infraction reports, refunds and statistics.
-    async fn record_transaction(&self, order: &Order, key: Option<&str>) -> Result<(), Problem> {
+    async fn record_transaction(
+        &self,
+        order: &Order,
+        payer: &str,
+        key: Option<&str>,
+    ) -> Result<(), Problem> {
         let entry = match key {
             Some(key) => {
                 let found = self.0.directory.entry(key).await;
@@ -157,13 +227,21 @@ impl Simulator {
         };
         let entry = entry.as_ref().map(|record| &record.entry);
         let transaction = Transaction {
-            debited: order.participant.clone(),
+            debited: payer.to_owned(),
             credited: order
                 .credited_participant
-                .clone()
+                .as_deref()
+                .map(|own| canonical_ispb(own).into_owned())
                 .or_else(|| entry.map(|entry| entry.account.participant.clone())),
             key: key.map(str::to_owned),
-            payee_tax_id: entry.map(|entry| entry.owner.tax_id_number.clone()),
+            payee_tax_id: order
+                .payee_tax_id
+                .clone()
+                .or_else(|| entry.map(|entry| entry.owner.tax_id_number.clone())),
+            payer_tax_id: Some(order.payer.clone()),
+            amount_cents: order.amount.as_deref().and_then(cents),
+            kind: order.message,
+            is_settled: order.settled,
             at: self.now(),
         };
         let recorded = self

@@ -11,6 +11,7 @@
 //! A request without a known participant (no such path, no participant, unreadable XML) touches no
 //! bucket. From then on every status has the price in the profile.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,8 @@ use super::body::{has_body, read_body, read_request_body};
 use super::handlers::RequestContext;
 use super::lookups::LookupId;
 use super::refusal_log::RefusalRecord;
-use crate::wire::{Element, Problem, XmlError};
+use crate::tls::ClientCertificate;
+use crate::wire::{Element, Problem, XmlError, error_type_of};
 use crate::{
     Call, HttpHeaders, Incoming, Operation, PARTICIPANT_HEADER, ParticipantFrom, Route, RouteError,
 };
@@ -40,7 +42,7 @@ impl Simulator {
     pub(super) async fn serve(
         &self,
         request: Request<HyperBody>,
-        certificate: Option<Arc<str>>,
+        certificate: Option<Arc<ClientCertificate>>,
     ) -> Response<Body> {
         let (parts, body) = request.into_parts();
         if parts.uri.path().starts_with("/sim/") || parts.uri.path() == "/sim" {
@@ -48,16 +50,16 @@ impl Simulator {
                 Ok(body) => self.inspect(&parts, &body).await,
                 Err(answer) => answer,
             };
-            return answer.into_response(&parts.headers);
+            return self.respond(answer, &parts.headers);
         }
         let routed = self.0.table.route(parts.method.as_str(), parts.uri.path());
         let route = match routed {
             Ok(route) => route,
-            Err(error) => return not_routed(error, &parts.headers),
+            Err(error) => return self.not_routed(error, &parts.headers),
         };
         let body = match read_request_body(route.operation(), &parts, body).await {
             Ok(body) => body,
-            Err(answer) => return answer.into_response(&parts.headers),
+            Err(answer) => return self.respond(answer, &parts.headers),
         };
         // A request that waits for something must be settled even if the client disconnects
         // meanwhile.
@@ -80,12 +82,12 @@ impl Simulator {
                         .process(&parts, &route, &body, certificate.as_deref())
                         .await
                 }
-                Err(error) => not_routed(error, &parts.headers),
+                Err(error) => simulator.not_routed(error, &parts.headers),
             }
         });
         task.await.unwrap_or_else(|_| {
             let problem = Problem::new(500, "InternalServerError");
-            Answer::problem(&problem).into_response(&HeaderMap::new())
+            self.respond(Answer::problem(problem), &HeaderMap::new())
         })
     }
 
@@ -94,7 +96,7 @@ impl Simulator {
         parts: &Parts,
         route: &Route<'_>,
         body: &Bytes,
-        certificate: Option<&str>,
+        certificate: Option<&ClientCertificate>,
     ) -> Response<Body> {
         let begun = Instant::now();
         let operation = route.operation();
@@ -106,7 +108,15 @@ impl Simulator {
             latency_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
             "answered"
         );
-        self.sign(answer).into_response(&parts.headers)
+        self.respond(answer, &parts.headers)
+    }
+
+    /// Writes and signs an answer.
+    fn respond(&self, answer: Answer, headers: &HeaderMap) -> Response<Body> {
+        let has_id = self.0.table.settings().problem_correlation_id;
+        let correlation_id = || has_id.then(|| format!("{:032x}", fastrand::u128(..)));
+        let answer = answer.with_problem_written(self.0.version.error_base(), correlation_id);
+        self.sign(answer).into_response(headers)
     }
 
     /// The participant, if it is known, and the answer.
@@ -115,34 +125,51 @@ impl Simulator {
         parts: &Parts,
         route: &Route<'_>,
         body: &Bytes,
-        certificate: Option<&str>,
+        certificate: Option<&ClientCertificate>,
     ) -> (Option<String>, Answer) {
         if let Err(error) = self.follow().await {
             return (None, unavailable(&error.to_string()));
         }
         let operation = route.operation();
+        if let (Some(participants), Some(certificate)) = (&self.0.participants, certificate)
+            && participants.holder(certificate).is_none()
+        {
+            let problem = Problem::forbidden("The certificate belongs to no participant");
+            return (None, Answer::problem(problem));
+        }
         let document = has_body(operation).then(|| Element::read(body));
-        let from_body = match &document {
-            Some(Ok(root)) => body_participant(operation, root),
+        let named = match &document {
+            Some(Ok(root)) => body_participant(operation, root).map(str::to_owned),
             _ => None,
         };
         let headers = HttpHeaders(&parts.headers);
-        let certificate = match operation.participant() {
-            ParticipantFrom::Certificate => certificate.or_else(|| self.caller(&parts.headers)),
-            _ => certificate,
+        let caller = self.caller(operation, &parts.headers, certificate);
+        let inferred = match (&document, &named) {
+            (Some(Ok(_)), None) if operation == Operation::UpdateEntry => {
+                self.updating_participant(route, &parts.headers, certificate)
+                    .await
+            }
+            _ => Ok(None),
+        };
+        let from_body = match inferred {
+            Ok(inferred) => named.or(inferred),
+            Err(problem) => return (None, Answer::problem(problem)),
         };
         let call = {
             let incoming = Incoming::new(parts.uri.query().unwrap_or_default(), &headers)
-                .with_body_participant(from_body)
-                .with_certificate(certificate);
+                .with_body_participant(from_body.as_deref())
+                .with_certificate(caller.as_deref());
             self.0.table.resolve(route, &incoming)
         };
         let Some(participant) = call.participant() else {
             return (
                 None,
-                Answer::problem(&not_resolved(&call, document.as_ref())),
+                Answer::problem(not_resolved(&call, document.as_ref())),
             );
         };
+        if let Err(problem) = self.check_speaker(operation, participant, certificate) {
+            return (Some(participant.to_owned()), Answer::problem(problem));
+        }
         let wrong = what_is_wrong(&call, document.as_ref());
         let is_free = |problem: &Problem| {
             let outcome = Outcome::Status(problem.status());
@@ -151,7 +178,7 @@ impl Simulator {
         };
         let answer = match wrong {
             // A problem that costs nothing is answered without admission.
-            Some(problem) if is_free(&problem) => Answer::problem(&problem),
+            Some(problem) if is_free(&problem) => Answer::problem(problem),
             wrong => {
                 let now = self.now();
                 let context = RequestContext {
@@ -186,7 +213,7 @@ impl Simulator {
             Err(error) => return unavailable(&error.to_string()),
         };
         let answer = match wrong {
-            Some(problem) => Answer::problem(&problem),
+            Some(problem) => Answer::problem(problem),
             None => self.handle_or_fail(context).await,
         };
         let status = answer.status;
@@ -218,16 +245,18 @@ impl Simulator {
                 tokio::time::sleep(Duration::from_millis(fault.latency_ms)).await;
             }
             if let Some(status) = fault.status {
-                let problem = Problem::new(status, error_type(status));
+                let error_type = fault.error_type.as_deref();
+                let error_type = error_type.unwrap_or_else(|| error_type_of(status));
+                let problem = Problem::new(status, error_type);
                 let retry_after = (status == 503).then_some(UNAVAILABLE_RETRY_S);
-                return Answer::problem(&problem).retry_after(retry_after);
+                return Answer::problem(problem).retry_after(retry_after);
             }
         }
         match self.handle(context).await {
             Ok(answer) => answer,
             Err(problem) => {
                 let retry_after = (problem.status() == 503).then_some(UNAVAILABLE_RETRY_S);
-                Answer::problem(&problem).retry_after(retry_after)
+                Answer::problem(problem).retry_after(retry_after)
             }
         }
     }
@@ -251,27 +280,123 @@ impl Simulator {
         self.0.refusals.record(record, context.now.ms());
         let seconds = wait_us.map(|us| us.div_ceil(1_000_000).max(1));
         let seconds = seconds.filter(|_| self.0.table.settings().retry_after_on_429);
-        Answer::problem(&Problem::rate_limited()).retry_after(seconds)
+        Answer::problem(Problem::rate_limited()).retry_after(seconds)
     }
 
-    /// The participant of a request without a certificate.
-    fn caller<'h>(&'h self, headers: &'h HeaderMap) -> Option<&'h str> {
+    /// The caller of an operation that need not name its participant: by its certificate, by the
+    /// header, or else the default, unless certificates are required.
+    fn caller<'h>(
+        &'h self,
+        operation: Operation,
+        headers: &'h HeaderMap,
+        certificate: Option<&'h ClientCertificate>,
+    ) -> Option<Cow<'h, str>> {
+        let is_needed = matches!(
+            operation.participant(),
+            ParticipantFrom::Certificate | ParticipantFrom::HeaderOrQuery
+        );
+        if !is_needed {
+            return None;
+        }
+        let default = || {
+            let may_infer = self.0.table.settings().infer_participant
+                || operation.participant() == ParticipantFrom::Certificate;
+            let default = may_infer.then_some(self.0.default_caller.as_str());
+            default.filter(|_| certificate.is_none())
+        };
+        self.known_caller(headers, certificate)
+            .or_else(|| default().map(Cow::Borrowed))
+    }
+
+    /// The participant that a certificate or the header names.
+    fn known_caller<'h>(
+        &'h self,
+        headers: &'h HeaderMap,
+        certificate: Option<&'h ClientCertificate>,
+    ) -> Option<Cow<'h, str>> {
+        let held = certificate.and_then(|certificate| match &self.0.participants {
+            Some(participants) => participants.holder(certificate),
+            None => certificate.ispb.as_deref(),
+        });
         let header = headers.get(PARTICIPANT_HEADER);
         let header = header.and_then(|value| value.to_str().ok());
-        header.or(self.0.check_keys_participant.as_deref())
+        held.or(header).map(Cow::Borrowed)
+    }
+
+    /// The participant of an updateEntry without an account: the caller, or else the holder of the key.
+    async fn updating_participant(
+        &self,
+        route: &Route<'_>,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<Option<String>, Problem> {
+        if !self.0.table.settings().infer_participant {
+            return Ok(None);
+        }
+        if let Some(caller) = self.known_caller(headers, certificate) {
+            return Ok(Some(caller.into_owned()));
+        }
+        let Some(key) = balde_policy::percent_decoded(route.raw_segment()) else {
+            return Ok(None);
+        };
+        let found = self.0.directory.entry(&key).await;
+        let found = found.map_err(|error| Problem::unavailable(error.to_string()))?;
+        let holder = found.map(|record| record.entry.account.participant.clone());
+        Ok(Some(
+            holder.unwrap_or_else(|| self.0.default_caller.clone()),
+        ))
+    }
+
+    /// Checks that the caller may speak for a participant, if the participants are known.
+    fn check_speaker(
+        &self,
+        operation: Operation,
+        participant: &str,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<(), Problem> {
+        let Some(participants) = &self.0.participants else {
+            return Ok(());
+        };
+        if certificate.is_some_and(|certificate| !participants.covers(certificate, participant)) {
+            let detail = "The certificate may not act for this participant";
+            return Err(Problem::forbidden(detail));
+        }
+        if !participants.contains(participant) {
+            return Err(if operation.participant() == ParticipantFrom::Body {
+                let detail = "There is no such participant";
+                Problem::new(400, "ParticipantInvalid").with_detail(detail)
+            } else {
+                Problem::forbidden("There is no such participant")
+            });
+        }
+        Ok(())
     }
 
     fn sign(&self, answer: Answer) -> Answer {
-        let Some(signer) = self.0.signer.as_ref().filter(|_| answer.is_document()) else {
+        let Some(signer) = self.0.signer.as_ref().filter(|_| answer.is_signed()) else {
             return answer;
         };
         match signer.sign(answer.body().to_owned()) {
             Ok(signed) => answer.with_body(signed),
             Err(error) => {
                 tracing::error!(%error, "a response could not be signed");
-                Answer::problem(&Problem::new(500, "InternalServerError"))
+                let problem = Problem::new(500, "InternalServerError");
+                let answer = Answer::problem(problem);
+                answer.with_problem_written(self.0.version.error_base(), || None)
             }
         }
+    }
+
+    fn not_routed(&self, error: RouteError, headers: &HeaderMap) -> Response<Body> {
+        let problem = Problem::new(error.status(), error.error_type());
+        let problem = problem.with_detail(error.to_string());
+        let mut response = self.respond(Answer::problem(problem), headers);
+        if let RouteError::MethodNotAllowed { allow } = error {
+            response
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        response
     }
 }
 
@@ -308,30 +433,6 @@ fn what_is_wrong(call: &Call<'_>, document: Option<&Result<Element, XmlError>>) 
     Some(Problem::new(error.status(), error.error_type()).with_detail(error.detail()))
 }
 
-fn not_routed(error: RouteError, headers: &HeaderMap) -> Response<Body> {
-    let problem = Problem::new(error.status(), error.error_type()).with_detail(error.to_string());
-    let mut response = Answer::problem(&problem).into_response(headers);
-    if let RouteError::MethodNotAllowed { allow } = error {
-        response
-            .headers_mut()
-            .insert(ALLOW, HeaderValue::from_static(allow));
-    }
-    response
-}
-
 fn unavailable(detail: &str) -> Answer {
-    Answer::problem(&Problem::unavailable(detail)).retry_after(Some(UNAVAILABLE_RETRY_S))
-}
-
-/// DICT's error type for the status of an injected fault.
-fn error_type(status: u16) -> &'static str {
-    match status {
-        403 => "Forbidden",
-        404 => "NotFound",
-        410 => "Gone",
-        429 => "RateLimited",
-        503 => "ServiceUnavailable",
-        500..=599 => "InternalServerError",
-        _ => "BadRequest",
-    }
+    Answer::problem(Problem::unavailable(detail)).retry_after(Some(UNAVAILABLE_RETRY_S))
 }

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::Simulator;
-use crate::tls::certificate_ispb;
+use crate::tls::ClientCertificate;
 
 /// The most concurrent connections. More connections wait to be accepted.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -87,7 +87,8 @@ async fn serve(stream: TcpStream, simulator: Simulator, shutdown: watch::Receive
     match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
         Ok(Ok(stream)) => {
             let certificates = stream.get_ref().1.peer_certificates();
-            let certificate = certificates.and_then(|chain| certificate_ispb(chain.first()?));
+            let certificate = certificates.and_then(|chain| chain.first());
+            let certificate = certificate.map(|der| ClientCertificate::of(der));
             serve_stream(stream, simulator, certificate, shutdown).await;
         }
         Ok(Err(error)) => tracing::info!(%error, "TLS handshake failed"),
@@ -98,10 +99,10 @@ async fn serve(stream: TcpStream, simulator: Simulator, shutdown: watch::Receive
 async fn serve_stream(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     simulator: Simulator,
-    certificate: Option<String>,
+    certificate: Option<ClientCertificate>,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let certificate = certificate.map(Arc::<str>::from);
+    let certificate = certificate.map(Arc::new);
     let service = service_fn(|request: http::Request<HyperBody>| {
         let simulator = simulator.clone();
         let certificate = certificate.clone();

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::entry::{Account, Owner};
+use super::entry::{Account, Entry, Owner};
 use super::enums::{ClaimReason, ClaimSide, ClaimStatus, ClaimType, WireEnum};
 use super::envelope::{Envelope, ResponseHead};
 use super::key_type::{KeyType, key_type_of, key_type_text};
@@ -52,6 +52,10 @@ pub(crate) struct Claim {
     pub(crate) cancelled_by: Option<ClaimSide>,
     /// Since when the owner has had the key. Portability keeps this date.
     pub(crate) key_ownership_date: Timestamp,
+    /// The donor's entry, from the confirmation on.
+    pub(crate) donor_entry: Option<Box<Entry>>,
+    /// The id of the request that completed it.
+    pub(crate) completion_request_id: Option<String>,
 }
 
 /// A createClaim request.
@@ -118,7 +122,7 @@ impl ClaimActionRequest {
             }
             _ => None,
         };
-        let request_id = (name == "CompleteClaimRequest").then(|| reader.uuid("RequestId"));
+        let request_id = (name == "CompleteClaimRequest").then(|| reader.request_id("RequestId"));
         reader.finish(Some(Self {
             claim_id,
             participant,

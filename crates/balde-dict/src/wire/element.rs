@@ -49,7 +49,7 @@ impl Element {
             ));
         }
         let text = std::str::from_utf8(document).map_err(|error| {
-            let position = position(document, error.valid_up_to());
+            let position = Positions::new(document).at(error.valid_up_to());
             XmlError::new(XmlErrorKind::NotUtf8, position)
         })?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -110,6 +110,7 @@ impl TreeBuilder {
     fn build(mut self, text: &str) -> Result<Element, XmlError> {
         let mut reader = Reader::from_str(text);
         reader.config_mut().enable_all_checks(true);
+        let mut positions = Positions::new(text.as_bytes());
         loop {
             let before = offset(reader.buffer_position());
             let event = reader.read_event().map_err(|error| {
@@ -117,12 +118,12 @@ impl TreeBuilder {
                 let kind = XmlErrorKind::Malformed {
                     reason: without_content(&error),
                 };
-                XmlError::new(kind, position(text.as_bytes(), at))
+                XmlError::new(kind, positions.at(at))
             })?;
-            let current = || position(text.as_bytes(), before);
+            let current = positions.at(before);
             let step = match event {
-                Event::Start(start) => self.start(&start, current()),
-                Event::Empty(start) => self.start(&start, current()).and_then(|()| self.end()),
+                Event::Start(start) => self.start(&start, current),
+                Event::Empty(start) => self.start(&start, current).and_then(|()| self.end()),
                 Event::End(_) => self.end(),
                 Event::Text(text) => self.text(&text.xml10_content()),
                 Event::CData(data) => self.text(&data.xml10_content()),
@@ -131,9 +132,9 @@ impl TreeBuilder {
                 Event::Comment(_) | Event::Decl(_) | Event::PI(_) => Ok(()),
                 Event::Eof => break,
             };
-            step.map_err(|kind| XmlError::new(kind, current()))?;
+            step.map_err(|kind| XmlError::new(kind, current))?;
         }
-        let end = position(text.as_bytes(), text.len());
+        let end = positions.at(text.len());
         match (self.open.pop(), self.root) {
             (Some(open), _) => Err(XmlError::new(
                 XmlErrorKind::Unclosed { name: open.name },
@@ -308,15 +309,56 @@ fn offset(position: u64) -> usize {
     usize::try_from(position).unwrap_or(usize::MAX)
 }
 
-fn position(document: &[u8], offset: usize) -> XmlPosition {
-    let before = &document[..offset.min(document.len())];
-    let line_start = before.iter().rposition(|byte| *byte == b'\n');
-    let line_start = line_start.map_or(0, |newline| newline + 1);
-    XmlPosition {
-        line: before.split(|byte| *byte == b'\n').count(),
-        column: 1 + String::from_utf8_lossy(&before[line_start..])
-            .chars()
-            .count(),
+/// Line and column of offsets in a document. Offsets that grow are counted from the one before, so
+/// that a whole document is scanned once, however many elements it has.
+struct Positions<'d> {
+    document: &'d [u8],
+    offset: usize,
+    position: XmlPosition,
+    /// The bytes that were looked at, so that a test can compare them with the document's length.
+    #[cfg(test)]
+    scanned: usize,
+}
+
+impl<'d> Positions<'d> {
+    const START: XmlPosition = XmlPosition { line: 1, column: 1 };
+
+    fn new(document: &'d [u8]) -> Self {
+        Self {
+            document,
+            offset: 0,
+            position: Self::START,
+            #[cfg(test)]
+            scanned: 0,
+        }
+    }
+
+    /// The position of a byte, counted in characters.
+    fn at(&mut self, offset: usize) -> XmlPosition {
+        let offset = offset.min(self.document.len());
+        if offset < self.offset {
+            // Only the position of a syntax error lies before what has been read, and it ends the
+            // reading.
+            (self.offset, self.position) = (0, Self::START);
+        }
+        let between = &self.document[self.offset..offset];
+        #[cfg(test)]
+        {
+            self.scanned += between.len();
+        }
+        for byte in between {
+            match byte {
+                b'\n' => {
+                    self.position.line += 1;
+                    self.position.column = 1;
+                }
+                // Continuation bytes belong to the character before them.
+                0x80..=0xbf => {}
+                _ => self.position.column += 1,
+            }
+        }
+        self.offset = offset;
+        self.position
     }
 }
 
@@ -352,6 +394,25 @@ mod tests {
             assert!(message.contains(expected), "{document}: {message}");
         }
         assert!(Element::read(b"<a>\xff</a>").is_err());
+    }
+
+    #[test]
+    fn positions_are_counted_in_one_pass() {
+        let document = "<a>é</a>\n<b>漢字</b>\n\n<c/>".repeat(200);
+        let mut positions = Positions::new(document.as_bytes());
+        for (offset, _) in document.char_indices() {
+            let before = &document[..offset];
+            let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+            let expected = XmlPosition {
+                line: 1 + before.matches('\n').count(),
+                column: 1 + before[line_start..].chars().count(),
+            };
+            assert_eq!(positions.at(offset), expected, "{offset}");
+        }
+        positions.at(document.len());
+        assert_eq!(positions.scanned, document.len());
+        // Going back, as for a syntax error, gives the same answers.
+        assert_eq!(positions.at(3), XmlPosition { line: 1, column: 4 });
     }
 
     #[test]

@@ -3,17 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::enums::{EntryReason, OwnerType, WireEnum};
+use super::enums::{AccountType, EntryReason, OwnerType, WireEnum};
 use super::envelope::{Envelope, ResponseHead};
 use super::formats;
 use super::key_type::{KeyType, key_type_of, key_type_text};
 use super::problem::Violation;
 use super::request_reader::RequestReader;
+use super::statistics::{KeyStatistics, PersonStatistics};
 use super::timestamp::Timestamp;
 use super::writer::Writer;
-
-/// The longest name of an owner, in characters.
-const NAME_CHARS_MAX: usize = 100;
 
 /// The most keys of a checkKeys request.
 const CHECK_KEYS_MAX: usize = 200;
@@ -99,8 +97,12 @@ pub(crate) struct CreateEntry {
 pub(crate) struct UpdateEntry {
     /// The key.
     pub(crate) key: String,
-    /// The new account.
-    pub(crate) account: Account,
+    /// The participant that holds the account, if the request or the caller names it.
+    pub(crate) participant: Option<String>,
+    /// The new account, if it changes.
+    pub(crate) account: Option<Account>,
+    /// The owner's type and tax number, which may not change.
+    pub(crate) owner: Option<(OwnerType, String)>,
     /// The owner's new name.
     pub(crate) name: Option<String>,
     /// The company's new trade name.
@@ -123,25 +125,20 @@ pub(crate) struct DeleteEntry {
 impl Account {
     pub(crate) fn read(reader: &mut RequestReader<'_>, at: &str) -> Self {
         let path = |name: &str| format!("{at}/{name}");
-        let branch = reader.optional_text(&path("Branch"), 4);
-        if branch
-            .as_deref()
-            .is_some_and(|branch| !formats::is_branch(branch))
-        {
-            reader.add_violation_at(&path("Branch"), "is not 1 to 4 digits");
-        }
+        let branch =
+            reader.optional_matching(&path("Branch"), "is not 1 to 4 digits", formats::is_branch);
         Self {
             participant: reader.ispb(&path("Participant")),
             branch,
             account_number: reader.text_matching(
                 &path("AccountNumber"),
-                "is not 1 to 20 digits",
+                "is not 1 to 20 letters or digits",
                 formats::is_account_number,
             ),
             account_type: reader.text_matching(
                 &path("AccountType"),
-                "is not four capital letters",
-                formats::is_account_type,
+                "is not one of CACC, TRAN, SLRY, SVGS and OTHR",
+                |text| AccountType::parse(text).is_some(),
             ),
             opening_date: reader.timestamp(&path("OpeningDate")),
         }
@@ -162,28 +159,44 @@ impl Owner {
     pub(crate) fn read(reader: &mut RequestReader<'_>, at: &str) -> Option<Self> {
         let path = |name: &str| format!("{at}/{name}");
         let owner_type = reader.value(&path("Type"), OwnerType::parse);
-        let is_valid: fn(&str) -> bool = match owner_type {
-            Some(OwnerType::NaturalPerson) => formats::is_cpf,
-            Some(OwnerType::LegalPerson) => formats::is_cnpj,
-            None => formats::is_tax_id,
+        let (is_tax_id, is_name): (fn(&str) -> bool, fn(&str) -> bool) = match owner_type {
+            Some(OwnerType::NaturalPerson) => (formats::is_cpf, formats::is_person_name),
+            Some(OwnerType::LegalPerson) => (formats::is_company_tax_id, formats::is_company_name),
+            None => (formats::is_tax_id, formats::is_company_name),
         };
         let tax_id_number = reader.text_matching(
             &path("TaxIdNumber"),
-            "is not a CPF or CNPJ of the owner's type",
-            is_valid,
+            "is not a CPF or CNPJ of the owner's type, in digits",
+            is_tax_id,
         );
         let name = reader.text_matching(
             &path("Name"),
-            "is not 1 to 100 characters",
-            formats::is_name,
+            "is not 1 to 150 characters of those that the owner's type allows",
+            is_name,
         );
-        let trade_name = reader.optional_text(&path("TradeName"), NAME_CHARS_MAX);
+        let trade_name = Self::read_trade_name(reader, at, owner_type);
         Some(Self {
             owner_type: owner_type?,
             tax_id_number,
             name,
             trade_name,
         })
+    }
+
+    /// Only companies have a trade name.
+    fn read_trade_name(
+        reader: &mut RequestReader<'_>,
+        at: &str,
+        owner_type: Option<OwnerType>,
+    ) -> Option<String> {
+        if owner_type == Some(OwnerType::NaturalPerson) {
+            return None;
+        }
+        reader.optional_matching(
+            &format!("{at}/TradeName"),
+            "is not 1 to 100 characters, other than asterisks only",
+            formats::is_trade_name,
+        )
     }
 
     pub(crate) fn write(&self, xml: &mut Writer, name: &str) {
@@ -237,14 +250,8 @@ impl CreateEntry {
         }
         let account = Account::read(&mut reader, "Entry/Account");
         let owner = Owner::read(&mut reader, "Entry/Owner");
-        if let (Some(KeyType::Cpf | KeyType::Cnpj), Some(key), Some(owner)) =
-            (key_type, &key, &owner)
-            && *key != owner.tax_id_number
-        {
-            reader.add_violation_at("Entry/Key", "is not the owner's CPF or CNPJ");
-        }
         let reason = reader.value("Reason", EntryReason::parse);
-        let request_id = reader.uuid("RequestId");
+        let request_id = reader.request_id("RequestId");
         let request = (|| {
             Some(Self {
                 key,
@@ -263,13 +270,28 @@ impl UpdateEntry {
     pub(crate) fn read(root: &Element) -> Result<Self, Vec<Violation>> {
         let mut reader = RequestReader::new(root, "UpdateEntryRequest");
         let key = reader.text("Key");
-        let account = Account::read(&mut reader, "Account");
-        let name = reader.optional_text("Owner/Name", NAME_CHARS_MAX);
-        let trade_name = reader.optional_text("Owner/TradeName", NAME_CHARS_MAX);
+        let account = reader
+            .has("Account")
+            .then(|| Account::read(&mut reader, "Account"));
+        // Either the whole owner, or only the names that change.
+        let (mut owner, mut name, mut trade_name) = (None, None, None);
+        if reader.has("Owner/Type") || reader.has("Owner/TaxIdNumber") {
+            if let Some(read) = Owner::read(&mut reader, "Owner") {
+                owner = Some((read.owner_type, read.tax_id_number));
+                name = Some(read.name);
+                trade_name = read.trade_name;
+            }
+        } else if reader.has("Owner") {
+            let reason = "is not 1 to 150 characters";
+            name = reader.optional_matching("Owner/Name", reason, formats::is_company_name);
+            trade_name = Owner::read_trade_name(&mut reader, "Owner", None);
+        }
         let reason = reader.value("Reason", EntryReason::parse);
         let request = reason.map(|reason| Self {
             key,
+            participant: account.as_ref().map(|account| account.participant.clone()),
             account,
+            owner,
             name,
             trade_name,
             reason,
@@ -308,6 +330,20 @@ pub(crate) fn read_check_keys(root: &Element) -> Result<Vec<String>, Vec<Violati
         reader.add_violation_at("Keys", "contains a key without the format of any key type");
     }
     reader.finish(Some(keys))
+}
+
+/// Writes the response to getEntry with the statistics of the owner and of the key.
+pub(crate) fn entry_with_statistics_response(
+    head: &ResponseHead,
+    entry_xml: &str,
+    of_owner: &PersonStatistics,
+    of_key: &KeyStatistics,
+) -> String {
+    let mut envelope = Envelope::new("GetEntryResponse", head, 3_000 + entry_xml.len());
+    envelope.xml().raw(entry_xml);
+    of_owner.write(envelope.xml(), "OwnerStatistics");
+    of_key.write(envelope.xml(), "KeyStatistics");
+    envelope.finish()
 }
 
 /// Writes the response to createEntry, getEntry and updateEntry.

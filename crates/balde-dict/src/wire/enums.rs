@@ -49,14 +49,28 @@ wire_enums! {
         AccountClosure = "ACCOUNT_CLOSURE",
         /// The account moved to another branch.
         BranchTransfer = "BRANCH_TRANSFER",
-        /// The key was not used.
-        EntryInactivity = "ENTRY_INACTIVITY",
         /// The participant's records differ from DICT's.
         Reconciliation = "RECONCILIATION",
         /// The key was used for fraud.
         Fraud = "FRAUD",
         /// The tax authority's data differ.
         RfbValidation = "RFB_VALIDATION",
+        /// The participant leaves Pix. Only DICT itself uses it.
+        ParticipantExclusion = "PARTICIPANT_EXCLUSION",
+    }
+
+    /// The type of an account.
+    AccountType {
+        /// A current account.
+        Current = "CACC",
+        /// A payment account.
+        Payment = "TRAN",
+        /// A salary account.
+        Salary = "SLRY",
+        /// A savings account.
+        Savings = "SVGS",
+        /// Another type.
+        Other = "OTHR",
     }
 
     /// What is claimed.
@@ -93,6 +107,10 @@ wire_enums! {
         DefaultOperation = "DEFAULT_OPERATION",
         /// The participant's records differ from DICT's.
         Reconciliation = "RECONCILIATION",
+        /// The tax authority's data differ.
+        RfbValidation = "RFB_VALIDATION",
+        /// The participant leaves Pix. Only DICT itself uses it.
+        ParticipantExclusion = "PARTICIPANT_EXCLUSION",
     }
 
     /// A side of a claim.
@@ -185,8 +203,10 @@ wire_enums! {
         Fraud = "FRAUD",
         /// An operational error.
         OperationalFlaw = "OPERATIONAL_FLAW",
-        /// A cancelled refund.
+        /// A cancelled refund. Deprecated.
         RefundCancelled = "REFUND_CANCELLED",
+        /// An error of a recurring payment.
+        PixAutomatico = "PIX_AUTOMATICO",
     }
 
     /// The status of a refund.
@@ -215,10 +235,12 @@ wire_enums! {
         NoBalance = "NO_BALANCE",
         /// The account is closed.
         AccountClosure = "ACCOUNT_CLOSURE",
-        /// The refund is not possible.
-        CannotRefund = "CANNOT_REFUND",
+        /// The request is not justified, for operational errors only.
+        InvalidRequest = "INVALID_REQUEST",
         /// Something else.
         Other = "OTHER",
+        /// The participant leaves Pix. Only DICT itself uses it.
+        ParticipantExclusion = "PARTICIPANT_EXCLUSION",
     }
 
     /// A participant's side of a refund.
@@ -227,6 +249,42 @@ wire_enums! {
         Requesting = "REQUESTING",
         /// The participant that is to refund.
         Contested = "CONTESTED",
+    }
+
+    /// The status of a funds recovery.
+    FundsRecoveryStatus {
+        /// Created by the payer's participant.
+        Created = "CREATED",
+        /// The money has been followed.
+        Tracked = "TRACKED",
+        /// Infraction reports wait for their counterparties.
+        AwaitingAnalysis = "AWAITING_ANALYSIS",
+        /// All its infraction reports are closed.
+        Analysed = "ANALYSED",
+        /// Refunds have been requested.
+        Refunding = "REFUNDING",
+        /// All its refunds are closed, or the root transaction was no fraud.
+        Completed = "COMPLETED",
+        /// Cancelled by its creator.
+        Cancelled = "CANCELLED",
+    }
+
+    /// How the transactions to block are chosen. Deprecated.
+    PrioritizationStrategy {
+        /// DICT chooses.
+        StandardAlgorithm = "STANDARD_ALGORITHM",
+        /// The request lists them.
+        TransactionList = "TRANSACTION_LIST",
+    }
+
+    /// The state of a CID set file.
+    FileStatus {
+        /// Requested.
+        Requested = "REQUESTED",
+        /// Being written.
+        Processing = "PROCESSING",
+        /// Ready.
+        Available = "AVAILABLE",
     }
 
     /// What happened to a CID in its set.

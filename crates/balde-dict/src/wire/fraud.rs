@@ -25,8 +25,12 @@ pub(crate) struct FraudMarker {
     pub(crate) fraud_type: FraudType,
     /// Whether the marker is in force.
     pub(crate) status: FraudMarkerStatus,
-    /// The participant that created it.
+    /// The participant that created it, or closed the report that did.
     pub(crate) participant: String,
+    /// The report whose closing created it, and that report's reporter.
+    pub(crate) report: Option<(String, String)>,
+    /// The amount of the reported transaction, in cents.
+    pub(crate) amount_cents: Option<u64>,
     /// When it was created.
     pub(crate) creation_time: Timestamp,
     /// When it last changed.
@@ -45,7 +49,7 @@ pub(crate) struct CreateFraudMarker {
     /// The kind of fraud.
     pub(crate) fraud_type: FraudType,
     /// The idempotency id: repeating it does not create a second marker.
-    pub(crate) request_id: Option<String>,
+    pub(crate) request_id: String,
 }
 
 /// A cancelFraudMarker request.
@@ -58,17 +62,25 @@ pub(crate) struct CancelFraudMarker {
 }
 
 impl FraudMarker {
-    fn write(&self, xml: &mut Writer) {
+    /// In a list, the report has no reporter.
+    fn write(&self, xml: &mut Writer, is_listed: bool) {
         xml.open("FraudMarker")
-            .element("TaxIdNumber", &self.tax_id_number)
-            .optional("Key", self.key.as_deref())
-            .element("FraudType", self.fraud_type.as_str())
             .element("Id", &self.id)
             .element("Status", self.status.as_str())
-            .element("ReporterParticipant", &self.participant)
+            .element("TaxIdNumber", &self.tax_id_number)
+            .element("FraudType", self.fraud_type.as_str())
+            .optional("Key", self.key.as_deref())
             .element("CreationTime", &self.creation_time.to_string())
-            .element("LastModified", &self.last_modified.to_string())
-            .close("FraudMarker");
+            .element("LastModified", &self.last_modified.to_string());
+        if let Some((id, reporter)) = &self.report {
+            xml.within("InfractionReport", |xml| {
+                xml.element("Id", id);
+                if !is_listed {
+                    xml.element("ReporterParticipant", reporter);
+                }
+            });
+        }
+        xml.close("FraudMarker");
     }
 }
 
@@ -81,15 +93,16 @@ impl CreateFraudMarker {
             "is not a CPF or CNPJ",
             formats::is_tax_id,
         );
-        let key = reader.optional_text("FraudMarker/Key", 77);
-        if key.as_deref().is_some_and(|key| key_type_of(key).is_none()) {
-            reader.add_violation_at(
-                "FraudMarker/Key",
-                "does not have the format of any key type",
-            );
-        }
-        let fraud_type = reader.value("FraudMarker/FraudType", FraudType::parse);
-        let request_id = reader.optional_text("RequestId", 36);
+        let key = reader.optional_matching(
+            "FraudMarker/Key",
+            "does not have the format of any key type",
+            |key| key_type_of(key).is_some(),
+        );
+        // UNKNOWN is only in responses.
+        let fraud_type = reader.value("FraudMarker/FraudType", |text| {
+            FraudType::parse(text).filter(|kind| *kind != FraudType::Unknown)
+        });
+        let request_id = reader.request_id("RequestId");
         let request = fraud_type.map(|fraud_type| Self {
             participant,
             tax_id_number,
@@ -117,7 +130,7 @@ pub(crate) fn fraud_marker_response(
     marker: &FraudMarker,
 ) -> String {
     let mut envelope = Envelope::new(name, head, 800);
-    marker.write(envelope.xml());
+    marker.write(envelope.xml(), false);
     envelope.finish()
 }
 
@@ -126,13 +139,15 @@ pub(crate) fn list_fraud_markers(
     head: &ResponseHead,
     markers: &[FraudMarker],
     has_more: bool,
+    total: usize,
 ) -> String {
     let mut envelope = Envelope::new("ListFraudMarkersResponse", head, 400 + 500 * markers.len());
     let xml = envelope.xml();
-    xml.element("HasMoreElements", if has_more { "true" } else { "false" });
+    xml.element("HasMoreElements", if has_more { "true" } else { "false" })
+        .element("Total", &total.to_string());
     xml.within("FraudMarkers", |xml| {
         for marker in markers {
-            marker.write(xml);
+            marker.write(xml, true);
         }
     });
     envelope.finish()

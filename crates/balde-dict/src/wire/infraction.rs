@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::contact::Contact;
 use super::element::Element;
 use super::enums::{
     AnalysisResult, FraudType, InfractionReason, InfractionStatus, ReportedBy, SituationType,
@@ -12,10 +13,15 @@ use super::formats;
 use super::problem::Violation;
 use super::request_reader::RequestReader;
 use super::timestamp::Timestamp;
+use super::version::ApiVersion;
 use super::writer::Writer;
 
 /// The most characters of a details field.
 pub(super) const DETAILS_CHARS_MAX: usize = 2_000;
+
+/// Stands for the other side of a transaction that no payment order has announced, until a
+/// participant acts for that side. Answers must name a participant there.
+pub(super) const UNKNOWN_PARTICIPANT: &str = "99999999";
 
 /// An infraction report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,24 +36,32 @@ pub(crate) struct InfractionReport {
     pub(crate) situation_type: SituationType,
     /// The reporter's details.
     pub(crate) report_details: Option<String>,
-    /// Which side reported it.
-    pub(crate) reported_by: ReportedBy,
+    /// The reporter's contact.
+    pub(crate) contact: Option<Contact>,
+    /// The funds recovery that made it.
+    pub(crate) funds_recovery_id: Option<String>,
     /// The status.
     pub(crate) status: InfractionStatus,
-    /// The payer's participant, if it is known.
-    pub(crate) debited_participant: Option<String>,
-    /// The payee's participant, if it is known.
-    pub(crate) credited_participant: Option<String>,
-    /// When it was created.
-    pub(crate) creation_time: Timestamp,
-    /// When it last changed.
-    pub(crate) last_modified: Timestamp,
+    /// The participant that reported.
+    pub(crate) reporter: String,
+    /// The participant on the other side of the transaction, if it is known.
+    pub(crate) counterparty: Option<String>,
+    /// Whether the reporter is the payer's or the payee's participant.
+    pub(crate) reported_by: ReportedBy,
+    /// The fraud marker that closing it created.
+    pub(crate) fraud_marker_id: Option<String>,
     /// The counterparty's conclusion.
     pub(crate) analysis_result: Option<AnalysisResult>,
     /// The counterparty's details.
     pub(crate) analysis_details: Option<String>,
     /// The kind of fraud.
     pub(crate) fraud_type: Option<FraudType>,
+    /// The amount of the transaction, in cents.
+    pub(crate) amount_cents: Option<u64>,
+    /// When it was created.
+    pub(crate) creation_time: Timestamp,
+    /// When it last changed.
+    pub(crate) last_modified: Timestamp,
 }
 
 /// A createInfractionReport request.
@@ -63,6 +77,8 @@ pub(crate) struct CreateInfractionReport {
     pub(crate) situation_type: SituationType,
     /// The reporter's details.
     pub(crate) report_details: Option<String>,
+    /// The reporter's contact.
+    pub(crate) contact: Option<Contact>,
 }
 
 /// An update-, acknowledge-, cancel- or closeInfractionReport request.
@@ -76,6 +92,8 @@ pub(crate) struct InfractionActionRequest {
     pub(crate) situation_type: Option<SituationType>,
     /// The reporter's details, to update.
     pub(crate) report_details: Option<String>,
+    /// The reporter's contact, to update.
+    pub(crate) contact: Option<Contact>,
     /// The conclusion, to close.
     pub(crate) analysis_result: Option<AnalysisResult>,
     /// The counterparty's details.
@@ -84,72 +102,106 @@ pub(crate) struct InfractionActionRequest {
     pub(crate) fraud_type: Option<FraudType>,
 }
 
+/// How reports are written: in the form of a version, with or without the details fields.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReportForm {
+    /// The version of the API.
+    pub(crate) version: ApiVersion,
+    /// Whether the details of both sides are included.
+    pub(crate) has_details: bool,
+}
+
 impl InfractionReport {
-    /// The participant that reported, if it is known.
-    pub(crate) fn reporter(&self) -> Option<&str> {
-        match self.reported_by {
-            ReportedBy::Debited => self.debited_participant.as_deref(),
-            ReportedBy::Credited => self.credited_participant.as_deref(),
-        }
+    /// The participant that answers name as the counterparty.
+    fn counterparty_text(&self) -> &str {
+        self.counterparty.as_deref().unwrap_or(UNKNOWN_PARTICIPANT)
     }
 
-    /// The participant on the other side of the transaction, if it is known.
-    pub(crate) fn counterparty(&self) -> Option<&str> {
-        match self.reported_by {
-            ReportedBy::Debited => self.credited_participant.as_deref(),
-            ReportedBy::Credited => self.debited_participant.as_deref(),
-        }
-    }
-
-    /// Sets the counterparty of a transaction whose other side is not known yet.
-    pub(crate) fn set_counterparty(&mut self, participant: &str) {
-        let field = match self.reported_by {
-            ReportedBy::Debited => &mut self.credited_participant,
-            ReportedBy::Credited => &mut self.debited_participant,
-        };
-        *field = Some(participant.to_owned());
-    }
-
-    fn write(&self, xml: &mut Writer) {
+    pub(super) fn write(&self, xml: &mut Writer, form: ReportForm) {
+        let details = |text: &Option<String>| text.clone().filter(|_| form.has_details);
         xml.open("InfractionReport")
-            .element("TransactionId", &self.transaction_id)
-            .element("Reason", self.reason.as_str())
+            .element("TransactionId", &self.transaction_id);
+        if form.version == ApiVersion::V1 {
+            self.write_v1(xml, form);
+            xml.close("InfractionReport");
+            return;
+        }
+        xml.element("Reason", self.reason.as_str())
             .element("SituationType", self.situation_type.as_str())
-            .optional("ReportDetails", self.report_details.as_deref())
+            .optional("ReportDetails", details(&self.report_details).as_deref())
             .element("Id", &self.id)
-            .element("ReportedBy", self.reported_by.as_str())
+            .optional("FundsRecoveryId", self.funds_recovery_id.as_deref())
             .element("Status", self.status.as_str())
-            .optional("DebitedParticipant", self.debited_participant.as_deref())
-            .optional("CreditedParticipant", self.credited_participant.as_deref())
-            .element("CreationTime", &self.creation_time.to_string())
-            .element("LastModified", &self.last_modified.to_string())
-            .optional("FraudType", self.fraud_type.map(FraudType::as_str))
+            .element("ReporterParticipant", &self.reporter)
+            .element("CounterpartyParticipant", self.counterparty_text())
+            .optional("FraudMarkerId", self.fraud_marker_id.as_deref())
             .optional(
                 "AnalysisResult",
                 self.analysis_result.map(AnalysisResult::as_str),
             )
-            .optional("AnalysisDetails", self.analysis_details.as_deref())
+            .optional(
+                "AnalysisDetails",
+                details(&self.analysis_details).as_deref(),
+            );
+        if let Some(contact) = &self.contact {
+            contact.write(xml);
+        }
+        let amount = self.amount_cents.map(formats::amount_text);
+        xml.optional("InfractionAmount", amount.as_deref())
+            .element("CreationTime", &self.creation_time.to_string())
+            .element("LastModified", &self.last_modified.to_string())
             .close("InfractionReport");
+    }
+
+    /// The fields of version 1 after the transaction.
+    fn write_v1(&self, xml: &mut Writer, form: ReportForm) {
+        let details = |text: &Option<String>| text.clone().filter(|_| form.has_details);
+        let (debited, credited) = match self.reported_by {
+            ReportedBy::Debited => (self.reporter.as_str(), self.counterparty_text()),
+            ReportedBy::Credited => (self.counterparty_text(), self.reporter.as_str()),
+        };
+        xml.element("InfractionType", self.reason.as_str())
+            .optional("ReportDetails", details(&self.report_details).as_deref())
+            .element("Id", &self.id)
+            .element("ReportedBy", self.reported_by.as_str())
+            .element("Status", self.status.as_str())
+            .element("DebitedParticipant", debited)
+            .element("CreditedParticipant", credited)
+            .element("CreationTime", &self.creation_time.to_string())
+            .element("LastModified", &self.last_modified.to_string())
+            .optional(
+                "AnalysisResult",
+                self.analysis_result.map(AnalysisResult::as_str),
+            )
+            .optional(
+                "AnalysisDetails",
+                details(&self.analysis_details).as_deref(),
+            );
     }
 }
 
 impl CreateInfractionReport {
-    pub(crate) fn read(root: &Element) -> Result<Self, Vec<Violation>> {
+    pub(crate) fn read(root: &Element, version: ApiVersion) -> Result<Self, Vec<Violation>> {
         let mut reader = RequestReader::new(root, "CreateInfractionReportRequest");
         let participant = reader.ispb("Participant");
         let transaction_id = reader.text_matching(
             "InfractionReport/TransactionId",
-            "is not the id of a transaction",
-            formats::is_transaction_id,
+            "is not the id of a transaction: 8 to 32 letters, digits or underscores",
+            formats::is_reported_transaction_id,
         );
-        // Version 1 of the API names the field InfractionType and has no SituationType.
-        let reason = if root.at("InfractionReport/InfractionType").is_some() {
-            reader.value("InfractionReport/InfractionType", InfractionReason::parse)
+        let is_v1 = version == ApiVersion::V1;
+        // Version 1 names the field InfractionType and has no SituationType.
+        let (reason, situation_type) = if is_v1 {
+            let parse = InfractionReason::parse;
+            let reason = reader.value("InfractionReport/InfractionType", parse);
+            (reason, Some(SituationType::Unknown))
         } else {
-            reader.value("InfractionReport/Reason", InfractionReason::parse)
+            let reason = reader.value("InfractionReport/Reason", |text| {
+                InfractionReason::parse(text).filter(|reason| *reason != InfractionReason::Fraud)
+            });
+            let path = "InfractionReport/SituationType";
+            (reason, reader.value(path, parse_situation))
         };
-        let situation_type =
-            reader.optional_value("InfractionReport/SituationType", SituationType::parse);
         let report_details =
             reader.optional_text("InfractionReport/ReportDetails", DETAILS_CHARS_MAX);
         if situation_type == Some(SituationType::Other) && report_details.is_none() {
@@ -158,12 +210,22 @@ impl CreateInfractionReport {
                 "is missing: SituationType OTHER requires it",
             );
         }
-        let request = reason.map(|reason| Self {
+        let is_cancelled = reason == Some(InfractionReason::RefundCancelled);
+        if is_cancelled && !is_v1 && situation_type != Some(SituationType::Other) {
+            reader.add_violation_at(
+                "InfractionReport/SituationType",
+                "is not OTHER, which Reason REFUND_CANCELLED requires",
+            );
+        }
+        let contact = Contact::read(&mut reader, "InfractionReport/ContactInformation");
+        let request = reason.zip(situation_type);
+        let request = request.map(|(reason, situation_type)| Self {
             participant,
             transaction_id,
             reason,
-            situation_type: situation_type.unwrap_or(SituationType::Unknown),
+            situation_type,
             report_details,
+            contact,
         });
         reader.finish(request)
     }
@@ -172,35 +234,57 @@ impl CreateInfractionReport {
 impl InfractionActionRequest {
     pub(crate) fn read(root: &Element, name: &str) -> Result<Self, Vec<Violation>> {
         let mut reader = RequestReader::new(root, name);
-        let id = reader.uuid("InfractionReportId");
-        let participant = reader.ispb("Participant");
-        let is_close = name == "CloseInfractionReportRequest";
-        let is_update = name == "UpdateInfractionReportRequest";
-        let analysis_result = is_close
-            .then(|| reader.value("AnalysisResult", AnalysisResult::parse))
-            .flatten();
-        let fraud_type = reader.optional_value("FraudType", FraudType::parse);
-        let analysis_details = reader.optional_text("AnalysisDetails", DETAILS_CHARS_MAX);
-        let (mut situation_type, mut report_details) = (None, None);
-        if is_update {
-            // Clients write these fields either inside the report or beside it.
-            let at = |name: &str| match root.at(&format!("InfractionReport/{name}")) {
-                Some(_) => format!("InfractionReport/{name}"),
-                None => name.to_owned(),
-            };
-            situation_type = reader.optional_value(&at("SituationType"), SituationType::parse);
-            report_details = reader.optional_text(&at("ReportDetails"), DETAILS_CHARS_MAX);
+        let mut request = Self {
+            id: reader.uuid("InfractionReportId"),
+            participant: reader.ispb("Participant"),
+            situation_type: None,
+            report_details: None,
+            contact: None,
+            analysis_result: None,
+            analysis_details: None,
+            fraud_type: None,
+        };
+        match name {
+            "CloseInfractionReportRequest" => request.read_analysis(&mut reader),
+            "UpdateInfractionReportRequest" => {
+                request.situation_type = reader.optional_value("SituationType", parse_situation);
+                request.report_details = reader.optional_text("ReportDetails", DETAILS_CHARS_MAX);
+                request.contact = Contact::read(&mut reader, "ContactInformation");
+                let is_other = request.situation_type == Some(SituationType::Other);
+                if is_other && request.report_details.is_none() {
+                    let reason = "is missing: SituationType OTHER requires it";
+                    reader.add_violation_at("ReportDetails", reason);
+                }
+            }
+            _ => {}
         }
-        reader.finish(Some(Self {
-            id,
-            participant,
-            situation_type,
-            report_details,
-            analysis_result,
-            analysis_details,
-            fraud_type,
-        }))
+        reader.finish(Some(request))
     }
+
+    fn read_analysis(&mut self, reader: &mut RequestReader<'_>) {
+        self.analysis_result = reader.value("AnalysisResult", AnalysisResult::parse);
+        self.fraud_type = reader.optional_value("FraudType", |text| {
+            FraudType::parse(text).filter(|kind| *kind != FraudType::Unknown)
+        });
+        self.analysis_details = reader.optional_text("AnalysisDetails", DETAILS_CHARS_MAX);
+        let is_agreed = self.analysis_result == Some(AnalysisResult::Agreed);
+        if is_agreed && self.fraud_type.is_none() && !reader.has("FraudType") {
+            let reason = "is missing: AnalysisResult AGREED requires it";
+            reader.add_violation_at("FraudType", reason);
+        }
+        if self.fraud_type == Some(FraudType::Other) && self.analysis_details.is_none() {
+            let reason = "is missing: FraudType OTHER requires it";
+            reader.add_violation_at("AnalysisDetails", reason);
+        }
+        if !is_agreed && self.fraud_type.is_some() {
+            reader.add_violation_at("FraudType", "is only for AnalysisResult AGREED");
+        }
+    }
+}
+
+/// UNKNOWN is only in responses.
+pub(super) fn parse_situation(text: &str) -> Option<SituationType> {
+    SituationType::parse(text).filter(|situation| *situation != SituationType::Unknown)
 }
 
 /// Writes the response to an operation on one report.
@@ -208,9 +292,14 @@ pub(crate) fn infraction_response(
     name: &'static str,
     head: &ResponseHead,
     report: &InfractionReport,
+    version: ApiVersion,
 ) -> String {
     let mut envelope = Envelope::new(name, head, 1_200);
-    report.write(envelope.xml());
+    let form = ReportForm {
+        version,
+        has_details: true,
+    };
+    report.write(envelope.xml(), form);
     envelope.finish()
 }
 
@@ -219,6 +308,7 @@ pub(crate) fn list_infractions(
     head: &ResponseHead,
     reports: &[InfractionReport],
     has_more: bool,
+    form: ReportForm,
 ) -> String {
     let bytes = 400 + 900 * reports.len();
     let mut envelope = Envelope::new("ListInfractionReportsResponse", head, bytes);
@@ -226,7 +316,7 @@ pub(crate) fn list_infractions(
     xml.element("HasMoreElements", if has_more { "true" } else { "false" });
     xml.within("InfractionReports", |xml| {
         for report in reports {
-            report.write(xml);
+            report.write(xml, form);
         }
     });
     envelope.finish()

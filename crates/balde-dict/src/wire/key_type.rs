@@ -1,11 +1,9 @@
 //! Types of Pix keys. No two types share a format, so a key's type follows from its text.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::formats;
-
-/// The longest key, in characters.
-const KEY_CHARS_MAX: usize = 77;
 
 /// The type of a Pix key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,7 +55,7 @@ pub(crate) fn key_type_of(key: &str) -> Option<KeyType> {
         Some(KeyType::Cnpj)
     } else if is_phone(key) {
         Some(KeyType::Phone)
-    } else if is_email(key) {
+    } else if formats::is_email_key(key) {
         Some(KeyType::Email)
     } else if formats::is_uuid(key) && !key.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Some(KeyType::Evp)
@@ -102,19 +100,14 @@ fn is_phone(key: &str) -> bool {
         && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// One `@` with text before and after it, in lower case, without spaces.
-fn is_email(key: &str) -> bool {
-    let Some((local, domain)) = key.split_once('@') else {
-        return false;
-    };
-    let is_plain = |c: char| c.is_ascii_graphic() && !c.is_ascii_uppercase() && c != '@';
-    key.len() <= KEY_CHARS_MAX
-        && !local.is_empty()
-        && !domain.is_empty()
-        && local.chars().all(is_plain)
-        && domain
-            .bytes()
-            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'.' | b'-'))
+/// A key as it is stored and compared: the case of a CNPJ does not matter.
+pub(crate) fn canonical_key(key: &str) -> Cow<'_, str> {
+    if key.len() == 14 && formats::is_cnpj(key) && key.bytes().any(|byte| byte.is_ascii_lowercase())
+    {
+        Cow::Owned(key.to_ascii_uppercase())
+    } else {
+        Cow::Borrowed(key)
+    }
 }
 
 #[cfg(test)]
@@ -133,7 +126,7 @@ mod tests {
             "+0123",
             "+1",
             "+12345678901234567",
-            "5511987654321x",
+            "551198765432_x",
             "a@",
             "@b",
             "a b@c",

@@ -9,7 +9,105 @@ use super::writer::Writer;
 pub const PROBLEM_XML: &str = "application/problem+xml";
 
 const NAMESPACE: &str = "urn:ietf:rfc:7807";
-const TYPE_BASE: &str = "https://dict.pi.rsfn.net.br/api/v2/error/";
+/// What the type URI of an error begins with, in version 2 of the API.
+pub(crate) const ERROR_BASE: &str = "https://dict.pi.rsfn.net.br/api/v2/error/";
+/// The same in version 1.
+pub(crate) const ERROR_BASE_V1: &str = "https://dict.pi.rsfn.net.br/api/v1/error/";
+
+/// Every error type of version 2.12.1 with its status, and the title where an example has one.
+pub(crate) const ERROR_TYPES: [(&str, u16, Option<&str>); 62] = [
+    ("Forbidden", 403, Some("Forbidden")),
+    ("BadRequest", 400, Some("Bad Request")),
+    ("NotFound", 404, Some("Not found")),
+    ("ResourceConflict", 409, Some("Conflict")),
+    ("Gone", 410, Some("Gone")),
+    ("RateLimited", 429, Some("Rate limited")),
+    ("InternalServerError", 500, None),
+    ("ServiceUnavailable", 503, Some("Service Unavailable")),
+    ("RequestSignatureInvalid", 400, None),
+    ("RequestIdAlreadyUsed", 400, None),
+    ("InvalidReason", 400, None),
+    ("ParticipantInvalid", 400, None),
+    ("TaxIdNumberBlocked", 400, None),
+    ("UserOrAccountWithFraudRelatedRestriction", 400, None),
+    ("DeprecatedResource", 410, None),
+    ("EntryInvalid", 400, Some("Entry is invalid")),
+    ("EntryLimitExceeded", 400, None),
+    ("EntryAlreadyExists", 400, None),
+    ("EntryCannotBeQueriedForBookTransfer", 400, None),
+    ("EntryKeyOwnedByDifferentPerson", 400, None),
+    ("EntryKeyInCustodyOfDifferentParticipant", 400, None),
+    ("EntryLockedByClaim", 400, None),
+    ("EntryTaxIdNumberByDifferentOwner", 400, None),
+    ("EntryBlocked", 400, None),
+    ("EntryWithFraudRelatedRestriction", 400, None),
+    ("ClaimInvalid", 400, Some("Claim is invalid")),
+    ("ClaimTypeInconsistent", 400, None),
+    ("ClaimKeyNotFound", 404, None),
+    ("ClaimAlreadyExistsForKey", 400, None),
+    ("ClaimResultingEntryAlreadyExists", 400, None),
+    ("ClaimOperationInvalid", 400, None),
+    ("ClaimResolutionPeriodNotEnded", 400, None),
+    ("ClaimCompletionPeriodNotEnded", 400, None),
+    (
+        "InfractionReportInvalid",
+        400,
+        Some("InfractionReport is invalid"),
+    ),
+    ("InfractionReportOperationInvalid", 400, None),
+    ("InfractionReportTransactionNotFound", 400, None),
+    ("InfractionReportTransactionNotSettled", 400, None),
+    (
+        "InfractionReportAlreadyBeingProcessedForTransaction",
+        400,
+        None,
+    ),
+    ("InfractionReportAlreadyProcessedForTransaction", 400, None),
+    ("InfractionReportPeriodExpired", 400, None),
+    ("FraudMarkerInvalid", 400, None),
+    ("RefundInvalid", 400, None),
+    ("RefundOperationInvalid", 400, None),
+    ("RefundTransactionNotFound", 400, None),
+    ("RefundTransactionNotSettled", 400, None),
+    ("RefundTransactionInvalid", 400, None),
+    ("RefundAlreadyProcessedForTransaction", 400, None),
+    ("RefundAlreadyBeingProcessedForTransaction", 400, None),
+    ("RefundPeriodExpired", 400, None),
+    ("TransactionNotRefundable", 400, None),
+    ("RefundInfractionReportNotFound", 400, None),
+    ("TransactionRefundable", 400, None),
+    ("TransactionTypeInvalid", 400, None),
+    ("FundsRecoveryInvalid", 400, None),
+    ("FundsRecoveryOperationInvalid", 400, None),
+    ("FundsRecoveryTrackingGraphParameterInvalid", 400, None),
+    ("FundsRecoveryTrackingTimeout", 400, None),
+    ("FundsRecoveryTransactionNotIndexed", 400, None),
+    ("FundsRecoveryForTransactionAlreadyExists", 400, None),
+    ("FundsRecoveryTransactionNotEligible", 400, None),
+    ("FundsRecoveryPrioritizationInvalid", 400, None),
+    ("FundsRecoveryTransactionNotSettled", 400, None),
+];
+
+/// The status of an error type, if it is one of DICT's.
+pub(crate) fn status_of(error_type: &str) -> Option<u16> {
+    let mut types = ERROR_TYPES.iter();
+    let found = types.find(|(own, _, _)| *own == error_type);
+    found.map(|(_, status, _)| *status)
+}
+
+/// DICT's general error type for a status.
+pub(crate) fn error_type_of(status: u16) -> &'static str {
+    match status {
+        403 => "Forbidden",
+        404 => "NotFound",
+        409 => "ResourceConflict",
+        410 => "Gone",
+        429 => "RateLimited",
+        503 => "ServiceUnavailable",
+        500..=599 => "InternalServerError",
+        _ => "BadRequest",
+    }
+}
 
 /// A problem document: error type, status, and optionally details and violations.
 ///
@@ -43,7 +141,7 @@ pub struct Violation {
     pub reason: String,
     /// The value that was sent, if the response repeats it.
     pub value: Option<String>,
-    /// The field, such as `Entry.Account.Participant`.
+    /// The field, such as `entry.account.participant`.
     pub property: Option<String>,
 }
 
@@ -134,12 +232,22 @@ impl Problem {
         &self.0.violations
     }
 
+    /// The id by which the operator's support finds the request, if there is one.
+    pub fn correlation_id(&self) -> Option<&str> {
+        self.0.correlation_id.as_deref()
+    }
+
     /// Writes the document.
     pub fn to_xml(&self) -> String {
+        self.to_xml_in(ERROR_BASE)
+    }
+
+    /// Writes the document with the type URIs of another version.
+    pub(crate) fn to_xml_in(&self, error_base: &str) -> String {
         let mut xml = Writer::document(400);
         xml.raw("<problem xmlns=\"").raw(NAMESPACE).raw("\">");
         xml.open("type")
-            .raw(TYPE_BASE)
+            .raw(error_base)
             .text(&self.0.error_type)
             .close("type");
         xml.element("title", &self.0.title);
@@ -200,8 +308,12 @@ fn violation(element: &Element) -> Violation {
     }
 }
 
-/// `RateLimited` is titled `Rate limited`.
+/// The published title, or the words of the type: `RateLimited` is titled `Rate limited`.
 fn title(error_type: &str) -> String {
+    let mut types = ERROR_TYPES.iter();
+    if let Some((_, _, Some(title))) = types.find(|(own, _, _)| *own == error_type) {
+        return (*title).to_owned();
+    }
     let mut title = String::with_capacity(error_type.len() + 8);
     for character in error_type.chars() {
         if character.is_ascii_uppercase() && !title.is_empty() {
@@ -237,12 +349,12 @@ mod tests {
             .with_violations(vec![Violation {
                 reason: "is missing".to_owned(),
                 value: None,
-                property: Some("Entry.Key".to_owned()),
+                property: Some("entry.key".to_owned()),
             }]);
         assert_eq!(Problem::read(problem.to_xml().as_bytes()), Ok(problem));
         let odd = b"<p:problem xmlns:p='urn:ietf:rfc:7807'><new>1</new><status>503</status>\
                     <type>about:blank/x/ServiceUnavailable</type></p:problem>";
         let read = Problem::read(odd).unwrap();
-        assert_eq!((read.status(), read.title()), (503, "Service unavailable"));
+        assert_eq!((read.status(), read.title()), (503, "Service Unavailable"));
     }
 }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::enums::{CidEventType, WireEnum};
+use super::enums::{CidEventType, FileStatus, WireEnum};
 use super::envelope::{Envelope, ResponseHead};
 use super::formats;
 use super::key_type::{KeyType, key_type_text};
@@ -83,15 +83,17 @@ pub(crate) struct CidSetEvents {
     pub(crate) has_more: bool,
 }
 
-/// An event of a claim, report or refund that a participant takes part in.
+/// An event of a funds recovery that a participant takes part in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventNotification {
     /// The sequence number.
-    pub(crate) id: String,
-    /// The type, such as `CLAIM_OPENED`.
-    pub(crate) event_type: String,
-    /// The id of the claim, report or refund.
+    pub(crate) id: u64,
+    /// The event, such as `FUNDS_RECOVERY_ANALYSED`.
+    pub(crate) event: String,
+    /// The id of the funds recovery.
     pub(crate) entity_id: String,
+    /// The participant that is notified.
+    pub(crate) participant: String,
     /// When it happened.
     pub(crate) timestamp: Timestamp,
 }
@@ -151,19 +153,22 @@ pub(crate) fn cid_set_file_response(
     name: &'static str,
     head: &ResponseHead,
     file: &CidSetFile,
+    status: FileStatus,
     url: &str,
 ) -> String {
     let mut envelope = Envelope::new(name, head, 900);
     envelope.xml().within("CidSetFile", |xml| {
         xml.element("Id", &file.id.to_string())
-            .element("Status", "AVAILABLE")
+            .element("Status", status.as_str())
             .element("Participant", &file.participant)
             .element("KeyType", file.key_type.as_str())
-            .element("RequestTime", &file.request_time.to_string())
-            .element("CreationTime", &file.request_time.to_string())
-            .element("Url", url)
-            .element("Bytes", &file.content.len().to_string())
-            .element("Sha256", &file.sha256);
+            .element("RequestTime", &file.request_time.to_string());
+        if status == FileStatus::Available {
+            xml.element("CreationTime", &file.request_time.to_string())
+                .element("Url", url)
+                .element("Bytes", &file.content.len().to_string())
+                .element("Sha256", &file.sha256);
+        }
     });
     envelope.finish()
 }
@@ -215,12 +220,14 @@ pub(crate) fn entry_by_cid_response(
 pub(crate) fn event_notifications_response(
     head: &ResponseHead,
     events: &[EventNotification],
-    has_more: bool,
+    next_cursor: Option<&str>,
 ) -> String {
     let bytes = 400 + 250 * events.len();
     let mut envelope = Envelope::new("ListEventNotificationsResponse", head, bytes);
     let xml = envelope.xml();
-    xml.element("HasMoreElements", if has_more { "true" } else { "false" });
+    let has_more = next_cursor.is_some();
+    xml.element("HasMoreElements", if has_more { "true" } else { "false" })
+        .optional("NextCursor", next_cursor);
     xml.within("EventNotifications", |xml| {
         for event in events {
             write_event(xml, event);
@@ -231,9 +238,11 @@ pub(crate) fn event_notifications_response(
 
 fn write_event(xml: &mut Writer, event: &EventNotification) {
     xml.open("EventNotification")
-        .element("Id", &event.id)
-        .element("Type", &event.event_type)
+        .element("Id", &event.id.to_string())
+        .element("Event", &event.event)
+        .element("EntityType", "FUNDS_RECOVERY")
         .element("EntityId", &event.entity_id)
         .element("Timestamp", &event.timestamp.to_string())
+        .element("Participant", &event.participant)
         .close("EventNotification");
 }

@@ -8,6 +8,9 @@ use super::timestamp::Timestamp;
 /// The most violations that a response lists.
 const VIOLATIONS_MAX: usize = 20;
 
+/// The most characters of a refused text that a response repeats.
+const VALUE_CHARS_MAX: usize = 200;
+
 /// Reads one request document. A missing or invalid field is recorded and reading continues, so that
 /// the sender learns of all violations at once. [`finish`](RequestReader::finish) returns either the
 /// request or the violations.
@@ -33,6 +36,29 @@ impl<'e> RequestReader<'e> {
     /// Reads a required text.
     pub(crate) fn text(&mut self, path: &str) -> String {
         self.text_matching(path, "must not be empty", |text| !text.is_empty())
+    }
+
+    /// Returns true if the document has an element at this path.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.root.at(path).is_some()
+    }
+
+    /// Reads an optional text, if it is present and not empty.
+    pub(crate) fn optional_matching(
+        &mut self,
+        path: &str,
+        reason: &str,
+        is_valid: impl FnOnce(&str) -> bool,
+    ) -> Option<String> {
+        let element = self.root.at(path)?;
+        let text = element.text();
+        if text.is_empty() {
+            return None;
+        }
+        if !is_valid(text) {
+            self.add_violation(element, path, reason);
+        }
+        Some(text.to_owned())
     }
 
     /// Reads an optional text of at most `chars_max` characters. An empty text counts as absent.
@@ -64,12 +90,20 @@ impl<'e> RequestReader<'e> {
 
     /// Reads a participant's ISPB.
     pub(crate) fn ispb(&mut self, path: &str) -> String {
-        self.text_matching(path, "is not an ISPB of 8 characters", formats::is_ispb)
+        let ispb = self.text_matching(path, "is not an ISPB of 8 characters", formats::is_ispb);
+        formats::canonical_ispb(&ispb).into_owned()
+    }
+
+    /// Reads the id of a request: a UUID of version 4.
+    pub(crate) fn request_id(&mut self, path: &str) -> String {
+        self.text_matching(path, "is not a UUID of version 4", formats::is_uuid_v4)
+            .to_lowercase()
     }
 
     /// Reads a UUID.
     pub(crate) fn uuid(&mut self, path: &str) -> String {
         self.text_matching(path, "is not a UUID", formats::is_uuid)
+            .to_lowercase()
     }
 
     /// Reads a required value of an enumeration.
@@ -129,6 +163,9 @@ impl<'e> RequestReader<'e> {
             }
         }
         self.add_violation(nearest, path, "is missing");
+        if let Some(violation) = self.violations.last_mut() {
+            violation.value = None;
+        }
     }
 
     fn add_violation(&mut self, element: &Element, path: &str, reason: &str) {
@@ -141,8 +178,29 @@ impl<'e> RequestReader<'e> {
                 "{reason} (line {}, column {})",
                 position.line, position.column
             ),
-            value: None,
-            property: Some(path.replace('/', ".")),
+            value: refused_text(element),
+            property: Some(property(path)),
         });
     }
+}
+
+/// The text that is refused, if it is the element's own.
+fn refused_text(element: &Element) -> Option<String> {
+    let text = element.text();
+    let is_own = element.children().is_empty() && !text.is_empty();
+    is_own.then(|| text.chars().take(VALUE_CHARS_MAX).collect())
+}
+
+/// `Entry/Account/Participant` is the property `entry.account.participant`.
+fn property(path: &str) -> String {
+    let mut property = String::with_capacity(path.len());
+    for name in path.split('/') {
+        if !property.is_empty() {
+            property.push('.');
+        }
+        let mut letters = name.chars();
+        property.extend(letters.next().map(|first| first.to_ascii_lowercase()));
+        property.push_str(letters.as_str());
+    }
+    property
 }

@@ -27,6 +27,11 @@ const MAX_MS: u64 = 253_402_300_799_999;
 pub struct Timestamp(u64);
 
 impl Timestamp {
+    /// A timestamp that is known when the program is written.
+    pub(crate) const fn known_ms(ms: u64) -> Self {
+        Self(ms)
+    }
+
     /// Creates a timestamp from milliseconds since the Unix epoch.
     pub fn from_ms(ms: u64) -> Self {
         Self(ms.min(MAX_MS))

@@ -12,7 +12,7 @@ use balde_policy::{Matcher, Request};
 
 pub(crate) const ISPB: &str = "12345678";
 pub(crate) const PERSON: &str = "11122233300";
-pub(crate) const COMPANY: &str = "12ABC34501DE35";
+pub(crate) const COMPANY: &str = "12345678000195";
 pub(crate) const END_TO_END_ID: &str = "E1234567820260115102030abcDEF123";
 
 pub(crate) fn table() -> Table {

@@ -162,13 +162,15 @@ async fn content_ids_let_a_participant_reconcile_its_records() {
     let (status, file) = server.post("/cids/files/", body).await;
     assert_eq!(
         (status, text_of(&file, "Status")),
-        (201, "AVAILABLE"),
+        (201, "REQUESTED"),
         "{file}"
     );
     let id = text_of(&file, "Id").to_owned();
+    let (status, file) = server.get(&format!("/cids/files/{id}"), CALLER).await;
     assert_eq!(
-        server.get(&format!("/cids/files/{id}"), CALLER).await.0,
-        200
+        (status, text_of(&file, "Status")),
+        (200, "AVAILABLE"),
+        "{file}"
     );
     assert_eq!(
         server.get(&format!("/cids/files/{id}"), KEY_HOLDER).await.0,

@@ -3,16 +3,21 @@
 mod categories;
 mod claims;
 mod client;
+mod counted;
 mod curl;
 mod entries;
 mod every_operation;
 mod faults;
+mod hostile;
 mod lists;
 mod lookups;
 mod malformed;
 mod manual_case;
 mod mutual_tls;
+mod profiles;
+mod published_api;
 mod reports;
+mod signatures;
 mod test_server;
 mod two_simulators;
 

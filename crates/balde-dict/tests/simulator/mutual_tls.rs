@@ -5,19 +5,19 @@ use std::path::PathBuf;
 
 use balde::ManualClock;
 use balde_dict::client::Client;
-use balde_dict::simulator::Simulator;
+use balde_dict::simulator::{Participants, Simulator};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
 use crate::test_server::{CALLER, START_US, TestServer};
 
-struct Authority {
+pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     dir: TempDir,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -27,12 +27,27 @@ impl Authority {
         Self { issuer, dir }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
+    /// An HTTPS client with a certificate.
+    pub(crate) fn client(&self, common_name: &str) -> reqwest::Client {
+        let _installs_the_provider = crate::test_server::client();
+        let (chain, key) = self.issue(common_name);
+        let identity = reqwest::Identity::from_pem(format!("{chain}\n{key}").as_bytes()).unwrap();
+        let ca = fs::read(self.path("ca.pem")).unwrap();
+        reqwest::Client::builder()
+            .no_proxy()
+            .no_gzip()
+            .identity(identity)
+            .tls_certs_only(reqwest::Certificate::from_pem_bundle(&ca).unwrap())
+            .build()
+            .unwrap()
+    }
+
     /// A certificate and its key, as PEM.
-    fn issue(&self, common_name: &str) -> (String, String) {
+    pub(crate) fn issue(&self, common_name: &str) -> (String, String) {
         let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
         params
             .distinguished_name
@@ -41,6 +56,69 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         (certificate.pem(), key.serialize_pem())
     }
+}
+
+/// A simulator with mutual TLS and known participants, and a client with a certificate of one.
+pub(crate) async fn server_with_participants(
+    authority: &Authority,
+    participants: &str,
+    common_name: &str,
+) -> TestServer {
+    let (chain, key) = authority.issue("dict");
+    fs::write(authority.path("server.pem"), chain).unwrap();
+    fs::write(authority.path("server.key"), key).unwrap();
+    let clock = ManualClock::at_us(START_US);
+    let source = balde_config::Source::new("participants.toml", participants);
+    let simulator = Simulator::builder()
+        .manual_clock(&clock)
+        .participants(Participants::read(&source).unwrap_or_else(|error| panic!("{error}")))
+        .tls_files(
+            authority.path("server.pem"),
+            authority.path("server.key"),
+            Some(authority.path("ca.pem")),
+        )
+        .build()
+        .unwrap();
+    let mut server = TestServer::start(simulator, clock).await;
+    server.scheme = "https";
+    server.client = authority.client(common_name);
+    server
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_speaks_for_its_participant_and_for_those_that_it_settles_for() {
+    let authority = Authority::new();
+    let participants = "[[participant]]\nispb = \"12345678\"\n\n[[participant]]\nispb = \"87654321\"\n\n\
+                        [[participant]]\nispb = \"11111111\"\nliquidator = \"12345678\"\n";
+    let server = server_with_participants(&authority, participants, CALLER).await;
+    for (participant, expected) in [
+        (CALLER, 200),
+        ("11111111", 200),
+        ("87654321", 403),
+        ("22222222", 403),
+    ] {
+        let (status, body) = server.get("/policies/", participant).await;
+        assert_eq!(status, expected, "{participant}: {body}");
+        if expected == 403 {
+            assert_eq!(crate::test_server::error_type(&body), "Forbidden");
+        }
+        // Each participant has its own buckets, whoever sends its requests.
+        let level = server.level("POLICIES_LIST", participant, None).await;
+        assert_eq!(
+            level,
+            if expected == 200 { 19 } else { 20 },
+            "{participant}"
+        );
+    }
+    // A list may include the indirect participants.
+    let list = "/claims/?Participant=12345678&IncludeIndirectParticipants=true";
+    assert_eq!(server.get(list, CALLER).await.0, 200);
+    // A certificate of nobody speaks for nobody.
+    let stranger = authority.client("33333333");
+    let body = "<CheckKeysRequest><Keys><Key>ana@example.com</Key></Keys></CheckKeysRequest>";
+    let url = server.url("/api-np/v2/keys/check");
+    let refused = stranger.post(url).body(body).send().await.unwrap();
+    assert_eq!(refused.status(), 403);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

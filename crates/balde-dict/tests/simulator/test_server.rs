@@ -29,6 +29,7 @@ pub(crate) const START_US: u64 = 1_767_225_600_000_000;
 
 /// A running simulator. It is stopped when dropped.
 pub(crate) struct TestServer {
+    pub(crate) scheme: &'static str,
     pub(crate) address: SocketAddr,
     pub(crate) clock: ManualClock,
     pub(crate) client: reqwest::Client,
@@ -71,6 +72,7 @@ impl TestServer {
                 .expect("it serves");
         });
         Self {
+            scheme: "http",
             address,
             clock,
             client: client(),
@@ -80,7 +82,7 @@ impl TestServer {
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        format!("{}://{}{path}", self.scheme, self.address)
     }
 
     pub(crate) async fn send(
@@ -169,7 +171,9 @@ impl TestServer {
     ) -> (u16, Value) {
         let mut request = self.client.request(method, self.url(path));
         if let Some(body) = body {
-            request = request.body(body.to_string());
+            request = request
+                .header("Content-Type", "application/json")
+                .body(body.to_string());
         }
         let response = request.send().await.expect("an answer");
         let status = response.status().as_u16();

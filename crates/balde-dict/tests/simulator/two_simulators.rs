@@ -115,10 +115,10 @@ async fn either_simulator_carries_out_the_actions_of_a_claim() {
     };
     let [a, b] = two(&server).await;
     let claim = format!(
-        "<CreateClaimRequest><Claim><Type>OWNERSHIP</Type><Key>{KEY}</Key><KeyType>EMAIL</KeyType>\
+        "<CreateClaimRequest><Claim><Type>PORTABILITY</Type><Key>{KEY}</Key><KeyType>EMAIL</KeyType>\
          {}{}</Claim></CreateClaimRequest>",
         account("ClaimerAccount", CALLER),
-        person("Claimer", "11122233305"),
+        person("Claimer", "99988877700"),
     );
     let (status, opened) = a.post("/claims/", claim).await;
     assert_eq!(status, 201, "{opened}");

@@ -1,12 +1,13 @@
 //! The sections `[[participant]]`: whose buckets are polled, and where.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use balde::Clock;
 use balde_config::{Diagnostics, Section};
 use balde_dict::client::Client;
-use balde_dict::wire::is_ispb;
+use balde_dict::wire::{XmlVerifier, is_ispb};
 
 use super::Resolver;
 use crate::schedule::PARTICIPANTS_MAX;
@@ -32,6 +33,9 @@ pub enum SourceConfig {
         identity: Option<(Vec<u8>, Vec<u8>)>,
         /// The certificate authorities to trust, as PEM.
         ca: Option<Vec<u8>>,
+        /// The certificates that DICT signs its responses with, as PEM. Without them, signatures are
+        /// not verified.
+        verify: Option<Vec<u8>>,
         /// The longest wait for a response.
         timeout: Duration,
     },
@@ -56,6 +60,7 @@ impl ParticipantConfig {
                 url,
                 identity,
                 ca,
+                verify,
                 timeout,
             } => {
                 // A short retry here; longer outages are retried by the schedule.
@@ -69,6 +74,11 @@ impl ParticipantConfig {
                 }
                 if let Some(ca) = ca {
                     builder = builder.ca_pem(ca);
+                }
+                if let Some(certificates) = verify {
+                    let verifier = XmlVerifier::trusting_pem(certificates);
+                    let verifier = verifier.map_err(|error| format!("`verify`: {error}"))?;
+                    builder = builder.verifier(Arc::new(verifier));
                 }
                 let client = builder.build().map_err(|error| error.to_string())?;
                 Ok(Source::Dict(client))
@@ -160,6 +170,7 @@ fn source(
         (Some(url), None) => {
             let certificate = resolver.bytes(section, "certificate", diagnostics);
             let key = resolver.bytes(section, "key", diagnostics);
+            let verify = resolver.bytes(section, "verify", diagnostics);
             if section.contains("certificate") != section.contains("key") {
                 diagnostics.at(
                     section.span(),
@@ -170,6 +181,7 @@ fn source(
                 url: url.value.to_owned(),
                 identity: certificate.zip(key),
                 ca,
+                verify,
                 timeout,
             })
         }

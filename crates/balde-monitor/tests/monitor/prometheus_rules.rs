@@ -4,11 +4,10 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::fake_dict::{Answer, FakeDict};
-use crate::prometheus::{Prometheus, promtool_complaints};
+use crate::prometheus::{Prometheus, promtool_complaints, promtool_tests};
 use balde::ManualClock;
 use balde_monitor::{Config, Monitor, TimeSource};
 use tokio::net::TcpListener;
@@ -171,24 +170,9 @@ async fn promtool_accepts_the_metrics_and_the_deploy_files_use_existing_ones() {
 
 #[test]
 fn promtool_tests_the_rules() {
-    for arguments in [
-        ["check", "rules", "balde-rules.yml"],
-        ["test", "rules", "balde-rules-test.yml"],
-    ] {
-        let output = Command::new("promtool")
-            .args(arguments)
-            .current_dir(deploy("prometheus"))
-            .output();
-        let Ok(output) = output else {
-            assert!(
-                std::env::var("BALDE_REQUIRE_SERVICES").as_deref() != Ok("1"),
-                "promtool is not installed, and BALDE_REQUIRE_SERVICES=1"
-            );
-            eprintln!("\n*** SKIPPED: promtool is not installed, so this tested NOTHING ***\n");
-            return;
-        };
-        let said = String::from_utf8_lossy(&output.stdout);
-        let wrong = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}{wrong}");
-    }
+    promtool_tests(
+        &deploy("prometheus"),
+        "balde-rules.yml",
+        "balde-rules-test.yml",
+    );
 }

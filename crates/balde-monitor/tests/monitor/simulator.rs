@@ -173,7 +173,11 @@ async fn the_levels_of_entries_write_are_judged_by_tokens_left() {
         let body = format!(
             "{{\"policy\":\"ENTRIES_WRITE\",\"participant\":\"{PARTICIPANT}\",\"level\":{level}}}"
         );
-        let set = run.http.put(&sim).body(body).send().await.unwrap();
+        let set = run
+            .http
+            .put(&sim)
+            .header("Content-Type", "application/json");
+        let set = set.body(body).send().await.unwrap();
         assert!(set.status().is_success());
         let poll = run.cycle.fetch(PARTICIPANT).await.unwrap();
         let sample = poll.sample("ENTRIES_WRITE").unwrap();

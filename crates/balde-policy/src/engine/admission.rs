@@ -123,7 +123,8 @@ impl Engine {
         state.rules.policy(policy).value_index(value)
     }
 
-    /// The buckets that a request takes tokens from.
+    /// The buckets that a request takes tokens from. A policy that has none for it refuses the request,
+    /// which is counted here, because no limiter will see it.
     fn buckets(&self, state: &State, request: &Request<'_>) -> Result<Vec<Bucket>, NoBucketError> {
         let rules = &state.rules;
         let is_redis = self.0.options.is_redis();
@@ -136,6 +137,7 @@ impl Engine {
                     |variant: &str, subject: &str| self.value_index(state, index, variant, subject);
                 match rules.matcher.locate(index, &source, &assigned) {
                     Ok(_) if buckets.len() == TOKEN_REQUESTS_MAX => {
+                        rules.limiter(index, 0).count_no_key();
                         return Err(NoBucketError::new(policy, KeyError::TooManyPolicies));
                     }
                     Ok(located) => {
@@ -145,7 +147,10 @@ impl Engine {
                         buckets.push(Bucket::new(index, located));
                     }
                     Err(_) if self.0.options.on_missing_part == OnMissingPart::Skip => {}
-                    Err(error) => return Err(error),
+                    Err(error) => {
+                        rules.limiter(index, 0).count_no_key();
+                        return Err(error);
+                    }
                 }
                 Ok(())
             })?;

@@ -105,8 +105,9 @@ where
                             call: service.call(request),
                         },
                         (Err(error), config) => {
+                            // A missing key is found before the store is asked.
                             let config = config.as_ref().expect(ONCE);
-                            let response = config.refuse(&error, request.headers());
+                            let response = config.refuse(&error, None, request.headers());
                             Stage::Refused {
                                 response: Some(response),
                             }

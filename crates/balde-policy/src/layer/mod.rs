@@ -1,6 +1,7 @@
 //! A tower layer that enforces a profile.
 
 mod future;
+mod no_key;
 mod service;
 
 use std::fmt;
@@ -9,9 +10,11 @@ use std::time::SystemTime;
 
 use balde::Decision;
 use balde::http::headers::write_retry_after;
-use balde::http::{HeaderOptions, Identity, Problem, ProblemFormat};
+use balde::http::{HeaderOptions, Identity, IdentityError, Problem, ProblemFormat};
 use http::{Extensions, HeaderMap, Response};
 use tower_layer::Layer;
+
+use self::no_key::{NoKey, NoKeyLog};
 
 pub use future::ResponseFuture;
 pub use service::PolicyService;
@@ -25,8 +28,10 @@ type FindParticipant = dyn Fn(&HeaderMap, &Extensions) -> Option<String> + Send 
 ///
 /// A request is admitted by every policy that applies to it, or answered with a problem document:
 /// 429 if a bucket has too few tokens, 503 if the store is unavailable and the policy's `on-failure`
-/// is `deny`, 403 if the request lacks a part of a bucket's key. An admitted request is settled by
-/// the status of its response, or as abandoned if the client disconnects.
+/// is `deny`, 403 if the request lacks a part of a bucket's key, 500 if it does because the service
+/// does not provide the address of its peers (axum: serve the app with `balde::http::serve`). An
+/// admitted request is settled by the status of its response, or as abandoned if the client
+/// disconnects.
 ///
 /// The key part `user` is the client that [`Identity`] finds, and `participant` is what the function
 /// given to [`participant`](PolicyLayer::participant) returns. Requests outside of the profile's base
@@ -65,6 +70,8 @@ pub(crate) struct Config {
     headers: HeaderOptions,
     format: ProblemFormat,
     pub(crate) participant: Option<Arc<FindParticipant>>,
+    /// Shared by all services of one layer.
+    no_key_log: Arc<NoKeyLog>,
 }
 
 impl PolicyLayer {
@@ -77,6 +84,7 @@ impl PolicyLayer {
                 headers: HeaderOptions::default(),
                 format: ProblemFormat::default(),
                 participant: None,
+                no_key_log: Arc::new(NoKeyLog::default()),
             },
         }
     }
@@ -131,8 +139,14 @@ impl Config {
         }
     }
 
-    /// The response to a request that was not admitted.
-    pub(crate) fn refuse(&self, error: &AdmitError, request: &HeaderMap) -> Response<String> {
+    /// The response to a request that was not admitted. `user` is why the request has no user, if it
+    /// has none.
+    pub(crate) fn refuse(
+        &self,
+        error: &AdmitError,
+        user: Option<IdentityError>,
+        request: &HeaderMap,
+    ) -> Response<String> {
         let (problem, wait) = match error {
             AdmitError::Refused(refusal) => {
                 let wait = refusal.retry_after();
@@ -144,13 +158,9 @@ impl Config {
                 (Problem::unavailable([unavailable.policy()], wait), wait)
             }
             AdmitError::NoBucket(error) => {
-                tracing::warn!(
-                    event_type = "no_key",
-                    decision = "deny",
-                    policy = error.policy(),
-                    "refused without counting: {error}"
-                );
-                (Problem::missing_key(), None)
+                let no_key = NoKey::new(error, user);
+                self.no_key_log.write(&no_key);
+                (no_key.problem(), None)
             }
         };
         let mut response = problem.to_response(request, self.format);

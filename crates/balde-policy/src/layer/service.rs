@@ -14,7 +14,7 @@ use super::future::ResponseFuture;
 use crate::engine::Admission;
 use crate::{HttpHeaders, Request as PolicyRequest};
 
-use balde::http::ResponseBody;
+use balde::http::{ClientKey, IdentityError, ResponseBody};
 
 /// A service behind a [`PolicyLayer`](crate::PolicyLayer).
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ where
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let config = &self.config;
-        let Some(admission) = admit(config, &request) else {
+        let Some((admission, user)) = admit(config, &request) else {
             return ResponseFuture::passing(self.inner.call(request), Arc::clone(config));
         };
         match admission {
@@ -52,7 +52,7 @@ where
                 ResponseFuture::calling(self.inner.call(request), ticket, Arc::clone(config))
             }
             Admission::Ready(Err(error)) => {
-                ResponseFuture::refused(config.refuse(&error, request.headers()))
+                ResponseFuture::refused(config.refuse(&error, user.err(), request.headers()))
             }
             Admission::Pending(admitting) => {
                 // The service that is ready is the one to call; its clone must become ready first.
@@ -64,19 +64,23 @@ where
     }
 }
 
-/// Starts the admission of a request; `None` for one that is outside of the profile's base paths.
-fn admit<A>(config: &Config, request: &Request<A>) -> Option<Admission> {
+/// Starts the admission of a request, and returns its user; `None` for a request that is outside of
+/// the profile's base paths.
+fn admit<A>(
+    config: &Config,
+    request: &Request<A>,
+) -> Option<(Admission, Result<ClientKey, IdentityError>)> {
     let path = config.engine.without_base(request.uri().path())?;
     let (headers, extensions) = (request.headers(), request.extensions());
-    let user = config.identity.key(headers, extensions).ok();
-    let user = user.as_ref().map(AsRef::as_ref);
+    let user = config.identity.key(headers, extensions);
+    let user_id = user.as_ref().ok().map(AsRef::as_ref);
     let find = config.participant.as_ref();
     let participant = find.and_then(|find| find(headers, extensions));
     let query = request.uri().query().unwrap_or_default();
     let fields = HttpHeaders(headers);
     let mut parts = PolicyRequest::new(request.method().as_str(), path, query);
     parts.headers = &fields;
-    parts.user = user.and_then(|user| std::str::from_utf8(user).ok());
+    parts.user = user_id.and_then(|user| std::str::from_utf8(user).ok());
     parts.participant = participant.as_deref();
-    Some(config.engine.start(&parts))
+    Some((config.engine.start(&parts), user))
 }

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use axum::body::Body;
-use balde::http::UserId;
+use balde::http::{PeerAddr, UserId};
 use balde_policy::{Engine, InFlight, PolicyLayer, Subject};
 use http::{Request, Response, StatusCode};
 use tower::{Layer, Service, ServiceExt};
@@ -94,11 +94,21 @@ async fn a_refusal_is_a_problem_document_with_the_policy_and_the_wait() {
     }
 }
 
+#[cfg(feature = "prometheus")]
 #[tokio::test]
-async fn a_request_without_a_usable_key_is_forbidden_and_others_pass() {
-    let fixture = Fixture::new();
-    let anonymous = service(&fixture.engine).oneshot(request("/items/200", ""));
-    assert_eq!(anonymous.await.unwrap().status(), 403);
+async fn a_request_without_a_usable_key_is_refused_and_counted_and_others_pass() {
+    let metrics = balde::telemetry::Metrics::new();
+    let fixture = Fixture::with(PROFILE, |builder| builder.metrics(&metrics));
+    // The service does not know its peers, so it cannot know its users either.
+    let unknown = service(&fixture.engine).oneshot(request("/items/200", ""));
+    assert_eq!(unknown.await.unwrap().status(), 500);
+    let mut hidden = request("/items/200", "");
+    let unspecified = PeerAddr("0.0.0.0:4711".parse().unwrap());
+    hidden.extensions_mut().insert(unspecified);
+    let hidden = service(&fixture.engine).oneshot(hidden);
+    assert_eq!(hidden.await.unwrap().status(), 403);
+    let counted = r#"_total{decision="deny",policy="lookups",reason="no_key"} 2"#;
+    assert!(metrics.encode().contains(counted), "{}", metrics.encode());
     // A list is not counted by user.
     let list = service(&fixture.engine).oneshot(request("/lists", ""));
     assert_eq!(list.await.unwrap().status(), 200);

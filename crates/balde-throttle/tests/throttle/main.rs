@@ -5,6 +5,8 @@ mod failures;
 mod import_example;
 #[cfg(all(feature = "prometheus", feature = "tower"))]
 mod layer;
+#[cfg(all(feature = "options", feature = "prometheus"))]
+mod options;
 mod pace;
 mod queue;
 mod reports;

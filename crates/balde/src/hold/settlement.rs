@@ -214,6 +214,7 @@ mod redis {
         static THROTTLE: LogThrottle = LogThrottle::new();
         if let Some(suppressed) = THROTTLE.allow(limiter.now_us()) {
             tracing::error!(
+                target: "balde",
                 event_type = "settlement_lost",
                 storage_mode = "redis",
                 policy = limiter.name(),

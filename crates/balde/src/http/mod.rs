@@ -7,7 +7,8 @@
 //! | [`headers`] | writing and reading `X-RateLimit-*`, `RateLimit`, `RateLimit-Policy` and `Retry-After` |
 //! | [`problem`] | problem documents (RFC 9457) for refused requests |
 //!
-//! With the feature `tower`, `RateLimitLayer` limits any tower service.
+//! With the feature `tower`, `RateLimitLayer` limits any tower service. With the feature `axum`,
+//! `serve` serves an axum app with the addresses of its callers.
 
 pub mod headers;
 pub mod identity;
@@ -21,9 +22,13 @@ pub use problem::{Problem, ProblemFormat};
 
 #[cfg(feature = "tower")]
 mod layer;
+#[cfg(feature = "axum")]
+mod serve;
 
 #[cfg(feature = "tower")]
 pub use layer::{
     LimitRule, OnMissingKey, RateLimit, RateLimitLayer, Refusal, RefusalCause, RequestParts,
     ResponseBody, ResponseFuture,
 };
+#[cfg(feature = "axum")]
+pub use serve::serve;

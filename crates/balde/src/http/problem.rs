@@ -5,9 +5,11 @@
 //! | a bucket has too few tokens | 429 | `quota-exceeded`, with the names of the policies |
 //! | the store is unavailable | 503 | `temporary-reduced-capacity`, with the names of the policies |
 //! | the request has no usable key | 403 | `about:blank` |
+//! | the service does not provide the peer's address | 500 | `about:blank` |
 //!
 //! A request without a usable key gets 403 because the server understood it, the server works, and
-//! sending the same request again does not help. No document contains a key.
+//! sending the same request again does not help. Without the peer's address it gets 500: the service
+//! is at fault, not the caller. No document contains a key.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use std::time::Duration;
 use ::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use super::headers::{longest_wait, retry_after_s};
+use super::identity::IdentityError;
 use crate::decision::{Decision, Reason};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -138,6 +141,29 @@ impl Problem {
         }
     }
 
+    /// 500: the service does not provide the address of its peers, so that no caller can be
+    /// identified ([`IdentityError::UnknownPeer`]). In debug builds the detail says how to correct the
+    /// service; in release builds only the log does.
+    pub fn missing_peer() -> Self {
+        let detail = if cfg!(debug_assertions) {
+            let mut text = IdentityError::UnknownPeer.to_string();
+            // The first letter is ASCII.
+            text[..1].make_ascii_uppercase();
+            text.push('.');
+            Cow::Owned(text)
+        } else {
+            Cow::Borrowed("The service does not know who sent the request.")
+        };
+        Self {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            kind: Cow::Borrowed("about:blank"),
+            title: Cow::Borrowed("Internal Server Error"),
+            detail,
+            policies: Vec::new(),
+            retry_after_s: None,
+        }
+    }
+
     /// Replaces the problem type, a URI.
     pub fn with_type(mut self, uri: impl Into<Cow<'static, str>>) -> Self {
         self.kind = uri.into();
@@ -169,7 +195,8 @@ impl Problem {
     /// Builds the complete response: status, `Content-Type` and the document as body.
     ///
     /// A gRPC request, recognised by the `Content-Type` in `request_headers`, gets a gRPC status
-    /// without a message instead: `RESOURCE_EXHAUSTED`, `UNAVAILABLE` or `PERMISSION_DENIED`.
+    /// without a message instead: `RESOURCE_EXHAUSTED`, `UNAVAILABLE`, `PERMISSION_DENIED` or
+    /// `INTERNAL`.
     ///
     /// The response has no rate-limit header fields;
     /// [`HeaderOptions::write`](super::HeaderOptions::write) adds them.
@@ -193,6 +220,7 @@ impl Problem {
         let (status, message) = match self.status {
             StatusCode::TOO_MANY_REQUESTS => ("8", "rate limited"),
             StatusCode::SERVICE_UNAVAILABLE => ("14", "the rate limit could not be checked"),
+            StatusCode::INTERNAL_SERVER_ERROR => ("13", "the service does not know its callers"),
             _ => ("7", "the sender of the request could not be identified"),
         };
         let mut response = Response::new(String::new());

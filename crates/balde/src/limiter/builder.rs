@@ -21,7 +21,7 @@ use crate::store::redis::{BucketOptions, RedisBuckets, RedisStore, ScriptTimer};
 use crate::telemetry::Meter;
 #[cfg(all(feature = "prometheus", feature = "redis"))]
 use crate::telemetry::StoreReading;
-use crate::telemetry::{KeyHasher, Observer, StorageMode};
+use crate::telemetry::{Denials, KeyHasher, Observer, StorageMode};
 #[cfg(feature = "prometheus")]
 use crate::telemetry::{LimiterReading, Metrics};
 
@@ -29,7 +29,10 @@ use crate::telemetry::{LimiterReading, Metrics};
 pub(crate) const KEYS_MAX_DEFAULT: usize = 1_000_000;
 
 /// The longest that operations can be remembered.
-const ONCE_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+pub(crate) const ONCE_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// The shortest.
+pub(crate) const ONCE_TTL_MIN: Duration = Duration::from_millis(1);
 
 /// Configures a [`RateLimiter`]. Only the limit has no default.
 ///
@@ -61,6 +64,7 @@ pub struct RateLimiterBuilder {
     #[cfg(feature = "prometheus")]
     metrics: Option<Metrics>,
     hasher: Option<KeyHasher>,
+    denials: Denials,
 }
 
 impl RateLimiterBuilder {
@@ -78,6 +82,7 @@ impl RateLimiterBuilder {
             #[cfg(feature = "prometheus")]
             metrics: None,
             hasher: None,
+            denials: Denials::default(),
         }
     }
 
@@ -168,6 +173,17 @@ impl RateLimiterBuilder {
         self
     }
 
+    /// Sets which denials are logged. By default they are summarised, once a second.
+    ///
+    /// With [`Denials::Every`] each denial is queued and another thread logs it, so that no decision
+    /// waits for the log. Up to 65,536 denials wait; more are dropped, and counted in the metric
+    /// `rate_limiter_log_dropped_total` and in a line `denials_dropped`. Call
+    /// [`flush_denials`](crate::telemetry::flush_denials) before the program ends.
+    pub fn denials(mut self, denials: Denials) -> Self {
+        self.denials = denials;
+        self
+    }
+
     /// Chooses the store by environment variables: `RL_STORAGE_MODE` is `memory` or `redis`; for
     /// `redis`, `REDIS_ADDR` is `host:port` or a URL, and `REDIS_PASSWORD` the password if there is
     /// one.
@@ -203,13 +219,13 @@ impl RateLimiterBuilder {
 
     /// Builds the limiter.
     pub fn build(self) -> Result<RateLimiter, BuildError> {
-        let limit = self.limit?;
+        let limit = InvalidLimit::check_window(self.limit?)?;
         let keys_max = self.keys_max;
         if !(1..=KEYS_MAX_MAX).contains(&keys_max) {
             return Err(BuildError::KeysMax { keys_max });
         }
         let ttl = self.once_ttl;
-        if !(Duration::from_millis(1)..=ONCE_TTL_MAX).contains(&ttl) {
+        if !(ONCE_TTL_MIN..=ONCE_TTL_MAX).contains(&ttl) {
             return Err(BuildError::OnceTtl { ttl });
         }
         let clock = self.clock.unwrap_or_default();
@@ -251,6 +267,7 @@ impl RateLimiterBuilder {
                 (Store::Redis(redis), observer.with_on_failure(on_failure))
             }
         };
+        let observer = observer.with_denials(self.denials);
         let limiter = RateLimiter::from_parts(clock, store, observer);
         #[cfg(feature = "prometheus")]
         if let Some(metrics) = &self.metrics {
@@ -297,6 +314,7 @@ fn reading(limiter: &RateLimiter) -> LimiterReading {
         swept: memory.swept_total,
         evicted: memory.evicted_total,
         lock_waits: memory.lock_waits_total,
+        log_dropped: limiter.observer().denials_dropped(),
         ..LimiterReading::default()
     };
     #[cfg(feature = "redis")]

@@ -24,9 +24,10 @@ use crate::store::memory::{MemoryStats, Table};
 use crate::telemetry::Observer;
 
 pub use blocking::Blocking;
-#[cfg(feature = "options")]
-pub(crate) use builder::KEYS_MAX_DEFAULT;
 pub use builder::RateLimiterBuilder;
+#[cfg(feature = "options")]
+#[cfg(feature = "options")]
+pub(crate) use builder::{KEYS_MAX_DEFAULT, ONCE_TTL_MAX, ONCE_TTL_MIN};
 #[cfg(feature = "redis")]
 pub(crate) use redis::{RedisLimiter, wait};
 pub use request::TokenRequest;
@@ -203,6 +204,15 @@ impl RateLimiter {
         }
     }
 
+    /// Counts a request that is refused because it has no usable key:
+    /// `rate_limiter_decisions_total{decision="deny",reason="no_key"}`. No bucket is touched.
+    ///
+    /// The HTTP layers count such requests themselves. Call this where your own code refuses a
+    /// request before it has a key.
+    pub fn count_no_key(&self) {
+        self.0.observer.count_no_key();
+    }
+
     /// Replaces the limit of all buckets.
     ///
     /// Each bucket keeps its deficit in tokens, within what the new limit allows: a bucket that
@@ -216,7 +226,7 @@ impl RateLimiter {
         L: TryInto<Limit>,
         L::Error: Into<InvalidLimit>,
     {
-        let limit = limit.try_into().map_err(Into::into)?;
+        let limit = InvalidLimit::check_window(limit.try_into().map_err(Into::into)?)?;
         match &self.0.store {
             Store::Memory(table, _) => table.set_limit(limit, || self.now_us()),
             #[cfg(feature = "redis")]

@@ -1,17 +1,30 @@
 //! The section `[limits]`: the numbers of each limit, where its buckets are kept, and what happens
 //! while that store is unavailable.
 
-use balde_config::{Diagnostics, Section, Span};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use balde_config::{Diagnostics, Section};
 use balde_core::Limit;
 
-use super::LIMITS_MAX;
-use super::redis::{RedisOptions, SharedStore};
+use super::logs;
+use super::redis::SharedStore;
+use super::storage::{SectionContext, StorageChoice};
 use super::strategy;
-use super::variables::Variables;
-use crate::env::StorageMode;
-use crate::error::{BuildError, KEYS_MAX_MAX};
-use crate::failure::{OnFailure, Share};
-use crate::limiter::{KEYS_MAX_DEFAULT, RateLimiter};
+use super::{LIMITS_MAX, Need};
+use crate::clock::Clock;
+use crate::error::{BuildError, InvalidLimit, KEYS_MAX_MAX};
+use crate::failure::Share;
+#[cfg(feature = "redis")]
+use crate::lease::Leases;
+use crate::limiter::{KEYS_MAX_DEFAULT, ONCE_TTL_MAX, ONCE_TTL_MIN, RateLimiter};
+use crate::telemetry::Denials;
+#[cfg(feature = "prometheus")]
+use crate::telemetry::Metrics;
+
+/// The intervals that [`Clock::cached`] accepts.
+const CLOCK_INTERVAL_MIN: Duration = Duration::from_micros(50);
+const CLOCK_INTERVAL_MAX: Duration = Duration::from_millis(100);
 
 /// The longest name of a limit.
 const NAME_BYTES_MAX: usize = 64;
@@ -21,8 +34,11 @@ pub(super) struct LimitOptions {
     name: String,
     limit: Limit,
     keys_max: usize,
-    storage: StorageMode,
-    on_failure: Option<OnFailure>,
+    clock: ClockChoice,
+    once_ttl: Option<Duration>,
+    hash_tag: Option<String>,
+    denials: Option<Denials>,
+    storage: StorageChoice,
     #[cfg_attr(
         not(feature = "redis"),
         expect(
@@ -30,27 +46,53 @@ pub(super) struct LimitOptions {
             reason = "validated without the feature, too, but there is nothing to lease from"
         )
     )]
-    has_leases: bool,
-    /// Where problems with other sections are reported; `None` for a limit from the environment.
-    span: Option<Span>,
+    leases: Option<LeaseOptions>,
 }
 
-#[derive(Clone, Copy)]
-enum Failure {
-    Deny,
-    Allow,
-    Local,
+#[derive(Clone, Copy, Debug)]
+enum ClockChoice {
+    Precise,
+    Wall,
+    Cached(Duration),
+}
+
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(dead_code, reason = "there is nothing to lease from")
+)]
+#[derive(Clone, Copy, Debug)]
+struct LeaseOptions {
+    share: Option<Share>,
+    keys_max: Option<usize>,
+}
+
+/// What the limiters of one file share.
+pub(super) struct SharedParts<'a> {
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "there is no store without the feature")
+    )]
+    pub(super) store: &'a SharedStore,
+    #[cfg(feature = "prometheus")]
+    pub(super) metrics: Option<&'a Metrics>,
+    pub(super) log_salt: Option<&'a str>,
+    pub(super) denials: Denials,
+    /// A cached clock has a thread, so limits with the same interval share one.
+    pub(super) clocks: BTreeMap<Duration, Clock>,
 }
 
 /// Reads `[limits]`.
 pub(super) fn read(
     root: &mut Section<'_>,
-    variables: &Variables<'_>,
+    context: &SectionContext<'_>,
+    need: Need,
     diagnostics: &mut Diagnostics,
 ) -> Vec<LimitOptions> {
     const NO_LIMIT: &str = "there is no limit; write [limits.NAME] with limit = \"10/s\" in it";
     let Some(limits) = root.get("limits") else {
-        diagnostics.at(None, NO_LIMIT);
+        if need == Need::Limits {
+            diagnostics.at(None, NO_LIMIT);
+        }
         return Vec::new();
     };
     let Some(limits) = limits.table(diagnostics) else {
@@ -76,7 +118,7 @@ pub(super) fn read(
         }
         let section = entry.table(diagnostics);
         options.extend(
-            section.and_then(|section| LimitOptions::read(name, section, variables, diagnostics)),
+            section.and_then(|section| LimitOptions::read(name, section, context, diagnostics)),
         );
     }
     options.sort_by(|one, other| one.name.cmp(&other.name));
@@ -87,64 +129,64 @@ impl LimitOptions {
     fn read(
         name: &str,
         mut section: Section<'_>,
-        variables: &Variables<'_>,
+        context: &SectionContext<'_>,
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
         let limit = strategy::read(&mut section, diagnostics);
-        let keys_max = section.integer("keys_max", 1..=KEYS_MAX_MAX as u64, diagnostics);
-        let words = [
-            ("memory", StorageMode::Memory),
-            ("redis", StorageMode::Redis),
-        ];
-        let storage = section.choice("storage", &words, diagnostics);
-        let on_failure = on_failure(&mut section, diagnostics);
-        let leases = section.boolean("leases", diagnostics);
-        let span = storage.map(|storage| storage.span).or(section.span());
-        let storage = storage.map_or(StorageMode::Memory, |storage| storage.value);
-        if storage == StorageMode::Redis && cfg!(not(feature = "redis")) {
-            let message = "redis needs the feature \"redis\" of the crate balde";
-            diagnostics.at(span, message);
-        }
+        let keys_max = keys_max(&mut section, "keys_max", diagnostics);
+        let storage = context.storage(&mut section, diagnostics);
+        let leases = lease_options(&mut section, diagnostics);
+        let clock = clock(&mut section, diagnostics);
+        let ttl = ONCE_TTL_MIN..=ONCE_TTL_MAX;
+        let once_ttl = section.duration("once_ttl", ttl, diagnostics);
+        let hash_tag = section.string("hash_tag", diagnostics);
+        let denials = section.choice("denials", &logs::DENIALS, diagnostics);
         section.finish(diagnostics);
         Some(Self {
             name: name.to_owned(),
             limit: limit?,
-            keys_max: keys_max
-                .and_then(|keys| usize::try_from(keys.value).ok())
-                .unwrap_or(KEYS_MAX_DEFAULT),
-            storage: variables.storage.unwrap_or(storage),
-            on_failure,
-            has_leases: leases.is_some_and(|leases| leases.value),
-            span,
+            keys_max: keys_max.unwrap_or(KEYS_MAX_DEFAULT),
+            clock,
+            once_ttl: once_ttl.map(|ttl| ttl.value),
+            hash_tag: hash_tag.map(|tag| tag.value.to_owned()),
+            denials: denials.map(|denials| denials.value),
+            storage,
+            leases,
         })
     }
 
     /// The one limit that the environment can describe.
     pub(super) fn from_variables(
-        variables: &Variables<'_>,
+        context: &SectionContext<'_>,
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
-        let on_failure = variables
-            .environment
-            .read("RL_ON_FAILURE", diagnostics)
-            .and_then(|text| parse_on_failure(&text, diagnostics));
-        let Some(text) = variables.environment.read("RL_LIMIT", diagnostics) else {
+        const VARIABLE: &str = "RL_LIMIT";
+        let storage = context.storage_from_variables(diagnostics);
+        let Some(text) = context.environment().read(VARIABLE, diagnostics) else {
             let message = "not set; set it to a limit such as 10/s burst 20";
-            diagnostics.in_variable("RL_LIMIT", message);
+            diagnostics.in_variable(VARIABLE, message);
             return None;
         };
-        match text.trim().parse::<Limit>() {
+        let limit = text.trim().parse::<Limit>().map_err(InvalidLimit::from);
+        match limit.and_then(InvalidLimit::check_window) {
             Ok(limit) => Some(Self {
                 name: "default".to_owned(),
                 limit,
                 keys_max: KEYS_MAX_DEFAULT,
-                storage: variables.storage.unwrap_or(StorageMode::Memory),
-                on_failure,
-                has_leases: false,
-                span: None,
+                clock: ClockChoice::Precise,
+                once_ttl: None,
+                hash_tag: None,
+                denials: None,
+                storage,
+                leases: None,
             }),
             Err(error) => {
-                diagnostics.in_variable("RL_LIMIT", error.to_string());
+                let message = match error {
+                    // The column is enough: that it cannot be parsed is plain to see.
+                    InvalidLimit::Text(error) => error.to_string(),
+                    error => error.to_string(),
+                };
+                diagnostics.in_variable(VARIABLE, message);
                 None
             }
         }
@@ -155,135 +197,101 @@ impl LimitOptions {
     }
 
     pub(super) fn is_redis(&self) -> bool {
-        self.storage == StorageMode::Redis
+        self.storage != StorageChoice::Memory
     }
 
-    /// Checks that a limit in Redis has an address and a failure policy.
-    pub(super) fn check_storage(
-        &self,
-        redis: Option<&RedisOptions>,
-        diagnostics: &mut Diagnostics,
-    ) {
-        if !self.is_redis() {
-            return;
-        }
-        if self.on_failure.is_none() {
-            match self.span {
-                Some(span) => diagnostics.at(
-                    span,
-                    format!(
-                        "`{}` keeps its buckets in Redis and has to choose what happens while \
-                         Redis is unavailable: on_failure = \"deny\", \"allow\" or \"local\"",
-                        self.name
-                    ),
-                ),
-                None => diagnostics.in_variable(
-                    "RL_ON_FAILURE",
-                    "not set, but RL_STORAGE_MODE=redis requires it; set it to deny, allow or \
-                     local 25%",
-                ),
-            }
-        }
-        if redis.is_none_or(|redis| !redis.has_address()) {
-            match self.span {
-                Some(span) => diagnostics.at(
-                    span,
-                    "the buckets are in Redis, but Redis has no address: write [redis] with \
-                     addr = \"host:port\", or set REDIS_ADDR",
-                ),
-                None => diagnostics.in_variable(
-                    "REDIS_ADDR",
-                    "not set, but RL_STORAGE_MODE=redis requires it; set it to host:port or a URL",
-                ),
-            }
-        }
-    }
-
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(unused_variables, reason = "there is no store without the feature")
-    )]
-    pub(super) fn build(&self, store: &SharedStore) -> Result<RateLimiter, BuildError> {
-        let builder = RateLimiter::builder()
+    pub(super) fn build(&self, shared: &mut SharedParts<'_>) -> Result<RateLimiter, BuildError> {
+        let mut builder = RateLimiter::builder()
             .name(&self.name)
             .limit(self.limit)
-            .keys_max(self.keys_max);
-        #[cfg(feature = "redis")]
-        let builder = match (&store.0, self.on_failure) {
-            (Some(store), Some(on_failure)) if self.is_redis() => {
-                let builder = builder.redis(store, on_failure);
-                if self.has_leases {
-                    builder.leases(crate::lease::Leases::new())
-                } else {
-                    builder
-                }
+            .keys_max(self.keys_max)
+            .denials(self.denials.unwrap_or(shared.denials));
+        builder = match self.clock {
+            ClockChoice::Precise => builder,
+            ClockChoice::Wall => builder.clock(Clock::wall()),
+            ClockChoice::Cached(interval) => {
+                let clocks = &mut shared.clocks;
+                let clock = clocks.entry(interval);
+                builder.clock(clock.or_insert_with(|| Clock::cached(interval)).clone())
             }
-            _ => builder,
         };
+        if let Some(ttl) = self.once_ttl {
+            builder = builder.once_ttl(ttl);
+        }
+        if let Some(tag) = &self.hash_tag {
+            builder = builder.hash_tag(tag);
+        }
+        if let Some(salt) = shared.log_salt {
+            builder = builder.log_salt(salt);
+        }
+        #[cfg(feature = "prometheus")]
+        if let Some(metrics) = shared.metrics {
+            builder = builder.metrics(metrics);
+        }
+        #[cfg(feature = "redis")]
+        if let (Some(store), StorageChoice::Redis(on_failure)) = (&shared.store.0, self.storage) {
+            builder = builder.redis(store, on_failure);
+            if let Some(leases) = &self.leases {
+                builder = builder.leases(leases.leases());
+            }
+        }
         builder.build()
     }
 }
 
-fn on_failure(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Option<OnFailure> {
-    let words = [
-        ("deny", Failure::Deny),
-        ("allow", Failure::Allow),
-        ("local", Failure::Local),
-    ];
-    let choice = section.choice("on_failure", &words, diagnostics);
-    let text = section.string("local_share", diagnostics);
-    let share = text.map(|text| text.map(parse_share));
-    if let Some(share) = share
-        && share.value.is_none()
-    {
-        let message = "`local_share` must be a part of the limit, such as \"25%\" or \"1/4\"";
-        diagnostics.at(share.span, message);
-        return None;
-    }
-    let choice = choice?;
-    match (choice.value, share) {
-        (Failure::Deny, None) => Some(OnFailure::Deny),
-        (Failure::Allow, None) => Some(OnFailure::Allow),
-        (Failure::Local, Some(share)) => share.value.map(|share| OnFailure::Local { share }),
-        (Failure::Local, None) => {
-            let message = "on_failure = \"local\" needs `local_share`, this process's part of the \
-                           limit: \"25%\" or \"1/4\"";
-            diagnostics.at(choice.span, message);
-            None
+#[cfg(feature = "redis")]
+impl LeaseOptions {
+    fn leases(self) -> Leases {
+        let mut leases = Leases::new();
+        if let Some(share) = self.share {
+            leases = leases.share(share);
         }
-        (Failure::Deny | Failure::Allow, Some(share)) => {
-            let message = "`local_share` is only used with on_failure = \"local\"";
-            diagnostics.at(share.span, message);
-            None
+        if let Some(keys_max) = self.keys_max {
+            leases = leases.keys_max(keys_max);
         }
+        leases
     }
 }
 
-fn parse_on_failure(text: &str, diagnostics: &mut Diagnostics) -> Option<OnFailure> {
-    let mut words = text.split_whitespace();
-    let choice = match (words.next(), words.next(), words.next()) {
-        (Some("deny"), None, None) => Some(OnFailure::Deny),
-        (Some("allow"), None, None) => Some(OnFailure::Allow),
-        (Some("local"), Some(share), None) => {
-            parse_share(share).map(|share| OnFailure::Local { share })
+/// `leases`, `lease_share` and `lease_keys_max`; `None` without leases.
+fn lease_options(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Option<LeaseOptions> {
+    let is_on = section.boolean("leases", diagnostics);
+    let text = section.string("lease_share", diagnostics);
+    let keys_max = keys_max(section, "lease_keys_max", diagnostics);
+    let share = text.and_then(|text| match text.value.parse::<Share>() {
+        Ok(share) => Some(share),
+        Err(error) => {
+            diagnostics.at(text.span, format!("`lease_share`: {error}"));
+            None
         }
-        _ => None,
+    });
+    let options = LeaseOptions { share, keys_max };
+    is_on.filter(|is_on| is_on.value).map(|_| options)
+}
+
+fn keys_max(
+    section: &mut Section<'_>,
+    key: &'static str,
+    diagnostics: &mut Diagnostics,
+) -> Option<usize> {
+    let keys = section.integer(key, 1..=KEYS_MAX_MAX as u64, diagnostics)?;
+    usize::try_from(keys.value).ok()
+}
+
+/// `clock`: "precise", "wall", or the interval of a cached clock.
+fn clock(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> ClockChoice {
+    let Some(value) = section.get("clock") else {
+        return ClockChoice::Precise;
     };
-    if choice.is_none() {
-        let message = "unknown choice; set it to deny, allow, or local with a share: local 25%";
-        diagnostics.in_variable("RL_ON_FAILURE", message);
+    match value.as_str() {
+        Some("precise") => ClockChoice::Precise,
+        Some("wall") => ClockChoice::Wall,
+        _ => {
+            let range = CLOCK_INTERVAL_MIN..=CLOCK_INTERVAL_MAX;
+            let interval = value.duration(range, diagnostics);
+            interval.map_or(ClockChoice::Precise, |interval| {
+                ClockChoice::Cached(interval.value)
+            })
+        }
     }
-    choice
-}
-
-fn parse_share(text: &str) -> Option<Share> {
-    let text = text.trim();
-    if let Some(percent) = text.strip_suffix('%') {
-        let percent: u32 = percent.trim().parse().ok()?;
-        return (1..=100)
-            .contains(&percent)
-            .then(|| Share::percent(percent));
-    }
-    let parts: u32 = text.strip_prefix("1/")?.parse().ok()?;
-    (parts > 0).then(|| Share::one_in(parts))
 }

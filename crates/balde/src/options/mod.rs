@@ -6,30 +6,62 @@
 #[cfg(feature = "http")]
 mod http;
 mod limits;
+mod logs;
+mod metrics;
 mod redis;
+mod storage;
 mod strategy;
+#[cfg(feature = "logs")]
+mod telemetry;
+mod tracing;
 mod variables;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
-use balde_config::{Diagnostics, Document, Environment, Section, Source};
+use balde_config::{Document, Source};
 
 #[cfg(feature = "http")]
 use self::http::HttpOptions;
-use self::limits::LimitOptions;
-use self::redis::RedisOptions;
+use self::limits::{LimitOptions, SharedParts};
+use self::logs::LogsOptions;
+use self::metrics::MetricsOptions;
+use self::redis::{RedisOptions, SharedStore};
+use self::tracing::TracingOptions;
 use self::variables::Variables;
 use crate::error::BuildError;
 #[cfg(feature = "http")]
 use crate::http::{HeaderOptions, Identity};
 use crate::limiter::RateLimiter;
+#[cfg(feature = "redis")]
+use crate::store::redis::RedisStore;
+#[cfg(feature = "prometheus")]
+use crate::telemetry::Metrics;
 
-pub use balde_config::{ConfigError, Diagnostic, Position};
+pub use self::storage::{SectionContext, StorageChoice};
+#[cfg(feature = "logs")]
+pub use self::telemetry::{TelemetryError, TelemetryGuard};
+pub use balde_config::{ConfigError, Diagnostic, Diagnostics, Environment, Position, Section};
 
 /// The most limits in a file.
 pub const LIMITS_MAX: usize = 256;
+
+/// Sections that other crates read.
+const FOREIGN_SECTIONS: [(&str, &str); 1] = [(
+    "throttlers",
+    "[throttlers] is read by the crate balde-throttle: use balde_throttle::ThrottlerOptions::read \
+     instead of balde::Options::read",
+)];
+
+/// What a file must contain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Limits,
+    /// A file may consist of the sections of another crate alone.
+    Nothing,
+}
 
 /// Validated options, from which limiters are built.
 ///
@@ -55,15 +87,43 @@ pub struct Options {
     redis: Option<RedisOptions>,
     #[cfg(feature = "http")]
     http: HttpOptions,
+    metrics: MetricsOptions,
+    logs: LogsOptions,
+    tracing: Option<TracingOptions>,
     log_salt: Option<String>,
 }
 
 impl Options {
     /// Reads a file. The environment takes precedence over it: `RL_STORAGE_MODE` is where all
     /// buckets are kept, `REDIS_ADDR` and `REDIS_PASSWORD` are the address and password of Redis,
-    /// and `RL_LOG_SALT` is the salt of key hashes in logs. An empty variable counts as unset.
+    /// `RL_METRICS`, `RL_LOG_LEVEL`, `RL_LOG_FORMAT`, `RL_LOG_DENIALS` and `RL_TRACING` configure
+    /// telemetry, and `RL_LOG_SALT` is the salt of key hashes in logs. An empty variable counts as
+    /// unset.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         Self::from_source(&Source::read(path)?, Environment::of_process())
+    }
+
+    /// Reads a file in which another crate has sections of its own. `sections` takes them from the
+    /// root table, with the same reader; sections that nobody has taken are reported. The file need
+    /// not contain a limit.
+    pub fn read_extended<T>(
+        path: impl AsRef<Path>,
+        sections: impl FnOnce(&mut Section<'_>, &SectionContext<'_>, &mut Diagnostics) -> T,
+    ) -> Result<(Self, T), ConfigError> {
+        let source = Source::read(path)?;
+        Self::extended(&source, Environment::of_process(), sections)
+    }
+
+    /// Parses a text like [`read_extended`](Options::read_extended), with the environment that
+    /// `lookup` describes.
+    pub fn parse_extended<T>(
+        text: &str,
+        name: &str,
+        lookup: impl Fn(&str) -> Option<OsString>,
+        sections: impl FnOnce(&mut Section<'_>, &SectionContext<'_>, &mut Diagnostics) -> T,
+    ) -> Result<(Self, T), ConfigError> {
+        let source = Source::new(name, text);
+        Self::extended(&source, Environment::new(&lookup), sections)
     }
 
     /// Parses a text in the same way as [`read`](Options::read) parses a file; `name` is the file
@@ -84,7 +144,7 @@ impl Options {
     /// Reads the environment alone: one limit called `default`, from `RL_LIMIT` (as
     /// `10/s burst 20`), with `RL_ON_FAILURE` (`deny`, `allow`, or `local` and a share, as
     /// `local 25%`), which `RL_STORAGE_MODE=redis` requires, and the variables of
-    /// [`read`](Options::read).
+    /// [`read`](Options::read). With `RL_TRACING=on`, spans go to `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_environment(Environment::of_process())
     }
@@ -94,18 +154,38 @@ impl Options {
         Self::from_environment(Environment::new(&lookup))
     }
 
-    /// Builds the limiters, with one connection to Redis for all of them.
+    /// Builds the limiters, with one connection to Redis for all of them. With the feature
+    /// `prometheus` they are counted in [`Limiters::metrics`], unless `[metrics]` says otherwise.
+    ///
+    /// This does not touch the subscriber of `tracing`: see `init_telemetry` (feature `logs`).
     pub fn build(&self) -> Result<Limiters, BuildError> {
-        let store = redis::SharedStore::build(&self.limits, self.redis.as_ref())?;
+        self.check_features()?;
+        let store = SharedStore::build(&self.limits, self.redis.as_ref())?;
+        #[cfg(feature = "prometheus")]
+        let metrics = self.metrics.build();
+        let mut shared = SharedParts {
+            store: &store,
+            #[cfg(feature = "prometheus")]
+            metrics: metrics.as_ref(),
+            log_salt: self.log_salt.as_deref(),
+            denials: self.logs.denials(),
+            clocks: BTreeMap::new(),
+        };
         let limiters = self
             .limits
             .iter()
-            .map(|limit| limit.build(&store))
+            .map(|limit| limit.build(&mut shared))
             .collect::<Result<_, _>>()?;
         Ok(Limiters {
             limiters,
             #[cfg(feature = "http")]
             http: self.http.clone(),
+            #[cfg(feature = "prometheus")]
+            metrics,
+            #[cfg(feature = "redis")]
+            store: store.0,
+            #[cfg(feature = "redis")]
+            redis: self.redis.clone(),
         })
     }
 
@@ -120,42 +200,86 @@ impl Options {
         self.log_salt.as_deref()
     }
 
+    /// Sections can be validated without the features that they need, but not obeyed.
+    fn check_features(&self) -> Result<(), BuildError> {
+        let is_tracing_missing = cfg!(not(feature = "otlp")) && self.tracing.is_some();
+        for (is_missing, section, feature) in [
+            (self.metrics.is_missing(), "metrics", "prometheus"),
+            (self.logs.is_missing(), "logs", "logs"),
+            (is_tracing_missing, "tracing", "otlp"),
+        ] {
+            if is_missing {
+                return Err(BuildError::Feature { section, feature });
+            }
+        }
+        Ok(())
+    }
+
     fn from_source(source: &Source, environment: Environment<'_>) -> Result<Self, ConfigError> {
         let mut diagnostics = Diagnostics::new(source);
         let variables = Variables::read(environment, &mut diagnostics);
         Document::read(source, diagnostics, |root, diagnostics| {
-            Self::from_root(root, &variables, diagnostics)
+            let refuse_foreign =
+                |root: &mut Section<'_>, _: &SectionContext<'_>, diagnostics: &mut Diagnostics| {
+                    for (name, message) in FOREIGN_SECTIONS {
+                        if let Some(span) = root.forbidden(name) {
+                            diagnostics.at(span, message);
+                        }
+                    }
+                };
+            let (options, ()) =
+                Self::from_root(root, Need::Limits, &variables, refuse_foreign, diagnostics);
+            options
+        })
+    }
+
+    fn extended<T>(
+        source: &Source,
+        environment: Environment<'_>,
+        sections: impl FnOnce(&mut Section<'_>, &SectionContext<'_>, &mut Diagnostics) -> T,
+    ) -> Result<(Self, T), ConfigError> {
+        let mut diagnostics = Diagnostics::new(source);
+        let variables = Variables::read(environment, &mut diagnostics);
+        Document::read(source, diagnostics, |root, diagnostics| {
+            Self::from_root(root, Need::Nothing, &variables, sections, diagnostics)
         })
     }
 
     fn from_environment(environment: Environment<'_>) -> Result<Self, ConfigError> {
         let mut diagnostics = Diagnostics::new(&Source::unnamed(""));
         let variables = Variables::read(environment, &mut diagnostics);
-        let limit = LimitOptions::from_variables(&variables, &mut diagnostics);
         let redis = RedisOptions::from_variables(&variables, &mut diagnostics);
+        let context = variables.context(redis.as_ref());
+        let limit = LimitOptions::from_variables(&context, &mut diagnostics);
         let options = Self {
             limits: limit.into_iter().collect(),
             redis,
             #[cfg(feature = "http")]
             http: HttpOptions::default(),
+            metrics: MetricsOptions::read(None, &variables, &mut diagnostics),
+            logs: LogsOptions::read(None, &variables, &mut diagnostics),
+            tracing: TracingOptions::read(None, &variables, &mut diagnostics),
             log_salt: variables.log_salt,
         };
-        options.check_storage(&mut diagnostics);
         diagnostics.into_result(options)
     }
 
-    fn from_root(
+    fn from_root<T>(
         mut root: Section<'_>,
+        need: Need,
         variables: &Variables<'_>,
+        sections: impl FnOnce(&mut Section<'_>, &SectionContext<'_>, &mut Diagnostics) -> T,
         diagnostics: &mut Diagnostics,
-    ) -> Self {
-        let limits = limits::read(&mut root, variables, diagnostics);
+    ) -> (Self, T) {
+        // The order of the sections in the file does not matter, but limits need to know Redis.
         let redis = match root.get("redis") {
             Some(value) => value
                 .table(diagnostics)
                 .map(|section| RedisOptions::from_section(section, variables, diagnostics)),
             None => RedisOptions::from_variables(variables, diagnostics),
         };
+        let context = variables.context(redis.as_ref());
+        let limits = limits::read(&mut root, &context, need, diagnostics);
         #[cfg(feature = "http")]
         let http = HttpOptions::read(&mut root, diagnostics);
         #[cfg(not(feature = "http"))]
@@ -165,24 +289,22 @@ impl Options {
                 diagnostics.at(section.span(), message);
             }
         }
+        let metrics = MetricsOptions::read(Some(&mut root), variables, diagnostics);
+        let logs = LogsOptions::read(Some(&mut root), variables, diagnostics);
+        let tracing = TracingOptions::read(Some(&mut root), variables, diagnostics);
+        let others = sections(&mut root, &context, diagnostics);
         root.finish(diagnostics);
         let options = Self {
             limits,
             redis,
             #[cfg(feature = "http")]
             http,
+            metrics,
+            logs,
+            tracing,
             log_salt: variables.log_salt.clone(),
         };
-        options.check_storage(diagnostics);
-        options
-    }
-
-    /// Checks that limits in Redis have an address and a failure policy, which may come from
-    /// different sections or from the environment.
-    fn check_storage(&self, diagnostics: &mut Diagnostics) {
-        for limit in &self.limits {
-            limit.check_storage(self.redis.as_ref(), diagnostics);
-        }
+        (options, others)
     }
 }
 
@@ -194,6 +316,9 @@ impl fmt::Debug for Options {
         debug.field("redis", &self.redis);
         #[cfg(feature = "http")]
         debug.field("http", &self.http);
+        debug.field("metrics", &self.metrics);
+        debug.field("logs", &self.logs);
+        debug.field("tracing", &self.tracing);
         debug.finish_non_exhaustive()
     }
 }
@@ -204,6 +329,12 @@ pub struct Limiters {
     limiters: Vec<RateLimiter>,
     #[cfg(feature = "http")]
     http: HttpOptions,
+    #[cfg(feature = "prometheus")]
+    metrics: Option<Metrics>,
+    #[cfg(feature = "redis")]
+    store: Option<RedisStore>,
+    #[cfg(feature = "redis")]
+    redis: Option<RedisOptions>,
 }
 
 impl Limiters {
@@ -227,5 +358,23 @@ impl Limiters {
     #[cfg(feature = "http")]
     pub fn header_options(&self) -> HeaderOptions {
         self.http.headers()
+    }
+
+    /// The metrics that count all limiters, to be served at `/metrics`; `None` if `[metrics]` or
+    /// `RL_METRICS` turned them off.
+    #[cfg(feature = "prometheus")]
+    pub fn metrics(&self) -> Option<&Metrics> {
+        self.metrics.as_ref()
+    }
+
+    /// The Redis of `[redis]`: the one that the limiters use, or a new one if they are all in
+    /// memory. `None` without an address.
+    #[cfg(feature = "redis")]
+    pub fn redis_store(&self) -> Result<Option<RedisStore>, BuildError> {
+        if self.store.is_some() {
+            return Ok(self.store.clone());
+        }
+        let redis = self.redis.as_ref().filter(|redis| redis.has_address());
+        Ok(redis.map(RedisOptions::store).transpose()?)
     }
 }

@@ -10,6 +10,8 @@ use super::limits::LimitOptions;
 use super::variables::Variables;
 use crate::error::BuildError;
 #[cfg(feature = "redis")]
+use crate::error::RedisConfigError;
+#[cfg(feature = "redis")]
 use crate::store::redis::{REDIS_TIMEOUT_MAX, RedisBuilder, RedisStore};
 
 /// The same as [`REDIS_TIMEOUT_MAX`], which does not exist without the feature.
@@ -27,9 +29,7 @@ impl SharedStore {
     ) -> Result<Self, BuildError> {
         let is_needed = limits.iter().any(LimitOptions::is_redis);
         let redis = redis.filter(|_| is_needed);
-        Ok(Self(
-            redis.map(|redis| redis.builder().build()).transpose()?,
-        ))
+        Ok(Self(redis.map(RedisOptions::store).transpose()?))
     }
 
     #[cfg(not(feature = "redis"))]
@@ -143,6 +143,11 @@ impl RedisOptions {
 
     pub(super) const fn has_address(&self) -> bool {
         !self.addresses.is_empty()
+    }
+
+    #[cfg(feature = "redis")]
+    pub(super) fn store(&self) -> Result<RedisStore, RedisConfigError> {
+        self.builder().build()
     }
 
     /// Checks that a store can be built, without connecting to it.

@@ -2,6 +2,8 @@
 
 use balde_config::{Diagnostics, Environment};
 
+use super::redis::RedisOptions;
+use super::storage::SectionContext;
 use crate::env::StorageMode;
 
 pub(super) struct Variables<'e> {
@@ -29,4 +31,30 @@ impl<'e> Variables<'e> {
             log_salt: environment.read("RL_LOG_SALT", diagnostics),
         }
     }
+
+    pub(super) fn context(&self, redis: Option<&RedisOptions>) -> SectionContext<'e> {
+        SectionContext {
+            environment: self.environment,
+            storage: self.storage,
+            has_redis: redis.is_some_and(RedisOptions::has_address),
+        }
+    }
+}
+
+/// The value of a variable that is one of `words`; a value that is none of them is reported.
+pub(super) fn word<T: Copy>(
+    variables: &Variables<'_>,
+    variable: &str,
+    words: &[(&str, T)],
+    diagnostics: &mut Diagnostics,
+) -> Option<T> {
+    let value = variables.environment.read(variable, diagnostics)?;
+    let found = words.iter().find(|(word, _)| *word == value.trim());
+    if found.is_none() {
+        let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let (last, first) = names.split_last().expect("there is a word");
+        let message = format!("unknown value; set it to {} or {last}", first.join(", "));
+        diagnostics.in_variable(variable, message);
+    }
+    found.map(|(_, meaning)| *meaning)
 }

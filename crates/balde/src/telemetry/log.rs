@@ -6,23 +6,28 @@
 
 use std::time::Duration;
 
-use tracing::Level;
+use tracing::{Dispatch, Level};
 
 use super::key_hash::KeyHash;
-use super::{retry_after_ms, strategy};
-use crate::decision::Decision;
 #[cfg(feature = "redis")]
 use crate::failure::{OnFailure, StoreFailure};
 use crate::key::BadKey;
 
-/// What a line about a decision contains.
+/// What a line about a decision contains. Fields without a value are left out.
 pub(super) struct DecisionEvent<'a> {
     pub(super) policy: &'a str,
     pub(super) storage_mode: &'static str,
-    pub(super) decision: &'a Decision,
+    pub(super) strategy: &'static str,
+    pub(super) reason: &'static str,
+    pub(super) retry_after_ms: Option<u64>,
+    pub(super) remaining: u64,
     pub(super) took: Duration,
     pub(super) key_hash: Option<KeyHash>,
-    pub(super) suppressed: u64,
+    pub(super) suppressed: Option<u64>,
+    /// When the decision was made, and in which span, if the line is written by another thread.
+    pub(super) timestamp: Option<&'a str>,
+    pub(super) trace_id: Option<&'a str>,
+    pub(super) span_id: Option<&'a str>,
 }
 
 /// Writes one line about a decision, with the fields that all such lines have.
@@ -31,15 +36,19 @@ macro_rules! line {
         let event: &DecisionEvent<'_> = $event;
         tracing::$level!(
             target: "balde",
+            timestamp = event.timestamp,
             event_type = $event_type,
             decision = $decision,
-            strategy = strategy(event.decision.limit()),
+            strategy = event.strategy,
             storage_mode = event.storage_mode,
             policy = event.policy,
             latency_ms = event.took.as_secs_f64() * 1e3,
-            retry_after_ms = retry_after_ms(event.decision),
-            remaining = event.decision.remaining(),
+            retry_after_ms = event.retry_after_ms,
+            remaining = event.remaining,
             key_hash = event.key_hash.map(display),
+            trace_id = event.trace_id,
+            span_id = event.span_id,
+            reason = event.reason,
             suppressed = event.suppressed,
             $($rest)+
         );
@@ -62,28 +71,27 @@ pub(super) fn is_warn_on() -> bool {
     tracing::enabled!(target: "balde", Level::WARN)
 }
 
+/// Runs `emit` with the subscriber that was captured with the events.
+pub(super) fn in_dispatch(dispatch: Option<&Dispatch>, emit: impl FnOnce()) {
+    match dispatch {
+        Some(dispatch) => tracing::dispatcher::with_default(dispatch, emit),
+        None => emit(),
+    }
+}
+
 /// The bucket had too few tokens.
 pub(super) fn denied(event: &DecisionEvent<'_>) {
-    let reason = super::reason(event.decision);
     line!(
         info,
         event,
         "denied",
         "deny",
-        reason,
         "denied: the bucket has too few tokens"
     );
 }
 
 pub(super) fn bad_key(event: &DecisionEvent<'_>, bad: BadKey) {
-    line!(
-        warn,
-        event,
-        "bad_key",
-        "deny",
-        reason = "bad_key",
-        "denied: {bad}"
-    );
+    line!(warn, event, "bad_key", "deny", "denied: {bad}");
 }
 
 /// The failure policy decided, because the store was unavailable.
@@ -91,6 +99,7 @@ pub(super) fn bad_key(event: &DecisionEvent<'_>, bad: BadKey) {
 pub(super) fn fallback(
     event: &DecisionEvent<'_>,
     on_failure: Option<OnFailure>,
+    is_allowed: bool,
     failure: StoreFailure,
 ) {
     let on_failure = on_failure.map(OnFailure::as_str);
@@ -100,8 +109,19 @@ pub(super) fn fallback(
         "fallback",
         "fallback",
         on_failure,
-        is_allowed = event.decision.is_allowed(),
-        reason = failure.as_str(),
+        is_allowed,
         "decided without the store: {failure}"
+    );
+}
+
+/// Denials were not logged, because the log did not keep up.
+pub(super) fn denials_dropped(policy: &str, storage_mode: &str, dropped: u64) {
+    tracing::warn!(
+        target: "balde",
+        event_type = "denials_dropped",
+        storage_mode,
+        policy,
+        dropped,
+        "{dropped} denials were not logged: the log does not keep up"
     );
 }

@@ -6,13 +6,13 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use balde_core::Command;
 
-use super::StorageMode;
 use super::metrics::histogram::Histogram;
+use super::{StorageMode, stripe};
 use crate::clock::Stopwatch;
 use crate::decision::Decision;
 
@@ -30,6 +30,7 @@ pub(super) enum Count {
     FallbackAllow,
     FallbackDeny,
     BadKey,
+    NoKey,
     Peek,
     Charge,
     Credit,
@@ -73,6 +74,10 @@ impl Meter {
         }
     }
 
+    pub(crate) fn count_no_key(&self) {
+        self.counts.add_one(Count::NoKey);
+    }
+
     pub(crate) fn count_command(&self, command: Command) {
         self.counts.add_one(match command {
             Command::Charge { .. } => Count::Charge,
@@ -114,7 +119,7 @@ struct Stripe([AtomicU64; 16]);
 impl Counts {
     #[inline]
     fn add_one(&self, count: Count) {
-        self.0[stripe()].0[count as usize].fetch_add(1, Ordering::Relaxed);
+        self.0[stripe::of_thread() % STRIPES].0[count as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn read(&self, count: Count) -> u64 {
@@ -126,22 +131,7 @@ impl Counts {
 }
 
 thread_local! {
-    static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };
     static CHECKS: Cell<u32> = const { Cell::new(0) };
-}
-
-#[inline]
-fn stripe() -> usize {
-    let own = STRIPE.get();
-    if own < STRIPES { own } else { new_stripe() }
-}
-
-#[cold]
-fn new_stripe() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let own = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES;
-    STRIPE.set(own);
-    own
 }
 
 /// Returns whether this check is timed. The first of each thread is, so that there is a sample.

@@ -7,6 +7,8 @@
 //! | Name | Feature | What it is |
 //! |--|--|--|
 //! | `Metrics` | `prometheus` | counters of many limiters, for Prometheus to scrape |
+//! | [`Denials`], [`flush_denials`] | | a line for every denial, or a summary |
+//! | `Logs`, `LogsGuard`, [`LogFormat`] | `logs` | log lines: text on a terminal, else JSON |
 //! | `json_logs`, `json_logs_to`, `json_logs_at` | `logs` | one JSON object per line |
 //! | `Otlp`, `OtlpGuard` | `otlp` | exports spans to a collector |
 //! | `continue_trace` | `otlp`, `http` | continues a trace that began in another process |
@@ -16,10 +18,15 @@
 //! `balde`: lines at INFO and above, spans at DEBUG. Without a subscriber they cost a load and a
 //! branch.
 
-#[cfg(feature = "logs")]
-mod json_logs;
+mod denials;
 mod key_hash;
+#[cfg(feature = "logs")]
+mod lines;
 pub(crate) mod log;
+mod log_format;
+mod log_thread;
+#[cfg(feature = "logs")]
+mod logs;
 #[cfg_attr(not(feature = "prometheus"), path = "no_meter.rs")]
 mod meter;
 #[cfg(feature = "prometheus")]
@@ -28,14 +35,23 @@ mod observer;
 #[cfg(feature = "otlp")]
 mod otlp;
 pub(crate) mod span;
+mod stripe;
+mod timestamp;
+mod trace_ids;
+
+use std::time::Duration;
 
 use balde_core::{Command, Limit, Strategy, Wait};
 
 use crate::decision::{Decision, Reason};
 
-#[cfg(feature = "logs")]
-pub use json_logs::{json_logs, json_logs_at, json_logs_to};
+pub use denials::Denials;
 pub(crate) use key_hash::KeyHasher;
+#[cfg(feature = "logs")]
+pub use lines::{json_logs, json_logs_at, json_logs_to};
+pub use log_format::LogFormat;
+#[cfg(feature = "logs")]
+pub use logs::{Logs, LogsGuard};
 #[cfg(any(feature = "redis", not(feature = "prometheus")))]
 pub(crate) use meter::Meter;
 #[cfg(feature = "prometheus")]
@@ -44,7 +60,7 @@ pub(crate) use metrics::LimiterReading;
 pub(crate) use metrics::StoreReading;
 #[cfg(feature = "prometheus")]
 pub use metrics::{
-    DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, prometheus_text,
+    DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsUnit, MetricsWriter, prometheus_text,
 };
 pub(crate) use observer::Observer;
 #[cfg(all(feature = "otlp", feature = "http"))]
@@ -53,6 +69,12 @@ pub use otlp::continue_trace;
 pub use otlp::{Otlp, OtlpError, OtlpGuard};
 
 pub use crate::log_throttle::LogThrottle;
+
+/// Waits until the lines of all denials so far are written ([`Denials::Every`]). Call it before the
+/// program ends. Returns whether that took no longer than `within`.
+pub fn flush_denials(within: Duration) -> bool {
+    log_thread::flush(within)
+}
 
 /// Where a limiter keeps its buckets, as logs and metrics show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

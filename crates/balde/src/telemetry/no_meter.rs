@@ -20,6 +20,10 @@ impl Meter {
         match *self {}
     }
 
+    pub(crate) fn count_no_key(&self) {
+        match *self {}
+    }
+
     pub(crate) fn count_command(&self, _command: Command) {
         match *self {}
     }

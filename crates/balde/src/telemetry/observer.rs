@@ -1,10 +1,12 @@
 //! What a limiter reports of its decisions: counts, throttled log lines, spans. It decides nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use balde_core::{Command, Limit};
 use tracing::Span;
 
+use super::denials::{DenialQueue, Denials};
 use super::key_hash::{KeyHash, KeyHasher};
 use super::log::{self, DecisionEvent};
 use super::meter::Meter;
@@ -24,6 +26,8 @@ pub(crate) struct Observer {
     mode: StorageMode,
     hasher: KeyHasher,
     denials: LogThrottle,
+    /// Present if every denial is logged.
+    every_denial: Option<Arc<DenialQueue>>,
     bad_keys: LogThrottle,
     #[cfg(feature = "redis")]
     fallbacks: [LogThrottle; StoreFailure::ALL.len()],
@@ -44,12 +48,30 @@ impl Observer {
             mode,
             hasher,
             denials: LogThrottle::new(),
+            every_denial: None,
             bad_keys: LogThrottle::new(),
             #[cfg(feature = "redis")]
             fallbacks: Default::default(),
             #[cfg(feature = "redis")]
             on_failure: None,
         }
+    }
+
+    pub(crate) fn with_denials(self, denials: Denials) -> Self {
+        let every_denial = (denials == Denials::Every)
+            .then(|| DenialQueue::start(&self.policy, self.mode.as_str(), self.hasher.clone()));
+        Self {
+            every_denial,
+            ..self
+        }
+    }
+
+    /// Denials that were not logged, because the log did not keep up.
+    #[cfg(feature = "prometheus")]
+    pub(crate) fn denials_dropped(&self) -> u64 {
+        self.every_denial
+            .as_ref()
+            .map_or(0, |queue| queue.dropped())
     }
 
     #[cfg(feature = "redis")]
@@ -113,6 +135,13 @@ impl Observer {
         }
     }
 
+    /// Counts a request that was refused because it has no usable key.
+    pub(crate) fn count_no_key(&self) {
+        if let Some(meter) = &self.meter {
+            meter.count_no_key();
+        }
+    }
+
     /// Counts a command that is not a check.
     pub(crate) fn count_command(&self, command: Command) {
         if let Some(meter) = &self.meter {
@@ -136,6 +165,7 @@ impl Observer {
     }
 
     /// Writes a line about a denial or a fallback, unless one was written within the last second.
+    /// Where every denial is logged, another thread writes the line.
     pub(crate) fn log(
         &self,
         key: &[u8],
@@ -143,20 +173,28 @@ impl Observer {
         took: impl FnOnce() -> Duration,
         now_us: impl FnOnce() -> u64,
     ) {
-        let event = |suppressed| DecisionEvent {
+        let event = |suppressed, took: Duration| DecisionEvent {
             policy: &self.policy,
             storage_mode: self.mode.as_str(),
-            decision,
-            took: took(),
+            strategy: super::strategy(decision.limit()),
+            reason: super::reason(decision),
+            retry_after_ms: super::retry_after_ms(decision),
+            remaining: decision.remaining(),
+            took,
             key_hash: self.hash(key),
-            suppressed,
+            suppressed: Some(suppressed),
+            timestamp: None,
+            trace_id: None,
+            span_id: None,
         };
         #[cfg(feature = "redis")]
         if let Some(failure) = decision.failure() {
             if log::is_warn_on()
                 && let Some(suppressed) = self.fallbacks[failure.index()].allow(now_us())
             {
-                log::fallback(&event(suppressed), self.on_failure, failure);
+                let is_allowed = decision.is_allowed();
+                let event = event(suppressed, took());
+                log::fallback(&event, self.on_failure, is_allowed, failure);
             }
             return;
         }
@@ -164,14 +202,17 @@ impl Observer {
             if log::is_warn_on()
                 && let Some(suppressed) = self.bad_keys.allow(now_us())
             {
-                log::bad_key(&event(suppressed), bad);
+                log::bad_key(&event(suppressed, took()), bad);
             }
             return;
         }
-        if log::is_info_on()
-            && let Some(suppressed) = self.denials.allow(now_us())
-        {
-            log::denied(&event(suppressed));
+        if !log::is_info_on() {
+            return;
+        }
+        if let Some(queue) = &self.every_denial {
+            queue.push(key, decision, took());
+        } else if let Some(suppressed) = self.denials.allow(now_us()) {
+            log::denied(&event(suppressed, took()));
         }
     }
 }

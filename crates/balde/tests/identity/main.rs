@@ -254,3 +254,54 @@ fn debug_output_shows_no_identity() {
         "{shown}"
     );
 }
+
+#[test]
+fn an_ipv4_address_inside_an_ipv6_address_is_counted_as_the_ipv4_address() {
+    let identity = Identity::new().trusted_proxies(["10.0.0.0/8"]).unwrap();
+    let forwarded = map(&[(XFF, "6.6.6.6")]);
+    for (peer, expected) in [
+        ("::ffff:203.0.113.7", "ip:203.0.113.7"),
+        ("64:ff9b::203.0.113.7", "ip:203.0.113.7"),
+        ("64:ff9b::cb00:7107", "ip:203.0.113.7"),
+        ("::203.0.113.7", "ip:203.0.113.7"),
+        ("64:ff9b:1::203.0.113.7", "ip:64:ff9b:1::/64"),
+        ("::1", "ip:::/64"),
+        // Only the mapped form is the proxy itself. The others are counted, but not trusted.
+        ("::ffff:10.0.0.1", "ip:6.6.6.6"),
+        ("64:ff9b::10.0.0.1", "ip:10.0.0.1"),
+        ("::10.0.0.1", "ip:10.0.0.1"),
+    ] {
+        let key = text(identity.key(&forwarded, &from(peer)));
+        assert_eq!(key.as_deref(), Ok(expected), "{peer}");
+    }
+    let none = HeaderMap::new();
+    let hidden = identity.key(&none, &from("64:ff9b::"));
+    assert_eq!(hidden, Err(IdentityError::Hidden));
+}
+
+#[test]
+fn the_network_of_an_ipv6_client_has_a_key_of_its_own() {
+    let identity = Identity::new().trusted_proxies(["10.0.0.0/8"]).unwrap();
+    let forwarded = map(&[(XFF, "2001:db8:1:2ab::5")]);
+    for (peer, bits, expected) in [
+        ("2001:db8:1:2ff::5", 48, Some("ip:2001:db8:1::/48")),
+        ("2001:db8:1:2ff::5", 56, Some("ip:2001:db8:1:200::/56")),
+        ("2001:db8:1:3ff::5", 56, Some("ip:2001:db8:1:300::/56")),
+        ("10.0.0.1", 56, Some("ip:2001:db8:1:200::/56")),
+        ("203.0.113.7", 48, None),
+        ("::ffff:203.0.113.7", 48, None),
+        ("64:ff9b::203.0.113.7", 48, None),
+    ] {
+        let key = identity.ipv6_network_key(&forwarded, &from(peer), bits);
+        let key = key.unwrap().map(|key| text(Ok(key)).unwrap());
+        assert_eq!(key.as_deref(), expected, "{peer}");
+    }
+    let mut known = from("2001:db8:1:2ff::5");
+    known.insert(UserId("bob".to_owned()));
+    let none = HeaderMap::new();
+    assert_eq!(identity.ipv6_network_key(&none, &known, 48), Ok(None));
+    assert_eq!(
+        identity.ipv6_network_key(&none, &Extensions::new(), 48),
+        Err(IdentityError::UnknownPeer)
+    );
+}

@@ -82,13 +82,25 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(app: Router, layer: RateLimitLayer) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let (listener, address) = listener().await;
         let app = app.layer(layer);
-        let app = app.into_make_service_with_connect_info::<SocketAddr>();
+        let task = tokio::spawn(async move { balde::http::serve(listener, app).await.unwrap() });
+        Self { address, task }
+    }
+
+    /// The same without the addresses of the peers.
+    pub(crate) async fn start_without_peers(app: Router, layer: RateLimitLayer) -> Self {
+        let (listener, address) = listener().await;
+        let app = app.layer(layer);
         let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self { address, task }
     }
+}
+
+async fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
 }
 
 impl Drop for Server {

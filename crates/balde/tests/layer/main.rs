@@ -4,6 +4,7 @@
 mod contract;
 mod fast_path;
 mod fixture;
+mod missing_keys;
 mod outcomes;
 mod refusals;
 mod services;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::body::Body;
 use axum::{Router, routing::get};
 use balde::http::identity::PeerAddr;
-use balde::http::{LimitRule, OnMissingKey, ProblemFormat, RateLimitLayer, RefusalCause};
+use balde::http::{LimitRule, ProblemFormat, RateLimitLayer, RefusalCause};
 use balde::{OnFailure, RateLimiter, RedisStore};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -14,7 +14,7 @@ use tower::{Layer, ServiceExt};
 
 use crate::fixture::{Client, Server, TestStore};
 
-fn app() -> Router {
+pub(crate) fn app() -> Router {
     Router::new()
         .route("/", get(|| async { "hello" }).post(|| async { "taken" }))
         .route("/healthz", get(|| async { "well" }))
@@ -27,36 +27,11 @@ fn request() -> Request<Body> {
     request
 }
 
-async fn send(layer: &RateLimitLayer, request: Request<Body>) -> (StatusCode, String) {
+pub(crate) async fn send(layer: &RateLimitLayer, request: Request<Body>) -> (StatusCode, String) {
     let response = layer.layer(app()).oneshot(request).await.unwrap();
     let status = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, String::from_utf8(body.to_vec()).unwrap())
-}
-
-#[tokio::test]
-async fn a_caller_without_a_key_is_refused_and_counts_nothing() {
-    let limiter = RateLimiter::new("2/min").unwrap();
-    let layer = RateLimitLayer::new(limiter.clone());
-    for _ in 0..5 {
-        let (status, _) = send(&layer, Request::new(Body::empty())).await;
-        assert_eq!(status, StatusCode::FORBIDDEN);
-    }
-    assert_eq!(limiter.memory_stats().keys, 0);
-
-    let passing = layer.clone().on_missing_key(OnMissingKey::Allow);
-    for _ in 0..5 {
-        let (status, _) = send(&passing, Request::new(Body::empty())).await;
-        assert_eq!(status, StatusCode::OK);
-    }
-    assert_eq!(limiter.memory_stats().keys, 0);
-
-    let sharing = layer.on_missing_key(OnMissingKey::Share);
-    let mut statuses = Vec::new();
-    for _ in 0..3 {
-        statuses.push(send(&sharing, Request::new(Body::empty())).await.0.as_u16());
-    }
-    assert_eq!(statuses, [200, 200, 429]);
 }
 
 #[tokio::test]
@@ -229,4 +204,38 @@ async fn while_the_store_is_unavailable_the_failure_policy_answers_503_or_admits
         3,
         "settled, with nothing to settle"
     );
+}
+
+#[tokio::test]
+async fn a_site_that_rotates_its_addresses_meets_a_second_limit() {
+    let per_address = RateLimiter::builder().name("per-address").limit("2/h");
+    let per_site = RateLimiter::builder().name("per-site").limit("4/h");
+    let second = LimitRule::per_ipv6_network(per_site.build().unwrap(), 48);
+    let layer = RateLimitLayer::new(per_address.build().unwrap()).and(second);
+    let service = layer.layer(app());
+    let send = async |peer: String| {
+        let mut request = Request::new(Body::empty());
+        let peer = PeerAddr(peer.parse().unwrap());
+        request.extensions_mut().insert(peer);
+        let response = service.clone().oneshot(request).await.unwrap();
+        let field = response.headers()["ratelimit"].to_str().unwrap().to_owned();
+        (response.status().as_u16(), field)
+    };
+    // Each request from another /64 of one /48.
+    let mut statuses = Vec::new();
+    for network in 0..6 {
+        let (status, field) = send(format!("[2001:db8:1:{network}::1]:4711")).await;
+        assert!(field.contains("\"per-site\""), "{field}");
+        statuses.push(status);
+    }
+    assert_eq!(statuses, [200, 200, 200, 200, 429, 429]);
+    // The neighbours are not affected, and IPv4 callers have the first limit only.
+    assert_eq!(send("[2001:db8:2::1]:4711".to_owned()).await.0, 200);
+    let mut statuses = Vec::new();
+    for host in [1, 2, 3, 3, 3] {
+        let (status, field) = send(format!("203.0.113.{host}:4711")).await;
+        assert!(!field.contains("per-site"), "{field}");
+        statuses.push(status);
+    }
+    assert_eq!(statuses, [200, 200, 200, 200, 429]);
 }

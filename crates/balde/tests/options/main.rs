@@ -2,6 +2,7 @@
 
 mod redis;
 mod reference;
+mod telemetry;
 
 use std::ffi::OsString;
 
@@ -174,7 +175,7 @@ ieft = false
             "balde.toml:34:15: `ipv6_prefix` must be between 1 and 128",
             "balde.toml:36:9: `reset` must be a string, not a boolean",
             "balde.toml:37:1: unknown key `ieft` in [headers]; did you mean `ietf`?",
-            "balde.toml:38:2: unknown key `colour`; expected one of limits, redis, identity, headers",
+            "balde.toml:38:2: unknown key `colour`; expected one of redis, limits, identity, headers, metrics, logs, tracing",
             "environment variable REDIS_ADDR: the address of Redis cannot be parsed; write host:port, redis://[user:password@]host:port[/database], or rediss:// for TLS",
         ]
     );

@@ -15,7 +15,7 @@ fn redis_needs_an_address_and_a_choice() {
     assert_eq!(
         lines(text, &[]),
         [
-            "balde.toml:3:11: `a` keeps its buckets in Redis and has to choose what happens while Redis is unavailable: on_failure = \"deny\", \"allow\" or \"local\"",
+            "balde.toml:3:11: [limits.a] keeps its buckets in Redis and has to choose what happens while Redis is unavailable: on_failure = \"deny\", \"allow\" or \"local\"",
             "balde.toml:3:11: the buckets are in Redis, but Redis has no address: write [redis] with addr = \"host:port\", or set REDIS_ADDR",
         ]
     );
@@ -198,5 +198,5 @@ fn the_environment_alone_is_enough() {
         let value: &[u8] = if name == "RL_LIMIT" { b"1/s" } else { b"\xFF" };
         Some(OsString::from_vec(value.to_vec()))
     });
-    assert_eq!(garbled.unwrap_err().diagnostics().len(), 5);
+    assert_eq!(garbled.unwrap_err().diagnostics().len(), 10);
 }

@@ -26,9 +26,11 @@ fn the_reference_file_is_valid_as_it_is_and_with_every_key() {
 #[test]
 fn the_reference_file_has_every_key() {
     let unknown = "[limits.a]\nlimit = \"1/s\"\nqqqqqqqqqqqqqqq = 1\n[redis]\nqqqqqqqqqqqqqqq = 1\n\
-                   [identity]\nqqqqqqqqqqqqqqq = 1\n[headers]\nqqqqqqqqqqqqqqq = 1\n";
+                   [identity]\nqqqqqqqqqqqqqqq = 1\n[headers]\nqqqqqqqqqqqqqqq = 1\n\
+                   [metrics]\nqqqqqqqqqqqqqqq = 1\n[logs]\nqqqqqqqqqqqqqqq = 1\n\
+                   [tracing]\nenabled = false\nqqqqqqqqqqqqqqq = 1\n";
     let problems = lines(unknown, &[]);
-    assert_eq!(problems.len(), 4);
+    assert_eq!(problems.len(), 7);
     let mut keys = 0;
     for problem in problems {
         let (_, known) = problem.split_once("expected one of ").unwrap();
@@ -41,5 +43,5 @@ fn the_reference_file_has_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 10 + 11 + 5 + 3);
+    assert_eq!(keys, 16 + 11 + 5 + 3 + 2 + 3 + 7);
 }

@@ -32,7 +32,8 @@ fn try_limit(random: &mut Rng) -> Option<Limit> {
     };
     let period = Duration::from_micros(period_us);
     if random.u8(..4) == 0 {
-        let limit = Limit::window(tokens, period).ok()?;
+        // Limiters refuse shorter windows.
+        let limit = Limit::window(tokens, period.max(Duration::from_secs(1))).ok()?;
         return debt(random, limit, 1 << 20);
     }
     let limit = Limit::bucket(tokens, period).ok()?;

@@ -155,6 +155,25 @@ pub(crate) fn promtool_complaints(exposition: &str) -> Option<Vec<String>> {
     Some(complaints)
 }
 
+/// Runs `promtool check rules` and `promtool test rules`; panics with what it says if one fails.
+/// Nothing where there is no promtool.
+pub(crate) fn promtool_tests(folder: &Path, rules: &str, tests: &str) {
+    for arguments in [["check", "rules", rules], ["test", "rules", tests]] {
+        let output = Command::new("promtool")
+            .args(arguments)
+            .current_dir(folder)
+            .output();
+        let output = match output {
+            Ok(output) => output,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return missing("promtool"),
+            Err(error) => panic!("promtool does not start: {error}"),
+        };
+        let said = String::from_utf8_lossy(&output.stdout);
+        let wrong = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}{wrong}");
+    }
+}
+
 fn spawn(port: u16, dir: &TempDir, target: SocketAddr, rules: &[&Path]) -> io::Result<Child> {
     let rules: Vec<String> = rules
         .iter()

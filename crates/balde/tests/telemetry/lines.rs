@@ -1,21 +1,21 @@
-//! One JSON object per line, with every field; a storm is one line at once, then one a second with a
+//! One JSON object per line, with every field that has a value; a storm is one line at once, then one a second with a
 //! count; and a writer that fails changes nothing.
 
 use std::io;
 use std::time::Duration;
 
-use balde::telemetry::json_logs_to;
+use balde::telemetry::{LogFormat, Logs, json_logs_to};
 use balde::{Clock, ManualClock, RateLimiter, check_all_blocking};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
 use tracing::subscriber::with_default;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::{Written, have_two_listeners, hex};
 
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 11] = [
     "timestamp",
     "level",
     "event_type",
@@ -27,8 +27,6 @@ const FIELDS: [&str; 13] = [
     "retry_after_ms",
     "remaining",
     "key_hash",
-    "trace_id",
-    "span_id",
 ];
 
 fn json_to(written: &Written) -> impl Subscriber + use<> {
@@ -96,7 +94,10 @@ fn a_refusal_is_one_object_with_every_field() {
     assert_eq!(line["retry_after_ms"], 30_000);
     assert_eq!(line["remaining"], 0);
     assert_eq!(line["key_hash"], sha256("pepperalice"));
-    assert_eq!(line["trace_id"], Value::Null);
+    for absent in ["trace_id", "span_id", "suppressed_by"] {
+        assert!(line.get(absent).is_none(), "no value, no field: {line}");
+    }
+    assert!(!written.text().contains("null"), "{line}");
 }
 
 #[test]
@@ -146,7 +147,8 @@ fn a_bad_key_is_a_warning_without_a_hash_whoever_asks() {
     for line in &lines {
         assert_eq!(line["level"], "WARN");
         assert_eq!(line["decision"], "deny");
-        assert_eq!(line["key_hash"], Value::Null);
+        assert!(line.get("key_hash").is_none(), "{line}");
+        assert!(line.get("retry_after_ms").is_none(), "{line}");
     }
 }
 
@@ -189,6 +191,55 @@ fn lines_of_others_are_objects_too_and_cannot_break_out() {
     assert_eq!(lines[0]["level"], "INFO");
     assert_eq!(lines[0]["number"], -1);
     assert_eq!(lines[0]["message"], "hello\n{}");
+}
+
+#[test]
+fn on_a_terminal_a_line_is_text_for_people() {
+    let written = Written::default();
+    have_two_listeners();
+    let logs = Logs::new().format(LogFormat::Text);
+    let subscriber = tracing_subscriber::registry().with(logs.layer_to(written.clone()));
+    with_default(subscriber, || {
+        let clock = ManualClock::new();
+        let limiter = limiter("2/min", &clock);
+        limiter.blocking().check_n("alice", 2);
+        limiter.blocking().check("alice");
+        tracing::warn!(target: "other", text = "two words", plain = "one", "hello\nINFO forged");
+    });
+    let text = written.text();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    let (timestamp, rest) = lines[0].split_once(' ').unwrap();
+    assert!(is_rfc_3339(timestamp), "{text}");
+    let hash = &sha256("pepperalice")[..12];
+    let expected = format!(
+        " INFO denied: the bucket has too few tokens event_type=denied decision=deny \
+         strategy=token_bucket storage_mode=memory policy=per-user latency_ms=0.0 \
+         retry_after_ms=30000 remaining=0 key_hash={hash} reason=over_limit suppressed=0"
+    );
+    assert_eq!(rest, expected);
+    let (_, rest) = lines[1].split_once(' ').unwrap();
+    assert_eq!(
+        rest,
+        " WARN other: hello\\nINFO forged plain=one text=\"two words\""
+    );
+}
+
+#[test]
+fn levels_can_be_chosen() {
+    let written = Written::default();
+    have_two_listeners();
+    let logs = Logs::new().level(LevelFilter::WARN).format(LogFormat::Json);
+    let subscriber = tracing_subscriber::registry().with(logs.layer_to(written.clone()));
+    with_default(subscriber, || {
+        let clock = ManualClock::new();
+        let limiter = limiter("1/min", &clock);
+        for key in ["a", "a", ""] {
+            limiter.blocking().check(key);
+        }
+    });
+    assert_eq!(written.objects().len(), 1, "{}", written.text());
+    assert_eq!(written.of("bad_key").len(), 1);
 }
 
 struct Broken;

@@ -1,14 +1,15 @@
 //! What a limiter tells the outside: metrics, lines, spans; and what it keeps to itself.
 
 mod counts;
+mod denials;
 mod lines;
+mod rules;
 mod scrape;
 mod secrets;
 mod spans;
 
 #[path = "../support/otlp_collector.rs"]
 mod otlp_collector;
-#[expect(dead_code, reason = "there are no rules here")]
 #[path = "../support/prometheus.rs"]
 mod prometheus;
 #[path = "../support/redis_server.rs"]

@@ -14,7 +14,7 @@ use crate::prometheus::{Prometheus, promtool_complaints};
 mod metrics_server;
 
 /// The names that dashboards were promised.
-const FIXED: [&str; 6] = [
+pub(crate) const FIXED: [&str; 6] = [
     "rate_limiter_decisions_total",
     "rate_limiter_latency_ms",
     "rate_limiter_backend_errors_total",
@@ -44,7 +44,7 @@ async fn serve_with(page: &'static str) -> SocketAddr {
     address
 }
 
-async fn get(url: &str) -> reqwest::Response {
+pub(crate) async fn get(url: &str) -> reqwest::Response {
     let _ring = rustls::crypto::ring::default_provider().install_default();
     let asking = reqwest::Client::new().get(url).header("X-Api-Key", "alice");
     asking.send().await.unwrap()

@@ -17,6 +17,16 @@ impl Simulator {
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
         let request = CreateClaim::read(context.document()?).map_err(invalid("ClaimInvalid"))?;
+        self.check_restrictions(
+            Some(&request.key),
+            Some(&request.claimer.tax_id_number),
+            [
+                Some("EntryBlocked"),
+                None,
+                Some("TaxIdNumberBlocked"),
+                Some("UserOrAccountWithFraudRelatedRestriction"),
+            ],
+        )?;
         let created = self.0.directory.create_claim(&request, context.now).await;
         let claim = created.map_err(problem)?;
         let body = claim_response("CreateClaimResponse", &context.head, &claim);
@@ -39,10 +49,15 @@ impl Simulator {
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
         let query = Query::new(context.query);
-        let filter = query.filter(context.participant, query.sides("IsClaimer", "IsDonor")?)?;
-        let status = query.value("Status", ClaimStatus::parse)?;
+        let participants = self.listed_participants(context, &query)?;
+        let filter = query.filter(participants, query.sides("IsClaimer", "IsDonor")?)?;
+        let statuses = query.values("Status", ClaimStatus::parse)?;
         let claim_type = query.value("Type", ClaimType::parse)?;
-        let found = self.0.directory.claims(&filter, status, claim_type).await;
+        let found = self
+            .0
+            .directory
+            .claims(&filter, &statuses, claim_type)
+            .await;
         let (claims, has_more) = found.map_err(problem)?;
         Ok(Answer::xml(
             200,
@@ -77,7 +92,7 @@ impl Simulator {
             ),
         };
         let read = ClaimActionRequest::read(context.document()?, request);
-        let request = read.map_err(invalid("ClaimInvalid"))?;
+        let request = read.map_err(invalid("BadRequest"))?;
         context.require_path_id(&request.claim_id)?;
         let moved = self
             .0

@@ -3,11 +3,15 @@
 use balde_policy::percent_decoded;
 
 use super::{RequestContext, invalid, problem};
+use crate::directory::EntryRecord;
 use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
+use crate::simulator::query::Query;
 use crate::wire::{
-    CreateEntry, DeleteEntry, Problem, UpdateEntry, check_keys_response, delete_response,
-    entry_response, entry_statistics_response, person_statistics_response, read_check_keys,
+    CreateEntry, DeleteEntry, KeyStatistics, OwnerType, PersonStatistics, Problem, Statistics,
+    UpdateEntry, canonical_key, check_keys_response, delete_response, entry_response,
+    entry_statistics_response, entry_with_statistics_response, person_statistics_response,
+    read_check_keys,
 };
 
 impl Simulator {
@@ -20,8 +24,48 @@ impl Simulator {
             let problem = Problem::new(400, "EntryCannotBeQueriedForBookTransfer");
             return Err(problem.with_detail(detail));
         }
-        let body = entry_response("GetEntryResponse", &context.head, record.xml());
-        Ok(Answer::xml(200, body))
+        let errors = [
+            Some("EntryBlocked"),
+            Some("EntryWithFraudRelatedRestriction"),
+            None,
+            None,
+        ];
+        self.check_restrictions(Some(key), None, errors)?;
+        let has_query = !context.query.is_empty();
+        let query = Query::new(context.query);
+        let body = if has_query && query.flag("IncludeStatistics")? == Some(true) {
+            let (of_key, of_owner) = self.statistics(context, key, Some(&*record)).await?;
+            entry_with_statistics_response(&context.head, record.xml(), &of_owner, &of_key)
+        } else {
+            entry_response("GetEntryResponse", &context.head, record.xml())
+        };
+        let is_company = record.entry.owner.owner_type == OwnerType::LegalPerson;
+        let max_age = self.0.table.settings().cache_max_age_s;
+        Ok(Answer::xml(200, body).cache_for(is_company.then_some(max_age)))
+    }
+
+    /// The statistics of a key and of its owner, if it has one.
+    async fn statistics(
+        &self,
+        context: &RequestContext<'_>,
+        key: &str,
+        record: Option<&EntryRecord>,
+    ) -> Result<(KeyStatistics, PersonStatistics), Problem> {
+        let directory = &self.0.directory;
+        let of_key = directory.key_statistics(key, context.now).await;
+        let of_key = of_key.map_err(problem)?;
+        let of_owner = match record {
+            Some(record) => {
+                let tax_id = &record.entry.owner.tax_id_number;
+                let found = directory.person_statistics(tax_id, context.now).await;
+                found.map_err(problem)?
+            }
+            None => PersonStatistics {
+                common: Statistics::none(context.now),
+                registered_accounts: 0,
+            },
+        };
+        Ok((of_key, of_owner))
     }
 
     pub(super) async fn create_entry(
@@ -29,6 +73,14 @@ impl Simulator {
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
         let request = CreateEntry::read(context.document()?).map_err(invalid("EntryInvalid"))?;
+        let errors = [
+            None,
+            None,
+            Some("TaxIdNumberBlocked"),
+            Some("UserOrAccountWithFraudRelatedRestriction"),
+        ];
+        let tax_id = &request.owner.tax_id_number;
+        self.check_restrictions(None, Some(tax_id), errors)?;
         let created = self.0.directory.create_entry(&request, context.now).await;
         let record = created.map_err(problem)?;
         let body = entry_response("CreateEntryResponse", &context.head, record.xml());
@@ -39,8 +91,15 @@ impl Simulator {
         &self,
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
-        let request = UpdateEntry::read(context.document()?).map_err(invalid("EntryInvalid"))?;
+        let read = UpdateEntry::read(context.document()?);
+        let mut request = read.map_err(invalid("EntryInvalid"))?;
         require_path_key(context, &request.key)?;
+        request.participant = Some(context.participant.to_owned());
+        let found = self.0.directory.entry(&request.key).await;
+        let owner = found.map_err(problem)?;
+        let owner = owner.map(|record| record.entry.owner.tax_id_number.clone());
+        let errors = [Some("EntryBlocked"), None, Some("TaxIdNumberBlocked"), None];
+        self.check_restrictions(Some(&request.key), owner.as_deref(), errors)?;
         let updated = self.0.directory.update_entry(&request, context.now).await;
         let record = updated.map_err(problem)?;
         let body = entry_response("UpdateEntryResponse", &context.head, record.xml());
@@ -51,8 +110,10 @@ impl Simulator {
         &self,
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
-        let request = DeleteEntry::read(context.document()?).map_err(invalid("EntryInvalid"))?;
+        let request = DeleteEntry::read(context.document()?).map_err(invalid("BadRequest"))?;
         require_path_key(context, &request.key)?;
+        let errors = [Some("EntryBlocked"), None, None, None];
+        self.check_restrictions(Some(&request.key), None, errors)?;
         let deleted = self.0.directory.delete_entry(&request, context.now).await;
         deleted.map_err(problem)?;
         Ok(Answer::xml(
@@ -68,17 +129,11 @@ impl Simulator {
         let directory = &self.0.directory;
         let key = path_key(context)?;
         let record = directory.entry(key).await.map_err(problem)?;
-        let record = record.ok_or_else(entry_not_found)?;
-        let of_key = directory.key_statistics(key, context.now).await;
-        let tax_id = &record.entry.owner.tax_id_number;
-        let of_owner = directory.person_statistics(tax_id, context.now).await;
-        let body = entry_statistics_response(
-            &context.head,
-            key,
-            &of_key.map_err(problem)?,
-            &of_owner.map_err(problem)?,
-            context.now,
-        );
+        if record.is_none() && !self.0.table.settings().statistics_of_unregistered_keys {
+            return Err(entry_not_found());
+        }
+        let (of_key, of_owner) = self.statistics(context, key, record.as_deref()).await?;
+        let body = entry_statistics_response(&context.head, key, &of_key, &of_owner);
         Ok(Answer::xml(200, body))
     }
 
@@ -94,7 +149,7 @@ impl Simulator {
             .person_statistics(&tax_id, context.now)
             .await;
         let statistics = statistics.map_err(problem)?;
-        let body = person_statistics_response(&context.head, &tax_id, &statistics, context.now);
+        let body = person_statistics_response(&context.head, &tax_id, &statistics);
         Ok(Answer::xml(200, body))
     }
 
@@ -115,7 +170,7 @@ fn path_key<'t>(context: &'t RequestContext<'_>) -> Result<&'t str, Problem> {
 }
 
 fn require_path_key(context: &RequestContext<'_>, key: &str) -> Result<(), Problem> {
-    if path_key(context)? == key {
+    if canonical_key(path_key(context)?) == canonical_key(key) {
         Ok(())
     } else {
         Err(Problem::bad_request(

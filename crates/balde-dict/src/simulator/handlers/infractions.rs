@@ -7,8 +7,8 @@ use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
 use crate::simulator::query::Query;
 use crate::wire::{
-    CreateInfractionReport, InfractionActionRequest, InfractionStatus, Problem, WireEnum,
-    infraction_response, list_infractions,
+    CreateInfractionReport, InfractionActionRequest, InfractionStatus, Problem, ReportForm,
+    WireEnum, infraction_response, list_infractions,
 };
 
 impl Simulator {
@@ -16,7 +16,7 @@ impl Simulator {
         &self,
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
-        let read = CreateInfractionReport::read(context.document()?);
+        let read = CreateInfractionReport::read(context.document()?, self.0.version);
         let request = read.map_err(invalid("InfractionReportInvalid"))?;
         let created = self
             .0
@@ -24,7 +24,8 @@ impl Simulator {
             .create_infraction(&request, context.now)
             .await;
         let report = created.map_err(problem)?;
-        let body = infraction_response("CreateInfractionReportResponse", &context.head, &report);
+        let name = "CreateInfractionReportResponse";
+        let body = infraction_response(name, &context.head, &report, self.0.version);
         Ok(Answer::xml(201, body))
     }
 
@@ -38,7 +39,8 @@ impl Simulator {
             .infraction(context.participant, context.uuid()?)
             .await;
         let report = found.map_err(problem)?;
-        let body = infraction_response("GetInfractionReportResponse", &context.head, &report);
+        let name = "GetInfractionReportResponse";
+        let body = infraction_response(name, &context.head, &report, self.0.version);
         Ok(Answer::xml(200, body))
     }
 
@@ -48,11 +50,16 @@ impl Simulator {
     ) -> Result<Answer, Problem> {
         let query = Query::new(context.query);
         let sides = query.sides("IsReporter", "IsCounterparty")?;
-        let filter = query.filter(context.participant, sides)?;
-        let status = query.value("Status", InfractionStatus::parse)?;
-        let found = self.0.directory.infractions(&filter, status).await;
+        let participants = self.listed_participants(context, &query)?;
+        let filter = query.filter(participants, sides)?;
+        let statuses = query.values("Status", InfractionStatus::parse)?;
+        let form = ReportForm {
+            version: self.0.version,
+            has_details: query.flag("IncludeDetails")? == Some(true),
+        };
+        let found = self.0.directory.infractions(&filter, &statuses).await;
         let (reports, has_more) = found.map_err(problem)?;
-        let body = list_infractions(&context.head, &reports, has_more);
+        let body = list_infractions(&context.head, &reports, has_more, form);
         Ok(Answer::xml(200, body))
     }
 
@@ -82,8 +89,12 @@ impl Simulator {
                 "CancelInfractionReportResponse",
             ),
         };
+        let error_type = match step {
+            InfractionAction::Update | InfractionAction::Close => "InfractionReportInvalid",
+            InfractionAction::Acknowledge | InfractionAction::Cancel => "BadRequest",
+        };
         let read = InfractionActionRequest::read(context.document()?, request);
-        let request = read.map_err(invalid("InfractionReportInvalid"))?;
+        let request = read.map_err(invalid(error_type))?;
         context.require_path_id(&request.id)?;
         let moved = self
             .0
@@ -91,7 +102,7 @@ impl Simulator {
             .apply_infraction_action(step, &request, context.now)
             .await;
         let moved = moved.map_err(problem)?;
-        let body = infraction_response(response, &context.head, &moved);
+        let body = infraction_response(response, &context.head, &moved, self.0.version);
         Ok(Answer::xml(200, body))
     }
 }

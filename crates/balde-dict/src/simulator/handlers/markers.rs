@@ -1,12 +1,20 @@
 //! Handlers of fraud markers.
 
 use super::{RequestContext, invalid, problem};
+use crate::directory::{LIST_LIMIT_MAX, MarkerFilter};
 use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
-use crate::simulator::query::Query;
+use crate::simulator::query::{LIST_LIMIT_DEFAULT, Query};
 use crate::wire::{
-    CancelFraudMarker, CreateFraudMarker, Problem, fraud_marker_response, list_fraud_markers,
+    CancelFraudMarker, CreateFraudMarker, FraudMarkerStatus, Problem, WireEnum,
+    fraud_marker_response, list_fraud_markers,
 };
+
+/// The most markers that are counted.
+const COUNTED_MAX: usize = 10_000;
+
+/// The default of the deprecated `page.itemsPerPage`.
+const ITEMS_PER_PAGE_DEFAULT: usize = 10;
 
 impl Simulator {
     pub(super) async fn create_fraud_marker(
@@ -40,10 +48,22 @@ impl Simulator {
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
         let query = Query::new(context.query);
-        let tax_id = query.text("TaxIdNumber").unwrap_or_default();
-        let found = self.0.directory.markers(&tax_id, query.limit()?).await;
-        let (markers, has_more) = found.map_err(problem)?;
-        let body = list_fraud_markers(&context.head, &markers, has_more);
+        let page = Page::read(&query)?;
+        let mut filter = query.filter(vec![context.participant.to_owned()], Vec::new())?;
+        // All are read, because the response says how many there are.
+        filter.limit = COUNTED_MAX;
+        let markers = MarkerFilter {
+            tax_id: query.one("TaxIdNumber")?.unwrap_or_default(),
+            key: query.one("Key")?,
+            status: query.value("Status", FraudMarkerStatus::parse)?,
+        };
+        let found = self.0.directory.markers(&filter, &markers).await;
+        let found = found.map_err(problem)?;
+        let total = found.len();
+        let listed = found.get(page.skip..).unwrap_or_default();
+        let listed = listed.get(..page.limit).unwrap_or(listed);
+        let has_more = page.skip + listed.len() < total;
+        let body = list_fraud_markers(&context.head, listed, has_more, total);
         Ok(Answer::xml(200, body))
     }
 
@@ -52,11 +72,38 @@ impl Simulator {
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
         let read = CancelFraudMarker::read(context.document()?);
-        let request = read.map_err(invalid("FraudMarkerInvalid"))?;
+        let request = read.map_err(invalid("BadRequest"))?;
         context.require_path_id(&request.id)?;
         let cancelled = self.0.directory.cancel_marker(&request, context.now).await;
         let marker = cancelled.map_err(problem)?;
         let body = fraud_marker_response("CancelFraudMarkerResponse", &context.head, &marker);
         Ok(Answer::xml(200, body))
+    }
+}
+
+/// Which part of a list is asked for: by `Limit`, or by the deprecated numbers of pages.
+struct Page {
+    skip: usize,
+    limit: usize,
+}
+
+impl Page {
+    fn read(query: &Query<'_>) -> Result<Self, Problem> {
+        let number = |name: &str| query.value(name, |text| text.parse::<usize>().ok());
+        let (page, items) = (number("page.pageNumber")?, number("page.itemsPerPage")?);
+        let limit = query.limit(LIST_LIMIT_DEFAULT)?;
+        if [page, items]
+            .into_iter()
+            .flatten()
+            .any(|n| n > LIST_LIMIT_MAX)
+        {
+            return Err(Problem::bad_request("A page number or size is above 200"));
+        }
+        if page.is_none() && items.is_none() {
+            return Ok(Self { skip: 0, limit });
+        }
+        let limit = items.unwrap_or(ITEMS_PER_PAGE_DEFAULT);
+        let skip = page.unwrap_or(0) * limit;
+        Ok(Self { skip, limit })
     }
 }

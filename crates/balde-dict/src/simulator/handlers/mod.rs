@@ -2,6 +2,7 @@
 
 mod claims;
 mod entries;
+mod funds_recoveries;
 mod infractions;
 mod markers;
 mod policies;
@@ -13,6 +14,8 @@ use http::HeaderValue;
 
 use super::Simulator;
 use super::answer::Answer;
+use super::query::Query;
+use super::runtime_settings::Restriction;
 use crate::Operation;
 use crate::directory::DirectoryError;
 use crate::wire::{Element, Problem, ResponseHead, SignatureError, Timestamp, Violation};
@@ -38,6 +41,10 @@ impl Simulator {
     pub(crate) async fn handle(&self, context: &RequestContext<'_>) -> Result<Answer, Problem> {
         use Operation as O;
 
+        if context.operation.is_deprecated() && !self.0.table.settings().serve_deprecated {
+            let detail = "The operation is deprecated; funds recoveries take its place";
+            return Err(Problem::new(410, "DeprecatedResource").with_detail(detail));
+        }
         self.check_signature(context)?;
         match context.operation {
             O::GetEntry => self.get_entry(context).await,
@@ -65,6 +72,16 @@ impl Simulator {
             | O::AcknowledgeInfractionReport
             | O::CancelInfractionReport
             | O::CloseInfractionReport => self.apply_infraction_action(context).await,
+            O::CreateFundsRecovery => self.create_funds_recovery(context).await,
+            O::GetFundsRecovery => self.get_funds_recovery(context).await,
+            O::GetTrackingGraph => self.get_tracking_graph(context).await,
+            O::ListFundsRecoveryInfractionReports => self.list_recovery_reports(context).await,
+            O::ListFundsRecoveryRefunds => self.list_recovery_refunds(context).await,
+            O::UpdateFundsRecovery
+            | O::CreateTrackingGraph
+            | O::BlockFundsRecovery
+            | O::RefundFundsRecovery
+            | O::CancelFundsRecovery => self.apply_recovery_action(context).await,
             O::CreateFraudMarker => self.create_fraud_marker(context).await,
             O::ListFraudMarkers => self.list_fraud_markers(context).await,
             O::GetFraudMarker => self.get_fraud_marker(context).await,
@@ -79,12 +96,61 @@ impl Simulator {
         }
     }
 
+    /// The participants whose records a list has: the requesting one and, if the query says so, the
+    /// indirect participants that it settles for.
+    fn listed_participants(
+        &self,
+        context: &RequestContext<'_>,
+        query: &Query<'_>,
+    ) -> Result<Vec<String>, Problem> {
+        let mut listed = vec![context.participant.to_owned()];
+        let is_wider = query.flag("IncludeIndirectParticipants")? == Some(true);
+        if let Some(participants) = self.0.participants.as_ref().filter(|_| is_wider) {
+            listed.extend(participants.indirect_of(context.participant));
+        }
+        Ok(listed)
+    }
+
+    /// Refuses what a key or a person is restricted from. The errors are those of a blocked key, of a
+    /// key used for fraud, of a blocked person and of a person that committed fraud, where the
+    /// operation has them.
+    fn check_restrictions(
+        &self,
+        key: Option<&str>,
+        tax_id: Option<&str>,
+        errors: [Option<&'static str>; 4],
+    ) -> Result<(), Problem> {
+        let runtime = self.0.buckets.runtime();
+        if runtime.restrictions.is_empty() {
+            return Ok(());
+        }
+        let key = key.and_then(|key| runtime.key_restriction(key));
+        let person = tax_id.and_then(|tax_id| runtime.person_restriction(tax_id));
+        let of = |found: Option<Restriction>, [blocked, fraud]: [Option<&'static str>; 2]| {
+            match found? {
+                Restriction::Blocked => blocked,
+                Restriction::Fraud => fraud,
+            }
+        };
+        let [key_blocked, key_fraud, blocked, fraud] = errors;
+        let error = of(key, [key_blocked, key_fraud]).or_else(|| of(person, [blocked, fraud]));
+        match error {
+            Some(error) => Err(Problem::new(400, error)),
+            None => Ok(()),
+        }
+    }
+
     /// Writes are signed; checkKeys, which changes nothing, is not.
     fn check_signature(&self, context: &RequestContext<'_>) -> Result<(), Problem> {
         let is_signed = context.root.is_some() && context.operation != Operation::CheckKeys;
         let Some(verifier) = self.0.verifier.as_ref().filter(|_| is_signed) else {
             return Ok(());
         };
+        let signature = context.root.and_then(|root| root.child("Signature"));
+        let has_signature = signature.is_some_and(|own| !own.children().is_empty());
+        if !has_signature && !self.0.requires_signatures {
+            return Ok(());
+        }
         verifier
             .verify(context.body)
             .map_err(|error: SignatureError| {

@@ -4,7 +4,7 @@ use super::RequestContext;
 use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
 use crate::simulator::buckets::BucketName;
-use crate::wire::{BucketState, Problem, get_policy, list_policies};
+use crate::wire::{BucketState, Problem, error_type_of, get_policy, list_policies};
 
 impl Simulator {
     pub(super) async fn list_bucket_states(
@@ -29,8 +29,11 @@ impl Simulator {
             Some(policy) => self.bucket_state(context.participant, policy).await?,
             None => None,
         };
-        let state =
-            state.ok_or_else(|| Problem::not_found("The participant has no such policy"))?;
+        let state = state.ok_or_else(|| {
+            let status = self.0.table.settings().unknown_policy_status;
+            let problem = Problem::new(status, error_type_of(status));
+            problem.with_detail("The participant has no such policy")
+        })?;
         let category = self.0.buckets.category(context.participant);
         Ok(Answer::xml(
             200,

@@ -6,10 +6,13 @@ use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
 use crate::simulator::query::Query;
 use crate::wire::{
-    CidSetFile, CreateCidSetFile, CreateSyncVerification, Problem, Timestamp,
+    CidSetFile, CreateCidSetFile, CreateSyncVerification, FileStatus, Problem, Timestamp,
     cid_set_events_response, cid_set_file_response, entry_by_cid_response,
     event_notifications_response, is_cid, sync_verification_response,
 };
+
+/// The default number of events in a list.
+const CID_EVENTS_LIMIT_DEFAULT: usize = 100;
 
 impl Simulator {
     pub(super) async fn create_sync_verification(
@@ -41,8 +44,8 @@ impl Simulator {
             .create_cid_file(&request.participant, request.key_type, context.now)
             .await;
         let file = created.map_err(problem)?;
-        let url = self.file_url(context, &file);
-        let body = cid_set_file_response("CreateCidSetFileResponse", &context.head, &file, &url);
+        let name = "CreateCidSetFileResponse";
+        let body = cid_set_file_response(name, &context.head, &file, FileStatus::Requested, "");
         Ok(Answer::xml(201, body))
     }
 
@@ -57,7 +60,9 @@ impl Simulator {
             .await;
         let file = found.map_err(problem)?;
         let url = self.file_url(context, &file);
-        let body = cid_set_file_response("GetCidSetFileResponse", &context.head, &file, &url);
+        let status = self.0.directory.cid_file_status(&file, context.now);
+        let name = "GetCidSetFileResponse";
+        let body = cid_set_file_response(name, &context.head, &file, status, &url);
         Ok(Answer::xml(200, body))
     }
 
@@ -70,7 +75,7 @@ impl Simulator {
         let key_type =
             key_type.ok_or_else(|| Problem::bad_request("Missing request parameter 'KeyType'"))?;
         let period = period(&query, context.now)?;
-        let limit = query.limit()?;
+        let limit = query.limit(CID_EVENTS_LIMIT_DEFAULT)?;
         let directory = &self.0.directory;
         let found = directory
             .cid_events(context.participant, key_type, period, limit)
@@ -104,15 +109,15 @@ impl Simulator {
         context: &RequestContext<'_>,
     ) -> Result<Answer, Problem> {
         let query = Query::new(context.query);
-        let period = period(&query, context.now)?;
-        let limit = query.limit()?;
-        let found = self
-            .0
-            .directory
-            .notifications(context.participant, period, limit)
+        let participants = self.listed_participants(context, &query)?;
+        let after = query.value("Cursor", |text| text.parse().ok())?;
+        let directory = &self.0.directory;
+        let found = directory
+            .notifications(&participants, after.unwrap_or(0), context.now)
             .await;
-        let (events, has_more) = found.map_err(problem)?;
-        let body = event_notifications_response(&context.head, &events, has_more);
+        let (events, next) = found.map_err(problem)?;
+        let next = next.map(|id| id.to_string());
+        let body = event_notifications_response(&context.head, &events, next.as_deref());
         Ok(Answer::xml(200, body))
     }
 

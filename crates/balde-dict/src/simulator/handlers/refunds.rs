@@ -43,16 +43,21 @@ impl Simulator {
         let sides = match role {
             Some(RefundRole::Requesting) => vec![Side::Initiator],
             Some(RefundRole::Contested) => vec![Side::Counterparty],
-            None => Vec::new(),
+            None => {
+                let detail = "Missing request parameter 'ParticipantRole'";
+                return Err(Problem::bad_request(detail));
+            }
         };
-        let filter = query.filter(context.participant, sides)?;
-        let status = query.value("Status", RefundStatus::parse)?;
-        let found = self.0.directory.refunds(&filter, status).await;
-        let (refunds, has_more) = found.map_err(problem)?;
-        Ok(Answer::xml(
-            200,
-            list_refunds(&context.head, &refunds, has_more),
-        ))
+        let participants = self.listed_participants(context, &query)?;
+        let mut filter = query.filter(participants, sides)?;
+        filter.after = query.cursor()?;
+        let statuses = query.values("Status", RefundStatus::parse)?;
+        let has_details = query.flag("IncludeDetails")? == Some(true);
+        let found = self.0.directory.refunds(&filter, &statuses).await;
+        let (refunds, next) = found.map_err(problem)?;
+        let next = next.map(|(ms, id)| format!("{ms}.{id}"));
+        let body = list_refunds(&context.head, &refunds, next.as_deref(), has_details);
+        Ok(Answer::xml(200, body))
     }
 
     pub(super) async fn apply_refund_action(
@@ -71,8 +76,12 @@ impl Simulator {
                 "CancelRefundResponse",
             ),
         };
+        let error_type = match step {
+            RefundAction::Close => "RefundInvalid",
+            RefundAction::Cancel => "BadRequest",
+        };
         let read = RefundActionRequest::read(context.document()?, request);
-        let request = read.map_err(invalid("RefundInvalid"))?;
+        let request = read.map_err(invalid(error_type))?;
         context.require_path_id(&request.id)?;
         let moved = self
             .0

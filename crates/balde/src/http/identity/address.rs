@@ -1,6 +1,6 @@
 //! IP addresses and networks: canonical addresses and trusted proxies.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
@@ -39,6 +39,24 @@ impl TrustedProxies {
 /// the mapped form, and a host must not have two buckets.
 pub(super) fn canonical(address: IpAddr) -> IpAddr {
     address.to_canonical()
+}
+
+/// The IPv4 address that an IPv6 address stands for, by which its host is counted: behind NAT64's
+/// well-known prefix `64:ff9b::/96` (RFC 6052), or IPv4-compatible (`::a.b.c.d`, deprecated by RFC
+/// 4291). All such addresses share a /64, and a host must not have two buckets.
+///
+/// Trust does not follow: a translated address never makes a trusted proxy of its sender, because
+/// RFC 6052 forbids the prefix for private addresses such as those of proxies.
+pub(super) fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
+    let [a, b, c, d, e, f, high, low] = address.segments();
+    let v4 = Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
+    match [a, b, c, d, e, f] {
+        NAT64 => Some(v4),
+        // `::` and `::1` are addresses of their own, and no host has an address in 0.0.0.0/8.
+        [0, 0, 0, 0, 0, 0] if v4.octets()[0] != 0 => Some(v4),
+        _ => None,
+    }
 }
 
 /// The address with all but its `bits` leading bits cleared.
@@ -165,6 +183,27 @@ mod tests {
         }
         assert_eq!(many.add("10.0.0.0/24"), Ok(()), "a duplicate is not added");
         assert_eq!(many.add("192.0.2.0/24"), Err(TrustedProxyError::TooMany));
+    }
+
+    #[test]
+    fn an_embedded_ipv4_address_is_found_in_the_two_forms_that_have_one() {
+        for (address, embedded) in [
+            ("64:ff9b::203.0.113.7", Some("203.0.113.7")),
+            ("64:ff9b::", Some("0.0.0.0")),
+            ("::203.0.113.7", Some("203.0.113.7")),
+            ("::", None),
+            ("::1", None),
+            ("::0.1.2.3", None),
+            // The prefix for local use (RFC 8215) has no fixed place for the address.
+            ("64:ff9b:1::203.0.113.7", None),
+            ("64:ff9b:0:1::203.0.113.7", None),
+            ("2001:db8::203.0.113.7", None),
+            ("2002:cb00:7107::1", None),
+        ] {
+            let found = embedded_v4(address.parse().unwrap());
+            let expected = embedded.map(|text| text.parse().unwrap());
+            assert_eq!(found, expected, "{address}");
+        }
     }
 
     #[test]

@@ -12,12 +12,22 @@ pub(super) const ELEMENT_BYTES_MAX: usize = 128;
 /// from the left.
 pub(super) const FORWARDED_BYTES_MAX: usize = 8_192;
 
+/// How to correct a service whose requests lack the peer's address.
+#[cfg(feature = "axum")]
+const HOW_TO_PROVIDE_PEERS: &str = "serve the axum app with `balde::http::serve(listener, app)`, \
+    or pass `app.into_make_service_with_connect_info::<SocketAddr>()` to `axum::serve`; \
+    with another server insert a `balde::http::PeerAddr` into the extensions of each request";
+#[cfg(not(feature = "axum"))]
+const HOW_TO_PROVIDE_PEERS: &str = "insert a `balde::http::PeerAddr` into the extensions of each \
+    request, or set `Identity::peer_from`; for an axum app enable balde's feature `axum`";
+
 /// Why a request has no usable key. No variant contains anything that the client sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// The peer's address is unknown: no request extension contains it.
-    #[error("the peer's address is unknown; insert a PeerAddr into the request's extensions")]
+    /// The peer's address is unknown: no request extension contains it. This is a mistake of the
+    /// service, not of the caller.
+    #[error("the peer's address is missing from the request's extensions: {HOW_TO_PROVIDE_PEERS}")]
     UnknownPeer,
     /// A proxy reports the next address as `unknown`, as an obfuscated identifier, or as 0.0.0.0.
     #[error("a proxy does not reveal the address that it forwards for")]

@@ -1,11 +1,11 @@
 //! The bucket key of a client.
 
 use std::fmt::{self, Write as _};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sha2::{Digest, Sha256};
 
-use super::address::prefix_of;
+use super::address::{embedded_v4, prefix_of};
 use super::error::IdentityError;
 use crate::hex;
 use crate::key::{KEY_BYTES_MAX, ShortKey};
@@ -33,6 +33,7 @@ pub enum KeyKind {
 /// | user id | `user:` and the id |
 /// | IPv4 address | `ip:203.0.113.7` |
 /// | IPv6 address | `ip:2001:db8:1:2::/64` |
+/// | IPv6 network, for a second limit | `ip:2001:db8:1::/48` |
 #[derive(Clone)]
 pub struct ClientKey {
     kind: KeyKind,
@@ -87,12 +88,30 @@ impl ClientKey {
             IpAddr::V4(address) => return Self::from_v4(address),
             IpAddr::V6(address) => address,
         };
+        if let Some(address) = embedded_v4(address) {
+            return Self::from_v4(address);
+        }
+        Self::from_v6(address, ipv6_prefix)
+    }
+
+    /// The key of the network of `bits` leading bits that an IPv6 address is in; `None` for an IPv4
+    /// address, also for one that an IPv6 address stands for.
+    pub(super) fn from_network(address: IpAddr, bits: u8) -> Result<Option<Self>, IdentityError> {
+        match address {
+            IpAddr::V6(address) if embedded_v4(address).is_none() => {
+                Self::from_v6(address, bits).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn from_v6(address: Ipv6Addr, bits: u8) -> Result<Self, IdentityError> {
         if address.is_unspecified() {
             return Err(IdentityError::Hidden);
         }
-        let network = prefix_of(address, ipv6_prefix);
+        let network = prefix_of(address, bits);
         let mut text = Inline::new();
-        write!(text, "ip:{network}/{ipv6_prefix}").map_err(|_| IdentityError::Malformed)?;
+        write!(text, "ip:{network}/{bits}").map_err(|_| IdentityError::Malformed)?;
         Ok(Self::inline(KeyKind::Address, text))
     }
 

@@ -126,16 +126,14 @@ impl Identity {
     }
 
     /// Sets how many leading bits of an IPv6 address identify a client, 1 to 128. The default is 64,
-    /// because one subscriber usually has a whole /64 network.
+    /// because one subscriber usually has a whole /64 network. An IPv4-mapped, NAT64 or
+    /// IPv4-compatible address is counted as the IPv4 address inside.
     ///
     /// # Panics
     ///
     /// Panics if `bits` is not in 1 to 128.
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
-        assert!(
-            (1..=128).contains(&bits),
-            "an IPv6 prefix must have 1 to 128 bits"
-        );
+        assert_prefix(bits);
         self.ipv6_prefix = bits;
         self
     }
@@ -186,11 +184,50 @@ impl Identity {
         }
     }
 
+    /// Returns the key of the IPv6 network, of `bits` leading bits, that the client's address is in.
+    /// `None` for clients that are identified by an IPv4 address, an API key or a user id.
+    ///
+    /// It is for a second limit beside that of each client: one site usually has a /56 or a /48, so
+    /// it can use hundreds of /64 networks. See
+    /// [`LimitRule::per_ipv6_network`](super::LimitRule::per_ipv6_network).
+    ///
+    /// # Errors
+    ///
+    /// As [`key`](Identity::key).
+    ///
+    /// # Panics
+    ///
+    /// Panics if `bits` is not in 1 to 128.
+    pub fn ipv6_network_key(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+        bits: u8,
+    ) -> Result<Option<ClientKey>, IdentityError> {
+        assert_prefix(bits);
+        match self.client(headers, extensions)? {
+            Client::Address(address) => ClientKey::from_network(address, bits),
+            Client::ApiKey(_) | Client::UserId(_) => Ok(None),
+        }
+    }
+
     fn key_general(
         &self,
         headers: &HeaderMap,
         extensions: &Extensions,
     ) -> Result<ClientKey, IdentityError> {
+        match self.client(headers, extensions)? {
+            Client::ApiKey(key) => ClientKey::from_api_key(key),
+            Client::UserId(id) => ClientKey::from_user_id(id),
+            Client::Address(address) => ClientKey::from_address(address, self.ipv6_prefix),
+        }
+    }
+
+    fn client<'a>(
+        &self,
+        headers: &'a HeaderMap,
+        extensions: &'a Extensions,
+    ) -> Result<Client<'a>, IdentityError> {
         let peer = peer::address(self.peer.as_deref(), extensions);
         let is_proxy = peer.is_some_and(|peer| self.trusted.contains(peer));
         // These headers are honoured only if a trusted proxy sent them.
@@ -199,16 +236,16 @@ impl Identity {
             _ => Ok(None),
         };
         if let Some(ApiKey(key)) = extensions.get().filter(|ApiKey(key)| !key.is_empty()) {
-            return ClientKey::from_api_key(key.as_bytes());
+            return Ok(Client::ApiKey(key.as_bytes()));
         }
         if let Some(key) = from_proxy(&self.api_key_header)? {
-            return ClientKey::from_api_key(key);
+            return Ok(Client::ApiKey(key));
         }
         if let Some(UserId(id)) = extensions.get().filter(|UserId(id)| !id.is_empty()) {
-            return ClientKey::from_user_id(id.as_bytes());
+            return Ok(Client::UserId(id.as_bytes()));
         }
         if let Some(id) = from_proxy(&self.user_id_header)? {
-            return ClientKey::from_user_id(id);
+            return Ok(Client::UserId(id));
         }
         let peer = peer.ok_or(IdentityError::UnknownPeer)?;
         let address = if is_proxy {
@@ -216,8 +253,22 @@ impl Identity {
         } else {
             peer
         };
-        ClientKey::from_address(address, self.ipv6_prefix)
+        Ok(Client::Address(address))
     }
+}
+
+/// What identifies a client.
+enum Client<'a> {
+    ApiKey(&'a [u8]),
+    UserId(&'a [u8]),
+    Address(IpAddr),
+}
+
+pub(crate) fn assert_prefix(bits: u8) {
+    assert!(
+        (1..=128).contains(&bits),
+        "an IPv6 prefix must have 1 to 128 bits"
+    );
 }
 
 impl fmt::Debug for Identity {

@@ -1,6 +1,5 @@
 //! Admits a request after the decision, or builds the response of its refusal.
 
-use std::fmt;
 use std::sync::Arc;
 
 use ::http::{Request, Response};
@@ -10,7 +9,6 @@ use super::bucket_request::{BucketRequests, Decisions, MissingKey};
 use super::config::LayerConfig;
 use super::in_flight::{self, InFlight};
 use super::refusal::Refusal;
-use crate::http::identity::IdentityError;
 
 /// Admits the request if all buckets granted it; otherwise returns the response of the refusal.
 pub(super) fn admit<A>(
@@ -30,23 +28,15 @@ pub(super) fn admit<A>(
     Err(Box::new(response))
 }
 
-/// Logs that a request has no usable key and returns the response of its refusal.
+/// Counts and logs that a request has no usable key, and returns the response of its refusal.
 pub(super) fn refuse_missing_key<A>(
     config: &LayerConfig,
     missing: MissingKey,
     request: &Request<A>,
 ) -> Response<Bytes> {
     let limiter = &config.rules[missing.rule].limiter;
-    if let Some(suppressed) = config.missing_key_log.allow(limiter.now_us()) {
-        tracing::warn!(
-            event_type = "no_key",
-            decision = "deny",
-            policy = limiter.name(),
-            suppressed,
-            "refused a request without a usable key: {}",
-            MissingKeyReason(missing.error)
-        );
-    }
+    limiter.count_no_key();
+    config.no_key_log.write(limiter, missing.error);
     let refusal = Refusal::from_missing_key(limiter.name(), missing.error, request.headers());
     respond(config, &refusal)
 }
@@ -58,15 +48,4 @@ fn respond(config: &LayerConfig, refusal: &Refusal<'_>) -> Response<Bytes> {
     let problem = refusal.problem();
     let response = problem.to_response(refusal.request_headers(), config.format);
     response.map(Bytes::from)
-}
-
-struct MissingKeyReason(Option<IdentityError>);
-
-impl fmt::Display for MissingKeyReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(error) => error.fmt(f),
-            None => f.write_str("the key function of the limit returned none"),
-        }
-    }
 }

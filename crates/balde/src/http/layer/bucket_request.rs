@@ -134,10 +134,17 @@ impl BucketRequest {
         if rule.filter.as_ref().is_some_and(|filter| !filter(request)) {
             return Ok(None);
         }
+        let (headers, extensions) = (request.headers(), request.extensions());
         let key = match &rule.key_source {
-            KeySource::Scope(scope) => scope
-                .key(config, request.headers(), request.extensions())
-                .map_err(Some),
+            KeySource::Scope(scope) => scope.key(config, headers, extensions).map_err(Some),
+            KeySource::Ipv6Network(bits) => {
+                let identity = &config.identity;
+                match identity.ipv6_network_key(headers, extensions, *bits) {
+                    Ok(Some(key)) => Ok(BucketKey::Client(key)),
+                    Ok(None) => return Ok(None),
+                    Err(error) => Err(Some(error)),
+                }
+            }
             KeySource::Custom(key) => key(request).map(BucketKey::Custom).ok_or(None),
         };
         let key = match (key, config.on_missing_key) {

@@ -7,12 +7,12 @@ use ::http::Response;
 use bytes::Bytes;
 
 use super::limit_rule::{KeyScope, KeySource, LimitRule};
+use super::no_key_log::NoKeyLog;
 use super::refusal::Refusal;
 use super::request_parts::RequestParts;
 use crate::http::headers::{HeaderOptions, PreparedWriter};
 use crate::http::identity::Identity;
 use crate::http::problem::ProblemFormat;
-use crate::telemetry::LogThrottle;
 
 pub(super) type ExemptFn = Arc<dyn Fn(&RequestParts<'_>) -> bool + Send + Sync>;
 pub(super) type OnRefusalFn = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
@@ -21,7 +21,8 @@ pub(super) type OnRefusalFn = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send
 /// is unknown or a proxy's header is malformed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMissingKey {
-    /// Refuses the request with 403. No bucket is touched.
+    /// Refuses the request: with 403, or with 500 if the key is missing because the service does not
+    /// provide the peer's address. No bucket is touched.
     #[default]
     Deny,
     /// Does not apply the limit. No bucket is touched.
@@ -45,8 +46,8 @@ pub(super) struct LayerConfig {
     pub(super) format: ProblemFormat,
     pub(super) exempt: Option<ExemptFn>,
     pub(super) on_refusal: Option<OnRefusalFn>,
-    /// Throttles log lines about requests without a key, across all services of one layer.
-    pub(super) missing_key_log: Arc<LogThrottle>,
+    /// Shared by all services of one layer.
+    pub(super) no_key_log: Arc<NoKeyLog>,
 }
 
 impl LayerConfig {

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::request_parts::RequestParts;
+use crate::http::identity::assert_prefix;
 use crate::http::outcome::Outcome;
 use crate::limiter::RateLimiter;
 
@@ -43,6 +44,8 @@ pub struct LimitRule {
 #[derive(Clone)]
 pub(super) enum KeySource {
     Scope(KeyScope),
+    /// The caller's IPv6 network, of so many leading bits.
+    Ipv6Network(u8),
     Custom(KeyFn),
 }
 
@@ -63,6 +66,30 @@ impl LimitRule {
     /// Limits all requests together: they share one bucket.
     pub fn global(limiter: RateLimiter) -> Self {
         Self::new(limiter, KeySource::Scope(KeyScope::Global))
+    }
+
+    /// Limits each IPv6 network of `bits` leading bits as a whole, as a second limit beside
+    /// [`per_caller`](LimitRule::per_caller): a caller with a /48 can use 65,536 /64 networks, each
+    /// of which counts as a caller. The limit does not apply to callers that are identified by an
+    /// IPv4 address, an API key or a user id.
+    ///
+    /// ```
+    /// use balde::RateLimiter;
+    /// use balde::http::{LimitRule, RateLimitLayer};
+    ///
+    /// let per_address = RateLimiter::builder().name("per-address").limit("10/s").build()?;
+    /// let per_site = RateLimiter::builder().name("per-site").limit("100/s").build()?;
+    /// let layer = RateLimitLayer::new(per_address).and(LimitRule::per_ipv6_network(per_site, 48));
+    /// # drop(layer);
+    /// # Ok::<(), balde::BuildError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if `bits` is not in 1 to 128.
+    pub fn per_ipv6_network(limiter: RateLimiter, bits: u8) -> Self {
+        assert_prefix(bits);
+        Self::new(limiter, KeySource::Ipv6Network(bits))
     }
 
     /// Limits each key separately; `key` derives it from the request. If `key` returns `None`, the

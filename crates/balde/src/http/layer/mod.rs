@@ -8,6 +8,7 @@ mod fast_path;
 mod future;
 mod in_flight;
 mod limit_rule;
+mod no_key_log;
 mod refusal;
 mod request_parts;
 mod service;
@@ -19,11 +20,11 @@ use bytes::Bytes;
 use tower_layer::Layer;
 
 use self::config::LayerConfig;
+use self::no_key_log::NoKeyLog;
 use super::headers::HeaderOptions;
 use super::identity::Identity;
 use super::problem::ProblemFormat;
 use crate::multi::TOKEN_REQUESTS_MAX;
-use crate::telemetry::LogThrottle;
 
 pub use self::body::ResponseBody;
 pub use self::config::OnMissingKey;
@@ -46,6 +47,7 @@ pub use self::service::RateLimit;
 /// | 429 | `RESOURCE_EXHAUSTED` | a bucket has too few tokens |
 /// | 503 | `UNAVAILABLE` | the store is unavailable, and the limiter denies in that case |
 /// | 403 | `PERMISSION_DENIED` | the request has no usable key |
+/// | 500 | `INTERNAL` | the service does not provide the peer's address |
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -67,8 +69,7 @@ pub use self::service::RateLimit;
 /// ```
 ///
 /// The layer takes the client's address from axum's `ConnectInfo` (feature `axum`; serve the app with
-/// `into_make_service_with_connect_info`) or from a [`PeerAddr`](super::identity::PeerAddr) in the
-/// request's extensions. See [`Identity`] for proxies, API keys and user ids.
+/// `balde::http::serve`) or from a [`PeerAddr`](super::identity::PeerAddr) in the request's extensions. See [`Identity`] for proxies, API keys and user ids.
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
     config: LayerConfig,
@@ -90,7 +91,7 @@ impl RateLimitLayer {
             format: ProblemFormat::default(),
             exempt: None,
             on_refusal: None,
-            missing_key_log: Arc::new(LogThrottle::new()),
+            no_key_log: Arc::new(NoKeyLog::default()),
         };
         Self { config }.and(rule)
     }

@@ -32,6 +32,9 @@ pub enum RefusalCause {
     /// [`Identity`](crate::http::Identity), or `None` if a rule's own key function returned no key
     /// or an invalid one.
     MissingKey(Option<IdentityError>),
+    /// The service does not provide the address of its peers
+    /// ([`IdentityError::UnknownPeer`]): 500.
+    MissingPeer,
 }
 
 impl<'a> Refusal<'a> {
@@ -61,11 +64,17 @@ impl<'a> Refusal<'a> {
         error: Option<IdentityError>,
         request_headers: &'a HeaderMap,
     ) -> Self {
+        let (cause, problem) = match error {
+            Some(IdentityError::UnknownPeer) => {
+                (RefusalCause::MissingPeer, Problem::missing_peer())
+            }
+            error => (RefusalCause::MissingKey(error), Problem::missing_key()),
+        };
         Self {
-            cause: RefusalCause::MissingKey(error),
+            cause,
             policy,
             retry_after: None,
-            problem: Problem::missing_key(),
+            problem,
             request_headers,
         }
     }

@@ -5,6 +5,7 @@
 //! is retried once before its deadline.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use balde_core::{Command, Limit};
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
@@ -28,23 +29,56 @@ pub(super) struct Script {
     sha: String,
     /// When a server loses the script, every call in flight gets NOSCRIPT: one line is enough.
     reloads: LogThrottle,
+    failures: [LogThrottle; StoreFailure::ALL.len()],
+    /// The parts of the keys whose server has run the script. A server that has not run it need not
+    /// have it, and has lost nothing.
+    has_run: Vec<AtomicBool>,
     started: Instant,
 }
 
 impl Script {
-    pub(super) fn new() -> Self {
+    /// `parts` is how many parts the keys are divided into, each on one server.
+    pub(super) fn new(parts: usize) -> Self {
         Self {
             sha: redis::Script::new(DECIDE).get_hash().to_owned(),
             reloads: LogThrottle::new(),
+            failures: Default::default(),
+            has_run: (0..parts).map(|_| AtomicBool::new(false)).collect(),
             started: Instant::now(),
         }
     }
 
+    /// Records that the server of a part has run the script.
+    fn ran(&self, part: usize) {
+        if !self.has_run[part].load(Ordering::Relaxed) {
+            self.has_run[part].store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn has_run(&self, part: usize) -> bool {
+        self.has_run[part].load(Ordering::Relaxed)
+    }
+
     fn log_reload(&self) {
-        let now_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if let Some(suppressed) = self.reloads.allow(now_us) {
+        if let Some(suppressed) = self.reloads.allow(self.now_us()) {
             observer::script_reloaded(suppressed);
         }
+    }
+
+    /// Logs a failure that an operator has to do something about, once a second for each kind.
+    fn log_failure(&self, failure: StoreFailure) {
+        let is_passing = matches!(
+            failure,
+            StoreFailure::Timeout | StoreFailure::BreakerOpen | StoreFailure::NotReady
+        );
+        if !is_passing && let Some(suppressed) = self.failures[failure.index()].allow(self.now_us())
+        {
+            observer::call_failed(failure, suppressed);
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     fn command(&self, call: &Call, by: By) -> Cmd {
@@ -127,6 +161,7 @@ impl RedisStore {
             Ok(_) => breaker.succeeded(),
             Err(failure) => {
                 self.0.counts.failed(*failure);
+                self.0.script.log_failure(*failure);
                 if breaker.failed(permit, *failure) {
                     observer::breaker_opened(*failure);
                     self.start_prober(index, &call.keys[0]);
@@ -192,6 +227,7 @@ impl RedisStore {
         let mut redirects_left = REDIRECTS_MAX;
         let mut repeats_left = u32::from(call.is_repeatable());
         let mut asking = None;
+        let part = self.breaker(&call.keys[0]);
         loop {
             let (link, number, mut connection) = self.connection().await?;
             if Instant::now() >= deadline {
@@ -202,14 +238,19 @@ impl RedisStore {
                 None => connection.send(&command).await,
             };
             let error = match answer {
-                Ok(Value::BulkString(reply)) => return Ok(reply),
+                Ok(Value::BulkString(reply)) => {
+                    self.0.script.ran(part);
+                    return Ok(reply);
+                }
                 Ok(_) => return Err(StoreFailure::Script),
                 Err(error) => error,
             };
             match error.kind() {
                 ErrorKind::Server(ServerErrorKind::NoScript) if by == By::Name => {
-                    add_one(&self.0.counts.reloads);
-                    self.0.script.log_reload();
+                    if self.0.script.has_run(part) {
+                        add_one(&self.0.counts.reloads);
+                        self.0.script.log_reload();
+                    }
                     by = By::Text;
                     command = self.0.script.command(call, by);
                 }

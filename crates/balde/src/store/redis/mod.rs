@@ -158,7 +158,7 @@ impl RedisStore {
             turn: AtomicUsize::new(0),
             breakers: (0..parts).map(|_| Breaker::new()).collect(),
             counts: Counts::default(),
-            script: call::Script::new(),
+            script: call::Script::new(parts),
             late: AtomicU64::new(0),
             handle,
             runtime,

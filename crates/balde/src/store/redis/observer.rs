@@ -34,6 +34,18 @@ pub(super) fn record_end(span: &Span, failure: Option<&StoreFailure>) {
     }
 }
 
+/// A call failed in a way that does not pass by itself in a moment.
+pub(super) fn call_failed(failure: StoreFailure, suppressed: u64) {
+    tracing::error!(
+        target: "balde",
+        event_type = "backend_error",
+        storage_mode = "redis",
+        reason = failure.as_str(),
+        suppressed,
+        "a call to Redis failed: {failure}"
+    );
+}
+
 pub(super) fn breaker_opened(failure: StoreFailure) {
     tracing::error!(
         target: "balde",

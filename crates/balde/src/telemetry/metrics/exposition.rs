@@ -30,11 +30,14 @@ type Counted = (
     &'static [(&'static str, &'static [Count])],
 );
 
+const DECISIONS: &str = "rate_limiter_decisions";
+
 /// Counters of decisions and operations, by policy and one more label.
 const BY_COUNT: [Counted; 3] = [
     (
-        "rate_limiter_decisions",
-        "Checks by decision; a fallback is a check that the failure policy decided.",
+        DECISIONS,
+        "Checks by decision; a fallback is a check that the failure policy decided. \
+         Requests refused for lack of a key have the reason no_key.",
         "decision",
         &[
             ("allow", &[Count::Allow]),
@@ -72,7 +75,7 @@ type Column = (
 );
 
 /// Values that are read from the limiters at each scrape, by policy.
-const BY_READING: [Column; 11] = [
+const BY_READING: [Column; 12] = [
     (
         "rate_limiter_lock_contention",
         "Times that a check waited for a lock of the memory store.",
@@ -96,6 +99,12 @@ const BY_READING: [Column; 11] = [
         "Buckets removed from the memory store before they were full, because keys_max was reached.",
         MetricType::Counter,
         |reading| reading.evicted,
+    ),
+    (
+        "rate_limiter_log_dropped",
+        "Denials that were to be logged one by one and were not, because the log did not keep up.",
+        MetricType::Counter,
+        |reading| reading.log_dropped,
     ),
     (
         "rate_limiter_lease_keys",
@@ -228,6 +237,13 @@ fn encode_counts(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> fmt::Resu
             for (value, counts) in values {
                 let number = counts.iter().map(|count| row.counts.read(*count)).sum();
                 let labels = [(label, *value), ("policy", row.name.as_str())];
+                write(metric.encode_family(&labels)?, counter, number)?;
+            }
+            // A reason of its own, so that a proxy or server that hides its callers shows in a graph.
+            if name == DECISIONS {
+                let [decision, reason] = [("decision", "deny"), ("reason", "no_key")];
+                let labels = [decision, ("policy", row.name.as_str()), reason];
+                let number = row.counts.read(Count::NoKey);
                 write(metric.encode_family(&labels)?, counter, number)?;
             }
         }

@@ -26,10 +26,12 @@ use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
 use self::exposition::Exposition;
+use self::unit::Unit;
 use super::meter::Meter;
 
 pub(crate) use policies::LimiterReading;
 pub use source::{DurationHistogram, MetricsWriter};
+pub use unit::MetricsUnit;
 
 #[cfg(feature = "redis")]
 pub(crate) use stores::StoreReading;
@@ -63,9 +65,17 @@ struct Inner {
 }
 
 impl Metrics {
-    /// Creates metrics with a new registry.
+    /// Creates metrics with a new registry, which writes durations in milliseconds.
     pub fn new() -> Self {
-        let exposition = Arc::new(Exposition::default());
+        Self::with_unit(MetricsUnit::default())
+    }
+
+    /// Creates metrics with a new registry, which writes durations in this unit.
+    pub fn with_unit(unit: MetricsUnit) -> Self {
+        let exposition = Arc::new(Exposition {
+            unit: Unit::new(unit),
+            ..Exposition::default()
+        });
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Arc::clone(&exposition)));
         Self(Arc::new(Inner {
@@ -74,7 +84,7 @@ impl Metrics {
         }))
     }
 
-    /// Encodes all metrics as text. Serve it with [`METRICS_CONTENT_TYPE`].
+    /// Encodes all metrics as text, in the unit that was chosen. Serve it with [`METRICS_CONTENT_TYPE`].
     pub fn encode(&self) -> String {
         let mut openmetrics = String::new();
         let encoded = text::encode(&mut openmetrics, &self.0.registry.lock());

@@ -4,6 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// The unit in which [`Metrics::encode`](super::Metrics::encode) writes durations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MetricsUnit {
+    /// Names end in `_ms`. The default.
+    #[default]
+    Milliseconds,
+    /// Names end in `_seconds`, as `promtool check metrics` recommends.
+    Seconds,
+}
+
 /// Milliseconds, which the documented metric names use, or seconds. Clones share the setting, so that
 /// all metrics of one page use the same unit.
 #[derive(Clone, Debug, Default)]
@@ -12,16 +23,23 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
+    /// Starts with this unit.
+    pub(super) fn new(unit: MetricsUnit) -> Self {
+        let is_second = unit == MetricsUnit::Seconds;
+        Self {
+            is_second: Arc::new(AtomicBool::new(is_second)),
+        }
+    }
+
     /// Runs `work` with seconds as the unit. The caller must hold the lock of the registry.
     pub(super) fn in_seconds<T>(&self, work: impl FnOnce() -> T) -> T {
-        struct Reset<'a>(&'a Unit);
+        struct Reset<'a>(&'a Unit, bool);
         impl Drop for Reset<'_> {
             fn drop(&mut self) {
-                self.0.is_second.store(false, Ordering::Relaxed);
+                self.0.is_second.store(self.1, Ordering::Relaxed);
             }
         }
-        let _reset = Reset(self);
-        self.is_second.store(true, Ordering::Relaxed);
+        let _reset = Reset(self, self.is_second.swap(true, Ordering::Relaxed));
         work()
     }
 

@@ -1,7 +1,9 @@
 //! The examples do what their first lines say: each is started as a user would start it, and asked
 //! what its curl lines ask. `cargo test` builds them; alone, `cargo build --examples` does.
 
-#[path = "support/redis_server.rs"]
+mod readmes;
+
+#[path = "../support/redis_server.rs"]
 #[expect(dead_code, reason = "other tests do more to their servers")]
 mod redis_server;
 

@@ -1,0 +1,185 @@
+//! What a line for every denial costs the decisions: `cargo bench -p balde-bench --bench denials`.
+//!
+//! A flood of denials is decided with `Denials::Summary` and with `Denials::Every`, in processes of
+//! their own that take turns. The log of each goes into a pipe, as in a container, and this program
+//! reads it and counts: lines and counted drops must add up to the denials. Each decision is timed by
+//! itself. A timing fails nothing.
+//!
+//! `--quick` makes it short, for trying things out, and then writes no report.
+
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use balde::RateLimiter;
+use balde::telemetry::{Denials, LogFormat, Logs};
+use balde_bench as report;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+const KEYS: usize = 1_000;
+
+/// A process denies so often: as fast as it can, or at a rate that the log keeps up with.
+const PACES: [(&str, &str); 2] = [
+    ("flood", "as fast as one thread can"),
+    ("paced", "100,000 a second"),
+];
+
+const PACE: Duration = Duration::from_micros(10);
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let after = |name: &str| {
+        let at = args.iter().position(|arg| arg == name)?;
+        args.get(at + 1).cloned()
+    };
+    if let (Some(mode), Some(pace)) = (after("--mode"), after("--pace")) {
+        let checks = after("--checks").and_then(|n| n.parse().ok());
+        sample(&mode, &pace, checks.unwrap_or(100_000));
+        return;
+    }
+    let is_quick = args.iter().any(|arg| arg == "--quick");
+    let (rounds, checks) = if is_quick {
+        (3, 200_000)
+    } else {
+        (11, 1_000_000)
+    };
+    let mut table = report::Table::new(&[
+        "denials",
+        "logged",
+        "p50, ns",
+        "p99, ns",
+        "p99.9, ns",
+        "p99 to summary",
+        "lines",
+        "counted drops",
+    ]);
+    for (pace, text) in PACES {
+        let mut samples = [Vec::new(), Vec::new()];
+        for round in 0..rounds {
+            for (mode, samples) in ["summary", "every"].iter().zip(&mut samples) {
+                samples.push(run(mode, pace, checks));
+            }
+            eprintln!("{pace}: round {} of {rounds}", round + 1);
+        }
+        let summary_p99 = median(&samples[0], |sample| sample.quantiles[1]);
+        for (mode, samples) in ["summary", "every"].iter().zip(&samples) {
+            let p99 = median(samples, |sample| sample.quantiles[1]);
+            table.row(&[
+                text.to_owned(),
+                (*mode).to_owned(),
+                format!("{:.0}", median(samples, |sample| sample.quantiles[0])),
+                format!("{p99:.0}"),
+                format!("{:.0}", median(samples, |sample| sample.quantiles[2])),
+                format!("{:.2}", p99 / summary_p99),
+                format!("{:.0}", median(samples, |sample| sample.lines)),
+                format!("{:.0}", median(samples, |sample| sample.dropped)),
+            ]);
+            eprintln!("{}", table.last_line());
+        }
+    }
+    let text = format!(
+        "Durations of single decisions in memory, as `Instant` measures them (two readings of the \
+         clock included), {KEYS} keys, one thread; the log is read from a pipe. Medians of {rounds} \
+         rounds of {checks} denials, in turn, each in a process of its own. Lines and counted drops \
+         add up to the denials in every round.\n\n{table}",
+    );
+    println!("{text}");
+    if !is_quick {
+        let command = "cargo bench -p balde-bench --bench denials";
+        report::write("denials", command, &text);
+    }
+}
+
+struct Sample {
+    /// p50, p99 and p99.9, in nanoseconds.
+    quantiles: [f64; 3],
+    lines: f64,
+    dropped: f64,
+}
+
+fn median(samples: &[Sample], value: impl Fn(&Sample) -> f64) -> f64 {
+    report::median(samples.iter().map(value).collect())
+}
+
+/// Runs one sample in a process of its own, and reads its log.
+#[expect(clippy::cast_precision_loss, reason = "counts of lines fit")]
+fn run(mode: &str, pace: &str, checks: u64) -> Sample {
+    let own = std::env::current_exe().expect("this program has a path");
+    let mut child = Command::new(own)
+        .args(["--mode", mode, "--pace", pace])
+        .args(["--checks", &checks.to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("this program can be started again");
+    let log = BufReader::new(child.stdout.take().expect("its output"));
+    let (mut lines, mut dropped) = (0_u64, 0_u64);
+    for line in log.lines() {
+        let line = line.expect("text");
+        if line.contains(r#""event_type":"denied""#) {
+            lines += 1;
+        } else if let Some((_, rest)) = line.split_once(r#""dropped":"#) {
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            dropped += digits.parse::<u64>().expect("a number");
+        }
+    }
+    let mut numbers = String::new();
+    let mut result = child.stderr.take().expect("its result");
+    result.read_to_string(&mut numbers).expect("text");
+    assert!(child.wait().expect("it ends").success(), "{numbers}");
+    if mode == "every" {
+        assert_eq!(lines + dropped, checks, "one line each or a counted drop");
+    }
+    let quantiles: Vec<f64> = numbers
+        .split_whitespace()
+        .map(|number| number.parse().expect("a number"))
+        .collect();
+    Sample {
+        quantiles: quantiles.try_into().expect("three numbers"),
+        lines: lines as f64,
+        dropped: dropped as f64,
+    }
+}
+
+/// Decides and prints the quantiles to standard error; the log is on standard output.
+fn sample(mode: &str, pace: &str, checks: usize) {
+    let (layer, guard) = Logs::new().format(LogFormat::Json).layer();
+    tracing_subscriber::registry().with(layer).init();
+    let denials = match mode {
+        "every" => Denials::Every,
+        _ => Denials::Summary,
+    };
+    let builder = RateLimiter::builder().name("per-user").limit("1/97day");
+    let limiter = builder
+        .denials(denials)
+        .build()
+        .expect("the limit is valid");
+    let keys: Vec<String> = (0..KEYS)
+        .map(|n| format!("tenant-{n:05}/user-{n:06}"))
+        .collect();
+    let check = limiter.blocking();
+    for key in &keys {
+        assert!(check.check(key).is_allowed());
+    }
+    let mut took = Vec::with_capacity(checks);
+    let start = Instant::now();
+    for at in 0..checks {
+        if pace == "paced" {
+            let due = PACE * u32::try_from(at).expect("a number of checks");
+            while start.elapsed() < due {
+                std::hint::spin_loop();
+            }
+        }
+        let key = &keys[at * 619 % KEYS];
+        let begin = Instant::now();
+        let decision = check.check(black_box(key));
+        took.push(begin.elapsed());
+        assert!(!decision.is_allowed());
+    }
+    drop(guard);
+    took.sort_unstable();
+    let quantile = |thousandths: usize| took[took.len() * thousandths / 1_000].as_nanos();
+    eprintln!("{} {} {}", quantile(500), quantile(990), quantile(999));
+}

@@ -1,0 +1,729 @@
+//! Funds recoveries: created by the payer's participant, followed by DICT, analysed through infraction
+//! reports, and refunded one transaction after another.
+//!
+//! ```text
+//! CREATED ─▶ TRACKED ─▶ AWAITING_ANALYSIS ── last report closed ─▶ ANALYSED ── refund ─▶ REFUNDING ─▶ COMPLETED
+//! ```
+//! DICT does the first two steps itself. With the setting `deprecated-operations = "served"` they wait
+//! for createTrackingGraph and blockFundsRecovery. A root transaction that was no fraud completes the
+//! funds recovery without refunds, and its creator may cancel it before refunds are requested.
+
+use std::sync::Arc;
+
+use super::error::DirectoryError;
+use super::handle::{Directory, RECORDS_MAX};
+use super::ids::new_id;
+use super::infractions::{active_name, infraction_name, new_report, set_report_cancelled};
+use super::refunds::{
+    active_name as active_refund_name, new_refund, open_refund, put_refund, refund_name,
+    set_refund_cancelled,
+};
+use super::store::RecordTransaction;
+use super::transactions::{Payment, TransactionKind};
+use crate::wire::{
+    AnalysisResult, CreateFundsRecovery, CreateInfractionReport, EventNotification, FundsRecovery,
+    FundsRecoveryActionRequest, FundsRecoveryStatus, GraphParameters, InfractionReason,
+    InfractionReport, InfractionStatus, Problem, Refund, RefundAccount, RefundStatus, Timestamp,
+    TrackingGraph,
+};
+
+const DAY_MS: u64 = 86_400_000;
+/// How old a root transaction may be.
+const ROOT_AGE_MAX_MS: u64 = 80 * DAY_MS;
+/// How long after the analysis refunds may be requested.
+const REFUND_PERIOD_MS: u64 = 3 * DAY_MS;
+/// How long events are listed.
+const EVENTS_MS: u64 = 7 * DAY_MS;
+/// The most events of a page.
+const EVENTS_PAGE: usize = 200;
+
+/// An action that changes a funds recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FundsRecoveryAction {
+    Update,
+    Track(GraphParameters),
+    Block,
+    Refund,
+    Cancel,
+}
+
+impl Directory {
+    /// Carries out createFundsRecovery. What is returned is the funds recovery as it was created,
+    /// before DICT's own steps.
+    pub(crate) async fn create_funds_recovery(
+        &self,
+        request: &CreateFundsRecovery,
+        parameters: GraphParameters,
+        now: Timestamp,
+    ) -> Result<FundsRecovery, DirectoryError> {
+        self.transact(|mut transaction| async move {
+            let root_id = &request.root_transaction_id;
+            let once = format!("recoveryof:{root_id}");
+            let before: Option<Arc<String>> = transaction.read(&once).await?;
+            if before.is_some() {
+                return Err(DirectoryError::rejected(
+                    "FundsRecoveryForTransactionAlreadyExists",
+                    "The transaction has or had a funds recovery",
+                ));
+            }
+            let payment = self.root_payment(request, now).await?;
+            let active: Option<Arc<String>> = transaction.read(&active_name(root_id)).await?;
+            if active.is_some() {
+                return Err(not_eligible(
+                    "The transaction has an infraction report already",
+                ));
+            }
+            let graph = self.track(root_id, &payment, parameters, now).await?;
+            let mut recovery = new_recovery(request, parameters, now);
+            let created = FundsRecovery {
+                graph: Some(graph.clone()),
+                ..recovery.clone()
+            };
+            self.report_transaction(&mut transaction, &mut recovery, &payment, root_id, now)
+                .await?;
+            if !self.settings.serve_deprecated {
+                recovery.graph = Some(graph);
+                recovery.status = FundsRecoveryStatus::AwaitingAnalysis;
+                self.report_graph(&mut transaction, &mut recovery, None, now)
+                    .await?;
+            }
+            let once_id = Arc::new(recovery.id.clone());
+            transaction.put(once, once_id)?;
+            transaction.count("recoveries".to_owned(), 1, RECORDS_MAX);
+            put_recovery(&mut transaction, &recovery)?;
+            let created = FundsRecovery {
+                graph: created.graph.filter(|_| !self.settings.serve_deprecated),
+                ..created
+            };
+            Ok(transaction.commit(created).await?)
+        })
+        .await
+    }
+
+    /// The root transaction, if a funds recovery of it may be created.
+    async fn root_payment(
+        &self,
+        request: &CreateFundsRecovery,
+        now: Timestamp,
+    ) -> Result<Payment, DirectoryError> {
+        let participant = &request.participant;
+        let not_indexed = "FundsRecoveryTransactionNotIndexed";
+        let mut payment = self
+            .payment(participant, &request.root_transaction_id, not_indexed)
+            .await?;
+        if !payment.is_known {
+            // Who creates it says that it is the payer's participant.
+            payment.debited = Some(participant.clone());
+            payment.credited = None;
+        }
+        if payment.debited.as_ref() != Some(participant) {
+            let detail = "Only the payer's participant may create a funds recovery";
+            return Err(Problem::forbidden(detail).into());
+        }
+        if !payment.is_settled {
+            return Err(DirectoryError::rejected(
+                "FundsRecoveryTransactionNotSettled",
+                "The transaction is not settled",
+            ));
+        }
+        let is_refund = payment.kind == Some(TransactionKind::Refund);
+        if is_refund || payment.is_older_than(ROOT_AGE_MAX_MS, now) {
+            return Err(not_eligible("The transaction is a refund or too old"));
+        }
+        Ok(payment)
+    }
+
+    /// Returns a funds recovery for its creator and the counterparties of its reports.
+    pub(crate) async fn funds_recovery(
+        &self,
+        participant: &str,
+        id: &str,
+    ) -> Result<Arc<FundsRecovery>, DirectoryError> {
+        let recovery: Option<Arc<FundsRecovery>> = self.records.get(&recovery_name(id)).await?;
+        let recovery = recovery.ok_or_else(not_found)?;
+        let mut may_read = recovery.reporter == participant;
+        for report in self.reports_of(&recovery).await? {
+            may_read |= report.counterparty.as_deref() == Some(participant);
+        }
+        if !may_read {
+            let detail = "The participant takes no part in this funds recovery";
+            return Err(Problem::forbidden(detail).into());
+        }
+        Ok(recovery)
+    }
+
+    /// Returns the graph of a funds recovery. It does not exist before the money was followed.
+    pub(crate) async fn tracking_graph(
+        &self,
+        participant: &str,
+        id: &str,
+    ) -> Result<(Arc<FundsRecovery>, TrackingGraph), DirectoryError> {
+        let recovery = self.funds_recovery(participant, id).await?;
+        let graph = recovery.graph.clone();
+        let graph =
+            graph.ok_or_else(|| Problem::not_found("The funds recovery has no graph yet"))?;
+        Ok((recovery, graph))
+    }
+
+    /// Carries out listFundsRecoveryInfractionReports, for the creator.
+    pub(crate) async fn recovery_reports(
+        &self,
+        participant: &str,
+        id: &str,
+    ) -> Result<Vec<InfractionReport>, DirectoryError> {
+        let recovery = self.own_recovery(participant, id).await?;
+        if matches!(
+            recovery.status,
+            FundsRecoveryStatus::Created | FundsRecoveryStatus::Tracked
+        ) {
+            let detail = "The blocking of the funds recovery was not ordered yet";
+            return Err(Problem::bad_request(detail).into());
+        }
+        let reports = self.reports_of(&recovery).await?;
+        Ok(reports.iter().map(|report| (**report).clone()).collect())
+    }
+
+    /// Carries out listFundsRecoveryRefunds, for the creator.
+    pub(crate) async fn recovery_refunds(
+        &self,
+        participant: &str,
+        id: &str,
+    ) -> Result<Vec<Refund>, DirectoryError> {
+        let recovery = self.own_recovery(participant, id).await?;
+        if recovery.refunds.is_empty() {
+            let detail = "The refunding of the funds recovery has not begun";
+            return Err(Problem::bad_request(detail).into());
+        }
+        let names: Vec<_> = recovery.refunds.iter().map(|id| refund_name(id)).collect();
+        let refunds: Vec<Arc<Refund>> = self.records.get_all(&names).await?;
+        Ok(refunds.iter().map(|refund| (**refund).clone()).collect())
+    }
+
+    async fn own_recovery(
+        &self,
+        participant: &str,
+        id: &str,
+    ) -> Result<Arc<FundsRecovery>, DirectoryError> {
+        let recovery: Option<Arc<FundsRecovery>> = self.records.get(&recovery_name(id)).await?;
+        let recovery = recovery.ok_or_else(not_found)?;
+        require_creator(&recovery, participant)?;
+        Ok(recovery)
+    }
+
+    async fn reports_of(
+        &self,
+        recovery: &FundsRecovery,
+    ) -> Result<Vec<Arc<InfractionReport>>, DirectoryError> {
+        let names: Vec<_> = recovery
+            .reports
+            .iter()
+            .map(|id| infraction_name(id))
+            .collect();
+        Ok(self.records.get_all(&names).await?)
+    }
+
+    /// Carries out update-, block-, refund- or cancelFundsRecovery or createTrackingGraph.
+    pub(crate) async fn apply_recovery_action(
+        &self,
+        action: FundsRecoveryAction,
+        request: &FundsRecoveryActionRequest,
+        now: Timestamp,
+    ) -> Result<Arc<FundsRecovery>, DirectoryError> {
+        self.transact(|mut transaction| async move {
+            let name = recovery_name(&request.id);
+            let found: Option<Arc<FundsRecovery>> = transaction.read(&name).await?;
+            let found = found.ok_or_else(not_found)?;
+            require_creator(&found, &request.participant)?;
+            if self.settings.repeat_funds_recoveries && is_repetition(&found, action) {
+                return Ok(transaction.commit(found).await?);
+            }
+            self.check_recovery_status(&found, action, now)?;
+            let mut recovery = (*found).clone();
+            recovery.last_modified = now;
+            match action {
+                FundsRecoveryAction::Update => {
+                    self.update_recovery(&mut transaction, &mut recovery, request, now)
+                        .await?;
+                }
+                FundsRecoveryAction::Track(parameters) => {
+                    let root = &recovery.root_transaction_id;
+                    let payment = self.payment(&recovery.reporter, root, "").await?;
+                    recovery.graph = Some(self.track(root, &payment, parameters, now).await?);
+                    recovery.parameters = parameters;
+                    recovery.status = FundsRecoveryStatus::Tracked;
+                }
+                FundsRecoveryAction::Block => {
+                    recovery.status = FundsRecoveryStatus::AwaitingAnalysis;
+                    let chosen = request.transactions.as_deref();
+                    self.report_graph(&mut transaction, &mut recovery, chosen, now)
+                        .await?;
+                    self.end_analysis(&mut transaction, &mut recovery, None, now)
+                        .await?;
+                }
+                FundsRecoveryAction::Refund => {
+                    recovery.status = FundsRecoveryStatus::Refunding;
+                    self.next_refund(&mut transaction, &mut recovery, None, now)
+                        .await?;
+                }
+                FundsRecoveryAction::Cancel => {
+                    self.cancel_recovery(&mut transaction, &mut recovery, now)
+                        .await?;
+                }
+            }
+            put_recovery(&mut transaction, &recovery)?;
+            Ok(transaction.commit(Arc::new(recovery)).await?)
+        })
+        .await
+    }
+
+    fn check_recovery_status(
+        &self,
+        recovery: &FundsRecovery,
+        action: FundsRecoveryAction,
+        now: Timestamp,
+    ) -> Result<(), DirectoryError> {
+        use FundsRecoveryStatus::{Analysed, AwaitingAnalysis, Created, Refunding, Tracked};
+        let allowed: &[FundsRecoveryStatus] = match action {
+            FundsRecoveryAction::Update => &[Created, Tracked, AwaitingAnalysis],
+            FundsRecoveryAction::Track(_) => &[Created, Tracked],
+            FundsRecoveryAction::Block => &[Tracked],
+            FundsRecoveryAction::Refund => &[Analysed],
+            FundsRecoveryAction::Cancel if self.settings.cancel_while_refunding => {
+                &[Created, Tracked, AwaitingAnalysis, Analysed, Refunding]
+            }
+            FundsRecoveryAction::Cancel => &[Created, Tracked, AwaitingAnalysis, Analysed],
+        };
+        let invalid = |detail: &str| {
+            Err(DirectoryError::rejected(
+                "FundsRecoveryOperationInvalid",
+                detail,
+            ))
+        };
+        if !allowed.contains(&recovery.status) {
+            return invalid("The funds recovery's status does not allow this");
+        }
+        let deadline = recovery.analysed_at.map(|at| at.plus_ms(REFUND_PERIOD_MS));
+        let is_late = deadline.is_some_and(|deadline| now > deadline);
+        if action == FundsRecoveryAction::Refund && is_late {
+            return invalid("The analysis ended more than 72 hours ago");
+        }
+        Ok(())
+    }
+
+    /// Changes what the creator says, in the funds recovery and in its open reports.
+    async fn update_recovery(
+        &self,
+        transaction: &mut RecordTransaction<'_>,
+        recovery: &mut FundsRecovery,
+        request: &FundsRecoveryActionRequest,
+        now: Timestamp,
+    ) -> Result<(), DirectoryError> {
+        recovery.situation_type = request.situation_type.unwrap_or(recovery.situation_type);
+        if let Some(contact) = &request.contact {
+            recovery.contact = contact.clone();
+        }
+        if request.report_details.is_some() {
+            recovery.report_details.clone_from(&request.report_details);
+        }
+        for id in &recovery.reports {
+            let found: Option<Arc<InfractionReport>> =
+                transaction.read(&infraction_name(id)).await?;
+            let Some(found) = found else {
+                continue;
+            };
+            if matches!(
+                found.status,
+                InfractionStatus::Open | InfractionStatus::Acknowledged
+            ) {
+                let report = InfractionReport {
+                    situation_type: recovery.situation_type,
+                    report_details: recovery.report_details.clone(),
+                    contact: Some(recovery.contact.clone()),
+                    last_modified: now,
+                    ..(*found).clone()
+                };
+                self.put_infraction(transaction, &Arc::new(report)).await?;
+            }
+        }
+        let event = "FUNDS_RECOVERY_INFORMATION_UPDATED";
+        self.notify(transaction, recovery, event, now).await
+    }
+
+    /// Opens the report of one of a funds recovery's transactions.
+    async fn report_transaction(
+        &self,
+        transaction: &mut RecordTransaction<'_>,
+        recovery: &mut FundsRecovery,
+        payment: &Payment,
+        transaction_id: &str,
+        now: Timestamp,
+    ) -> Result<(), DirectoryError> {
+        let request = CreateInfractionReport {
+            participant: recovery.reporter.clone(),
+            transaction_id: transaction_id.to_owned(),
+            reason: InfractionReason::RefundRequest,
+            situation_type: recovery.situation_type,
+            report_details: recovery.report_details.clone(),
+            contact: Some(recovery.contact.clone()),
+        };
+        let report = Arc::new(InfractionReport {
+            funds_recovery_id: Some(recovery.id.clone()),
+            counterparty: payment.credited.clone(),
+            amount_cents: payment.amount_cents,
+            ..new_report(transaction_id, &recovery.reporter, &request, now)
+        });
+        recovery.reports.push(report.id.clone());
+        self.open_report(transaction, &report).await
+    }
+
+    /// Opens the reports of the graph's transactions after the root: all, or those that are chosen.
+    async fn report_graph(
+        &self,
+        transaction: &mut RecordTransaction<'_>,
+        recovery: &mut FundsRecovery,
+        chosen: Option<&[String]>,
+        now: Timestamp,
+    ) -> Result<(), DirectoryError> {
+        let graph = recovery.graph.clone();
+        let ids = graph.iter().flat_map(|graph| &graph.transactions);
+        let ids: Vec<_> = ids.map(|own| own.id.clone()).collect();
+        if chosen.is_some_and(|chosen| chosen.iter().any(|id| !ids.contains(id))) {
+            return Err(DirectoryError::rejected(
+                "FundsRecoveryPrioritizationInvalid",
+                "A listed transaction is not in the tracking graph",
+            ));
+        }
+        for id in ids.iter().skip(1) {
+            let is_chosen = chosen.is_none_or(|chosen| chosen.contains(id));
+            let active: Option<Arc<String>> = transaction.read(&active_name(id)).await?;
+            let Some(known) = self.transaction(id).await? else {
+                continue;
+            };
+            if !is_chosen || active.is_some() {
+                continue;
+            }
+            let payment = Payment {
+                is_known: true,
+                debited: Some(known.debited.clone()),
+                credited: known.credited.clone(),
+                amount_cents: known.amount_cents,
+                kind: Some(known.kind),
+                is_settled: known.is_settled,
+                at: Some(known.at),
+            };
+            self.report_transaction(transaction, recovery, &payment, id, now)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the analysis of the funds recovery that a report belongs to, if this was its last report.
+    pub(super) async fn report_was_closed(
+        &self,
+        transaction: &mut RecordTransaction<'_>,
+        report: &InfractionReport,
+        now: Timestamp,
+    ) -> Result<(), DirectoryError> {
+        let Some(id) = &report.funds_recovery_id else {
+            return Ok(());
+        };
+        let found: Option<Arc<FundsRecovery>> = transaction.read(&recovery_name(id)).await?;
+        let Some(found) = found else {
+            return Ok(());
+        };
+        let mut recovery = (*found).clone();
+        if recovery.status == FundsRecoveryStatus::AwaitingAnalysis
+            && self
+                .end_analysis(transaction, &mut recovery, Some(report), now)
+                .await?
+        {
+            put_recovery(transaction, &recovery)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the analysis if all reports are closed. `closed` is one that is being closed.
+    async fn end_analysis(
+        &self,
+        transaction: &mut RecordTransaction<'_>,
+        recovery: &mut FundsRecovery,
+        closed: Option<&InfractionReport>,
+        now: Timestamp,
+    ) -> Result<bool, DirectoryError> {
+        let mut root_result = None;
+        for (at, id) in recovery.reports.iter().enumerate() {
+            let report = match closed.filter(|closed| closed.id == *id) {
+                Some(closed) => Some(closed.clone()),
+                None => {
+                    let found: Option<Arc<InfractionReport>> =
+                        transaction.read(&infraction_name(id)).await?;
+                    found.map(|found| (*found).clone())
+                }
+            };
+            // A report that this change opens cannot be read yet.
+            let Some(report) = report else {
+                return Ok(false);
+            };
+            if report.status != InfractionStatus::Closed {
+                return Ok(false);
+            }
+            if at == 0 {
+                root_result = report.analysis_result;
+            }
+        }
+        recovery.last_modified = now;
+        let event = if root_result == Some(AnalysisResult::Disagreed) {
+            recovery.status = FundsRecoveryStatus::Completed;
+            "FUNDS_RECOVERY_COMPLETED"
+        } else {
+            recovery.status = FundsRecoveryStatus::Analysed;
+            recovery.analysed_at = Some(now);
+            "FUNDS_RECOVERY_ANALYSED"
+        };
+        self.notify(transaction, recovery, event, now).await?;
+        Ok(true)
+    }
+
+    /// Continues or completes the funds recovery that a refund belongs to.
+    pub(super) async fn refund_was_closed(
+        &self,
+        transaction: &mut RecordTransaction<'_>,
+        refund: &Refund,
+        now: Timestamp,
+    ) -> Result<(), DirectoryError> {
+        let Some(id) = &refund.funds_recovery_id else {
+            return Ok(());
+        };
+        let found: Option<Arc<FundsRecovery>> = transaction.read(&recovery_name(id)).await?;
+        let Some(found) = found else {
+            return Ok(());
+        };
+        let mut recovery = (*found).clone();
+        if recovery.status == FundsRecoveryStatus::Refunding {
+            self.next_refund(transaction, &mut recovery, Some(refund), now)
+                .await?;
+            put_recovery(transaction, &recovery)?;
+        }
+        Ok(())
+    }
+
+    /// Requests the refund of the next transaction whose report was agreed to. Without one, or once the
+    /// whole amount is refunded, the funds recovery is completed.
+    async fn next_refund(
+        &self,
+        transaction: &mut RecordTransaction<'_>,
+        recovery: &mut FundsRecovery,
+        closed: Option<&Refund>,
+        now: Timestamp,
+    ) -> Result<(), DirectoryError> {
+        let mut refunded = 0;
+        let mut done = Vec::new();
+        for id in &recovery.refunds {
+            let refund = match closed.filter(|closed| closed.id == *id) {
+                Some(closed) => Some(closed.clone()),
+                None => {
+                    let found: Option<Arc<Refund>> = transaction.read(&refund_name(id)).await?;
+                    found.map(|found| (*found).clone())
+                }
+            };
+            if let Some(refund) = refund {
+                refunded += refund.effective_cents.unwrap_or(0);
+                done.push(refund.transaction_id);
+            }
+        }
+        let graph = recovery.graph.clone();
+        let amounts = graph.map(|graph| graph.transactions).unwrap_or_default();
+        let amount_of = |id: &str| {
+            let found = amounts.iter().find(|own| own.id == id);
+            found.map_or(0, |own| own.cents)
+        };
+        let whole = amount_of(&recovery.root_transaction_id);
+        for id in recovery.reports.clone() {
+            let report: Option<Arc<InfractionReport>> =
+                transaction.read(&infraction_name(&id)).await?;
+            let Some(report) = report else {
+                continue;
+            };
+            let is_agreed = report.analysis_result == Some(AnalysisResult::Agreed);
+            let is_done = done.contains(&report.transaction_id);
+            if !is_agreed || is_done || refunded >= whole.max(1) {
+                continue;
+            }
+            let active = active_refund_name(&report.transaction_id);
+            let other: Option<Arc<String>> = transaction.read(&active).await?;
+            if other.is_some() {
+                continue;
+            }
+            let payer = self.transaction(&recovery.root_transaction_id).await?;
+            let payer = payer.and_then(|payment| payment.payer_tax_id.clone());
+            let refund = Arc::new(Refund {
+                amount_cents: amount_of(&report.transaction_id).min(whole - refunded.min(whole)),
+                infraction_report_id: Some(report.id.clone()),
+                funds_recovery_id: Some(recovery.id.clone()),
+                contested_participant: report.counterparty.clone(),
+                refund_account: Some(RefundAccount {
+                    tax_id_number: payer.unwrap_or_else(|| "00000000000".to_owned()),
+                    participant: recovery.reporter.clone(),
+                    account_number: "1".to_owned(),
+                }),
+                ..new_refund(&report.transaction_id, &recovery.reporter, now)
+            });
+            recovery.refunds.push(refund.id.clone());
+            return open_refund(transaction, &refund);
+        }
+        recovery.status = FundsRecoveryStatus::Completed;
+        recovery.last_modified = now;
+        let event = "FUNDS_RECOVERY_COMPLETED";
+        self.notify(transaction, recovery, event, now).await
+    }
+
+    /// Cancels a funds recovery with its reports and with its refunds that are not closed.
+    async fn cancel_recovery(
+        &self,
+        transaction: &mut RecordTransaction<'_>,
+        recovery: &mut FundsRecovery,
+        now: Timestamp,
+    ) -> Result<(), DirectoryError> {
+        for id in &recovery.reports {
+            let found: Option<Arc<InfractionReport>> =
+                transaction.read(&infraction_name(id)).await?;
+            if let Some(found) = found {
+                let mut report = (*found).clone();
+                set_report_cancelled(transaction, &mut report, now).await?;
+                self.put_infraction(transaction, &Arc::new(report)).await?;
+            }
+        }
+        for id in &recovery.refunds {
+            let found: Option<Arc<Refund>> = transaction.read(&refund_name(id)).await?;
+            if let Some(found) = found
+                && found.status == RefundStatus::Open
+            {
+                let mut refund = (*found).clone();
+                set_refund_cancelled(transaction, &mut refund, now);
+                put_refund(transaction, &Arc::new(refund))?;
+            }
+        }
+        recovery.status = FundsRecoveryStatus::Cancelled;
+        let event = "FUNDS_RECOVERY_CANCELLED";
+        self.notify(transaction, recovery, event, now).await
+    }
+
+    /// Appends an event for the creator and, if the settings say so, for all counterparties.
+    async fn notify(
+        &self,
+        transaction: &mut RecordTransaction<'_>,
+        recovery: &FundsRecovery,
+        event: &str,
+        now: Timestamp,
+    ) -> Result<(), DirectoryError> {
+        let mut participants = vec![recovery.reporter.clone()];
+        if self.settings.notify_counterparties {
+            for report in self.reports_of(recovery).await? {
+                participants.extend(report.counterparty.clone());
+            }
+            participants.sort();
+            participants.dedup();
+        }
+        for participant in participants {
+            let text = format!("{event}:{}", recovery.id);
+            transaction.append_event(format!("events:{participant}"), now.ms(), text);
+        }
+        Ok(())
+    }
+
+    /// Carries out listEventNotifications: the events of the last seven days after a position, and the
+    /// position after which there are more.
+    pub(crate) async fn notifications(
+        &self,
+        participants: &[String],
+        after: u64,
+        now: Timestamp,
+    ) -> Result<(Vec<EventNotification>, Option<u64>), DirectoryError> {
+        let start = now.minus_ms(EVENTS_MS).ms();
+        let mut events = Vec::new();
+        for participant in participants {
+            let list = format!("events:{participant}");
+            let found = self
+                .records
+                .members(&list, start..=now.ms(), 0, usize::MAX >> 1)
+                .await?;
+            let read = |(ms, text): (u64, String)| {
+                let mut parts = text.splitn(3, ':');
+                Some(EventNotification {
+                    id: parts.next()?.parse().ok()?,
+                    event: parts.next()?.to_owned(),
+                    entity_id: parts.next()?.to_owned(),
+                    participant: participant.clone(),
+                    timestamp: Timestamp::from_ms(ms),
+                })
+            };
+            let found = found.into_iter().filter_map(read);
+            events.extend(found.filter(|event| event.id > after));
+        }
+        events.sort_by_key(|event| event.id);
+        let has_more = events.len() > EVENTS_PAGE;
+        events.truncate(EVENTS_PAGE);
+        let next = events.last().filter(|_| has_more).map(|event| event.id);
+        Ok((events, next))
+    }
+}
+
+fn new_recovery(
+    request: &CreateFundsRecovery,
+    parameters: GraphParameters,
+    now: Timestamp,
+) -> FundsRecovery {
+    FundsRecovery {
+        id: new_id(),
+        has_flow_type: request.has_flow_type,
+        root_transaction_id: request.root_transaction_id.clone(),
+        situation_type: request.situation_type,
+        report_details: request.report_details.clone(),
+        contact: request.contact.clone(),
+        status: FundsRecoveryStatus::Created,
+        reporter: request.participant.clone(),
+        creation_time: now,
+        last_modified: now,
+        analysed_at: None,
+        parameters,
+        graph: None,
+        reports: Vec::new(),
+        refunds: Vec::new(),
+    }
+}
+
+fn put_recovery(
+    transaction: &mut RecordTransaction<'_>,
+    recovery: &FundsRecovery,
+) -> Result<(), DirectoryError> {
+    let name = recovery_name(&recovery.id);
+    Ok(transaction.put(name, Arc::new(recovery.clone()))?)
+}
+
+/// Whether the funds recovery is already what the request asks for.
+fn is_repetition(recovery: &FundsRecovery, action: FundsRecoveryAction) -> bool {
+    match action {
+        FundsRecoveryAction::Refund => recovery.status == FundsRecoveryStatus::Refunding,
+        FundsRecoveryAction::Cancel => recovery.status == FundsRecoveryStatus::Cancelled,
+        _ => false,
+    }
+}
+
+fn require_creator(recovery: &FundsRecovery, participant: &str) -> Result<(), DirectoryError> {
+    if recovery.reporter == participant {
+        return Ok(());
+    }
+    Err(Problem::forbidden("Only the creator of the funds recovery may do this").into())
+}
+
+fn recovery_name(id: &str) -> String {
+    format!("recovery:{}", id.to_lowercase())
+}
+
+fn not_found() -> Problem {
+    Problem::not_found("No funds recovery has the given id")
+}
+
+fn not_eligible(detail: &str) -> DirectoryError {
+    DirectoryError::rejected("FundsRecoveryTransactionNotEligible", detail)
+}

@@ -1,0 +1,163 @@
+//! The thread that writes lines of which no decision waits to be written.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::clock::Stopwatch;
+
+/// How long lines wait at most before they are written. Writing many at once is cheaper, and a
+/// decision need not wake the thread for each.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// After this many intervals without a line the thread sleeps until it is woken.
+const IDLE_INTERVALS: u32 = 100;
+
+/// A queue of lines.
+pub(super) trait LogSource: Send + Sync {
+    /// Writes what is in the queue, and returns the number of lines.
+    fn drain(&self, urgency: Urgency) -> usize;
+}
+
+/// Why a queue is drained.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Urgency {
+    Interval,
+    /// Somebody waits until everything is written.
+    Flush,
+}
+
+static LOG_THREAD: LogThread = LogThread {
+    sources: Mutex::new(Vec::new()),
+    is_asleep: AtomicBool::new(false),
+    flushes: Mutex::new(Flushes {
+        requested: 0,
+        done: 0,
+    }),
+    flushed: Condvar::new(),
+    thread: OnceLock::new(),
+};
+
+struct LogThread {
+    sources: Mutex<Vec<Arc<dyn LogSource>>>,
+    is_asleep: AtomicBool,
+    flushes: Mutex<Flushes>,
+    flushed: Condvar,
+    /// `None` if the system gave no thread. Then queues fill, and what they drop is counted.
+    thread: OnceLock<Option<Thread>>,
+}
+
+struct Flushes {
+    requested: u64,
+    done: u64,
+}
+
+thread_local! {
+    static IS_LOG_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether the calling thread is the log thread, which may wait for a writer.
+#[cfg(feature = "logs")]
+pub(super) fn is_current() -> bool {
+    IS_LOG_THREAD.get()
+}
+
+/// Registers a queue, and starts the thread if this is the first. The queue is drained until nobody
+/// else holds it, and then once more.
+pub(super) fn add(source: Arc<dyn LogSource>) {
+    LOG_THREAD.sources.lock().push(source);
+    LOG_THREAD.thread.get_or_init(|| {
+        let builder = thread::Builder::new().name("balde-log".to_owned());
+        let started = builder.spawn(|| LOG_THREAD.run());
+        started.ok().map(|handle| handle.thread().clone())
+    });
+    wake_if_asleep();
+}
+
+/// To be called after a line was queued. Costs one load while the thread is awake.
+#[inline]
+pub(super) fn wake_if_asleep() {
+    if LOG_THREAD.is_asleep.load(Ordering::Relaxed) {
+        LOG_THREAD.wake();
+    }
+}
+
+/// Waits until all lines that are queued now are written. Returns whether that took no longer than
+/// `within`.
+pub(super) fn flush(within: Duration) -> bool {
+    if LOG_THREAD.thread.get().is_none_or(Option::is_none) {
+        return true;
+    }
+    let stopwatch = Stopwatch::start();
+    let mut flushes = LOG_THREAD.flushes.lock();
+    flushes.requested += 1;
+    let own = flushes.requested;
+    LOG_THREAD.wake();
+    while flushes.done < own {
+        let left = within.saturating_sub(stopwatch.elapsed());
+        if left.is_zero() {
+            return false;
+        }
+        LOG_THREAD.flushed.wait_for(&mut flushes, left);
+    }
+    true
+}
+
+impl LogThread {
+    #[cold]
+    fn wake(&self) {
+        self.is_asleep.store(false, Ordering::Relaxed);
+        if let Some(Some(thread)) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    fn run(&self) {
+        IS_LOG_THREAD.set(true);
+        let mut idle = 0;
+        loop {
+            let lines = self.drain();
+            idle = if lines == 0 { idle + 1 } else { 0 };
+            if idle < IDLE_INTERVALS {
+                thread::park_timeout(INTERVAL);
+                continue;
+            }
+            // A line that is queued before this drain is found by it. One that is queued later
+            // locked its queue after the drain did, and so sees that the thread is asleep.
+            self.is_asleep.store(true, Ordering::Relaxed);
+            if self.drain() == 0 {
+                thread::park();
+            }
+            self.is_asleep.store(false, Ordering::Relaxed);
+            idle = 0;
+        }
+    }
+
+    fn drain(&self) -> usize {
+        let requested = self.flushes.lock().requested;
+        let urgency = if self.flushes.lock().done < requested {
+            Urgency::Flush
+        } else {
+            Urgency::Interval
+        };
+        // The list is not locked while lines are written, so that limiters can be built meanwhile.
+        let mut sources = std::mem::take(&mut *self.sources.lock());
+        let mut lines = 0;
+        sources.retain(|source| {
+            let is_last = Arc::strong_count(source) == 1;
+            let urgency = if is_last { Urgency::Flush } else { urgency };
+            lines += source.drain(urgency);
+            !is_last
+        });
+        self.sources.lock().append(&mut sources);
+        if urgency == Urgency::Flush {
+            self.flushes.lock().done = requested;
+            self.flushed.notify_all();
+        }
+        lines
+    }
+}

@@ -1,0 +1,201 @@
+//! The layer that writes log lines: its level, its format, and whether a thread waits for the writer.
+
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::registry::LookupSpan;
+
+use super::lines::{LineFormat, LineLayer};
+use super::log_format::LogFormat;
+use super::log_thread::{self, LogSource, Urgency};
+
+/// The most bytes of lines that wait to be written. Lines that do not fit are dropped and counted.
+const QUEUE_BYTES_MAX: usize = 4 << 20;
+
+/// How long the guard waits for the last lines.
+const FLUSH_WITHIN: Duration = Duration::from_secs(5);
+
+/// Configures a `tracing` layer that writes log lines: text for people on a terminal, otherwise one
+/// JSON object per line, as [`json_logs`](super::json_logs) describes it.
+///
+/// ```no_run
+/// use balde::telemetry::Logs;
+/// use tracing::level_filters::LevelFilter;
+/// use tracing_subscriber::layer::SubscriberExt;
+/// use tracing_subscriber::util::SubscriberInitExt;
+///
+/// let (layer, guard) = Logs::new().level(LevelFilter::WARN).layer();
+/// tracing_subscriber::registry().with(layer).init();
+/// // … serve …
+/// drop(guard); // writes the remaining lines
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use = "nothing is written until its layer is added to a subscriber"]
+pub struct Logs {
+    level: LevelFilter,
+    format: LogFormat,
+}
+
+impl Logs {
+    /// Lines at INFO and above, with [`LogFormat::Auto`].
+    pub const fn new() -> Self {
+        Self {
+            level: LevelFilter::INFO,
+            format: LogFormat::Auto,
+        }
+    }
+
+    /// Sets the lowest level that is written.
+    pub fn level(self, level: impl Into<LevelFilter>) -> Self {
+        Self {
+            level: level.into(),
+            ..self
+        }
+    }
+
+    /// Sets the format.
+    pub const fn format(self, format: LogFormat) -> Self {
+        Self { format, ..self }
+    }
+
+    /// Returns a layer that writes to standard output, and a guard to keep until the program ends.
+    ///
+    /// Another thread writes, so that no decision waits for a full pipe. Up to 4 MiB of lines wait;
+    /// more are dropped and counted in a line `lines_dropped`. Lines about every denial
+    /// ([`Denials::Every`](super::Denials::Every)) wait in the queue of their limiter.
+    pub fn layer<S>(self) -> (impl Layer<S>, LogsGuard)
+    where
+        S: Subscriber + for<'span> LookupSpan<'span>,
+    {
+        let queue = Arc::new(LineQueue {
+            waiting: Mutex::default(),
+            dropped: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
+        });
+        log_thread::add(Arc::clone(&queue) as Arc<dyn LogSource>);
+        let layer = self.layer_to(QueueWriter(Arc::clone(&queue)));
+        (layer, LogsGuard { _queue: queue })
+    }
+
+    /// Returns a layer that writes to any writer, on the thread that logs.
+    pub fn layer_to<S, W>(self, writer: W) -> impl Layer<S>
+    where
+        S: Subscriber + for<'span> LookupSpan<'span>,
+        W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+    {
+        let format = match self.format {
+            LogFormat::Json => LineFormat::Json,
+            LogFormat::Text => LineFormat::Text,
+            LogFormat::Auto if io::stdout().is_terminal() => LineFormat::Text,
+            LogFormat::Auto => LineFormat::Json,
+        };
+        LineLayer { writer, format }.with_filter(self.level)
+    }
+}
+
+impl Default for Logs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Keeps lines from being lost at the end of the program: when it is dropped, it waits for up to five
+/// seconds until all lines are written.
+#[must_use = "lines that wait when the program ends are lost without the guard"]
+pub struct LogsGuard {
+    _queue: Arc<LineQueue>,
+}
+
+impl LogsGuard {
+    /// Waits until all lines so far are written, for up to five seconds. Returns whether they are.
+    pub fn flush(&self) -> bool {
+        log_thread::flush(FLUSH_WITHIN)
+    }
+}
+
+impl Drop for LogsGuard {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+impl fmt::Debug for LogsGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogsGuard").finish_non_exhaustive()
+    }
+}
+
+/// Lines that wait to be written to standard output.
+struct LineQueue {
+    waiting: Mutex<Vec<u8>>,
+    dropped: AtomicU64,
+    reported: AtomicU64,
+}
+
+impl LogSource for LineQueue {
+    fn drain(&self, _urgency: Urgency) -> usize {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        let lines = waiting.iter().filter(|byte| **byte == b'\n').count();
+        if lines > 0 {
+            // A failure to log cannot be logged.
+            let _lost = write_out(&waiting);
+        }
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        let since = dropped - self.reported.swap(dropped, Ordering::Relaxed);
+        if since > 0 {
+            tracing::warn!(
+                target: "balde",
+                event_type = "lines_dropped",
+                dropped = since,
+                "{since} log lines were dropped: the log does not keep up"
+            );
+        }
+        lines
+    }
+}
+
+#[derive(Clone)]
+struct QueueWriter(Arc<LineQueue>);
+
+impl MakeWriter<'_> for QueueWriter {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl Write for QueueWriter {
+    /// The layer writes one whole line at a time.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if log_thread::is_current() {
+            write_out(line)?;
+            return Ok(line.len());
+        }
+        let mut waiting = self.0.waiting.lock();
+        if waiting.len() + line.len() <= QUEUE_BYTES_MAX {
+            waiting.extend_from_slice(line);
+        } else {
+            self.0.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(waiting);
+        log_thread::wake_if_asleep();
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn write_out(lines: &[u8]) -> io::Result<()> {
+    io::stdout().lock().write_all(lines)
+}
