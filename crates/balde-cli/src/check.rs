@@ -13,13 +13,17 @@ pub(crate) struct Args {
     /// Profiles, options and monitor files to validate
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
+    /// Validate monitor files without their secrets: environment variables, secret files and client
+    /// certificates that are missing are no errors
+    #[arg(long)]
+    without_env: bool,
 }
 
 /// Checks every file, whatever is wrong with those before it.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let mut is_valid = true;
     for file in &args.files {
-        match check(file) {
+        match check(file, args.without_env) {
             Ok(summary) => println!("{file}: {summary}, valid"),
             Err(error) => {
                 is_valid = false;
@@ -35,7 +39,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 /// Validates a file and summarises what is in it.
-fn check(file: &str) -> Result<String, ConfigError> {
+fn check(file: &str, without_env: bool) -> Result<String, ConfigError> {
     let source = Source::read(file)?;
     Ok(match FileKind::detect(&source)? {
         FileKind::Profile => {
@@ -50,7 +54,11 @@ fn check(file: &str) -> Result<String, ConfigError> {
             format!("options, {limits}, {throttlers}")
         }
         FileKind::Monitor => {
-            let config = Config::read(file)?;
+            let config = if without_env {
+                Config::check_without_secrets(file)?
+            } else {
+                Config::read(file)?
+            };
             let participants = counted(config.participants.len(), "participant", "participants");
             let sinks = counted(config.sinks.len(), "sink", "sinks");
             format!("monitor, {participants}, {sinks}")
@@ -66,8 +74,8 @@ enum FileKind {
 }
 
 impl FileKind {
-    /// Decides by the keys at the top of the file. Profiles come first, because they may have
-    /// `[limits]`, too.
+    /// Decides by the keys at the top of the file. Of kinds with as many keys, the first in the list
+    /// wins: profiles may have `[limits]`, too.
     fn detect(source: &Source) -> Result<Self, ConfigError> {
         const KEYS: [(FileKind, &[&str]); 3] = [
             (FileKind::Profile, &["profile", "policy"]),
@@ -97,8 +105,15 @@ impl FileKind {
             ),
         ];
         let detect = |root: Section<'_>, diagnostics: &mut Diagnostics| {
-            let is_kind = |keys: &[&str]| keys.iter().any(|key| root.contains(key));
-            let found = KEYS.into_iter().find(|(_, keys)| is_kind(keys));
+            // The kind with the most keys, so that one misplaced key, such as [policy.NAME] in a
+            // monitor's file, does not decide. Only profiles have `profile`.
+            let count = |keys: &[&str]| keys.iter().filter(|key| root.contains(key)).count();
+            let found = if root.contains("profile") {
+                Some(KEYS[0])
+            } else {
+                let counted = KEYS.into_iter().rev().filter(|(_, keys)| count(keys) > 0);
+                counted.max_by_key(|(_, keys)| count(keys))
+            };
             if found.is_none() {
                 let message = "cannot tell what kind of file this is: a profile has `profile` and \
                                [[policy]], options have [limits.NAME] or [throttlers.NAME], a monitor file has \

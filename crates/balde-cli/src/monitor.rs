@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
+use balde_monitor::history::History;
 use balde_monitor::{Config, Monitor, TimeSource};
+use tokio::net::TcpListener;
 use tracing::Level;
 
 use crate::service::{self, print_line};
@@ -24,15 +26,76 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 async fn monitor(args: &Args) -> anyhow::Result<()> {
-    let config = Config::read(&args.config).map_err(|error| anyhow!("\n{error}"))?;
+    let read = || Config::read(&args.config).map_err(|error| anyhow!("\n{error}"));
+    let mut config = read()?;
     service::log_at(args.log);
+    let mut listener = listen(&config).await?;
+    let mut shutdown = std::pin::pin!(service::shutdown_signal());
+    loop {
+        let monitor = Monitor::build(&config, TimeSource::system()).await?;
+        let address = listener.local_addr()?;
+        print_line(format_args!("page       http://{address}/"));
+        print_line(format_args!("metrics    http://{address}/metrics"));
+        let history = monitor.cycle().components().history.clone();
+        let mut next = None;
+        let until = async {
+            let reloaded = async {
+                loop {
+                    service::reload_signal().await;
+                    match reload(&config, &history, read).await {
+                        Ok(new) => return new,
+                        Err(error) => tracing::error!(
+                            event_type = "reload_failed",
+                            "the file was not reloaded, and the monitor runs on as before: {error:#}"
+                        ),
+                    }
+                }
+            };
+            tokio::select! {
+                () = &mut shutdown => {}
+                new = reloaded => next = Some(new),
+            }
+        };
+        // The socket stays open while the monitor is replaced: clients wait instead of failing.
+        let serving = TcpListener::from_std(listener.try_clone()?)?;
+        monitor.run(serving, "", until).await?;
+        let Some((new, new_listener)) = next else {
+            return Ok(());
+        };
+        tracing::info!(
+            event_type = "reloaded",
+            participants = new.participants.len(),
+            sinks = new.sinks.len(),
+            "the file was read again"
+        );
+        config = new;
+        listener = new_listener.unwrap_or(listener);
+    }
+}
+
+/// Reads the file again, and listens on its address if that is another one.
+async fn reload(
+    current: &Config,
+    history: &History,
+    read: impl Fn() -> anyhow::Result<Config>,
+) -> anyhow::Result<(Config, Option<std::net::TcpListener>)> {
+    if let Some(failure) = history.health().failure() {
+        bail!(
+            "the database accepts no writes ({}), and what is in memory would be lost; reload when \
+             it does",
+            failure.cause
+        );
+    }
+    let config = read()?;
+    let listener = if config.http.listen == current.http.listen {
+        None
+    } else {
+        Some(listen(&config).await?)
+    };
+    Ok((config, listener))
+}
+
+async fn listen(config: &Config) -> anyhow::Result<std::net::TcpListener> {
     let listener = service::listen(config.http.listen, "listen in [http]").await?;
-    let monitor = Monitor::build(&config, TimeSource::system()).await?;
-    let address = listener.local_addr()?;
-    print_line(format_args!("page       http://{address}/"));
-    print_line(format_args!("metrics    http://{address}/metrics"));
-    monitor
-        .run(listener, "", service::shutdown_signal())
-        .await?;
-    Ok(())
+    Ok(listener.into_std()?)
 }

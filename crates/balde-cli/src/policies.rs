@@ -1,6 +1,6 @@
 //! `balde policies [PROFILE]`
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
 use balde_core::{Limit, Start, Strategy};
@@ -41,9 +41,19 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     });
     match shown {
         Ok(text) => {
-            // The reader of a pipe may have closed it: `balde policies | head`.
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
+            let mut output = std::io::stdout().lock();
+            match output
+                .write_all(text.as_bytes())
+                .and_then(|()| output.flush())
+            {
+                Ok(()) => ExitCode::SUCCESS,
+                // The reader of a pipe has closed it: `balde policies | head`.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("balde policies: cannot write the output: {error}");
+                    ExitCode::FAILURE
+                }
+            }
         }
         Err(problems) => {
             eprint!("{problems}");

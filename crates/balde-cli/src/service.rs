@@ -44,6 +44,29 @@ pub(crate) async fn listen(address: SocketAddr, option: &str) -> anyhow::Result<
     })
 }
 
+/// Parses the address of an option; `localhost` is 127.0.0.1.
+pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let address = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => text.to_owned(),
+    };
+    let parsed = address.parse();
+    parsed.map_err(|_| "expected an address and a port, such as 127.0.0.1:8085".to_owned())
+}
+
+/// Waits for SIGHUP, by which a service is told to read its file again.
+pub(crate) async fn reload_signal() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut hangup) = signal(SignalKind::hangup()) {
+            hangup.recv().await;
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
 /// Prints a line to standard output. A closed output is not an error.
 pub(crate) fn print_line(line: impl std::fmt::Display) {
     let _closed = writeln!(io::stdout(), "{line}");

@@ -28,7 +28,7 @@ const SEED_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Address to listen on
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8085")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8085", value_parser = service::listen_address)]
     listen: SocketAddr,
     /// Name of a profile that ships with balde, or a file
     #[arg(long, default_value = balde_dict::profiles::DEFAULT)]
@@ -113,6 +113,11 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 async fn simulate(args: &Args) -> anyhow::Result<()> {
     service::log_at(args.log);
     let simulator = builder(args)?.build()?;
+    // A Redis that is away is reported now, not by the first request.
+    simulator.directory().ping().await.with_context(|| {
+        let place = args.redis.as_deref().map_or("REDIS_ADDR", |_| "--redis");
+        format!("the Redis of {place} does not respond; start it, or leave {place} out")
+    })?;
     for (participant, category) in &args.participants {
         simulator
             .assign(participant, *category)

@@ -215,3 +215,40 @@ fn the_reference_file_of_options_is_valid() {
     let output = check(&docs, &["options.toml"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
+
+const MONITOR: &str = "[[participant]]\nispb = '12345678'\ndict = 'https://dict/api/v2/'\n\
+     certificate = 'client.pem'\nkey = 'client.key'\n";
+
+#[test]
+fn a_monitor_file_is_checked_without_its_secrets() {
+    let sinks = "[[sink]]\nname = 'chat'\nkind = 'slack'\nurl_env = 'NOT_SET_1'\n\
+         [[sink]]\nname = 'pager'\nkind = 'pagerduty'\nrouting_key_file = 'missing'\n\
+         [[sink]]\nname = 'hook'\nkind = 'webhook'\nurl = 'https://a/'\nsecret_env = 'NOT_SET_2'\n";
+    let text = format!("{MONITOR}{sinks}");
+    let folder = folder(&[("monitor.toml", text.as_bytes())]);
+    let output = check(folder.path(), &["monitor.toml"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(self::text(&output.stderr).contains("NOT_SET_1"));
+    let output = check(folder.path(), &["--without-env", "monitor.toml"]);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        self::text(&output.stderr)
+    );
+    // Everything else is still checked.
+    let text = format!("{text}colour = 'red'\n");
+    let folder = self::folder(&[("monitor.toml", text.as_bytes())]);
+    let output = check(folder.path(), &["--without-env", "monitor.toml"]);
+    assert!(self::text(&output.stderr).contains("unknown key `colour`"));
+}
+
+#[test]
+fn one_misplaced_key_does_not_make_a_monitor_file_a_profile() {
+    let text = format!("[policy.KEYS_CHECK]\nwarning_pct = 50\n[history]\n{MONITOR}");
+    let folder = folder(&[("monitor.toml", text.as_bytes())]);
+    let output = check(folder.path(), &["--without-env", "monitor.toml"]);
+    let shown = self::text(&output.stderr);
+    assert!(shown.contains("unknown key `policy`"), "{shown}");
+    assert!(!shown.contains("missing key `profile`"), "{shown}");
+}

@@ -166,3 +166,17 @@ fn what_is_no_profile_is_said_with_the_names_that_are() {
     let refused = stderr_of_failure(&["policies", "dict-1.8.0", "--category", "H"]);
     assert!(refused.contains("A, B, C, D, E, F"), "{refused}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_that_cannot_be_written_is_an_error() {
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let output = Command::new(env!("CARGO_BIN_EXE_balde"))
+        .arg("policies")
+        .stdout(full.expect("/dev/full"))
+        .output()
+        .expect("the binary runs");
+    assert_eq!(output.status.code(), Some(1));
+    let shown = String::from_utf8_lossy(&output.stderr);
+    assert!(shown.contains("cannot write the output"), "{shown}");
+}

@@ -229,3 +229,23 @@ fn invalid_arguments_are_reported() {
         assert!(stderr.contains(expected), "{args:?}: {stderr}");
     }
 }
+
+#[test]
+fn a_redis_that_is_away_is_an_error_at_the_start() {
+    let output = Command::new(env!("CARGO_BIN_EXE_balde"))
+        .args([
+            "simulate",
+            "--listen",
+            "localhost:0",
+            "--redis",
+            "redis://127.0.0.1:1",
+        ])
+        .output()
+        .expect("the binary runs");
+    assert_eq!(output.status.code(), Some(1));
+    let shown = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        shown.contains("the Redis of --redis does not respond"),
+        "{shown}"
+    );
+}

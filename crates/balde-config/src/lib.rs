@@ -56,3 +56,4 @@ pub use document::{Document, Located, Section, Value};
 pub use environment::{Environment, VARIABLE_BYTES_MAX, VariableError};
 pub use position::Position;
 pub use source::{FILE_BYTES_MAX, Source, Span};
+pub use suggest::nearest;

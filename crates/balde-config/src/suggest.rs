@@ -4,7 +4,7 @@
 const NAME_BYTES_MAX: usize = 64;
 
 /// Returns the known name that was probably meant.
-pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+pub fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     if name.len() > NAME_BYTES_MAX {
         return None;
     }

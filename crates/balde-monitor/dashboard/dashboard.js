@@ -3,7 +3,7 @@
 import { alertsPage } from "./alerts.js";
 import { follow, get } from "./api.js";
 import { el, setText } from "./dom.js";
-import { dateTime } from "./format.js";
+import { dateTime, number } from "./format.js";
 import { incidentsPage } from "./incidents.js";
 import { operationsPage } from "./operations.js";
 import { overview } from "./overview.js";
@@ -96,6 +96,7 @@ const start = () => {
   });
   byId("main").replaceChildren(el("p", { text: text("loading") }));
   let isUp = false;
+  let lost = null;
   follow({
     states: (states) => {
       model.setNow(states.now_us);
@@ -108,11 +109,17 @@ const start = () => {
     status: (status) => {
       model.setNow(status.now_us);
       model.status = status;
-      const storage = status.storage_error;
-      byId("problems").replaceChildren(...(storage ? [el("p", { class: "problem", text: text("cannotStore", { detail: storage }) })] : []));
+      const failure = status.storage_failure;
+      const words = failure && { time: dateTime(failure.since_us), cause: failure.cause, polls: number(failure.unstored_polls) };
+      byId("problems").replaceChildren(...(failure ? [el("p", { class: "problem", text: text("cannotStore", words) })] : []));
       page?.update();
     },
-  }, () => { isUp = true; connection(true); }, () => { isUp = false; connection(false); });
+  }, () => { isUp = true; clearTimeout(lost); connection(true); }, () => {
+    isUp = false;
+    clearTimeout(lost);
+    // The server ends long streams from time to time; the browser is back at once.
+    lost = setTimeout(() => connection(false), 3000);
+  });
   // A monitor whose database is away still answers the stream, but may have no states yet.
   get("/api/v1/status").then((status) => { model.status = status; }).catch(() => {});
   setInterval(() => { if (isUp) connection(true); page?.tick(); }, 1000);

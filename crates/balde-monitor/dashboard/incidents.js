@@ -11,6 +11,11 @@ export const incidentsPage = (main, model) => {
   main.replaceChildren(el("section", {}, el("h1", { text: text("navIncidents") }), list));
   const opened = new Set();
 
+  const bucketOf = (incident) => model.states?.participants.find((p) => p.participant === incident.participant)
+    ?.buckets.find((b) => b.policy === incident.policy && b.episode === incident.episode);
+  // Only the open alert of a bucket can be acknowledged.
+  const openEpisode = (incident) => bucketOf(incident)?.episode;
+
   const card = (incident) => {
     const details = el("details", { open: opened.has(incident.episode) },
       el("summary", { text: text("timeline") }),
@@ -18,13 +23,13 @@ export const incidentsPage = (main, model) => {
         el("li", { class: event.severity }, el("time", { text: dateTime(event.at_us) }), ` ${sentence(event, model.nowUs())}`))));
     details.addEventListener("toggle", () => (details.open ? opened.add(incident.episode) : opened.delete(incident.episode)));
     const ending = incident.closed_us === null ? text("open") : text("closed", { time: duration(incident.closed_us - incident.opened_us) });
-    const acknowledged = incident.acknowledged;
+    const acknowledged = bucketOf(incident)?.acknowledged;
     return el("article", { class: `incident ${incident.severity}` },
       el("h2", {}, severityBadge(incident.severity), " ",
         incident.policy ? policyLink(incident.participant, incident.policy, `${incident.participant} ${incident.policy}`) : incident.participant),
       el("p", { text: `${text("openedAt", { time: dateTime(incident.opened_us) })}, ${ending}` }),
       acknowledged ? el("p", { text: text("acknowledgedBy", { by: acknowledged.by, time: dateTime(acknowledged.at_us) }) })
-        : incident.closed_us === null ? actions(model, incident.participant, incident.policy ?? undefined, incident.severity, incident.episode) : null,
+        : incident.closed_us === null ? actions(model, incident.participant, incident.policy ?? undefined, incident.severity, openEpisode(incident)) : null,
       details);
   };
 

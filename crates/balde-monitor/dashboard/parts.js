@@ -102,6 +102,8 @@ export const sentence = (event, nowUs) => {
     case "forecast_over": return text(kind.result === "came_true" ? "cameTrue" : "averted", { policy });
     case "stale": case "still_stale": return text("staleText", { participant: event.participant, time: dateTime(kind.newest_us) });
     case "fresh": return text("freshText", { participant: event.participant });
+    case "storage_failed": case "storage_still_failing": return text("storageFailed", { cause: kind.cause });
+    case "storage_recovered": return text("storageRecovered");
     case "changed": return text("changedText", { subject: policy });
     default: return text("otherText", { policy, kind: kind.type });
   }

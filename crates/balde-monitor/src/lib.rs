@@ -69,8 +69,10 @@ pub mod severity;
 pub mod sink;
 pub mod source;
 pub mod status;
+mod storage_check;
 mod time_source;
 
 pub use config::Config;
 pub use monitor::{BuildError, Monitor, RunError};
+pub use storage_check::StorageTiming;
 pub use time_source::TimeSource;

@@ -11,18 +11,23 @@ use tokio::sync::watch;
 
 use crate::config::{Config, ScheduleConfig};
 use crate::cycle::{Components, Cycle, SinkDirectory};
-use crate::delivery::{DeliveryError, DeliverySettings, Dispatcher};
+use crate::delivery::{Backoff, DeliveryError, DeliverySettings, Dispatcher};
 use crate::history::{History, HistoryError};
 use crate::http::{self, App, WriteAccess};
 use crate::schedule::PlannerError;
 use crate::schedule::{PollPlan, embedded};
-use crate::severity::Severity;
 use crate::sink::SinkError;
 use crate::status::Status;
+use crate::storage_check::{StorageCheck, StorageTiming};
 use crate::time_source::TimeSource;
 
 /// How many runs of the cron schedule are checked against `stale_after_s`: a day at five minutes.
 const CRON_RUNS_CHECKED: usize = 288;
+
+/// The first and the longest delay between attempts to deliver a message. A sink that is back gets its
+/// first message within the longest, and all others at once.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_LONGEST: Duration = Duration::from_secs(60);
 
 /// The longest time that HTTP requests in flight may take after shutdown was requested.
 const HTTP_GRACE: Duration = Duration::from_secs(5);
@@ -37,13 +42,28 @@ pub struct Monitor {
     schedule: ScheduleConfig,
     status: Arc<Status>,
     write_access: WriteAccess,
+    storage_timing: StorageTiming,
+    hosts: Vec<String>,
 }
 
 impl Monitor {
     /// Opens the database and builds all components. Connects neither to DICT nor to any sink.
+    ///
+    /// A database that is unavailable for now, such as a server that does not run or a full disk, is
+    /// no error: the monitor waits for it when it [runs](Monitor::run).
     pub async fn build(config: &Config, time: TimeSource) -> Result<Self, BuildError> {
-        let history = History::open(&config.history).await;
-        let history = history.map_err(BuildError::History)?;
+        let history = History::closed(&config.history).map_err(BuildError::History)?;
+        if let Err(error) = history.reopen().await {
+            if !error.is_transient() {
+                return Err(BuildError::History(error));
+            }
+            tracing::error!(
+                event_type = "history_unavailable",
+                error = %error,
+                "the database cannot be opened; the monitor waits for it and does not poll until then"
+            );
+            history.health().fail(time.now_us(), &error.to_string());
+        }
         let mut sources = BTreeMap::new();
         for participant in &config.participants {
             let source = participant.build(time.monotonic());
@@ -63,22 +83,9 @@ impl Monitor {
             })?;
             sinks.push((sink.name.clone(), built));
         }
-        for backlog in history.backlog().await.map_err(BuildError::History)? {
-            if config.sinks.iter().all(|sink| sink.name != backlog.sink) {
-                // The sink was renamed or removed, so nothing delivers these messages any more.
-                tracing::warn!(
-                    event_type = "sink_not_configured",
-                    sink = backlog.sink,
-                    waiting = backlog.waiting,
-                    "alerts are waiting for a sink that is not configured; add a sink of that name \
-                     to have them delivered"
-                );
-            }
-        }
-        let expected = sources.keys().cloned().collect();
-        warn_of_removed_participants(history.clone(), expected, time.now_us()).await?;
         warn_of_short_staleness(config, &time);
-        let settings = DeliverySettings::default();
+        let backoff = Backoff::new(RETRY_FIRST, RETRY_LONGEST).unwrap_or_default();
+        let settings = DeliverySettings::default().backoff(backoff);
         let dispatcher = Dispatcher::new(&history, time.clock().clone(), &settings, sinks);
         let dispatcher = dispatcher.map_err(BuildError::Delivery)?;
         let cycle = Cycle::new(Components {
@@ -98,7 +105,16 @@ impl Monitor {
             schedule: config.schedule.clone(),
             status: Arc::default(),
             write_access: config.http.write_access(),
+            storage_timing: StorageTiming::default(),
+            hosts: config.http.hosts.clone(),
         })
+    }
+
+    /// Replaces the timing of the storage check.
+    #[must_use]
+    pub fn with_storage_timing(mut self, timing: StorageTiming) -> Self {
+        self.storage_timing = timing;
+        self
     }
 
     /// The polling cycle, for callers that run its steps themselves.
@@ -150,15 +166,28 @@ impl Monitor {
             self.write_access.clone(),
             note,
         );
+        let app = app.with_hosts(self.hosts.clone());
         let pages = tokio::spawn(http::serve(listener, app, until_stopped(stopped.clone())));
         let delivering = tokio::spawn({
             let (cycle, status) = (self.cycle.clone(), Arc::clone(&self.status));
             let stopped = until_stopped(stopped.clone());
             async move { deliver_while_leading(&cycle, &status, stopped).await }
         });
+        let from_memory = tokio::spawn({
+            let (cycle, stopped) = (self.cycle.clone(), until_stopped(stopped.clone()));
+            async move { cycle.components().dispatcher.run_from_memory(stopped).await }
+        });
+        let storage = tokio::spawn({
+            let (cycle, status) = (self.cycle.clone(), Arc::clone(&self.status));
+            let check = StorageCheck::new(cycle, status, self.storage_timing);
+            let run: Boxed<'static, ()> = Box::pin(check.run(until_stopped(stopped.clone())));
+            run
+        });
+        let cleaning = tokio::spawn(clean_up(self.cycle.clone(), Arc::clone(&self.status)));
         let scheduled = self.schedule(shutdown).await;
+        cleaning.abort();
         let _receivers_may_be_gone = stop.send(true);
-        let _finished_or_panicked = delivering.await;
+        let _finished_or_panicked = tokio::join!(delivering, from_memory, storage);
         // Clients that have not finished by then are disconnected.
         let abort = pages.abort_handle();
         let pages = tokio::time::timeout(HTTP_GRACE, pages).await;
@@ -195,34 +224,64 @@ impl Monitor {
     }
 }
 
-/// Warns about open alerts of participants that are no longer configured: nothing resolves them.
-async fn warn_of_removed_participants(
-    history: History,
-    expected: BTreeSet<String>,
-    now_us: u64,
-) -> Result<(), BuildError> {
-    let states = history
-        .latest_samples()
-        .await
-        .map_err(BuildError::History)?;
-    let known: BTreeSet<String> = states
-        .iter()
-        .map(|one| one.bucket().participant().to_owned())
-        .collect();
-    for participant in known.difference(&expected).cloned().collect::<Vec<_>>() {
-        let state = history.participant_state(&participant, now_us).await;
-        let state = state.map_err(BuildError::History)?;
-        let open = state.alerts.iter();
-        let open = open
-            .filter(|alert| alert.severity > Severity::Normal)
-            .count();
-        if open > 0 || state.staleness.stale.is_some() {
+/// Takes care of what an older configuration has left behind, once this monitor leads: messages for
+/// sinks and alerts about participants that are no longer in the file.
+fn clean_up(cycle: Cycle, status: Arc<Status>) -> Boxed<'static, ()> {
+    const RETRY: Duration = Duration::from_secs(5);
+    Box::pin(async move {
+        loop {
+            status.wait_for_leadership(true).await;
+            let is_done = warn_of_removed_sinks(&cycle).await.is_ok()
+                && resolve_removed_participants(&cycle).await.is_ok();
+            if is_done {
+                return;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    })
+}
+
+/// Warns about messages for sinks that are no longer configured: nothing delivers them.
+async fn warn_of_removed_sinks(cycle: &Cycle) -> Result<(), HistoryError> {
+    let Components {
+        history,
+        dispatcher,
+        ..
+    } = cycle.components();
+    for backlog in history.backlog().await? {
+        if dispatcher.counters().all(|(sink, _)| sink != backlog.sink) {
+            tracing::warn!(
+                event_type = "sink_not_configured",
+                sink = backlog.sink,
+                waiting = backlog.waiting,
+                "alerts are waiting for a sink that is not configured; add a sink of that name \
+                 to have them delivered"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Resolves the open alerts of participants that are no longer configured, and says so.
+async fn resolve_removed_participants(cycle: &Cycle) -> Result<(), HistoryError> {
+    let Components {
+        history, sources, ..
+    } = cycle.components();
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    for sample in history.latest_samples().await? {
+        known.insert(sample.bucket().participant().to_owned());
+    }
+    for participant in known {
+        if sources.contains_key(&participant) {
+            continue;
+        }
+        let closed = cycle.resolve_removed(&participant).await?;
+        if closed > 0 {
             tracing::warn!(
                 event_type = "participant_not_configured",
                 participant,
-                open_alerts = open + usize::from(state.staleness.stale.is_some()),
-                "alerts are open about a participant that is not configured; add the participant \
-                 again to have them resolved"
+                closed_alerts = closed,
+                "closed the alerts of a participant that is no longer in the file"
             );
         }
     }

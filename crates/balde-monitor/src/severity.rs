@@ -61,6 +61,7 @@ impl fmt::Display for Severity {
 pub struct Thresholds {
     warning_bp: u32,
     critical_bp: u32,
+    exhausted_bp: u32,
     hysteresis_bp: u32,
 }
 
@@ -96,6 +97,7 @@ impl Thresholds {
         Ok(Self {
             warning_bp,
             critical_bp,
+            exhausted_bp: 0,
             hysteresis_bp,
         })
     }
@@ -108,6 +110,20 @@ impl Thresholds {
     /// The remaining share of capacity at which CRITICAL begins, in basis points.
     pub const fn critical_bp(&self) -> u32 {
         self.critical_bp
+    }
+
+    /// EXHAUSTED begins at `exhausted_bp` basis points of capacity left instead of zero tokens.
+    pub fn with_exhausted(self, exhausted_bp: u32) -> Result<Self, ThresholdsError> {
+        if exhausted_bp > self.critical_bp {
+            return Err(ThresholdsError::ExhaustedOrder {
+                critical_bp: self.critical_bp,
+                exhausted_bp,
+            });
+        }
+        Ok(Self {
+            exhausted_bp,
+            ..self
+        })
     }
 
     /// Returns the severity of `level`.
@@ -140,7 +156,7 @@ impl Thresholds {
             Severity::Normal => return None,
             Severity::Warning => self.warning_bp,
             Severity::Critical => self.critical_bp,
-            Severity::Exhausted => 0,
+            Severity::Exhausted => self.exhausted_bp,
         };
         let share = u128::from(limit.capacity()) * u128::from(share_bp + above_bp);
         // The result is at most the capacity, which fits into an i64.
@@ -154,6 +170,7 @@ impl Default for Thresholds {
         Self {
             warning_bp: 2_500,
             critical_bp: 1_000,
+            exhausted_bp: 0,
             hysteresis_bp: 500,
         }
     }
@@ -165,7 +182,9 @@ impl Default for Thresholds {
 pub enum ThresholdsError {
     /// The CRITICAL threshold is above the WARNING threshold.
     #[error(
-        "CRITICAL at {critical_bp} basis points comes before WARNING at {warning_bp}; lower it"
+        "CRITICAL at {} comes before WARNING at {}; lower it",
+        percent(.critical_bp),
+        percent(.warning_bp)
     )]
     Order {
         /// The WARNING threshold.
@@ -173,10 +192,23 @@ pub enum ThresholdsError {
         /// The CRITICAL threshold.
         critical_bp: u32,
     },
+    /// The EXHAUSTED threshold is above the CRITICAL threshold.
+    #[error(
+        "EXHAUSTED at {} comes before CRITICAL at {}; lower it",
+        percent(.exhausted_bp),
+        percent(.critical_bp)
+    )]
+    ExhaustedOrder {
+        /// The CRITICAL threshold.
+        critical_bp: u32,
+        /// The EXHAUSTED threshold.
+        exhausted_bp: u32,
+    },
     /// Even a full bucket would not end a warning.
     #[error(
-        "WARNING at {warning_bp} basis points with a hysteresis of {hysteresis_bp} would never end; \
-         together they must be below {WHOLE_BP}"
+        "WARNING at {} with a band of {} above it would never end; together they must be below 100 %",
+        percent(.warning_bp),
+        percent(.hysteresis_bp)
     )]
     NeverEnds {
         /// The WARNING threshold.
@@ -184,6 +216,16 @@ pub enum ThresholdsError {
         /// The hysteresis above it.
         hysteresis_bp: u32,
     },
+}
+
+/// Basis points as people write them: `10 %`, `2.5 %`.
+fn percent(bp: &u32) -> String {
+    let (whole, rest) = (bp / 100, bp % 100);
+    let rest = format!("{rest:02}");
+    match rest.trim_end_matches('0') {
+        "" => format!("{whole} %"),
+        rest => format!("{whole}.{rest} %"),
+    }
 }
 
 #[cfg(test)]
@@ -203,6 +245,20 @@ mod tests {
             let full = thresholds.severity_with_hysteresis(capacity.cast_signed(), limit);
             assert_eq!(full, Severity::Normal, "{capacity}");
         }
+    }
+
+    #[test]
+    fn exhausted_may_begin_above_zero_and_errors_name_percent() {
+        let limit = ReportedLimit::new(1_000, 1, 1).unwrap();
+        let thresholds = Thresholds::default().with_exhausted(250).unwrap();
+        assert_eq!(thresholds.severity(25, limit), Severity::Exhausted);
+        assert_eq!(thresholds.severity(26, limit), Severity::Critical);
+        let error = Thresholds::default().with_exhausted(1_250).unwrap_err();
+        let text = "EXHAUSTED at 12.5 % comes before CRITICAL at 10 %; lower it";
+        assert_eq!(error.to_string(), text);
+        let error = Thresholds::new(500, 1_000, 500).unwrap_err();
+        let text = "CRITICAL at 10 % comes before WARNING at 5 %; lower it";
+        assert_eq!(error.to_string(), text);
     }
 
     #[test]

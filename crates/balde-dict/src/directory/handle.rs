@@ -56,6 +56,14 @@ impl Directory {
         })
     }
 
+    /// Checks that the store responds. Records in memory always do.
+    pub async fn ping(&self) -> Result<(), impl std::error::Error + Send + Sync + use<>> {
+        match self.redis_records() {
+            Some(records) => records.ping().await,
+            None => Ok(()),
+        }
+    }
+
     /// Returns the Redis connection, for what simulators share besides records. `None` in memory.
     pub(crate) fn redis_records(&self) -> Option<RedisRecords> {
         match &self.records {

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::analyse::{Change, Confidence};
 use crate::severity::Severity;
 
+/// The `participant` of events about the monitor itself.
+pub const MONITOR: &str = "monitor";
+
 /// One alert event: something was raised, lowered, resolved, predicted, found stale or changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
@@ -13,7 +16,7 @@ pub struct Event {
     pub key: String,
     /// The key that all events of one alert have in common, from the first one to its resolution.
     pub episode: String,
-    /// The participant.
+    /// The participant; [`MONITOR`] for events about the monitor itself.
     pub participant: String,
     /// The policy of the bucket; `None` for events that concern the whole participant.
     pub policy: Option<String>,
@@ -79,11 +82,17 @@ pub enum EventKind {
     Stale {
         /// The time of the newest data.
         newest_us: u64,
+        /// The error of the newest poll, if polls fail.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// There is still no new data about the participant.
     StillStale {
         /// The time of the newest data.
         newest_us: u64,
+        /// The error of the newest poll, if polls fail.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// There is new data about the participant again.
     Fresh {
@@ -92,9 +101,39 @@ pub enum EventKind {
     },
     /// The participant's category, a limit or the list of policies changed.
     Changed(Change),
+    /// The monitor cannot store anything: its database is unavailable, full, read-only or damaged.
+    StorageFailed {
+        /// When the first write failed.
+        since_us: u64,
+        /// The error of the database.
+        cause: String,
+    },
+    /// The monitor still cannot store anything.
+    StorageStillFailing {
+        /// When the first write failed.
+        since_us: u64,
+        /// The error of the database.
+        cause: String,
+    },
+    /// The monitor stores again.
+    StorageRecovered {
+        /// When the first write had failed.
+        since_us: u64,
+    },
 }
 
 impl EventKind {
+    /// Returns true if the event ends its episode.
+    pub const fn is_end(&self) -> bool {
+        matches!(
+            self,
+            Self::Resolved { .. }
+                | Self::ForecastOver { .. }
+                | Self::Fresh { .. }
+                | Self::StorageRecovered { .. }
+        )
+    }
+
     /// Returns the name that is used in keys, log lines and message properties.
     pub fn label(&self) -> String {
         match self {
@@ -108,6 +147,9 @@ impl EventKind {
             Self::StillStale { .. } => "still-stale".to_owned(),
             Self::Fresh { .. } => "fresh".to_owned(),
             Self::Changed(change) => format!("changed-{}", change.label()),
+            Self::StorageFailed { .. } => "storage-failed".to_owned(),
+            Self::StorageStillFailing { .. } => "storage-still-failing".to_owned(),
+            Self::StorageRecovered { .. } => "storage-recovered".to_owned(),
         }
     }
 }
@@ -120,6 +162,8 @@ pub enum ResolveReason {
     Recovered,
     /// The policy is no longer listed.
     Vanished,
+    /// The participant is no longer in the monitor's file.
+    NotConfigured,
 }
 
 /// How a forecast ended.

@@ -41,10 +41,20 @@ pub fn resolve_vanished(
     now_us: u64,
     rule: &AlertRule,
 ) -> (AlertState, Vec<Event>) {
+    resolve(state, ResolveReason::Vanished, now_us, rule)
+}
+
+/// Resolves everything that is open about a bucket, for any reason.
+pub fn resolve(
+    state: &AlertState,
+    reason: ResolveReason,
+    now_us: u64,
+    rule: &AlertRule,
+) -> (AlertState, Vec<Event>) {
     let mut transition = Transition::new(state, now_us, &[]);
     forecast::close(&mut transition, ForecastResult::Averted, rule);
     if transition.state.severity > Severity::Normal {
-        transition.lower(Severity::Normal, ResolveReason::Vanished, now_us);
+        transition.lower(Severity::Normal, reason, now_us);
     }
     transition.state.clearing = None;
     (transition.state, transition.events)

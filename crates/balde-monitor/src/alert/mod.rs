@@ -13,12 +13,14 @@ mod rule;
 mod silence;
 mod staleness;
 mod state;
+mod storage;
 mod transition;
 
-pub use event::{Event, EventKind, ForecastResult, ResolveReason};
-pub use machine::{evaluate, resolve_vanished};
+pub use event::{Event, EventKind, ForecastResult, MONITOR, ResolveReason};
+pub use machine::{evaluate, resolve, resolve_vanished};
 pub use route::{Routes, SinkClass};
 pub use rule::{AlertRule, AlertRules, StalenessRule};
 pub use silence::{SILENCE_MAX_US, Silence, SilenceError};
-pub use staleness::{Staleness, StalenessCheck, check_staleness};
+pub use staleness::{Staleness, StalenessCheck, check_staleness, close_staleness};
 pub use state::{AlertState, Clearing, Forecast};
+pub use storage::StorageAlert;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::event::{Event, EventKind, episode, key};
+use super::event::{Event, EventKind, ResolveReason, episode, key};
 use super::rule::StalenessRule;
 use super::silence::{Silence, covering};
 use crate::analyse::{Change, Freshness};
@@ -104,7 +104,10 @@ pub fn check_staleness(
                 is_notified: silence.is_none(),
                 notified_us: now_us,
             });
-            let kind = EventKind::Stale { newest_us };
+            let kind = EventKind::Stale {
+                newest_us,
+                reason: None,
+            };
             transition.emit(kind, severity, silence, "stale", group);
         }
         (Freshness::Stale { .. }, Some(open)) => {
@@ -118,10 +121,36 @@ pub fn check_staleness(
                     notified_us: now_us,
                     ..open
                 });
-                let kind = EventKind::StillStale { newest_us };
+                let kind = EventKind::StillStale {
+                    newest_us,
+                    reason: None,
+                };
                 transition.emit(kind, severity, None, "stale", open.episode);
             }
         }
+    }
+    (transition.state, transition.events)
+}
+
+/// Closes the open alert about the stale data of a participant that is no longer configured.
+pub fn close_staleness(
+    state: &StalenessCheck,
+    now_us: u64,
+    rule: &StalenessRule,
+) -> (StalenessCheck, Vec<Event>) {
+    let mut transition = Transition {
+        state: state.clone(),
+        events: Vec::new(),
+        now_us,
+        silences: &[],
+    };
+    if let Some(open) = transition.state.stale.take() {
+        let kind = EventKind::Resolved {
+            from: rule.stale_severity,
+            reason: ResolveReason::NotConfigured,
+        };
+        let severity = rule.stale_severity;
+        transition.emit(kind, severity, None, "stale", open.episode);
     }
     (transition.state, transition.events)
 }
@@ -136,7 +165,15 @@ struct Transition<'a> {
 impl Transition<'_> {
     fn silence(&self, severity: Severity) -> Option<String> {
         let participant = &self.state.participant;
-        covering(self.silences, participant, None, severity, self.now_us).map(str::to_owned)
+        covering(
+            self.silences,
+            participant,
+            None,
+            None,
+            severity,
+            self.now_us,
+        )
+        .map(str::to_owned)
     }
 
     fn emit(

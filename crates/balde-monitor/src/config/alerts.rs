@@ -1,7 +1,7 @@
 //! The sections `[alerts]` and `[routes]`: when alerts fire, and which kinds of sink each severity
 //! goes to.
 
-use balde_config::{Diagnostics, Located, Section};
+use balde_config::{Diagnostics, Located, Section, Value};
 
 use crate::alert::{AlertRule, AlertRules, Routes, SinkClass, StalenessRule};
 use crate::analyse::SettingsByPolicy;
@@ -25,7 +25,12 @@ const SEVERITIES: [(&str, Severity); 3] = [
     ("EXHAUSTED", Severity::Exhausted),
 ];
 
-pub(super) fn read(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) -> Alerts {
+/// Reads `[alerts]`. `policies` are the names that exist; `None` if any may.
+pub(super) fn read(
+    section: Option<Section<'_>>,
+    policies: Option<&[String]>,
+    diagnostics: &mut Diagnostics,
+) -> Alerts {
     let mut alerts = Alerts {
         rules: AlertRules::default(),
         staleness: StalenessRule::default(),
@@ -47,11 +52,21 @@ pub(super) fn read(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) 
     }
     if section.get("credited").is_some() {
         let names = section.strings("credited", diagnostics);
+        for name in &names {
+            let is_part = |policy: &String| policy.contains(name.value);
+            if policies.is_some_and(|policies| !policies.iter().any(is_part)) {
+                let message = format!("no policy of DICT has {:?} in its name", name.value);
+                diagnostics.at(name.span, message);
+            }
+        }
         let names = names.into_iter().map(|name| name.value.to_owned());
         alerts.analysis = SettingsByPolicy::new(&AnalysisSettings::default(), names.collect());
     }
-    if let Some(policies) = section.table("policy", diagnostics) {
-        for entry in policies.entries() {
+    if let Some(by_policy) = section.table("policy", diagnostics) {
+        for entry in by_policy.entries() {
+            if let Some(policies) = policies {
+                check_policy(&entry, policies, diagnostics);
+            }
             let Some(mut policy) = entry.table(diagnostics) else {
                 continue;
             };
@@ -65,11 +80,30 @@ pub(super) fn read(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) 
     alerts
 }
 
+/// Reports the name of a policy that does not exist: its rule would never apply.
+fn check_policy(entry: &Value<'_>, policies: &[String], diagnostics: &mut Diagnostics) {
+    let name = entry.key();
+    if policies.iter().any(|policy| policy == name) {
+        return;
+    }
+    let known: Vec<&str> = policies.iter().map(String::as_str).collect();
+    let advice = match balde_config::nearest(name, &known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the policies are {}", known.join(", ")),
+    };
+    let name = name.escape_debug();
+    diagnostics.at(
+        entry.key_span(),
+        format!("DICT has no policy `{name}`; {advice}"),
+    );
+}
+
 /// The numbers of an alert rule, before they are validated together.
 #[derive(Clone, Copy)]
 struct Numbers {
     warning_pct: u32,
     critical_pct: u32,
+    exhausted_pct: u32,
     band_pct: u32,
     rule: AlertRule,
 }
@@ -79,6 +113,7 @@ impl Default for Numbers {
         Self {
             warning_pct: 25,
             critical_pct: 10,
+            exhausted_pct: 0,
             band_pct: 5,
             rule: AlertRule::default(),
         }
@@ -89,7 +124,9 @@ impl Numbers {
     fn rule(self, section: &Section<'_>, diagnostics: &mut Diagnostics) -> AlertRule {
         let bp = |percent: u32| percent * 100;
         let (warning, critical) = (bp(self.warning_pct), bp(self.critical_pct));
-        match Thresholds::new(warning, critical, bp(self.band_pct)) {
+        let thresholds = Thresholds::new(warning, critical, bp(self.band_pct));
+        let exhausted = bp(self.exhausted_pct);
+        match thresholds.and_then(|thresholds| thresholds.with_exhausted(exhausted)) {
             Ok(thresholds) => self.rule.with_thresholds(thresholds),
             Err(error) => {
                 diagnostics.at(section.span(), error.to_string());
@@ -109,6 +146,7 @@ fn read_numbers(
     for (key, field) in [
         ("warning_pct", &mut numbers.warning_pct),
         ("critical_pct", &mut numbers.critical_pct),
+        ("exhausted_pct", &mut numbers.exhausted_pct),
         ("band_pct", &mut numbers.band_pct),
     ] {
         if let Some(percent) = section.integer(key, 0..=99, diagnostics) {

@@ -2,7 +2,7 @@
 //!
 //! A file is read and validated as a whole before anything is built; every problem is reported with
 //! file, line and column. `docs/monitor.toml` is a file with every key. Secrets are not in the file:
-//! it names the environment variables that hold them.
+//! it names the environment variables or the files that hold them.
 
 mod alerts;
 mod participants;
@@ -52,8 +52,27 @@ impl Config {
     /// Reads a file. Relative paths in it are resolved against its folder.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
-        let folder = path.parent().unwrap_or(Path::new(""));
-        Self::from_source(&Source::read(path)?, folder, Environment::of_process())
+        let environment = Environment::of_process();
+        Self::from_source(
+            &Source::read(path)?,
+            folder_of(path),
+            environment,
+            Secrets::Read,
+        )
+    }
+
+    /// Validates a file on a machine that does not have its secrets: environment variables, secret
+    /// files and client certificates that are missing are no errors. A configuration that was read
+    /// like this cannot be run.
+    pub fn check_without_secrets(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let environment = Environment::of_process();
+        Self::from_source(
+            &Source::read(path)?,
+            folder_of(path),
+            environment,
+            Secrets::Assumed,
+        )
     }
 
     /// Parses a text with the environment that `variable` describes; `name` is the file name in
@@ -66,25 +85,29 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let lookup = |name: &str| variable(name).map(OsString::from);
         let source = Source::new(name, text);
-        Self::from_source(&source, folder, Environment::new(&lookup))
+        Self::from_source(&source, folder, Environment::new(&lookup), Secrets::Read)
     }
 
     fn from_source(
         source: &Source,
         folder: &Path,
         environment: Environment<'_>,
+        secrets: Secrets,
     ) -> Result<Self, ConfigError> {
         let resolver = Resolver {
             folder: folder.to_owned(),
             environment,
+            secrets,
         };
         Document::read(source, Diagnostics::new(source), |mut root, diagnostics| {
             let http = plan::http(root.table("http", diagnostics), &resolver, diagnostics);
             let history = root.table("history", diagnostics);
             let (history, retention) = plan::history(history, &resolver, diagnostics);
-            let (schedule, plan) = plan::schedule(&mut root, retention, diagnostics);
+            let (schedule, plan) = plan::schedule(&mut root, retention, &resolver, diagnostics);
             let participants = participants::read(&mut root, &resolver, diagnostics);
-            let alerts = alerts::read(root.table("alerts", diagnostics), diagnostics);
+            let policies = participants::policies(&participants);
+            let alerts = root.table("alerts", diagnostics);
+            let alerts = alerts::read(alerts, policies.as_deref(), diagnostics);
             let routes = alerts::read_routes(root.table("routes", diagnostics), diagnostics);
             let sinks = sinks::read(&mut root, &resolver, diagnostics);
             root.finish(diagnostics);
@@ -115,10 +138,29 @@ impl fmt::Debug for Config {
     }
 }
 
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+/// Whether secrets are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Secrets {
+    Read,
+    /// Placeholders stand for secrets, for a machine that does not have them.
+    Assumed,
+}
+
+/// The longest file that holds a secret.
+const SECRET_BYTES_MAX: u64 = 64 * 1024;
+
+/// The variable in which systemd passes the folder of a service's credentials.
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+
 /// Resolves what values refer to: files relative to the folder, and environment variables.
 struct Resolver<'a> {
     folder: PathBuf,
     environment: Environment<'a>,
+    secrets: Secrets,
 }
 
 impl Resolver<'_> {
@@ -127,30 +169,72 @@ impl Resolver<'_> {
         self.folder.join(text)
     }
 
-    /// The value of the environment variable that `key` names; an unset one is reported.
+    /// The secret that an environment variable or a file holds, whichever key is in the file.
     fn secret(
         &self,
         section: &mut Section<'_>,
-        key: &'static str,
+        (key_env, key_file): (&'static str, &'static str),
         diagnostics: &mut Diagnostics,
     ) -> Option<String> {
-        let name = section.string(key, diagnostics)?;
-        self.environment.read_named(&name, diagnostics)
+        let variable = section.string(key_env, diagnostics);
+        let file = section.string(key_file, diagnostics);
+        match (variable, file) {
+            (Some(_), Some(file)) => {
+                let message = format!("write either `{key_env}` or `{key_file}`, not both");
+                diagnostics.at(file.span, message);
+                None
+            }
+            (None, None) => None,
+            _ if self.secrets == Secrets::Assumed => Some(placeholder(key_env).to_owned()),
+            (Some(name), None) => self.environment.read_named(&name, diagnostics),
+            (None, Some(file)) => match self.secret_in_file(file.value) {
+                Ok(secret) => Some(secret),
+                Err(reason) => {
+                    diagnostics.at(file.span, reason);
+                    None
+                }
+            },
+        }
     }
 
-    /// A string in the file, or in the environment variable that the file names.
+    /// The content of a file without the line break at its end. A relative path is looked up among
+    /// the credentials that systemd passes to the service first.
+    fn secret_in_file(&self, path: &str) -> Result<String, String> {
+        let folder = self.environment.get(CREDENTIALS).ok().flatten();
+        let credential = folder.map(|folder| Path::new(&folder).join(path));
+        let path = match credential {
+            Some(credential) if credential.is_file() => credential,
+            _ => self.path(path),
+        };
+        let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
+        let length = std::fs::metadata(&path).map_err(failed)?.len();
+        if length > SECRET_BYTES_MAX {
+            return Err(format!(
+                "{} has more than {SECRET_BYTES_MAX} bytes",
+                path.display()
+            ));
+        }
+        let text = std::fs::read_to_string(&path).map_err(failed)?;
+        let secret = text.trim_end_matches(['\r', '\n']);
+        if secret.trim().is_empty() {
+            return Err(format!("{} is empty", path.display()));
+        }
+        Ok(secret.to_owned())
+    }
+
+    /// A string in the file, or in the environment variable or the file that the file names.
     fn string_or_secret(
         &self,
         section: &mut Section<'_>,
-        (key, key_env): (&'static str, &'static str),
+        (key, key_env, key_file): (&'static str, &'static str, &'static str),
         diagnostics: &mut Diagnostics,
     ) -> Option<String> {
-        let has_variable = section.get(key_env).is_some();
+        let has_secret = section.get(key_env).is_some() || section.get(key_file).is_some();
         let string = section.string(key, diagnostics);
-        let secret = self.secret(section, key_env, diagnostics);
+        let secret = self.secret(section, (key_env, key_file), diagnostics);
         match string {
-            Some(string) if has_variable => {
-                let message = format!("write either `{key}` or `{key_env}`, not both");
+            Some(string) if has_secret => {
+                let message = format!("write one of `{key}`, `{key_env}` and `{key_file}`");
                 diagnostics.at(string.span, message);
                 None
             }
@@ -169,10 +253,20 @@ impl Resolver<'_> {
         let name = section.string(key, diagnostics)?;
         match std::fs::read(self.path(name.value)) {
             Ok(bytes) => Some(bytes),
+            Err(_) if self.secrets == Secrets::Assumed => None,
             Err(error) => {
                 diagnostics.at(name.span, format!("cannot read the file: {error}"));
                 None
             }
         }
+    }
+}
+
+/// A value that passes the checks of the secret that a key names.
+fn placeholder(key_env: &str) -> &'static str {
+    match key_env {
+        "address_env" => "postgres://localhost/balde",
+        "url_env" | "proxy_env" => "https://localhost/",
+        _ => "0123456789abcdef0123456789abcdef",
     }
 }

@@ -156,6 +156,57 @@ pub(super) fn read(
     participants
 }
 
+/// The names of all policies that the participants can have; `None` if a gateway is among the sources,
+/// whose policies can have any name.
+pub(super) fn policies(participants: &[ParticipantConfig]) -> Option<Vec<String>> {
+    let is_dict = |one: &ParticipantConfig| matches!(one.source, SourceConfig::Dict { .. });
+    if participants.is_empty() || !participants.iter().all(is_dict) {
+        return None;
+    }
+    let mut names: Vec<String> = Vec::new();
+    for (name, _) in balde_dict::profiles::TEXTS {
+        let profile = balde_dict::profiles::named(name);
+        for policy in profile.iter().flat_map(|profile| profile.policies()) {
+            names.push(policy.name().to_owned());
+        }
+    }
+    names.sort();
+    names.dedup();
+    Some(names)
+}
+
+/// Checks a client's certificate and key, with messages that say what to do.
+fn check_identity(chain: &[u8], key: &[u8]) -> Result<(), String> {
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let text = String::from_utf8_lossy(key);
+    if text.contains("ENCRYPTED") {
+        return Err(
+            "`key` is encrypted, and balde has no passphrase for it; decrypt it with `openssl pkey \
+             -in KEY -out NEW` and protect the file by its permissions"
+                .to_owned(),
+        );
+    }
+    let chain: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_slice_iter(chain).collect();
+    let chain = chain.map_err(|error| format!("`certificate` is no PEM file: {error}"))?;
+    if chain.is_empty() {
+        return Err("`certificate` has no certificate: write the PEM file of the chain".to_owned());
+    }
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|error| format!("`key` has no private key in PEM: {error}"))?;
+    let provider = rustls::crypto::ring::default_provider();
+    match rustls::sign::CertifiedKey::from_der(chain, key, &provider) {
+        Ok(_) => Ok(()),
+        Err(rustls::Error::InconsistentKeys(_)) => Err(
+            "`key` does not belong to `certificate`: the public keys differ; name the key that the \
+             certificate was issued for, and put the client's certificate first in the chain"
+                .to_owned(),
+        ),
+        Err(error) => Err(format!("`certificate` and `key` cannot be used: {error}")),
+    }
+}
+
 fn source(
     section: &mut Section<'_>,
     resolver: &Resolver<'_>,
@@ -177,9 +228,16 @@ fn source(
                     "`certificate` and `key` are used together: write both or neither",
                 );
             }
+            let identity = certificate.zip(key);
+            if let Some((chain, key)) = &identity
+                && let Err(message) = check_identity(chain, key)
+            {
+                diagnostics.at(section.span(), message);
+                return None;
+            }
             Some(SourceConfig::Dict {
                 url: url.value.to_owned(),
-                identity: certificate.zip(key),
+                identity,
                 ca,
                 verify,
                 timeout,
@@ -187,7 +245,7 @@ fn source(
         }
         (None, Some(url)) => Some(SourceConfig::Gateway {
             url: url.value.to_owned(),
-            token: resolver.secret(section, "token_env", diagnostics),
+            token: resolver.secret(section, ("token_env", "token_file"), diagnostics),
             ca,
             timeout,
         }),

@@ -1,7 +1,7 @@
 //! The sections `[http]`, `[history]` and `[schedule]`.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use balde_config::{Diagnostics, Section};
 use balde_core::Limit;
@@ -21,6 +21,8 @@ pub struct HttpConfig {
     pub listen: SocketAddr,
     /// The token that requests need to create or end silences.
     pub token: Option<String>,
+    /// The names under which the pages are served, besides addresses and `localhost`.
+    pub hosts: Vec<String>,
 }
 
 impl HttpConfig {
@@ -59,20 +61,40 @@ pub(super) fn http(
 ) -> HttpConfig {
     let mut listen = LISTEN_DEFAULT.parse().expect("the default is an address");
     let mut token = None;
+    let mut hosts = Vec::new();
     if let Some(mut section) = section {
         if let Some(text) = section.string("listen", diagnostics) {
-            match text.value.parse() {
-                Ok(address) => listen = address,
-                Err(_) => diagnostics.at(
+            match listen_address(text.value) {
+                Some(address) => listen = address,
+                None => diagnostics.at(
                     text.span,
-                    "`listen` must be an address and a port, such as 127.0.0.1:9180",
+                    "`listen` must be an address and a port, such as 127.0.0.1:9180 or localhost:9180",
                 ),
             }
         }
-        token = resolver.secret(&mut section, "token_env", diagnostics);
+        token = resolver.secret(&mut section, ("token_env", "token_file"), diagnostics);
+        for host in section.strings("hosts", diagnostics) {
+            if host.value.is_empty() || host.value.contains(['/', ':', ' ']) {
+                let message = "`hosts` are names without scheme and port, such as monitor.example";
+                diagnostics.at(host.span, message);
+            }
+            hosts.push(host.value.to_owned());
+        }
         section.finish(diagnostics);
     }
-    HttpConfig { listen, token }
+    HttpConfig {
+        listen,
+        token,
+        hosts,
+    }
+}
+
+/// An address and a port; `localhost` is 127.0.0.1.
+fn listen_address(text: &str) -> Option<SocketAddr> {
+    match text.strip_prefix("localhost:") {
+        Some(port) => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().ok()?))),
+        None => text.parse().ok(),
+    }
 }
 
 pub(super) fn history(
@@ -83,7 +105,11 @@ pub(super) fn history(
     let mut retention = Retention::default();
     let mut address = None;
     if let Some(mut section) = section {
-        address = resolver.string_or_secret(&mut section, ("address", "address_env"), diagnostics);
+        address = resolver.string_or_secret(
+            &mut section,
+            ("address", "address_env", "address_file"),
+            diagnostics,
+        );
         if let Some(months) = section.integer("retention_months", 1..=1_200, diagnostics) {
             retention.months = u32::try_from(months.value).unwrap_or(u32::MAX);
         }
@@ -103,6 +129,7 @@ pub(super) fn history(
 pub(super) fn schedule(
     root: &mut Section<'_>,
     retention: Retention,
+    resolver: &Resolver<'_>,
     diagnostics: &mut Diagnostics,
 ) -> (ScheduleConfig, PollPlan) {
     let mut plan = PollPlan {
@@ -154,17 +181,37 @@ pub(super) fn schedule(
                 "this build does not include Temporal; build it with --features temporal",
             );
         }
+        let certificate = resolver.bytes(&mut section, "temporal_certificate", diagnostics);
+        let key = resolver.bytes(&mut section, "temporal_key", diagnostics);
+        if section.contains("temporal_certificate") != section.contains("temporal_key") {
+            let message = "`temporal_certificate` and `temporal_key` are used together";
+            diagnostics.at(section.span(), message);
+        }
+        let ca = resolver.bytes(&mut section, "temporal_ca", diagnostics);
+        let keys = ("temporal_api_key_env", "temporal_api_key_file");
+        let api_key = resolver.secret(&mut section, keys, diagnostics);
+        let server_name = section.string("temporal_server_name", diagnostics);
         let mut text = |key, default: &str| {
             let text = section.string(key, diagnostics);
             text.map_or(default.to_owned(), |text| text.value.to_owned())
         };
-        kind = ScheduleConfig::Temporal(TemporalSettings {
+        let settings = TemporalSettings {
             address: text("temporal_address", "http://127.0.0.1:7233"),
             namespace: text("temporal_namespace", "default"),
             task_queue: text("temporal_task_queue", "dict-task-queue"),
             workflow_id: text("temporal_workflow_id", "monitor-rate-limits-cron"),
             cron: line,
-        });
+            identity: certificate.zip(key),
+            ca,
+            server_name: server_name.map(|name| name.value.to_owned()),
+            api_key,
+        };
+        if settings.needs_tls() && !settings.address.starts_with("https://") {
+            let message = "a client certificate, `temporal_ca` or an API key needs TLS: write \
+                           `temporal_address` with https://";
+            diagnostics.at(section.span(), message);
+        }
+        kind = ScheduleConfig::Temporal(settings);
     }
     section.finish(diagnostics);
     (kind, plan)

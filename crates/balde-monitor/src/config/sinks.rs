@@ -207,7 +207,7 @@ fn read_one<'a>(
             .map(|ms| Duration::from_millis(ms.value)),
         ca: resolver.bytes(section, "ca", diagnostics),
         proxy: resolver
-            .string_or_secret(section, ("proxy", "proxy_env"), diagnostics)
+            .string_or_secret(section, ("proxy", "proxy_env", "proxy_file"), diagnostics)
             .map(Secret::new),
     };
     let kind = match kind {
@@ -217,11 +217,15 @@ fn read_one<'a>(
         Kind::Incident => signed(section, resolver, diagnostics)
             .map(|(url, secret)| SinkKind::Incident { url, secret }),
         Kind::Slack => {
-            let url = resolver.secret(section, "url_env", diagnostics);
+            let url = resolver.secret(section, ("url_env", "url_file"), diagnostics);
             required(section, "url_env", url, diagnostics).map(|url| SinkKind::Slack { url })
         }
         Kind::PagerDuty => {
-            let key = resolver.secret(section, "routing_key_env", diagnostics);
+            let key = resolver.secret(
+                section,
+                ("routing_key_env", "routing_key_file"),
+                diagnostics,
+            );
             let key = required(section, "routing_key_env", key, diagnostics);
             let url = section.string("url", diagnostics);
             let url = url.map_or(PAGER_DUTY_URL, |url| url.value);
@@ -265,9 +269,9 @@ fn signed(
     resolver: &Resolver<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<(Secret, Secret)> {
-    let url = resolver.string_or_secret(section, ("url", "url_env"), diagnostics);
+    let url = resolver.string_or_secret(section, ("url", "url_env", "url_file"), diagnostics);
     let url = required(section, "url", url, diagnostics);
-    let secret = resolver.secret(section, "secret_env", diagnostics);
+    let secret = resolver.secret(section, ("secret_env", "secret_file"), diagnostics);
     url.zip(required(section, "secret_env", secret, diagnostics))
 }
 
@@ -276,11 +280,11 @@ fn pulsar(
     resolver: &Resolver<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<SinkKind> {
-    let url = resolver.string_or_secret(section, ("url", "url_env"), diagnostics);
+    let url = resolver.string_or_secret(section, ("url", "url_env", "url_file"), diagnostics);
     let url = required(section, "url", url, diagnostics);
     let topic = section.require("topic", diagnostics);
     let topic = topic.and_then(|topic| topic.string(diagnostics));
-    let token = resolver.secret(section, "token_env", diagnostics);
+    let token = resolver.secret(section, ("token_env", "token_file"), diagnostics);
     Some(SinkKind::Pulsar {
         url: url?,
         topic: topic?.value.to_owned(),
@@ -295,9 +299,13 @@ fn required(
     value: Option<String>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Secret> {
-    let has_variable = key == "url" && section.contains("url_env");
-    if value.is_none() && !section.contains(key) && !has_variable {
-        diagnostics.at(section.span(), format!("this kind of sink needs `{key}`"));
+    let base = key.trim_end_matches("_env");
+    let is_there = ["", "_env", "_file"]
+        .iter()
+        .any(|suffix| section.contains(&format!("{base}{suffix}")));
+    if value.is_none() && !is_there {
+        let message = format!("this kind of sink needs `{key}` or `{base}_file`");
+        diagnostics.at(section.span(), message);
     }
     value.map(Secret::new)
 }

@@ -6,27 +6,33 @@
 //! | Step | What it does | On failure |
 //! |--|--|--|
 //! | [`Cycle::fetch`] | one request that lists all buckets | the client retries; then the planner backs off and honours Retry-After |
-//! | [`Cycle::store`] | stores the samples, idempotently | retried five times on transient errors; then the poll stays in memory until the next cycle |
-//! | [`Cycle::analyse`] | advances the alert states; commits states, events and outbox messages in one transaction | retried from the start after a conflict or a transient error; nothing is committed in part |
+//! | [`Cycle::store`] | stores the samples, idempotently | retried five times on transient errors; then the poll stays in memory until the database is back |
+//! | [`Cycle::analyse`] | advances the alert states; commits states, events and outbox messages in one transaction | retried from the start after a conflict or a transient error; nothing is committed in part; [`Cycle::assess`] then judges from memory |
 //! | [`Cycle::notify_dispatcher`], [`Cycle::publish`] | wakes the dispatchers; or attempts every due delivery once, for schedulers without running dispatchers | left to the dispatchers, which retry without end |
 
 mod judge;
+mod memory;
 mod pending;
 mod sink_directory;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::alert::{AlertRules, AlertState, Event, Routes, Silence, StalenessCheck, StalenessRule};
+use crate::alert::{
+    self, AlertRules, Event, EventKind, ResolveReason, Routes, Silence, StalenessRule,
+};
 use crate::analyse::{Assessment, SettingsByPolicy};
 use crate::delivery::{DeliverySummary, Dispatcher};
-use crate::history::{History, HistoryError, StateUpdate};
+use crate::history::{History, HistoryError, ParticipantState, RoutedEvent, StateUpdate};
 use crate::sample::{BucketId, Poll, Sample};
 use crate::source::{Source, SourceError};
 use crate::time_source::TimeSource;
 use balde::Backoff;
+use memory::Memory;
+use parking_lot::Mutex;
 use pending::PendingPolls;
 
 pub use sink_directory::SinkDirectory;
@@ -69,6 +75,9 @@ pub struct Components {
 pub struct Cycle {
     components: Arc<Components>,
     pending: Arc<PendingPolls>,
+    memory: Arc<Memory>,
+    /// The errors of the newest polls that failed, by participant.
+    fetch_errors: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 impl Cycle {
@@ -77,6 +86,8 @@ impl Cycle {
         Self {
             components: Arc::new(components),
             pending: Arc::default(),
+            memory: Arc::default(),
+            fetch_errors: Arc::default(),
         }
     }
 
@@ -87,32 +98,138 @@ impl Cycle {
 
     /// Step one: fetches the bucket states of a participant.
     pub async fn fetch(&self, participant: &str) -> Result<Poll, FetchError> {
-        let source = self.components.sources.get(participant);
-        let source = source.ok_or(FetchError::UnknownParticipant)?;
-        let poll = source
-            .fetch(participant, || self.components.time.now_us())
-            .await;
-        poll.map_err(FetchError::Source)
+        if !self.components.sources.contains_key(participant) {
+            return Err(FetchError::UnknownParticipant);
+        }
+        let (components, participant) = (Arc::clone(&self.components), participant.to_owned());
+        let name = participant.clone();
+        // Dropped together with this future, which ends the fetch.
+        let (_alive, gone) = tokio::sync::oneshot::channel::<()>();
+        let runtime = tokio::runtime::Handle::current();
+        // On a thread for blocking work: a response that takes long to parse must not delay
+        // deliveries, other polls and the pages.
+        let fetching = tokio::task::spawn_blocking(move || {
+            runtime.block_on(async move {
+                let source = components.sources.get(&participant);
+                let source = source.ok_or(FetchError::UnknownParticipant)?;
+                let fetch = source.fetch(&participant, || components.time.now_us());
+                tokio::select! {
+                    poll = fetch => poll.map_err(FetchError::Source),
+                    _ = gone => Err(FetchError::Interrupted),
+                }
+            })
+        });
+        let fetched = fetching.await.unwrap_or(Err(FetchError::Interrupted));
+        let mut errors = self.fetch_errors.lock();
+        match &fetched {
+            Ok(poll) => errors.remove(poll.participant()),
+            Err(error) => errors.insert(name, error.to_string()),
+        };
+        drop(errors);
+        fetched
     }
 
     /// Step two: stores a poll. If the database stays unavailable, the poll waits in memory and is
-    /// stored before the next one; up to 1,024 polls wait.
+    /// stored before the next one.
     pub async fn store(&self, poll: Poll) -> Result<(), HistoryError> {
+        let lookback_us = self.components.analysis.lookback_us();
+        self.memory.observe(&poll, lookback_us);
         self.pending.push(poll);
-        retried(|| self.pending.store(&self.components.history)).await
+        self.with_database(|| self.pending.store(&self.components.history))
+            .await
     }
 
     /// Step three: judges all samples that have not been judged yet, and commits the new alert
     /// states together with their events. Without new samples it still detects stale data and sends
     /// reminders.
     pub async fn analyse(&self, participant: &str) -> Result<Findings, HistoryError> {
-        retried(|| self.analyse_once(participant)).await
+        self.with_database(|| self.analyse_once(participant)).await
+    }
+
+    /// Step three, whether or not the database accepts writes. If it does not, the samples are judged
+    /// from memory, the events are sent from memory, and both are committed when the database is
+    /// back. Fails only if nothing about the participant has ever been read.
+    pub async fn assess(&self, participant: &str) -> Result<Findings, HistoryError> {
+        match self.analyse(participant).await {
+            Ok(findings) => {
+                self.notify_dispatcher(findings.events());
+                Ok(findings)
+            }
+            Err(error) => self.judge_from_memory(participant).ok_or(error),
+        }
     }
 
     /// Evaluates what depends on time alone: stale data, reminders, the end of silences. Cheap enough
-    /// to run every few seconds.
+    /// to run every few seconds. Works from memory while the database accepts no writes.
     pub async fn check_timers(&self, participant: &str) -> Result<Vec<Event>, HistoryError> {
-        retried(|| self.check_timers_once(participant)).await
+        let checked = self.with_database(|| self.check_timers_once(participant));
+        match checked.await {
+            Ok(events) => {
+                self.notify_dispatcher(&events);
+                Ok(events)
+            }
+            Err(error) => {
+                let findings = self.judge_from_memory(participant).ok_or(error)?;
+                Ok(findings.events)
+            }
+        }
+    }
+
+    /// Stores and commits everything that was kept in memory while the database accepted no writes.
+    pub(crate) fn flush(&self) -> Pin<Box<dyn Future<Output = Result<(), HistoryError>> + Send>> {
+        let (components, pending) = (Arc::clone(&self.components), Arc::clone(&self.pending));
+        let memory = Arc::clone(&self.memory);
+        Box::pin(async move {
+            pending.store(&components.history).await?;
+            for participant in memory.uncommitted() {
+                memory.commit(&components.history, &participant).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The polls and the events that wait in memory to be stored.
+    pub fn unstored(&self) -> Unstored {
+        Unstored {
+            polls: self.pending.len(),
+            events: self.memory.uncommitted_events(),
+        }
+    }
+
+    /// The last known state of a participant and its assessable samples: from the database, or from
+    /// memory while the database cannot be read or is behind.
+    pub(crate) async fn snapshot(
+        &self,
+        participant: &str,
+    ) -> Result<(ParticipantState, Findings), HistoryError> {
+        let history = &self.components.history;
+        let recalled = || {
+            let (state, samples) = self.memory.recall(participant)?;
+            let events = Vec::new();
+            Some((state, Findings { samples, events }))
+        };
+        if history.health().failure().is_some()
+            && let Some(recalled) = recalled()
+        {
+            return Ok(recalled);
+        }
+        let read = async {
+            let now_us = self.components.time.now_us();
+            let state = history.participant_state(participant, now_us).await?;
+            let silences = history.silences(now_us).await?;
+            let findings = self.inspect(participant).await?;
+            let samples = Some(findings.samples.as_slice());
+            self.memory
+                .remember(participant, state.clone(), samples, &silences);
+            Ok((state, findings))
+        };
+        match read.await {
+            Err(error) => {
+                history.health().suspect();
+                recalled().ok_or(error)
+            }
+            read => read,
+        }
     }
 
     /// Step four: attempts every due delivery once. The dispatchers retry those that fail.
@@ -159,14 +276,116 @@ impl Cycle {
         Ok(samples)
     }
 
+    /// Runs an operation on the database, with retries. Gives up as soon as the database is known to
+    /// accept no writes, and reports it if this operation is the first to fail.
+    async fn with_database<T, F: Future<Output = Result<T, HistoryError>>>(
+        &self,
+        operation: impl FnMut() -> F,
+    ) -> Result<T, HistoryError> {
+        let health = self.components.history.health();
+        let unavailable = |reason: String| Err(HistoryError::Unavailable { reason });
+        if let Some(failure) = health.failure() {
+            return unavailable(failure.cause);
+        }
+        let result = tokio::select! {
+            biased;
+            result = retried(operation) => result,
+            failure = health.failed() => unavailable(failure.cause),
+        };
+        if let Err(error) = &result
+            && !matches!(error, HistoryError::Conflict)
+        {
+            health.fail(self.components.time.now_us(), &error.to_string());
+        }
+        result
+    }
+
+    /// Judges from memory and sends the events from memory. `None` if nothing is known about the
+    /// participant.
+    fn judge_from_memory(&self, participant: &str) -> Option<Findings> {
+        let now_us = self.components.time.now_us();
+        let silences = self.memory.silences();
+        let judge = |state: &ParticipantState, samples: &[Vec<Sample>], before| {
+            let context = self.context(&silences, now_us);
+            let mut verdict = context.judge(&state.staleness, &state.alerts, samples, before);
+            self.add_reasons(&mut verdict.events);
+            verdict
+        };
+        let (samples, events) = self
+            .memory
+            .judge(participant, now_us, judge, |event| self.route(event))?;
+        self.components.dispatcher.send_from_memory(&events);
+        let events = events.into_iter().map(|routed| routed.event).collect();
+        Some(Findings { samples, events })
+    }
+
+    fn context<'a>(&'a self, silences: &'a [Silence], now_us: u64) -> judge::JudgeContext<'a> {
+        judge::JudgeContext {
+            rules: &self.components.rules,
+            staleness: &self.components.staleness,
+            analysis: &self.components.analysis,
+            silences,
+            now_us,
+        }
+    }
+
+    /// Adds the error of the newest poll to alerts about stale data.
+    fn add_reasons(&self, events: &mut [Event]) {
+        for event in events {
+            if let EventKind::Stale { reason, .. } | EventKind::StillStale { reason, .. } =
+                &mut event.kind
+            {
+                *reason = self.fetch_errors.lock().get(&event.participant).cloned();
+            }
+        }
+    }
+
+    /// Resolves the open alerts of a participant that is no longer configured.
+    pub(crate) async fn resolve_removed(&self, participant: &str) -> Result<usize, HistoryError> {
+        let history = &self.components.history;
+        let now_us = self.components.time.now_us();
+        let state = history.participant_state(participant, now_us).await?;
+        let reason = ResolveReason::NotConfigured;
+        let (staleness, mut events) =
+            alert::close_staleness(&state.staleness, now_us, &self.components.staleness);
+        let mut alerts = Vec::new();
+        for open in &state.alerts {
+            let rule = self.components.rules.rule(&open.bucket);
+            let (resolved, raised) = alert::resolve(open, reason, now_us, rule);
+            if resolved != *open {
+                alerts.push(resolved);
+            }
+            events.extend(raised);
+        }
+        let closed = events.len();
+        if closed > 0 {
+            let events = events.into_iter().map(|event| self.route(event)).collect();
+            let update = StateUpdate {
+                version: state.version,
+                staleness,
+                alerts,
+                events,
+            };
+            history.commit(&update).await?;
+            self.components.dispatcher.wake();
+        }
+        Ok(closed)
+    }
+
+    fn route(&self, event: Event) -> RoutedEvent {
+        let routes = &self.components.routes;
+        self.components.sink_directory.route(routes, event)
+    }
+
     async fn analyse_once(&self, participant: &str) -> Result<Findings, HistoryError> {
         let Components { history, .. } = self.components();
+        self.memory.commit(history, participant).await?;
         let now_us = self.components.time.now_us();
         let state = history.participant_state(participant, now_us).await?;
         let silences = history.silences(now_us).await?;
         let known_us = state.staleness.newest_us.unwrap_or(now_us).min(now_us);
         let samples = self.samples(participant, known_us, now_us).await?;
-        let mut alerts = state.alerts;
+        let mut alerts = state.alerts.clone();
         let new = judge::new_alert_states(&alerts, &samples, now_us);
         if !new.is_empty() {
             // Stored before they are judged, so that a repeated step sees the same epoch.
@@ -176,72 +395,73 @@ impl Cycle {
             Some(us) => history.poll_at(participant, us).await?,
             None => None,
         };
-        let input = JudgeInput {
-            samples: &samples,
-            alerts: &alerts,
-            before,
-        };
-        let events = self
-            .judge(&state.staleness, state.version, input, &silences, now_us)
+        let state = ParticipantState { alerts, ..state };
+        let (state, events) = self
+            .judge(state, &samples, before, &silences, now_us)
             .await?;
+        self.memory
+            .remember(participant, state, Some(&samples), &silences);
         Ok(Findings { samples, events })
     }
 
     async fn check_timers_once(&self, participant: &str) -> Result<Vec<Event>, HistoryError> {
         let Components { history, .. } = self.components();
+        self.memory.commit(history, participant).await?;
         let now_us = self.components.time.now_us();
         let state = history.participant_state(participant, now_us).await?;
         let silences = history.silences(now_us).await?;
-        let input = JudgeInput {
-            samples: &[],
-            alerts: &state.alerts,
-            before: None,
-        };
-        self.judge(&state.staleness, state.version, input, &silences, now_us)
-            .await
+        let (state, events) = self.judge(state, &[], None, &silences, now_us).await?;
+        self.memory.remember(participant, state, None, &silences);
+        Ok(events)
     }
 
-    /// Judges the input and commits the result if anything changed.
+    /// Judges samples and commits the result if anything changed. Returns the state afterwards.
     async fn judge(
         &self,
-        staleness: &StalenessCheck,
-        version: u64,
-        input: JudgeInput<'_>,
+        state: ParticipantState,
+        samples: &[Vec<Sample>],
+        before: Option<Poll>,
         silences: &[Silence],
         now_us: u64,
-    ) -> Result<Vec<Event>, HistoryError> {
-        let context = judge::JudgeContext {
-            rules: &self.components.rules,
-            staleness: &self.components.staleness,
-            analysis: &self.components.analysis,
-            silences,
-            now_us,
-        };
-        let verdict = context.judge(staleness, input.alerts, input.samples, input.before);
-        if verdict.staleness != *staleness || !verdict.alerts.is_empty() {
-            let events = verdict.events.iter().cloned();
-            let events = events.map(|event| {
-                self.components
-                    .sink_directory
-                    .route(&self.components.routes, event)
-            });
-            let update = StateUpdate {
-                version,
-                staleness: verdict.staleness,
-                alerts: verdict.alerts,
-                events: events.collect(),
-            };
-            self.components.history.commit(&update).await?;
+    ) -> Result<(ParticipantState, Vec<Event>), HistoryError> {
+        let context = self.context(silences, now_us);
+        let mut verdict = context.judge(&state.staleness, &state.alerts, samples, before);
+        self.add_reasons(&mut verdict.events);
+        if verdict.staleness == state.staleness && verdict.alerts.is_empty() {
+            return Ok((state, verdict.events));
         }
-        Ok(verdict.events)
+        let events = verdict.events.iter().cloned();
+        let update = StateUpdate {
+            version: state.version,
+            staleness: verdict.staleness,
+            alerts: verdict.alerts,
+            events: events.map(|event| self.route(event)).collect(),
+        };
+        self.components.history.commit(&update).await?;
+        Ok((after(state, update), verdict.events))
     }
 }
 
-/// The samples and alert states to judge.
-struct JudgeInput<'a> {
-    samples: &'a [Vec<Sample>],
-    alerts: &'a [AlertState],
-    before: Option<Poll>,
+/// The state after an update was committed.
+fn after(mut state: ParticipantState, update: StateUpdate) -> ParticipantState {
+    state.version += 1;
+    state.staleness = update.staleness;
+    for changed in update.alerts {
+        let mut known = state.alerts.iter_mut();
+        if let Some(own) = known.find(|own| own.bucket == changed.bucket) {
+            *own = changed;
+        }
+    }
+    state
+}
+
+/// What waits in memory because the database accepts no writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unstored {
+    /// Polls that have not been stored.
+    pub polls: usize,
+    /// Events that have been sent, but not recorded.
+    pub events: usize,
 }
 
 impl fmt::Debug for Cycle {
@@ -289,6 +509,9 @@ pub enum FetchError {
     /// The source failed.
     #[error(transparent)]
     Source(SourceError),
+    /// The fetch was interrupted by the end of the process, or panicked.
+    #[error("the fetch was interrupted")]
+    Interrupted,
 }
 
 impl FetchError {
@@ -297,6 +520,7 @@ impl FetchError {
         match self {
             Self::UnknownParticipant => "unknown_participant",
             Self::Source(error) => error.label(),
+            Self::Interrupted => "interrupted",
         }
     }
 }

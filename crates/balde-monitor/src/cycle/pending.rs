@@ -7,9 +7,10 @@ use parking_lot::Mutex;
 use crate::history::{History, HistoryError};
 use crate::sample::Poll;
 
-/// The most polls that wait in memory while the database is unavailable: about four hours of one
-/// participant at the shortest polling interval.
-const PENDING_POLLS_MAX: usize = 1_024;
+/// The most samples that wait in memory while the database is unavailable, about 50 MB. For a
+/// participant with 23 buckets that is a month of polls every five minutes, or a day and a half at the
+/// shortest interval.
+const PENDING_SAMPLES_MAX: usize = 250_000;
 
 #[derive(Debug, Default)]
 pub(super) struct PendingPolls {
@@ -25,9 +26,12 @@ impl PendingPolls {
         if polls.contains(&poll) {
             return;
         }
-        if polls.len() >= PENDING_POLLS_MAX
+        let mut samples: usize = polls.iter().map(|poll| poll.samples().len()).sum();
+        samples += poll.samples().len();
+        while samples > PENDING_SAMPLES_MAX
             && let Some(dropped) = polls.pop_front()
         {
+            samples -= dropped.samples().len();
             tracing::error!(
                 event_type = "poll_dropped",
                 participant = dropped.participant(),
@@ -36,6 +40,11 @@ impl PendingPolls {
             );
         }
         polls.push_back(poll);
+    }
+
+    /// The number of polls that wait.
+    pub(super) fn len(&self) -> usize {
+        self.polls.lock().len()
     }
 
     /// Stores all pending polls, the oldest first.

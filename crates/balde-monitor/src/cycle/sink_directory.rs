@@ -33,13 +33,34 @@ impl SinkDirectory {
                 sinks.insert(sink, *class);
             }
         }
-        let sinks = sinks.into_iter();
-        RoutedEvent {
-            sinks: sinks
-                .map(|(sink, class)| (sink.to_owned(), class))
-                .collect(),
-            event,
-            classes,
+        routed(event, classes, sinks)
+    }
+
+    /// Routes an event to every sink, whatever the routes say.
+    pub(crate) fn route_to_all(&self, event: Event) -> RoutedEvent {
+        let mut sinks: BTreeMap<&str, SinkClass> = BTreeMap::new();
+        for (class, names) in &self.by_class {
+            // A sink that can page urgently or not does not page urgently for this.
+            let is_better =
+                |known: Option<&SinkClass>| known.is_none() || *class != SinkClass::PageUrgent;
+            for name in names {
+                if is_better(sinks.get(name.as_str())) {
+                    sinks.insert(name, *class);
+                }
+            }
         }
+        let classes = self.by_class.keys().copied().collect();
+        routed(event, classes, sinks)
+    }
+}
+
+fn routed(event: Event, classes: Vec<SinkClass>, sinks: BTreeMap<&str, SinkClass>) -> RoutedEvent {
+    let sinks = sinks.into_iter();
+    RoutedEvent {
+        sinks: sinks
+            .map(|(sink, class)| (sink.to_owned(), class))
+            .collect(),
+        event,
+        classes,
     }
 }

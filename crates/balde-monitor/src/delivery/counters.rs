@@ -9,6 +9,7 @@ pub struct Counters {
     failed: AtomicU64,
     rejected: AtomicU64,
     waiting: AtomicU64,
+    waiting_in_memory: AtomicU64,
 }
 
 impl Counters {
@@ -32,6 +33,17 @@ impl Counters {
     /// seconds ago.
     pub fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of undelivered messages in memory, which the outbox does not hold because
+    /// the database accepts no writes.
+    pub fn waiting_in_memory(&self) -> u64 {
+        self.waiting_in_memory.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_waiting_in_memory(&self, messages: usize) {
+        let messages = u64::try_from(messages).unwrap_or(u64::MAX);
+        self.waiting_in_memory.store(messages, Ordering::Relaxed);
     }
 
     pub(super) fn count_delivered(&self) {

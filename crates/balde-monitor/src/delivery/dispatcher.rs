@@ -12,7 +12,7 @@ use super::counters::Counters;
 use super::settings::{DeliveryError, DeliverySettings};
 use super::summary::DeliverySummary;
 use super::worker::SinkWorker;
-use crate::history::{History, HistoryError};
+use crate::history::{History, HistoryError, RoutedEvent};
 use crate::sink::Sink;
 
 /// Delivers the messages of the outbox to their sinks.
@@ -85,6 +85,32 @@ impl Dispatcher {
                     event_type = "delivery_worker_failed",
                     "a delivery worker panicked; its messages stay in the outbox: {error}"
                 );
+            }
+        }
+    }
+
+    /// Delivers messages that were given to [`send_from_memory`](Dispatcher::send_from_memory) until
+    /// `shutdown`. Runs besides [`run`](Dispatcher::run), also in a monitor that does not lead.
+    pub async fn run_from_memory(&self, shutdown: impl Future<Output = ()>) {
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        for worker in &self.workers {
+            tasks.spawn(Arc::clone(worker).run_from_memory(self.clock.clone(), stopped.clone()));
+        }
+        shutdown.await;
+        stop.send_replace(true);
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// Sends events to their sinks without the outbox, because the database accepts no writes. An
+    /// event that is sent here and recorded in the database later is not sent again.
+    pub fn send_from_memory(&self, events: &[RoutedEvent]) {
+        for routed in events {
+            for (sink, class) in &routed.sinks {
+                let worker = self.workers.iter().find(|worker| worker.name() == sink);
+                if let Some(worker) = worker {
+                    worker.send_from_memory(routed.event.clone(), *class);
+                }
             }
         }
     }

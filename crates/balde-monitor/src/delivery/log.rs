@@ -15,6 +15,8 @@ pub(super) struct DeliveryLog {
     rejections: LogThrottle,
     database: LogThrottle,
     is_failing: AtomicBool,
+    /// Whether the last failure was transient.
+    is_down: AtomicBool,
 }
 
 /// The shortest time between two lines of one kind.
@@ -28,12 +30,15 @@ impl Default for DeliveryLog {
             rejections: throttle(),
             database: throttle(),
             is_failing: AtomicBool::new(false),
+            is_down: AtomicBool::new(false),
         }
     }
 }
 
 impl DeliveryLog {
-    pub(super) fn delivered(&self, sink: &str) {
+    /// Returns true if the sink was unavailable before.
+    pub(super) fn delivered(&self, sink: &str) -> bool {
+        let was_down = self.is_down.swap(false, Ordering::Relaxed);
         if self.is_failing.swap(false, Ordering::Relaxed) {
             tracing::info!(
                 target: "balde_monitor",
@@ -42,6 +47,7 @@ impl DeliveryLog {
                 "the sink delivers alerts again"
             );
         }
+        was_down
     }
 
     pub(super) fn failed(
@@ -57,6 +63,7 @@ impl DeliveryLog {
         let key = message.event.key.as_str();
         let attempts = message.attempts.saturating_add(1);
         if error.is_transient() {
+            self.is_down.store(true, Ordering::Relaxed);
             if let Some(held_back) = self.failures.allow(now_us) {
                 tracing::warn!(
                     target: "balde_monitor",
@@ -94,6 +101,28 @@ impl DeliveryLog {
                 "the outbox cannot be read or written, so alerts are delayed: {error}"
             );
         }
+    }
+
+    pub(super) fn dropped(sink: &str, message: &OutboxMessage) {
+        tracing::error!(
+            target: "balde_monitor",
+            event_type = "delivery_dropped",
+            sink,
+            key = message.event.key,
+            "too many alerts wait in memory: the oldest was dropped; it is sent when the database is \
+             back"
+        );
+    }
+
+    pub(super) fn lost(sink: &str, messages: usize) {
+        tracing::error!(
+            target: "balde_monitor",
+            event_type = "deliveries_lost",
+            sink,
+            messages,
+            "the monitor stops while its database accepts no writes: alerts in memory that were not \
+             delivered are lost"
+        );
     }
 
     pub(super) fn interrupted(sink: &str, messages: usize) {

@@ -4,10 +4,14 @@
 //! undelivered message of each episode, several episodes at once, and marks what was delivered. Failed
 //! deliveries are retried with exponential backoff and without limit. If the process crashes between
 //! a delivery and the mark, the message is delivered twice, with the same key.
+//!
+//! While the database accepts no writes, messages are delivered from memory. When it is back, they
+//! appear in the outbox, and those that were delivered are marked instead of being sent again.
 
 mod counters;
 mod dispatcher;
 mod log;
+mod memory_queue;
 mod retry;
 mod settings;
 mod summary;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use balde::{Backoff, Clock};
@@ -14,9 +14,11 @@ use tokio::time::{sleep, timeout};
 
 use super::counters::Counters;
 use super::log::DeliveryLog;
+use super::memory_queue::{InOutbox, MemoryQueue, Next};
 use super::retry::{self, JITTER_MAX};
 use super::settings::DeliverySettings;
 use super::summary::DeliverySummary;
+use crate::alert::{Event, SinkClass};
 use crate::history::{History, HistoryError, OutboxMessage};
 use crate::sink::{RETRY_AFTER_MAX, SendError, Sink};
 
@@ -49,6 +51,13 @@ pub(super) struct SinkWorker {
     claim_lock: tokio::sync::Mutex<()>,
     /// The end of the receiver's last Retry-After, which applies to all messages.
     paused_until_us: AtomicU64,
+    /// Messages that are delivered while the database accepts no writes.
+    memory: Mutex<MemoryQueue>,
+    memory_wakeup: Notify,
+    /// Set when the sink works again after it was unavailable.
+    is_back: AtomicBool,
+    /// Messages that were delivered, but could not be marked.
+    unmarked: Mutex<Vec<(Claim, u64)>>,
 }
 
 impl SinkWorker {
@@ -69,6 +78,10 @@ impl SinkWorker {
             in_flight: Mutex::default(),
             claim_lock: tokio::sync::Mutex::default(),
             paused_until_us: AtomicU64::new(0),
+            memory: Mutex::default(),
+            memory_wakeup: Notify::new(),
+            is_back: AtomicBool::new(false),
+            unmarked: Mutex::default(),
         }
     }
 
@@ -129,6 +142,79 @@ impl SinkWorker {
         }
     }
 
+    /// Delivers an event without the outbox.
+    pub(super) fn send_from_memory(&self, event: Event, class: SinkClass) {
+        let message = OutboxMessage {
+            id: 0,
+            sink: self.name.clone(),
+            class,
+            event,
+            attempts: 0,
+        };
+        if let Some(dropped) = self.memory.lock().push(message) {
+            DeliveryLog::dropped(&self.name, &dropped);
+        }
+        self.memory_wakeup.notify_one();
+    }
+
+    /// Delivers messages from memory until it is stopped, and then waits for those in flight.
+    pub(super) async fn run_from_memory(
+        self: Arc<Self>,
+        clock: Clock,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let mut tasks = JoinSet::new();
+        loop {
+            let now_us = clock.now_us();
+            let mut wait = self.paused(now_us);
+            while wait.is_none() && tasks.len() < self.settings.concurrent {
+                let next = self.memory.lock().next(now_us);
+                match next {
+                    Next::Send(message) => {
+                        let (worker, now) = (Arc::clone(&self), Now::Clock(clock.clone()));
+                        tasks
+                            .spawn(async move { worker.deliver_from_memory(&message, &now).await });
+                    }
+                    Next::WaitUntil { us } => {
+                        wait = Some(Duration::from_micros(us.saturating_sub(now_us)));
+                    }
+                    Next::Nothing => break,
+                }
+            }
+            self.counters
+                .set_waiting_in_memory(self.memory.lock().waiting());
+            tokio::select! {
+                biased;
+                () = stopped(&mut stop) => break,
+                Some(_) = tasks.join_next() => {}
+                () = self.memory_wakeup.notified() => {}
+                () = sleep(wait.unwrap_or(POLL_INTERVAL).clamp(POLL_INTERVAL_MIN, POLL_INTERVAL)) => {}
+            }
+        }
+        let finish = async { while tasks.join_next().await.is_some() {} };
+        let _finished_or_not = timeout(self.settings.shutdown_timeout, finish).await;
+        let undelivered = self.memory.lock().waiting();
+        if undelivered > 0 {
+            DeliveryLog::lost(&self.name, undelivered);
+        }
+    }
+
+    async fn deliver_from_memory(&self, message: &OutboxMessage, now: &Now) {
+        let key = &message.event.key;
+        match self.attempt(message, now).await {
+            DeliveryResult::Delivered { at_us } => self.memory.lock().delivered(key, at_us),
+            DeliveryResult::Failed { next_us, .. } => self.memory.lock().failed(key, next_us),
+        }
+    }
+
+    /// The rest of the receiver's Retry-After. One that is longer than any was set by a clock that
+    /// has been set back since.
+    fn paused(&self, now_us: u64) -> Option<Duration> {
+        let until_us = self.paused_until_us.load(Ordering::Acquire);
+        let left = Duration::from_micros(until_us.saturating_sub(now_us));
+        (!left.is_zero() && left <= RETRY_AFTER_MAX).then_some(left)
+    }
+
     /// Attempts every message that is due at `now_us` once.
     pub(super) async fn pass(
         self: Arc<Self>,
@@ -156,14 +242,15 @@ impl SinkWorker {
         now: &Now,
     ) -> Result<Duration, HistoryError> {
         let now_us = now.us();
-        let paused_us = self
-            .paused_until_us
-            .load(Ordering::Acquire)
-            .saturating_sub(now_us);
-        // A pause longer than any Retry-After was set by a clock that has been set back since.
-        let is_plausible = Duration::from_micros(paused_us) <= RETRY_AFTER_MAX;
-        if paused_us > 0 && is_plausible {
-            return Ok(Duration::from_micros(paused_us).min(POLL_INTERVAL));
+        if let Some(paused) = self.paused(now_us) {
+            return Ok(paused.min(POLL_INTERVAL));
+        }
+        self.mark_delivered().await?;
+        if self.is_back.swap(false, Ordering::AcqRel)
+            && let Err(error) = self.history.make_due(&self.name, now_us).await
+        {
+            self.is_back.store(true, Ordering::Release);
+            self.log.database_failed(&self.name, &error, now_us);
         }
         let free = self.settings.concurrent.saturating_sub(tasks.len());
         if free == 0 {
@@ -181,16 +268,22 @@ impl SinkWorker {
             if started == free {
                 break;
             }
-            if let Some(claim) = Claim::new(self, message.id) {
-                let worker = Arc::clone(self);
-                let now = now.clone();
-                tasks.spawn(async move {
-                    let result = worker.deliver(&message, &now).await;
-                    let _claiming = worker.claim_lock.lock().await;
-                    drop(claim);
-                    result
-                });
-                started += 1;
+            let Some(claim) = Claim::new(self, message.id) else {
+                continue;
+            };
+            let key = &message.event.key;
+            let in_memory = self.memory.lock().in_outbox(key);
+            match in_memory {
+                InOutbox::Send => {
+                    let (worker, now) = (Arc::clone(self), now.clone());
+                    tasks.spawn(async move { worker.deliver(claim, message, &now).await });
+                    started += 1;
+                }
+                InOutbox::Leave => {}
+                InOutbox::Mark { at_us } => {
+                    self.history.mark_delivered(message.id, at_us).await?;
+                    self.memory.lock().forget(key);
+                }
             }
         }
         drop(claiming);
@@ -212,12 +305,80 @@ impl SinkWorker {
         Ok(wait.clamp(POLL_INTERVAL_MIN, POLL_INTERVAL))
     }
 
-    /// Attempts one delivery and records the result.
-    async fn deliver(&self, message: &OutboxMessage, now: &Now) -> DeliveryResult {
-        let result = match self.sink.deliver(message, now.us()).await {
+    /// Delivers one message and records the result. While the result cannot be recorded, a failed
+    /// delivery is retried from here, and a message that was delivered keeps its claim, so that it is
+    /// not sent again.
+    async fn deliver(
+        self: Arc<Self>,
+        claim: Claim,
+        mut message: OutboxMessage,
+        now: &Now,
+    ) -> DeliveryResult {
+        loop {
+            let result = self.attempt(&message, now).await;
+            let Err(error) = self.record(message.id, &result).await else {
+                let _claiming = self.claim_lock.lock().await;
+                drop(claim);
+                return result;
+            };
+            self.log.database_failed(&self.name, &error, now.us());
+            self.history.health().suspect();
+            match (&result, now) {
+                (DeliveryResult::Delivered { at_us }, _) => {
+                    self.unmarked.lock().push((claim, *at_us));
+                    return result;
+                }
+                // A pass at a fixed time attempts every message once.
+                (DeliveryResult::Failed { .. }, Now::Fixed(_)) => {
+                    let _claiming = self.claim_lock.lock().await;
+                    drop(claim);
+                    return result;
+                }
+                (DeliveryResult::Failed { next_us, .. }, Now::Clock(clock)) => {
+                    while clock.now_us() < *next_us {
+                        let left = Duration::from_micros(next_us.saturating_sub(clock.now_us()));
+                        sleep(left.clamp(POLL_INTERVAL_MIN, DATABASE_DELAY_MAX)).await;
+                    }
+                    message.attempts = message.attempts.saturating_add(1);
+                }
+            }
+        }
+    }
+
+    /// Marks messages that were delivered while the database accepted no writes.
+    async fn mark_delivered(&self) -> Result<(), HistoryError> {
+        loop {
+            let next = self
+                .unmarked
+                .lock()
+                .first()
+                .map(|(claim, at_us)| (claim.message_id, *at_us));
+            let Some((message_id, at_us)) = next else {
+                return Ok(());
+            };
+            if let Err(error) = self.history.mark_delivered(message_id, at_us).await {
+                // While it can be read, due messages are sent all the same.
+                self.log.database_failed(&self.name, &error, at_us);
+                return Ok(());
+            }
+            let _claiming = self.claim_lock.lock().await;
+            self.unmarked
+                .lock()
+                .retain(|(claim, _)| claim.message_id != message_id);
+        }
+    }
+
+    /// Attempts one delivery.
+    async fn attempt(&self, message: &OutboxMessage, now: &Now) -> DeliveryResult {
+        match self.sink.deliver(message, now.us()).await {
             Ok(()) => {
                 self.counters.count_delivered();
-                self.log.delivered(&self.name);
+                if self.log.delivered(&self.name) {
+                    // What waits for its next attempt need not wait any longer.
+                    self.is_back.store(true, Ordering::Release);
+                    self.memory.lock().hurry();
+                    self.memory_wakeup.notify_one();
+                }
                 DeliveryResult::Delivered { at_us: now.us() }
             }
             Err(error) => {
@@ -229,15 +390,7 @@ impl SinkWorker {
                 let error = error.to_string();
                 DeliveryResult::Failed { next_us, error }
             }
-        };
-        // Until it succeeds: a delivered message that is not marked would be delivered again.
-        let mut failures = 0;
-        while let Err(error) = self.record(message.id, &result).await {
-            self.log.database_failed(&self.name, &error, now.us());
-            sleep(database_delay(failures)).await;
-            failures += 1;
         }
-        result
     }
 
     async fn record(&self, message_id: i64, result: &DeliveryResult) -> Result<(), HistoryError> {

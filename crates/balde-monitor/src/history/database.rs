@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{AssertSqlSafe, Postgres, Row as _, SqlSafeStr, Sqlite, Transaction};
+use sqlx::{AssertSqlSafe, Postgres, Row as _, SqlSafeStr, Sqlite};
 
 use super::error::{HistoryError, with_timeout};
 use super::{postgres, sqlite};
@@ -21,11 +22,20 @@ pub(super) enum Database {
     Postgres(Arc<postgres::Server>),
 }
 
-/// A transaction. Dropping it without a commit rolls it back.
+/// A transaction. Dropping it without a commit closes its connection, which rolls it back.
 pub(super) enum Tx {
-    Sqlite(Transaction<'static, Sqlite>),
-    Postgres(Transaction<'static, Postgres>),
+    Sqlite(Leased<Sqlite>),
+    Postgres(Leased<Postgres>),
 }
+
+/// A pooled connection that is closed when it is dropped, unless it is [given
+/// back](Leased::give_back) after its work has succeeded.
+///
+/// After an error or a cancelled call the state of a connection is not known. `SQLite`, for instance,
+/// rolls a transaction back by itself when the disk is full, and `sqlx` then refuses to begin another
+/// one on that connection, forever. A connection to a server that does not respond would occupy its
+/// place in the pool for as long as TCP waits.
+pub(super) struct Leased<D: sqlx::Database>(Option<PoolConnection<D>>);
 
 pub(super) enum Row {
     Sqlite(SqliteRow),
@@ -53,10 +63,17 @@ impl Database {
             // IMMEDIATE takes the write lock at once. A deferred transaction that reads first could
             // fail with SQLITE_BUSY when it starts to write.
             Self::Sqlite(pools) => {
-                let tx = pools.writer().begin_with("BEGIN IMMEDIATE");
-                Ok(Tx::Sqlite(with_timeout(tx).await?))
+                let mut connection = Leased(Some(with_timeout(pools.writer().acquire()).await?));
+                let begin = sqlx::raw_sql("BEGIN IMMEDIATE").execute(connection.get());
+                with_timeout(begin).await?;
+                Ok(Tx::Sqlite(connection))
             }
-            Self::Postgres(server) => Ok(Tx::Postgres(with_timeout(server.pool().begin()).await?)),
+            Self::Postgres(server) => {
+                let mut connection = Leased(Some(with_timeout(server.pool().acquire()).await?));
+                let begin = sqlx::raw_sql("BEGIN").execute(connection.get());
+                with_timeout(begin).await?;
+                Ok(Tx::Postgres(connection))
+            }
         }
     }
 
@@ -68,13 +85,17 @@ impl Database {
     ) -> Result<Vec<Row>, HistoryError> {
         match self {
             Self::Sqlite(pools) => {
-                let rows = sqlite_query(sql, values).fetch_all(pools.readers());
+                let mut connection = Leased(Some(with_timeout(pools.readers().acquire()).await?));
+                let rows = sqlite_query(sql, values).fetch_all(connection.get());
                 let rows = with_timeout(rows).await?;
+                connection.give_back();
                 Ok(rows.into_iter().map(Row::Sqlite).collect())
             }
             Self::Postgres(server) => {
-                let rows = postgres_query(sql, values).fetch_all(server.pool());
+                let mut connection = Leased(Some(with_timeout(server.pool().acquire()).await?));
+                let rows = postgres_query(sql, values).fetch_all(connection.get());
                 let rows = with_timeout(rows).await?;
+                connection.give_back();
                 Ok(rows.into_iter().map(Row::Postgres).collect())
             }
         }
@@ -93,6 +114,24 @@ impl Database {
     }
 }
 
+impl<D: sqlx::Database> Leased<D> {
+    fn get(&mut self) -> &mut D::Connection {
+        self.0.as_mut().expect("it has not been given back")
+    }
+
+    fn give_back(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl<D: sqlx::Database> Drop for Leased<D> {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            drop(connection.detach());
+        }
+    }
+}
+
 impl Tx {
     /// Runs a statement and returns the number of rows affected.
     pub(super) async fn execute(
@@ -102,11 +141,11 @@ impl Tx {
     ) -> Result<u64, HistoryError> {
         match self {
             Self::Sqlite(tx) => {
-                let done = with_timeout(sqlite_query(sql, values).execute(&mut **tx)).await?;
+                let done = with_timeout(sqlite_query(sql, values).execute(tx.get())).await?;
                 Ok(done.rows_affected())
             }
             Self::Postgres(tx) => {
-                let done = with_timeout(postgres_query(sql, values).execute(&mut **tx)).await?;
+                let done = with_timeout(postgres_query(sql, values).execute(tx.get())).await?;
                 Ok(done.rows_affected())
             }
         }
@@ -119,11 +158,11 @@ impl Tx {
     ) -> Result<Vec<Row>, HistoryError> {
         match self {
             Self::Sqlite(tx) => {
-                let rows = with_timeout(sqlite_query(sql, values).fetch_all(&mut **tx)).await?;
+                let rows = with_timeout(sqlite_query(sql, values).fetch_all(tx.get())).await?;
                 Ok(rows.into_iter().map(Row::Sqlite).collect())
             }
             Self::Postgres(tx) => {
-                let rows = with_timeout(postgres_query(sql, values).fetch_all(&mut **tx)).await?;
+                let rows = with_timeout(postgres_query(sql, values).fetch_all(tx.get())).await?;
                 Ok(rows.into_iter().map(Row::Postgres).collect())
             }
         }
@@ -149,10 +188,27 @@ impl Tx {
     }
 
     pub(super) async fn commit(self) -> Result<(), HistoryError> {
+        self.end("COMMIT").await
+    }
+
+    /// Rolls back and keeps the connection. Only a transaction without errors needs it: any other
+    /// is dropped.
+    pub(super) async fn rollback(self) -> Result<(), HistoryError> {
+        self.end("ROLLBACK").await
+    }
+
+    async fn end(self, sql: &'static str) -> Result<(), HistoryError> {
         match self {
-            Self::Sqlite(tx) => with_timeout(tx.commit()).await,
-            Self::Postgres(tx) => with_timeout(tx.commit()).await,
+            Self::Sqlite(mut tx) => {
+                with_timeout(sqlx::raw_sql(sql).execute(tx.get())).await?;
+                tx.give_back();
+            }
+            Self::Postgres(mut tx) => {
+                with_timeout(sqlx::raw_sql(sql).execute(tx.get())).await?;
+                tx.give_back();
+            }
         }
+        Ok(())
     }
 }
 

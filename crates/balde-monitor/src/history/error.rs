@@ -42,8 +42,8 @@ pub enum HistoryError {
         /// The path of the file.
         path: String,
     },
-    /// A row in the database cannot be decoded.
-    #[error("the history's database holds an invalid value: {reason}")]
+    /// The file is damaged, or a row in the database cannot be decoded.
+    #[error("the history's database is damaged: {reason}")]
     Corrupt {
         /// Which value, and what is wrong with it.
         reason: String,
@@ -130,7 +130,9 @@ pub(super) async fn with_timeout<T>(
 fn from_database(error: &dyn DatabaseError) -> HistoryError {
     let code = error.code().unwrap_or_default().into_owned();
     let reason = error.message().to_owned();
-    if is_transient_code(&code) {
+    if is_corruption(&code) {
+        HistoryError::Corrupt { reason }
+    } else if is_transient_code(&code) {
         HistoryError::Unavailable { reason }
     } else {
         HistoryError::Rejected { reason }
@@ -142,9 +144,11 @@ fn from_database(error: &dyn DatabaseError) -> HistoryError {
 fn is_transient_code(code: &str) -> bool {
     const BUSY: u32 = 5;
     const LOCKED: u32 = 6;
+    const READ_ONLY: u32 = 8;
     const IO: u32 = 10;
     const FULL: u32 = 13;
     const CANNOT_OPEN: u32 = 14;
+    const PROTOCOL: u32 = 15;
     if code.len() == 5 {
         // Connection exceptions; the server stops, starts or is short of resources; a read-only
         // standby after a failover; serialization failures, deadlocks and lock timeouts.
@@ -153,9 +157,25 @@ fn is_transient_code(code: &str) -> bool {
             .any(|class| code.starts_with(class))
             || ["25006", "40001", "40P01", "55P03"].contains(&code)
     } else {
-        let primary = code.parse::<u32>().map(|code| code & 0xff);
-        primary.is_ok_and(|code| [BUSY, LOCKED, IO, FULL, CANNOT_OPEN].contains(&code))
+        let transient = [BUSY, LOCKED, READ_ONLY, IO, FULL, CANNOT_OPEN, PROTOCOL];
+        primary(code).is_some_and(|code| transient.contains(&code))
     }
+}
+
+/// Returns true if the file is damaged, or is no `SQLite` file.
+fn is_corruption(code: &str) -> bool {
+    const CORRUPT: u32 = 11;
+    const NOT_A_DATABASE: u32 = 26;
+    // XX001 and XX002: a damaged table or index of PostgreSQL.
+    code == "XX001"
+        || code == "XX002"
+        || code.len() < 5
+            && primary(code).is_some_and(|code| [CORRUPT, NOT_A_DATABASE].contains(&code))
+}
+
+/// The primary result code of `SQLite`.
+fn primary(code: &str) -> Option<u32> {
+    code.parse::<u32>().ok().map(|code| code & 0xff)
 }
 
 #[cfg(test)]
@@ -165,7 +185,7 @@ mod tests {
     #[test]
     fn transient_error_codes_are_recognised() {
         for code in [
-            "57P01", "08006", "53300", "40P01", "55P03", "25006", "5", "517", "13",
+            "57P01", "08006", "53300", "40P01", "55P03", "25006", "5", "517", "13", "8", "1032",
         ] {
             assert!(is_transient_code(code), "{code}");
         }

@@ -42,7 +42,7 @@ impl History {
             }
         }
         sql.push_str(" ORDER BY at_us DESC, id DESC LIMIT $1");
-        let rows = self.database.fetch(AssertSqlSafe(sql), values).await?;
+        let rows = self.database()?.fetch(AssertSqlSafe(sql), values).await?;
         rows.iter()
             .map(|row| from_json("an event", &row.text(0)?))
             .collect()
@@ -52,7 +52,7 @@ impl History {
     /// database was created. Alerts whose events have been deleted still count.
     pub async fn alert_counts(&self) -> Result<Vec<AlertCount>, HistoryError> {
         let sql = "SELECT participant, policy, severity, alerts FROM alert_count";
-        let rows = self.database.fetch(sql, values![]).await?;
+        let rows = self.database()?.fetch(sql, values![]).await?;
         let count = |row: &Row| {
             Ok(AlertCount {
                 participant: row.text(0)?,
@@ -68,6 +68,18 @@ impl History {
             (key(one), one.severity).cmp(&(key(other), other.severity))
         });
         Ok(counts)
+    }
+}
+
+impl History {
+    /// Records events that belong to no participant's state, and queues their messages. An event
+    /// whose key is already recorded is not changed and not sent again.
+    pub async fn record(&self, events: &[RoutedEvent]) -> Result<(), HistoryError> {
+        let mut tx = self.database()?.begin().await?;
+        for routed in events {
+            insert(&mut tx, routed).await?;
+        }
+        tx.commit().await
     }
 }
 
@@ -102,7 +114,10 @@ pub(super) async fn insert(tx: &mut Tx, routed: &RoutedEvent) -> Result<(), Hist
 const fn is_new_alert(kind: &EventKind) -> bool {
     matches!(
         kind,
-        EventKind::Raised { .. } | EventKind::Predicted { .. } | EventKind::Stale { .. }
+        EventKind::Raised { .. }
+            | EventKind::Predicted { .. }
+            | EventKind::Stale { .. }
+            | EventKind::StorageFailed { .. }
     )
 }
 

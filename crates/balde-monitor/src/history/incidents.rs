@@ -26,7 +26,7 @@ impl History {
                  JOIN event e ON e.episode = i.episode AND e.id >= i.first_event_id) AS timeline
              WHERE newer <= $2 ORDER BY opened_us DESC, episode, id";
         let values = values![max.min(INCIDENTS_MAX), TIMELINE_MAX];
-        let rows = self.database.fetch(sql, values).await?;
+        let rows = self.database()?.fetch(sql, values).await?;
         let mut incidents: Vec<Incident> = Vec::new();
         for row in &rows {
             let event = from_json("an event", &row.text(6)?)?;
@@ -52,10 +52,7 @@ pub(super) async fn update(
 ) -> Result<(), HistoryError> {
     let event = &routed.event;
     let severity = event.severity as i64;
-    let is_end = matches!(
-        event.kind,
-        EventKind::Resolved { .. } | EventKind::Fresh { .. } | EventKind::ForecastOver { .. }
-    );
+    let is_end = event.kind.is_end();
     // A change has no end to wait for, so its incident is closed as soon as it is opened.
     let is_momentary = matches!(event.kind, EventKind::Changed(_));
     let closed_us = (is_end || is_momentary).then_some(event.at_us);

@@ -38,7 +38,7 @@ impl History {
     /// On `PostgreSQL` a dedicated connection holds an advisory lock, which the server releases when
     /// that connection ends for any reason. On `SQLite` the process that opened the file leads.
     pub async fn lead(&self) -> Result<Option<Leadership>, HistoryError> {
-        let lock = match &self.database {
+        let lock = match &self.database()? {
             Database::Sqlite(_) => LeaderLock::File,
             Database::Postgres(server) => {
                 let mut connection = server.connect().await?;

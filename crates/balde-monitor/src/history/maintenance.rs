@@ -61,7 +61,7 @@ impl History {
     ) -> Result<Maintenance, HistoryError> {
         let before_us = months_before_us(now_us, retention.months.max(1));
         let mut done = Maintenance::default();
-        match &self.database {
+        match &self.database()? {
             Database::Sqlite(_) => self.delete(DELETE_SAMPLES, before_us, &mut done).await?,
             Database::Postgres(server) => {
                 maintain_partitions(server, now_us, before_us, &mut done).await?;
@@ -91,7 +91,7 @@ impl History {
             }
             // One transaction for each statement, so that others can write in between.
             let rows = self
-                .database
+                .database()?
                 .execute(sql, values![before_us, CHUNK_ROWS])
                 .await?;
             done.deleted += rows;
@@ -105,7 +105,7 @@ impl History {
         let sql = "SELECT id, thinned_us FROM bucket WHERE thinned_us < $1
              ORDER BY thinned_us, id LIMIT $2";
         let values = values![before_us, ROUND_BUCKETS_MAX];
-        for row in self.database.fetch(sql, values).await? {
+        for row in self.database()?.fetch(sql, values).await? {
             if done.deleted + done.thinned >= ROUND_ROWS_MAX {
                 done.has_more = true;
                 return Ok(());
@@ -115,7 +115,7 @@ impl History {
                 .await?;
         }
         let sql = "SELECT id FROM bucket WHERE thinned_us < $1 LIMIT 1";
-        let left = self.database.fetch(sql, values![before_us]).await?;
+        let left = self.database()?.fetch(sql, values![before_us]).await?;
         done.has_more |= !left.is_empty();
         Ok(())
     }
@@ -127,7 +127,7 @@ impl History {
         thinned_us: u64,
         before_us: u64,
     ) -> Result<u64, HistoryError> {
-        let mut tx = self.database.begin().await?;
+        let mut tx = self.database()?.begin().await?;
         let sql = "SELECT taken_us FROM sample
              WHERE bucket_id = $1 AND taken_us >= $2 AND taken_us < $3 ORDER BY taken_us LIMIT 1";
         let oldest = tx

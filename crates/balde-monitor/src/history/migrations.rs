@@ -19,6 +19,7 @@ pub(super) fn sqlite() -> Migrator {
     migrations![
         1 "samples" "sqlite/0001_samples.sql",
         2 "alerts" "sqlite/0002_alerts.sql",
+        3 "write probe" "sqlite/0003_write_probe.sql",
     ]
 }
 
@@ -26,5 +27,6 @@ pub(super) fn postgres() -> Migrator {
     migrations![
         1 "samples" "postgres/0001_samples.sql",
         2 "alerts" "postgres/0002_alerts.sql",
+        3 "write probe" "postgres/0003_write_probe.sql",
     ]
 }

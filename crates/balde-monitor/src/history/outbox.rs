@@ -43,7 +43,7 @@ impl History {
         // set back since. It is due now.
         let implausible_us = now_us.saturating_add(DELAY_MAX_US);
         let values = values![sink, now_us, max.min(MESSAGES_MAX), implausible_us];
-        let rows = self.database.fetch(sql, values).await?;
+        let rows = self.database()?.fetch(sql, values).await?;
         rows.iter().map(message).collect()
     }
 
@@ -54,13 +54,13 @@ impl History {
             "SELECT min(o.due_us) FROM outbox o WHERE ",
             first_of_its_episode!()
         );
-        let rows = self.database.fetch(sql, values![sink]).await?;
+        let rows = self.database()?.fetch(sql, values![sink]).await?;
         rows.first().map_or(Ok(None), |row| row.optional_count(0))
     }
 
     /// Marks a message as delivered.
     pub async fn mark_delivered(&self, message_id: i64, now_us: u64) -> Result<(), HistoryError> {
-        let mut tx = self.database.begin().await?;
+        let mut tx = self.database()?.begin().await?;
         let sql = "UPDATE outbox SET delivered_us = $2, attempts = attempts + 1
              WHERE id = $1 AND delivered_us IS NULL";
         if tx.execute(sql, values![message_id, now_us]).await? > 0 {
@@ -81,7 +81,7 @@ impl History {
             .filter(|c| *c != '\0')
             .take(ERROR_CHARS_MAX)
             .collect();
-        let mut tx = self.database.begin().await?;
+        let mut tx = self.database()?.begin().await?;
         let sql = "UPDATE outbox SET due_us = $2, last_error = $3, attempts = attempts + 1
              WHERE id = $1 AND delivered_us IS NULL";
         let values = values![message_id, next_us, error.as_str()];
@@ -91,12 +91,20 @@ impl History {
         tx.commit().await
     }
 
+    /// Makes all undelivered messages of a sink due now: it was unavailable and works again.
+    pub async fn make_due(&self, sink: &str, now_us: u64) -> Result<(), HistoryError> {
+        let sql = "UPDATE outbox SET due_us = $2
+             WHERE sink = $1 AND delivered_us IS NULL AND due_us > $2";
+        let database = self.database()?;
+        database.execute(sql, values![sink, now_us]).await.map(drop)
+    }
+
     /// Returns the backlog of each sink that has undelivered messages, by name.
     pub async fn backlog(&self) -> Result<Vec<Backlog>, HistoryError> {
         let sql = "SELECT o.sink, count(*), min(o.created_us),
                  (SELECT s.last_error FROM sink_status s WHERE s.name = o.sink)
              FROM outbox o WHERE o.delivered_us IS NULL GROUP BY o.sink";
-        let rows = self.database.fetch(sql, values![]).await?;
+        let rows = self.database()?.fetch(sql, values![]).await?;
         let backlog = |row: &Row| {
             Ok(Backlog {
                 sink: row.text(0)?,

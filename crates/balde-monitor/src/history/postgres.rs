@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection};
 
@@ -31,25 +32,16 @@ const SESSION: [(&str, &str); 7] = [
 pub(super) struct Server {
     pool: PgPool,
     options: PgConnectOptions,
+    /// Without the timeouts of `SESSION`.
+    plain: PgConnectOptions,
 }
 
 impl Server {
     pub(super) async fn open(url: &str) -> Result<Self, HistoryError> {
         let options = PgConnectOptions::from_str(url).map_err(HistoryError::from_sql)?;
         let options = options.disable_statement_logging();
-        // Migrations run without the timeouts of `SESSION`: they are rare and may take long.
-        let mut connection = connect(&options).await?;
-        let migrator = migrations::postgres();
-        match tokio::time::timeout(MIGRATE_MAX, migrator.run(&mut connection)).await {
-            Ok(migrated) => migrated.map_err(HistoryError::from_migration)?,
-            Err(_) => {
-                return Err(HistoryError::Unavailable {
-                    reason: "another monitor has been migrating the schema for too long".to_owned(),
-                });
-            }
-        }
-        // An error does not matter: this connection is no longer needed.
-        let _ = connection.close().await;
+        migrate(&options, &migrations::postgres()).await?;
+        let plain = options.clone();
         let options = options.options(SESSION);
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
@@ -59,7 +51,13 @@ impl Server {
         Ok(Self {
             pool: with_timeout(pool).await?,
             options,
+            plain,
         })
+    }
+
+    /// Migrates the schema, which may have been restored from an older backup.
+    pub(super) async fn migrate(&self, migrator: &Migrator) -> Result<(), HistoryError> {
+        migrate(&self.plain, migrator).await
     }
 
     pub(super) const fn pool(&self) -> &PgPool {
@@ -80,6 +78,22 @@ impl Server {
             self.options.get_port()
         )
     }
+}
+
+/// Runs without the timeouts of `SESSION`: migrations are rare and may take long.
+async fn migrate(options: &PgConnectOptions, migrator: &Migrator) -> Result<(), HistoryError> {
+    let mut connection = connect(options).await?;
+    match tokio::time::timeout(MIGRATE_MAX, migrator.run(&mut connection)).await {
+        Ok(migrated) => migrated.map_err(HistoryError::from_migration)?,
+        Err(_) => {
+            return Err(HistoryError::Unavailable {
+                reason: "another monitor has been migrating the schema for too long".to_owned(),
+            });
+        }
+    }
+    // An error does not matter: this connection is no longer needed.
+    let _ = connection.close().await;
+    Ok(())
 }
 
 async fn connect(options: &PgConnectOptions) -> Result<PgConnection, HistoryError> {

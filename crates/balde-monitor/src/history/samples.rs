@@ -46,12 +46,12 @@ impl History {
         participant: &str,
         since_us: u64,
     ) -> Result<Vec<Vec<Sample>>, HistoryError> {
-        let sql = match self.database {
+        let sql = match self.database()? {
             Database::Sqlite(_) => RECENT_SQLITE,
             Database::Postgres(_) => RECENT_POSTGRES,
         };
         let values = values![participant, since_us, LOOKBACK_SAMPLES_MAX];
-        let samples = samples(&self.database.fetch(sql, values).await?)?;
+        let samples = samples(&self.database()?.fetch(sql, values).await?)?;
         let mut by_policy: Vec<Vec<Sample>> = samples
             .chunk_by(|one, next| one.bucket() == next.bucket())
             .map(<[Sample]>::to_vec)
@@ -71,7 +71,7 @@ impl History {
                  WHERE c.participant = $1)
              ORDER BY s.position"
         );
-        let rows = self.database.fetch(sql, values![participant]).await?;
+        let rows = self.database()?.fetch(sql, values![participant]).await?;
         poll(&rows)
     }
 
@@ -88,7 +88,7 @@ impl History {
              WHERE b.participant = $1 AND s.taken_us = $2 ORDER BY s.position"
         );
         let rows = self
-            .database
+            .database()?
             .fetch(sql, values![participant, taken_us])
             .await?;
         poll(&rows)
@@ -104,7 +104,7 @@ impl History {
                    FROM bucket c JOIN latest_sample n ON n.bucket_id = c.id GROUP BY c.participant) p
              ON p.participant = b.participant AND p.taken_us = s.taken_us"
         );
-        let mut samples = samples(&self.database.fetch(sql, values![]).await?)?;
+        let mut samples = samples(&self.database()?.fetch(sql, values![]).await?)?;
         // Sorted here, because the databases collate text differently.
         samples.sort_by(|one, other| one.bucket().cmp(other.bucket()));
         Ok(samples)

@@ -42,7 +42,7 @@ impl History {
         let points_max = points_max.clamp(1, POINTS_MAX);
         let sql = "SELECT id FROM bucket WHERE participant = $1 AND policy = $2";
         let values = values![bucket.participant(), bucket.policy()];
-        let rows = self.database.fetch(sql, values).await?;
+        let rows = self.database()?.fetch(sql, values).await?;
         let Some(row) = rows.first() else {
             return Ok(Series {
                 resolution: Resolution::Samples,
@@ -105,7 +105,7 @@ impl Range<'_> {
         points_max: usize,
     ) -> Result<bool, HistoryError> {
         let values = values![self.bucket_id, from_us, self.until_us, points_max + 1];
-        let rows = self.history.database.fetch(count, values).await?;
+        let rows = self.history.database()?.fetch(count, values).await?;
         let counted = rows.first().map_or(Ok(0), |row| row.count(0))?;
         Ok(counted <= points_max as u64)
     }
@@ -114,7 +114,7 @@ impl Range<'_> {
         let sql = "SELECT taken_us, level, capacity FROM sample
              WHERE bucket_id = $1 AND taken_us >= $2 AND taken_us < $3 ORDER BY taken_us LIMIT $4";
         let values = values![self.bucket_id, self.from_us, self.until_us, POINTS_MAX];
-        let rows = self.history.database.fetch(sql, values).await?;
+        let rows = self.history.database()?.fetch(sql, values).await?;
         let interval = |row: &Row| {
             let (at_us, level) = (row.count(0)?, row.int(1)?);
             Ok(Interval {
@@ -139,7 +139,7 @@ impl Range<'_> {
              ORDER BY at_us LIMIT $5";
         let from_us = width.start_us(self.from_us);
         let values = values![self.bucket_id, width.s(), from_us, self.until_us, max];
-        let rows = self.history.database.fetch(sql, values).await?;
+        let rows = self.history.database()?.fetch(sql, values).await?;
         let interval = |row: &Row| {
             Ok(Interval {
                 point: Point {
@@ -188,7 +188,7 @@ impl Range<'_> {
         after_us: u64,
     ) -> Result<(Option<u64>, Option<u64>), HistoryError> {
         let values = values![self.bucket_id, before_us, after_us];
-        let rows = self.history.database.fetch(NEIGHBOURS, values).await?;
+        let rows = self.history.database()?.fetch(NEIGHBOURS, values).await?;
         match rows.first() {
             Some(row) => Ok((row.optional_count(0)?, row.optional_count(1)?)),
             None => Ok((None, None)),

@@ -12,7 +12,7 @@ pub const SILENCES_MAX: usize = 1_000;
 impl History {
     /// Stores a silence. It replaces a silence of the same id.
     pub async fn add_silence(&self, silence: &Silence) -> Result<(), HistoryError> {
-        let mut tx = self.database.begin().await?;
+        let mut tx = self.database()?.begin().await?;
         let sql = "SELECT count(*) FROM silence
              WHERE until_us > $1 AND ended_us IS NULL AND id <> $2";
         let rows = tx
@@ -36,7 +36,7 @@ impl History {
     /// Returns the silences that have not ended, by id. Those that have not begun are included.
     pub async fn silences(&self, now_us: u64) -> Result<Vec<Silence>, HistoryError> {
         let sql = "SELECT body FROM silence WHERE until_us > $1 AND ended_us IS NULL";
-        let rows = self.database.fetch(sql, values![now_us]).await?;
+        let rows = self.database()?.fetch(sql, values![now_us]).await?;
         let silences = rows.iter().map(|row| from_json("a silence", &row.text(0)?));
         let mut silences = silences.collect::<Result<Vec<Silence>, _>>()?;
         silences.sort_by(|one, other| one.id().cmp(other.id()));
@@ -47,6 +47,6 @@ impl History {
     pub async fn end_silence(&self, id: &str, now_us: u64) -> Result<bool, HistoryError> {
         let sql = "UPDATE silence SET ended_us = $2
              WHERE id = $1 AND until_us > $2 AND ended_us IS NULL";
-        Ok(self.database.execute(sql, values![id, now_us]).await? > 0)
+        Ok(self.database()?.execute(sql, values![id, now_us]).await? > 0)
     }
 }

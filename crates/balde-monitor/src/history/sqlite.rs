@@ -28,10 +28,15 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    pub(super) async fn open(path: &str) -> Result<Self, HistoryError> {
+    /// Opens the file. `held` are the connections of this process to be replaced, if there are any,
+    /// whose lock is kept.
+    pub(super) async fn open(path: &str, held: Option<&Self>) -> Result<Self, HistoryError> {
         let path = PathBuf::from(path);
         check(&path)?;
-        let lock = lock(&path)?;
+        let lock = match held {
+            Some(held) if is_same_file(&held.lock, &lock_path(&path)) => Arc::clone(&held.lock),
+            _ => Arc::new(lock(&path)?),
+        };
         let options = SqliteConnectOptions::new()
             .filename(&path)
             .create_if_missing(true)
@@ -59,7 +64,7 @@ impl Pools {
             writer,
             readers: readers.await.map_err(HistoryError::from_sql)?,
             path: path.into(),
-            lock: Arc::new(lock),
+            lock,
         })
     }
 
@@ -75,10 +80,15 @@ impl Pools {
         &self.path
     }
 
-    /// Closes all connections and releases the file.
-    pub(super) async fn close(&self) {
+    /// Closes all connections, but keeps the file locked.
+    pub(super) async fn close_connections(&self) {
         self.readers.close().await;
         self.writer.close().await;
+    }
+
+    /// Closes all connections and releases the file.
+    pub(super) async fn close(&self) {
+        self.close_connections().await;
         // If this fails, the lock is released when the last handle is dropped.
         let _ = self.lock.unlock();
     }
@@ -102,26 +112,59 @@ fn check(path: &Path) -> Result<(), HistoryError> {
     Ok(())
 }
 
+fn lock_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    PathBuf::from(name)
+}
+
+/// Returns true if `path` still names the open file, and not a file that has replaced it.
+#[cfg(unix)]
+fn is_same_file(open: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let id = |data: std::fs::Metadata| (data.dev(), data.ino());
+    let open = open.metadata().map(id).ok();
+    open.is_some() && open == path.metadata().map(id).ok()
+}
+
+#[cfg(not(unix))]
+fn is_same_file(_open: &File, path: &Path) -> bool {
+    path.exists()
+}
+
 /// Locks a file beside the database for as long as the returned handle lives. The database itself
 /// cannot be locked this way: closing any handle of it would release the locks of `SQLite`.
 fn lock(path: &Path) -> Result<File, HistoryError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let lock_path = PathBuf::from(name);
-    let rejected = |error: std::io::Error| HistoryError::Rejected {
-        reason: format!("{}: {error}", lock_path.display()),
+    let lock_path = lock_path(path);
+    let failed = |error: std::io::Error| {
+        let reason = format!("{}: {error}", lock_path.display());
+        if is_lasting(&error) {
+            HistoryError::Rejected { reason }
+        } else {
+            HistoryError::Unavailable { reason }
+        }
     };
     let file = File::options()
         .create(true)
         .truncate(false)
         .write(true)
         .open(&lock_path);
-    let file = file.map_err(rejected)?;
+    let file = file.map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(HistoryError::InUse {
             path: path.display().to_string(),
         }),
-        Err(TryLockError::Error(error)) => Err(rejected(error)),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
     }
+}
+
+/// Returns true for errors that only a change of the path or its permissions ends. Others, such as a
+/// full disk, a read-only file system or an I/O error, may end by themselves.
+fn is_lasting(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{InvalidFilename, IsADirectory, NotADirectory, PermissionDenied};
+    matches!(
+        error.kind(),
+        InvalidFilename | IsADirectory | NotADirectory | PermissionDenied
+    )
 }

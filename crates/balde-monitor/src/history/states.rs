@@ -29,7 +29,7 @@ impl History {
         let sql = "INSERT INTO participant_state (participant, version, staleness)
              VALUES ($1, 1, $2) ON CONFLICT (participant) DO NOTHING";
         let values = values![participant, staleness.as_str()];
-        self.database.execute(sql, values).await?;
+        self.database()?.execute(sql, values).await?;
         let state = self.committed_state(participant).await?;
         state.ok_or_else(|| HistoryError::Corrupt {
             reason: "a participant's state is missing right after it was committed".to_owned(),
@@ -45,7 +45,7 @@ impl History {
         &self,
         alerts: &[AlertState],
     ) -> Result<Vec<AlertState>, HistoryError> {
-        let mut tx = self.database.begin().await?;
+        let mut tx = self.database()?.begin().await?;
         // Sorted, so that two monitors that insert the same rows cannot deadlock.
         let mut ordered: Vec<&AlertState> = alerts.iter().collect();
         ordered.sort_by(|one, other| one.bucket.cmp(&other.bucket));
@@ -80,16 +80,25 @@ impl History {
     /// sink of an event.
     ///
     /// Returns [`Conflict`](HistoryError::Conflict) and changes nothing if the committed version is
-    /// no longer the one that the update names. An event whose key is already recorded is not
-    /// changed and not sent again.
+    /// no longer the one that the update names. Version 0 stands for a participant without any
+    /// state. An event whose key is already recorded is not changed and not sent again.
     pub async fn commit(&self, update: &StateUpdate) -> Result<(), HistoryError> {
         let participant = update.staleness.participant.as_str();
-        let mut tx = self.database.begin().await?;
-        let sql = "UPDATE participant_state SET version = version + 1, staleness = $3
-             WHERE participant = $1 AND version = $2";
+        let mut tx = self.database()?.begin().await?;
+        let sql = match update.version {
+            0 => {
+                "INSERT INTO participant_state (participant, version, staleness)
+                 VALUES ($1, $2 + 1, $3) ON CONFLICT (participant) DO NOTHING"
+            }
+            _ => {
+                "UPDATE participant_state SET version = version + 1, staleness = $3
+                 WHERE participant = $1 AND version = $2"
+            }
+        };
         let staleness = to_json(&update.staleness)?;
         let values = values![participant, update.version, staleness.as_str()];
         if tx.execute(sql, values).await? == 0 {
+            tx.rollback().await?;
             return Err(HistoryError::Conflict);
         }
         put_alert_states(&mut tx, participant, &update.alerts).await?;
@@ -106,7 +115,7 @@ impl History {
         // One statement, so that version and alert states come from the same commit.
         let sql = "SELECT p.version, p.staleness, a.body FROM participant_state p
              LEFT JOIN alert_state a ON a.participant = p.participant WHERE p.participant = $1";
-        let rows = self.database.fetch(sql, values![participant]).await?;
+        let rows = self.database()?.fetch(sql, values![participant]).await?;
         let Some(first) = rows.first() else {
             return Ok(None);
         };

@@ -45,10 +45,10 @@ impl History {
     ///
     /// A sample of a bucket and time that is already stored is not changed and not counted again.
     pub async fn store(&self, poll: &Poll) -> Result<bool, HistoryError> {
-        if let Database::Postgres(server) = &self.database {
+        if let Database::Postgres(server) = &self.database()? {
             partitions::create(server, poll.taken_us()).await?;
         }
-        let mut tx = self.database.begin().await?;
+        let mut tx = self.database()?.begin().await?;
         let buckets = buckets(&mut tx, poll).await?;
         // In the order of ids, so that two monitors that store at once cannot deadlock.
         let samples: BTreeMap<i64, (usize, &Sample)> = poll
@@ -68,6 +68,7 @@ impl History {
         let new = new.iter().map(|row| row.int(0));
         let new = new.collect::<Result<BTreeSet<i64>, _>>()?;
         if new.is_empty() {
+            tx.rollback().await?;
             return Ok(false);
         }
         let new = samples.into_iter().filter(|(id, _)| new.contains(id));

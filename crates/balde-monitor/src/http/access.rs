@@ -32,7 +32,10 @@ impl WriteAccess {
             Self::Denied => false,
             Self::Token(token) => {
                 let sent = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-                let sent = sent.and_then(|value| value.strip_prefix(b"Bearer "));
+                // The name of a scheme is case-insensitive (RFC 9110, section 11.1).
+                let sent = sent.and_then(|value| value.split_at_checked("Bearer ".len()));
+                let sent = sent.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer "));
+                let sent = sent.map(|(_, token)| token.trim_ascii());
                 // Digests are compared, so that the duration reveals nothing about the token.
                 let digest = |bytes: &[u8]| ring::digest::digest(&ring::digest::SHA256, bytes);
                 sent.is_some_and(|sent| digest(sent).as_ref() == digest(token.as_bytes()).as_ref())

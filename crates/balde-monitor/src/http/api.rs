@@ -8,14 +8,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::App;
-use super::view::View;
-use crate::alert::{Event, Silence};
+use super::view::{StorageFailureView, View};
+use crate::alert::{AlertState, Event, Silence};
 use crate::history::{EventFilter, HistoryError, Incident, Series};
 use crate::sample::BucketId;
 use crate::severity::Severity;
 
 /// The most rows of one response.
 const ROWS_MAX: usize = 1_000;
+
+/// The most incidents of one response: each comes with its timeline.
+const INCIDENTS_MAX: usize = 100;
 
 /// The most points of one series, and the default.
 const POINTS_MAX: usize = 20_000;
@@ -31,6 +34,19 @@ pub(super) struct ApiError {
 }
 
 impl ApiError {
+    pub(super) fn new(status: StatusCode, detail: &str) -> Self {
+        Self {
+            status,
+            detail: detail.to_owned(),
+        }
+    }
+
+    /// Too many queries are running.
+    pub(super) fn busy() -> Self {
+        let detail = "too many queries are running; try again in a moment, or ask for less";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
     fn bad(detail: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -65,7 +81,7 @@ pub(super) async fn not_found() -> ApiError {
         status: StatusCode::NOT_FOUND,
         detail:
             "no such path; there are /, /metrics, /healthz, /readyz and, under /api/v1/, states, \
-                 history, alerts, incidents, status and silences"
+                 history, alerts, incidents, status, stream, silences and acknowledgements"
                 .to_owned(),
     }
 }
@@ -78,25 +94,21 @@ pub(super) struct States {
 }
 
 /// The current state of every bucket.
-pub(super) async fn states(State(app): State<App>) -> Result<Json<States>, ApiError> {
-    Ok(Json(States::of(&app).await?))
+pub(super) async fn states(State(app): State<App>) -> Json<States> {
+    Json(States::of(&app).await)
 }
 
 /// The same as text, for the live stream.
-pub(super) async fn states_text(app: &App) -> Result<String, ApiError> {
-    let states = States::of(app).await?;
-    serde_json::to_string(&states).map_err(|error| ApiError {
-        status: StatusCode::INTERNAL_SERVER_ERROR,
-        detail: error.to_string(),
-    })
+pub(super) async fn states_text(app: &App) -> Result<String, serde_json::Error> {
+    serde_json::to_string(&States::of(app).await)
 }
 
 impl States {
-    async fn of(app: &App) -> Result<Self, HistoryError> {
-        Ok(Self {
+    async fn of(app: &App) -> Self {
+        Self {
             note: app.0.note.clone(),
-            view: View::clone(&*app.view().await?),
-        })
+            view: View::clone(&*app.view().await),
+        }
     }
 }
 
@@ -139,6 +151,7 @@ pub(super) async fn history(
     if !(1..=POINTS_MAX).contains(&points) {
         return Err(ApiError::bad(format!("points must be 1 to {POINTS_MAX}")));
     }
+    let _permit = app.query().await?;
     let series = components
         .history
         .series(&bucket, from_us, until_us, points);
@@ -172,6 +185,7 @@ pub(super) async fn alerts(
     };
     let rows = query.limit.unwrap_or(100).clamp(1, ROWS_MAX);
     let components = app.0.cycle.components();
+    let _permit = app.query().await?;
     Ok(Json(components.history.events(&filter, rows).await?))
 }
 
@@ -186,8 +200,9 @@ pub(super) async fn incidents(
     State(app): State<App>,
     query: QueryResult<LimitQuery>,
 ) -> Result<Json<Vec<Incident>>, ApiError> {
-    let rows = checked(query)?.limit.unwrap_or(50).clamp(1, ROWS_MAX);
+    let rows = checked(query)?.limit.unwrap_or(50).clamp(1, INCIDENTS_MAX);
     let components = app.0.cycle.components();
+    let _permit = app.query().await?;
     Ok(Json(components.history.incidents(rows).await?))
 }
 
@@ -201,14 +216,9 @@ pub(super) async fn status_text(app: &App) -> String {
     status_value(app).await.to_string()
 }
 
-/// The status, also while the database is unavailable: then with the reason and without the backlog.
 async fn status_value(app: &App) -> serde_json::Value {
     let components = app.0.cycle.components();
-    let backlog = components.history.backlog().await;
-    let (backlog, error) = match backlog {
-        Ok(backlog) => (Some(backlog), None),
-        Err(error) => (None, Some(error.to_string())),
-    };
+    let (_, backlog) = app.counts_and_backlog().await;
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now_us": components.time.now_us(),
@@ -216,7 +226,7 @@ async fn status_value(app: &App) -> serde_json::Value {
         "write_access": app.0.write_access.name(),
         "participants": app.0.status.participants(),
         "backlog": backlog,
-        "storage_error": error,
+        "storage_failure": StorageFailureView::of(&app.0.cycle),
     })
 }
 
@@ -253,12 +263,18 @@ pub(super) async fn silence(
     may_write(&app, &headers)?;
     let Json(new) = body.map_err(|error| ApiError::bad(error.body_text()))?;
     let components = app.0.cycle.components();
-    let from_us = new.from_us.unwrap_or_else(|| components.time.now_us());
+    let now_us = components.time.now_us();
+    let from_us = new.from_us.unwrap_or(now_us);
     let until_us = match (new.until_us, new.minutes) {
         (Some(us), None) => us,
         (None, Some(minutes)) => from_us.saturating_add(minutes.saturating_mul(MINUTE_US)),
         _ => return Err(ApiError::bad("set either until_us or minutes")),
     };
+    if until_us <= now_us {
+        return Err(ApiError::bad(
+            "the end of the silence is in the past; set until_us or minutes to a later time",
+        ));
+    }
     let id = match new.id {
         Some(id) if is_id(&id) => id,
         Some(_) => return Err(ApiError::bad("an id is 1 to 64 letters, digits, - or _")),
@@ -267,13 +283,70 @@ pub(super) async fn silence(
     let silence = Silence::new(&id, severity(&new.up_to)?, from_us, until_us);
     let mut silence = silence.map_err(|error| ApiError::bad(error.to_string()))?;
     if let Some(participant) = new.participant {
+        if !components.sources.contains_key(&participant) {
+            let known = components.sources.keys().map(String::as_str);
+            return Err(unknown("participant", &participant, known));
+        }
         silence = silence.of_participant(participant);
     }
     if let Some(policy) = new.policy {
+        let known = app.policies().await;
+        if !known.is_empty() && !known.contains(&policy) {
+            let known = known.iter().map(String::as_str);
+            return Err(unknown("policy", &policy, known));
+        }
         silence = silence.of_policy(policy);
     }
     components.history.add_silence(&silence).await?;
+    app.forget_view().await;
     Ok((StatusCode::CREATED, Json(silence)).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewAcknowledgement {
+    /// The episode of the open alert, as in the states.
+    episode: String,
+    /// Who acknowledges it.
+    by: Option<String>,
+}
+
+/// The longest name of somebody who acknowledges an alert.
+const BY_BYTES_MAX: usize = 100;
+
+/// Acknowledges an open alert.
+pub(super) async fn acknowledge(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Result<Json<NewAcknowledgement>, axum::extract::rejection::JsonRejection>,
+) -> Result<Response, ApiError> {
+    may_write(&app, &headers)?;
+    let Json(new) = body.map_err(|error| ApiError::bad(error.body_text()))?;
+    let by = new.by.unwrap_or_else(|| "an operator".to_owned());
+    if by.is_empty() || by.len() > BY_BYTES_MAX || by.chars().any(char::is_control) {
+        return Err(ApiError::bad(format!(
+            "`by` is 1 to {BY_BYTES_MAX} bytes without control characters"
+        )));
+    }
+    let components = app.0.cycle.components();
+    let now_us = components.time.now_us();
+    for participant in components.sources.keys() {
+        let (state, _) = app.0.cycle.snapshot(participant).await?;
+        let is_meant = |alert: &&AlertState| alert.open_episode().as_ref() == Some(&new.episode);
+        let Some(alert) = state.alerts.iter().find(is_meant) else {
+            continue;
+        };
+        let Some(silence) = Silence::acknowledgement(alert, by, now_us) else {
+            break;
+        };
+        components.history.add_silence(&silence).await?;
+        app.forget_view().await;
+        return Ok((StatusCode::CREATED, Json(silence)).into_response());
+    }
+    Err(ApiError {
+        status: StatusCode::NOT_FOUND,
+        detail: "no open alert of a bucket has this episode; it may be over".to_owned(),
+    })
 }
 
 /// Ends a silence.
@@ -295,6 +368,14 @@ pub(super) async fn end_silence(
         status: StatusCode::NOT_FOUND,
         detail: "there is no active silence with this id".to_owned(),
     })
+}
+
+/// The error of a name that nothing has, with the name that was probably meant.
+fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> ApiError {
+    let known: Vec<&str> = known.collect();
+    let hint = balde_config::nearest(name, &known);
+    let hint = hint.map_or(String::new(), |hint| format!("; did you mean {hint}?"));
+    ApiError::bad(format!("no {what} {name} is monitored{hint}"))
 }
 
 fn may_write(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {

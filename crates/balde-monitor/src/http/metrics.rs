@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::view::{BucketView, View};
+use crate::cycle::Unstored;
 use crate::delivery::Dispatcher;
 use crate::history::{AlertCount, Backlog};
 use crate::status::PollStatus;
@@ -54,6 +55,7 @@ pub(super) struct MetricsPage<'a> {
     pub(super) backlog: &'a [Backlog],
     pub(super) dispatcher: &'a Dispatcher,
     pub(super) is_leader: bool,
+    pub(super) unstored: Unstored,
 }
 
 impl MetricsPage<'_> {
@@ -68,6 +70,7 @@ impl MetricsPage<'_> {
         leader.set(i64::from(self.is_leader));
         let help = "1 if this monitor is the leader, which polls and delivers";
         registry.register("balde_monitor_leader", help, leader);
+        self.storage(&mut registry);
         let mut openmetrics = String::new();
         let encoded = prometheus_client::encoding::text::encode(&mut openmetrics, &registry);
         encoded.expect("writing into a string does not fail");
@@ -124,6 +127,25 @@ impl MetricsPage<'_> {
         let name = "dict_rate_limit_time_to_empty_seconds";
         let help = "Forecast time until the bucket is empty at the current rate; absent without a forecast";
         registry.register(name, help, empty);
+    }
+
+    fn storage(&self, registry: &mut Registry) {
+        let gauge = |value: usize| {
+            let gauge = Gauge::<i64>::default();
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge
+        };
+        let failure = self.view.storage_failure.as_ref();
+        let help = "1 if the database accepts writes, 0 while the monitor goes on from memory";
+        let is_up = gauge(usize::from(failure.is_none()));
+        registry.register("balde_monitor_storage_up", help, is_up);
+        let help = "Polls that wait in memory because the database accepts no writes";
+        let polls = gauge(self.unstored.polls);
+        registry.register("balde_monitor_unstored_polls", help, polls);
+        let help =
+            "Events that were sent, but not recorded, because the database accepts no writes";
+        let events = gauge(self.unstored.events);
+        registry.register("balde_monitor_unstored_events", help, events);
     }
 
     fn alerts(&self, registry: &mut Registry) {
@@ -200,11 +222,12 @@ impl MetricsPage<'_> {
                 .inc_by(counters.delivered());
             failed.get_or_create(&labels).inc_by(counters.failed());
             refused.get_or_create(&labels).inc_by(counters.rejected());
-            waiting.get_or_create(&labels).set(0);
+            let in_memory = i64::try_from(counters.waiting_in_memory()).unwrap_or(i64::MAX);
+            waiting.get_or_create(&labels).set(in_memory);
         }
         for backlog in self.backlog {
             let messages = i64::try_from(backlog.waiting).unwrap_or(i64::MAX);
-            waiting.get_or_create(&of(&backlog.sink)).set(messages);
+            waiting.get_or_create(&of(&backlog.sink)).inc_by(messages);
         }
         let help = "Alerts delivered since the start";
         registry.register("balde_monitor_deliveries", help, delivered);

@@ -4,31 +4,51 @@ mod access;
 mod api;
 mod dashboard;
 mod metrics;
+mod origin;
+mod server;
 mod stream;
 mod view;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
 use balde::telemetry::METRICS_CONTENT_TYPE;
 use tokio::net::TcpListener;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
 use crate::cycle::Cycle;
-use crate::history::HistoryError;
+use crate::history::{AlertCount, Backlog, HistoryError};
+use crate::sink::format_time;
 use crate::status::Status;
 
 pub use access::WriteAccess;
-pub use view::{BucketView, BurnRateView, ForecastView, ParticipantView, View};
+pub use view::{
+    AcknowledgedView, BucketView, BurnRateView, ForecastView, ParticipantView, StorageFailureView,
+    View,
+};
 
 /// How long a view is cached for all clients.
 const VIEW_AGE_MAX: Duration = Duration::from_millis(500);
+
+/// The most queries of clients that run at a time, of the four that the database serves.
+const QUERIES_MAX: usize = 2;
+
+/// The longest that such a query waits for its turn.
+const QUERY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The most bytes of a request body.
+const BODY_BYTES_MAX: usize = 16 * 1024;
+
+/// The longest that the readiness check waits for the database.
+const PING_MAX: Duration = Duration::from_secs(2);
 
 /// The HTTP application of one monitor. Clones share all state.
 #[derive(Clone, Debug)]
@@ -40,8 +60,14 @@ struct Inner {
     status: Arc<Status>,
     write_access: WriteAccess,
     note: String,
+    /// The names, besides addresses and `localhost`, under which the pages are served.
+    hosts: Vec<String>,
+    /// Permits for queries whose cost depends on the client.
+    queries: Semaphore,
     view: Mutex<Option<(Instant, Arc<View>)>>,
     feed: stream::Feed,
+    /// The counts and backlogs that were last read, shown while the database cannot be read.
+    last_read: parking_lot::Mutex<(Vec<AlertCount>, Vec<Backlog>)>,
 }
 
 impl App {
@@ -58,9 +84,35 @@ impl App {
             status,
             write_access,
             note: note.into(),
+            hosts: Vec::new(),
+            queries: Semaphore::new(QUERIES_MAX),
             view: Mutex::default(),
             feed: stream::Feed::default(),
+            last_read: parking_lot::Mutex::default(),
         }))
+    }
+
+    /// Serves the pages under these names, too. Addresses and `localhost` are always accepted.
+    #[must_use]
+    pub fn with_hosts(mut self, hosts: Vec<String>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.hosts = hosts;
+        }
+        self
+    }
+
+    fn hosts(&self) -> &[String] {
+        &self.0.hosts
+    }
+
+    /// Waits for a permit to run a query whose cost depends on the client. Few run at a time, so
+    /// that the states and the health checks never wait for them, and few wait.
+    async fn query(&self) -> Result<SemaphorePermit<'_>, api::ApiError> {
+        let permit = tokio::time::timeout(QUERY_WAIT_MAX, self.0.queries.acquire()).await;
+        match permit {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(api::ApiError::busy()),
+        }
     }
 
     /// Builds the router with all routes.
@@ -77,24 +129,57 @@ impl App {
             .route("/api/v1/incidents", get(api::incidents))
             .route("/api/v1/status", get(api::status))
             .route("/api/v1/stream", get(stream::stream))
+            .route("/api/v1/acknowledgements", post(api::acknowledge))
             .route("/api/v1/silences", get(api::silences).post(api::silence))
             .route("/api/v1/silences/{id}", delete(api::end_silence))
             .fallback(api::not_found)
+            .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+            .layer(middleware::from_fn_with_state(self.clone(), origin::check))
             .with_state(self)
     }
 
     /// The current view, cached for [`VIEW_AGE_MAX`], so that many clients cost the database no more
     /// than one.
-    async fn view(&self) -> Result<Arc<View>, HistoryError> {
+    async fn view(&self) -> Arc<View> {
         let mut cached = self.0.view.lock().await;
         if let Some((at, view)) = &*cached
             && at.elapsed() < VIEW_AGE_MAX
         {
-            return Ok(Arc::clone(view));
+            return Arc::clone(view);
         }
-        let view = Arc::new(View::of(&self.0.cycle).await?);
+        let view = Arc::new(View::of(&self.0.cycle).await);
         *cached = Some((Instant::now(), Arc::clone(&view)));
-        Ok(view)
+        view
+    }
+
+    /// Makes the next reader, and the live streams, see what an operator changed.
+    async fn forget_view(&self) {
+        *self.0.view.lock().await = None;
+        self.0.status.record_change();
+    }
+
+    /// The policies that the newest polls list.
+    async fn policies(&self) -> BTreeSet<String> {
+        let view = self.view().await;
+        let participants = view.participants.iter();
+        let buckets = participants.flat_map(|participant| &participant.buckets);
+        buckets.map(|bucket| bucket.policy.clone()).collect()
+    }
+
+    /// The counts and backlogs, as last read if the database is unavailable.
+    async fn counts_and_backlog(&self) -> (Vec<AlertCount>, Vec<Backlog>) {
+        let history = &self.0.cycle.components().history;
+        if history.health().failure().is_none() {
+            let read = async {
+                Ok::<_, HistoryError>((history.alert_counts().await?, history.backlog().await?))
+            };
+            if let Ok(read) = read.await {
+                read.clone_into(&mut self.0.last_read.lock());
+                return read;
+            }
+            history.health().suspect();
+        }
+        self.0.last_read.lock().clone()
     }
 }
 
@@ -104,9 +189,7 @@ pub async fn serve(
     app: App,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    axum::serve(listener, app.router())
-        .with_graceful_shutdown(shutdown)
-        .await
+    server::serve(listener, app.router(), shutdown).await
 }
 
 /// The liveness check: the scheduling loop is running.
@@ -119,26 +202,49 @@ async fn healthz(State(app): State<App>) -> Response {
     }
 }
 
-/// The readiness check: the database can be read.
+/// The readiness check: the database accepts writes.
 async fn readyz(State(app): State<App>) -> Response {
-    match app.0.cycle.components().history.ping().await {
-        Ok(()) if app.0.status.is_leader() => "ok, leader\n".into_response(),
-        Ok(()) => "ok, standby\n".into_response(),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+    let history = &app.0.cycle.components().history;
+    if let Some(failure) = history.health().failure() {
+        let why = format!(
+            "the database accepts no writes since {}: {}\n",
+            format_time(failure.since_us),
+            failure.cause
+        );
+        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    }
+    match tokio::time::timeout(PING_MAX, history.ping()).await {
+        Ok(Ok(())) if app.0.status.is_leader() => "ok, leader\n".into_response(),
+        Ok(Ok(())) => "ok, standby\n".into_response(),
+        answer => {
+            history.health().suspect();
+            let why = answer.map_or_else(
+                |_| "the database does not respond".to_owned(),
+                |result| {
+                    result
+                        .err()
+                        .map(|error| error.to_string())
+                        .unwrap_or_default()
+                },
+            );
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
+        }
     }
 }
 
-async fn metrics_page(State(app): State<App>) -> Result<Response, api::ApiError> {
+async fn metrics_page(State(app): State<App>) -> Response {
     let components = app.0.cycle.components();
+    let (counts, backlog) = app.counts_and_backlog().await;
     let page = metrics::MetricsPage {
-        view: &*app.view().await?,
-        counts: &components.history.alert_counts().await?,
+        view: &*app.view().await,
+        counts: &counts,
         poll_statuses: &app.0.status.participants(),
-        backlog: &components.history.backlog().await?,
+        backlog: &backlog,
         dispatcher: &components.dispatcher,
         is_leader: app.0.status.is_leader(),
+        unstored: app.0.cycle.unstored(),
     };
     let kind = HeaderValue::from_static(METRICS_CONTENT_TYPE);
     let kind = [(CONTENT_TYPE, kind)];
-    Ok((kind, page.text()).into_response())
+    (kind, page.text()).into_response()
 }

@@ -26,7 +26,10 @@ const TICK: Duration = Duration::from_secs(1);
 /// The longest time between two messages of a kind, which keeps the client's clock right.
 const REFRESH: Duration = Duration::from_secs(5);
 
-/// The newest messages. `None` until the first is computed or while the database is unavailable.
+/// How soon a client reconnects. The server ends long connections from time to time.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// The newest messages. `None` until the first is computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Messages {
     states: Option<Arc<str>>,
@@ -84,8 +87,6 @@ async fn produce(app: App) {
         if seen != Some(revision) || computed.elapsed() >= REFRESH {
             seen = Some(revision);
             computed = Instant::now();
-            // While the database is unavailable, clients keep the last states and learn the reason
-            // from the status.
             if let Ok(states) = api::states_text(&app).await {
                 messages.states = Some(states.into());
             }
@@ -138,5 +139,5 @@ impl Follower {
 }
 
 fn message(name: &str, text: &str) -> Event {
-    Event::default().event(name).data(text)
+    Event::default().event(name).retry(RETRY).data(text)
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::alert::AlertState;
+use crate::alert::{AlertState, Silence};
 use crate::analyse::{Assessment, Confidence, Forecast, Freshness};
 use crate::cycle::{Cycle, Findings};
 use crate::history::HistoryError;
@@ -20,8 +20,24 @@ const HOUR_US: u64 = 3_600_000_000;
 pub struct View {
     /// The time of this view.
     pub now_us: u64,
+    /// Set while the database accepts no writes; the view is then from memory.
+    pub storage_failure: Option<StorageFailureView>,
     /// The configured participants, in alphabetical order.
     pub participants: Vec<ParticipantView>,
+}
+
+/// Why the monitor cannot store, and what waits in memory.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct StorageFailureView {
+    /// When the first write failed.
+    pub since_us: u64,
+    /// The error of the database.
+    pub cause: String,
+    /// The polls that wait in memory.
+    pub unstored_polls: usize,
+    /// The events that were sent, but not recorded.
+    pub unstored_events: usize,
 }
 
 /// The current state of one participant.
@@ -70,6 +86,8 @@ pub struct BucketView {
     pub is_predicted: bool,
     /// The episode of its open alert, by which it is acknowledged; `None` if no alert is open.
     pub episode: Option<String>,
+    /// Who acknowledged the open alert, and when.
+    pub acknowledged: Option<AcknowledgedView>,
     /// Times and levels of the last hour, the oldest first, at most [`RECENT_MAX`].
     pub recent: Vec<(u64, i64)>,
     /// The burn rate of each window that has samples, the shortest first.
@@ -86,6 +104,26 @@ pub struct BucketView {
     pub time_to_full_max_us: Option<u64>,
     /// The time an empty bucket takes to become full.
     pub recovery_us: Option<u64>,
+}
+
+/// The acknowledgement of an open alert.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct AcknowledgedView {
+    /// Who acknowledged it.
+    pub by: String,
+    /// When.
+    pub at_us: u64,
+}
+
+impl AcknowledgedView {
+    fn of(silences: &[Silence], episode: &str) -> Option<Self> {
+        silences.iter().find_map(|silence| {
+            let by = silence.acknowledged_by(episode)?.to_owned();
+            let at_us = silence.from_us();
+            Some(Self { by, at_us })
+        })
+    }
 }
 
 /// The consumption within one look-back window.
@@ -124,31 +162,60 @@ pub struct ForecastView {
 }
 
 impl View {
-    /// Reads the view from the database, which standby monitors can also do.
-    pub async fn of(cycle: &Cycle) -> Result<Self, HistoryError> {
+    /// Reads the view from the database, which standby monitors can also do, or from memory while
+    /// the database is unavailable.
+    pub async fn of(cycle: &Cycle) -> Self {
         let components = cycle.components();
         let mut participants = Vec::new();
+        let silences = components.history.silences(components.time.now_us()).await;
+        let silences = silences.unwrap_or_default();
         for participant in components.sources.keys() {
-            participants.push(participant_view(cycle, participant).await?);
+            let view = participant_view(cycle, participant, &silences).await;
+            participants.push(view.unwrap_or_else(|_| ParticipantView::unknown(participant)));
         }
-        Ok(Self {
+        Self {
             now_us: components.time.now_us(),
+            storage_failure: StorageFailureView::of(cycle),
             participants,
+        }
+    }
+}
+
+impl StorageFailureView {
+    /// `None` while the database accepts writes.
+    pub(super) fn of(cycle: &Cycle) -> Option<Self> {
+        let failure = cycle.components().history.health().failure()?;
+        let unstored = cycle.unstored();
+        Some(Self {
+            since_us: failure.since_us,
+            cause: failure.cause,
+            unstored_polls: unstored.polls,
+            unstored_events: unstored.events,
         })
+    }
+}
+
+impl ParticipantView {
+    /// A participant about which nothing has been read since the start.
+    fn unknown(participant: &str) -> Self {
+        Self {
+            participant: participant.to_owned(),
+            category: None,
+            last_poll_us: None,
+            is_stale: true,
+            buckets: Vec::new(),
+        }
     }
 }
 
 async fn participant_view(
     cycle: &Cycle,
     participant: &str,
+    silences: &[Silence],
 ) -> Result<ParticipantView, HistoryError> {
     let components = cycle.components();
     let now_us = components.time.now_us();
-    let state = components
-        .history
-        .participant_state(participant, now_us)
-        .await?;
-    let findings = cycle.inspect(participant).await?;
+    let (state, findings) = cycle.snapshot(participant).await?;
     let assessments = findings.assessments(&components.rules, &components.analysis);
     let newest_us = state.staleness.newest_us;
     let known_us = newest_us.unwrap_or(state.staleness.epoch_us);
@@ -158,7 +225,8 @@ async fn participant_view(
             .alerts
             .iter()
             .find(|alert| alert.bucket == *assessment.sample().bucket());
-        BucketView::of(assessment, alert, recent(&findings, assessment.sample(), now_us))
+        let recent = recent(&findings, assessment.sample(), now_us);
+        BucketView::of(assessment, alert, silences, recent)
     };
     Ok(ParticipantView {
         participant: participant.to_owned(),
@@ -193,6 +261,7 @@ impl BucketView {
     fn of(
         assessment: &Assessment<'_>,
         alert: Option<&AlertState>,
+        silences: &[Silence],
         recent: Vec<(u64, i64)>,
     ) -> Self {
         let sample = assessment.sample();
@@ -207,6 +276,7 @@ impl BucketView {
             is_upper_bound: burn.is_upper_bound(),
         });
         let full = assessment.time_to_full();
+        let episode = alert.and_then(AlertState::open_episode);
         Self {
             policy: sample.bucket().policy().to_owned(),
             level: sample.level(),
@@ -220,7 +290,10 @@ impl BucketView {
             severity: alert.map_or(assessment.severity(), |alert| alert.severity),
             since_us: alert.map_or(sample.taken_us(), |alert| alert.since_us),
             is_predicted: alert.is_some_and(|alert| alert.forecast.is_some()),
-            episode: alert.and_then(AlertState::open_episode),
+            acknowledged: episode
+                .as_deref()
+                .and_then(|episode| AcknowledgedView::of(silences, episode)),
+            episode,
             recent,
             burn_rates: burn_rates.collect(),
             time_to_warning: assessment.time_to_warning().map(ForecastView::of),

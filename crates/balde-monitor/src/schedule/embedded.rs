@@ -93,7 +93,7 @@ impl LeaderTerm<'_> {
             self.status.record_loop_iteration();
             periodic.adjust_to_clock(now_us);
             if periodic.is_timer_check_due(now_us) {
-                if !self.leadership.is_held().await {
+                if !leader::still_leads(&mut self.leadership, self.cycle).await {
                     break TermEnd::LeadershipLost;
                 }
                 self.check_timers(&mut tasks);
@@ -106,7 +106,7 @@ impl LeaderTerm<'_> {
             if tasks.running.len() < CYCLES_MAX {
                 match planner.next(now_us) {
                     NextAction::Poll { participant } => {
-                        if !self.leadership.is_held().await {
+                        if !leader::still_leads(&mut self.leadership, self.cycle).await {
                             break TermEnd::LeadershipLost;
                         }
                         // Two concurrent polls of a participant could be judged out of order.
@@ -210,11 +210,12 @@ async fn run_cycle(cycle: Cycle, status: Arc<Status>, participant: String) -> Ta
         let poll = cycle.fetch(&participant).await.map_err(TaskError::Fetch)?;
         let now_us = time.now_us();
         status.record_success(&participant, now_us, now_us.saturating_sub(start_us));
-        cycle.store(poll).await.map_err(TaskError::History)?;
-        let findings = cycle.analyse(&participant).await;
-        let findings = findings.map_err(TaskError::History)?;
-        cycle.notify_dispatcher(findings.events());
-        Ok(Some(findings))
+        if let Err(error) = cycle.store(poll).await {
+            // It waits in memory, and is judged all the same.
+            failure::record_history_failure(&participant, &error, &status);
+        }
+        let findings = cycle.assess(&participant).await;
+        findings.map(Some).map_err(TaskError::History)
     };
     TaskReport {
         result: result.await,
@@ -225,10 +226,7 @@ async fn run_cycle(cycle: Cycle, status: Arc<Status>, participant: String) -> Ta
 
 /// Analyses polls that were stored earlier.
 async fn analyse(cycle: Cycle, participant: String) -> TaskReport {
-    let result = cycle.analyse(&participant).await;
-    if let Ok(findings) = &result {
-        cycle.notify_dispatcher(findings.events());
-    }
+    let result = cycle.assess(&participant).await;
     TaskReport {
         result: result.map(|_| None).map_err(TaskError::History),
         participant,
@@ -238,9 +236,6 @@ async fn analyse(cycle: Cycle, participant: String) -> TaskReport {
 
 async fn check_timers(cycle: Cycle, participant: String) -> TaskReport {
     let result = cycle.check_timers(&participant).await;
-    if let Ok(events) = &result {
-        cycle.notify_dispatcher(events);
-    }
     TaskReport {
         result: result.map(|_| None).map_err(TaskError::History),
         participant,

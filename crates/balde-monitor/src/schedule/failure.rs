@@ -15,7 +15,7 @@ pub(super) fn record_fetch_failure(
 ) {
     let retry_after = match error {
         FetchError::Source(error) => error.retry_after(),
-        FetchError::UnknownParticipant => None,
+        FetchError::UnknownParticipant | FetchError::Interrupted => None,
     };
     let us = retry_after.map(|wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
     planner.failed(participant, now_us, us);
@@ -31,10 +31,11 @@ pub(super) fn record_fetch_failure(
 /// Records a database error of a step after the fetch.
 pub(super) fn record_history_failure(participant: &str, error: &HistoryError, status: &Status) {
     status.record_error(participant, "history", error.to_string());
-    tracing::error!(
+    // The storage check logs the outage itself; this would be a line for every poll.
+    tracing::debug!(
         event_type = "history_error",
         participant,
         error = %error,
-        "a poll could not be stored or analysed; it is retried"
+        "a poll could not be stored or analysed; it is kept in memory until it can be"
     );
 }

@@ -94,16 +94,34 @@ pub(super) async fn acquire_leadership(
                 return Some(leadership);
             }
             Ok(None) => {}
-            Err(error) => tracing::error!(
-                event_type = "history_error",
-                error = %error,
-                "cannot determine whether this monitor is the leader"
-            ),
+            // Logged by the storage check, with its cause.
+            Err(_) => cycle.components().history.health().suspect(),
         }
         tokio::select! {
             () = time.sleep_until(time.now_us().saturating_add(LEADER_RETRY_US)) => {}
             () = &mut *shutdown => return None,
         }
+    }
+}
+
+/// Returns true if this monitor may go on leading: it holds the leadership, can take it again, or
+/// cannot ask. Nobody else can take it while the database is away. A monitor that alone cannot reach
+/// the database goes on besides the new leader until it can ask again: alerts twice, with the same
+/// keys, are better than none. While the database is known to be away it is not asked, because the
+/// answer would take as long as its timeouts.
+pub(super) async fn still_leads(leadership: &mut Leadership, cycle: &Cycle) -> bool {
+    let history = &cycle.components().history;
+    if history.health().failure().is_some() || leadership.is_held().await {
+        return true;
+    }
+    history.health().suspect();
+    match history.lead().await {
+        Ok(Some(again)) => {
+            *leadership = again;
+            true
+        }
+        Ok(None) => false,
+        Err(_) => true,
     }
 }
 

@@ -46,13 +46,16 @@ pub fn incident_body(event: &Event) -> Value {
         EventKind::Raised { .. }
         | EventKind::Predicted { .. }
         | EventKind::Stale { .. }
+        | EventKind::StorageFailed { .. }
         | EventKind::Changed(_) => ("opened", "open"),
-        EventKind::Resolved { .. } | EventKind::ForecastOver { .. } | EventKind::Fresh { .. } => {
-            ("closed", "closed")
-        }
-        EventKind::Lowered { .. } | EventKind::Reminder { .. } | EventKind::StillStale { .. } => {
-            ("updated", "open")
-        }
+        EventKind::Resolved { .. }
+        | EventKind::ForecastOver { .. }
+        | EventKind::Fresh { .. }
+        | EventKind::StorageRecovered { .. } => ("closed", "closed"),
+        EventKind::Lowered { .. }
+        | EventKind::Reminder { .. }
+        | EventKind::StillStale { .. }
+        | EventKind::StorageStillFailing { .. } => ("updated", "open"),
     };
     json!({
         "action": action,

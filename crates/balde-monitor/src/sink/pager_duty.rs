@@ -82,11 +82,10 @@ impl PagerDuty {
 /// Returns the body: `resolve` for an event that ends its episode, `trigger` for any other. The
 /// episode is the `dedup_key`, so that all events of an episode belong to one `PagerDuty` alert.
 pub fn pager_duty_body(event: &Event, class: SinkClass, routing_key: &Secret) -> Value {
-    let action = match &event.kind {
-        EventKind::Resolved { .. } | EventKind::ForecastOver { .. } | EventKind::Fresh { .. } => {
-            "resolve"
-        }
-        _ => "trigger",
+    let action = if event.kind.is_end() {
+        "resolve"
+    } else {
+        "trigger"
     };
     let source = match &event.policy {
         Some(policy) => format!("{}/{policy}", event.participant),
@@ -139,6 +138,9 @@ fn class_of(event: &Event) -> &'static str {
             "no data"
         }
         EventKind::Changed(_) => "limit change",
+        EventKind::StorageFailed { .. }
+        | EventKind::StorageStillFailing { .. }
+        | EventKind::StorageRecovered { .. } => "monitor storage",
         _ => "bucket level",
     }
 }
@@ -160,8 +162,8 @@ fn details(event: &Event) -> Value {
         EventKind::Predicted { empty_at_us, .. } => {
             details["empty_at"] = rfc3339(*empty_at_us).into();
         }
-        EventKind::Stale { newest_us }
-        | EventKind::StillStale { newest_us }
+        EventKind::Stale { newest_us, .. }
+        | EventKind::StillStale { newest_us, .. }
         | EventKind::Fresh { newest_us } => {
             details["no_data_since"] = rfc3339(*newest_us).into();
         }
@@ -291,13 +293,19 @@ mod tests {
                 "warning",
             ),
             (
-                participant_event(EventKind::Stale { newest_us }),
+                participant_event(EventKind::Stale {
+                    newest_us,
+                    reason: None,
+                }),
                 Page,
                 "trigger",
                 "error",
             ),
             (
-                participant_event(EventKind::StillStale { newest_us }),
+                participant_event(EventKind::StillStale {
+                    newest_us,
+                    reason: None,
+                }),
                 Page,
                 "trigger",
                 "error",

@@ -83,7 +83,7 @@ fn fields(event: &Event) -> Vec<(&'static str, String)> {
     }
     match &event.kind {
         EventKind::Reminder { since_us } => fields.push(("Since", format_time(*since_us))),
-        EventKind::Stale { newest_us } | EventKind::StillStale { newest_us } => {
+        EventKind::Stale { newest_us, .. } | EventKind::StillStale { newest_us, .. } => {
             fields.push(("No data since", format_time(*newest_us)));
         }
         EventKind::Predicted { empty_at_us, .. } => {

@@ -14,7 +14,7 @@ pub fn title(event: &Event) -> String {
     let subject = title_subject(event);
     match &event.kind {
         EventKind::Raised { to, .. } => format!("{to}: {subject}"),
-        EventKind::Lowered { from, to } => format!("{to} (was {from}): {subject}"),
+        EventKind::Lowered { from, to } => format!("NO LONGER {from} ({to} at worst): {subject}"),
         EventKind::Resolved { from, .. } => format!("RESOLVED (was {from}): {subject}"),
         EventKind::Reminder { .. } => format!("STILL {}: {subject}", event.severity),
         EventKind::Predicted { .. } => format!("EMPTY SOON: {subject}"),
@@ -28,6 +28,14 @@ pub fn title(event: &Event) -> String {
         EventKind::StillStale { .. } => format!("STILL NO DATA: {subject}"),
         EventKind::Fresh { .. } => format!("DATA AGAIN: {subject}"),
         EventKind::Changed(_) => format!("CHANGED: {subject}"),
+        EventKind::StorageFailed { cause, .. } => {
+            format!("MONITOR CANNOT STORE: {cause}")
+        }
+        EventKind::StorageStillFailing { since_us, cause } => {
+            let since = format_time(*since_us);
+            format!("MONITOR STILL CANNOT STORE since {since}: {cause}")
+        }
+        EventKind::StorageRecovered { .. } => "MONITOR STORES AGAIN".to_owned(),
     }
 }
 
@@ -43,7 +51,10 @@ pub fn description(event: &Event) -> String {
             format!("{subject} went from {from} to {to} at {at}. {left} {advice}")
         }
         EventKind::Lowered { from, to } => {
-            format!("{subject} improved from {from} to {to} at {at}. {left}")
+            format!(
+                "{subject} is no longer {from}: until {at} it has been {to} at worst, for long enough. \
+                 {left}"
+            )
         }
         EventKind::Resolved {
             from,
@@ -55,6 +66,13 @@ pub fn description(event: &Event) -> String {
         } => format!(
             "{subject} was {from}. Its policy has not been listed any more since {at}, so the alert \
              is closed."
+        ),
+        EventKind::Resolved {
+            from,
+            reason: ResolveReason::NotConfigured,
+        } => format!(
+            "{subject} was {from}. It is no longer in the monitor's file as of {at}, so the alert is \
+             closed; nothing is known about its level."
         ),
         EventKind::Reminder { since_us } => {
             let (severity, since) = (event.severity, format_time(*since_us));
@@ -83,13 +101,15 @@ pub fn description(event: &Event) -> String {
         EventKind::ForecastOver {
             result: ForecastResult::Averted,
         } => format!("{subject} is no longer expected to be empty soon, as of {at}. {left}"),
-        EventKind::Stale { newest_us } => {
+        EventKind::Stale { newest_us, reason } => {
             let newest = format_time(*newest_us);
-            format!("There has been no data about {subject} since {newest}. {STALE_ADVICE}")
+            let why = because(reason.as_deref());
+            format!("There has been no data about {subject} since {newest}{why}. {STALE_ADVICE}")
         }
-        EventKind::StillStale { newest_us } => {
+        EventKind::StillStale { newest_us, reason } => {
             let newest = format_time(*newest_us);
-            format!("There is still no data about {subject} since {newest}. {STALE_ADVICE}")
+            let why = because(reason.as_deref());
+            format!("There is still no data about {subject} since {newest}{why}. {STALE_ADVICE}")
         }
         EventKind::Fresh { newest_us } => {
             let newest = format_time(*newest_us);
@@ -105,11 +125,45 @@ pub fn description(event: &Event) -> String {
                 changed(change)
             )
         }
+        EventKind::StorageFailed { since_us, cause } => {
+            let since = format_time(*since_us);
+            format!(
+                "The monitor has not been able to store anything since {since}: {cause}. \
+                 {STORAGE_ADVICE}"
+            )
+        }
+        EventKind::StorageStillFailing { since_us, cause } => {
+            let since = format_time(*since_us);
+            format!(
+                "The monitor still cannot store anything, since {since}: {cause}. {STORAGE_ADVICE}"
+            )
+        }
+        EventKind::StorageRecovered { since_us } => {
+            let since = format_time(*since_us);
+            format!("The monitor stores again as of {at}. It could not since {since}.")
+        }
     }
 }
 
+const STORAGE_ADVICE: &str = "The leader still polls, judges and sends alerts from memory, which a \
+     restart would lose. Make its database writable; it recovers by itself.";
+
 const STALE_ADVICE: &str = "Its buckets are not monitored until there is. Check the monitor's log for \
      failed polls, and the connection to DICT or the gateway.";
+
+/// The error of the newest poll. It may come from the server that is polled.
+fn because(reason: Option<&str>) -> String {
+    const CHARS_MAX: usize = 200;
+    let Some(reason) = reason else {
+        return String::new();
+    };
+    let reason: String = reason
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(CHARS_MAX)
+        .collect();
+    format!(" ({})", reason.trim_end_matches('.'))
+}
 
 /// What to do about a bucket of some severity.
 const fn advice(severity: Severity) -> &'static str {
@@ -128,9 +182,7 @@ const fn advice(severity: Severity) -> &'static str {
 pub fn current_severity(event: &Event) -> Severity {
     match &event.kind {
         EventKind::Raised { to, .. } | EventKind::Lowered { to, .. } => *to,
-        EventKind::Resolved { .. } | EventKind::ForecastOver { .. } | EventKind::Fresh { .. } => {
-            Severity::Normal
-        }
+        kind if kind.is_end() => Severity::Normal,
         _ => event.severity,
     }
 }
@@ -191,11 +243,16 @@ fn title_subject(event: &Event) -> String {
             reason: ResolveReason::Vanished,
             ..
         } => format!("{who} is no longer listed"),
+        EventKind::Resolved {
+            reason: ResolveReason::NotConfigured,
+            ..
+        } => format!("{who} is no longer monitored"),
         EventKind::Predicted { empty_at_us, .. } => {
             format!("{who} at {}{left}", format_time(*empty_at_us))
         }
-        EventKind::Stale { newest_us } | EventKind::StillStale { newest_us } => {
-            format!("{who} since {}", format_time(*newest_us))
+        EventKind::Stale { newest_us, reason } | EventKind::StillStale { newest_us, reason } => {
+            let why = because(reason.as_deref());
+            format!("{who} since {}{why}", format_time(*newest_us))
         }
         _ => format!("{who}{left}"),
     }

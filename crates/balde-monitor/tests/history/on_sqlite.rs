@@ -47,7 +47,7 @@ async fn a_wrong_address_says_what_to_do() {
     )
     .unwrap();
     let error = History::open(&in_folder("letter.txt")).await.unwrap_err();
-    assert!(matches!(error, HistoryError::Rejected { .. }), "{error:?}");
+    assert!(matches!(error, HistoryError::Corrupt { .. }), "{error:?}");
     assert!(text(error).contains("not a database"));
     let error = History::open("mysql://root:hunter2@localhost/db")
         .await

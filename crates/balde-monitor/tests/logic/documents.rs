@@ -100,3 +100,70 @@ fn thresholds_per_policy_and_per_bucket() {
     assert_eq!(thresholds("87654321", "ENTRIES_WRITE"), late);
     assert_eq!(thresholds("87654321", "CLAIMS_READ"), Thresholds::default());
 }
+
+/// The document's burst: 36,000 → 21,000 → 7,200 → 0 → 1,200, half a minute apart.
+#[test]
+fn the_timeline_of_a_burst() {
+    const HALF_MINUTE_US: u64 = 30_000_000;
+    use Severity::{Exhausted, Normal, Warning};
+    let levels = [36_000, 21_000, 7_200, 0, 1_200];
+    let bucket = BucketId::new("12345678", "ENTRIES_WRITE").unwrap();
+    let limit = ReportedLimit::per_seconds(36_000, 1_200, 60).unwrap();
+    let history: Vec<Sample> = (1..)
+        .zip(levels)
+        .map(|(n, level)| Sample::new(bucket.clone(), limit, level, n * HALF_MINUTE_US).unwrap())
+        .collect();
+    let rule = AlertRule::default();
+    let settings = AnalysisSettings::default();
+    let mut alert = AlertState::new(bucket, 0);
+    let mut told = Vec::new();
+    // After the refill of 1,200 the bucket is at 3.3 %: no longer empty, but still EXHAUSTED until it
+    // has been above the band for two minutes.
+    let severities = [Normal, Normal, Warning, Exhausted, Exhausted];
+    for (seen, expected) in (1..).zip(severities) {
+        let history = &history[..seen];
+        let now = Assessment::of(history, rule.thresholds(), &settings).unwrap();
+        let at_us = now.sample().taken_us();
+        let (next, events) = evaluate(&alert, Some(&now), at_us, &rule, &[]);
+        told.extend(events.iter().map(|event| event.kind.label()));
+        alert = next;
+        assert_eq!(alert.severity, expected, "after {seen} samples");
+    }
+    let raised: Vec<&String> = told
+        .iter()
+        .filter(|one| one.starts_with("raised"))
+        .collect();
+    assert_eq!(raised, ["raised-WARNING", "raised-EXHAUSTED"], "{told:?}");
+    assert!(told.iter().all(|one| one != "resolved"), "{told:?}");
+    // The utilisation that the document draws: 0 %, 41.7 %, 80 %, 100 %, 96.7 %.
+    let shares = history.iter().map(|sample| {
+        let one = std::slice::from_ref(sample);
+        let seen = Assessment::of(one, rule.thresholds(), &settings).unwrap();
+        seen.utilisation_bp()
+    });
+    assert_eq!(shares.collect::<Vec<_>>(), [0, 4_167, 8_000, 10_000, 9_667]);
+}
+
+/// The document's equilibrium: at 35,979 tokens as many are consumed as are refilled.
+#[test]
+fn the_equilibrium_at_35_979() {
+    let bucket = BucketId::new("12345678", "ENTRIES_WRITE").unwrap();
+    let limit = ReportedLimit::per_seconds(36_000, 1_200, 60).unwrap();
+    let history: Vec<Sample> = (1..=10)
+        .map(|minute| Sample::new(bucket.clone(), limit, 35_979, minute * 60_000_000).unwrap())
+        .collect();
+    let settings = AnalysisSettings::default();
+    let seen = Assessment::of(&history, Thresholds::default(), &settings).unwrap();
+    assert_eq!(seen.severity(), Severity::Normal);
+    // 1,200 a minute are consumed although the level does not move.
+    let burn = seen.burn_rates().last().unwrap();
+    let per_minute = burn.expected_milli_per_minute();
+    assert!(
+        (1_190_000..=1_210_000).contains(&per_minute),
+        "{per_minute}"
+    );
+    let alert = AlertState::new(bucket, 0);
+    let at_us = seen.sample().taken_us();
+    let (_, events) = evaluate(&alert, Some(&seen), at_us, &AlertRule::default(), &[]);
+    assert!(events.is_empty(), "{events:?}");
+}

@@ -143,7 +143,7 @@ secret_env = "S"
         "monitor.toml:7:8:",
         "monitor.toml:8:9: `peaks` must be \"seen\" or \"missed\"",
         "monitor.toml:9:13:",
-        "CRITICAL at 1000 basis points comes before WARNING at 500",
+        "CRITICAL at 10 % comes before WARNING at 5 %",
         "monitor.toml:13:12: `stale_as` must be",
         "monitor.toml:15:19: expected log, event, gauge",
         "monitor.toml:19:15: cannot read the file",
@@ -184,4 +184,133 @@ async fn a_monitor_without_its_folder_says_so() {
     let error = error.unwrap_err().to_string();
     assert!(error.contains("/nowhere/at/all"), "{error}");
     assert_eq!(Severity::named("CRITICAL"), Some(Severity::Critical));
+}
+
+const DICT: &str = "[[participant]]\nispb = \"12345678\"\ndict = \"http://127.0.0.1:1/api/v2/\"\n";
+
+#[test]
+fn a_misspelt_policy_is_found_unless_a_gateway_may_have_it() {
+    let rule = "[alerts.policy.CLAIMS_LIST_WITHOT_ROLE]\nwarning_pct = 50\n";
+    let error = parsed(&format!("{DICT}{rule}")).unwrap_err();
+    assert!(
+        error.contains("did you mean `CLAIMS_LIST_WITHOUT_ROLE`?"),
+        "{error}"
+    );
+    assert!(error.contains(":4:"), "{error}");
+    let gateway = "[[participant]]\nispb = \"87654321\"\ngateway = \"http://127.0.0.1:1/\"\n";
+    parsed(&format!("{DICT}{gateway}{rule}")).unwrap();
+    let error = parsed(&format!("{DICT}[alerts]\ncredited = [\"ANTISKAN\"]\n")).unwrap_err();
+    assert!(error.contains("ANTISKAN"), "{error}");
+}
+
+#[test]
+fn thresholds_are_named_in_percent() {
+    let error = parsed(&format!(
+        "{DICT}[alerts]\nwarning_pct = 5\ncritical_pct = 10\n"
+    ));
+    let error = error.unwrap_err();
+    assert!(
+        error.contains("CRITICAL at 10 % comes before WARNING at 5 %"),
+        "{error}"
+    );
+    let text = format!(
+        "{DICT}[alerts]\nexhausted_pct = 2\n[alerts.policy.KEYS_CHECK]\nexhausted_pct = 5\n"
+    );
+    let config = parsed(&text).unwrap();
+    let limit = balde_monitor::sample::ReportedLimit::new(100, 1, 1).unwrap();
+    for (policy, level) in [("ENTRIES_WRITE", 2), ("KEYS_CHECK", 5)] {
+        let bucket = BucketId::new("12345678", policy).unwrap();
+        let thresholds = config.rules.rule(&bucket).thresholds();
+        assert_eq!(thresholds.severity(level, limit), Severity::Exhausted);
+        assert_eq!(thresholds.severity(level + 1, limit), Severity::Critical);
+    }
+}
+
+#[test]
+fn localhost_is_an_address_to_listen_on() {
+    let config = parsed(&format!("{DICT}[http]\nlisten = \"localhost:9180\"\n")).unwrap();
+    assert_eq!(config.http.listen.to_string(), "127.0.0.1:9180");
+    let error = parsed(&format!("{DICT}[http]\nlisten = \"example.com:9180\"\n")).unwrap_err();
+    assert!(error.contains("localhost:9180"), "{error}");
+}
+
+#[test]
+fn secrets_may_be_in_files_and_among_the_credentials_of_systemd() {
+    let folder = tempfile::tempdir().unwrap();
+    let credentials = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("token"), "from a file\n").unwrap();
+    std::fs::write(folder.path().join("empty"), "\n").unwrap();
+    let passed = credentials.path().to_str().unwrap().to_owned();
+    let variable = |name: &str| (name == "CREDENTIALS_DIRECTORY").then(|| passed.clone());
+    let parse = |keys: &str| {
+        let text = format!("{DICT}[http]\n{keys}\n");
+        Config::parse(&text, "monitor.toml", folder.path(), variable)
+    };
+    let token = |keys: &str| parse(keys).unwrap().http.token;
+    assert_eq!(
+        token("token_file = \"token\"").as_deref(),
+        Some("from a file")
+    );
+    std::fs::write(credentials.path().join("token"), "from systemd").unwrap();
+    assert_eq!(
+        token("token_file = \"token\"").as_deref(),
+        Some("from systemd")
+    );
+    for (keys, expected) in [
+        ("token_file = \"missing\"", "cannot read"),
+        ("token_file = \"empty\"", "is empty"),
+        (
+            "token_file = \"token\"\ntoken_env = \"T\"",
+            "either `token_env` or `token_file`",
+        ),
+    ] {
+        let error = parse(keys).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(!error.contains("from"), "{error}");
+    }
+}
+
+#[test]
+fn keys_that_cannot_be_used_are_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let names = vec!["client".to_owned()];
+    let one = rcgen::generate_simple_self_signed(names.clone()).unwrap();
+    let other = rcgen::generate_simple_self_signed(names).unwrap();
+    write("client.pem", &one.cert.pem());
+    write("own.key", &one.signing_key.serialize_pem());
+    write("other.key", &other.signing_key.serialize_pem());
+    let encrypted = one
+        .signing_key
+        .serialize_pem()
+        .replace("PRIVATE", "ENCRYPTED PRIVATE");
+    write("encrypted.key", &encrypted);
+    write("no.key", "nothing");
+    let parse = |key: &str| {
+        let text = format!("{DICT}certificate = \"client.pem\"\nkey = \"{key}\"\n");
+        Config::parse(&text, "monitor.toml", folder.path(), variables)
+    };
+    parse("own.key").unwrap();
+    for (key, expected) in [
+        ("other.key", "does not belong to `certificate`"),
+        ("encrypted.key", "openssl pkey"),
+        ("no.key", "no private key in PEM"),
+    ] {
+        let error = parse(key).unwrap_err().to_string();
+        assert!(error.contains(expected), "{key}: {error}");
+    }
+}
+
+#[test]
+fn temporal_takes_a_client_certificate_and_an_api_key_over_tls_only() {
+    let schedule = |keys: &str| format!("{DICT}[schedule]\nkind = \"temporal\"\n{keys}\n");
+    let tls = "temporal_address = \"https://temporal.example:7233\"\n";
+    let config = parsed(&schedule(&format!("{tls}temporal_api_key_env = \"K\""))).unwrap();
+    let ScheduleConfig::Temporal(settings) = config.schedule else {
+        panic!("Temporal");
+    };
+    assert_eq!(settings.api_key.as_deref(), variables("K").as_deref());
+    assert!(!format!("{settings:?}").contains("0123"), "{settings:?}");
+    let error = parsed(&schedule("temporal_api_key_env = \"K\"")).unwrap_err();
+    assert!(error.contains("https://"), "{error}");
 }

@@ -125,7 +125,7 @@ async fn every_kind_of_failure_has_its_label_stores_no_sample_and_becomes_stale_
         };
         assert_eq!(stale.severity, Severity::Critical);
         assert!(
-            matches!(stale.kind, EventKind::Stale { newest_us } if newest_us == START_US),
+            matches!(stale.kind, EventKind::Stale { newest_us, .. } if newest_us == START_US),
             "{case}: {stale:?}"
         );
         let states = cycle.components().history.latest_samples().await.unwrap();

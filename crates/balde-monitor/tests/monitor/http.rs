@@ -234,7 +234,7 @@ async fn silences_are_created_listed_and_ended() {
         (json!({"up_to": "CRITICAL"}), "until_us or minutes"),
         (json!({"up_to": "LOUD", "minutes": 1}), "NORMAL, WARNING"),
         (json!({"up_to": "WARNING", "minutes": 100_000}), "30 days"),
-        (json!({"up_to": "WARNING", "minutes": 0}), "ends before"),
+        (json!({"up_to": "WARNING", "minutes": 0}), "in the past"),
         (
             json!({"up_to": "WARNING", "minutes": 1, "id": "a/b"}),
             "an id is",
@@ -283,4 +283,167 @@ async fn clients_without_write_access_may_read() {
         monitor.get("/readyz").await,
         (200, "ok, standby\n".to_owned())
     );
+}
+
+#[tokio::test]
+async fn foreign_names_and_foreign_pages_are_refused() {
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    monitor.cycle(36_000).await;
+    let url = |path: &str| format!("http://{}{path}", monitor.address);
+    for (path, status) in [
+        ("/", 421),
+        ("/api/v1/states", 421),
+        ("/api/v1/silences", 421),
+        ("/metrics", 200),
+        ("/healthz", 503),
+    ] {
+        let request = monitor
+            .http
+            .get(url(path))
+            .header("host", "evil.example:9180");
+        assert_eq!(request.send().await.unwrap().status(), status, "{path}");
+    }
+    let silence = json!({ "up_to": "CRITICAL", "minutes": 10 });
+    let post = || monitor.http.post(url("/api/v1/silences")).json(&silence);
+    let own = format!("http://{}", monitor.address);
+    for (origin, status) in [
+        (own.as_str(), 201),
+        ("http://evil.example", 403),
+        ("null", 403),
+    ] {
+        let answer = post().header("origin", origin).send().await.unwrap();
+        assert_eq!(answer.status(), status, "{origin}");
+    }
+    // A rebound name: Host and Origin agree, and are foreign.
+    let rebound = post()
+        .header("host", "evil.example")
+        .header("origin", "http://evil.example");
+    assert_eq!(rebound.send().await.unwrap().status(), 421);
+}
+
+#[tokio::test]
+async fn silences_in_the_past_and_of_unknown_buckets_are_rejected() {
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    monitor.cycle(36_000).await;
+    for (body, expected) in [
+        (
+            json!({ "up_to": "CRITICAL", "from_us": 1, "until_us": 2 }),
+            "in the past",
+        ),
+        (
+            json!({ "up_to": "CRITICAL", "minutes": 5, "policy": "ENTRIES_WRIT" }),
+            "did you mean ENTRIES_WRITE?",
+        ),
+        (
+            json!({ "up_to": "CRITICAL", "minutes": 5, "participant": "12345679" }),
+            "did you mean 12345678?",
+        ),
+    ] {
+        let (status, problem) = monitor.post(&body, None).await;
+        assert_eq!(status, 400, "{problem}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains(expected), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn the_name_of_the_scheme_is_case_insensitive() {
+    let monitor = TestMonitor::new(WriteAccess::Token("a token".to_owned())).await;
+    let url = format!("http://{}/api/v1/silences", monitor.address);
+    let silence = json!({ "up_to": "CRITICAL", "minutes": 10 });
+    for (value, status) in [
+        ("bearer a token", 201),
+        ("BEARER a token", 201),
+        ("bearer a tokeN", 403),
+        ("basic a token", 403),
+        ("bearer", 403),
+    ] {
+        let request = monitor.http.post(&url).json(&silence);
+        let answer = request.header("authorization", value).send().await.unwrap();
+        assert_eq!(answer.status(), status, "{value}");
+    }
+}
+
+/// Connections that send half a request take all places, and lose them when their time is up. By a
+/// paused clock: what is awaited is the timeout, not ten seconds.
+#[tokio::test]
+async fn half_open_connections_are_closed_and_others_are_served_then() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    tokio::time::pause();
+    let mut half_open = Vec::new();
+    for _ in 0..300 {
+        let mut stream = tokio::net::TcpStream::connect(monitor.address)
+            .await
+            .unwrap();
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: loc")
+            .await
+            .unwrap();
+        half_open.push(stream);
+    }
+    let mut stream = tokio::net::TcpStream::connect(monitor.address)
+        .await
+        .unwrap();
+    let request = b"GET /page.css HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    // The first of the others was closed without an answer to a request that it never made.
+    let mut rest = Vec::new();
+    let _reset_or_closed = half_open[0].read_to_end(&mut rest).await;
+    assert!(!String::from_utf8_lossy(&rest).starts_with("HTTP/1.1 200"));
+}
+
+/// The alerts of a participant that is taken out of the file are resolved, with that reason.
+#[tokio::test]
+async fn a_participant_that_is_no_longer_configured_has_its_alerts_resolved() {
+    use balde_monitor::alert::{EventKind, ResolveReason};
+    use balde_monitor::history::{EventFilter, History};
+    let clock = ManualClock::at_us(START_US);
+    let dict = FakeDict::start(buckets(0)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let first = monitor(&dict, folder.path(), &clock).await;
+    let poll = first.cycle().fetch(PARTICIPANT).await.unwrap();
+    first.cycle().store(poll).await.unwrap();
+    let findings = first.cycle().analyse(PARTICIPANT).await.unwrap();
+    assert!(!findings.events().is_empty());
+    first.cycle().components().history.close().await;
+    drop(first);
+
+    let text = format!(
+        "[history]\naddress = \"monitor.db\"\n[[participant]]\nispb = \"87654321\"\ndict = \"{}\"\n",
+        dict.url()
+    );
+    let config = Config::parse(&text, "story", folder.path(), |_| None).unwrap();
+    let second = Monitor::build(&config, TimeSource::manual(&clock, 1))
+        .await
+        .unwrap();
+    let history: History = second.cycle().components().history.clone();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(async move {
+        let stopped = async { stopped.await.unwrap_or_default() };
+        second.run(listener, "", stopped).await.unwrap();
+    });
+    let filter = EventFilter {
+        participant: Some(PARTICIPANT.to_owned()),
+        ..EventFilter::default()
+    };
+    let begin = std::time::Instant::now();
+    loop {
+        let events = history.events(&filter, 100).await.unwrap();
+        let is_resolved = |kind: &EventKind| {
+            let reason = ResolveReason::NotConfigured;
+            matches!(kind, EventKind::Resolved { reason: why, .. } if *why == reason)
+        };
+        if events.iter().any(|event| is_resolved(&event.kind)) {
+            break;
+        }
+        assert!(begin.elapsed() < MINUTE, "{events:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    stop.send(()).unwrap();
+    running.await.unwrap();
 }

@@ -1,5 +1,5 @@
 //! The monitor as processes that are killed: 200 times while a bucket rises and falls, and one of two
-//! that share a database.
+//! that share a database. And the monitor while its database fails.
 //!
 //! Each process is this test binary again, with environment variables that make it a monitor. All
 //! use the system clock, accelerated by a common factor.
@@ -9,8 +9,8 @@ mod crash;
 #[path = "../support/fake_dict.rs"]
 mod fake_dict;
 #[path = "../support/postgres.rs"]
-#[expect(dead_code, reason = "nothing is stopped or restarted here")]
 mod postgres;
 mod receiver;
+mod storage_faults;
 mod two_monitors;
 mod worker;

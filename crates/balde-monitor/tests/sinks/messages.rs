@@ -104,8 +104,14 @@ pub(crate) fn every_kind() -> Vec<Event> {
             EventKind::ForecastOver {
                 result: ForecastResult::Averted,
             },
-            EventKind::Stale { newest_us },
-            EventKind::StillStale { newest_us },
+            EventKind::Stale {
+                newest_us,
+                reason: None,
+            },
+            EventKind::StillStale {
+                newest_us,
+                reason: None,
+            },
             EventKind::Fresh { newest_us },
         ];
         kinds.extend(changes.map(EventKind::Changed));

@@ -125,3 +125,39 @@ async fn a_rejected_message_is_logged_as_an_error_and_blocks_only_its_episode() 
     receiver.plan(|_| Answer::Accept);
     assert_eq!(pass(&dispatcher, TEN_US + 600 * SECOND_US).await, (3, 0));
 }
+
+/// Messages of a sink that was down wait for their next attempt, here for an hour. The first delivery
+/// that succeeds makes all of them due.
+#[tokio::test]
+async fn a_sink_that_is_back_gets_its_messages_at_once() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let receiver = Receiver::start(|_| Answer::Close).await;
+    let (_folder, history) = history().await;
+    let backoff = balde_monitor::delivery::Backoff::new(HOUR, HOUR).unwrap();
+    let settings = DeliverySettings::default().backoff(backoff);
+    let dispatcher = dispatcher(&history, &settings, vec![("hook", webhook(&receiver))]);
+    for name in ["A", "B"] {
+        commit_events(&history, &episode(name), &["hook"]).await;
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = dispatcher.run(async { stopped.await.unwrap_or_default() });
+    let story = async {
+        receiver.wait_for(|requests| requests.len() == 2).await;
+        receiver.plan(|_| Answer::Accept);
+        commit_events(&history, &episode("C"), &["hook"]).await;
+        dispatcher.wake();
+        receiver.wait_for(|requests| requests.len() == 2 + 9).await;
+        stop.send(()).unwrap();
+    };
+    tokio::join!(running, story);
+    let mut found = receiver.accepted_keys();
+    found.sort();
+    let mut expected = [
+        keys(&episode("A")),
+        keys(&episode("B")),
+        keys(&episode("C")),
+    ]
+    .concat();
+    expected.sort();
+    assert_eq!(found, expected);
+}

@@ -138,6 +138,33 @@ impl Postgres {
         );
     }
 
+    /// SIGSTOP to all of its processes: connections stay open, and nothing answers.
+    #[allow(dead_code, reason = "not every test binary freezes it")]
+    pub(crate) fn freeze(&self) {
+        self.signal_all("-STOP");
+    }
+
+    /// SIGCONT to all of its processes.
+    #[allow(dead_code, reason = "not every test binary freezes it")]
+    pub(crate) fn thaw(&self) {
+        self.signal_all("-CONT");
+    }
+
+    fn signal_all(&self, signal: &str) {
+        let child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = child.id();
+        let kill = |id: &str| {
+            // A backend may have ended meanwhile.
+            let _ = Command::new("kill").args([signal, id]).status();
+        };
+        kill(&id.to_string());
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        children
+            .expect("the list of processes")
+            .split_whitespace()
+            .for_each(kill);
+    }
+
     /// Whether it answers in time; false as soon as the process has ended.
     fn is_ready(&self) -> bool {
         let start = Instant::now();

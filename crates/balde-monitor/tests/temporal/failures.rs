@@ -65,7 +65,8 @@ async fn a_refused_participant_becomes_stale_and_does_not_stop_the_others() {
         runs.extend(server.histories("monitor-rate-limits-cron-at-once"));
         let steps: Vec<&str> = runs.iter().flat_map(|run| activities(run)).collect();
         let count = |step: &str| steps.iter().filter(|one| **one == step).count();
-        count("AnalyzeBalance") > count("StorePolicyState") && count("StorePolicyState") > 0
+        count("AnalyzeBalanceActivity") > count("StorePolicyStateActivity")
+            && count("StorePolicyStateActivity") > 0
     })
     .await;
     running.end().await.unwrap();

@@ -11,10 +11,10 @@ use crate::worker::{self, FastTime};
 
 const WORKFLOW: &str = "monitor-rate-limits-cron";
 const STEPS: [&str; 4] = [
-    "GetPolicies",
-    "StorePolicyState",
-    "AnalyzeBalance",
-    "PublishAlert",
+    "GetPoliciesActivity",
+    "StorePolicyStateActivity",
+    "AnalyzeBalanceActivity",
+    "PublishAlertActivity",
 ];
 /// The shortest time between two polls.
 const POLL_INTERVAL_MIN_S: u64 = 12;

@@ -40,6 +40,13 @@ impl RedisRecords {
         })
     }
 
+    /// Checks that Redis responds.
+    pub(crate) async fn ping(&self) -> Result<(), RecordStoreError> {
+        let mut connection = self.connection.clone();
+        let pong: Result<(), RedisError> = redis::cmd("PING").query_async(&mut connection).await;
+        pong.map_err(|error| store_error(&error))
+    }
+
     /// Returns a record and its text.
     pub(super) async fn get<T: Record>(
         &self,

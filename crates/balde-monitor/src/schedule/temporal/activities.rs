@@ -123,7 +123,7 @@ impl Activities {
 #[activities]
 impl Activities {
     /// Step one: fetches the bucket states of a participant that is due.
-    #[activity(name = "GetPolicies")]
+    #[activity(name = "GetPoliciesActivity")]
     pub(crate) async fn fetch(
         self: Arc<Self>,
         ctx: ActivityContext,
@@ -133,7 +133,7 @@ impl Activities {
     }
 
     /// Step two: stores the poll.
-    #[activity(name = "StorePolicyState")]
+    #[activity(name = "StorePolicyStateActivity")]
     pub(crate) async fn store(
         self: Arc<Self>,
         ctx: ActivityContext,
@@ -148,7 +148,7 @@ impl Activities {
     }
 
     /// Step three: judges the stored polls.
-    #[activity(name = "AnalyzeBalance")]
+    #[activity(name = "AnalyzeBalanceActivity")]
     pub(crate) async fn analyse(
         self: Arc<Self>,
         ctx: ActivityContext,
@@ -158,7 +158,7 @@ impl Activities {
     }
 
     /// Step four: attempts the due deliveries once.
-    #[activity(name = "PublishAlert")]
+    #[activity(name = "PublishAlertActivity")]
     pub(crate) async fn publish(
         self: Arc<Self>,
         ctx: ActivityContext,

@@ -19,10 +19,10 @@
 //!
 //! | Step | Activity | Timeout of an attempt | Attempts | Waits | Not retried |
 //! |--|--|--|--|--|--|
-//! | fetch | `GetPolicies` | 45 s | 3 | the planner's backoff (12 s or more), or Retry-After | 403, an invalid response, an unknown participant; waits of over a minute |
-//! | store | `StorePolicyState` | 30 s | for 5 minutes | 1 s to 30 s | an invalid poll |
-//! | analyse | `AnalyzeBalance` | 30 s | for 5 minutes | 1 s to 30 s | |
-//! | publish | `PublishAlert` | 45 s | 3 | 2 s to 10 s | |
+//! | fetch | `GetPoliciesActivity` | 45 s | 3 | the planner's backoff (12 s or more), or Retry-After | 403, an invalid response, an unknown participant; waits of over a minute |
+//! | store | `StorePolicyStateActivity` | 30 s | for 5 minutes | 1 s to 30 s | an invalid poll |
+//! | analyse | `AnalyzeBalanceActivity` | 30 s | for 5 minutes | 1 s to 30 s | |
+//! | publish | `PublishAlertActivity` | 45 s | 3 | 2 s to 10 s | |
 //!
 //! An activity without a heartbeat for 10 s is given to another worker.
 
@@ -112,7 +112,7 @@ impl LeaderTerm<'_> {
                 ));
             }
             if periodic.is_timer_check_due(now_us) {
-                if !self.leadership.is_held().await {
+                if !leader::still_leads(&mut self.leadership, self.cycle).await {
                     break TermEnd::LeadershipLost;
                 }
                 if timers.is_empty() {
@@ -159,9 +159,8 @@ impl LeaderTerm<'_> {
 /// Evaluates staleness, reminders and silences of all participants.
 async fn check_timers(cycle: Cycle, status: Arc<Status>) {
     for participant in cycle.components().sources.keys() {
-        match cycle.check_timers(participant).await {
-            Ok(events) => cycle.notify_dispatcher(&events),
-            Err(error) => failure::record_history_failure(participant, &error, &status),
+        if let Err(error) = cycle.check_timers(participant).await {
+            failure::record_history_failure(participant, &error, &status);
         }
     }
 }

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use temporalio_client::{Client, ClientOptions, Connection, ConnectionOptions, TlsOptions, Url};
+use temporalio_client::{
+    Client, ClientOptions, ClientTlsOptions, Connection, ConnectionOptions, TlsOptions, Url,
+};
 use temporalio_common::worker::WorkerDeploymentOptions;
 use temporalio_sdk::runtime::RuntimeOptions;
 use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
@@ -81,11 +83,11 @@ impl TemporalWorker {
 
     /// Connects to the server. Returns `None` if `stop` is set first.
     async fn connect(&self, stop: &mut watch::Receiver<bool>) -> Result<Option<Client>, String> {
-        let is_tls = self.target.scheme() == "https";
         let options = ConnectionOptions::new(self.target.clone())
             .identity(format!("balde-monitor-{}", std::process::id()))
             .connect_timeout(CONNECT_TIMEOUT)
-            .maybe_tls_options(is_tls.then(|| TlsOptions::builder().build()))
+            .maybe_tls_options(self.tls_options())
+            .maybe_api_key(self.settings.api_key.clone())
             .build();
         let connect = tokio::time::timeout(2 * CONNECT_TIMEOUT, Connection::connect(options));
         let connection = tokio::select! {
@@ -98,6 +100,23 @@ impl TemporalWorker {
         let options = ClientOptions::new(&self.settings.namespace).build();
         let client = Client::new(connection, options).map_err(|error| error.to_string())?;
         Ok(Some(client))
+    }
+
+    fn tls_options(&self) -> Option<TlsOptions> {
+        if self.target.scheme() != "https" {
+            return None;
+        }
+        let identity = self.settings.identity.clone().map(|(chain, key)| {
+            ClientTlsOptions::builder()
+                .client_cert(chain)
+                .client_private_key(key)
+                .build()
+        });
+        let options = TlsOptions::builder()
+            .maybe_server_root_ca_cert(self.settings.ca.clone())
+            .maybe_domain(self.settings.server_name.clone())
+            .maybe_client_tls_options(identity);
+        Some(options.build())
     }
 
     /// Serves over one connection until `stop` is set.

@@ -1,0 +1,86 @@
+//! Whether the database accepts writes, as last seen.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::{Notify, watch};
+
+/// Why and since when the database accepts no writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// When the first write failed.
+    pub since_us: u64,
+    /// The error of the newest attempt.
+    pub cause: String,
+}
+
+/// Whether the database accepts writes, as last seen. Clones share the state.
+///
+/// A failed write begins an outage; the monitor's storage check ends it when everything that was kept
+/// in memory has been stored.
+#[derive(Clone)]
+pub struct Health {
+    failure: watch::Sender<Option<Failure>>,
+    suspicion: Arc<Notify>,
+}
+
+impl Health {
+    pub(super) fn new() -> Self {
+        Self {
+            failure: watch::Sender::new(None),
+            suspicion: Arc::default(),
+        }
+    }
+
+    /// Returns the current failure; `None` while the database accepts writes.
+    pub fn failure(&self) -> Option<Failure> {
+        self.failure.borrow().clone()
+    }
+
+    /// Records that a write failed.
+    pub(crate) fn fail(&self, now_us: u64, cause: &str) {
+        self.failure.send_modify(|failure| match failure {
+            Some(failure) => cause.clone_into(&mut failure.cause),
+            None => {
+                *failure = Some(Failure {
+                    since_us: now_us,
+                    cause: cause.to_owned(),
+                });
+            }
+        });
+        self.suspect();
+    }
+
+    /// Records that writes succeed again.
+    pub(crate) fn restore(&self) {
+        self.failure.send_replace(None);
+    }
+
+    /// Asks the storage check to look now rather than at its next time.
+    pub(crate) fn suspect(&self) {
+        self.suspicion.notify_one();
+    }
+
+    /// Waits until somebody suspects a fault.
+    pub(crate) async fn suspected(&self) {
+        self.suspicion.notified().await;
+    }
+
+    /// Waits until a write has failed.
+    pub(crate) async fn failed(&self) -> Failure {
+        let mut changes = self.failure.subscribe();
+        loop {
+            if let Some(failure) = changes.borrow_and_update().clone() {
+                return failure;
+            }
+            // The sender is a field of `self`, so the channel cannot be closed here.
+            let _never_closed = changes.changed().await;
+        }
+    }
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.failure().fmt(f)
+    }
+}

@@ -1,0 +1,131 @@
+//! Accepts connections, within limits: clients of the pages must never take what polling and delivery
+//! need.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use axum::response::IntoResponse as _;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tower::ServiceExt as _;
+
+/// The most concurrent connections. More wait to be accepted.
+const CONNECTIONS_MAX: usize = 128;
+
+/// The part of the process's file descriptors that connections may take. The rest is in reserve for
+/// the database, the sources and the sinks.
+const DESCRIPTORS_SHARE: usize = 4;
+
+/// How long a connection may be idle, and reading the head of a request may take.
+const HEAD_MAX: Duration = Duration::from_secs(10);
+
+/// How long a request may take, from its head to the response.
+const REQUEST_MAX: Duration = Duration::from_secs(20);
+
+/// How long a connection may last, so that clients that read slowly, or not at all, do not keep
+/// others out. After that the response in progress is finished and the connection closed.
+const CONNECTION_MAX: Duration = Duration::from_secs(120);
+
+/// How long that may take.
+const CLOSE_MAX: Duration = Duration::from_secs(10);
+
+/// Serves until `shutdown` completes, and then finishes the requests in flight.
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let permits = Arc::new(Semaphore::new(connections_max()));
+    let (stop, stopped) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        // Removes connections that have ended.
+        while connections.try_join_next().is_some() {}
+        let accepted = async {
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            accepted = accepted => accepted,
+            () = &mut shutdown => break,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let connection = serve_connection(stream, router.clone(), stopped.clone());
+                connections.spawn(async move {
+                    connection.await;
+                    drop(permit);
+                });
+            }
+            // Out of file descriptors, or the client has disconnected: the listener still works.
+            Err(error) => {
+                tracing::warn!(event_type = "accept_failed", %error, "failed to accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+    drop(listener);
+    stop.send_replace(true);
+    let all = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(CLOSE_MAX, all).await.is_err() {
+        connections.shutdown().await;
+    }
+    Ok(())
+}
+
+async fn serve_connection(stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) {
+    let _only_slower_without = stream.set_nodelay(true);
+    let service = service_fn(move |request: Request<Incoming>| respond(router.clone(), request));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_MAX)
+        .max_buf_size(16 * 1024)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let ended = async {
+        tokio::select! {
+            () = tokio::time::sleep(CONNECTION_MAX) => {}
+            _ = stopped.wait_for(|is_stopped| *is_stopped) => {}
+        }
+    };
+    // Errors of a connection are the client's business: it left, or was too slow.
+    tokio::select! {
+        _ = &mut connection => return,
+        () = ended => connection.as_mut().graceful_shutdown(),
+    }
+    let _closed_or_cut = tokio::time::timeout(CLOSE_MAX, connection).await;
+}
+
+async fn respond(
+    router: Router,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, std::convert::Infallible> {
+    let response = router.oneshot(request.map(Body::new));
+    let response = tokio::time::timeout(REQUEST_MAX, response).await;
+    Ok(response.unwrap_or_else(|_| {
+        let why = "the monitor is too busy to respond in time; try again later\n";
+        Ok((StatusCode::SERVICE_UNAVAILABLE, why).into_response())
+    })?)
+}
+
+/// The most connections: [`CONNECTIONS_MAX`], or fewer where the process may open few files.
+fn connections_max() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let files = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"));
+    let soft = files.and_then(|numbers| numbers.split_whitespace().next()?.parse::<usize>().ok());
+    soft.map_or(CONNECTIONS_MAX, |soft| {
+        (soft / DESCRIPTORS_SHARE).clamp(8, CONNECTIONS_MAX)
+    })
+}
