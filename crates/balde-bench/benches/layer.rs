@@ -44,6 +44,14 @@ const PAIRS: [(&str, &str); 3] = [
     ("balde", "tower_governor, its fields"),
 ];
 
+/// What more than one plain limit costs, as a multiple of what that adds.
+const MORE: [&str; 4] = [
+    "balde, cost by a function",
+    "balde, settled by outcome",
+    "balde, two limits",
+    "balde, three limits",
+];
+
 /// What to make of it. Instructions are callgrind's, with `--only` and
 /// `--toggle-collect='*subject*closure*'`.
 const READING: &str = "The goals were at most 2 µs, and not more than tower_governor adds. The \
@@ -118,13 +126,19 @@ fn told(subjects: &[Subject], samples: &[Vec<f64>]) -> String {
         let ratio = median(ratios.map(|(ours, theirs)| ours / theirs).collect());
         pairs.row(&[ours.to_owned(), theirs.to_owned(), format!("{ratio:.2}")]);
     }
+    let mut more = report::Table::new(&["more than one plain limit", "of what that adds"]);
+    for name in MORE {
+        let ratios = added(name).into_iter().zip(added("balde"));
+        let ratio = median(ratios.map(|(more, plain)| more / plain).collect());
+        more.row(&[name.to_owned(), format!("{ratio:.2}")]);
+    }
     format!(
         "One thread, {CALLERS} callers told apart by the address of the peer, who each have a \
          bucket that is neither full nor empty; median of {} rounds of {} requests, the \
          subjects in turn.\n\n{all}\nLike for like, ratios within a round. \
          tower_governor's fields are two, X-RateLimit-Limit and -Remaining; \
          balde's X-RateLimit-* are three, and RateLimit-Policy and RateLimit two \
-         more.\n\n{pairs}\n{READING}\n",
+         more.\n\n{pairs}\n{more}\n{READING}\n",
         samples[0].len(),
         REQUESTS,
     )
@@ -186,6 +200,11 @@ fn subjects() -> Vec<Subject> {
             .layer(service_fn(answer)),
         ),
         subject(
+            "balde, cost by a function",
+            RateLimitLayer::new(LimitRule::per_caller(build("seven")).cost(|_| 1))
+                .layer(service_fn(answer)),
+        ),
+        subject(
             "balde, settled by outcome",
             RateLimitLayer::new(LimitRule::per_caller(build("four")).price(|_, taken| taken))
                 .layer(service_fn(answer)),
@@ -194,6 +213,13 @@ fn subjects() -> Vec<Subject> {
             "balde, two limits",
             RateLimitLayer::new(build("five"))
                 .and(LimitRule::global(vast.clone()))
+                .layer(service_fn(answer)),
+        ),
+        subject(
+            "balde, three limits",
+            RateLimitLayer::new(build("eight"))
+                .and(LimitRule::global(vast.clone()))
+                .and(build("nine"))
                 .layer(service_fn(answer)),
         ),
         subject(

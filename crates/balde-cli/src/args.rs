@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{check, monitor, policies, simulate, up};
+use crate::{check, inspect, monitor, policies, simulate, up};
 
 /// Rate limits that are kept exactly: policies as data, and what is built on them.
 #[derive(Debug, Parser)]
@@ -22,6 +22,8 @@ enum Verb {
     Policies(policies::Args),
     /// Validate profiles, options and monitor files: every problem, with file, line and column
     Check(check::Args),
+    /// Show buckets in Redis: level, limit, and when they are full
+    Inspect(inspect::Args),
     /// Run a DICT simulator that follows the published rules
     Simulate(Box<simulate::Args>),
     /// Monitor the buckets of DICT participants: history, forecasts, alerts, metrics, a dashboard
@@ -33,6 +35,7 @@ impl Cli {
         match self.verb {
             Verb::Policies(args) => policies::run(&args),
             Verb::Check(args) => check::run(&args),
+            Verb::Inspect(args) => inspect::run(&args),
             Verb::Simulate(args) => simulate::run(&args),
             Verb::Monitor(args) => monitor::run(&args),
             Verb::Up(args) => up::run(&args),

@@ -2,6 +2,7 @@
 
 mod args;
 mod check;
+mod inspect;
 mod monitor;
 mod policies;
 mod profile;

@@ -64,7 +64,7 @@ pub(crate) async fn reload_signal() {
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Prints a line to standard output. A closed output is not an error.

@@ -66,8 +66,8 @@ pub(crate) struct Args {
     tls_client_ca: Option<PathBuf>,
     /// Participants, their certificates and their liquidators (TOML). A certificate that acts for
     /// another participant gets 403
-    #[arg(long, value_name = "FILE")]
-    participants: Option<PathBuf>,
+    #[arg(long = "participants", value_name = "FILE")]
+    participants_file: Option<PathBuf>,
     /// Sign responses with this RSA key (PEM)
     #[arg(long, value_name = "FILE", requires = "sign_cert")]
     sign_key: Option<PathBuf>,
@@ -172,7 +172,7 @@ fn builder(args: &Args) -> anyhow::Result<SimulatorBuilder> {
     if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
         builder = builder.tls_files(cert, key, args.tls_client_ca.clone());
     }
-    if let Some(path) = &args.participants {
+    if let Some(path) = &args.participants_file {
         let source = Source::read(path)?;
         builder = builder.participants(Participants::read(&source)?);
     }

@@ -126,7 +126,7 @@ fn problems_of_every_kind_of_file_look_the_same() {
         ("options.toml", b"[limits.a]\nlimit = '10/fortnight'\n"),
         (
             "monitor.toml",
-            b"[[participant]]\nispb = '1'\n[schedule]\nbudget = '10/fortnight'\n",
+            b"[[participant]]\nispb = '1'\n[schedule]\nlist_budget = '10/fortnight'\n",
         ),
         (
             "profile.toml",
@@ -147,7 +147,7 @@ fn problems_of_every_kind_of_file_look_the_same() {
     let shown = text(&output.stderr);
     for position in [
         "options.toml:2:13",
-        "monitor.toml:4:14",
+        "monitor.toml:4:19",
         "profile.toml:4:13",
     ] {
         let problem = format!(
@@ -171,6 +171,43 @@ fn without_a_file_it_prints_the_usage() {
         "{}",
         text(&output.stderr)
     );
+}
+
+const MONITOR: &str = "[[participant]]\nispb = '12345678'\ndict = 'https://dict/api/v2/'\n\
+     certificate = 'client.pem'\nkey = 'client.key'\n";
+
+#[test]
+fn a_monitor_file_is_checked_without_its_secrets() {
+    let sinks = "[[sink]]\nname = 'chat'\nkind = 'slack'\nurl_env = 'NOT_SET_1'\n\
+         [[sink]]\nname = 'pager'\nkind = 'pagerduty'\nrouting_key_file = 'missing'\n\
+         [[sink]]\nname = 'hook'\nkind = 'webhook'\nurl = 'https://a/'\nsecret_env = 'NOT_SET_2'\n";
+    let text = format!("{MONITOR}{sinks}");
+    let folder = folder(&[("monitor.toml", text.as_bytes())]);
+    let output = check(folder.path(), &["monitor.toml"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(self::text(&output.stderr).contains("NOT_SET_1"));
+    let output = check(folder.path(), &["--without-env", "monitor.toml"]);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        self::text(&output.stderr)
+    );
+    // Everything else is still checked.
+    let text = format!("{text}colour = 'red'\n");
+    let folder = self::folder(&[("monitor.toml", text.as_bytes())]);
+    let output = check(folder.path(), &["--without-env", "monitor.toml"]);
+    assert!(self::text(&output.stderr).contains("unknown key `colour`"));
+}
+
+#[test]
+fn one_misplaced_key_does_not_make_a_monitor_file_a_profile() {
+    let text = format!("[policy.KEYS_CHECK]\nwarning_pct = 50\n[history]\n{MONITOR}");
+    let folder = folder(&[("monitor.toml", text.as_bytes())]);
+    let output = check(folder.path(), &["--without-env", "monitor.toml"]);
+    let shown = self::text(&output.stderr);
+    assert!(shown.contains("unknown key `policy`"), "{shown}");
+    assert!(!shown.contains("missing key `profile`"), "{shown}");
 }
 
 #[test]
@@ -214,41 +251,4 @@ fn the_reference_file_of_options_is_valid() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let output = check(&docs, &["options.toml"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-}
-
-const MONITOR: &str = "[[participant]]\nispb = '12345678'\ndict = 'https://dict/api/v2/'\n\
-     certificate = 'client.pem'\nkey = 'client.key'\n";
-
-#[test]
-fn a_monitor_file_is_checked_without_its_secrets() {
-    let sinks = "[[sink]]\nname = 'chat'\nkind = 'slack'\nurl_env = 'NOT_SET_1'\n\
-         [[sink]]\nname = 'pager'\nkind = 'pagerduty'\nrouting_key_file = 'missing'\n\
-         [[sink]]\nname = 'hook'\nkind = 'webhook'\nurl = 'https://a/'\nsecret_env = 'NOT_SET_2'\n";
-    let text = format!("{MONITOR}{sinks}");
-    let folder = folder(&[("monitor.toml", text.as_bytes())]);
-    let output = check(folder.path(), &["monitor.toml"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(self::text(&output.stderr).contains("NOT_SET_1"));
-    let output = check(folder.path(), &["--without-env", "monitor.toml"]);
-    assert_eq!(
-        output.status.code(),
-        Some(0),
-        "{}",
-        self::text(&output.stderr)
-    );
-    // Everything else is still checked.
-    let text = format!("{text}colour = 'red'\n");
-    let folder = self::folder(&[("monitor.toml", text.as_bytes())]);
-    let output = check(folder.path(), &["--without-env", "monitor.toml"]);
-    assert!(self::text(&output.stderr).contains("unknown key `colour`"));
-}
-
-#[test]
-fn one_misplaced_key_does_not_make_a_monitor_file_a_profile() {
-    let text = format!("[policy.KEYS_CHECK]\nwarning_pct = 50\n[history]\n{MONITOR}");
-    let folder = folder(&[("monitor.toml", text.as_bytes())]);
-    let output = check(folder.path(), &["--without-env", "monitor.toml"]);
-    let shown = self::text(&output.stderr);
-    assert!(shown.contains("unknown key `policy`"), "{shown}");
-    assert!(!shown.contains("missing key `profile`"), "{shown}");
 }

@@ -26,8 +26,9 @@ fn write_config(folder: &Path, participants: &[&str]) {
     let mut text = "[http]\nlisten = \"localhost:0\"\n".to_owned();
     for ispb in participants {
         // Nobody listens there.
-        text +=
-            &format!("[[participant]]\nispb = \"{ispb}\"\ndict = \"http://127.0.0.1:1/api/v2/\"\n");
+        text += "[[participant]]\ndict = \"http://127.0.0.1:1/api/v2/\"\nispb = \"";
+        text += ispb;
+        text += "\"\n";
     }
     std::fs::write(folder.join("monitor.toml"), text).expect("written");
 }

@@ -10,6 +10,7 @@
 //! | [`analyse`] | consumption between samples as bounds, burn rates, forecasts, changes |
 //! | [`alert`] | alert rules, alert states, reminders, silences, routes; every event has a stable key |
 //! | [`schedule`] | when to poll next within a budget; the embedded and the Temporal scheduler |
+//! | [`coverage`] | what the schedule can miss of a bucket |
 //! | [`source`] | DICT or a gateway, from which bucket states are fetched |
 //! | [`history`] | samples, roll-ups, alert states and the outbox, in `SQLite` or `PostgreSQL` |
 //! | [`cycle`] | the four steps of a cycle: fetch, store, analyse, publish |
@@ -39,7 +40,7 @@
 //! let assessment = Assessment::of(&history, rule.thresholds(), &AnalysisSettings::default()).unwrap();
 //!
 //! // The level fell by 30 in a minute, in which about 10 tokens were refilled.
-//! let burn = &assessment.burn_rates()[0];
+//! let burn = assessment.burn_rates()[0];
 //! assert_eq!((burn.at_least(), burn.at_most()), (30, 50));
 //! assert_eq!(burn.expected(), 40);
 //! let empty = assessment.time_to_empty().unwrap();
@@ -57,6 +58,7 @@
 pub mod alert;
 pub mod analyse;
 pub mod config;
+pub mod coverage;
 pub mod cycle;
 pub mod delivery;
 pub mod history;

@@ -65,7 +65,11 @@ impl Monitor {
             history.health().fail(time.now_us(), &error.to_string());
         }
         let mut sources = BTreeMap::new();
+        let status = Arc::<Status>::default();
         for participant in &config.participants {
+            if let Some(us) = participant.certificate_expiry_us() {
+                status.set_certificate_expiry(&participant.ispb, us);
+            }
             let source = participant.build(time.monotonic());
             let source = source.map_err(|why| BuildError::Source {
                 participant: participant.ispb.clone(),
@@ -103,7 +107,7 @@ impl Monitor {
             cycle,
             plan: config.plan.clone(),
             schedule: config.schedule.clone(),
-            status: Arc::default(),
+            status,
             write_access: config.http.write_access(),
             storage_timing: StorageTiming::default(),
             hosts: config.http.hosts.clone(),

@@ -116,6 +116,8 @@ pub struct Sample {
     category: Option<String>,
     taken_us: u64,
     answered_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_single: bool,
 }
 
 impl Sample {
@@ -140,7 +142,21 @@ impl Sample {
             category: None,
             taken_us,
             answered_us: None,
+            is_single: false,
         })
+    }
+
+    /// Marks a sample that was read by itself: its response says nothing about other policies.
+    pub fn read_singly(self) -> Self {
+        Self {
+            is_single: true,
+            ..self
+        }
+    }
+
+    /// Returns true if the sample was read by itself, and false if a response listed it.
+    pub const fn is_single(&self) -> bool {
+        self.is_single
     }
 
     /// Adds the participant's category.
@@ -264,6 +280,11 @@ impl Poll {
     /// Returns the samples, in the order of the response.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
+    }
+
+    /// Returns true if the poll lists all policies of the participant, and false if it read one.
+    pub fn is_list(&self) -> bool {
+        !self.samples[0].is_single
     }
 
     /// Returns the sample of one policy.

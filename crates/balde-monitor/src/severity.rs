@@ -183,8 +183,8 @@ pub enum ThresholdsError {
     /// The CRITICAL threshold is above the WARNING threshold.
     #[error(
         "CRITICAL at {} comes before WARNING at {}; lower it",
-        percent(.critical_bp),
-        percent(.warning_bp)
+        percent(*.critical_bp),
+        percent(*.warning_bp)
     )]
     Order {
         /// The WARNING threshold.
@@ -195,8 +195,8 @@ pub enum ThresholdsError {
     /// The EXHAUSTED threshold is above the CRITICAL threshold.
     #[error(
         "EXHAUSTED at {} comes before CRITICAL at {}; lower it",
-        percent(.exhausted_bp),
-        percent(.critical_bp)
+        percent(*.exhausted_bp),
+        percent(*.critical_bp)
     )]
     ExhaustedOrder {
         /// The CRITICAL threshold.
@@ -207,8 +207,8 @@ pub enum ThresholdsError {
     /// Even a full bucket would not end a warning.
     #[error(
         "WARNING at {} with a band of {} above it would never end; together they must be below 100 %",
-        percent(.warning_bp),
-        percent(.hysteresis_bp)
+        percent(*.warning_bp),
+        percent(*.hysteresis_bp)
     )]
     NeverEnds {
         /// The WARNING threshold.
@@ -219,7 +219,7 @@ pub enum ThresholdsError {
 }
 
 /// Basis points as people write them: `10 %`, `2.5 %`.
-fn percent(bp: &u32) -> String {
+fn percent(bp: u32) -> String {
     let (whole, rest) = (bp / 100, bp % 100);
     let rest = format!("{rest:02}");
     match rest.trim_end_matches('0') {

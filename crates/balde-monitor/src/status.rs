@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use crate::coverage::Coverage;
 use crate::cycle::FetchError;
 
 /// The longest time between two iterations of the scheduling loop before it counts as stalled,
@@ -21,6 +22,8 @@ pub struct Status {
     last_iteration: Mutex<Option<Instant>>,
     participants: Mutex<BTreeMap<String, PollStatus>>,
     revision: AtomicU64,
+    certificates: Mutex<BTreeMap<String, u64>>,
+    coverage: Mutex<BTreeMap<String, Vec<Coverage>>>,
 }
 
 /// The polling status of one participant.
@@ -65,6 +68,44 @@ impl Status {
 
     pub(crate) fn record_change(&self) {
         self.revision.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// When the client certificate of each participant expires, for those that have one.
+    pub fn certificates(&self) -> BTreeMap<String, u64> {
+        self.certificates.lock().clone()
+    }
+
+    /// What can be missed of each participant's buckets between two samples.
+    pub fn coverage(&self) -> BTreeMap<String, Vec<Coverage>> {
+        self.coverage.lock().clone()
+    }
+
+    /// Replaces the coverage of a participant. Logs the buckets that can be emptied and recover
+    /// unseen, whenever those are others than before.
+    pub(crate) fn set_coverage(&self, participant: &str, coverage: &[Coverage]) {
+        let gaps = |coverage: &[Coverage]| -> Vec<String> {
+            let incomplete = coverage.iter().filter(|one| !one.is_complete());
+            incomplete.map(|one| one.policy.clone()).collect()
+        };
+        let now = gaps(coverage);
+        let before = self
+            .coverage
+            .lock()
+            .insert(participant.to_owned(), coverage.to_vec());
+        if before.is_none_or(|before| gaps(&before) != now) && !now.is_empty() {
+            tracing::info!(
+                event_type = "coverage",
+                participant,
+                policies = now.join(" "),
+                "these buckets can be emptied and recover between two reads; raise read_share_pct \
+                 to read them more often"
+            );
+        }
+    }
+
+    pub(crate) fn set_certificate_expiry(&self, participant: &str, expires_us: u64) {
+        let mut certificates = self.certificates.lock();
+        certificates.insert(participant.to_owned(), expires_us);
     }
 
     pub(crate) fn set_leader(&self, is_leader: bool) {

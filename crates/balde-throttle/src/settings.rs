@@ -24,7 +24,9 @@ pub(crate) const PAUSE_MAX_DEFAULT: Duration = Duration::from_secs(600);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Oversize {
-    /// Take it in slices of at most the burst, and grant it when it is complete.
+    /// It waits: when it is first in line, the buckets save up as many tokens, and it takes them at
+    /// once. In any interval at most the refill and one such request are granted, instead of the
+    /// refill and one burst. Tokens from Redis are collected in slices, which leave together.
     #[default]
     Slices,
     /// Refuse it with [`Refusal::TooLarge`](crate::Refusal::TooLarge). A degraded rate has a smaller

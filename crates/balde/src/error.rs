@@ -30,6 +30,61 @@ pub enum Error {
     Store(#[from] StoreFailure),
 }
 
+/// Why [`RateLimiter::acquire`](crate::RateLimiter::acquire) got no tokens. None were taken.
+#[cfg(feature = "tokio")]
+#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// The key cannot be used. A retry does not help.
+    #[error(transparent)]
+    BadKey(#[from] BadKey),
+    /// More tokens were requested than the bucket can ever hold. Ask for fewer at a time.
+    #[error("the request needs more tokens than the bucket can ever hold ({capacity})")]
+    OverCapacity {
+        /// The most tokens that the bucket can hold.
+        capacity: u64,
+    },
+    /// The tokens did not come, or would not have come, within the time given to
+    /// [`acquire_within`](crate::RateLimiter::acquire_within).
+    #[error("the tokens are not available within the time given")]
+    TimedOut,
+    /// Too many requests wait for this limiter already.
+    #[error("{waiters_max} requests wait already, the most that this limiter accepts")]
+    TooManyWaiters {
+        /// The value of [`RateLimiterBuilder::waiters_max`](crate::RateLimiterBuilder::waiters_max).
+        waiters_max: usize,
+    },
+    /// The shared store fails in a way that waiting does not mend, and
+    /// [`OnFailure::Deny`](crate::OnFailure::Deny) refused.
+    #[error(transparent)]
+    Store(#[from] StoreFailure),
+}
+
+/// Why a tier could not be assigned or changed.
+#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
+#[non_exhaustive]
+pub enum TierError {
+    /// The limiter has no tier of this name. Tiers are named when it is built.
+    #[error("there is no tier {name:?}; name it with RateLimiterBuilder::tier")]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The function given to [`tier_of`](crate::RateLimiterBuilder::tier_of) decides the tier of
+    /// every key.
+    #[error("the tiers of keys are looked up by a function, so they cannot be assigned")]
+    LookedUp,
+    /// `keys_max` keys have a tier, and no more can be kept.
+    #[error("there is no room for another key with a tier; raise keys_max")]
+    Full,
+    /// The key cannot be used.
+    #[error(transparent)]
+    BadKey(#[from] BadKey),
+    /// The limit cannot be used.
+    #[error(transparent)]
+    Limit(#[from] InvalidLimit),
+}
+
 /// Why a limit cannot be used: the error of [`RateLimiter::set_limit`](crate::RateLimiter::set_limit),
 /// and a part of [`BuildError`].
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
@@ -88,6 +143,22 @@ pub enum BuildError {
     OnceTtl {
         /// The value that was given.
         ttl: Duration,
+    },
+    /// `waiters_max` is zero.
+    #[cfg(feature = "tokio")]
+    #[error("waiters_max is 0; it must be at least 1")]
+    WaitersMax,
+    /// Two tiers have the same name.
+    #[error("the tier {name:?} is named twice")]
+    TierTwice {
+        /// The name.
+        name: String,
+    },
+    /// There are too many tiers.
+    #[error("a limiter can have {tiers_max} tiers")]
+    TooManyTiers {
+        /// The most that there can be.
+        tiers_max: usize,
     },
     /// The store that the environment names cannot be built.
     #[error(transparent)]

@@ -19,8 +19,7 @@ pub enum StoreFailure {
     Disconnected,
     /// The store rejects the user or the password, or the user lacks a permission.
     Unauthorized,
-    /// The script failed, or its reply cannot be decoded: another program wrote to a key of balde's,
-    /// or the server is not Redis.
+    /// The script failed in the server.
     Script,
     /// The circuit breaker is open: the store failed a moment ago, and no call was sent.
     BreakerOpen,
@@ -31,11 +30,16 @@ pub enum StoreFailure {
     /// The server is running but does not serve the key yet: it is loading its data, or the Cluster
     /// has no primary for the key.
     NotReady,
+    /// The server rejects the connection or the command, or its reply is not the script's: it has
+    /// reached `maxclients`, a command is disabled, or it is not Redis.
+    Rejected,
+    /// The key of this bucket holds a value that another program wrote. Other keys are not affected.
+    ForeignValue,
 }
 
 impl StoreFailure {
     #[cfg(any(feature = "redis", feature = "prometheus"))]
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Timeout,
         Self::Disconnected,
         Self::Unauthorized,
@@ -44,6 +48,8 @@ impl StoreFailure {
         Self::ReadOnly,
         Self::OutOfMemory,
         Self::NotReady,
+        Self::Rejected,
+        Self::ForeignValue,
     ];
 
     /// The index in [`ALL`](StoreFailure::ALL).
@@ -55,7 +61,7 @@ impl StoreFailure {
 
     /// Returns whether a later call may succeed without a change of the configuration.
     pub const fn is_transient(self) -> bool {
-        !matches!(self, Self::Unauthorized | Self::Script)
+        !matches!(self, Self::Unauthorized | Self::Script | Self::ForeignValue)
     }
 
     /// The failure as logs and metrics show it.
@@ -69,6 +75,8 @@ impl StoreFailure {
             Self::ReadOnly => "read_only",
             Self::OutOfMemory => "out_of_memory",
             Self::NotReady => "not_ready",
+            Self::Rejected => "rejected",
+            Self::ForeignValue => "foreign_value",
         }
     }
 }
@@ -81,11 +89,16 @@ impl fmt::Display for StoreFailure {
             Self::Unauthorized => {
                 "the store rejects the user or the password, or the user lacks a permission"
             }
-            Self::Script => "the script failed or its reply cannot be decoded",
+            Self::Script => "the script failed in the server",
             Self::BreakerOpen => "the circuit breaker is open: the store failed a moment ago",
             Self::ReadOnly => "the store is a replica and accepts no writes",
             Self::OutOfMemory => "the store's memory is full and it accepts no writes",
             Self::NotReady => "the store is running but does not serve this key yet",
+            Self::Rejected => {
+                "the server rejects the connection or the command: maxclients is reached, a command \
+                 is disabled, or it is not Redis"
+            }
+            Self::ForeignValue => "the key holds a value that another program wrote",
         })
     }
 }

@@ -15,6 +15,7 @@
 //! | `RedisStore`, `RedisBuilder` (feature `redis`) | buckets that processes share |
 //! | [`OnFailure`], [`StoreFailure`] | what decides while Redis is unavailable, and why it is |
 //! | `Leases`, `LeaseStats` (feature `redis`) | tokens of busy keys taken ahead of use |
+//! | `StoredBucket`, `BucketScan` (feature `redis`) | buckets read out of Redis, for tools |
 //! | `Registers` (feature `redis`) | small values that processes share, changed by compare-and-set |
 //! | [`telemetry`] | metrics, log lines, spans |
 
@@ -47,7 +48,9 @@ pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};
 pub use env::StorageMode;
-pub use error::{BuildError, Error, InvalidLimit, RedisConfigError};
+#[cfg(feature = "tokio")]
+pub use error::AcquireError;
+pub use error::{BuildError, Error, InvalidLimit, RedisConfigError, TierError};
 pub use failure::{InvalidShare, OnFailure, Share, StoreFailure};
 pub use hold::{Hold, SETTLE_WITHIN};
 pub use idempotency::{InvalidOpId, OP_ID_BYTES_MAX, OpId};
@@ -61,5 +64,11 @@ pub use options::Options;
 pub use store::memory::MemoryStats;
 #[cfg(feature = "redis")]
 pub use store::redis::{
-    REDIS_TIMEOUT_MAX, RedisBuilder, RedisStats, RedisStore, RegisterValues, Registers,
+    BucketScan, REDIS_TIMEOUT_MAX, RedisBuilder, RedisStats, RedisStore, RegisterValues, Registers,
+    StoredBucket,
 };
+
+/// Runs the examples of the page about keys.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/keys.md")]
+struct KeysPage;

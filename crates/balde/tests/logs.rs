@@ -45,7 +45,8 @@ impl Lines {
 
 // The logs of a whole process: so one test, and no other in this file.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_is_told_once_with_its_reason_and_without_secrets() {
+#[expect(clippy::too_many_lines, reason = "one outage from beginning to end")]
+async fn an_outage_is_reported_once_with_its_reason_and_without_secrets() {
     let Some(mut server) = RedisServer::start_with(&["--requirepass", "s3cret-password"]) else {
         return;
     };

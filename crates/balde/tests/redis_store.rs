@@ -281,7 +281,7 @@ async fn a_full_or_read_only_server_is_told_apart_from_a_dead_one() {
     let Some(full) = RedisServer::start_with(&["--maxmemory", "1"]) else {
         return;
     };
-    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1 1"]).unwrap();
+    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", "1"]).unwrap();
     for (server, failure) in [
         (full, StoreFailure::OutOfMemory),
         (replica, StoreFailure::ReadOnly),
@@ -315,7 +315,7 @@ async fn what_somebody_else_wrote_under_a_key_is_that_keys_trouble_alone() {
         .unwrap();
     for _ in 0..10 {
         let refused = limiter.check("alice").await;
-        assert_eq!(refused.failure(), Some(StoreFailure::Script));
+        assert_eq!(refused.failure(), Some(StoreFailure::ForeignValue));
     }
     assert!(limiter.check("bob").await.is_allowed());
     assert!(!store.stats().is_open);

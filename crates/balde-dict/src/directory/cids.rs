@@ -270,3 +270,47 @@ fn uuid_bytes(uuid: &str) -> [u8; 16] {
     let digits = uuid.replace('-', "");
     u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Account, Owner, OwnerType};
+
+    /// The published examples.
+    #[test]
+    fn content_ids_and_their_verifier_are_as_published() {
+        let entry = Entry {
+            key: "+5511987654321".to_owned(),
+            key_type: KeyType::Phone,
+            account: Account {
+                participant: "12345678".to_owned(),
+                branch: Some("00001".to_owned()),
+                account_number: "0007654321".to_owned(),
+                account_type: "CACC".to_owned(),
+                opening_date: Timestamp::default(),
+            },
+            owner: Owner {
+                owner_type: OwnerType::NaturalPerson,
+                tax_id_number: "11122233300".to_owned(),
+                name: "João Silva".to_owned(),
+                trade_name: None,
+            },
+            creation_date: Timestamp::default(),
+            key_ownership_date: Timestamp::default(),
+            open_claim_creation_date: None,
+            request_id: "01020304-0506-0708-090a-0b0c0d0e0f10".to_owned(),
+        };
+        let first = "28c06eb41c4dc9c3ae114831efcac7446c8747777fca8b145ecd31ff8480ae88";
+        assert_eq!(cid(&entry), first);
+        let mut verifier = [0; 32];
+        for cid in [
+            first,
+            "4d4abb9168114e349672b934d16ed201a919cb49e28b7f66a240e62c92ee007f",
+            "fce514f84f37934bc8aa0f861e4f7392273d71b9d18e8209d21e4192a7842058",
+        ] {
+            combine(&mut verifier, cid);
+        }
+        let expected = "996fc1dd3b6b14bcf0c9fe8320eb66d7e2a3fd874ccf767b2e939641b1ea8eaf";
+        assert_eq!(hex::encode(verifier), expected);
+    }
+}

@@ -452,13 +452,12 @@ impl Directory {
     ) -> Result<bool, DirectoryError> {
         let mut root_result = None;
         for (at, id) in recovery.reports.iter().enumerate() {
-            let report = match closed.filter(|closed| closed.id == *id) {
-                Some(closed) => Some(closed.clone()),
-                None => {
-                    let found: Option<Arc<InfractionReport>> =
-                        transaction.read(&infraction_name(id)).await?;
-                    found.map(|found| (*found).clone())
-                }
+            let report = if let Some(closed) = closed.filter(|closed| closed.id == *id) {
+                Some(closed.clone())
+            } else {
+                let found: Option<Arc<InfractionReport>> =
+                    transaction.read(&infraction_name(id)).await?;
+                found.map(|found| (*found).clone())
             };
             // A report that this change opens cannot be read yet.
             let Some(report) = report else {
@@ -519,12 +518,11 @@ impl Directory {
         let mut refunded = 0;
         let mut done = Vec::new();
         for id in &recovery.refunds {
-            let refund = match closed.filter(|closed| closed.id == *id) {
-                Some(closed) => Some(closed.clone()),
-                None => {
-                    let found: Option<Arc<Refund>> = transaction.read(&refund_name(id)).await?;
-                    found.map(|found| (*found).clone())
-                }
+            let refund = if let Some(closed) = closed.filter(|closed| closed.id == *id) {
+                Some(closed.clone())
+            } else {
+                let found: Option<Arc<Refund>> = transaction.read(&refund_name(id)).await?;
+                found.map(|found| (*found).clone())
             };
             if let Some(refund) = refund {
                 refunded += refund.effective_cents.unwrap_or(0);

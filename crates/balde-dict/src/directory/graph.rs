@@ -47,13 +47,11 @@ impl GraphBuilder {
         );
         let participant = participant.unwrap_or(UNKNOWN_PARTICIPANT).to_owned();
         let account = GraphAccount { owner, participant };
-        match self.accounts.iter().position(|own| *own == account) {
-            Some(at) => at + 1,
-            None => {
-                self.accounts.push(account);
-                self.accounts.len()
-            }
+        if let Some(at) = self.accounts.iter().position(|own| *own == account) {
+            return at + 1;
         }
+        self.accounts.push(account);
+        self.accounts.len()
     }
 
     fn add(&mut self, id: &str, payment: &Transaction) {

@@ -70,10 +70,9 @@ impl Call<'_> {
     /// The parts of the request that the policy engine needs. An invalid payer is left out.
     pub fn request(&self) -> Request<'_> {
         // A funds-recovery operation may be counted as another one is.
-        let (method, path) = match self.counted_as {
-            Some(other) => other,
-            None => (self.operation.method(), &*self.path),
-        };
+        let own = (self.operation.method(), &*self.path);
+        let counted_as: Option<(&str, &str)> = self.counted_as;
+        let (method, path) = counted_as.unwrap_or(own);
         let mut request = Request::new(method, path, self.query);
         request.headers = &self.headers;
         request.participant = self.participant();

@@ -157,9 +157,10 @@ impl Account {
 
 impl Owner {
     pub(crate) fn read(reader: &mut RequestReader<'_>, at: &str) -> Option<Self> {
+        type Check = fn(&str) -> bool;
         let path = |name: &str| format!("{at}/{name}");
         let owner_type = reader.value(&path("Type"), OwnerType::parse);
-        let (is_tax_id, is_name): (fn(&str) -> bool, fn(&str) -> bool) = match owner_type {
+        let (is_tax_id, is_name): (Check, Check) = match owner_type {
             Some(OwnerType::NaturalPerson) => (formats::is_cpf, formats::is_person_name),
             Some(OwnerType::LegalPerson) => (formats::is_company_tax_id, formats::is_company_name),
             None => (formats::is_tax_id, formats::is_company_name),

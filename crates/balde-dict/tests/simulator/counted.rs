@@ -34,8 +34,8 @@ fn encoded(random: &mut Rng, key: &str) -> String {
     let mut text = String::new();
     for byte in key.bytes() {
         match random.u8(..4) {
-            0 => text.push_str(&format!("%{byte:02x}")),
-            1 => text.push_str(&format!("%{byte:02X}")),
+            0 => text.extend([format!("%{byte:02x}")]),
+            1 => text.extend([format!("%{byte:02X}")]),
             _ => text.push(char::from(byte)),
         }
     }

@@ -63,7 +63,9 @@ async fn a_day_begins_at_midnight_of_the_chosen_time_zone() {
         server.set_level(POLICY, CALLER, None, 0).await;
         let extra = if zone == "+05:30" { 1_800 } else { 0 };
         let until = Duration::from_secs(midnight_h * 3_600 + extra);
-        server.advance(until - Duration::from_millis(1)).await;
+        server
+            .advance(until.saturating_sub(Duration::from_millis(1)))
+            .await;
         assert_eq!(server.level(POLICY, CALLER, None).await, 0, "{zone}");
         server.advance(Duration::from_millis(1)).await;
         assert_eq!(server.level(POLICY, CALLER, None).await, 40, "{zone}");

@@ -71,14 +71,13 @@ fn xmlsec1_signs(document: &str, name: &str) -> String {
         <ds:DigestMethod Algorithm=\"http://www.w3.org/2001/04/xmlenc#sha256\"/><ds:DigestValue/>\
         </ds:Reference></ds:SignedInfo><ds:SignatureValue/><ds:KeyInfo><ds:X509Data/></ds:KeyInfo>\
         </ds:Signature>";
-    let at = document.find("<Signature></Signature>");
-    let unsigned = match at {
-        Some(_) => document.replacen("<Signature></Signature>", template, 1),
-        None => {
-            let root = document.find("<a").or_else(|| document.find("<p")).unwrap();
-            let end = root + document[root..].find('>').unwrap() + 1;
-            format!("{}{template}{}", &document[..end], &document[end..])
-        }
+    let empty = "<Signature></Signature>";
+    let unsigned = if document.contains(empty) {
+        document.replacen(empty, template, 1)
+    } else {
+        let root = document.find("<a").or_else(|| document.find("<p")).unwrap();
+        let end = root + document[root..].find('>').unwrap() + 1;
+        format!("{}{template}{}", &document[..end], &document[end..])
     };
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("template.xml");

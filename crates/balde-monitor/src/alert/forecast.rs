@@ -4,20 +4,33 @@ use super::event::{EventKind, ForecastResult};
 use super::rule::AlertRule;
 use super::state::Forecast;
 use super::transition::Transition;
-use crate::analyse::Assessment;
+use crate::analyse::{Assessment, Confidence};
 use crate::severity::Severity;
 
 /// The silence that the end of a silenced forecast names when that silence has ended.
 const ENDED_SILENCE: &str = "a silence that has ended";
 
-/// Opens and closes the forecast of a bucket.
+/// The share of capacity left, in basis points, above which forecasts of low confidence are not sent.
+const LOW_CONFIDENCE_LEVEL_BP: i64 = 5_000;
+
+/// The share of capacity left, in basis points, up to which they are sent without confirmation.
+const UNCONFIRMED_LEVEL_BP: i64 = 0;
+
+/// Opens, escalates and closes the forecast of a bucket.
+///
+/// A forecast is routed by the time that is left: within the rule's
+/// [`page_within_us`](AlertRule::page_within_us) as CRITICAL, before that by its
+/// [`predicted_severity`](AlertRule::predicted_severity). One of low confidence waits for the next
+/// sample to confirm it: a single burst between two samples looks like a bucket that is about to be
+/// empty, and the next sample shows that it is not.
 pub(super) fn evaluate(
     transition: &mut Transition<'_>,
     assessment: &Assessment<'_>,
     rule: &AlertRule,
 ) {
     if transition.state.severity == Severity::Exhausted {
-        close(transition, ForecastResult::CameTrue, rule);
+        transition.state.unconfirmed = false;
+        close(transition, ForecastResult::CameTrue);
         return;
     }
     let taken_us = assessment.sample().taken_us();
@@ -28,16 +41,23 @@ pub(super) fn evaluate(
     let expected_us = confident
         .and_then(|outlook| Some((outlook.expected_us()?, outlook.confidence())))
         .filter(|_| within_us > 0);
+    let was_unconfirmed = std::mem::take(&mut transition.state.unconfirmed);
 
     match (transition.state.forecast, expected_us) {
+        (None, Some((us, Confidence::Low)))
+            if us <= within_us && !is_plausible(assessment, was_unconfirmed) =>
+        {
+            transition.state.unconfirmed = true;
+        }
         (None, Some((us, confidence))) if us <= within_us => {
-            let severity = rule.predicted_severity();
+            let severity = severity_by_time_left(us, rule);
             let silence = transition.silence(severity);
             let episode = transition.state.sequence;
             transition.state.forecast = Some(Forecast {
                 episode,
                 since_us: taken_us,
                 is_notified: silence.is_none(),
+                severity,
                 clearing_since_us: None,
             });
             let kind = EventKind::Predicted {
@@ -48,20 +68,23 @@ pub(super) fn evaluate(
         }
         // Hysteresis, as for levels: an open forecast stays open until twice the time.
         (Some(open), Some((us, confidence))) if us <= within_us.saturating_mul(2) => {
-            let severity = rule.predicted_severity();
-            // It was made during a silence that has ended, and still holds.
-            let is_unsilenced = !open.is_notified && transition.silence(severity).is_none();
+            let severity = severity_by_time_left(us, rule).max(open.severity);
+            let silence = transition.silence(severity);
+            // It was made during a silence that has ended, or there is less time left now.
+            let is_unsilenced = !open.is_notified && silence.is_none();
+            let is_news = is_unsilenced || severity > open.severity;
             transition.state.forecast = Some(Forecast {
                 clearing_since_us: None,
-                is_notified: open.is_notified || is_unsilenced,
+                is_notified: open.is_notified || silence.is_none(),
+                severity,
                 ..open
             });
-            if is_unsilenced {
+            if is_news {
                 let kind = EventKind::Predicted {
                     empty_at_us: taken_us.saturating_add(us),
                     confidence,
                 };
-                transition.emit(kind, severity, None, "forecast", open.episode);
+                transition.emit(kind, severity, silence, "forecast", open.episode);
             }
         }
         (Some(open), _) => {
@@ -71,19 +94,36 @@ pub(super) fn evaluate(
                 ..open
             });
             if taken_us - since_us >= rule.resolve_after_us() {
-                close(transition, ForecastResult::Averted, rule);
+                close(transition, ForecastResult::Averted);
             }
         }
         (None, _) => {}
     }
 }
 
+/// Returns true if a forecast of low confidence is worth a message: much of the bucket is gone, and
+/// the sample before said the same.
+fn is_plausible(assessment: &Assessment<'_>, is_confirmed: bool) -> bool {
+    let left_bp = assessment.remaining_bp();
+    left_bp <= UNCONFIRMED_LEVEL_BP || (is_confirmed && left_bp <= LOW_CONFIDENCE_LEVEL_BP)
+}
+
+/// The severity by which a forecast is routed.
+fn severity_by_time_left(us: u64, rule: &AlertRule) -> Severity {
+    if us <= rule.page_within_us() {
+        rule.predicted_severity().max(Severity::Critical)
+    } else {
+        rule.predicted_severity()
+    }
+}
+
 /// Closes the open forecast, if there is one.
-pub(super) fn close(transition: &mut Transition<'_>, result: ForecastResult, rule: &AlertRule) {
+pub(super) fn close(transition: &mut Transition<'_>, result: ForecastResult) {
     let Some(open) = transition.state.forecast.take() else {
         return;
     };
-    let severity = rule.predicted_severity();
+    // It goes to every sink that got the forecast.
+    let severity = open.severity;
     let silence = if open.is_notified {
         None
     } else {

@@ -36,23 +36,14 @@ pub fn evaluate(
 }
 
 /// Resolves everything that is open about a bucket whose policy is no longer listed.
-pub fn resolve_vanished(
-    state: &AlertState,
-    now_us: u64,
-    rule: &AlertRule,
-) -> (AlertState, Vec<Event>) {
-    resolve(state, ResolveReason::Vanished, now_us, rule)
+pub fn resolve_vanished(state: &AlertState, now_us: u64) -> (AlertState, Vec<Event>) {
+    resolve(state, ResolveReason::Vanished, now_us)
 }
 
 /// Resolves everything that is open about a bucket, for any reason.
-pub fn resolve(
-    state: &AlertState,
-    reason: ResolveReason,
-    now_us: u64,
-    rule: &AlertRule,
-) -> (AlertState, Vec<Event>) {
+pub fn resolve(state: &AlertState, reason: ResolveReason, now_us: u64) -> (AlertState, Vec<Event>) {
     let mut transition = Transition::new(state, now_us, &[]);
-    forecast::close(&mut transition, ForecastResult::Averted, rule);
+    forecast::close(&mut transition, ForecastResult::Averted);
     if transition.state.severity > Severity::Normal {
         transition.lower(Severity::Normal, reason, now_us);
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::event::Event;
+use super::event::{Event, EventKind};
 use crate::severity::Severity;
 
 /// What a sink is used for. The configuration assigns classes to sinks.
@@ -27,10 +27,11 @@ pub enum SinkClass {
     Incident,
 }
 
-/// Maps each severity to the classes of sinks that get its events.
+/// Maps each severity to the classes of sinks that get its events. Forecasts go to some more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routes {
     by_severity: BTreeMap<Severity, BTreeSet<SinkClass>>,
+    forecasts: BTreeSet<SinkClass>,
 }
 
 impl Routes {
@@ -41,11 +42,23 @@ impl Routes {
         self
     }
 
+    /// Sends every forecast to these classes of sinks, in addition to those of its severity.
+    pub fn with_forecasts(mut self, sinks: impl IntoIterator<Item = SinkClass>) -> Self {
+        self.forecasts = sinks.into_iter().collect();
+        self
+    }
+
     /// Returns the classes of sinks that get an event. A silenced event goes only to the log and the
     /// metrics.
     pub fn sinks(&self, event: &Event) -> BTreeSet<SinkClass> {
         let routed = self.by_severity.get(&event.severity).cloned();
         let mut sinks = routed.unwrap_or_default();
+        if matches!(
+            event.kind,
+            EventKind::Predicted { .. } | EventKind::ForecastOver { .. }
+        ) {
+            sinks.extend(&self.forecasts);
+        }
         if event.silenced_by.is_some() {
             sinks.retain(|sink| matches!(sink, SinkClass::Log | SinkClass::Gauge));
         }
@@ -55,11 +68,13 @@ impl Routes {
 
 impl Default for Routes {
     /// WARNING: log, event and gauge. CRITICAL: also a page and a chat message. EXHAUSTED: the page is
-    /// urgent, and an incident is opened.
+    /// urgent, and an incident is opened. Forecasts: a chat message in any case, and what their
+    /// severity adds, which is CRITICAL when little time is left.
     fn default() -> Self {
         use SinkClass::{Chat, Event, Gauge, Incident, Log, Page, PageUrgent};
         let none = Self {
             by_severity: BTreeMap::new(),
+            forecasts: BTreeSet::from([Chat]),
         };
         none.with(Severity::Normal, [Log, Gauge])
             .with(Severity::Warning, [Log, Event, Gauge])

@@ -14,6 +14,7 @@ pub struct AlertRule {
     thresholds: Thresholds,
     resolve_after_us: u64,
     predict_within_us: u64,
+    page_within_us: u64,
     predict_confidence: Confidence,
     predicted_severity: Severity,
     remind_every_us: [Option<u64>; 4],
@@ -35,6 +36,12 @@ impl AlertRule {
     /// Zero disables forecasts.
     pub const fn predict_within_us(&self) -> u64 {
         self.predict_within_us
+    }
+
+    /// Returns the time within which a bucket must be expected to be empty for its forecast to be
+    /// routed as CRITICAL, which pages somebody. Zero disables that.
+    pub const fn page_within_us(&self) -> u64 {
+        self.page_within_us
     }
 
     /// Returns the least confidence of a forecast that is sent.
@@ -81,6 +88,14 @@ impl AlertRule {
         }
     }
 
+    /// Replaces the time within which a forecast is routed as CRITICAL.
+    pub fn with_page_within_us(self, page_within_us: u64) -> Self {
+        Self {
+            page_within_us,
+            ..self
+        }
+    }
+
     /// Replaces the interval of the reminders of one severity; `None` for no reminders.
     pub fn with_reminders(mut self, severity: Severity, every_us: Option<u64>) -> Self {
         // An interval of zero would send a reminder with every evaluation.
@@ -90,15 +105,16 @@ impl AlertRule {
 }
 
 impl Default for AlertRule {
-    /// The default thresholds; recoveries of two minutes; forecasts of the next ten minutes with at
-    /// least medium confidence, routed as WARNING; reminders of WARNING every 4 hours, of CRITICAL
-    /// every hour, of EXHAUSTED every 15 minutes.
+    /// The default thresholds; recoveries of two minutes; forecasts of the next ten minutes with any
+    /// confidence, routed as WARNING, and those of the next five minutes as CRITICAL; reminders of
+    /// WARNING every 4 hours, of CRITICAL every hour, of EXHAUSTED every 15 minutes.
     fn default() -> Self {
         Self {
             thresholds: Thresholds::default(),
             resolve_after_us: 2 * MINUTE_US,
             predict_within_us: 10 * MINUTE_US,
-            predict_confidence: Confidence::Medium,
+            page_within_us: 5 * MINUTE_US,
+            predict_confidence: Confidence::Low,
             predicted_severity: Severity::Warning,
             remind_every_us: [
                 None,

@@ -34,6 +34,9 @@ pub struct AlertState {
     pub clearing: Option<Clearing>,
     /// The open forecast that the bucket will be empty.
     pub forecast: Option<Forecast>,
+    /// Set if the previous sample led to a forecast of low confidence, which the next has to confirm.
+    #[serde(default)]
+    pub unconfirmed: bool,
     /// The time of the newest sample that was evaluated.
     pub sampled_us: Option<u64>,
     /// The level of that sample.
@@ -61,6 +64,9 @@ pub struct Forecast {
     pub since_us: u64,
     /// Whether it was sent; false if a silence covered it.
     pub is_notified: bool,
+    /// The worst severity by which it was routed: CRITICAL if little time was left.
+    #[serde(default = "warning")]
+    pub severity: Severity,
     /// Since when the bucket has no longer been expected to be empty soon.
     pub clearing_since_us: Option<u64>,
 }
@@ -83,6 +89,7 @@ impl AlertState {
             notified_us: now_us,
             clearing: None,
             forecast: None,
+            unconfirmed: false,
             sampled_us: None,
             level: None,
             capacity: None,
@@ -103,4 +110,9 @@ impl AlertState {
         let is_later = |sampled_us| taken_us > sampled_us || sampled_us > now_us;
         *assessment.sample().bucket() == self.bucket && self.sampled_us.is_none_or(is_later)
     }
+}
+
+/// The severity of forecasts that were stored before it was.
+const fn warning() -> Severity {
+    Severity::Warning
 }

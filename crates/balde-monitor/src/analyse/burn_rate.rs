@@ -63,18 +63,14 @@ impl BurnRate {
 }
 
 /// Computes the burn rate of each window that holds at least two samples, the shortest first.
-/// `history` holds the samples of one bucket, the newest last.
+/// `run` holds [`unbroken`] samples of one bucket, the newest last.
 ///
-/// A window reaches back until the first break between two samples: a gap longer than
-/// [`gap_max_us`](AnalysisSettings::gap_max_us), different limit, or a clock that stepped
-/// backwards. Each window accepts samples up to a tenth older than its length, so that a slightly
-/// late poll does not leave a window of the polling interval's length empty.
-pub(crate) fn burn_rates(history: &[Sample], settings: &AnalysisSettings) -> Vec<BurnRate> {
-    let history = &history[history.len().saturating_sub(LOOKBACK_SAMPLES_MAX)..];
-    let Some(newest) = history.last() else {
+/// Each window accepts samples up to a tenth older than its length, so that a slightly late poll does
+/// not leave a window of the polling interval's length empty.
+pub(crate) fn burn_rates(run: &[Sample], settings: &AnalysisSettings) -> Vec<BurnRate> {
+    let Some(newest) = run.last() else {
         return Vec::new();
     };
-    let run = unbroken(history, settings);
     let known = consumption_until_newest(run, settings);
 
     let mut found: Vec<BurnRate> = Vec::new();
@@ -114,16 +110,12 @@ fn burn_rate(
     }
 }
 
-/// Computes the burn rate between the two newest samples, unless there is a break between them.
-pub(crate) fn newest(history: &[Sample], settings: &AnalysisSettings) -> Option<BurnRate> {
-    let run = unbroken(&history[history.len().saturating_sub(2)..], settings);
-    let known = consumption_until_newest(run, settings);
-    let (consumption, newest) = (*known.first()?, run.last()?);
-    (consumption.span_us > 0).then(|| burn_rate(consumption.span_us, consumption, run, newest))
-}
-
-/// Returns the newest samples that have no break between any two of them.
-fn unbroken<'a>(history: &'a [Sample], settings: &AnalysisSettings) -> &'a [Sample] {
+/// Returns the newest samples that have no break between any two of them, at most
+/// [`LOOKBACK_SAMPLES_MAX`]. A break is a gap longer than
+/// [`gap_max_us`](AnalysisSettings::gap_max_us), a different limit, or a clock that stepped
+/// backwards.
+pub(crate) fn unbroken<'a>(history: &'a [Sample], settings: &AnalysisSettings) -> &'a [Sample] {
+    let history = &history[history.len().saturating_sub(LOOKBACK_SAMPLES_MAX)..];
     let joins = |pair: &[Sample]| {
         pair[0].bucket() == pair[1].bucket()
             && pair[0].limit() == pair[1].limit()

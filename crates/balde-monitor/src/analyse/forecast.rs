@@ -2,20 +2,22 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::analyse::trend::{Rate, Trend};
+use crate::analyse::outlook::Outlook;
 use crate::sample::Sample;
+
+/// Confidence is high if the rate has lasted for this share of the expected time, in percent.
+const HIGH_EVIDENCE_PCT: u64 = 1_000;
 
 /// How certain a forecast is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
-    /// The upper bound of the consumption leads to the level, the lower bound does not. Healthy
-    /// buckets that refill in steps often show such forecasts, because they fall between the steps.
+    /// It is possible that the level is reached, not before the earliest time. The rate is new, or
+    /// changes, or is hardly above the refill, so there is no latest time.
     Low,
-    /// Even the lower bound of the consumption leads to the level, according to two samples.
+    /// The rate has been the same for five times as long as the forecast reaches.
     Medium,
-    /// Even the lower bound leads to the level, according to three samples or more; or the level has
-    /// been reached already.
+    /// The rate has been the same for ten times as long; or the level has been reached already.
     High,
 }
 
@@ -52,7 +54,7 @@ impl Forecast {
 
     /// Forecasts when `tokens` will be left. Returns `None` if not even the highest consumption
     /// leads there.
-    pub(crate) fn of(tokens: i64, newest: &Sample, trend: Option<&Trend>) -> Option<Self> {
+    pub(crate) fn of(tokens: i64, newest: &Sample, outlook: Option<&Outlook>) -> Option<Self> {
         if newest.level() <= tokens {
             return Some(Self {
                 earliest_us: 0,
@@ -61,16 +63,13 @@ impl Forecast {
                 confidence: Confidence::High,
             });
         }
-        let trend = trend?;
-        let distance = i128::from(newest.level()) - i128::from(tokens);
-        let after = |rate: Rate| rate.time_to_fall_us(distance, newest.limit());
-        let latest_us = after(trend.at_least);
+        let bounds = outlook?.time_to(tokens)?;
         Some(Self {
-            earliest_us: after(trend.at_most)?,
-            expected_us: after(trend.expected),
-            latest_us,
-            confidence: match latest_us {
-                Some(_) if trend.samples >= 3 => Confidence::High,
+            earliest_us: bounds.earliest_us,
+            expected_us: bounds.expected_us,
+            latest_us: bounds.latest_us,
+            confidence: match bounds.latest_us {
+                Some(_) if bounds.evidence_pct >= HIGH_EVIDENCE_PCT => Confidence::High,
                 Some(_) => Confidence::Medium,
                 None => Confidence::Low,
             },
@@ -114,11 +113,11 @@ impl TimeToFull {
 }
 
 /// The time until a bucket is full at the current rate of consumption; `None` if it never will be.
-pub(crate) fn time_to_full_at_rate_us(newest: &Sample, trend: Option<&Trend>) -> Option<u64> {
+pub(crate) fn time_to_full_at_rate_us(newest: &Sample, outlook: Option<&Outlook>) -> Option<u64> {
     let limit = newest.limit();
     let missing = i128::from(limit.capacity()) - i128::from(newest.level());
     if missing <= 0 {
         return Some(0);
     }
-    trend?.expected.time_to_rise_us(missing, limit)
+    outlook?.time_to_rise_us(missing)
 }

@@ -6,8 +6,9 @@ mod by_policy;
 mod change;
 mod consumption;
 mod forecast;
+mod outlook;
+mod refill;
 mod settings;
-mod trend;
 
 pub use burn_rate::{BurnRate, LOOKBACK_SAMPLES_MAX};
 pub use by_policy::SettingsByPolicy;
@@ -16,7 +17,7 @@ pub use consumption::{Consumption, Credits};
 pub use forecast::{Confidence, Forecast, TimeToFull};
 pub use settings::{AnalysisSettings, WINDOWS_MAX, WindowsError};
 
-use crate::analyse::trend::Trend;
+use crate::analyse::outlook::Outlook;
 use crate::sample::Sample;
 use crate::severity::{Severity, Thresholds, WHOLE_BP};
 
@@ -25,8 +26,10 @@ use crate::severity::{Severity, Thresholds, WHOLE_BP};
 pub struct Assessment<'a> {
     sample: &'a Sample,
     thresholds: Thresholds,
-    burn_rates: Vec<BurnRate>,
-    trend: Option<Trend>,
+    /// The samples without a break before the newest one.
+    run: &'a [Sample],
+    settings: AnalysisSettings,
+    outlook: Option<Outlook>,
 }
 
 impl<'a> Assessment<'a> {
@@ -37,20 +40,13 @@ impl<'a> Assessment<'a> {
         thresholds: Thresholds,
         settings: &AnalysisSettings,
     ) -> Option<Self> {
-        let burn_rates = burn_rate::burn_rates(history, settings);
-        // If polls failed for longer than the shortest window, only longer windows have samples.
-        // The two newest samples then replace the shortest window.
-        let shortest_us = settings.windows_us().first().copied().unwrap_or(0);
-        let is_present = |burn: &BurnRate| burn.window_us() == shortest_us;
-        let newest = match burn_rates.first() {
-            Some(first) if !is_present(first) => burn_rate::newest(history, settings),
-            _ => None,
-        };
+        let run = burn_rate::unbroken(history, settings);
         Some(Self {
             sample: history.last()?,
             thresholds,
-            trend: Trend::of(newest.iter().chain(&burn_rates)),
-            burn_rates,
+            outlook: Outlook::of(run, settings),
+            run,
+            settings: settings.clone(),
         })
     }
 
@@ -82,16 +78,16 @@ impl<'a> Assessment<'a> {
         consumption::saturated(left.div_euclid(capacity))
     }
 
-    /// The burn rate of each window that has enough samples, the shortest first.
-    pub fn burn_rates(&self) -> &[BurnRate] {
-        &self.burn_rates
+    /// Computes the burn rate of each window that has enough samples, the shortest first.
+    pub fn burn_rates(&self) -> Vec<BurnRate> {
+        burn_rate::burn_rates(self.run, &self.settings)
     }
 
     /// Forecasts when a severity will be reached; `None` for NORMAL and for a severity that will not
     /// be reached.
     pub fn time_to(&self, severity: Severity) -> Option<Forecast> {
         let tokens = self.thresholds.tokens(severity, self.sample.limit())?;
-        Forecast::of(tokens, self.sample, self.trend.as_ref())
+        Forecast::of(tokens, self.sample, self.outlook.as_ref())
     }
 
     /// Forecasts when the bucket will be at WARNING.
@@ -118,7 +114,7 @@ impl<'a> Assessment<'a> {
     /// The time until the bucket is full at the current rate of consumption; `None` if it never
     /// will be.
     pub fn time_to_full_at_rate_us(&self) -> Option<u64> {
-        forecast::time_to_full_at_rate_us(self.sample, self.trend.as_ref())
+        forecast::time_to_full_at_rate_us(self.sample, self.outlook.as_ref())
     }
 
     /// The time an empty bucket takes to become full: (capacity / refill) × period.

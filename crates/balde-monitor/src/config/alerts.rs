@@ -170,6 +170,9 @@ fn read_numbers(
         confidence.map_or(rule.predict_confidence(), |word| word.value),
         severity.map_or(rule.predicted_severity(), |word| word.value),
     );
+    if let Some(us) = seconds(section, "page_within_s", 0, diagnostics) {
+        numbers.rule = numbers.rule.with_page_within_us(us);
+    }
     for (key, severity) in [
         ("remind_warning_s", Severity::Warning),
         ("remind_critical_s", Severity::Critical),
@@ -204,6 +207,10 @@ pub(super) fn read_routes(section: Option<Section<'_>>, diagnostics: &mut Diagno
         }
         let words = section.strings(name, diagnostics);
         routes = routes.with(severity, sink_classes(&words, diagnostics));
+    }
+    if section.get("PREDICTED").is_some() {
+        let words = section.strings("PREDICTED", diagnostics);
+        routes = routes.with_forecasts(sink_classes(&words, diagnostics));
     }
     section.finish(diagnostics);
     routes

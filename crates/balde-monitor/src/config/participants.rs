@@ -11,7 +11,7 @@ use balde_dict::wire::{XmlVerifier, is_ispb};
 
 use super::Resolver;
 use crate::schedule::PARTICIPANTS_MAX;
-use crate::source::{GatewayClient, Source};
+use crate::source::{GatewayClient, Source, certificate_expiry_us};
 
 /// A participant and the source of its bucket states.
 #[derive(Clone, Debug)]
@@ -53,6 +53,14 @@ pub enum SourceConfig {
 }
 
 impl ParticipantConfig {
+    /// When the first certificate of the client's chain expires; `None` without a certificate.
+    pub fn certificate_expiry_us(&self) -> Option<u64> {
+        match &self.source {
+            SourceConfig::Dict { identity, .. } => certificate_expiry_us(&identity.as_ref()?.0),
+            SourceConfig::Gateway { .. } => None,
+        }
+    }
+
     /// Builds the source. The error says what is wrong with its settings.
     pub fn build(&self, clock: &Clock) -> Result<Source, String> {
         match &self.source {
@@ -166,7 +174,7 @@ pub(super) fn policies(participants: &[ParticipantConfig]) -> Option<Vec<String>
     let mut names: Vec<String> = Vec::new();
     for (name, _) in balde_dict::profiles::TEXTS {
         let profile = balde_dict::profiles::named(name);
-        for policy in profile.iter().flat_map(|profile| profile.policies()) {
+        for policy in profile.iter().flat_map(balde_dict::Profile::policies) {
             names.push(policy.name().to_owned());
         }
     }

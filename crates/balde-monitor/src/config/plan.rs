@@ -4,7 +4,6 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use balde_config::{Diagnostics, Section};
-use balde_core::Limit;
 
 use super::Resolver;
 use crate::history::Retention;
@@ -51,7 +50,7 @@ pub enum ScheduleConfig {
     /// A loop in this process.
     Embedded,
     /// Workflows of a Temporal server.
-    Temporal(TemporalSettings),
+    Temporal(Box<TemporalSettings>),
 }
 
 pub(super) fn http(
@@ -157,19 +156,27 @@ pub(super) fn schedule(
         cron,
         peaks.map_or(PeakDetection::Enabled, |peaks| peaks.value),
     );
-    let mut limit = "6/min burst 20".parse::<Limit>().expect("DICT's own");
-    if let Some(budget) = section.limit("budget", diagnostics) {
-        limit = budget.value;
+    let mut budget = PollBudget::default();
+    for (key, limit) in [
+        ("list_budget", &mut budget.list),
+        ("read_budget", &mut budget.read),
+    ] {
+        if let Some(read) = section.limit(key, diagnostics) {
+            *limit = read.value;
+        }
     }
-    let is_shared = section.boolean("budget_is_shared", diagnostics);
-    plan.budget = match is_shared {
-        Some(flag) if flag.value => PollBudget::Shared(limit),
-        _ => PollBudget::PerParticipant(limit),
-    };
-    if let Some(reserve) = section.integer("reserve", 0..=limit.capacity() - 1, diagnostics) {
-        plan.reserve = reserve.value;
+    for (key, share_pct) in [
+        ("list_share_pct", &mut budget.list_share_pct),
+        ("read_share_pct", &mut budget.read_share_pct),
+    ] {
+        if let Some(read) = section.integer(key, 1..=100, diagnostics) {
+            *share_pct = u32::try_from(read.value).unwrap_or(100);
+        }
     }
-    plan.reserve = plan.reserve.min(limit.capacity() - 1);
+    if let Some(is_shared) = section.boolean("budget_is_shared", diagnostics) {
+        budget.is_shared = is_shared.value;
+    }
+    plan.budget = budget;
     let words = [("embedded", false), ("temporal", true)];
     if section
         .choice("kind", &words, diagnostics)
@@ -211,7 +218,7 @@ pub(super) fn schedule(
                            `temporal_address` with https://";
             diagnostics.at(section.span(), message);
         }
-        kind = ScheduleConfig::Temporal(settings);
+        kind = ScheduleConfig::Temporal(Box::new(settings));
     }
     section.finish(diagnostics);
     (kind, plan)

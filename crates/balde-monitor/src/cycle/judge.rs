@@ -42,14 +42,14 @@ impl JudgeContext<'_> {
         before: Option<Poll>,
     ) -> Verdict {
         let (staleness, mut events) = self.judge_staleness(staleness, samples, before);
-        let newest_us = newest_us(samples);
+        let listed_us = newest_list_us(samples);
         let mut changed = Vec::new();
         for alert in alerts {
             let own = samples
                 .iter()
                 .find(|own| own.first().is_some_and(|s| *s.bucket() == alert.bucket));
             let own = own.map_or(&[][..], Vec::as_slice);
-            let (next, raised) = self.judge_alert(alert, own, newest_us);
+            let (next, raised) = self.judge_alert(alert, own, listed_us);
             events.extend(raised);
             if next != *alert {
                 changed.push(next);
@@ -66,7 +66,7 @@ impl JudgeContext<'_> {
         &self,
         alert: &AlertState,
         own: &[Sample],
-        newest_us: Option<u64>,
+        listed_us: Option<u64>,
     ) -> (AlertState, Vec<Event>) {
         let rule = self.rules.rule(&alert.bucket);
         let settings = self.analysis.settings(alert.bucket.policy());
@@ -79,9 +79,8 @@ impl JudgeContext<'_> {
             now = next;
             events.extend(raised);
         }
-        let is_listed = own.last().map(Sample::taken_us) == newest_us;
-        let (next, raised) = if newest_us.is_some() && !is_listed {
-            alert::resolve_vanished(&now, self.now_us, rule)
+        let (next, raised) = if listed_us.is_some() && !is_listed(own, listed_us) {
+            alert::resolve_vanished(&now, self.now_us)
         } else {
             alert::evaluate(&now, None, self.now_us, rule, self.silences)
         };
@@ -108,7 +107,8 @@ impl JudgeContext<'_> {
         before: Option<Poll>,
     ) -> (StalenessCheck, Vec<Event>) {
         let mut by_moment: BTreeMap<u64, Vec<Sample>> = BTreeMap::new();
-        for sample in samples.iter().flatten() {
+        // A bucket that was read by itself says nothing about the list of policies.
+        for sample in samples.iter().flatten().filter(|one| !one.is_single()) {
             let moment = by_moment.entry(sample.taken_us()).or_default();
             moment.push(sample.clone());
         }
@@ -169,16 +169,16 @@ pub(super) fn new_alert_states(
         .collect()
 }
 
-/// Analyses the buckets of the newest poll.
+/// Analyses the buckets that the newest list names.
 pub(super) fn assessments<'a>(
     samples: &'a [Vec<Sample>],
     rules: &AlertRules,
     analysis: &SettingsByPolicy,
 ) -> Vec<Assessment<'a>> {
-    let newest_us = newest_us(samples);
+    let listed_us = newest_list_us(samples);
     samples
         .iter()
-        .filter(|own| own.last().map(Sample::taken_us) == newest_us)
+        .filter(|own| is_listed(own, listed_us))
         .filter_map(|own| {
             let bucket = own.last()?.bucket();
             let thresholds = rules.rule(bucket).thresholds();
@@ -187,7 +187,16 @@ pub(super) fn assessments<'a>(
         .collect()
 }
 
-fn newest_us(samples: &[Vec<Sample>]) -> Option<u64> {
-    let newest = samples.iter().filter_map(|own| own.last());
-    newest.map(Sample::taken_us).max()
+/// When the newest list of all policies was taken.
+fn newest_list_us(samples: &[Vec<Sample>]) -> Option<u64> {
+    let lists = samples
+        .iter()
+        .filter_map(|own| own.iter().rev().find(|one| !one.is_single()));
+    lists.map(Sample::taken_us).max()
+}
+
+/// Returns true if the newest list has the bucket, or if there is no list yet.
+fn is_listed(own: &[Sample], listed_us: Option<u64>) -> bool {
+    let newest = own.iter().rev().find(|one| !one.is_single());
+    newest.map(Sample::taken_us) == listed_us
 }

@@ -5,7 +5,7 @@
 //!
 //! | Step | What it does | On failure |
 //! |--|--|--|
-//! | [`Cycle::fetch`] | one request that lists all buckets | the client retries; then the planner backs off and honours Retry-After |
+//! | [`Cycle::fetch`], [`Cycle::fetch_policy`] | one request that lists all buckets, or reads one | the client retries; then the planner backs off and honours Retry-After |
 //! | [`Cycle::store`] | stores the samples, idempotently | retried five times on transient errors; then the poll stays in memory until the database is back |
 //! | [`Cycle::analyse`] | advances the alert states; commits states, events and outbox messages in one transaction | retried from the start after a conflict or a transient error; nothing is committed in part; [`Cycle::assess`] then judges from memory |
 //! | [`Cycle::notify_dispatcher`], [`Cycle::publish`] | wakes the dispatchers; or attempts every due delivery once, for schedulers without running dispatchers | left to the dispatchers, which retry without end |
@@ -98,11 +98,25 @@ impl Cycle {
 
     /// Step one: fetches the bucket states of a participant.
     pub async fn fetch(&self, participant: &str) -> Result<Poll, FetchError> {
+        self.fetch_some(participant, None).await
+    }
+
+    /// Step one between two polls: fetches the state of one bucket.
+    pub async fn fetch_policy(&self, participant: &str, policy: &str) -> Result<Poll, FetchError> {
+        self.fetch_some(participant, Some(policy)).await
+    }
+
+    /// Fetches all bucket states of a participant, or the one of a policy.
+    async fn fetch_some(
+        &self,
+        participant: &str,
+        policy: Option<&str>,
+    ) -> Result<Poll, FetchError> {
         if !self.components.sources.contains_key(participant) {
             return Err(FetchError::UnknownParticipant);
         }
         let (components, participant) = (Arc::clone(&self.components), participant.to_owned());
-        let name = participant.clone();
+        let (name, policy) = (participant.clone(), policy.map(str::to_owned));
         // Dropped together with this future, which ends the fetch.
         let (_alive, gone) = tokio::sync::oneshot::channel::<()>();
         let runtime = tokio::runtime::Handle::current();
@@ -112,7 +126,13 @@ impl Cycle {
             runtime.block_on(async move {
                 let source = components.sources.get(&participant);
                 let source = source.ok_or(FetchError::UnknownParticipant)?;
-                let fetch = source.fetch(&participant, || components.time.now_us());
+                let now = || components.time.now_us();
+                let fetch = async {
+                    match &policy {
+                        Some(policy) => source.fetch_policy(&participant, policy, now).await,
+                        None => source.fetch(&participant, now).await,
+                    }
+                };
                 tokio::select! {
                     poll = fetch => poll.map_err(FetchError::Source),
                     _ = gone => Err(FetchError::Interrupted),
@@ -350,8 +370,7 @@ impl Cycle {
             alert::close_staleness(&state.staleness, now_us, &self.components.staleness);
         let mut alerts = Vec::new();
         for open in &state.alerts {
-            let rule = self.components.rules.rule(&open.bucket);
-            let (resolved, raised) = alert::resolve(open, reason, now_us, rule);
+            let (resolved, raised) = alert::resolve(open, reason, now_us);
             if resolved != *open {
                 alerts.push(resolved);
             }

@@ -31,7 +31,7 @@ enum Progress {
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    Send(OutboxMessage),
+    Send(Box<OutboxMessage>),
     WaitUntil { us: u64 },
     Nothing,
 }
@@ -95,7 +95,7 @@ impl MemoryQueue {
             (Some(index), _) => {
                 let entry = &mut self.entries[index];
                 entry.progress = Progress::InFlight;
-                Next::Send(entry.message.clone())
+                Next::Send(Box::new(entry.message.clone()))
             }
             (None, Some(us)) => Next::WaitUntil { us },
             (None, None) => Next::Nothing,

@@ -4,13 +4,13 @@ use super::database::{Database, Row, values};
 use super::error::HistoryError;
 use super::handle::History;
 use crate::analyse::LOOKBACK_SAMPLES_MAX;
-use crate::sample::{BucketId, Poll, ReportedLimit, Sample};
+use crate::sample::{BucketId, POLICIES_MAX, Poll, ReportedLimit, Sample};
 
 /// The columns that [`sample`] reads, of `bucket` as b and `sample` or `latest_sample` as s.
 macro_rules! columns {
     () => {
         "b.participant, b.policy, s.taken_us, s.level, s.capacity, s.refill, s.period_us, \
-         s.category, s.answered_us"
+         s.category, s.answered_us, s.position"
     };
 }
 
@@ -130,10 +130,17 @@ fn sample(row: &Row) -> Result<Sample, HistoryError> {
         Some(category) => sample.with_category(category).map_err(corrupt)?,
         None => sample,
     };
-    match row.optional_count(8)? {
-        Some(answered_us) => sample.answered_at(answered_us).map_err(corrupt),
-        None => Ok(sample),
-    }
+    let sample = match row.optional_count(8)? {
+        Some(answered_us) => sample.answered_at(answered_us).map_err(corrupt)?,
+        None => sample,
+    };
+    // A list has fewer positions than this.
+    let is_single = row.count(9)? >= POLICIES_MAX as u64;
+    Ok(if is_single {
+        sample.read_singly()
+    } else {
+        sample
+    })
 }
 
 fn corrupt(error: impl std::fmt::Display) -> HistoryError {

@@ -7,7 +7,7 @@ use super::error::HistoryError;
 use super::handle::History;
 use super::partitions;
 use super::roll_up::Width;
-use crate::sample::{Poll, Sample};
+use crate::sample::{POLICIES_MAX, Poll, Sample};
 
 const SAMPLE: &str = "sample (bucket_id, taken_us, position, level, capacity, refill, period_us, \
      category, answered_us)";
@@ -118,6 +118,12 @@ async fn known_buckets(
 
 fn row(bucket_id: i64, position: usize, sample: &Sample) -> Vec<Value> {
     let limit = sample.limit();
+    // A sample that was read by itself has no position in a list.
+    let position = if sample.is_single() {
+        POLICIES_MAX
+    } else {
+        position
+    };
     values![
         bucket_id,
         sample.taken_us(),

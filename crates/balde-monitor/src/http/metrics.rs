@@ -11,9 +11,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::view::{BucketView, View};
+use crate::coverage::Coverage;
 use crate::cycle::Unstored;
 use crate::delivery::Dispatcher;
 use crate::history::{AlertCount, Backlog};
+use crate::severity::Severity;
 use crate::status::PollStatus;
 
 type Ratio = Gauge<f64, AtomicU64>;
@@ -52,6 +54,8 @@ pub(super) struct MetricsPage<'a> {
     pub(super) view: &'a View,
     pub(super) counts: &'a [AlertCount],
     pub(super) poll_statuses: &'a BTreeMap<String, PollStatus>,
+    pub(super) certificates: &'a BTreeMap<String, u64>,
+    pub(super) coverage: &'a BTreeMap<String, Vec<Coverage>>,
     pub(super) backlog: &'a [Backlog],
     pub(super) dispatcher: &'a Dispatcher,
     pub(super) is_leader: bool,
@@ -84,6 +88,8 @@ impl MetricsPage<'_> {
         let severity = Family::<BucketLabels, Gauge>::default();
         let burn = Family::<BucketLabels, Ratio>::default();
         let empty = Family::<BucketLabels, Ratio>::default();
+        let predicted = Family::<BucketLabels, Gauge>::default();
+        let sampled = Family::<BucketLabels, Ratio>::default();
         // Stale levels are left out, because they are no longer known to be true.
         for participant in self.view.participants.iter().filter(|one| !one.is_stale) {
             for bucket in &participant.buckets {
@@ -97,6 +103,10 @@ impl MetricsPage<'_> {
                 let percent = hundredths(bucket.utilisation_bp);
                 utilisation.get_or_create(&labels).set(percent);
                 severity.get_or_create(&labels).set(bucket.severity as i64);
+                let is_predicted = i64::from(bucket.is_predicted);
+                predicted.get_or_create(&labels).set(is_predicted);
+                let at = seconds(bucket.sampled_us);
+                sampled.get_or_create(&labels).set(at);
                 if let Some(rate) = per_second(bucket) {
                     burn.get_or_create(&labels).set(rate);
                 }
@@ -127,6 +137,10 @@ impl MetricsPage<'_> {
         let name = "dict_rate_limit_time_to_empty_seconds";
         let help = "Forecast time until the bucket is empty at the current rate; absent without a forecast";
         registry.register(name, help, empty);
+        let help = "1 while the monitor's alert that the bucket will be empty soon is open";
+        registry.register("dict_rate_limit_predicted", help, predicted);
+        let help = "Time of the newest sample of the bucket";
+        registry.register("dict_rate_limit_sample_timestamp_seconds", help, sampled);
     }
 
     fn storage(&self, registry: &mut Registry) {
@@ -150,6 +164,20 @@ impl MetricsPage<'_> {
 
     fn alerts(&self, registry: &mut Registry) {
         let alerts = Family::<AlertLabels, Counter>::default();
+        // Every counter exists from the start: the first alert is an increase from 0, too.
+        for participant in &self.view.participants {
+            let policies = participant.buckets.iter().map(|one| one.policy.as_str());
+            let severities = [Severity::Warning, Severity::Critical, Severity::Exhausted];
+            for policy in policies.chain([""]) {
+                for severity in severities {
+                    let _zero = alerts.get_or_create(&AlertLabels {
+                        participant: participant.participant.clone(),
+                        policy: policy.to_owned(),
+                        severity: severity.name(),
+                    });
+                }
+            }
+        }
         for count in self.counts {
             let labels = AlertLabels {
                 participant: count.participant.clone(),
@@ -193,6 +221,32 @@ impl MetricsPage<'_> {
             let us = participant.last_poll_us.unwrap_or(0);
             answered.get_or_create(&labels).set(seconds(us));
         }
+        let coverage = Family::<BucketLabels, Ratio>::default();
+        for (participant, one) in self.coverage.iter().flat_map(|(participant, buckets)| {
+            buckets.iter().map(move |bucket| (participant, bucket))
+        }) {
+            let labels = BucketLabels {
+                participant: participant.clone(),
+                policy: one.policy.clone(),
+            };
+            let interval = seconds(one.interval_us);
+            coverage.get_or_create(&labels).set(interval);
+        }
+        let help = "Longest time that the bucket can be at WARNING or worse without being seen";
+        registry.register("balde_monitor_coverage_seconds", help, coverage);
+        let expiry = Family::<ParticipantLabels, Ratio>::default();
+        for (participant, us) in self.certificates {
+            let labels = ParticipantLabels {
+                participant: participant.clone(),
+            };
+            expiry.get_or_create(&labels).set(seconds(*us));
+        }
+        let help = "When the first certificate of the participant's client chain expires";
+        registry.register(
+            "balde_monitor_certificate_expiry_timestamp_seconds",
+            help,
+            expiry,
+        );
         let help = "Polls by outcome: success or the label of the error";
         registry.register("balde_monitor_polls", help, polls);
         let help = "Duration of the last successful poll";

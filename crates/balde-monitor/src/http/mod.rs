@@ -239,6 +239,8 @@ async fn metrics_page(State(app): State<App>) -> Response {
         view: &*app.view().await,
         counts: &counts,
         poll_statuses: &app.0.status.participants(),
+        certificates: &app.0.status.certificates(),
+        coverage: &app.0.status.coverage(),
         backlog: &backlog,
         dispatcher: &components.dispatcher,
         is_leader: app.0.status.is_leader(),

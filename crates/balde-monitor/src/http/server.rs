@@ -112,10 +112,10 @@ async fn respond(
 ) -> Result<Response<Body>, std::convert::Infallible> {
     let response = router.oneshot(request.map(Body::new));
     let response = tokio::time::timeout(REQUEST_MAX, response).await;
-    Ok(response.unwrap_or_else(|_| {
+    response.unwrap_or_else(|_| {
         let why = "the monitor is too busy to respond in time; try again later\n";
         Ok((StatusCode::SERVICE_UNAVAILABLE, why).into_response())
-    })?)
+    })
 }
 
 /// The most connections: [`CONNECTIONS_MAX`], or fewer where the process may open few files.

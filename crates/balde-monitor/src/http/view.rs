@@ -78,6 +78,8 @@ pub struct BucketView {
     pub warning_bp: u32,
     /// The remaining share at which CRITICAL begins, in basis points.
     pub critical_bp: u32,
+    /// The time of the newest sample.
+    pub sampled_us: u64,
     /// The severity of its alert state.
     pub severity: Severity,
     /// Since when the severity holds.
@@ -266,15 +268,18 @@ impl BucketView {
     ) -> Self {
         let sample = assessment.sample();
         let limit = sample.limit();
-        let burn_rates = assessment.burn_rates().iter().map(|burn| BurnRateView {
-            window_us: burn.window_us(),
-            span_us: burn.span_us(),
-            samples: burn.samples(),
-            at_least: burn.at_least(),
-            at_most: burn.at_most(),
-            expected_milli_per_minute: burn.expected_milli_per_minute(),
-            is_upper_bound: burn.is_upper_bound(),
-        });
+        let burn_rates = assessment
+            .burn_rates()
+            .into_iter()
+            .map(|burn| BurnRateView {
+                window_us: burn.window_us(),
+                span_us: burn.span_us(),
+                samples: burn.samples(),
+                at_least: burn.at_least(),
+                at_most: burn.at_most(),
+                expected_milli_per_minute: burn.expected_milli_per_minute(),
+                is_upper_bound: burn.is_upper_bound(),
+            });
         let full = assessment.time_to_full();
         let episode = alert.and_then(AlertState::open_episode);
         Self {
@@ -287,6 +292,7 @@ impl BucketView {
             utilisation_bp: assessment.utilisation_bp(),
             warning_bp: assessment.thresholds().warning_bp(),
             critical_bp: assessment.thresholds().critical_bp(),
+            sampled_us: sample.taken_us(),
             severity: alert.map_or(assessment.severity(), |alert| alert.severity),
             since_us: alert.map_or(sample.taken_us(), |alert| alert.since_us),
             is_predicted: alert.is_some_and(|alert| alert.forecast.is_some()),

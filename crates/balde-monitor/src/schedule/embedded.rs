@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use crate::cycle::{Cycle, FetchError, Findings};
@@ -11,6 +12,7 @@ use crate::schedule::failure;
 use crate::schedule::leader::{self, PeriodicTasks, SHUTDOWN_GRACE, TermEnd};
 use crate::schedule::plan::PollPlan;
 use crate::schedule::planner::{NextAction, Planner, PlannerError};
+use crate::schedule::unchanged::UnchangedReads;
 use crate::status::Status;
 
 /// The most cycles that run concurrently.
@@ -69,6 +71,7 @@ enum TaskError {
 struct Tasks {
     running: JoinSet<TaskReport>,
     polling: BTreeSet<String>,
+    unchanged: Arc<Mutex<UnchangedReads>>,
     analysing: BTreeSet<String>,
 }
 
@@ -104,21 +107,32 @@ impl LeaderTerm<'_> {
                 retention.spawn(enforce);
             }
             if tasks.running.len() < CYCLES_MAX {
-                match planner.next(now_us) {
-                    NextAction::Poll { participant } => {
-                        if !leader::still_leads(&mut self.leadership, self.cycle).await {
-                            break TermEnd::LeadershipLost;
-                        }
-                        // Two concurrent polls of a participant could be judged out of order.
-                        if tasks.polling.insert(participant.clone()) {
-                            let status = Arc::clone(self.status);
-                            let poll = run_cycle(self.cycle.clone(), status, participant);
-                            tasks.running.spawn(poll);
-                        }
-                        continue;
+                let due = match planner.next(now_us) {
+                    NextAction::Poll { participant } => Some((participant, None)),
+                    NextAction::Read {
+                        participant,
+                        policy,
+                    } => Some((participant, Some(policy))),
+                    NextAction::Wait { until_us } => {
+                        wake_us = wake_us.min(until_us);
+                        None
                     }
-                    NextAction::Wait { until_us } => wake_us = wake_us.min(until_us),
-                    NextAction::Idle => {}
+                    NextAction::Idle => None,
+                };
+                if let Some((participant, policy)) = due {
+                    if !leader::still_leads(&mut self.leadership, self.cycle).await {
+                        break TermEnd::LeadershipLost;
+                    }
+                    // Two concurrent polls of a participant could be judged out of order.
+                    if tasks.polling.insert(participant.clone()) {
+                        let call = CallContext {
+                            cycle: self.cycle.clone(),
+                            status: Arc::clone(self.status),
+                            unchanged: Arc::clone(&tasks.unchanged),
+                        };
+                        tasks.running.spawn(run_cycle(call, participant, policy));
+                    }
+                    continue;
                 }
             }
             tokio::select! {
@@ -161,6 +175,8 @@ impl LeaderTerm<'_> {
                 let components = self.cycle.components();
                 let assessments = findings.assessments(&components.rules, &components.analysis);
                 planner.polled(participant, now_us, &assessments);
+                let coverage = planner.coverage(participant);
+                self.status.set_coverage(participant, coverage);
             }
             Ok(None) => return,
             Err(TaskError::Fetch(error)) => {
@@ -202,17 +218,48 @@ impl Tasks {
     }
 }
 
-/// Runs the steps of a cycle for one participant. The dispatchers do the publishing.
-async fn run_cycle(cycle: Cycle, status: Arc<Status>, participant: String) -> TaskReport {
+/// What a cycle uses.
+struct CallContext {
+    cycle: Cycle,
+    status: Arc<Status>,
+    unchanged: Arc<Mutex<UnchangedReads>>,
+}
+
+/// Runs the steps of a cycle for one participant: for all buckets, or for the one of a policy. The
+/// dispatchers do the publishing.
+async fn run_cycle(call: CallContext, participant: String, policy: Option<String>) -> TaskReport {
+    let CallContext {
+        cycle,
+        status,
+        unchanged,
+    } = call;
     let result = async {
         let time = &cycle.components().time;
         let start_us = time.now_us();
-        let poll = cycle.fetch(&participant).await.map_err(TaskError::Fetch)?;
+        let poll = match &policy {
+            Some(policy) => cycle.fetch_policy(&participant, policy).await,
+            None => cycle.fetch(&participant).await,
+        };
+        let poll = poll.map_err(TaskError::Fetch)?;
         let now_us = time.now_us();
         status.record_success(&participant, now_us, now_us.saturating_sub(start_us));
-        if let Err(error) = cycle.store(poll).await {
-            // It waits in memory, and is judged all the same.
-            failure::record_history_failure(&participant, &error, &status);
+        // While the database accepts no writes, every poll is judged from memory.
+        let is_failing = cycle.components().history.health().failure().is_some();
+        let new = if is_failing {
+            vec![poll]
+        } else {
+            unchanged.lock().to_store(poll)
+        };
+        if new.is_empty() {
+            // Nothing has changed, so there is nothing to judge.
+            let findings = cycle.inspect(&participant).await;
+            return findings.map(Some).map_err(TaskError::History);
+        }
+        for poll in new {
+            if let Err(error) = cycle.store(poll).await {
+                // It waits in memory, and is judged all the same.
+                failure::record_history_failure(&participant, &error, &status);
+            }
         }
         let findings = cycle.assess(&participant).await;
         findings.map(Some).map_err(TaskError::History)

@@ -1,36 +1,40 @@
-//! How soon a participant is polled again.
+//! How soon a participant's buckets are asked for again.
 
 use crate::analyse::Assessment;
 use crate::schedule::cron::Cron;
 use crate::severity::Severity;
 
-/// The policy that limits polling itself. It never shortens the interval: polling more often because
-/// its bucket is low would empty it.
+/// The policy that limits listBucketStates.
 pub const POLICIES_LIST: &str = "POLICIES_LIST";
 
-/// The shortest time between two polls of a participant: five a minute, which leaves one of the six
-/// that DICT allows to other clients.
+/// The policy that limits getBucketState.
+pub const POLICIES_READ: &str = "POLICIES_READ";
+
+/// The shortest time between two list calls of a participant, and the first wait after a failure.
 pub const POLL_INTERVAL_MIN_US: u64 = 12_000_000;
 
-/// How often a bucket at WARNING or worse is polled.
+/// The shortest time between two reads of one bucket.
+pub const READ_INTERVAL_MIN_US: u64 = 5_000_000;
+
+/// How often a bucket at WARNING or worse is read.
 const LOW_INTERVAL_US: u64 = 20_000_000;
 
 /// The interval when the cron expression has no next time, which is after the year 9999.
 const FALLBACK_US: u64 = 300_000_000;
 
-/// Whether polls are frequent enough to notice short peaks of consumption.
+/// Whether buckets are read often enough to notice short peaks of consumption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PeakDetection {
-    /// Polls so often that no bucket can be emptied and refill to above WARNING between two polls. A
-    /// bucket of 50 that refills 10 a minute is polled every minute, one of 70 that refills 70 a
-    /// minute four times a minute.
+    /// Reads a bucket that refills fast so often that it cannot be emptied and refill to above
+    /// WARNING between two reads, as far as the budget allows. A bucket of 50 that refills 10 a
+    /// minute is read every minute, one of 70 that refills 70 a minute four times a minute.
     #[default]
     Enabled,
-    /// Polls between the times of the cron expression only if a bucket was low or falling.
+    /// Reads buckets between the times of the cron expression only if they are low or falling.
     Disabled,
 }
 
-/// When to poll: at the times of a cron expression, and sooner for low or falling buckets.
+/// When to poll: all buckets at the times of a cron expression, and single ones in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PollSchedule {
     cron: Cron,
@@ -52,29 +56,23 @@ impl PollSchedule {
         next.unwrap_or(now_us.saturating_add(FALLBACK_US))
     }
 
-    /// When to poll next, given the buckets of the newest poll. The next time of the cron expression
-    /// is brought forward
+    /// How long after its newest sample a bucket is read by itself; `None` if the calendar's list
+    /// call is soon enough. That is the shortest of
     ///
-    /// - while a bucket is at WARNING or worse,
-    /// - if a bucket is forecast to be at WARNING or empty before that time: then to half the
-    ///   forecast time, so that the forecast is verified before it comes true,
-    /// - if a peak could go unnoticed, with [`PeakDetection::Enabled`].
-    pub fn next_us(&self, now_us: u64, assessments: &[Assessment<'_>]) -> u64 {
-        let next_cron_us = self.next_cron_us(now_us);
-        let watched = assessments
-            .iter()
-            .filter(|assessment| assessment.sample().bucket().policy() != POLICIES_LIST);
-        let wanted_us = watched
-            .filter_map(|assessment| self.interval_us(assessment))
-            .min()
-            .map_or(u64::MAX, |us| us.max(POLL_INTERVAL_MIN_US));
-        // The next cron time may be a moment after this poll, which then counts for it, too.
-        next_cron_us
-            .min(now_us.saturating_add(wanted_us))
-            .max(now_us.saturating_add(POLL_INTERVAL_MIN_US))
-    }
-
-    fn interval_us(&self, assessment: &Assessment<'_>) -> Option<u64> {
+    /// - 20 seconds while the bucket is at WARNING or worse,
+    /// - half the forecast time until it is at WARNING or empty, so that a forecast is verified
+    ///   before it comes true,
+    /// - the time in which a peak could go unnoticed, with [`PeakDetection::Enabled`].
+    ///
+    /// The buckets of polling itself are never read by themselves: reading them because they are low
+    /// would lower them.
+    pub fn read_interval_us(&self, assessment: &Assessment<'_>) -> Option<u64> {
+        if matches!(
+            assessment.sample().bucket().policy(),
+            POLICIES_LIST | POLICIES_READ
+        ) {
+            return None;
+        }
         let low = (assessment.severity() >= Severity::Warning).then_some(LOW_INTERVAL_US);
         let halfway = [Severity::Warning, Severity::Exhausted].map(|severity| {
             let us = assessment.time_to(severity)?.expected_us()?;
@@ -84,10 +82,9 @@ impl PollSchedule {
             PeakDetection::Enabled => unnoticed_us(assessment),
             PeakDetection::Disabled => None,
         };
-        [low, halfway[0], halfway[1], unseen]
-            .into_iter()
-            .flatten()
-            .min()
+        let wanted = [low, halfway[0], halfway[1], unseen];
+        let shortest_us = wanted.into_iter().flatten().min()?;
+        Some(shortest_us.max(READ_INTERVAL_MIN_US))
     }
 }
 
@@ -105,7 +102,7 @@ impl Default for PollSchedule {
 /// How long an emptied, unused bucket is certain to stay at WARNING or worse; `None` if it never
 /// recovers. If a single refill step would lift it above WARNING, no time is certain, and the time at
 /// the average refill rate is used instead.
-fn unnoticed_us(assessment: &Assessment<'_>) -> Option<u64> {
+pub(super) fn unnoticed_us(assessment: &Assessment<'_>) -> Option<u64> {
     let limit = assessment.sample().limit();
     let tokens = assessment.thresholds().tokens(Severity::Warning, limit)?;
     let tokens = u64::try_from(tokens).ok()?;

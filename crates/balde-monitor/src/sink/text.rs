@@ -125,6 +125,15 @@ pub fn description(event: &Event) -> String {
                 changed(change)
             )
         }
+        EventKind::StorageFailed { .. }
+        | EventKind::StorageStillFailing { .. }
+        | EventKind::StorageRecovered { .. } => storage(&event.kind, &at),
+    }
+}
+
+/// What the monitor says about its own database.
+fn storage(kind: &EventKind, at: &str) -> String {
+    match kind {
         EventKind::StorageFailed { since_us, cause } => {
             let since = format_time(*since_us);
             format!(
@@ -142,6 +151,7 @@ pub fn description(event: &Event) -> String {
             let since = format_time(*since_us);
             format!("The monitor stores again as of {at}. It could not since {since}.")
         }
+        _ => String::new(),
     }
 }
 

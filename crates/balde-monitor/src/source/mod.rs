@@ -1,5 +1,6 @@
 //! Sources of bucket states: DICT itself, or a balde gateway.
 
+mod certificate;
 mod error;
 mod gateway;
 
@@ -8,19 +9,39 @@ use balde_dict::wire::BucketStates;
 
 use crate::sample::{BucketId, Poll, ReportedLimit, Sample, SampleError};
 
+pub use certificate::certificate_expiry_us;
 pub use error::SourceError;
 pub use gateway::{GatewayClient, GatewayClientError};
 
 /// Where the bucket states of a participant are fetched from.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// DICT, by its listBucketStates operation.
+    /// DICT, by its operations listBucketStates and getBucketState.
     Dict(Client),
     /// The state endpoint of a balde gateway.
     Gateway(GatewayClient),
 }
 
 impl Source {
+    /// Fetches the state of one bucket of a participant. From DICT this is one getBucketState call;
+    /// a gateway is asked for all buckets, because its endpoint has no other operation.
+    pub async fn fetch_policy(
+        &self,
+        participant: &str,
+        policy: &str,
+        now_us: impl Fn() -> u64,
+    ) -> Result<Poll, SourceError> {
+        let poll = match self {
+            Self::Dict(client) => {
+                let states = client.get_bucket_state(policy).await;
+                let states = states.map_err(SourceError::Dict)?;
+                poll_of(participant, &states, now_us()).map_err(SourceError::InvalidSample)?
+            }
+            Self::Gateway(_) => self.fetch(participant, now_us).await?,
+        };
+        single(&poll, policy)
+    }
+
     /// Fetches the bucket states of a participant once. The samples are timestamped with `now_us` at
     /// the moment the response has arrived. A response with any invalid value is rejected as a whole.
     pub async fn fetch(
@@ -42,6 +63,13 @@ impl Source {
             }
         }
     }
+}
+
+/// Keeps one policy of a poll, as a sample that was read by itself.
+fn single(poll: &Poll, policy: &str) -> Result<Poll, SourceError> {
+    let sample = poll.sample(policy).cloned().map(Sample::read_singly);
+    let samples = sample.into_iter().collect();
+    Poll::new(samples).map_err(SourceError::InvalidSample)
 }
 
 fn poll_of(participant: &str, states: &BucketStates, taken_us: u64) -> Result<Poll, SampleError> {

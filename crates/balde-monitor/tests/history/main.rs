@@ -1,6 +1,7 @@
 //! The history: one suite of tests, run with a `SQLite` file and with a real `PostgreSQL`.
 
 #[path = "../support/postgres.rs"]
+#[expect(dead_code, reason = "shared with tests that also freeze it")]
 mod postgres;
 
 mod alerts;

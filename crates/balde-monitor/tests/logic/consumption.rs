@@ -267,7 +267,7 @@ fn a_forecast_has_bounds_and_a_confidence() {
     let minutes = |us| us / 60_000_000;
     let empty = seen.time_to_empty().unwrap();
     assert_eq!(empty.expected_us().map(minutes), Some(5));
-    assert_eq!(empty.latest_us().map(minutes), Some(5));
+    assert!(empty.earliest_us() < 5 * 60_000_000);
     assert_eq!(
         seen.time_to_warning().unwrap().expected_us().map(minutes),
         Some(2)
@@ -276,13 +276,22 @@ fn a_forecast_has_bounds_and_a_confidence() {
         seen.time_to_critical().unwrap().expected_us(),
         Some(228_000_000)
     );
-    assert_eq!(empty.confidence(), Confidence::High);
-    // By two samples only, less so.
-    let two = assess(&history[4..]);
-    assert_eq!(
-        two.time_to_empty().unwrap().confidence(),
-        Confidence::Medium
-    );
+    // The longer the rate has lasted, compared to the time that is left, the more certain it is.
+    let confidence = |samples: i64| {
+        let history: Vec<Sample> = (0..samples)
+            .map(|i| sample(33_000 - 1_500 * i, i.unsigned_abs() * 30))
+            .collect();
+        let forecast = assess(&history).time_to_empty().unwrap();
+        assert_eq!(
+            forecast.latest_us().is_none(),
+            forecast.confidence() == Confidence::Low
+        );
+        forecast.confidence()
+    };
+    assert_eq!(confidence(2), Confidence::Low);
+    assert_eq!(confidence(11), Confidence::Low);
+    assert_eq!(confidence(20), Confidence::Medium);
+    assert_eq!(confidence(21), Confidence::High);
     // Two polls of which nobody knows whether a refill lies between them: it may be less than what
     // comes back.
     let history = [sample(30_000, 0), sample(29_000, 59)];

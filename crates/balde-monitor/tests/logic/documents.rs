@@ -156,7 +156,8 @@ fn the_equilibrium_at_35_979() {
     let seen = Assessment::of(&history, Thresholds::default(), &settings).unwrap();
     assert_eq!(seen.severity(), Severity::Normal);
     // 1,200 a minute are consumed although the level does not move.
-    let burn = seen.burn_rates().last().unwrap();
+    let burn_rates = seen.burn_rates();
+    let burn = burn_rates.last().unwrap();
     let per_minute = burn.expected_milli_per_minute();
     assert!(
         (1_190_000..=1_210_000).contains(&per_minute),

@@ -39,7 +39,6 @@ fn the_reference_is_valid_and_shows_the_defaults() {
     assert_eq!(reference.history, bare.history);
     assert_eq!(reference.plan.schedule, bare.plan.schedule);
     assert_eq!(reference.plan.budget, bare.plan.budget);
-    assert_eq!(reference.plan.reserve, bare.plan.reserve);
     assert_eq!(reference.plan.retention, bare.plan.retention);
     assert_eq!(reference.schedule, ScheduleConfig::Embedded);
     assert_eq!(reference.staleness, bare.staleness);
@@ -106,7 +105,7 @@ retention_months = 0
 [schedule]
 cron = "every five minutes"
 peaks = "heard"
-budget = "6 a minute"
+list_budget = "6 a minute"
 [alerts]
 warning_pct = 5
 critical_pct = 10
@@ -142,7 +141,7 @@ secret_env = "S"
         "monitor.toml:5:20: `retention_months` must be between 1 and 1200",
         "monitor.toml:7:8:",
         "monitor.toml:8:9: `peaks` must be \"seen\" or \"missed\"",
-        "monitor.toml:9:13:",
+        "monitor.toml:9:18:",
         "CRITICAL at 10 % comes before WARNING at 5 %",
         "monitor.toml:13:12: `stale_as` must be",
         "monitor.toml:15:19: expected log, event, gauge",

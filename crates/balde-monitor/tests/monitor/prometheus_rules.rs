@@ -168,6 +168,133 @@ async fn promtool_accepts_the_metrics_and_the_deploy_files_use_existing_ones() {
     assert_eq!(ids.len(), dashboard["panels"].as_array().unwrap().len());
 }
 
+/// Serves a text at every path until the returned task is aborted.
+async fn serve_text(text: String) -> (SocketAddr, tokio::task::JoinHandle<()>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // Without keep-alive, so that nothing is answered once the server is gone.
+    let answer = move || std::future::ready(([("connection", "close")], text.clone()));
+    let router = axum::Router::new().fallback(answer);
+    let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (address, server)
+}
+
+/// The queries of every panel, with everything selected.
+fn dashboard_queries() -> Vec<(i64, String)> {
+    let dashboard = std::fs::read_to_string(deploy("grafana/balde-dict.json")).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let queries = panels.iter().flat_map(|panel| {
+        let targets = panel["targets"].as_array().unwrap();
+        targets.iter().map(|target| {
+            let text = target["expr"].as_str().unwrap();
+            let text = text.replace("$participant", ".*").replace("$policy", ".*");
+            let text = text.replace("$__range", "1m");
+            (panel["id"].as_i64().unwrap(), text)
+        })
+    });
+    queries.collect()
+}
+
+/// The pages of a leader and a standby, which differ in one gauge, because both read the same
+/// database.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_dashboard_shows_each_bucket_once_with_leader_and_standby_alive_and_dead() {
+    let dict = FakeDict::start(buckets(4)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let address = monitor(&dict, folder.path()).await;
+    let start = Instant::now();
+    let text = loop {
+        let text = exposition(address).await;
+        if text.contains("balde_monitor_leader 1") && text.contains("dict_rate_limit_severity{") {
+            break text;
+        }
+        assert!(start.elapsed() < DONE_WITHIN, "{text}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    // Counters exist before the first alert of their severity.
+    let policy = "policy=\"ENTRIES_WRITE\"";
+    let zero = |line: &str| {
+        line.starts_with("dict_rate_limit_alerts_total")
+            && line.contains(policy)
+            && line.ends_with(" 0")
+    };
+    assert_eq!(text.lines().filter(|line| zero(line)).count(), 3, "{text}");
+    let (leader, leading) = serve_text(text.clone()).await;
+    let (standby, standing_by) =
+        serve_text(text.replace("balde_monitor_leader 1", "balde_monitor_leader 0")).await;
+    let Some(prometheus) = Prometheus::with_targets(&[leader, standby], &[]) else {
+        return;
+    };
+    let until = async |what: &str, is_so: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !is_so() {
+            assert!(
+                start.elapsed() < DONE_WITHIN,
+                "{what}: {}",
+                prometheus.targets()
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let count = |query: &str| {
+        prometheus
+            .query(query)
+            .first()
+            .map(|(_, value)| value.clone())
+    };
+    let values = |panel: i64| -> Vec<Vec<(serde_json::Value, String)>> {
+        let queries = dashboard_queries();
+        let own = queries.iter().filter(|(id, _)| *id == panel);
+        own.map(|(_, query)| prometheus.query(query)).collect()
+    };
+    let check = |case: &str| {
+        // One value each.
+        for panel in [1, 3, 4, 5, 6] {
+            assert_eq!(values(panel)[0].len(), 1, "{case}: panel {panel}");
+        }
+        assert_eq!(values(1)[0][0].1, "2", "{case}: CRITICAL");
+        // Each of the two policies once.
+        for panel in [7, 8, 11, 12, 15] {
+            let series = &values(panel)[0];
+            let policies: BTreeSet<&str> = series
+                .iter()
+                .filter_map(|(labels, _)| labels["policy"].as_str())
+                .collect();
+            assert_eq!(
+                (series.len(), policies.len()),
+                (2, 2),
+                "{case}: panel {panel}: {series:?}"
+            );
+        }
+    };
+    until("both are scraped", &|| {
+        count("sum(up)").as_deref() == Some("2")
+    })
+    .await;
+    check("both alive");
+    assert_eq!(values(4)[0][0].1, "1", "one leader");
+    standing_by.abort();
+    until("the standby is gone", &|| {
+        count("sum(up)").as_deref() == Some("1")
+    })
+    .await;
+    check("the standby dead");
+    assert_eq!(values(4)[0][0].1, "1", "one leader");
+    leading.abort();
+    until("both are gone", &|| {
+        count("sum(up)").as_deref() == Some("0")
+    })
+    .await;
+    for panel in [1, 4, 7, 11, 15] {
+        assert_eq!(
+            values(panel)[0],
+            [],
+            "nothing is shown as if it were known: panel {panel}"
+        );
+    }
+}
+
 #[test]
 fn promtool_tests_the_rules() {
     promtool_tests(

@@ -171,8 +171,8 @@ impl Running {
     /// Waits until an event of this kind has arrived at every sink.
     async fn until_every_sink_has(&self, kind: &str) {
         self.until(kind, async |running| {
-            let has = |sink: &&str| running.kinds(sink).iter().any(|one| one == kind);
-            SINKS.iter().all(|sink| has(&sink))
+            let has = |sink: &str| running.kinds(sink).iter().any(|one| one == kind);
+            SINKS.iter().all(|sink| has(sink))
         })
         .await;
     }
@@ -208,6 +208,7 @@ enum Afterwards {
 
 /// The story of every fault: `break_it` and `mend_it` do what the name says. `cause` is what the log
 /// and `/readyz` name.
+#[expect(clippy::too_many_lines, reason = "one story from beginning to end")]
 async fn story(
     history: &str,
     cause: &str,

@@ -139,13 +139,11 @@ impl Postgres {
     }
 
     /// SIGSTOP to all of its processes: connections stay open, and nothing answers.
-    #[allow(dead_code, reason = "not every test binary freezes it")]
     pub(crate) fn freeze(&self) {
         self.signal_all("-STOP");
     }
 
     /// SIGCONT to all of its processes.
-    #[allow(dead_code, reason = "not every test binary freezes it")]
     pub(crate) fn thaw(&self) {
         self.signal_all("-CONT");
     }

@@ -10,11 +10,12 @@ use balde_throttle::{Degradation, Outcome, Refusal, Report, RunError, Throttler}
 use tokio::time::Instant;
 
 use super::store::{PARTITIONS, Store, WriteError};
+use super::uniformity::{SecondCounts, Uniformity};
 
 pub(crate) const RECORDS_DEFAULT: u64 = 5_000_000;
 
-/// Records in a batch: less than twice the burst of a partition at its floor, so that a batch is taken in
-/// a few slices at worst.
+/// Records in a batch: half the burst of a partition. At its floor a partition has a burst of ten, and
+/// saves up for a batch.
 const BATCH: u64 = 50;
 const WRITERS: usize = 3;
 
@@ -34,6 +35,8 @@ struct Inner {
     /// The next batch of each partition.
     cursors: Vec<AtomicU64>,
     written: AtomicU64,
+    /// Records that left for the store, by second, until the first partition has no more.
+    left: SecondCounts,
     failures: AtomicU64,
     pushbacks: AtomicU64,
     refusals: AtomicU64,
@@ -61,6 +64,7 @@ impl Import {
             names: (0..PARTITIONS).map(|at| format!("p{at:02}")).collect(),
             cursors: (0..PARTITIONS).map(|_| AtomicU64::new(0)).collect(),
             written: AtomicU64::new(0),
+            left: SecondCounts::default(),
             failures: AtomicU64::new(0),
             pushbacks: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
@@ -82,6 +86,7 @@ impl Import {
             failures: read(&this.failures),
             pushbacks: read(&this.pushbacks),
             refusals: read(&this.refusals),
+            uniformity: this.left.uniformity(RATE),
         }
     }
 
@@ -92,6 +97,7 @@ impl Import {
             let n = batch.len() as u64;
             self.0.written.fetch_add(n, Ordering::Relaxed);
         }
+        self.0.left.end(self.0.start.elapsed());
     }
 
     /// The generator: record `i` belongs to partition `i mod 40`.
@@ -108,9 +114,13 @@ impl Import {
     /// Returns true if the batch was written. Otherwise it must be retried.
     async fn write(&self, partition: usize, batch: &[u64]) -> bool {
         let this = &self.0;
-        let work = this.store.write(partition, batch);
-        let name = &this.names[partition];
         let n = batch.len() as u64;
+        // The work begins when its tokens are granted.
+        let work = async {
+            this.left.count(this.start.elapsed(), n);
+            this.store.write(partition, batch).await
+        };
+        let name = &this.names[partition];
         let outcome = this.throttler.run_with(name, n, work, report).await;
         match outcome {
             Ok(()) => return true,
@@ -167,6 +177,7 @@ pub(crate) struct Summary {
     pub(crate) failures: u64,
     pub(crate) pushbacks: u64,
     pub(crate) refusals: u64,
+    pub(crate) uniformity: Option<Uniformity>,
 }
 
 impl fmt::Display for Summary {
@@ -177,6 +188,9 @@ impl fmt::Display for Summary {
         writeln!(f, "records    {}", self.records)?;
         writeln!(f, "time       {:.1?}", self.took)?;
         writeln!(f, "mean rate  {}/s", self.records * 1_000 / took_ms)?;
+        if let Some(uniformity) = &self.uniformity {
+            writeln!(f, "uniformity {uniformity}")?;
+        }
         writeln!(f, "failed     {} batches, retried", self.failures)?;
         writeln!(f, "over limit {} batches, retried", self.pushbacks)?;
         write!(f, "refused    {} times by an open circuit", self.refusals)

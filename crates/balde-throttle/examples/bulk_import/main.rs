@@ -12,6 +12,7 @@
 mod import;
 mod progress;
 mod store;
+mod uniformity;
 
 use std::process::ExitCode;
 

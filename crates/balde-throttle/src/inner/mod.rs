@@ -24,7 +24,7 @@ use crate::outcome::Report;
 use crate::rate::Rate;
 #[cfg(feature = "redis")]
 use crate::remote::Remote;
-use crate::scheduler::prefetch::{FastPath, Prefetch, SlotOwner};
+use crate::scheduler::fast_path::{FastPath, Prefetch, SlotOwner};
 use crate::scheduler::serve::{Progress, WakeList};
 use crate::scheduler::waiters::WaiterId;
 use crate::scheduler::{Scheduler, TokenSource, Verdict};
@@ -152,12 +152,15 @@ impl Inner {
         let (index, verdict) = begin(&mut locked.scheduler, request, now_us);
         let must_wait = matches!(verdict, Verdict::MustWait { .. });
         let burst = must_wait.then(|| locked.scheduler.burst_of(index));
+        if must_wait {
+            locked.scheduler.relax(index, now_us);
+        }
         self.unlock(locked, now_us);
         let n = request.n;
         match verdict {
             Verdict::Granted { epoch } => Ok(Grant { index, epoch }),
             Verdict::Refused(refusal) => Err(refusal),
-            // A request for more than the burst can only be served in slices, over time.
+            // A request for more than the burst has to be first in line to save up for it.
             Verdict::MustWait { .. } if burst.is_some_and(|burst| n > burst) => {
                 let burst = burst.unwrap_or(0);
                 Err(Refusal::TooLarge { n, burst })

@@ -11,8 +11,9 @@
 //! **No token is lost.** Tokens are taken from both buckets in one step, for a waiter that exists. A
 //! waiter that is cancelled before it has seen its grant gives its tokens back.
 
+pub(crate) mod fast_path;
 pub(crate) mod partition;
-pub(crate) mod prefetch;
+mod prefetch;
 mod reports;
 pub(crate) mod serve;
 #[cfg(test)]
@@ -24,8 +25,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
+use self::fast_path::Prefetch;
 use self::partition::{PartitionState, PartitionStats};
-use self::prefetch::Prefetch;
 use self::waiters::{WaiterId, WaiterState, Waiters};
 use crate::bucket::Bucket;
 use crate::error::Refusal;
@@ -95,7 +96,8 @@ pub(crate) enum Verdict {
 /// What the first waiter of a queue waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// The global bucket: its own bucket has these tokens.
+    /// The global bucket: its own bucket has these tokens. Fewer than it lacks only if they come from
+    /// the shared store.
     GlobalTokens { slice: u64 },
     /// Time: nothing changes before `due_us`.
     Time { due_us: u64 },
@@ -210,6 +212,7 @@ impl Scheduler {
             }
         };
         if matches!(verdict, Verdict::Granted { .. }) {
+            self.relax(index, now_us);
             self.fill_slot(index, now_us);
         }
         verdict
@@ -296,7 +299,7 @@ impl Scheduler {
         self.reclaim_all(now_us);
         self.global_pace = self.settings.pace(rate);
         self.global.change(*self.global_pace.limit(), now_us);
-        // Slices depend on both bursts.
+        // Whether a request is too large depends on both bursts.
         for index in self.by_name.values().copied().collect::<Vec<_>>() {
             self.reschedule(index, now_us);
         }
@@ -331,14 +334,6 @@ impl Scheduler {
         let mut all: Vec<_> = partitions.map(PartitionState::stats).collect();
         all.sort_by(|one, other| one.name().cmp(other.name()));
         all
-    }
-
-    /// Why `n` tokens will not be granted, regardless of the queue.
-    fn refusal(&mut self, index: u32, n: u64, now_us: u64) -> Option<Refusal> {
-        match self.need(index, n, now_us) {
-            Need::Refusal(refusal) => Some(refusal),
-            _ => None,
-        }
     }
 
     fn refuse_at_once(&mut self, index: u32, refusal: Refusal) -> Verdict {

@@ -13,257 +13,18 @@
 //!
 //! As soon as a request has to wait, all slots are emptied, so no waiter is overtaken.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::health::Circuit;
+use crate::scheduler::fast_path::TakenTokens;
 use crate::scheduler::{Scheduler, TokenSource};
 
 /// The divisor of the burst that gives the most tokens in a slot.
 const PREFETCH_ONE_IN: u64 = 16;
 
-/// How many slots can be filled at once. The first request that has to wait empties all of them.
-const FILLED_SLOTS_MAX: usize = 64;
-
-/// A slot is one word: the generation of its owner (24 bits), requests served (20), tokens left (20).
-const TOKENS_BITS: u32 = 20;
-const TOKENS_MAX: u64 = (1 << TOKENS_BITS) - 1;
-const REQUEST: u64 = 1 << TOKENS_BITS;
-const GENERATION_SHIFT: u32 = 2 * TOKENS_BITS;
-const GENERATION_MASK: u64 = (1 << (64 - GENERATION_SHIFT)) - 1;
-
-/// How many entries of the name table a name can be in. A name without a free one is served under the
-/// lock.
-const WINDOW: usize = 8;
-
-/// Names of up to four words can be looked up without the lock.
-const NAME_WORDS: usize = 4;
-
-/// A partition's index and the generation of its slot, as a handle keeps them. A slot that has been
-/// given to another partition has another generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotOwner {
-    pub(crate) index: u32,
-    generation: u32,
-}
-
-/// The table of names and the slots: what callers use without the lock.
-pub(crate) struct FastPath {
-    names: Box<[NameEntry]>,
-    slots: Box<[AtomicU64]>,
-}
-
-/// A name and the owner of its slot. It changes only while its length is zero, which means no name.
-#[derive(Default)]
-struct NameEntry {
-    length: AtomicU64,
-    words: [AtomicU64; NAME_WORDS],
-    owner: AtomicU64,
-}
-
-/// A name as whole words, so that it can be compared without a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PackedName {
-    length: u64,
-    words: [u64; NAME_WORDS],
-}
-
-impl PackedName {
-    #[inline]
-    fn new(name: &str) -> Option<Self> {
-        let bytes = name.as_bytes();
-        let (whole, tail) = bytes.as_chunks::<8>();
-        if bytes.is_empty() || bytes.len() > 8 * NAME_WORDS {
-            return None;
-        }
-        let mut words = [0; NAME_WORDS];
-        for (word, bytes) in words.iter_mut().zip(whole) {
-            *word = u64::from_le_bytes(*bytes);
-        }
-        if let Some(last) = words.get_mut(whole.len()) {
-            let shift_in = |word: u64, byte: &u8| word << 8 | u64::from(*byte);
-            *last = tail.iter().rev().fold(0, shift_in);
-        }
-        let length = bytes.len() as u64;
-        Some(Self { length, words })
-    }
-
-    /// A cheap hash. The program chooses the names, so an attacker cannot pick colliding ones.
-    #[inline]
-    fn hash(&self) -> u64 {
-        let [one, two, three, four] = self.words;
-        let mixed = one ^ two.rotate_left(13) ^ three.rotate_left(29) ^ four.rotate_left(43);
-        let product = u128::from(mixed ^ self.length << 58) * 0x9E37_79B9_7F4A_7C15;
-        // Both halves: the lower alone would not depend on the upper bits.
-        let folded = (product >> 64) ^ (product & u128::from(u64::MAX));
-        u64::try_from(folded).unwrap_or(0)
-    }
-}
-
-impl NameEntry {
-    #[inline]
-    fn holds(&self, name: &PackedName) -> bool {
-        self.length.load(Ordering::Acquire) == name.length
-            && self
-                .words
-                .iter()
-                .zip(&name.words)
-                .all(|(held, word)| held.load(Ordering::Acquire) == *word)
-    }
-}
-
-impl FastPath {
-    pub(crate) fn new(partitions_max: usize) -> Arc<Self> {
-        let names = (partitions_max * 2).next_power_of_two().max(WINDOW);
-        Arc::new(Self {
-            names: (0..names).map(|_| NameEntry::default()).collect(),
-            slots: (0..partitions_max).map(|_| AtomicU64::new(0)).collect(),
-        })
-    }
-
-    /// Takes `n` tokens from the slot of the partition of this name, if it has them.
-    #[inline]
-    pub(crate) fn take_by_name(&self, name: &str, n: u64) -> bool {
-        let owner = PackedName::new(name).and_then(|name| self.look_up(&name));
-        owner.is_some_and(|owner| self.take(owner, n))
-    }
-
-    /// Takes `n` tokens from the owner's slot, if it has them.
-    #[inline]
-    pub(crate) fn take(&self, owner: SlotOwner, n: u64) -> bool {
-        let Some(slot) = self.slots.get(owner.index as usize) else {
-            return false;
-        };
-        let mut word = slot.load(Ordering::Relaxed);
-        loop {
-            let is_owner = word >> GENERATION_SHIFT == u64::from(owner.generation);
-            if !is_owner || n == 0 || word & TOKENS_MAX < n {
-                return false;
-            }
-            let taken = word - n + REQUEST;
-            match slot.compare_exchange_weak(word, taken, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(now) => word = now,
-            }
-        }
-    }
-
-    /// Reads an entry between two reads of its length, because it changes only while that is zero.
-    #[inline]
-    fn look_up(&self, name: &PackedName) -> Option<SlotOwner> {
-        for entry in self.window(name) {
-            if !entry.holds(name) {
-                continue;
-            }
-            let owner = entry.owner.load(Ordering::Acquire);
-            if entry.length.load(Ordering::Acquire) == name.length {
-                return Some(SlotOwner {
-                    index: low(owner),
-                    generation: low(owner >> 32),
-                });
-            }
-        }
-        None
-    }
-
-    #[inline]
-    fn window(&self, name: &PackedName) -> impl Iterator<Item = &NameEntry> {
-        let mask = self.names.len() - 1;
-        let start = usize::try_from(name.hash() & mask as u64).unwrap_or(0);
-        (0..WINDOW).map(move |at| &self.names[(start + at) & mask])
-    }
-}
-
-/// What the holder of the lock knows about the slots.
-pub(crate) struct Prefetch {
-    fast_path: Arc<FastPath>,
-    is_enabled: bool,
-    /// By partition: the generation of its slot, and the tokens that were put into it.
-    generations: Vec<u32>,
-    in_slot: Vec<u64>,
-    /// The partitions whose slots are filled.
-    filled: Vec<u32>,
-    /// The tokens that were put into all slots.
-    reserved: u64,
-}
-
-impl Prefetch {
-    pub(crate) fn new(fast_path: &Arc<FastPath>, is_enabled: bool) -> Self {
-        Self {
-            fast_path: Arc::clone(fast_path),
-            is_enabled,
-            generations: Vec::new(),
-            in_slot: Vec::new(),
-            filled: Vec::new(),
-            reserved: 0,
-        }
-    }
-
-    /// Tokens reserved for all slots.
-    pub(crate) const fn reserved(&self) -> u64 {
-        self.reserved
-    }
-
-    pub(crate) fn owner(&self, index: u32) -> SlotOwner {
-        SlotOwner {
-            index,
-            generation: self.generations[index as usize],
-        }
-    }
-
-    /// Gives the slot `index` to the partition `name`.
-    pub(crate) fn add(&mut self, index: u32, name: &str) {
-        let at = index as usize;
-        if at >= self.generations.len() {
-            self.generations.resize(at + 1, 0);
-            self.in_slot.resize(at + 1, 0);
-        }
-        let generation = self.next_generation(at);
-        let Some(name) = PackedName::new(name) else {
-            return;
-        };
-        let is_free = |entry: &&NameEntry| entry.length.load(Ordering::Relaxed) == 0;
-        if let Some(entry) = self.fast_path.window(&name).find(is_free) {
-            for (held, word) in entry.words.iter().zip(name.words) {
-                held.store(word, Ordering::Release);
-            }
-            entry
-                .owner
-                .store(generation << 32 | u64::from(index), Ordering::Release);
-            entry.length.store(name.length, Ordering::Release);
-        }
-    }
-
-    /// Takes the slot from a partition that is removed. It is empty already.
-    pub(crate) fn remove(&mut self, index: u32, name: &str) {
-        // Handles of the old generation find nothing in the slot.
-        self.next_generation(index as usize);
-        let Some(name) = PackedName::new(name) else {
-            return;
-        };
-        for entry in self.fast_path.window(&name) {
-            if entry.holds(&name) {
-                entry.length.store(0, Ordering::Release);
-            }
-        }
-    }
-
-    fn next_generation(&mut self, at: usize) -> u64 {
-        self.generations[at] = self.generations[at].wrapping_add(1) & low(GENERATION_MASK);
-        let generation = u64::from(self.generations[at]);
-        self.fast_path.slots[at].store(generation << GENERATION_SHIFT, Ordering::Release);
-        generation
-    }
-}
-
 impl Scheduler {
     /// Puts a few tokens into a partition's slot, if no request waits and the partition is healthy.
     #[inline]
     pub(crate) fn fill_slot(&mut self, index: u32, now_us: u64) {
-        if !self.prefetch.is_enabled
-            || self.source != TokenSource::Local
-            || self.waiters.len() > 0
-            || self.prefetch.filled.len() >= FILLED_SLOTS_MAX
+        if !self.prefetch.has_room() || self.source != TokenSource::Local || self.waiters.len() > 0
         {
             return;
         }
@@ -275,105 +36,32 @@ impl Scheduler {
         let global = self.global.level(now_us);
         let tokens = most
             .min(partition.bucket.level(now_us))
-            .min(global.saturating_sub(self.prefetch.reserved))
-            .min(TOKENS_MAX);
+            .min(global.saturating_sub(self.prefetch.reserved()));
         if tokens == 0 {
             return;
         }
-        let at = index as usize;
-        let prefetch = &mut self.prefetch;
-        let generation = u64::from(prefetch.generations[at]);
-        prefetch.fast_path.slots[at]
-            .store(generation << GENERATION_SHIFT | tokens, Ordering::Release);
-        prefetch.in_slot[at] = tokens;
-        prefetch.reserved += tokens;
-        prefetch.filled.push(index);
+        self.prefetch.fill(index, tokens);
     }
 
     /// Empties a partition's slot, and debits the tokens that were taken from it.
     #[inline]
     pub(crate) fn reclaim(&mut self, index: u32, now_us: u64) {
-        let prefetch = &mut self.prefetch;
-        let at = index as usize;
-        if prefetch.reserved == 0 || prefetch.in_slot[at] == 0 {
+        let Some(TakenTokens { tokens, requests }) = self.prefetch.empty(index) else {
+            return;
+        };
+        if tokens == 0 {
             return;
         }
-        let reserved = std::mem::take(&mut prefetch.in_slot[at]);
-        let generation = u64::from(prefetch.generations[at]);
-        let word =
-            prefetch.fast_path.slots[at].swap(generation << GENERATION_SHIFT, Ordering::AcqRel);
-        prefetch.reserved -= reserved;
-        prefetch.filled.retain(|one| *one != index);
-        let taken = reserved - (word & TOKENS_MAX);
-        let requests = (word >> TOKENS_BITS) & TOKENS_MAX;
-        if taken == 0 {
-            return;
-        }
-        self.global.charge(taken, now_us);
+        self.global.charge(tokens, now_us);
         let partition = self.partition_mut(index);
-        partition.bucket.charge(taken, now_us);
-        partition.counters.granted += taken;
+        partition.bucket.charge(tokens, now_us);
+        partition.counters.granted += tokens;
         partition.counters.record_immediate(requests);
     }
 
     pub(crate) fn reclaim_all(&mut self, now_us: u64) {
-        while let Some(index) = self.prefetch.filled.last().copied() {
+        while let Some(index) = self.prefetch.last_filled() {
             self.reclaim(index, now_us);
         }
-    }
-}
-
-/// The lower 32 bits.
-fn low(word: u64) -> u32 {
-    u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fill(prefetch: &Prefetch, index: u32, tokens: u64) {
-        let generation = u64::from(prefetch.generations[index as usize]);
-        prefetch.fast_path.slots[index as usize]
-            .store(generation << GENERATION_SHIFT | tokens, Ordering::Release);
-    }
-
-    #[test]
-    fn tokens_in_a_slot_are_taken_by_name_and_by_handle_until_it_is_empty() {
-        let fast_path = FastPath::new(1_024);
-        let mut prefetch = Prefetch::new(&fast_path, true);
-        let names: Vec<String> = (0..1_000).map(|at| format!("partition {at}")).collect();
-        for (index, name) in (0..).zip(&names) {
-            prefetch.add(index, name);
-            fill(&prefetch, index, 5);
-        }
-        let found = names.iter().filter(|name| fast_path.take_by_name(name, 3));
-        // A name without a free entry in its window is served under the lock.
-        assert!(found.count() > 980);
-        assert!(!fast_path.take_by_name(&names[7], 3), "two are left");
-        assert!(!fast_path.take_by_name("unknown", 1));
-        assert!(fast_path.take(prefetch.owner(7), 2));
-        assert!(!fast_path.take(prefetch.owner(7), 1));
-        assert!(
-            !fast_path.take(prefetch.owner(8), 0),
-            "zero tokens are served under the lock"
-        );
-        let long = "x".repeat(8 * NAME_WORDS + 1);
-        prefetch.add(1_000, &long);
-        fill(&prefetch, 1_000, 5);
-        assert!(!fast_path.take_by_name(&long, 1) && fast_path.take(prefetch.owner(1_000), 1));
-    }
-
-    #[test]
-    fn a_previous_owner_of_a_slot_finds_nothing_there() {
-        let fast_path = FastPath::new(4);
-        let mut prefetch = Prefetch::new(&fast_path, true);
-        prefetch.add(0, "old");
-        let old = prefetch.owner(0);
-        prefetch.remove(0, "old");
-        prefetch.add(0, "new");
-        fill(&prefetch, 0, 5);
-        assert!(!fast_path.take(old, 1) && !fast_path.take_by_name("old", 1));
-        assert!(fast_path.take(prefetch.owner(0), 1) && fast_path.take_by_name("new", 1));
     }
 }

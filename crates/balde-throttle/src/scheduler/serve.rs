@@ -101,6 +101,7 @@ impl Scheduler {
     pub(crate) fn reschedule(&mut self, index: u32, now_us: u64) {
         self.unschedule(index);
         let Some(first) = self.partition(index).queue.first() else {
+            self.relax(index, now_us);
             return;
         };
         if self.partition(index).is_flushing {

@@ -8,11 +8,68 @@ use crate::scheduler::{Need, Scheduler, TokenSource};
 use crate::settings::Oversize;
 
 impl Scheduler {
-    /// What a request to partition `index` that still lacks `n` tokens waits for.
+    /// What a request to partition `index` that still lacks `n` tokens waits for. It must be the first in
+    /// line: the partition's bucket is stretched for it.
     pub(crate) fn need(&mut self, index: u32, n: u64, now_us: u64) -> Need {
+        let (admission, refusal) = self.admission(index, n, now_us);
+        if let Some(refusal) = refusal {
+            return Need::Refusal(refusal);
+        }
+        if let Admission::Wait { until_us } = admission {
+            return Need::Time { due_us: until_us };
+        }
+        let source = self.source;
+        let partition = self.partition_mut(index);
+        // Tokens from the shared store are collected in slices, which leave together.
+        let needed = match source {
+            TokenSource::Local => n,
+            TokenSource::Remote => n.min(partition.prefetched),
+        };
+        if let Some(due_us) = partition.hints.wait_until(needed, now_us) {
+            return Need::Time { due_us };
+        }
+        match source {
+            TokenSource::Remote if partition.prefetched > 0 || n == 0 => {
+                Need::GlobalTokens { slice: needed }
+            }
+            TokenSource::Remote => Need::RemoteTokens,
+            TokenSource::Local => {
+                if !partition.bucket.stretch(n, now_us) {
+                    let burst = partition.bucket.burst();
+                    return Need::Refusal(Refusal::TooLarge { n, burst });
+                }
+                let wait_us = partition.bucket.wait_us(n, now_us);
+                // Both buckets save up at the same time, unless others need the global one.
+                self.global.stretch_up(n, now_us);
+                match wait_us {
+                    Some(us) => Need::Time {
+                        due_us: now_us.saturating_add(us),
+                    },
+                    None => Need::GlobalTokens { slice: n },
+                }
+            }
+        }
+    }
+
+    /// Forgets what was saved beyond the burst, where no request waits for it.
+    pub(crate) fn relax(&mut self, index: u32, now_us: u64) {
+        let partition = self.partition_mut(index);
+        if partition.queue.is_empty() {
+            partition.bucket.stretch(0, now_us);
+        }
+        if self.waiting == 0 {
+            self.global.stretch(0, now_us);
+        }
+    }
+
+    /// Why `n` tokens will not be granted, regardless of the queue.
+    pub(crate) fn refusal(&mut self, index: u32, n: u64, now_us: u64) -> Option<Refusal> {
+        self.admission(index, n, now_us).1
+    }
+
+    fn admission(&mut self, index: u32, n: u64, now_us: u64) -> (Admission, Option<Refusal>) {
         let Self {
             settings,
-            source,
             global,
             partitions,
             ..
@@ -22,42 +79,26 @@ impl Scheduler {
             .expect("a partition in use is not removed");
         let (admission, change) = partition.health.admit(&settings.degradation, now_us);
         let burst = partition.bucket.burst().min(global.burst());
-        let need = match admission {
-            Admission::Refused { until_us } => {
-                let retry_after = Duration::from_micros(until_us - now_us);
-                Need::Refusal(Refusal::CircuitOpen { retry_after })
-            }
+        let refusal = match admission {
+            Admission::Refused { until_us } => Some(Refusal::CircuitOpen {
+                retry_after: Duration::from_micros(until_us - now_us),
+            }),
             _ if n > burst && settings.oversize == Oversize::Refuse => {
-                Need::Refusal(Refusal::TooLarge { n, burst })
+                Some(Refusal::TooLarge { n, burst })
             }
-            Admission::Wait { until_us } => Need::Time { due_us: until_us },
-            Admission::Yes => {
-                let slice = n.min(burst);
-                match (partition.hints.wait_until(slice, now_us), source) {
-                    (Some(due_us), _) => Need::Time { due_us },
-                    (None, TokenSource::Local) => match partition.bucket.wait_us(slice, now_us) {
-                        Some(us) => Need::Time {
-                            due_us: now_us.saturating_add(us),
-                        },
-                        None => Need::GlobalTokens { slice },
-                    },
-                    (None, TokenSource::Remote) if partition.prefetched > 0 || n == 0 => {
-                        Need::GlobalTokens {
-                            slice: n.min(partition.prefetched),
-                        }
-                    }
-                    (None, TokenSource::Remote) => Need::RemoteTokens,
-                }
-            }
+            _ => None,
         };
         self.apply(index, change, now_us);
-        need
+        (admission, refusal)
     }
 
+    /// How long until the global bucket has `n` tokens, or `None` if it has them. The request must be
+    /// the next that is served: the bucket is stretched for it.
     pub(crate) fn global_wait_us(&mut self, n: u64, now_us: u64) -> Option<u64> {
         match self.source {
             TokenSource::Local => {
                 let reserved = self.prefetch.reserved();
+                self.global.stretch(n, now_us);
                 let wait = self.global.wait_us(n.saturating_add(reserved), now_us);
                 if wait.is_some() && reserved > 0 {
                     self.reclaim_all(now_us);

@@ -101,7 +101,7 @@ impl Throttler {
     }
 
     /// Takes `n` tokens if both buckets have them and no other request waits for them. Does not wait. A
-    /// request for more than the burst is always refused, because it could only be served in slices.
+    /// request for more than the burst is always refused, because it has to wait to save up for it.
     #[inline]
     pub fn try_acquire(&self, partition: &str, n: u64) -> Result<(), Refusal> {
         try_acquire(self.inner(), PartitionRef::Name(partition), n)

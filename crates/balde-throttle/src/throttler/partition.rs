@@ -12,8 +12,8 @@ use crate::inner::{Inner, PartitionRef};
 use crate::outcome::Report;
 use crate::permit::Permit;
 use crate::rate::Pace;
+use crate::scheduler::fast_path::SlotOwner;
 use crate::scheduler::partition::PartitionStats;
-use crate::scheduler::prefetch::SlotOwner;
 
 /// A handle for one partition of a [`Throttler`](crate::Throttler), which saves the lookup of its name.
 ///

@@ -7,6 +7,8 @@ mod import;
 mod progress;
 #[path = "../../examples/bulk_import/store.rs"]
 mod store;
+#[path = "../../examples/bulk_import/uniformity.rs"]
+mod uniformity;
 
 use std::time::Duration;
 
@@ -49,5 +51,8 @@ async fn five_million_records_are_written_once_each_at_the_stores_rate() {
     assert!(took >= Duration::from_secs(250), "{took:?}");
     assert!(took <= Duration::from_secs(295), "{took:?}");
     assert!(summary.failures > 0 && summary.refusals > 0, "{summary:?}");
+    let uniformity = summary.uniformity.expect("it ran for minutes");
+    assert!(uniformity.seconds > 200, "{uniformity}");
+    assert!(uniformity.deviation <= 300, "{uniformity}");
     assert_eq!(summary.pushbacks, 0, "never faster than the store allows");
 }

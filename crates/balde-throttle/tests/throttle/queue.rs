@@ -187,7 +187,7 @@ async fn a_large_request_is_not_starved_by_small_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_the_burst_is_taken_in_slices_or_refused() {
+async fn more_than_the_burst_is_saved_up_or_refused() {
     let slices = builder().rate(1_000).partition_rate(100).build().unwrap();
     let start = Instant::now();
     slices.acquire("store", 250).await.unwrap();

@@ -1,5 +1,5 @@
-//! The memory store of `balde`, compiled once more over loom's atomics, with tests that loom runs in
-//! every interleaving. Nothing but tests.
+//! The memory store of `balde` and the prefetched tokens of `balde-throttle`, compiled once more over
+//! loom's atomics, with tests that loom runs in every interleaving. Nothing but tests.
 
 /// Only because checks of the workspace switch all features on.
 #[cfg(all(test, feature = "tower"))]
@@ -14,3 +14,9 @@ mod key;
 #[expect(unused_imports, reason = "the limiter around the store is not here")]
 #[expect(unreachable_pub, reason = "public in the crate where these files live")]
 mod memory;
+
+/// The prefetched tokens of `balde-throttle`.
+#[cfg(test)]
+#[path = "../../../balde-throttle/src/scheduler/fast_path/mod.rs"]
+#[expect(dead_code, reason = "only what the tests need is called here")]
+mod fast_path;

@@ -10,6 +10,8 @@ use crate::limiter::{RateLimiter, TokenRequest};
 use crate::multi::{MultiDecision, check_all, check_all_blocking};
 
 pub use settlement::SETTLE_WITHIN;
+#[cfg(feature = "tower")]
+pub(crate) use settlement::settle_in_memory;
 
 /// Tokens taken for work whose price is known only afterwards.
 ///

@@ -78,18 +78,32 @@ impl Settlement {
 )]
 pub(super) fn settle(limiter: RateLimiter, key: Box<[u8]>, difference: Difference) -> Settlement {
     match limiter.store() {
-        Store::Memory(..) => {
-            let limiter = limiter.blocking();
-            let settled = match difference {
-                Difference::Charge(n) => limiter.charge(&key, n),
-                Difference::Credit(n) => limiter.credit(&key, n),
-            };
-            // The key is valid: tokens were taken from its bucket.
-            Settlement(State::Done(settled.ok()))
-        }
+        Store::Memory(..) => Settlement(State::Done(apply(&limiter, &key, difference))),
         #[cfg(feature = "redis")]
         Store::Redis(_) => redis::settle(limiter, key, difference),
     }
+}
+
+/// Settles tokens that were taken from a bucket in memory. Returns the bucket after the settlement,
+/// or `None` if there was nothing to settle.
+#[cfg(feature = "tower")]
+pub(crate) fn settle_in_memory(
+    limiter: &RateLimiter,
+    key: &[u8],
+    taken: u64,
+    cost: u64,
+) -> Option<Decision> {
+    apply(limiter, key, Difference::between(taken, cost)?)
+}
+
+fn apply(limiter: &RateLimiter, key: &[u8], difference: Difference) -> Option<Decision> {
+    let limiter = limiter.blocking();
+    let settled = match difference {
+        Difference::Charge(n) => limiter.charge(key, n),
+        Difference::Credit(n) => limiter.credit(key, n),
+    };
+    // The key is valid: tokens were taken from its bucket.
+    settled.ok()
 }
 
 #[cfg(feature = "redis")]

@@ -6,21 +6,30 @@ use tokio::sync::Notify;
 
 use crate::failure::StoreFailure;
 
+/// What a request brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Supply {
+    /// All tokens that were requested.
+    Enough,
+    /// Fewer: the bucket was empty then.
+    Short,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct InFlightRequest {
-    result: OnceLock<Result<(), StoreFailure>>,
+    result: OnceLock<Result<Supply, StoreFailure>>,
     ended: Notify,
 }
 
 impl InFlightRequest {
     /// Ends the request. The tokens it brought are in the key's lease already.
-    pub(super) fn end(&self, result: Result<(), StoreFailure>) {
+    pub(super) fn end(&self, result: Result<Supply, StoreFailure>) {
         // Only the task that made the request ends it.
         let _first = self.result.set(result);
         self.ended.notify_waiters();
     }
 
-    pub(super) async fn wait(&self) -> Result<(), StoreFailure> {
+    pub(super) async fn wait(&self) -> Result<Supply, StoreFailure> {
         loop {
             let notified = self.ended.notified();
             tokio::pin!(notified);

@@ -8,6 +8,11 @@
 //! block per process and key ([`LeaseStats::block_max`]), and for at most half a second: idle leases
 //! are returned.
 //!
+//! One request per key is in flight. It asks for what all waiting callers need and for a block, so a
+//! limit whose block is a single token is served as fast as by plain checks. A refusal is cached
+//! until the bucket has a token, or somewhat longer while nothing can be lost by that. Where a bucket
+//! refills faster than requests come back, checks are plain.
+//!
 //! | File | Holds |
 //! |--|--|
 //! | `key_lease` | the lease of one key, and when it needs more tokens |
@@ -28,7 +33,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument, Span};
 
-use self::in_flight::InFlightRequest;
+use self::in_flight::{InFlightRequest, Supply};
 use self::key_lease::{IDLE_US, KeyLease, LeaseDecision};
 use crate::decision::Decision;
 use crate::failure::{Share, StoreFailure};
@@ -88,9 +93,9 @@ impl Default for Leases {
 pub struct LeaseStats {
     /// Keys with a lease or a cached refusal.
     pub keys: u64,
-    /// Tokens held now, over all keys.
+    /// Tokens held ahead of use now, over all keys.
     pub tokens_out: u64,
-    /// The most tokens that this process ever holds of one key.
+    /// The most tokens of one key that this process ever holds ahead of use.
     pub block_max: u64,
     /// Checks granted from a lease.
     pub granted_total: u64,
@@ -146,7 +151,7 @@ impl LeaseManager {
         for shard in &this.shards {
             let leases = shard.lock();
             stats.keys += leases.len() as u64;
-            stats.tokens_out += leases.values().map(KeyLease::tokens).sum::<u64>();
+            stats.tokens_out += leases.values().map(KeyLease::tokens_ahead).sum::<u64>();
         }
         stats
     }
@@ -160,7 +165,7 @@ impl LeaseManager {
         let is_low = lease.is_low(now_us);
         let decision = self.0.count(&decided)?;
         if is_low && decision.is_allowed() {
-            self.request(leases, key, 0, now_us);
+            self.request(leases, key, now_us);
         }
         Some(decision)
     }
@@ -173,10 +178,22 @@ impl LeaseManager {
         deadline: Instant,
     ) -> Option<Result<Decision, StoreFailure>> {
         // The store refuses what is more than the capacity, and a take of nothing needs no lease.
-        if n == 0 || n > self.0.buckets.limit().capacity() {
+        if n == 0 || n > self.0.buckets.limit_of(key).capacity() {
             return None;
         }
+        if n > self.0.block_max(key) {
+            return self.take_whole(key, n, deadline).await;
+        }
+        let mut waiter = Waiter {
+            manager: self,
+            key,
+            n,
+            is_waiting: false,
+        };
+        let mut supply = Supply::Enough;
         loop {
+            // A request that was sent before this caller came does not speak for it.
+            let is_late;
             let request = {
                 let now_us = self.0.buckets.now_us();
                 let mut leases = self.0.shard(key).lock();
@@ -184,21 +201,87 @@ impl LeaseManager {
                     return None;
                 }
                 let lease = leases.entry(key.into()).or_default();
-                let decided = lease.take(n, now_us);
+                let decided = match supply {
+                    Supply::Enough => lease.take(n, now_us),
+                    Supply::Short => lease.take_after_short(n, now_us),
+                };
                 if let Some(decision) = self.0.count(&decided) {
+                    if std::mem::take(&mut waiter.is_waiting) {
+                        lease.end_wait(n);
+                    }
                     return Some(Ok(decision));
+                }
+                if lease.is_outpaced_by(&self.0.buckets.limit_of(key)) {
+                    return None;
+                }
+                is_late = !waiter.is_waiting && lease.request.is_some();
+                if !waiter.is_waiting {
+                    waiter.is_waiting = true;
+                    lease.begin_wait(n);
                 }
                 match &lease.request {
                     Some(request) => Arc::clone(request),
-                    None => self.request(leases, key, n, now_us),
+                    None => self.request(leases, key, now_us),
                 }
             };
             match timeout_at(deadline, request.wait()).await {
-                Ok(Ok(())) => {}
+                Ok(Ok(_)) if is_late => {}
+                Ok(Ok(brought)) => supply = brought,
                 Ok(Err(failure)) => return Some(Err(failure)),
                 Err(_) => return Some(Err(StoreFailure::Timeout)),
             }
         }
+    }
+
+    /// Takes more tokens than a lease may hold: the store gives all of them or none. Its refusal is
+    /// cached.
+    async fn take_whole(
+        &self,
+        key: &[u8],
+        n: u64,
+        deadline: Instant,
+    ) -> Option<Result<Decision, StoreFailure>> {
+        let this = &*self.0;
+        let held = {
+            let now_us = this.buckets.now_us();
+            let mut leases = this.shard(key).lock();
+            match leases.get_mut(key) {
+                Some(lease) => {
+                    let decided = lease.take(n, now_us);
+                    if let Some(decision) = this.count(&decided) {
+                        return Some(Ok(decision));
+                    }
+                    // The bucket must have all that there is, or it might never have enough.
+                    if lease.is_in_use() {
+                        0
+                    } else {
+                        lease.take_all()
+                    }
+                }
+                None => 0,
+            }
+        };
+        if held > 0 {
+            this.give_back(vec![(key.to_vec(), held)]).await;
+        }
+        this.requests.fetch_add(1, Ordering::Relaxed);
+        let asked_us = this.buckets.now_us();
+        let taking = this.buckets.run(key, Command::Take { n }, None, deadline);
+        let decision = match taking.await {
+            Ok(decision) => decision,
+            Err(failure) => return Some(Err(failure)),
+        };
+        if !decision.is_allowed() {
+            let now_us = this.buckets.now_us();
+            let mut leases = this.shard(key).lock();
+            if this.has_room(&mut leases, key, now_us) {
+                let lease = leases.entry(key.into()).or_default();
+                lease.add_refusal(decision, n, asked_us, now_us);
+                drop(leases);
+                self.return_idle_leases();
+            }
+        }
+        Some(Ok(Decision::of(decision)))
     }
 
     /// Drops the cached refusal of a key, because a command changed its bucket.
@@ -215,27 +298,66 @@ impl LeaseManager {
         }
     }
 
+    /// Returns the tokens of one key to Redis, because its limit changed.
+    pub(crate) async fn release_key(&self, key: &[u8]) {
+        let tokens = self.take_out_key(key).await;
+        if tokens > 0 {
+            self.0.give_back(vec![(key.to_vec(), tokens)]).await;
+        }
+    }
+
+    /// Drops the tokens of a key whose bucket is about to be removed.
+    pub(crate) async fn forget_key(&self, key: &[u8]) {
+        self.take_out_key(key).await;
+    }
+
+    /// Takes the tokens of a key out of its lease, also those of a request that is in flight.
+    async fn take_out_key(&self, key: &[u8]) -> u64 {
+        let in_flight = match self.0.shard(key).lock().get(key) {
+            None => return 0,
+            Some(lease) => lease.request.clone(),
+        };
+        if let Some(request) = in_flight {
+            // If it fails, there is nothing to take out.
+            let _failed = request.wait().await;
+        }
+        match self.0.shard(key).lock().get_mut(key) {
+            None => 0,
+            Some(lease) => {
+                lease.forget_refusal();
+                lease.take_all()
+            }
+        }
+    }
+
     /// Returns all tokens on lease to Redis.
     pub(crate) async fn release(&self) {
         let held = self.0.take_out(KeyLease::take_all);
         self.0.give_back(held).await;
     }
 
-    /// Requests a block from Redis for a check of `n` tokens. The request runs in its own task: a
-    /// caller that is cancelled must not leave the others waiting.
+    /// Requests tokens from Redis for the callers that wait, and a block. The request runs in its own
+    /// task: a caller that is cancelled must not leave the others waiting.
     fn request(
         &self,
         mut leases: MutexGuard<'_, HashMap<Box<[u8]>, KeyLease>>,
         key: &[u8],
-        n: u64,
         now_us: u64,
     ) -> Arc<InFlightRequest> {
         let request = Arc::new(InFlightRequest::default());
-        let block_max = self.0.leases.block_max(&self.0.buckets.limit());
+        let limit = self.0.buckets.limit_of(key);
         let lease = leases.entry(key.into()).or_default();
-        let amount = lease.request_size(n, block_max, now_us);
+        // A check that waits for the request sees the call in its span. A block that is requested
+        // ahead of use belongs to no check.
+        let span = if lease.is_in_use() {
+            Span::current()
+        } else {
+            Span::none()
+        };
+        let wanted = lease.request_size(self.0.leases.block_max(&limit), now_us);
+        let amount = wanted.min(limit.capacity());
         if amount == 0 {
-            request.end(Ok(()));
+            request.end(Ok(Supply::Enough));
             return request;
         }
         lease.request = Some(Arc::clone(&request));
@@ -247,19 +369,19 @@ impl LeaseManager {
             let buckets = &this.0.buckets;
             let command = Command::TakeUpTo { n: amount };
             let result = buckets.run(&key, command, None, buckets.deadline()).await;
-            let mut leases = this.0.shard(&key).lock();
-            let lease = leases.entry(key.as_slice().into()).or_default();
-            if let Ok(decision) = &result {
-                lease.add(*decision, buckets.now_us());
-            }
-            lease.request = None;
-            drop(leases);
-            ended.end(result.map(|_| ()));
+            let (supply, surplus) = {
+                let mut leases = this.0.shard(&key).lock();
+                let lease = leases.entry(key.as_slice().into()).or_default();
+                let supply = result.map(|decision| lease.add(decision, buckets.now_us()));
+                lease.request = None;
+                (supply, lease.take_surplus(this.0.block_max(&key)))
+            };
+            ended.end(supply);
             this.return_idle_leases();
+            if surplus > 0 {
+                this.0.give_back(vec![(key, surplus)]).await;
+            }
         };
-        // A check that waits for the request sees the call in its span. A block that is requested
-        // ahead of use belongs to no check.
-        let span = if n > 0 { Span::current() } else { Span::none() };
         let runtime = self.0.buckets.store().handle();
         runtime.spawn(requesting.instrument(span));
         request
@@ -290,7 +412,42 @@ impl LeaseManager {
     }
 }
 
+/// A caller that waits for tokens of a key. When it ends without them, because it timed out or was
+/// cancelled, those that were requested for it are returned.
+struct Waiter<'a> {
+    manager: &'a LeaseManager,
+    key: &'a [u8],
+    n: u64,
+    is_waiting: bool,
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if !self.is_waiting {
+            return;
+        }
+        let inner = &self.manager.0;
+        let block_max = inner.block_max(self.key);
+        let mut leases = inner.shard(self.key).lock();
+        let Some(lease) = leases.get_mut(self.key) else {
+            return;
+        };
+        lease.end_wait(self.n);
+        let surplus = lease.take_surplus(block_max);
+        drop(leases);
+        if surplus > 0 {
+            let (this, key) = (Arc::clone(inner), self.key.to_vec());
+            let giving_back = async move { this.give_back(vec![(key, surplus)]).await };
+            inner.buckets.store().handle().spawn(giving_back);
+        }
+    }
+}
+
 impl Inner {
+    fn block_max(&self, key: &[u8]) -> u64 {
+        self.leases.block_max(&self.buckets.limit_of(key))
+    }
+
     fn count(&self, decided: &LeaseDecision) -> Option<Decision> {
         match decided {
             LeaseDecision::Granted(decision) => {

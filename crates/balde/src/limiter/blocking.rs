@@ -1,10 +1,15 @@
 //! The limiter for callers without `await`.
 
+#[cfg(feature = "tokio")]
+use std::time::Duration;
+
 use balde_core::Command;
 
 use super::RateLimiter;
 use crate::decision::Decision;
-use crate::error::Error;
+#[cfg(feature = "tokio")]
+use crate::error::AcquireError;
+use crate::error::{Error, TierError};
 use crate::idempotency::OpId;
 
 /// A [`RateLimiter`] for callers without `await`: the same methods on the same buckets. Returned by
@@ -42,6 +47,40 @@ impl<'l> Blocking<'l> {
     pub fn take_up_to(self, key: impl AsRef<[u8]>, n: u64) -> Decision {
         self.0
             .decide_blocking(key.as_ref(), Command::TakeUpTo { n })
+    }
+
+    /// Blocks the thread until the bucket has `n` tokens, and takes them; see
+    /// [`RateLimiter::acquire`].
+    #[cfg(feature = "tokio")]
+    pub fn acquire(self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, AcquireError> {
+        self.0.wait_for_tokens_blocking(key.as_ref(), n, None)
+    }
+
+    /// [`acquire`](Blocking::acquire) with a time limit; see [`RateLimiter::acquire_within`].
+    #[cfg(feature = "tokio")]
+    pub fn acquire_within(
+        self,
+        key: impl AsRef<[u8]>,
+        n: u64,
+        within: Duration,
+    ) -> Result<Decision, AcquireError> {
+        self.0
+            .wait_for_tokens_blocking(key.as_ref(), n, Some(within))
+    }
+
+    /// Moves a key to a tier, as [`RateLimiter::set_tier`] does.
+    pub fn set_tier(self, key: impl AsRef<[u8]>, tier: &str) -> Result<(), TierError> {
+        self.0.assign_blocking(key.as_ref(), Some(tier))
+    }
+
+    /// Moves a key back to the limit of keys without a tier.
+    pub fn clear_tier(self, key: impl AsRef<[u8]>) -> Result<(), TierError> {
+        self.0.assign_blocking(key.as_ref(), None)
+    }
+
+    /// Forgets a key, as [`RateLimiter::forget`] does.
+    pub fn forget(self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.0.forget_blocking(key.as_ref())
     }
 
     /// Reads a bucket without changing it.

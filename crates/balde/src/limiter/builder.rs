@@ -6,6 +6,9 @@ use balde_core::Limit;
 
 #[cfg(feature = "redis")]
 use super::RedisLimiter;
+use super::tiers::TierSettings;
+#[cfg(feature = "tokio")]
+use super::wait::{WAITERS_MAX_DEFAULT, Waiters};
 use super::{RateLimiter, Store};
 use crate::clock::Clock;
 use crate::env::{self, Storage};
@@ -14,7 +17,7 @@ use crate::failure::OnFailure;
 use crate::idempotency::{ONCE_TTL_DEFAULT, OperationLog};
 #[cfg(feature = "redis")]
 use crate::lease::Leases;
-use crate::store::memory::Table;
+use crate::store::memory::{Assignment, Table};
 #[cfg(feature = "redis")]
 use crate::store::redis::{BucketOptions, RedisBuckets, RedisStore, ScriptTimer};
 #[cfg(any(feature = "redis", not(feature = "prometheus")))]
@@ -54,10 +57,13 @@ pub(crate) const ONCE_TTL_MIN: Duration = Duration::from_millis(1);
 pub struct RateLimiterBuilder {
     name: String,
     limit: Result<Limit, BuildError>,
+    tiers: TierSettings,
     keys_max: usize,
     clock: Option<Clock>,
     once_ttl: Duration,
     hash_tag: Option<Vec<u8>>,
+    #[cfg(feature = "tokio")]
+    waiters_max: usize,
     storage: Result<Storage, BuildError>,
     #[cfg(feature = "redis")]
     leases: Option<Leases>,
@@ -72,10 +78,13 @@ impl RateLimiterBuilder {
         Self {
             name: "default".to_owned(),
             limit: Err(BuildError::NoLimit),
+            tiers: TierSettings::default(),
             keys_max: KEYS_MAX_DEFAULT,
             clock: None,
             once_ttl: ONCE_TTL_DEFAULT,
             hash_tag: None,
+            #[cfg(feature = "tokio")]
+            waiters_max: WAITERS_MAX_DEFAULT,
             storage: Ok(Storage::Memory),
             #[cfg(feature = "redis")]
             leases: None,
@@ -94,6 +103,57 @@ impl RateLimiterBuilder {
     {
         let limit = limit.try_into().map_err(Into::into);
         self.limit = limit.map_err(BuildError::Limit);
+        self
+    }
+
+    /// Names a tier: a limit for the keys that are assigned to it by
+    /// [`set_tier`](RateLimiter::set_tier) or [`tier_of`](RateLimiterBuilder::tier_of). All other
+    /// keys are under the [`limit`](RateLimiterBuilder::limit) of the limiter. A limiter can have
+    /// 4,095 tiers.
+    ///
+    /// A key has one bucket, whatever its tier: one that moves to another tier keeps its deficit.
+    pub fn tier<L>(mut self, name: impl Into<String>, limit: L) -> Self
+    where
+        L: TryInto<Limit>,
+        L::Error: Into<InvalidLimit>,
+    {
+        let limit = limit.try_into().map_err(Into::into);
+        let limit = limit.map_err(BuildError::Limit);
+        self.tiers.add(name.into(), limit);
+        self
+    }
+
+    /// Sets a function that looks up the tier of a key: it returns the name of a tier, or `None` for
+    /// a key without one. It is called with every check, so it must be fast and must not block; a
+    /// name that is not a tier's counts as none and is logged.
+    ///
+    /// ```
+    /// use balde::RateLimiter;
+    /// use std::collections::HashMap;
+    /// use std::sync::{Arc, RwLock};
+    ///
+    /// // Kept up to date by the service.
+    /// let plans: Arc<RwLock<HashMap<Vec<u8>, &'static str>>> = Arc::default();
+    ///
+    /// let lookup = Arc::clone(&plans);
+    /// let limiter = RateLimiter::builder()
+    ///     .limit("10/min")
+    ///     .tier("gold", "100/min")
+    ///     .tier_of(move |key| lookup.read().unwrap().get(key).copied())
+    ///     .build()?;
+    /// assert_eq!(limiter.blocking().check("alice").remaining(), 9);
+    ///
+    /// plans.write().unwrap().insert(b"alice".to_vec(), "gold");
+    /// assert_eq!(limiter.blocking().check("alice").remaining(), 98);
+    /// # Ok::<(), balde::BuildError>(())
+    /// ```
+    ///
+    /// A bucket is converted when the next command finds its key in another tier.
+    pub fn tier_of<N: AsRef<str>>(
+        mut self,
+        tier_of: impl Fn(&[u8]) -> Option<N> + Send + Sync + 'static,
+    ) -> Self {
+        self.tiers.set_lookup(tier_of);
         self
     }
 
@@ -124,6 +184,14 @@ impl RateLimiterBuilder {
     /// last 65,536 operations at most.
     pub fn once_ttl(mut self, ttl: Duration) -> Self {
         self.once_ttl = ttl;
+        self
+    }
+
+    /// Sets how many requests may wait in [`acquire`](RateLimiter::acquire) at a time, for all keys
+    /// together. By default 100,000. Further ones are refused.
+    #[cfg(feature = "tokio")]
+    pub fn waiters_max(mut self, waiters_max: usize) -> Self {
+        self.waiters_max = waiters_max;
         self
     }
 
@@ -224,11 +292,16 @@ impl RateLimiterBuilder {
         if !(1..=KEYS_MAX_MAX).contains(&keys_max) {
             return Err(BuildError::KeysMax { keys_max });
         }
+        #[cfg(feature = "tokio")]
+        if self.waiters_max == 0 {
+            return Err(BuildError::WaitersMax);
+        }
         let ttl = self.once_ttl;
         if !(ONCE_TTL_MIN..=ONCE_TTL_MAX).contains(&ttl) {
             return Err(BuildError::OnceTtl { ttl });
         }
         let clock = self.clock.unwrap_or_default();
+        let (tiers, limits) = self.tiers.build(limit, &clock)?;
         #[cfg(feature = "prometheus")]
         let meter = self
             .metrics
@@ -239,7 +312,11 @@ impl RateLimiterBuilder {
         let hasher = self.hasher.unwrap_or_else(KeyHasher::of_process);
         let (store, observer) = match self.storage? {
             Storage::Memory => {
-                let table = Table::new(limit, keys_max, clock.now_us());
+                let assignment = match tiers.lookup() {
+                    Some(_) => Assignment::Given,
+                    None => Assignment::Stored,
+                };
+                let table = Table::with_tiers(&limits, assignment, keys_max, clock.now_us());
                 let observer = Observer::new(self.name, StorageMode::Memory, hasher, meter);
                 (Store::Memory(table, OperationLog::new(ttl)), observer)
             }
@@ -259,16 +336,25 @@ impl RateLimiterBuilder {
                     keys_max,
                     once_ttl: ttl,
                     script_timer: meter.clone().map(script_timer),
+                    tier_lookup: tiers.lookup().cloned(),
                 };
-                let buckets = RedisBuckets::new(&store, &self.name, limit, clock.clone(), options)
-                    .map_err(InvalidLimit::from)?;
+                let buckets =
+                    RedisBuckets::new(&store, &self.name, &limits, clock.clone(), options)
+                        .map_err(InvalidLimit::from)?;
                 let redis = RedisLimiter::new(buckets, self.leases);
                 let observer = Observer::new(self.name, StorageMode::Redis, hasher, meter);
                 (Store::Redis(redis), observer.with_on_failure(on_failure))
             }
         };
         let observer = observer.with_denials(self.denials);
-        let limiter = RateLimiter::from_parts(clock, store, observer);
+        let limiter = RateLimiter::from_parts(
+            clock,
+            store,
+            tiers,
+            observer,
+            #[cfg(feature = "tokio")]
+            Waiters::new(self.waiters_max),
+        );
         #[cfg(feature = "prometheus")]
         if let Some(metrics) = &self.metrics {
             register(&limiter, metrics);

@@ -84,7 +84,9 @@ impl RateLimiter {
             Store::Redis(redis) => {
                 self.0.observer.count_command(command);
                 let span = self.command_span(key, command);
-                Ok(span.in_scope(|| redis.run_blocking(key, command, id))?)
+                let decision = span.in_scope(|| redis.run_blocking(key, command, id))?;
+                self.wake_waiters(key, command);
+                Ok(decision)
             }
         }
     }
@@ -111,7 +113,7 @@ impl RateLimiter {
             #[cfg(feature = "redis")]
             Store::Redis(_) => return then(&self.decide_blocking(key.as_bytes(), TAKE)),
         };
-        if !self.0.observer.is_idle() {
+        if !self.0.observer.is_idle() || self.0.tiers.lookup().is_some() {
             return then(&self.decide_observed(table, key.as_bytes(), TAKE));
         }
         let fingerprint = table.short_fingerprint(key);
@@ -127,7 +129,12 @@ impl RateLimiter {
         // Every branch builds the decision in the caller's return slot: a copy would cost a quarter
         // of the check.
         if BadKey::check(key).is_ok()
-            && let Some(decision) = table.try_run(table.fingerprint(key), command, || self.now_us())
+            && let Some(decision) = table.try_run(
+                table.fingerprint(key),
+                self.given_tier(key),
+                command,
+                || self.now_us(),
+            )
         {
             let decision = Decision::of(decision);
             if !decision.is_allowed() && log::is_on() {
@@ -160,7 +167,10 @@ impl RateLimiter {
     #[inline(never)]
     fn decide_slowly(&self, table: &Table, key: &[u8], command: Command) -> Decision {
         let decision = match BadKey::check(key) {
-            Ok(key) => Decision::of(table.run_locked(key, command, self.now_us())),
+            Ok(key) => {
+                let tier = self.given_tier(key);
+                Decision::of(table.run_locked(key, tier, command, self.now_us()))
+            }
             Err(bad) => Decision::of_bad_key(&self.limit(), bad, self.now_us()),
         };
         if !decision.is_allowed() && log::is_on() {
@@ -273,17 +283,30 @@ impl RateLimiter {
     ) -> Decision {
         let run = || {
             let now_us = self.now_us();
-            let run = || table.run(key, command, now_us);
+            let run = || table.run_in(key, self.given_tier(key), command, now_us);
             Decision::of(match id {
                 None => run(),
                 Some(id) => log.run(kind(command), key, id, now_us, run),
             })
         };
-        if self.0.observer.is_idle() {
-            return run();
+        let decision = if self.0.observer.is_idle() {
+            run()
+        } else {
+            self.0.observer.count_command(command);
+            self.command_span(key, command).in_scope(run)
+        };
+        self.wake_waiters(key, command);
+        decision
+    }
+
+    /// Lets requests that wait for this key see a command that may have added tokens.
+    fn wake_waiters(&self, key: &[u8], command: Command) {
+        #[cfg(feature = "tokio")]
+        if matches!(command, Command::Credit { .. } | Command::SetLevel { .. }) {
+            self.waiters().bucket_changed(key);
         }
-        self.0.observer.count_command(command);
-        self.command_span(key, command).in_scope(run)
+        #[cfg(not(feature = "tokio"))]
+        let _ = (key, command);
     }
 
     #[cfg(feature = "redis")]
@@ -296,7 +319,9 @@ impl RateLimiter {
     ) -> Result<Decision, Error> {
         self.0.observer.count_command(command);
         let running = redis.run(key, command, id);
-        Ok(running.instrument(self.command_span(key, command)).await?)
+        let decision = running.instrument(self.command_span(key, command)).await?;
+        self.wake_waiters(key, command);
+        Ok(decision)
     }
 }
 

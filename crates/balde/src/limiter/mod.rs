@@ -8,18 +8,27 @@ mod redis;
 mod request;
 #[cfg(feature = "redis")]
 mod settlements;
+mod tiers;
+#[cfg(feature = "tokio")]
+mod wait;
 
 use std::fmt;
 use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::time::Duration;
 
 use balde_core::{Command, Limit};
 
 use crate::clock::Clock;
 use crate::decision::Decision;
+#[cfg(feature = "tokio")]
+use crate::error::AcquireError;
 use crate::error::{BuildError, Error, InvalidLimit};
 use crate::idempotency::{OpId, OperationLog};
+use crate::key::BadKey;
 #[cfg(feature = "redis")]
 use crate::lease::{LeaseManager, LeaseStats};
+use crate::store::TierId;
 use crate::store::memory::{MemoryStats, Table};
 use crate::telemetry::Observer;
 
@@ -33,6 +42,10 @@ pub(crate) use redis::{RedisLimiter, wait};
 pub use request::TokenRequest;
 #[cfg(feature = "redis")]
 pub(crate) use settlements::{SettlementGuard, Settlements};
+#[cfg(feature = "tokio")]
+use wait::{Timer, Waiters};
+
+use self::tiers::Tiers;
 
 /// Limits callers, each by its key. Clones share their buckets.
 ///
@@ -56,9 +69,12 @@ pub struct RateLimiter(Arc<Inner>);
 struct Inner {
     clock: Clock,
     store: Store,
+    tiers: Tiers,
     observer: Observer,
     #[cfg(feature = "redis")]
     settlements: Settlements,
+    #[cfg(feature = "tokio")]
+    waiters: Waiters,
 }
 
 /// Where a limiter keeps its buckets.
@@ -90,13 +106,22 @@ impl RateLimiter {
         RateLimiterBuilder::new()
     }
 
-    fn from_parts(clock: Clock, store: Store, observer: Observer) -> Self {
+    fn from_parts(
+        clock: Clock,
+        store: Store,
+        tiers: Tiers,
+        observer: Observer,
+        #[cfg(feature = "tokio")] waiters: Waiters,
+    ) -> Self {
         Self(Arc::new(Inner {
             clock,
             store,
+            tiers,
             observer,
             #[cfg(feature = "redis")]
             settlements: Settlements::default(),
+            #[cfg(feature = "tokio")]
+            waiters,
         }))
     }
 
@@ -125,6 +150,70 @@ impl RateLimiter {
     #[inline]
     pub async fn take_up_to(&self, key: impl AsRef<[u8]>, n: u64) -> Decision {
         self.decide(key.as_ref(), Command::TakeUpTo { n }).await
+    }
+
+    /// Waits until the bucket has `n` tokens, and takes them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use balde::{Clock, RateLimiter};
+    ///
+    /// // The clock follows tokio's, so that this example runs in paused time.
+    /// let limiter = RateLimiter::builder().limit("10/s").clock(Clock::tokio()).build()?;
+    /// let start = tokio::time::Instant::now();
+    /// limiter.acquire("alice", 10).await?; // at once: the bucket is full
+    /// limiter.acquire("alice", 3).await?;
+    /// assert_eq!(start.elapsed().as_millis(), 300);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Requests for one key are served in the order in which they came: a large request is not
+    /// overtaken by smaller ones behind it. The wait is the one that a refused
+    /// [`check`](RateLimiter::check) promises, to the millisecond of tokio's timers, and nothing
+    /// polls the bucket meanwhile. A request for more tokens than the bucket can ever hold fails at
+    /// once.
+    ///
+    /// The future can be dropped at any time: the request leaves the queue, and if tokens have been
+    /// taken for it, they are given back. At most
+    /// [`waiters_max`](RateLimiterBuilder::waiters_max) requests wait.
+    ///
+    /// A check does not wait, so it may take tokens that a request waits for; the request then waits
+    /// for the next ones. Where the buckets are in Redis, the order holds within this process. While
+    /// Redis is unavailable, the failure policy decides: under
+    /// [`OnFailure::Deny`](crate::OnFailure::Deny) requests wait until it is back.
+    ///
+    /// # Panics
+    ///
+    /// In a tokio runtime whose timers are not enabled, if it has to wait.
+    #[cfg(feature = "tokio")]
+    pub async fn acquire(&self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, AcquireError> {
+        self.wait_for_tokens(key.as_ref(), n, None, Timer::Runtime)
+            .await
+    }
+
+    /// [`acquire`](RateLimiter::acquire) with a time limit: fails with
+    /// [`AcquireError::TimedOut`] if the tokens are not available within that time. If it is
+    /// certain beforehand that they will not be, it fails without waiting.
+    ///
+    /// # Panics
+    ///
+    /// In a tokio runtime whose timers are not enabled, if it has to wait.
+    #[cfg(feature = "tokio")]
+    pub async fn acquire_within(
+        &self,
+        key: impl AsRef<[u8]>,
+        n: u64,
+        within: Duration,
+    ) -> Result<Decision, AcquireError> {
+        self.wait_for_tokens(key.as_ref(), n, Some(within), Timer::Runtime)
+            .await
+    }
+
+    /// How many requests wait in [`acquire`](RateLimiter::acquire).
+    #[cfg(feature = "tokio")]
+    pub fn waiting(&self) -> usize {
+        self.0.waiters.len()
     }
 
     /// Reads a bucket without changing it.
@@ -184,6 +273,51 @@ impl RateLimiter {
             .await
     }
 
+    /// Forgets a key: its bucket, its tier and, where there are leases, the tokens that this process
+    /// holds for it. The next request starts with a new bucket.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use balde::RateLimiter;
+    ///
+    /// let limiter = RateLimiter::new("10/min")?;
+    /// limiter.check_n("alice", 10).await;
+    /// limiter.forget("alice").await?;
+    /// assert_eq!(limiter.check("alice").await.remaining(), 9);
+    /// # Ok(()) }) }
+    /// ```
+    ///
+    /// Operations that happen once per [`OpId`] are remembered for their time. Other processes that
+    /// hold leases of the key return their tokens to the new bucket.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(clippy::unused_async, reason = "nothing waits in memory")
+    )]
+    pub async fn forget(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        let key = BadKey::check(key.as_ref())?;
+        match &self.0.store {
+            Store::Memory(table, _) => table.forget(key),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.forget(key).await?,
+        }
+        #[cfg(feature = "tokio")]
+        self.0.waiters.bucket_changed(key);
+        Ok(())
+    }
+
+    fn forget_blocking(&self, key: &[u8]) -> Result<(), Error> {
+        let key = BadKey::check(key)?;
+        match &self.0.store {
+            Store::Memory(table, _) => table.forget(key),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.forget_blocking(key)?,
+        }
+        #[cfg(feature = "tokio")]
+        self.0.waiters.bucket_changed(key);
+        Ok(())
+    }
+
     /// Creates a request for one token of `key`, for [`check_all`](crate::check_all) or
     /// [`Hold::take`](crate::Hold::take).
     pub fn request<'a>(&'a self, key: &'a (impl AsRef<[u8]> + ?Sized)) -> TokenRequest<'a> {
@@ -213,7 +347,7 @@ impl RateLimiter {
         self.0.observer.count_no_key();
     }
 
-    /// Replaces the limit of all buckets.
+    /// Replaces the limit of all buckets whose keys have no tier.
     ///
     /// Each bucket keeps its deficit in tokens, within what the new limit allows: a bucket that
     /// held fewer tokens than the capacity shrinks by becomes empty, and does not get those tokens
@@ -227,15 +361,10 @@ impl RateLimiter {
         L::Error: Into<InvalidLimit>,
     {
         let limit = InvalidLimit::check_window(limit.try_into().map_err(Into::into)?)?;
-        match &self.0.store {
-            Store::Memory(table, _) => table.set_limit(limit, || self.now_us()),
-            #[cfg(feature = "redis")]
-            Store::Redis(redis) => redis.set_limit(limit)?,
-        }
-        Ok(())
+        self.replace_limit(TierId::NONE, limit)
     }
 
-    /// The current limit.
+    /// The current limit of keys without a tier.
     pub fn limit(&self) -> Limit {
         match &self.0.store {
             Store::Memory(table, _) => table.limit(),
@@ -308,6 +437,11 @@ impl RateLimiter {
     #[cfg(feature = "redis")]
     fn leases(&self) -> Option<&LeaseManager> {
         self.redis().and_then(RedisLimiter::leases)
+    }
+
+    #[cfg(feature = "tokio")]
+    fn waiters(&self) -> &Waiters {
+        &self.0.waiters
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -16,6 +16,7 @@ use crate::decision::Decision;
 use crate::failure::StoreFailure;
 use crate::idempotency::OpId;
 use crate::lease::{LeaseManager, Leases};
+use crate::store::TierId;
 use crate::store::redis::{RedisBuckets, RedisStore};
 
 /// How long a blocking caller waits beyond the store's own timeout, for its thread to wake up.
@@ -49,12 +50,49 @@ impl RedisLimiter {
         self.leases.as_ref()
     }
 
-    pub(super) fn set_limit(&self, limit: Limit) -> Result<(), LimitError> {
-        self.buckets.set_limit(limit)?;
+    pub(super) fn set_limit(&self, tier: TierId, limit: Limit) -> Result<(), LimitError> {
+        self.buckets.set_limit(tier, limit)?;
         if let Some(leases) = &self.leases {
             leases.forget_refusals();
         }
         Ok(())
+    }
+
+    /// Converts the bucket of a key whose tier has changed, so that it refills at the new rate from
+    /// now on. If the store does not answer, the next command converts it.
+    pub(super) async fn convert(&self, key: &[u8]) {
+        if let Some(leases) = &self.leases {
+            leases.release_key(key).await;
+        }
+        let _later = self.run(key, Command::Take { n: 0 }, None).await;
+    }
+
+    /// [`convert`](RedisLimiter::convert) for callers without `await`.
+    pub(super) fn convert_blocking(&self, key: &[u8]) {
+        let (this, key) = (self.clone(), key.to_vec());
+        wait(self.store(), async move { this.convert(&key).await });
+    }
+
+    /// Removes a key with its bucket, its tier and its lease.
+    pub(super) async fn forget(&self, key: &[u8]) -> Result<(), StoreFailure> {
+        self.buckets.set_tier(key, TierId::NONE);
+        if let Some(leases) = &self.leases {
+            leases.forget_key(key).await;
+        }
+        if Handle::try_current().is_ok() {
+            return self.buckets.forget(key).await;
+        }
+        let (this, key) = (self.clone(), key.to_vec());
+        let forgetting = async move { this.buckets.forget(&key).await };
+        let task = self.store().handle().spawn(forgetting);
+        task.await.unwrap_or(Err(StoreFailure::Disconnected))
+    }
+
+    /// [`forget`](RedisLimiter::forget) for callers without `await`.
+    pub(super) fn forget_blocking(&self, key: &[u8]) -> Result<(), StoreFailure> {
+        let (this, key) = (self.clone(), key.to_vec());
+        let forgetting = async move { this.forget(&key).await };
+        wait(self.store(), forgetting).unwrap_or(Err(StoreFailure::Timeout))
     }
 
     /// Decides a take from the key's lease or a cached refusal, if there is one.

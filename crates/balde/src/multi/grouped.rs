@@ -240,7 +240,8 @@ async fn give_back(
         match request.limiter.store() {
             Store::Memory(table, _) => {
                 let now_us = request.limiter.now_us();
-                table.run(&request.key, Command::Credit { n }, now_us);
+                let tier = request.limiter.given_tier(&request.key);
+                table.run_in(&request.key, tier, Command::Credit { n }, now_us);
             }
             Store::Redis(_) => credits.extend(request.step(Command::Credit { n })),
         }
@@ -262,7 +263,11 @@ async fn give_back(
 /// Peeks at a bucket; the decision is a refusal if it would have refused too.
 async fn peek(request: &OwnedRequest, deadline: Instant) -> Decision {
     let found = match request.limiter.store() {
-        Store::Memory(table, _) => table.run(&request.key, Command::Peek, request.limiter.now_us()),
+        Store::Memory(table, _) => {
+            let tier = request.limiter.given_tier(&request.key);
+            let now_us = request.limiter.now_us();
+            table.run_in(&request.key, tier, Command::Peek, now_us)
+        }
         Store::Redis(redis) => {
             let peeking = redis
                 .buckets()
@@ -286,6 +291,7 @@ fn memory_steps<'a>(group: &[&'a OwnedRequest]) -> Vec<MemoryStep<'a>> {
             Store::Memory(table, _) => Some(MemoryStep {
                 table,
                 key: &request.key,
+                tier: request.limiter.given_tier(&request.key),
                 command: request.take(),
                 now_us: request.limiter.now_us(),
             }),

@@ -12,6 +12,7 @@ mod observer;
 use std::time::Duration;
 
 use balde_core::{Command, Wait};
+use smallvec::SmallVec;
 #[cfg(feature = "redis")]
 use tracing::Instrument;
 
@@ -65,6 +66,12 @@ impl MultiDecision {
     /// buckets. `None` if they were granted, and `None` if they never will be.
     pub fn retry_after(&self) -> Option<Duration> {
         self.parts[self.refused_index()?].retry_after()
+    }
+
+    /// Replaces the decision on a request by what its settlement found.
+    #[cfg(feature = "tower")]
+    pub(crate) fn replace_part(&mut self, index: usize, settled: Decision) {
+        self.parts[index] = settled;
     }
 
     /// The decision on each request, in the order of the requests. If any was refused, nothing was
@@ -155,13 +162,14 @@ fn assert_number(requests: &[TokenRequest<'_>]) {
 }
 
 /// The requests as steps of the memory store, if all buckets are there.
-fn memory_steps<'a>(requests: &[TokenRequest<'a>]) -> Option<Vec<MemoryStep<'a>>> {
+fn memory_steps<'a>(requests: &[TokenRequest<'a>]) -> Option<SmallVec<[MemoryStep<'a>; 4]>> {
     requests
         .iter()
         .map(|request| match request.limiter.store() {
             Store::Memory(table, _) => Some(MemoryStep {
                 table,
                 key: request.key,
+                tier: request.limiter.given_tier(request.key),
                 command: Command::Take { n: request.n },
                 now_us: request.limiter.now_us(),
             }),
@@ -183,7 +191,10 @@ fn decide_in_memory(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
 /// Where a key is bad nothing is taken: its request is denied, and the other buckets are peeked at.
 fn peek_or_deny(step: &MemoryStep<'_>) -> Decision {
     match BadKey::check(step.key) {
-        Ok(key) => Decision::of(step.table.run(key, Command::Peek, step.now_us)),
+        Ok(key) => Decision::of(
+            step.table
+                .run_in(key, step.tier, Command::Peek, step.now_us),
+        ),
         Err(bad) => Decision::of_bad_key(&step.table.limit(), bad, step.now_us),
     }
 }

@@ -74,12 +74,12 @@ impl MetricsOptions {
     }
 
     /// Returns whether metrics are asked for that this build does not have.
-    pub(super) const fn is_missing(&self) -> bool {
+    pub(super) const fn is_missing(self) -> bool {
         cfg!(not(feature = "prometheus")) && self.is_required
     }
 
     #[cfg(feature = "prometheus")]
-    pub(super) fn build(&self) -> Option<Metrics> {
+    pub(super) fn build(self) -> Option<Metrics> {
         let unit = match self.unit {
             Unit::Milliseconds => MetricsUnit::Milliseconds,
             Unit::Seconds => MetricsUnit::Seconds,

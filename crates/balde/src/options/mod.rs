@@ -189,6 +189,13 @@ impl Options {
         })
     }
 
+    /// The settings of `[redis]`, to build a store for another purpose than the limiters; `None` if
+    /// neither the file nor the environment has an address.
+    #[cfg(feature = "redis")]
+    pub fn redis_builder(&self) -> Option<crate::RedisBuilder> {
+        self.redis.as_ref().map(RedisOptions::builder)
+    }
+
     /// The names of the limits, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.limits.iter().map(LimitOptions::name)
@@ -326,6 +333,7 @@ impl fmt::Debug for Options {
 /// The limiters that were built from a file or from the environment.
 #[derive(Clone, Debug)]
 pub struct Limiters {
+    #[expect(clippy::struct_field_names, reason = "they are the limiters")]
     limiters: Vec<RateLimiter>,
     #[cfg(feature = "http")]
     http: HttpOptions,

@@ -170,7 +170,7 @@ impl RedisOptions {
     }
 
     #[cfg(feature = "redis")]
-    fn builder(&self) -> RedisBuilder {
+    pub(super) fn builder(&self) -> RedisBuilder {
         let mut builder = RedisStore::builder();
         builder = if self.is_cluster {
             builder.cluster(self.addresses.iter().map(String::as_str))

@@ -3,3 +3,5 @@
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+
+pub(crate) use memory::TierId;

@@ -4,13 +4,15 @@
 //! records out, hashes the keys and emits the events. While nobody reads the log, the queue fills;
 //! then further denials are counted instead, and the count is logged and exported.
 //!
-//! A queue has several stripes, each behind a lock that is held for a copy of some hundred bytes. A
-//! decision never waits for one: it tries the stripe of its thread, and then the others.
+//! A queue has several stripes, so that threads do not compete for one end. Each is lock-free: a
+//! decision tries the stripe of its thread, and then the others, and never waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use balde_core::{Strategy, Wait};
+use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
 use tracing::Dispatch;
 
@@ -20,13 +22,16 @@ use super::log_thread::{self, LogSource, Urgency};
 use super::timestamp;
 use super::trace_ids::TraceIds;
 use crate::clock::Stopwatch;
-use crate::decision::Decision;
+use crate::decision::{Decision, Reason};
+#[cfg(feature = "redis")]
+use crate::failure::{OnFailure, StoreFailure};
+use crate::key::BadKey;
 
 /// The most denials of one limiter that wait to be logged.
 const DENIALS_MAX: usize = 65_536;
 
-/// The most bytes that their keys may have.
-const KEY_BYTES_MAX: usize = 64 * DENIALS_MAX;
+/// Longer keys are allocated.
+const SHORT_KEY_BYTES: usize = 46;
 
 const STRIPES: usize = 8;
 
@@ -41,8 +46,9 @@ pub enum Denials {
     /// One line at once, then one per second with the number of denials in between. The default.
     #[default]
     Summary,
-    /// One line for each denial, for audit. Lines are written by another thread; denials that it
-    /// cannot keep up with are counted and not written.
+    /// One line for each denial, whether by the limit, by the failure policy or for a bad key: for
+    /// audit. Lines are written by another thread; denials that it cannot keep up with are counted
+    /// and not written.
     Every,
 }
 
@@ -51,66 +57,101 @@ pub(crate) struct DenialQueue {
     policy: String,
     storage_mode: &'static str,
     hasher: KeyHasher,
+    #[cfg(feature = "redis")]
+    on_failure: Option<OnFailure>,
+    /// The subscriber of the thread that built the limiter, for programs without a global one.
+    dispatch: Dispatch,
     stripes: [Stripe; STRIPES],
-    /// Set when all stripes were found full, so that the next denials need not look at each.
-    is_full: AtomicBool,
     dropped: AtomicU64,
-    reader: Mutex<Reader>,
+    reports: Mutex<Reports>,
 }
 
 #[repr(align(128))]
-#[derive(Default)]
-struct Stripe(Mutex<Batch>);
-
-/// Records in order, and their keys one after the other.
-#[derive(Default)]
-struct Batch {
-    records: Vec<Record>,
-    keys: Vec<u8>,
-    /// The subscriber of the thread that began this batch.
-    dispatch: Option<Dispatch>,
+struct Stripe {
+    queue: ArrayQueue<Record>,
+    /// Set by the first denial that finds no room, so that the next ones do not try. Cleared when the
+    /// log thread has emptied the stripe.
+    is_full: AtomicBool,
 }
 
+/// A denial, as small as it can be: each is copied by the decision.
 struct Record {
-    decided: Stopwatch,
-    took: Duration,
-    retry_after_ms: Option<u64>,
+    kind: DenialKind,
+    decided_us: u64,
+    /// `u64::MAX` if there is no wait.
+    wait_us: u64,
     remaining: u64,
-    reason: &'static str,
-    strategy: &'static str,
-    key_bytes: usize,
     ids: Option<Box<TraceIds>>,
+    key: Key,
+    took_ns: u32,
+    is_window: bool,
 }
 
-/// What only the log thread uses.
+/// A key; most are short enough to be copied without an allocation.
+enum Key {
+    Short(u8, [u8; SHORT_KEY_BYTES]),
+    Long(Box<[u8]>),
+}
+
+/// Why a decision was a denial.
+#[derive(Clone, Copy)]
+enum DenialKind {
+    OverLimit,
+    OverCapacity,
+    BadKey(BadKey),
+    #[cfg(feature = "redis")]
+    Fallback(StoreFailure),
+}
+
+/// What was logged about dropped denials.
 #[derive(Default)]
-struct Reader {
-    /// An empty batch to exchange for a full one.
-    spare: Batch,
-    dispatch: Option<Dispatch>,
+struct Reports {
     reported: u64,
     reported_at: Option<Stopwatch>,
 }
 
 impl DenialQueue {
-    /// Creates a queue and registers it with the log thread.
-    pub(super) fn start(policy: &str, storage_mode: &'static str, hasher: KeyHasher) -> Arc<Self> {
-        let queue = Arc::new(Self {
+    pub(super) fn new(policy: &str, storage_mode: &'static str, hasher: KeyHasher) -> Self {
+        Self {
             policy: policy.to_owned(),
             storage_mode,
             hasher,
-            stripes: Default::default(),
-            is_full: AtomicBool::new(false),
+            #[cfg(feature = "redis")]
+            on_failure: None,
+            dispatch: tracing::dispatcher::get_default(Dispatch::clone),
+            // Allocated and written at once: otherwise one decision in fifty would wait for the
+            // system to give it a page.
+            stripes: std::array::from_fn(|_| Stripe {
+                queue: ArrayQueue::new(DENIALS_MAX / STRIPES),
+                is_full: AtomicBool::new(false),
+            }),
             dropped: AtomicU64::new(0),
-            reader: Mutex::default(),
-        });
+            reports: Mutex::default(),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(super) fn with_on_failure(self, on_failure: Option<OnFailure>) -> Self {
+        Self { on_failure, ..self }
+    }
+
+    /// Registers the queue with the log thread.
+    pub(super) fn start(self) -> Arc<Self> {
+        let queue = Arc::new(self);
         log_thread::add(Arc::clone(&queue) as Arc<dyn LogSource>);
         queue
     }
 
     /// Queues a denial, or counts it as dropped. Never waits.
-    pub(super) fn push(&self, key: &[u8], decision: &Decision, took: Duration) {
-        if self.is_full.load(Ordering::Relaxed) || !self.try_push(key, decision, took) {
+    pub(super) fn push(&self, key: &[u8], decision: &Decision, took: Duration, decided_us: u64) {
+        let own = super::stripe::of_thread();
+        let stripes = (0..STRIPES).map(|turn| &self.stripes[(own + turn) % STRIPES]);
+        let mut open = stripes.filter(|stripe| !stripe.is_full.load(Ordering::Relaxed));
+        let is_queued = match open.next() {
+            Some(first) => first.push(Record::new(key, decision, took, decided_us), open),
+            None => false,
+        };
+        if !is_queued {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
         log_thread::wake_if_asleep();
@@ -121,115 +162,158 @@ impl DenialQueue {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    fn try_push(&self, key: &[u8], decision: &Decision, took: Duration) -> bool {
-        let own = super::stripe::of_thread();
-        let mut is_full = true;
-        for turn in 0..STRIPES {
-            let stripe = &self.stripes[(own + turn) % STRIPES];
-            let Some(mut batch) = stripe.0.try_lock() else {
-                is_full = false;
-                continue;
-            };
-            if batch.has_room(key) {
-                batch.push(key, decision, took);
-                return true;
-            }
-        }
-        self.is_full.store(is_full, Ordering::Relaxed);
-        false
-    }
-
-    fn emit(&self, record: &Record, key: &[u8]) {
-        let timestamp = timestamp::ago(record.decided.elapsed());
+    fn emit(&self, record: &Record) {
+        let key = record.key.as_bytes();
+        let timestamp = timestamp::at_us(record.decided_us);
         let ids = record.ids.as_deref();
-        log::denied(&DecisionEvent {
+        let event = DecisionEvent {
             policy: &self.policy,
             storage_mode: self.storage_mode,
-            strategy: record.strategy,
-            reason: record.reason,
-            retry_after_ms: record.retry_after_ms,
+            strategy: super::strategy_word(record.is_window),
+            reason: record.kind.reason(),
+            retry_after_ms: (record.wait_us < u64::MAX).then(|| record.wait_us.div_ceil(1_000)),
             remaining: record.remaining,
-            took: record.took,
-            key_hash: Some(self.hasher.hash(key)),
+            took: Duration::from_nanos(record.took_ns.into()),
+            key_hash: (!key.is_empty()).then(|| self.hasher.hash(key)),
             suppressed: None,
             timestamp: Some(&timestamp),
             trace_id: ids.and_then(TraceIds::trace_id),
             span_id: ids.and_then(TraceIds::span_id),
-        });
+        };
+        match record.kind {
+            DenialKind::OverLimit | DenialKind::OverCapacity => log::denied(&event),
+            DenialKind::BadKey(bad) => log::bad_key(&event, bad),
+            #[cfg(feature = "redis")]
+            DenialKind::Fallback(failure) => {
+                log::fallback(&event, self.on_failure, false, failure);
+            }
+        }
     }
 
     /// Logs how many denials were dropped, once a second or when everything is written out.
-    fn report_dropped(&self, reader: &mut Reader, urgency: Urgency) {
+    fn report_dropped(&self, urgency: Urgency) {
+        let mut reports = self.reports.lock();
         let dropped = self.dropped();
         let is_due = urgency == Urgency::Flush
-            || reader
+            || reports
                 .reported_at
                 .is_none_or(|at| at.elapsed() >= REPORT_EVERY);
-        if dropped == reader.reported || !is_due {
+        if dropped == reports.reported || !is_due {
             return;
         }
-        let since = dropped - reader.reported;
-        reader.reported = dropped;
-        reader.reported_at = Some(Stopwatch::start());
-        log::in_dispatch(reader.dispatch.as_ref(), || {
-            log::denials_dropped(&self.policy, self.storage_mode, since);
-        });
+        let since = dropped - reports.reported;
+        reports.reported = dropped;
+        reports.reported_at = Some(Stopwatch::start());
+        log::denials_dropped(&self.policy, self.storage_mode, since);
+    }
+
+    /// Drains each stripe of at most as many denials as fit it, so that a flood cannot keep the log
+    /// thread here.
+    fn drain_stripes(&self) -> usize {
+        let mut lines = 0;
+        for stripe in &self.stripes {
+            for _ in 0..stripe.queue.capacity() {
+                let Some(record) = stripe.queue.pop() else {
+                    break;
+                };
+                self.emit(&record);
+                lines += 1;
+            }
+            stripe.is_full.store(false, Ordering::Relaxed);
+        }
+        lines
     }
 }
 
 impl LogSource for DenialQueue {
     fn drain(&self, urgency: Urgency) -> usize {
-        let mut reader = self.reader.lock();
-        let mut lines = 0;
-        for stripe in &self.stripes {
-            let mut batch = std::mem::take(&mut reader.spare);
-            std::mem::swap(&mut *stripe.0.lock(), &mut batch);
-            self.is_full.store(false, Ordering::Relaxed);
-            lines += batch.records.len();
-            if let Some(dispatch) = batch.dispatch.take() {
-                log::in_dispatch(Some(&dispatch), || {
-                    let mut keys = batch.keys.as_slice();
-                    for record in &batch.records {
-                        let (key, rest) = keys.split_at(record.key_bytes);
-                        keys = rest;
-                        self.emit(record, key);
-                    }
-                });
-                reader.dispatch = Some(dispatch);
-            }
-            batch.clear();
-            reader.spare = batch;
-        }
-        self.report_dropped(&mut reader, urgency);
-        lines
+        log::in_dispatch(&self.dispatch, || {
+            let lines = self.drain_stripes();
+            self.report_dropped(urgency);
+            lines
+        })
     }
 }
 
-impl Batch {
-    fn has_room(&self, key: &[u8]) -> bool {
-        self.records.len() < DENIALS_MAX / STRIPES
-            && self.keys.len() + key.len() <= KEY_BYTES_MAX / STRIPES
-    }
-
-    fn push(&mut self, key: &[u8], decision: &Decision, took: Duration) {
-        if self.records.is_empty() {
-            self.dispatch = Some(tracing::dispatcher::get_default(Dispatch::clone));
+impl Stripe {
+    /// Queues a denial here, or in one of the other stripes.
+    fn push<'a>(&'a self, record: Record, others: impl Iterator<Item = &'a Self>) -> bool {
+        let mut refused = record;
+        for stripe in std::iter::once(self).chain(others) {
+            match stripe.queue.push(refused) {
+                Ok(()) => return true,
+                Err(record) => refused = record,
+            }
+            stripe.is_full.store(true, Ordering::Relaxed);
         }
-        self.keys.extend_from_slice(key);
-        self.records.push(Record {
-            decided: Stopwatch::start(),
-            took,
-            retry_after_ms: super::retry_after_ms(decision),
-            remaining: decision.remaining(),
-            reason: super::reason(decision),
-            strategy: super::strategy(decision.limit()),
-            key_bytes: key.len(),
-            ids: TraceIds::capture(),
-        });
+        false
+    }
+}
+
+impl Key {
+    fn new(key: &[u8]) -> Self {
+        let mut short = [0; SHORT_KEY_BYTES];
+        match (short.get_mut(..key.len()), u8::try_from(key.len())) {
+            (Some(bytes), Ok(length)) => {
+                bytes.copy_from_slice(key);
+                Self::Short(length, short)
+            }
+            _ => Self::Long(key.into()),
+        }
     }
 
-    fn clear(&mut self) {
-        self.records.clear();
-        self.keys.clear();
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Short(length, bytes) => &bytes[..usize::from(*length)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl DenialKind {
+    fn of(decision: &Decision) -> Self {
+        #[cfg(feature = "redis")]
+        if let Some(failure) = decision.failure() {
+            return Self::Fallback(failure);
+        }
+        match decision.reason() {
+            Reason::BadKey(bad) => Self::BadKey(bad),
+            Reason::OverCapacity => Self::OverCapacity,
+            _ => Self::OverLimit,
+        }
+    }
+
+    const fn reason(self) -> &'static str {
+        match self {
+            Self::OverLimit => "over_limit",
+            Self::OverCapacity => "over_capacity",
+            Self::BadKey(_) => "bad_key",
+            #[cfg(feature = "redis")]
+            Self::Fallback(failure) => failure.as_str(),
+        }
+    }
+}
+
+impl Record {
+    fn new(key: &[u8], decision: &Decision, took: Duration, decided_us: u64) -> Self {
+        let kind = DenialKind::of(decision);
+        // A bad key may be of any length, and is not hashed.
+        let key = match kind {
+            DenialKind::BadKey(_) => &[],
+            _ => key,
+        };
+        Self {
+            kind,
+            decided_us,
+            wait_us: match decision.wait() {
+                Wait::Us(us) => us,
+                Wait::None | Wait::Never => u64::MAX,
+            },
+            remaining: decision.remaining(),
+            ids: TraceIds::capture(),
+            key: Key::new(key),
+            took_ns: u32::try_from(took.as_nanos()).unwrap_or(u32::MAX),
+            is_window: decision.limit().strategy() == Strategy::FixedWindow,
+        }
     }
 }

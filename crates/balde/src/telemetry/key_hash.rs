@@ -8,6 +8,17 @@ use sha2::{Digest, Sha256};
 
 const VARIABLE: &str = "RL_LOG_SALT";
 
+/// The hash under which logs and spans show `key`, with `salt` as in `RL_LOG_SALT`: 64 hexadecimal
+/// digits. For tools that look for the key of a log line.
+///
+/// ```
+/// let hash = balde::telemetry::key_hash(b"pepper", b"alice");
+/// assert!(hash.starts_with("b1b68da447843a65"));
+/// ```
+pub fn key_hash(salt: &[u8], key: &[u8]) -> String {
+    KeyHasher::salted(salt).hash(key).to_string()
+}
+
 /// SHA-256 with the salt as prefix, so that the salt itself is not kept.
 #[derive(Clone)]
 pub(crate) struct KeyHasher(Sha256);

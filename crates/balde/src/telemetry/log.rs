@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Level};
 
 use super::key_hash::KeyHash;
@@ -71,11 +72,13 @@ pub(super) fn is_warn_on() -> bool {
     tracing::enabled!(target: "balde", Level::WARN)
 }
 
-/// Runs `emit` with the subscriber that was captured with the events.
-pub(super) fn in_dispatch(dispatch: Option<&Dispatch>, emit: impl FnOnce()) {
-    match dispatch {
-        Some(dispatch) => tracing::dispatcher::with_default(dispatch, emit),
-        None => emit(),
+/// Runs `emit` with the global subscriber, or with `dispatch` if there is none. A subscriber that is
+/// entered for one thread makes events slower in all of them.
+pub(super) fn in_dispatch<T>(dispatch: &Dispatch, emit: impl FnOnce() -> T) -> T {
+    if tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>) {
+        tracing::dispatcher::with_default(dispatch, emit)
+    } else {
+        emit()
     }
 }
 

@@ -92,10 +92,9 @@ impl Logs {
         W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
     {
         let format = match self.format {
-            LogFormat::Json => LineFormat::Json,
             LogFormat::Text => LineFormat::Text,
             LogFormat::Auto if io::stdout().is_terminal() => LineFormat::Text,
-            LogFormat::Auto => LineFormat::Json,
+            LogFormat::Json | LogFormat::Auto => LineFormat::Json,
         };
         LineLayer { writer, format }.with_filter(self.level)
     }
@@ -143,7 +142,7 @@ struct LineQueue {
 impl LogSource for LineQueue {
     fn drain(&self, _urgency: Urgency) -> usize {
         let waiting = std::mem::take(&mut *self.waiting.lock());
-        let lines = waiting.iter().filter(|byte| **byte == b'\n').count();
+        let lines = waiting.split(|byte| *byte == b'\n').count() - 1;
         if lines > 0 {
             // A failure to log cannot be logged.
             let _lost = write_out(&waiting);

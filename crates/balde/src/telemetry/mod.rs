@@ -12,6 +12,7 @@
 //! | `json_logs`, `json_logs_to`, `json_logs_at` | `logs` | one JSON object per line |
 //! | `Otlp`, `OtlpGuard` | `otlp` | exports spans to a collector |
 //! | `continue_trace` | `otlp`, `http` | continues a trace that began in another process |
+//! | [`key_hash`] | | the hash under which logs show a key |
 //! | [`LogThrottle`] | | at most one log line a second, with a count of the rest |
 //!
 //! Lines and spans are emitted through the `tracing` crate with any features, under the target
@@ -47,6 +48,7 @@ use crate::decision::{Decision, Reason};
 
 pub use denials::Denials;
 pub(crate) use key_hash::KeyHasher;
+pub use key_hash::key_hash;
 #[cfg(feature = "logs")]
 pub use lines::{json_logs, json_logs_at, json_logs_to};
 pub use log_format::LogFormat;
@@ -96,9 +98,14 @@ impl StorageMode {
 
 /// The strategy as logs show it. Stepwise refill is a token bucket too.
 pub(crate) fn strategy(limit: &Limit) -> &'static str {
-    match limit.strategy() {
-        Strategy::FixedWindow => "fixed_window",
-        Strategy::Continuous | Strategy::Stepwise => "token_bucket",
+    strategy_word(limit.strategy() == Strategy::FixedWindow)
+}
+
+const fn strategy_word(is_window: bool) -> &'static str {
+    if is_window {
+        "fixed_window"
+    } else {
+        "token_bucket"
     }
 }
 

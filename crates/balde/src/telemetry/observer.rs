@@ -58,8 +58,13 @@ impl Observer {
     }
 
     pub(crate) fn with_denials(self, denials: Denials) -> Self {
-        let every_denial = (denials == Denials::Every)
-            .then(|| DenialQueue::start(&self.policy, self.mode.as_str(), self.hasher.clone()));
+        let every_denial = (denials == Denials::Every).then(|| {
+            let hasher = self.hasher.clone();
+            let queue = DenialQueue::new(&self.policy, self.mode.as_str(), hasher);
+            #[cfg(feature = "redis")]
+            let queue = queue.with_on_failure(self.on_failure);
+            queue.start()
+        });
         Self {
             every_denial,
             ..self
@@ -187,6 +192,14 @@ impl Observer {
             trace_id: None,
             span_id: None,
         };
+        if let Some(queue) = &self.every_denial
+            && !decision.is_allowed()
+        {
+            if log::is_info_on() {
+                queue.push(key, decision, took(), now_us());
+            }
+            return;
+        }
         #[cfg(feature = "redis")]
         if let Some(failure) = decision.failure() {
             if log::is_warn_on()
@@ -206,12 +219,9 @@ impl Observer {
             }
             return;
         }
-        if !log::is_info_on() {
-            return;
-        }
-        if let Some(queue) = &self.every_denial {
-            queue.push(key, decision, took());
-        } else if let Some(suppressed) = self.denials.allow(now_us()) {
+        if log::is_info_on()
+            && let Some(suppressed) = self.denials.allow(now_us())
+        {
             log::denied(&event(suppressed, took()));
         }
     }

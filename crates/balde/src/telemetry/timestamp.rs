@@ -1,21 +1,24 @@
 //! Times of day as RFC 3339 writes them, in UTC with microseconds.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
+#[cfg(feature = "logs")]
+use std::time::UNIX_EPOCH;
 
+#[cfg(feature = "logs")]
 use crate::clock::time_of_day;
 
 const DAY_S: u64 = 86_400;
 
-/// The time of day `age` ago.
-pub(super) fn ago(age: Duration) -> String {
-    let since_epoch = time_of_day().duration_since(UNIX_EPOCH);
-    rfc_3339(since_epoch.unwrap_or_default().saturating_sub(age))
-}
-
 /// The time of day.
 #[cfg(feature = "logs")]
 pub(super) fn now() -> String {
-    ago(Duration::ZERO)
+    let since_epoch = time_of_day().duration_since(UNIX_EPOCH);
+    rfc_3339(since_epoch.unwrap_or_default())
+}
+
+/// A time in microseconds of Unix time.
+pub(super) fn at_us(us: u64) -> String {
+    rfc_3339(Duration::from_micros(us))
 }
 
 fn rfc_3339(since_epoch: Duration) -> String {

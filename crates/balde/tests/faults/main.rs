@@ -5,6 +5,7 @@
 //! |--|--|
 //! | `server` | one server: killed, frozen, its scripts flushed, full, read-only |
 //! | `link` | a way to it that is slow, lossy, cut, reset, broken off or a black hole |
+//! | `limits` | a server at `maxclients`, and servers that answer nonsense |
 //! | `cluster` | a primary killed, its replica promoted |
 //! | `leaks` | a hundred deaths, and nothing left behind |
 //! | `load` | the callers, and what they saw |
@@ -26,6 +27,7 @@
 mod chaos_proxy;
 mod cluster;
 mod leaks;
+mod limits;
 mod link;
 mod load;
 #[path = "../support/redis_cluster.rs"]

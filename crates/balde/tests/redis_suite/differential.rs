@@ -408,7 +408,9 @@ fn what_is_not_a_bucket_is_an_error_and_stays_what_it_is() {
     let _: () = connection.lpush("list", 1).unwrap();
     let args = script::encode(&[step, step], Header::default());
     let answer: RedisResult<Value> = evalsha(&sha, &["mine", "list"], &args).query(&mut connection);
-    assert_eq!(answer.unwrap_err().code(), Some("WRONGTYPE"));
+    // Before Redis 7, the error of a command inside a script is wrapped in another one.
+    let error = answer.unwrap_err().to_string();
+    assert!(error.contains("WRONGTYPE"), "{error}");
 
     // Neither is an operation's key that holds something else, or the reply to another call.
     let header = Header::default().with_operation(REPLY_TTL_MS);

@@ -1,8 +1,11 @@
 //! The Redis store over TLS, with certificates made for the occasion.
 
+use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::redis_server::RedisServer;
@@ -46,8 +49,18 @@ impl Authority {
     }
 }
 
-/// A server that speaks TLS on a second port, and that port.
+/// A server that speaks TLS on a second port, and that port. Nothing, and loudly so, where the server
+/// that was asked for by name is built without TLS; Debian's is not.
 fn start(dir: &Path, authority: &Authority, clients: &str) -> Option<(RedisServer, u16)> {
+    if let Some(server) = env::var_os("BALDE_REDIS_SERVER")
+        && !has_tls(&server)
+    {
+        eprintln!(
+            "\n*** SKIPPED: {} is built without TLS ***\n",
+            server.display()
+        );
+        return None;
+    }
     let server = authority.sign("localhost");
     let write = |name: &str, text: &str| {
         let path = dir.join(name);
@@ -71,6 +84,25 @@ fn start(dir: &Path, authority: &Authority, clients: &str) -> Option<(RedisServe
         clients,
     ])?;
     Some((server, port))
+}
+
+/// Whether the server can speak TLS. Without a certificate it ends at once, and says why.
+fn has_tls(server: &OsStr) -> bool {
+    let output = Command::new(server)
+        .args([
+            "--port",
+            "0",
+            "--save",
+            "",
+            "--tls-port",
+            &free_port().to_string(),
+        ])
+        .stdin(Stdio::null())
+        .output()
+        .expect("a server");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    !said.contains("Bad directive") && !said.contains("Failed finding TLS support")
 }
 
 fn free_port() -> u16 {

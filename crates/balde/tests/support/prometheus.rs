@@ -32,10 +32,15 @@ impl Prometheus {
 
     /// The same with alert rules.
     pub(crate) fn with_rules(target: SocketAddr, rules: &[&Path]) -> Option<Self> {
+        Self::with_targets(&[target], rules)
+    }
+
+    /// The same with several targets.
+    pub(crate) fn with_targets(targets: &[SocketAddr], rules: &[&Path]) -> Option<Self> {
         for _ in 0..PORTS_TRIED_MAX {
             let dir = TempDir::new().expect("a temporary folder");
             let port = free_port();
-            let child = match spawn(port, &dir, target, rules) {
+            let child = match spawn(port, &dir, targets, rules) {
                 Ok(child) => child,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     missing("prometheus");
@@ -174,7 +179,8 @@ pub(crate) fn promtool_tests(folder: &Path, rules: &str, tests: &str) {
     }
 }
 
-fn spawn(port: u16, dir: &TempDir, target: SocketAddr, rules: &[&Path]) -> io::Result<Child> {
+fn spawn(port: u16, dir: &TempDir, targets: &[SocketAddr], rules: &[&Path]) -> io::Result<Child> {
+    let targets: Vec<String> = targets.iter().map(|one| format!("'{one}'")).collect();
     let rules: Vec<String> = rules
         .iter()
         .map(|file| format!("'{}'", file.display()))
@@ -182,8 +188,9 @@ fn spawn(port: u16, dir: &TempDir, target: SocketAddr, rules: &[&Path]) -> io::R
     let config = format!(
         "global:\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\n  \
          evaluation_interval: 200ms\nrule_files: [{}]\n\
-         scrape_configs:\n  - job_name: balde\n    static_configs:\n      - targets: ['{target}']\n",
-        rules.join(", ")
+         scrape_configs:\n  - job_name: balde\n    static_configs:\n      - targets: [{}]\n",
+        rules.join(", "),
+        targets.join(", ")
     );
     let file = dir.path().join("prometheus.yml");
     fs::write(&file, config)?;

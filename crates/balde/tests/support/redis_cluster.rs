@@ -80,7 +80,8 @@ impl RedisCluster {
         for port in free_ports(count)? {
             let folder = cluster.dir.path().join(port.to_string());
             std::fs::create_dir(&folder)?;
-            let child = Command::new("redis-server")
+            let server = env::var_os("BALDE_REDIS_SERVER");
+            let child = Command::new(server.unwrap_or_else(|| "redis-server".into()))
                 .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
                 .args(["--save", "", "--appendonly", "no"])
                 .args(["--cluster-enabled", "yes"])

@@ -1,7 +1,11 @@
 //! A real redis-server for a test: its own port, its own folder, gone when dropped. It can be killed,
 //! brought back on the same port and frozen, so that a test can be the fault it wants to see.
+//!
+//! `BALDE_REDIS_SERVER` names another program than `redis-server`, such as that of another version;
+//! `scripts/test-redis.sh` runs the suites with three.
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -128,7 +132,7 @@ impl Drop for RedisServer {
 }
 
 fn spawn(port: u16, dir: &TempDir, args: &[String]) -> io::Result<Child> {
-    Command::new("redis-server")
+    Command::new(program())
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
         .args(["--save", "", "--appendonly", "no"])
         .arg("--dir")
@@ -138,6 +142,10 @@ fn spawn(port: u16, dir: &TempDir, args: &[String]) -> io::Result<Child> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
+}
+
+fn program() -> OsString {
+    env::var_os("BALDE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
 fn free_port() -> u16 {
@@ -157,7 +165,7 @@ fn pings(addr: SocketAddr) -> io::Result<bool> {
 }
 
 fn missing() {
-    let what = "redis-server is not installed";
+    let what = format!("{} is not installed", program().display());
     assert!(
         env::var("BALDE_REQUIRE_SERVICES").as_deref() != Ok("1"),
         "{what}, and BALDE_REQUIRE_SERVICES=1"

@@ -80,7 +80,8 @@ fn hurried(rules: &str) -> String {
         let is_duration = matches!(before, Some('[' | ' ')) && seconds > 0;
         if is_duration && !after[1..].starts_with(|c: char| c.is_alphanumeric()) {
             let number: u64 = number.parse().unwrap();
-            hurried.push_str(&format!("{}s", number * seconds / SPEED));
+            hurried.push_str(&(number * seconds / SPEED).to_string());
+            hurried.push('s');
             rest = &after[1..];
         } else {
             hurried.push_str(number);

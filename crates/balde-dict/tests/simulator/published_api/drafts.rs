@@ -73,12 +73,12 @@ pub(super) async fn accepted(world: &World<'_>, id: &str) -> Option<Draft> {
             Draft::default().query(format!("{query}&StartTime=2020-01-01T00:00:00Z"))
         }
         "getEntryByCid" => {
-            let key = world.entry().await;
+            world.entry().await;
             let query = format!("Participant={KEY_HOLDER}&KeyType=PHONE&Limit=200");
             let events = Draft::default().query(query);
             let events = world.ok("listCidSetEvents", &events).await;
             let events = &events.child("CidSetEvents").unwrap().children;
-            let _newest_of_the_key = key;
+            // The newest event is that of the new entry.
             let last = events.last().unwrap().at("Cid").unwrap();
             Draft::at(last).by(KEY_HOLDER)
         }
@@ -147,8 +147,8 @@ pub(super) async fn accepted(world: &World<'_>, id: &str) -> Option<Draft> {
         "listFundsRecoveryRefunds" => Draft::at(world.recovery_refunding().await),
         "createFraudMarker" => world.marker_draft(),
         "listFraudMarkers" => {
-            let recovery = world.recovery_analysed().await;
-            let _its_reports_made_markers = recovery;
+            // Closing its reports made markers.
+            world.recovery_analysed().await;
             let query = format!("Participant={KEY_HOLDER}&TaxIdNumber={OWNER}&Status=REGISTERED");
             Draft::default().query(format!("{query}&{pages}"))
         }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::xml::Node;
 
 /// Values of a request's elements, by path below the root. An empty value leaves the element out.
-pub(super) type Values = Vec<(&'static str, String)>;
+pub(super) type Values = [(&'static str, String)];
 
 pub(super) struct Api {
     json: Value,
@@ -133,16 +133,16 @@ impl Api {
             Some(kind) if kind["kind"] == "object" => children(kind),
             _ => children(child),
         };
-        *out += &format!("<{name}>");
+        out.extend(["<", name, ">"]);
         if inner.is_empty() {
             let value = own.map(|(_, value)| value.clone());
             let value = value.unwrap_or_else(|| default_text(child, kind));
-            *out += &value.replace('&', "&amp;").replace('<', "&lt;");
+            out.push_str(&value.replace('&', "&amp;").replace('<', "&lt;"));
         }
         for child in inner {
             self.write(child, &path, values, is_full, out);
         }
-        *out += &format!("</{name}>");
+        out.extend(["</", name, ">"]);
     }
 
     /// What is wrong with a request or an answer, by its schema.

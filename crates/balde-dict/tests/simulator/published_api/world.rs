@@ -8,7 +8,7 @@ use balde_dict::profiles;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::schema::{Api, Values};
+use super::schema::Api;
 use super::xml::Node;
 use crate::test_server::{CALLER, KEY_HOLDER, PERSON, TestServer};
 
@@ -23,7 +23,7 @@ pub(super) struct Draft {
     pub(super) query: String,
     pub(super) participant: Option<&'static str>,
     pub(super) payer: Option<&'static str>,
-    pub(super) values: Values,
+    pub(super) values: Vec<(&'static str, String)>,
 }
 
 impl Draft {
@@ -60,6 +60,10 @@ pub(super) struct World<'a> {
     number: Cell<u64>,
 }
 
+#[expect(
+    clippy::unused_self,
+    reason = "requests are drafted for a world, whether they need a number of it or not"
+)]
 impl<'a> World<'a> {
     pub(super) async fn new(api: &'a Api, settings: &[(&str, &str)], is_strict: bool) -> Self {
         let profile = profiles::named_with("dict-2.12.1", settings).unwrap();
@@ -255,8 +259,8 @@ impl<'a> World<'a> {
 
     pub(super) async fn days(&self, days: u64) {
         self.server
-            .clock
-            .advance(Duration::from_secs(days * 86_400));
+            .advance(Duration::from_secs(days * 86_400))
+            .await;
     }
 
     pub(super) fn report_draft(&self, transaction: &str) -> Draft {

@@ -52,10 +52,11 @@ impl Activities {
 
     async fn poll(&self, participant: &str) -> Result<FetchResult, ActivityError> {
         let start_us = self.now_us();
-        {
+        let policy = {
             let mut planner = self.planner.lock();
             match planner.next_for(participant, start_us) {
-                NextAction::Poll { .. } => {}
+                NextAction::Poll { .. } => None,
+                NextAction::Read { policy, .. } => Some(policy),
                 NextAction::Wait { until_us } => {
                     let next_poll = Self::next_poll(&planner, until_us, start_us);
                     return Ok(FetchResult::NotDue(next_poll));
@@ -65,8 +66,11 @@ impl Activities {
                     return Err(activity_error(error.label(), &error));
                 }
             }
-        }
-        let fetched = self.cycle.fetch(participant).await;
+        };
+        let fetched = match policy {
+            Some(policy) => self.cycle.fetch_policy(participant, &policy).await,
+            None => self.cycle.fetch(participant).await,
+        };
         let now_us = self.now_us();
         match fetched {
             Ok(poll) => {
@@ -104,6 +108,8 @@ impl Activities {
             let components = self.cycle.components();
             let assessments = findings.assessments(&components.rules, &components.analysis);
             planner.polled(participant, now_us, &assessments);
+            let coverage = planner.coverage(participant);
+            self.status.set_coverage(participant, coverage);
         }
         let due_us = planner.due_us(participant);
         let due_us = due_us.unwrap_or_else(|| planner.next_cron_us(now_us));

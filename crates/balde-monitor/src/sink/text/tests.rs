@@ -58,10 +58,11 @@ fn events_about_levels_have_complete_texts() {
                 Exhausted,
                 2_000,
             ),
-            "CRITICAL (was EXHAUSTED): ENTRIES_WRITE of 12345678, 2,000 of 36,000 tokens left \
-             (5 %)",
-            "Bucket ENTRIES_WRITE of participant 12345678 improved from EXHAUSTED to CRITICAL at \
-             2026-11-15 10:00:00 UTC. 2,000 of 36,000 tokens are left (5 %).",
+            "NO LONGER EXHAUSTED (CRITICAL at worst): ENTRIES_WRITE of 12345678, 2,000 of 36,000 \
+             tokens left (5 %)",
+            "Bucket ENTRIES_WRITE of participant 12345678 is no longer EXHAUSTED: until \
+             2026-11-15 10:00:00 UTC it has been CRITICAL at worst, for long enough. 2,000 of \
+             36,000 tokens are left (5 %).",
         ),
         (
             event(
@@ -150,14 +151,21 @@ fn forecasts_stale_data_and_changes_have_complete_texts() {
              2026-11-15 10:00:00 UTC, as predicted. 0 of 36,000 tokens are left (0 %).",
         ),
         (
-            participant_event(EventKind::Stale { newest_us: ten_to }),
-            "NO DATA: participant 12345678 since 2026-11-15 09:50:00 UTC",
-            "There has been no data about participant 12345678 since 2026-11-15 09:50:00 UTC. Its \
-             buckets are not monitored until there is. Check the monitor's log for failed polls, \
+            participant_event(EventKind::Stale {
+                newest_us: ten_to,
+                reason: Some("DICT does not accept this participant (403).".to_owned()),
+            }),
+            "NO DATA: participant 12345678 since 2026-11-15 09:50:00 UTC (DICT does not accept this \
+             participant (403))",
+            "There has been no data about participant 12345678 since 2026-11-15 09:50:00 UTC (DICT \
+             does not accept this participant (403)). Its buckets are not monitored until there is. Check the monitor's log for failed polls, \
              and the connection to DICT or the gateway.",
         ),
         (
-            participant_event(EventKind::StillStale { newest_us: ten_to }),
+            participant_event(EventKind::StillStale {
+                newest_us: ten_to,
+                reason: None,
+            }),
             "STILL NO DATA: participant 12345678 since 2026-11-15 09:50:00 UTC",
             "There is still no data about participant 12345678 since 2026-11-15 09:50:00 UTC. Its \
              buckets are not monitored until there is. Check the monitor's log for failed polls, \

@@ -4,12 +4,13 @@ use std::time::SystemTime;
 
 use ::http::HeaderMap;
 use balde_core::Limit;
+use smallvec::SmallVec;
 
 use super::options::HeaderOptions;
 #[cfg(feature = "tower")]
 use super::options::ResetFormat;
 use super::template::{FieldValues, HeaderTemplate};
-use super::writer::HeaderWriter;
+use super::writer::{EncodedLimit, HeaderWriter};
 use crate::decision::Decision;
 
 impl HeaderOptions {
@@ -20,11 +21,18 @@ impl HeaderOptions {
         limits: impl IntoIterator<Item = (&'a str, Limit)>,
     ) -> PreparedWriter {
         let writer = HeaderWriter::new(self, limits);
-        let template = match &*writer.limits {
-            [only] if !self.is_empty() => Some(HeaderTemplate::new(self, only, &writer.policy)),
-            _ => None,
-        };
-        PreparedWriter { writer, template }
+        let all: Vec<&EncodedLimit> = writer.limits.iter().collect();
+        let (mut alone, mut together) = (Vec::new(), None);
+        if !self.is_empty() {
+            let one = |limit: &&EncodedLimit| HeaderTemplate::new(self, &[*limit]);
+            alone = all.iter().map(one).collect();
+            together = (all.len() > 1).then(|| HeaderTemplate::new(self, &all));
+        }
+        PreparedWriter {
+            writer,
+            alone,
+            together,
+        }
     }
 }
 
@@ -33,49 +41,70 @@ impl HeaderOptions {
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedWriter {
     writer: HeaderWriter,
-    /// Present if there is exactly one limit and at least one field to write.
-    template: Option<HeaderTemplate>,
+    /// For each limit, the fields of a response that only this limit applied to. Empty if there is
+    /// no field to write.
+    alone: Vec<HeaderTemplate>,
+    /// The fields of a response that all of several limits applied to.
+    together: Option<HeaderTemplate>,
 }
 
 impl PreparedWriter {
-    /// Writes the same fields as [`HeaderOptions::write`], for one decision per limit and in the
-    /// same order.
-    pub(crate) fn write(&self, headers: &mut HeaderMap, decisions: &[Decision], now: SystemTime) {
-        if let [only] = decisions
-            && let Some(values) = self.values(only)
+    /// Writes the same fields as [`HeaderOptions::write`], for one decision on each of some limits,
+    /// which are given by their indices in ascending order.
+    pub(crate) fn write(
+        &self,
+        headers: &mut HeaderMap,
+        limits: &[usize],
+        decisions: &[Decision],
+        now: SystemTime,
+    ) {
+        if let (&[limit], [only]) = (limits, decisions) {
+            if let Some(values) = self.values(limit, only) {
+                return self.write_values(headers, limit, &values, now);
+            }
+        } else if let Some(template) = &self.together
+            && limits.len() == self.writer.limits.len()
         {
-            self.write_values(headers, &values, now);
-        } else {
-            self.writer.write(headers, decisions, now);
+            let values: Option<SmallVec<[FieldValues; 4]>> = decisions
+                .iter()
+                .enumerate()
+                .map(|(limit, decision)| self.values(limit, decision))
+                .collect();
+            if let Some(values) = values {
+                let shown = (0..values.len()).min_by_key(|index| values[*index].remaining());
+                let shown = shown.unwrap_or(0);
+                let capacity = &self.writer.limits[shown].capacity;
+                let reset_s = self.writer.reset_s(values[shown].reset_us(), now);
+                return template.write(headers, &values, shown, capacity, reset_s);
+            }
         }
+        self.writer.write(headers, limits, decisions, now);
     }
 
-    /// The values that [`write_values`](PreparedWriter::write_values) fills in. `None` if the
-    /// template cannot express the decision: a refusal, several limits, a limit that was replaced,
-    /// or no bucket behind the decision.
+    /// The values that [`write_values`](PreparedWriter::write_values) fills in. `None` if a template
+    /// cannot express the decision: a refusal, a limit that was replaced, or no bucket behind the
+    /// decision; or if there is no field to write.
     #[inline]
-    pub(crate) fn values(&self, decision: &Decision) -> Option<FieldValues> {
-        let [only] = &*self.writer.limits else {
-            return None;
-        };
-        let fits_template = self.template.is_some()
+    pub(crate) fn values(&self, limit: usize, decision: &Decision) -> Option<FieldValues> {
+        let fits_template = !self.alone.is_empty()
             && decision.is_allowed()
             && decision.has_bucket()
-            && only.limit == *decision.limit();
+            && self.writer.limits[limit].limit == *decision.limit();
         fits_template.then(|| FieldValues::new(*decision))
     }
 
-    /// Writes the fields of a decision that [`values`](PreparedWriter::values) accepted.
+    /// Writes the fields of a decision that [`values`](PreparedWriter::values) accepted, for a
+    /// response that only this limit applied to.
     pub(crate) fn write_values(
         &self,
         headers: &mut HeaderMap,
+        limit: usize,
         values: &FieldValues,
         now: SystemTime,
     ) {
-        if let Some(template) = &self.template {
-            let reset_s = self.writer.reset_s(values.reset_us(), now);
-            template.write(headers, values, reset_s);
-        }
+        let reset_s = self.writer.reset_s(values.reset_us(), now);
+        let capacity = &self.writer.limits[limit].capacity;
+        self.alone[limit].write(headers, &[*values], 0, capacity, reset_s);
     }
 
     /// Returns true if a field depends on the time of day.

@@ -29,7 +29,8 @@ impl HeaderOptions {
     pub fn write(&self, headers: &mut HeaderMap, decisions: &[(&str, &Decision)], now: SystemTime) {
         let limits = decisions.iter().map(|(name, one)| (*name, *one.limit()));
         let all: Vec<Decision> = decisions.iter().map(|(_, one)| **one).collect();
-        HeaderWriter::new(*self, limits).write(headers, &all, now);
+        let indices: Vec<usize> = (0..all.len()).collect();
+        HeaderWriter::new(*self, limits).write(headers, &indices, &all, now);
     }
 }
 
@@ -79,8 +80,14 @@ impl HeaderWriter {
         }
     }
 
-    /// Writes the fields for these decisions, one for each limit and in the same order.
-    pub(super) fn write(&self, headers: &mut HeaderMap, decisions: &[Decision], now: SystemTime) {
+    /// Writes the fields for one decision on each of some limits, which are given by their indices.
+    pub(super) fn write(
+        &self,
+        headers: &mut HeaderMap,
+        limits: &[usize],
+        decisions: &[Decision],
+        now: SystemTime,
+    ) {
         // Grows the map once instead of several times. If that fails, the insertions grow it.
         let _reserved = headers.try_reserve(6);
         if decisions.iter().any(|one| !one.is_allowed())
@@ -89,23 +96,29 @@ impl HeaderWriter {
             write_retry_after(headers, wait);
         }
         if self.options.has_x() {
-            self.write_x(headers, decisions, now);
+            self.write_x(headers, limits, decisions, now);
         }
-        if self.options.has_ietf() && !self.limits.is_empty() {
-            self.write_ietf(headers, decisions);
+        if self.options.has_ietf() && !decisions.is_empty() {
+            self.write_ietf(headers, limits, decisions);
         }
     }
 
-    fn write_x(&self, headers: &mut HeaderMap, decisions: &[Decision], now: SystemTime) {
+    fn write_x(
+        &self,
+        headers: &mut HeaderMap,
+        limits: &[usize],
+        decisions: &[Decision],
+        now: SystemTime,
+    ) {
         let Some(index) = most_restrictive(decisions) else {
             return;
         };
         let decision = &decisions[index];
-        let capacity = match self.limits.get(index) {
-            Some(encoded) if encoded.limit.capacity() == decision.limit().capacity() => {
-                encoded.capacity.clone()
-            }
-            _ => integer(decision.limit().capacity()),
+        let encoded = &self.limits[limits[index]];
+        let capacity = if encoded.limit.capacity() == decision.limit().capacity() {
+            encoded.capacity.clone()
+        } else {
+            integer(decision.limit().capacity())
         };
         let reset = self.reset_s(reset_us(decision), now);
         headers.insert(X_LIMIT, capacity);
@@ -124,11 +137,16 @@ impl HeaderWriter {
         }
     }
 
-    fn write_ietf(&self, headers: &mut HeaderMap, decisions: &[Decision]) {
-        let pairs = || self.limits.iter().zip(decisions);
+    fn write_ietf(&self, headers: &mut HeaderMap, limits: &[usize], decisions: &[Decision]) {
+        let pairs = || {
+            limits
+                .iter()
+                .map(|limit| &self.limits[*limit])
+                .zip(decisions)
+        };
         // The limit was replaced, or a local share of it applies while the store is unavailable.
         let is_changed = pairs().any(|(encoded, decision)| encoded.limit != *decision.limit());
-        let policy = if is_changed {
+        let policy = if is_changed || limits.len() != self.limits.len() {
             policy_value(pairs().map(|(encoded, decision)| (&*encoded.name, decision.limit())))
         } else {
             self.policy.clone()
@@ -194,7 +212,7 @@ fn wait_us(wait: Wait) -> u64 {
 }
 
 /// The value of `RateLimit-Policy`.
-fn policy_value<'a>(limits: impl Iterator<Item = (&'a [u8], &'a Limit)>) -> HeaderValue {
+pub(super) fn policy_value<'a>(limits: impl Iterator<Item = (&'a [u8], &'a Limit)>) -> HeaderValue {
     let mut text = FieldBuffer::new();
     for (name, limit) in limits {
         begin_member(&mut text, name);

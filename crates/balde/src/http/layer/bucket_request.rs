@@ -1,9 +1,9 @@
 //! The buckets that a request takes tokens from, and the decisions on them.
 
-use ::http::{Extensions, HeaderMap};
+use smallvec::SmallVec;
 
 use super::config::{LayerConfig, OnMissingKey};
-use super::limit_rule::{KeyScope, KeySource, LimitRule};
+use super::limit_rule::{KeySource, LimitRule};
 use super::request_parts::RequestParts;
 use crate::decision::Decision;
 use crate::http::identity::{ClientKey, IdentityError};
@@ -16,11 +16,12 @@ const GLOBAL_KEY: &[u8] = b"*";
 /// The key of the bucket that all requests without a key share.
 const MISSING_KEY: &[u8] = b"-";
 
-/// All buckets that a request takes tokens from. Most requests need one, which takes no allocation.
-pub(super) enum BucketRequests {
-    None,
-    One(BucketRequest),
-    Many(Vec<BucketRequest>),
+/// All buckets that a request takes tokens from. Most requests need one or two, which take no
+/// allocation.
+pub(super) struct BucketRequests {
+    /// The key of the caller, found once for all rules that limit callers.
+    caller: Option<ClientKey>,
+    buckets: SmallVec<[BucketRequest; 2]>,
 }
 
 /// One bucket that a request takes tokens from.
@@ -32,9 +33,9 @@ pub(super) struct BucketRequest {
 }
 
 /// The key of a bucket.
-pub(super) enum BucketKey {
+enum BucketKey {
     Fixed(&'static [u8]),
-    Client(ClientKey),
+    Caller,
     Custom(Vec<u8>),
 }
 
@@ -47,38 +48,107 @@ pub(super) struct MissingKey {
 }
 
 impl BucketRequests {
-    #[inline]
     pub(super) fn new(
         config: &LayerConfig,
         request: &RequestParts<'_>,
     ) -> Result<Self, MissingKey> {
-        if let [rule] = &*config.rules {
-            let bucket = BucketRequest::new(config, 0, rule, request)?;
-            return Ok(bucket.map_or(Self::None, Self::One));
-        }
-        let mut buckets = Vec::with_capacity(config.rules.len());
+        let mut all = Self {
+            caller: None,
+            buckets: SmallVec::new(),
+        };
         for (index, rule) in config.rules.iter().enumerate() {
-            buckets.extend(BucketRequest::new(config, index, rule, request)?);
+            all.add(config, index, rule, request)?;
         }
-        Ok(if buckets.is_empty() {
-            Self::None
-        } else {
-            Self::Many(buckets)
-        })
+        Ok(all)
     }
 
-    /// `n` tokens from the bucket with this key, under the only rule of a layer.
-    pub(super) fn single(n: u64, key: BucketKey) -> Self {
-        Self::One(BucketRequest { rule: 0, n, key })
+    /// One token from the bucket of this caller, under the only rule of a layer.
+    pub(super) fn of_caller(caller: ClientKey) -> Self {
+        let bucket = BucketRequest {
+            rule: 0,
+            n: 1,
+            key: BucketKey::Caller,
+        };
+        Self {
+            caller: Some(caller),
+            buckets: SmallVec::from_iter([bucket]),
+        }
+    }
+
+    /// Adds the bucket of a rule, if the rule applies to this request.
+    fn add(
+        &mut self,
+        config: &LayerConfig,
+        index: usize,
+        rule: &LimitRule,
+        request: &RequestParts<'_>,
+    ) -> Result<(), MissingKey> {
+        if rule.filter.as_ref().is_some_and(|filter| !filter(request)) {
+            return Ok(());
+        }
+        let key = match self.find_key(config, &rule.key_source, request) {
+            Ok(Some(key)) => key,
+            Ok(None) => return Ok(()),
+            Err(error) => match config.on_missing_key {
+                OnMissingKey::Deny => return Err(MissingKey { rule: index, error }),
+                OnMissingKey::Allow => return Ok(()),
+                OnMissingKey::Share => BucketKey::Fixed(MISSING_KEY),
+            },
+        };
+        self.buckets.push(BucketRequest {
+            rule: index,
+            n: rule.cost.as_ref().map_or(1, |cost| cost(request)),
+            key,
+        });
+        Ok(())
+    }
+
+    /// The key of a bucket, or `None` if the rule does not apply to this caller.
+    fn find_key(
+        &mut self,
+        config: &LayerConfig,
+        source: &KeySource,
+        request: &RequestParts<'_>,
+    ) -> Result<Option<BucketKey>, Option<IdentityError>> {
+        let (headers, extensions) = (request.headers(), request.extensions());
+        match source {
+            KeySource::Caller => {
+                if self.caller.is_none() {
+                    self.caller = Some(config.identity.key(headers, extensions)?);
+                }
+                Ok(Some(BucketKey::Caller))
+            }
+            KeySource::Global => Ok(Some(BucketKey::Fixed(GLOBAL_KEY))),
+            KeySource::Ipv6Network(bits) => {
+                let identity = &config.identity;
+                let network = identity.ipv6_network_key(headers, extensions, *bits)?;
+                Ok(network.map(|key| BucketKey::Custom(key.as_ref().to_vec())))
+            }
+            KeySource::Custom(key) => match key(request) {
+                Some(key) => Ok(Some(BucketKey::Custom(key))),
+                None => Err(None),
+            },
+        }
     }
 
     #[inline]
     pub(super) fn as_slice(&self) -> &[BucketRequest] {
-        match self {
-            Self::None => &[],
-            Self::One(bucket) => std::slice::from_ref(bucket),
-            Self::Many(buckets) => buckets,
+        &self.buckets
+    }
+
+    /// The key of one of these buckets.
+    #[inline]
+    pub(super) fn key<'a>(&'a self, bucket: &'a BucketRequest) -> &'a [u8] {
+        match &bucket.key {
+            BucketKey::Fixed(key) => key,
+            BucketKey::Caller => self.caller.as_ref().map_or(&[][..], AsRef::as_ref),
+            BucketKey::Custom(key) => key,
         }
+    }
+
+    /// The indices of the rules.
+    pub(super) fn rules(&self) -> SmallVec<[usize; 4]> {
+        self.buckets.iter().map(|bucket| bucket.rule).collect()
     }
 
     /// Pairs each decision with the name of its limiter.
@@ -87,131 +157,50 @@ impl BucketRequests {
         config: &'a LayerConfig,
         decisions: &'a [Decision],
     ) -> Vec<(&'a str, &'a Decision)> {
-        let buckets = self.as_slice().iter();
+        let buckets = self.buckets.iter();
         let names = buckets.map(|bucket| bucket.limiter(config).name());
         names.zip(decisions).collect()
     }
 
     /// Takes the tokens without waiting, for buckets that are all in memory.
-    #[inline]
     pub(super) fn decide_now(&self, config: &LayerConfig) -> Decisions {
-        match self {
-            Self::None => Decisions::None,
-            Self::One(bucket) => {
+        match self.as_slice() {
+            [bucket] => {
                 let limiter = bucket.limiter(config).blocking();
-                Decisions::One(limiter.check_n(bucket.key(), bucket.n))
+                Decisions::One(limiter.check_n(self.key(bucket), bucket.n))
             }
-            Self::Many(buckets) => {
-                Decisions::Many(check_all_blocking(&token_requests(config, buckets)))
-            }
+            _ => Decisions::Many(check_all_blocking(&self.token_requests(config))),
         }
     }
 
     /// Takes the tokens, from all buckets or from none.
     pub(super) async fn decide(&self, config: &LayerConfig) -> Decisions {
-        match self {
-            Self::None => Decisions::None,
-            Self::One(bucket) => {
+        match self.as_slice() {
+            [bucket] => {
                 let limiter = bucket.limiter(config);
-                Decisions::One(limiter.check_n(bucket.key(), bucket.n).await)
+                Decisions::One(limiter.check_n(self.key(bucket), bucket.n).await)
             }
-            Self::Many(buckets) => {
-                Decisions::Many(check_all(&token_requests(config, buckets)).await)
-            }
+            _ => Decisions::Many(check_all(&self.token_requests(config)).await),
         }
+    }
+
+    fn token_requests<'a>(&'a self, config: &'a LayerConfig) -> SmallVec<[TokenRequest<'a>; 4]> {
+        let token_request = |bucket: &'a BucketRequest| {
+            let limiter = bucket.limiter(config);
+            limiter.request_n(self.key(bucket), bucket.n)
+        };
+        self.buckets.iter().map(token_request).collect()
     }
 }
 
 impl BucketRequest {
-    /// Returns `None` if the rule does not apply to this request.
-    #[inline]
-    fn new(
-        config: &LayerConfig,
-        index: usize,
-        rule: &LimitRule,
-        request: &RequestParts<'_>,
-    ) -> Result<Option<Self>, MissingKey> {
-        if rule.filter.as_ref().is_some_and(|filter| !filter(request)) {
-            return Ok(None);
-        }
-        let (headers, extensions) = (request.headers(), request.extensions());
-        let key = match &rule.key_source {
-            KeySource::Scope(scope) => scope.key(config, headers, extensions).map_err(Some),
-            KeySource::Ipv6Network(bits) => {
-                let identity = &config.identity;
-                match identity.ipv6_network_key(headers, extensions, *bits) {
-                    Ok(Some(key)) => Ok(BucketKey::Client(key)),
-                    Ok(None) => return Ok(None),
-                    Err(error) => Err(Some(error)),
-                }
-            }
-            KeySource::Custom(key) => key(request).map(BucketKey::Custom).ok_or(None),
-        };
-        let key = match (key, config.on_missing_key) {
-            (Ok(key), _) => key,
-            (Err(error), OnMissingKey::Deny) => return Err(MissingKey { rule: index, error }),
-            (Err(_), OnMissingKey::Allow) => return Ok(None),
-            (Err(_), OnMissingKey::Share) => BucketKey::Fixed(MISSING_KEY),
-        };
-        Ok(Some(Self {
-            rule: index,
-            n: rule.cost.as_ref().map_or(1, |cost| cost(request)),
-            key,
-        }))
-    }
-
     pub(super) fn limiter<'r>(&self, config: &'r LayerConfig) -> &'r RateLimiter {
         &config.rules[self.rule].limiter
     }
-
-    #[inline]
-    pub(super) fn key(&self) -> &[u8] {
-        self.key.as_bytes()
-    }
-}
-
-impl KeyScope {
-    /// The key of the bucket that a request takes from.
-    #[inline]
-    pub(super) fn key(
-        self,
-        config: &LayerConfig,
-        headers: &HeaderMap,
-        extensions: &Extensions,
-    ) -> Result<BucketKey, IdentityError> {
-        match self {
-            Self::Caller => {
-                let key = config.identity.key(headers, extensions);
-                key.map(BucketKey::Client)
-            }
-            Self::Global => Ok(BucketKey::Fixed(GLOBAL_KEY)),
-        }
-    }
-}
-
-impl BucketKey {
-    #[inline]
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        match self {
-            Self::Fixed(key) => key,
-            Self::Client(key) => key.as_ref(),
-            Self::Custom(key) => key,
-        }
-    }
-}
-
-fn token_requests<'a>(
-    config: &'a LayerConfig,
-    buckets: &'a [BucketRequest],
-) -> Vec<TokenRequest<'a>> {
-    let token_request =
-        |bucket: &'a BucketRequest| bucket.limiter(config).request_n(bucket.key(), bucket.n);
-    buckets.iter().map(token_request).collect()
 }
 
 /// The decisions, in the order of the buckets.
 pub(super) enum Decisions {
-    None,
     One(Decision),
     Many(MultiDecision),
 }
@@ -220,9 +209,16 @@ impl Decisions {
     #[inline]
     pub(super) fn as_slice(&self) -> &[Decision] {
         match self {
-            Self::None => &[],
             Self::One(decision) => std::slice::from_ref(decision),
             Self::Many(multi) => multi.parts(),
+        }
+    }
+
+    /// Replaces the decision on a bucket by what its settlement found.
+    pub(super) fn replace(&mut self, index: usize, settled: Decision) {
+        match self {
+            Self::One(decision) => *decision = settled,
+            Self::Many(multi) => multi.replace_part(index, settled),
         }
     }
 
@@ -230,7 +226,6 @@ impl Decisions {
     #[inline]
     pub(super) fn refused_index(&self) -> Option<usize> {
         match self {
-            Self::None => None,
             Self::One(decision) => (!decision.is_allowed()).then_some(0),
             Self::Many(multi) => multi.refused_index(),
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ::http::Response;
 use bytes::Bytes;
 
-use super::limit_rule::{KeyScope, KeySource, LimitRule};
+use super::limit_rule::{KeySource, LimitRule};
 use super::no_key_log::NoKeyLog;
 use super::refusal::Refusal;
 use super::request_parts::RequestParts;
@@ -40,8 +40,10 @@ pub(super) struct LayerConfig {
     pub(super) writer: PreparedWriter,
     /// Whether any rule has a price, so that admitted requests have to be settled.
     pub(super) is_priced: bool,
-    /// The scope of the only rule, if the fast path can decide all requests.
-    pub(super) fast_path: Option<KeyScope>,
+    /// Whether all buckets are in memory, so that decisions never wait.
+    pub(super) is_in_memory: bool,
+    /// Whether each request takes one token of its caller, in memory, and there is nothing to settle.
+    pub(super) takes_one_of_caller: bool,
     pub(super) on_missing_key: OnMissingKey,
     pub(super) format: ProblemFormat,
     pub(super) exempt: Option<ExemptFn>,
@@ -51,39 +53,24 @@ pub(super) struct LayerConfig {
 }
 
 impl LayerConfig {
-    /// Returns true if all buckets are in memory, so that decisions never wait.
-    pub(super) fn is_in_memory(&self) -> bool {
-        self.rules.iter().all(is_in_memory)
-    }
-
     /// Computes what is the same for all requests.
     pub(super) fn prepare(&mut self) {
         let limits = self.rules.iter();
         let limits = limits.map(|rule| (rule.limiter.name(), rule.limiter.limit()));
         self.writer = self.headers.writer(limits);
         self.is_priced = self.rules.iter().any(|rule| rule.price.is_some());
-        self.fast_path = self.fast_path_scope();
+        self.is_in_memory = self.rules.iter().all(|rule| rule.limiter.is_in_memory());
+        self.takes_one_of_caller = self.is_in_memory
+            && matches!(
+                &*self.rules,
+                [LimitRule {
+                    key_source: KeySource::Caller,
+                    cost: None,
+                    price: None,
+                    ..
+                }]
+            );
     }
-
-    fn fast_path_scope(&self) -> Option<KeyScope> {
-        let [
-            rule @ LimitRule {
-                key_source: KeySource::Scope(scope),
-                cost: None,
-                filter: None,
-                price: None,
-                ..
-            },
-        ] = &*self.rules
-        else {
-            return None;
-        };
-        (is_in_memory(rule) && self.exempt.is_none()).then_some(*scope)
-    }
-}
-
-fn is_in_memory(rule: &LimitRule) -> bool {
-    rule.limiter.is_in_memory()
 }
 
 impl fmt::Debug for LayerConfig {

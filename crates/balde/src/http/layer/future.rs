@@ -11,7 +11,7 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::admission::admit;
+use super::admission::{Admission, admit};
 use super::body::ResponseBody;
 use super::bucket_request::{BucketRequests, Decisions};
 use super::config::LayerConfig;
@@ -38,12 +38,12 @@ pin_project! {
         Deciding { deciding: Box<(Deciding, S, Option<Request<A>>)> },
         // Waits for the inner service; nothing to do afterwards.
         Forwarding { #[pin] call: F },
-        // Waits for the inner service, then writes the header fields of the only limit.
-        AddingHeaders { config: Arc<LayerConfig>, values: FieldValues, #[pin] call: F },
+        // Waits for the inner service, then writes the header fields of one limit.
+        AddingHeaders { config: Arc<LayerConfig>, limit: usize, values: FieldValues, #[pin] call: F },
         // Waits for the inner service, then settles and writes header fields.
         Calling { in_flight: Option<Box<InFlight>>, #[pin] call: F },
         // Has the response and waits for its settlement.
-        Settling { settling: Settling, in_flight: Option<Box<InFlight>>, response: Option<R> },
+        Settling { settling: Settling, in_flight: Box<InFlight>, response: Option<R> },
         // Has the response of a refusal.
         Refused { response: Option<Response<Bytes>> },
     }
@@ -91,16 +91,19 @@ where
     pub(super) fn adding_headers(
         call: S::Future,
         config: Arc<LayerConfig>,
+        limit: usize,
         values: FieldValues,
     ) -> Self {
         Self::new(Stage::AddingHeaders {
             config,
+            limit,
             values,
             call,
         })
     }
 
-    pub(super) fn calling(call: S::Future, in_flight: Option<Box<InFlight>>) -> Self {
+    pub(super) fn calling(call: S::Future, in_flight: Box<InFlight>) -> Self {
+        let in_flight = Some(in_flight);
         Self::new(Stage::Calling { in_flight, call })
     }
 
@@ -125,14 +128,25 @@ where
                     let (deciding, service, request) = &mut **deciding;
                     let (buckets, decisions) = ready!(deciding.decision.as_mut().poll(cx));
                     let request = request.take().expect(POLLED_ONCE);
-                    match admit(&deciding.config, buckets, decisions, &request) {
-                        Ok(mut in_flight) => Stage::Calling {
-                            call: in_flight::mark_panic(&mut in_flight, || service.call(request)),
-                            in_flight,
+                    let config = &deciding.config;
+                    match admit(config, buckets, decisions, request.headers()) {
+                        Admission::Forward => Stage::Forwarding {
+                            call: service.call(request),
                         },
-                        Err(response) => Stage::Refused {
+                        Admission::AddHeaders { limit, values } => Stage::AddingHeaders {
+                            config: Arc::clone(config),
+                            limit,
+                            values,
+                            call: service.call(request),
+                        },
+                        Admission::Admitted(mut in_flight) => Stage::Calling {
+                            call: in_flight.mark_panic(|| service.call(request)),
+                            in_flight: Some(in_flight),
+                        },
+                        Admission::Refused(response) => Stage::Refused {
                             response: Some(*response),
                         },
+                        Admission::Undecided(_) => unreachable!("the decision was made"),
                     }
                 }
                 StageProjected::Forwarding { call } => {
@@ -141,30 +155,28 @@ where
                 }
                 StageProjected::AddingHeaders {
                     config,
+                    limit,
                     values,
                     call,
                 } => {
                     let mut response = ready!(call.poll(cx))?;
-                    in_flight::write_values(config, values, response.headers_mut());
+                    in_flight::write_values(config, *limit, values, response.headers_mut());
                     return Poll::Ready(Ok(response.map(ResponseBody::from_service)));
                 }
                 StageProjected::Calling { in_flight, call } => {
-                    let result = ready!(in_flight::mark_panic(in_flight, || call.poll(cx)));
+                    let request = in_flight.as_mut().expect(POLLED_ONCE);
+                    let result = ready!(request.mark_panic(|| call.poll(cx)));
                     let outcome = match &result {
                         Ok(response) => Outcome::from_response(response),
                         Err(_) => Outcome::Failed,
                     };
-                    let settling = in_flight
-                        .as_mut()
-                        .and_then(|request| request.settle(&outcome));
+                    let settling = request.settle(&outcome);
                     let response = result?;
                     match settling {
-                        None => {
-                            return Poll::Ready(Ok(finish(in_flight.as_deref(), response, None)));
-                        }
+                        None => return Poll::Ready(Ok(finish(request, response, None))),
                         Some(settling) => Stage::Settling {
                             settling: Box::pin(settling),
-                            in_flight: in_flight.take(),
+                            in_flight: in_flight.take().expect(POLLED_ONCE),
                             response: Some(response),
                         },
                     }
@@ -176,7 +188,7 @@ where
                 } => {
                     let settled = ready!(settling.as_mut().poll(cx));
                     let response = response.take().expect(POLLED_ONCE);
-                    return Poll::Ready(Ok(finish(in_flight.as_deref(), response, Some(&settled))));
+                    return Poll::Ready(Ok(finish(in_flight, response, Some(&settled))));
                 }
                 StageProjected::Refused { response } => {
                     let response = response.take().expect(POLLED_ONCE);
@@ -191,13 +203,11 @@ where
 const POLLED_ONCE: &str = "a future must not be polled after it is ready";
 
 fn finish<B>(
-    in_flight: Option<&InFlight>,
+    in_flight: &InFlight,
     mut response: Response<B>,
     settled: Option<&[Decision]>,
 ) -> Response<ResponseBody<B>> {
-    if let Some(in_flight) = in_flight {
-        in_flight.write_headers(response.headers_mut(), settled);
-    }
+    in_flight.write_headers(response.headers_mut(), settled);
     response.map(ResponseBody::from_service)
 }
 

@@ -43,29 +43,23 @@ pub struct LimitRule {
 /// Where the key of a rule's bucket comes from.
 #[derive(Clone)]
 pub(super) enum KeySource {
-    Scope(KeyScope),
+    Caller,
+    Global,
     /// The caller's IPv6 network, of so many leading bits.
     Ipv6Network(u8),
     Custom(KeyFn),
-}
-
-/// Which requests share a bucket, for rules that need no closure to find the key.
-#[derive(Clone, Copy)]
-pub(super) enum KeyScope {
-    Caller,
-    Global,
 }
 
 impl LimitRule {
     /// Limits each caller separately. The layer's [`Identity`](crate::http::identity::Identity)
     /// determines who the caller is.
     pub fn per_caller(limiter: RateLimiter) -> Self {
-        Self::new(limiter, KeySource::Scope(KeyScope::Caller))
+        Self::new(limiter, KeySource::Caller)
     }
 
     /// Limits all requests together: they share one bucket.
     pub fn global(limiter: RateLimiter) -> Self {
-        Self::new(limiter, KeySource::Scope(KeyScope::Global))
+        Self::new(limiter, KeySource::Global)
     }
 
     /// Limits each IPv6 network of `bits` leading bits as a whole, as a second limit beside

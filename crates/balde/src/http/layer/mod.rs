@@ -4,7 +4,6 @@ mod admission;
 mod body;
 mod bucket_request;
 mod config;
-mod fast_path;
 mod future;
 mod in_flight;
 mod limit_rule;
@@ -85,7 +84,8 @@ impl RateLimitLayer {
             identity: Identity::default(),
             writer: headers.writer([]),
             is_priced: false,
-            fast_path: None,
+            is_in_memory: false,
+            takes_one_of_caller: false,
             headers,
             on_missing_key: OnMissingKey::default(),
             format: ProblemFormat::default(),

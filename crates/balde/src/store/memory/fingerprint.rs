@@ -1,4 +1,4 @@
-//! Keys as 128-bit fingerprints, keyed with secrets of this process.
+//! Keys as 112-bit fingerprints, keyed with secrets of this process.
 //!
 //! A table of fingerprints needs no key text, no allocation and no comparison of strings; in
 //! exchange, two keys with one fingerprint would share a bucket. So it must not be possible to
@@ -6,8 +6,9 @@
 //! multiplied by a secret 128-bit number, the products are added modulo 2^128 and the
 //! upper 64 bits are kept. That family is strongly universal (Lemire and Kaser, "Strongly
 //! universal string hashing is fast"): any two different keys have the same fingerprint with
-//! probability 2^-64 over the choice of the secrets. Two lanes with independent secrets make it
-//! 2^-128. Fingerprints never leave the process, so an attacker has nothing to learn the secrets
+//! probability 2^-64 over the choice of the secrets. Two lanes with independent secrets would make it
+//! 2^-128; the low 16 bits of the second are left to the [tag](super::tag) of the slot, which leaves
+//! 2^-112. Fingerprints never leave the process, so an attacker has nothing to learn the secrets
 //! from. A general keyed hash of 128 bits (`SipHash`-1-3) would do as well and take three times as
 //! long, which is most of the price of a check.
 
@@ -16,6 +17,7 @@ use std::hash::BuildHasher;
 #[cfg(not(balde_loom))]
 use std::collections::hash_map::RandomState;
 
+use super::tag::Tag;
 #[cfg(feature = "tower")]
 use crate::key::ShortKey;
 
@@ -27,7 +29,8 @@ type RandomState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 const SHORT_BYTES_MAX: usize = 64;
 const WORDS_MAX: usize = SHORT_BYTES_MAX / 8 + 1;
 
-/// The fingerprint of a key. `hi` is never zero: zero marks an empty slot.
+/// The fingerprint of a key. `hi` is never zero: zero marks an empty slot. The low 16 bits of `lo` are
+/// zero: a slot keeps its tag there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     pub(super) hi: u64,
@@ -35,6 +38,14 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
+    #[inline]
+    pub(super) fn new(hi: u64, lo: u64) -> Self {
+        Self {
+            hi: hi.max(1),
+            lo: lo & !Tag::MASK,
+        }
+    }
+
     /// The hash that decides the shard and the slot. The halves are sums of products, so that
     /// consecutive keys have evenly spaced halves; the product of the halves has no such pattern.
     #[inline]
@@ -76,7 +87,7 @@ impl Fingerprints {
         } else {
             self.long.each_ref().map(|secret| secret.hash_one(key))
         };
-        Fingerprint { hi: hi.max(1), lo }
+        Fingerprint::new(hi, lo)
     }
 
     /// The fingerprint of a key that is in registers.
@@ -91,7 +102,7 @@ impl Fingerprints {
             8..16 => self.sum([first, second | last]),
             _ => self.sum([first, second, third | last]),
         };
-        Fingerprint { hi: hi.max(1), lo }
+        Fingerprint::new(hi, lo)
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use balde_core::{Command, Decision, Limit};
 use loom::sync::Arc;
 use loom::thread;
 
-use super::{MemoryStep, Table, run_all};
+use super::{Assignment, MemoryStep, Table, TierId, run_all};
 
 const TAKE: Command = Command::Take { n: 1 };
 
@@ -133,6 +133,7 @@ fn several_buckets_give_together_while_somebody_takes_from_one() {
         let step = |key| MemoryStep {
             table: &table,
             key,
+            tier: None,
             command: TAKE,
             now_us: 0,
         };
@@ -141,5 +142,39 @@ fn several_buckets_give_together_while_somebody_takes_from_one() {
         assert_eq!(theirs.join().unwrap() + both, 1);
         assert_eq!(level(&table, b"a"), 1 - both);
         assert_eq!(level(&table, b"b"), 0);
+    });
+}
+
+#[test]
+fn a_key_that_moves_to_another_tier_while_somebody_takes_loses_no_take() {
+    explore(|| {
+        let limits = [limit("1/day burst 3"), limit("1/7day burst 3")];
+        let table = Table::with_tiers(&limits, Assignment::Stored, 4, 0);
+        let table = Arc::new(table);
+        takes(&table, b"a");
+        let other = Arc::clone(&table);
+        let there_and_back = thread::spawn(move || {
+            other.set_tier(b"a", TierId::new(1).unwrap(), 0);
+            other.set_tier(b"a", TierId::NONE, 0);
+        });
+        assert_eq!(takes(&table, b"a"), 1);
+        there_and_back.join().unwrap();
+        // Two are gone, whichever limit they were taken under.
+        assert_eq!(level(&table, b"a"), 1);
+    });
+}
+
+#[test]
+fn a_key_that_is_forgotten_while_somebody_takes_is_new_or_charged_once() {
+    explore(|| {
+        let table = Arc::new(Table::new(limit("1/day burst 3"), 4, 0));
+        takes(&table, b"a");
+        let other = Arc::clone(&table);
+        let forgetting = thread::spawn(move || other.forget(b"a"));
+        assert_eq!(takes(&table, b"a"), 1);
+        forgetting.join().unwrap();
+        let levels = level(&table, b"a");
+        assert!(levels == 3 || levels == 2, "{levels}");
+        assert_eq!(table.stats().keys, u64::from(levels == 2));
     });
 }

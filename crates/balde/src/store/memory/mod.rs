@@ -7,7 +7,8 @@
 //! | `region` | slots in groups of two cache lines |
 //! | `shard` | slots, read without a lock and rearranged under one |
 //! | `directory` | which shard a key is in; shards that split |
-//! | `table` | the shards of one limit, bounded and swept |
+//! | `tag` | the tier of a key, in its slot |
+//! | `table` | the shards of one limiter, bounded and swept |
 //! | `multi` | several buckets in one decision |
 //! | `sync` | atomics and locks, or loom's |
 
@@ -18,11 +19,13 @@ mod region;
 mod shard;
 mod sync;
 mod table;
+mod tag;
 mod word;
 
 pub(crate) use multi::{MemoryStep, run_all};
 pub use table::MemoryStats;
-pub(crate) use table::Table;
+pub(crate) use table::{Assignment, Table};
+pub(crate) use tag::TierId;
 
 #[cfg(all(test, not(balde_loom)))]
 mod tests;

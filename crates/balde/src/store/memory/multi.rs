@@ -4,29 +4,35 @@
 //! thread sees or changes a part of the decision. Checks of other keys in those shards continue.
 
 use balde_core::{Command, Decision, State};
+use smallvec::SmallVec;
 
 use super::fingerprint::Fingerprint;
 use super::shard::Locked;
-use super::table::Table;
+use super::table::{Table, converted, fresh};
+use super::tag::TierId;
 
 /// One command on one bucket, of a decision over several.
 #[derive(Clone, Copy)]
 pub(crate) struct MemoryStep<'a> {
     pub(crate) table: &'a Table,
     pub(crate) key: &'a [u8],
+    /// The tier of the key, or `None` if the table knows it.
+    pub(crate) tier: Option<TierId>,
     pub(crate) command: Command,
     pub(crate) now_us: u64,
 }
 
 /// Runs all commands, or none. If one is refused, the decisions on the others are peeks.
 pub(crate) fn run_all(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
-    let mut shards = Shards::lock(steps);
-    let mut buckets: Vec<Bucket<'_>> = Vec::with_capacity(steps.len());
+    // Most decisions are over two or three buckets, which take no allocation here.
+    let fingerprint = |step: &MemoryStep<'_>| step.table.fingerprint(step.key);
+    let keys: Keys = steps.iter().map(fingerprint).collect();
+    let mut shards = Shards::lock(steps, &keys);
+    let mut buckets: SmallVec<[Bucket<'_>; 3]> = SmallVec::new();
     let mut decisions = Vec::with_capacity(steps.len());
-    let mut bucket_of = Vec::with_capacity(steps.len());
-    for step in steps {
+    let mut bucket_of: SmallVec<[usize; 4]> = SmallVec::new();
+    for (step, &key) in steps.iter().zip(&keys) {
         // Two steps on one bucket share its state.
-        let key = step.table.fingerprint(step.key);
         let known = buckets
             .iter()
             .position(|bucket| bucket.key == key && std::ptr::eq(bucket.table, step.table));
@@ -71,10 +77,12 @@ pub(crate) fn run_all(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
 struct Bucket<'a> {
     table: &'a Table,
     key: Fingerprint,
+    tier: TierId,
     limit: balde_core::Limit,
     now_us: u64,
-    /// The slot where it is frozen, and its word; `None` if it is new.
-    at: Option<(usize, u64)>,
+    /// The slot where it is frozen, and its word under the limit of its tier, unless it equals a
+    /// bucket that was never used; `None` if there is no slot.
+    at: Option<(usize, Option<u64>)>,
     state_before: Option<State>,
     state: Option<State>,
     must_be_kept: bool,
@@ -83,12 +91,22 @@ struct Bucket<'a> {
 impl<'a> Bucket<'a> {
     fn freeze(shards: &Shards<'a>, step: &MemoryStep<'a>, key: Fingerprint) -> Self {
         let locked = shards.of(step.table, key);
-        let packing = step.table.packing(locked);
-        let at = locked.position(key).map(|at| (at, locked.freeze(at)));
-        let state = at.map(|(_, word)| packing.state(word, step.now_us));
+        let at = locked.position(key);
+        let known = at.map(|at| locked.tier(at));
+        let tier = step.tier.or(known).unwrap_or_default();
+        let packing = step.table.packing(locked, tier);
+        let frozen = |at| {
+            let from = step.table.packing(locked, locked.tier(at));
+            let word = locked.freeze(at);
+            (at, converted(&from, &packing, word, step.now_us))
+        };
+        let at = at.map(frozen);
+        let word = at.and_then(|(_, word)| word);
+        let state = word.map(|word| packing.state(word, step.now_us));
         Self {
             table: step.table,
             key,
+            tier,
             limit: packing.limit,
             now_us: step.now_us,
             at,
@@ -103,13 +121,13 @@ impl<'a> Bucket<'a> {
             return;
         };
         let locked = shards.of(self.table, self.key);
-        let packing = self.table.packing(locked);
-        let word = match self.state {
-            unchanged if unchanged == self.state_before => word_before,
-            Some(state) => packing.pack_state(state),
-            None => packing.full(self.now_us),
+        let packing = self.table.packing(locked, self.tier);
+        let word = match (self.state, word_before) {
+            (unchanged, Some(word)) if unchanged == self.state_before => word,
+            (Some(state), _) => packing.pack_state(state),
+            (None, _) => fresh(&packing, self.now_us),
         };
-        locked.thaw(at, word);
+        locked.thaw(at, self.tier, word);
     }
 
     fn add(&self, shards: &mut Shards<'_>, is_allowed: bool) {
@@ -118,7 +136,7 @@ impl<'a> Bucket<'a> {
         }
         let table = self.table;
         let locked = shards.of_mut(table, self.key);
-        let packing = table.packing(locked);
+        let packing = table.packing(locked, self.tier);
         let state = if is_allowed {
             self.state
         } else {
@@ -128,39 +146,35 @@ impl<'a> Bucket<'a> {
                 .state()
         };
         if let Some(state) = state {
-            table.add(
-                locked,
-                &packing,
-                self.key,
-                packing.pack_state(state),
-                self.now_us,
-            );
+            let word = packing.pack_state(state);
+            table.add(locked, self.key, self.tier, word, self.now_us);
         }
     }
 }
 
 /// The locked shards, in the order in which they were locked.
-struct Shards<'a>(Vec<((usize, usize), Locked<'a>)>);
+struct Shards<'a>(SmallVec<[((usize, usize), Locked<'a>); 3]>);
+
+/// The fingerprint of each step's key.
+type Keys = SmallVec<[Fingerprint; 4]>;
 
 impl<'a> Shards<'a> {
-    fn lock(steps: &[MemoryStep<'a>]) -> Self {
+    fn lock(steps: &[MemoryStep<'a>], keys: &Keys) -> Self {
         loop {
-            let locked = Self::lock_once(steps);
+            let locked = Self::lock_once(steps, keys);
             // A shard may have split before it was locked, and the key moved.
-            let is_there = |step: &MemoryStep<'a>| {
-                let key = step.table.fingerprint(step.key);
-                locked.position(shard_id(step.table, key)).is_some()
-            };
-            if steps.iter().all(is_there) {
+            let mut ids = steps.iter().zip(keys);
+            if ids.all(|(step, key)| locked.position(shard_id(step.table, *key)).is_some()) {
                 return locked;
             }
         }
     }
 
-    fn lock_once(steps: &[MemoryStep<'a>]) -> Self {
-        let mut wanted: Vec<_> = steps
+    fn lock_once(steps: &[MemoryStep<'a>], keys: &Keys) -> Self {
+        let mut wanted: SmallVec<[_; 4]> = steps
             .iter()
-            .map(|step| (shard_id(step.table, step.table.fingerprint(step.key)), step))
+            .zip(keys)
+            .map(|(step, key)| (shard_id(step.table, *key), step))
             .collect();
         // All threads lock in this order, so that there is no deadlock.
         wanted.sort_by_key(|(id, _)| *id);

@@ -9,14 +9,15 @@
 //!    find its key, takes the lock and searches again; only under the lock is a missing key certain.
 //! 2. A slot is filled bucket first and fingerprint last, and emptied bucket first too. A reader
 //!    reads fingerprint, bucket, fingerprint: if both readings agree, the bucket was its own.
-//! 3. A stored bucket is offset by its fingerprint and by the table's generation. So the word that a
-//!    slow reader holds cannot reappear under another key or another limit.
+//! 3. A stored bucket is offset by its fingerprint, its tag and the table's generation. So the word
+//!    that a slow reader holds cannot reappear under another key or another limit.
 
 use std::ops::Range;
 
 use super::fingerprint::Fingerprint;
 use super::region::{GROUP_SLOTS, Region, Slot};
 use super::sync::{AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, fence, lock_counting};
+use super::tag::{Tag, TierId};
 
 /// The word of a slot that is being rearranged. No bucket is ever stored as this word.
 const FROZEN: u64 = 0;
@@ -68,9 +69,13 @@ pub(super) struct Shape {
 /// A bucket that was found.
 pub(super) struct Found<'s> {
     slot: Slot<'s>,
+    tag: Tag,
     offset: u64,
     stored: u64,
 }
+
+/// A key with its tag and its bucket, taken out of its slot.
+type Entry = (Fingerprint, Tag, u64);
 
 impl Shard {
     /// A shard with room for `keys`, once it is used.
@@ -118,12 +123,17 @@ impl Shard {
             if found != 0 {
                 let slot = group.slot(found.trailing_zeros() as usize);
                 let stored = slot.word.load(Ordering::Acquire);
-                let is_own = slot.lo.load(Ordering::Relaxed) == key.lo
+                // Whoever sees a new tag sees that the old word is frozen, so that a decision under the
+                // wrong limit is not stored.
+                let lo = slot.lo.load(Ordering::Acquire);
+                let tag = Tag::of_lo(lo);
+                let is_own = lo & !Tag::MASK == key.lo
                     && slot.hi.load(Ordering::Relaxed) == key.hi
                     && stored != FROZEN;
                 return is_own.then(|| Found {
                     slot,
-                    offset: offset(key, shape.generation),
+                    tag,
+                    offset: offset(key, tag, shape.generation),
                     stored,
                 });
             }
@@ -148,6 +158,11 @@ impl Shard {
 }
 
 impl Found<'_> {
+    #[inline]
+    pub(super) fn tier(&self) -> TierId {
+        self.tag.tier()
+    }
+
     #[inline]
     pub(super) fn word(&self) -> u64 {
         self.stored.wrapping_sub(self.offset)
@@ -217,7 +232,7 @@ impl<'s> Locked<'s> {
             let mut found = group.matches(key.hi);
             while found != 0 {
                 let slot = found.trailing_zeros() as usize;
-                if group.slot(slot).lo.load(Ordering::Relaxed) == key.lo {
+                if group.slot(slot).lo.load(Ordering::Relaxed) & !Tag::MASK == key.lo {
                     return Some(index * GROUP_SLOTS + slot);
                 }
                 found &= found - 1;
@@ -233,24 +248,38 @@ impl<'s> Locked<'s> {
     /// The bucket in a taken slot; other threads may replace it at any time.
     pub(super) fn found(&self, at: usize) -> Found<'s> {
         let slot = self.slot(at);
+        let (key, tag) = identity(slot);
         Found {
             slot,
-            offset: offset(fingerprint(slot), self.shape.generation),
+            tag,
+            offset: offset(key, tag, self.shape.generation),
             stored: slot.word.load(Ordering::Acquire),
         }
+    }
+
+    /// The tier of the key in a taken slot. Only the holder of the lock changes it.
+    pub(super) fn tier(&self, at: usize) -> TierId {
+        Tag::of_lo(self.slot(at).lo.load(Ordering::Relaxed)).tier()
     }
 
     /// Takes the bucket out of a slot, so that no other thread can change it before it is thawed.
     pub(super) fn freeze(&self, at: usize) -> u64 {
         let slot = self.slot(at);
         let stored = slot.word.swap(FROZEN, Ordering::AcqRel);
-        stored.wrapping_sub(offset(fingerprint(slot), self.shape.generation))
+        let (key, tag) = identity(slot);
+        stored.wrapping_sub(offset(key, tag, self.shape.generation))
     }
 
-    /// Puts a bucket back into the slot that it was frozen in.
-    pub(super) fn thaw(&self, at: usize, word: u64) {
+    /// Puts a bucket back into the slot that it was frozen in, under the limit of `tier`.
+    pub(super) fn thaw(&self, at: usize, tier: TierId, word: u64) {
         let slot = self.slot(at);
-        let offset = offset(fingerprint(slot), self.shape.generation);
+        let (key, mut tag) = identity(slot);
+        if tag.tier() != tier {
+            tag = tag.moved_to(tier);
+            // Before the word: a reader that sees the new word sees this too.
+            slot.lo.store(key.lo | tag.bits(), Ordering::Release);
+        }
+        let offset = offset(key, tag, self.shape.generation);
         slot.word.store(stored(word, offset), Ordering::Release);
     }
 
@@ -270,16 +299,16 @@ impl<'s> Locked<'s> {
         let groups = self.shape.groups as usize;
         if self.arrangement.taken >= groups * GROUP_KEYS_MAX / 4 * 3 {
             let more = (groups * 7 / 5).max(groups + GROUPS_MIN);
-            self.rearrange(more, self.shape.generation, Some);
+            self.rearrange(more, self.shape.generation, |_, word| Some(word));
         }
     }
 
     /// Adds a key that has no slot. Returns false if the shard is full.
-    pub(super) fn insert(&mut self, key: Fingerprint, word: u64) -> bool {
+    pub(super) fn insert(&mut self, key: Fingerprint, tier: TierId, word: u64) -> bool {
         if self.arrangement.taken == self.slots_len() {
             return false;
         }
-        self.place(key, stored(word, offset(key, self.shape.generation)));
+        self.place((key, Tag::new(tier), word));
         self.arrangement.taken += 1;
         self.arrangement.added += 1;
         true
@@ -287,7 +316,7 @@ impl<'s> Locked<'s> {
 
     /// Empties a slot.
     pub(super) fn remove(&mut self, at: usize) {
-        let mut index = self.shape.home(fingerprint(self.slot(at)));
+        let mut index = self.shape.home(identity(self.slot(at)).0);
         self.clear(at);
         self.arrangement.taken -= 1;
         while index != at / GROUP_SLOTS {
@@ -310,7 +339,11 @@ impl<'s> Locked<'s> {
     }
 
     /// Gives every bucket a new word under `generation`, or removes it. Slots may move.
-    pub(super) fn rewrite(&mut self, generation: u32, new_word: impl FnMut(u64) -> Option<u64>) {
+    pub(super) fn rewrite(
+        &mut self,
+        generation: u32,
+        new_word: impl FnMut(TierId, u64) -> Option<u64>,
+    ) {
         self.rearrange(self.shape.groups as usize, generation, new_word);
     }
 
@@ -323,7 +356,7 @@ impl<'s> Locked<'s> {
         let (moving, staying): (Vec<_>, Vec<_>) = self
             .take_all()
             .into_iter()
-            .partition(|(key, _)| is_moving(*key));
+            .partition(|(key, ..)| is_moving(*key));
         let generation = self.shape.generation;
         other.set_horizon_us(self.shard.horizon_us());
         other.fill(roomy(moving.len()), generation, moving);
@@ -334,10 +367,10 @@ impl<'s> Locked<'s> {
         &mut self,
         groups: usize,
         generation: u32,
-        mut new_word: impl FnMut(u64) -> Option<u64>,
+        mut new_word: impl FnMut(TierId, u64) -> Option<u64>,
     ) {
         let mut kept = self.take_all();
-        kept.retain_mut(|(_, word)| match new_word(*word) {
+        kept.retain_mut(|(_, tag, word)| match new_word(tag.tier(), *word) {
             Some(new) => {
                 *word = new;
                 true
@@ -348,13 +381,13 @@ impl<'s> Locked<'s> {
     }
 
     /// Empties all slots. Readers find nothing and wait for the lock.
-    fn take_all(&mut self) -> Vec<(Fingerprint, u64)> {
+    fn take_all(&mut self) -> Vec<Entry> {
         let mut all = Vec::with_capacity(self.arrangement.taken);
         for at in 0..self.slots_len() {
             if self.is_taken(at) {
-                let key = fingerprint(self.slot(at));
-                let stored = self.clear(at);
-                all.push((key, stored.wrapping_sub(offset(key, self.shape.generation))));
+                let (key, tag) = identity(self.slot(at));
+                let offset = offset(key, tag, self.shape.generation);
+                all.push((key, tag, self.clear(at).wrapping_sub(offset)));
             }
         }
         for index in 0..self.shape.groups as usize {
@@ -364,7 +397,7 @@ impl<'s> Locked<'s> {
     }
 
     /// Fills a shard whose slots are all empty, under a new shape.
-    fn fill(&mut self, groups: usize, generation: u32, keys: Vec<(Fingerprint, u64)>) {
+    fn fill(&mut self, groups: usize, generation: u32, keys: Vec<Entry>) {
         let groups = groups.min(self.shard.groups_max);
         self.shape = Shape {
             groups: u32::try_from(groups).expect("a shard has at most a few hundred groups"),
@@ -379,13 +412,14 @@ impl<'s> Locked<'s> {
         let slots = self.slots_len();
         self.arrangement.hand = self.arrangement.hand.checked_rem(slots).unwrap_or(0);
         self.arrangement.added = 0;
-        for (key, word) in keys {
-            self.place(key, stored(word, offset(key, generation)));
+        for entry in keys {
+            self.place(entry);
         }
     }
 
     /// Fills the first empty slot from the key's home group on. There is one.
-    fn place(&self, key: Fingerprint, stored: u64) {
+    fn place(&self, (key, tag, word): Entry) {
+        let stored = stored(word, offset(key, tag, self.shape.generation));
         let mut index = self.shape.home(key);
         loop {
             let group = self.region().group(index);
@@ -393,7 +427,7 @@ impl<'s> Locked<'s> {
             let empty = group.matches(0).trailing_zeros() as usize;
             if empty < GROUP_SLOTS {
                 let slot = group.slot(empty);
-                slot.lo.store(key.lo, Ordering::Relaxed);
+                slot.lo.store(key.lo | tag.bits(), Ordering::Relaxed);
                 slot.word.store(stored, Ordering::Release);
                 slot.hi.store(key.hi, Ordering::Release);
                 return;
@@ -486,16 +520,19 @@ pub(super) fn scaled(bits: u64, range: u64) -> usize {
     usize::try_from((bits * range) >> 32).unwrap_or(usize::MAX)
 }
 
-fn fingerprint(slot: Slot<'_>) -> Fingerprint {
-    Fingerprint {
+fn identity(slot: Slot<'_>) -> (Fingerprint, Tag) {
+    let lo = slot.lo.load(Ordering::Relaxed);
+    let key = Fingerprint {
         hi: slot.hi.load(Ordering::Relaxed),
-        lo: slot.lo.load(Ordering::Relaxed),
-    }
+        lo: lo & !Tag::MASK,
+    };
+    (key, Tag::of_lo(lo))
 }
 
 #[inline]
-fn offset(key: Fingerprint, generation: u32) -> u64 {
+fn offset(key: Fingerprint, tag: Tag, generation: u32) -> u64 {
     key.lo
+        .wrapping_add(tag.offset())
         .wrapping_add(u64::from(generation).wrapping_mul(GENERATION_STEP))
 }
 

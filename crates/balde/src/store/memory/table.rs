@@ -1,4 +1,10 @@
-//! All buckets of one limiter in memory: the shards, the limit, and the maximum number of keys.
+//! All buckets of one limiter in memory: the shards, the limits, and the maximum number of keys.
+//!
+//! A key is in a tier, and each tier has a limit; zero is the tier of keys that were never assigned
+//! one. The slot of a bucket holds its tier, so finding the bucket finds the limit. Who knows the tier
+//! of each key passes it with every command, and a bucket that is found under another tier is
+//! converted first ([`Assignment::Given`]). Otherwise [`set_tier`](Table::set_tier) decides, and the
+//! slot is the only place that knows ([`Assignment::Stored`]): it is kept even if its bucket is full.
 
 use balde_core::{Command, Decision, Limit, Start};
 
@@ -6,6 +12,7 @@ use super::directory::Directory;
 use super::fingerprint::{Fingerprint, Fingerprints};
 use super::shard::{Found, Locked, Shard};
 use super::sync::{AtomicU64, Mutex, Ordering, fence};
+use super::tag::TierId;
 use super::word::Packing;
 #[cfg(feature = "tower")]
 use crate::key::ShortKey;
@@ -21,12 +28,23 @@ const ATTEMPTS_MAX: usize = 16;
 pub(crate) struct Table {
     secrets: Fingerprints,
     directory: Directory,
-    /// The limits of the current generation and of the one before or after it, by parity.
-    limits: [Words; 2],
+    /// The limits by tier: of the current generation and of the one before or after it, by parity.
+    limits: Box<[[Words; 2]]>,
+    /// Whether a slot with a tier is the only place that knows it.
+    assignment: Assignment,
     /// Locked while the limit changes.
     changing: Mutex<()>,
     keys_max: u64,
     counts: Counts,
+}
+
+/// Who knows the tier of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Assignment {
+    /// The table: [`Table::set_tier`] stores it in the key's slot.
+    Stored,
+    /// The caller, who passes it with every command.
+    Given,
 }
 
 #[repr(align(128))]
@@ -58,26 +76,53 @@ pub struct MemoryStats {
 }
 
 impl Table {
+    /// A table with one limit.
+    #[cfg(test)]
     pub(crate) fn new(limit: Limit, keys_max: usize, now_us: u64) -> Self {
+        Self::with_tiers(&[limit], Assignment::Stored, keys_max, now_us)
+    }
+
+    /// A table whose keys are under the limits of their tiers. The first limit is that of keys
+    /// without a tier; there must be one.
+    pub(crate) fn with_tiers(
+        limits: &[Limit],
+        assignment: Assignment,
+        keys_max: usize,
+        now_us: u64,
+    ) -> Self {
         let keys_max = keys_max.max(1);
-        let horizon_us = now_us.saturating_add(Packing::new(limit).span_us());
-        let words = Words(limit.to_words().map(AtomicU64::new));
-        let spare = Words(limit.to_words().map(AtomicU64::new));
+        let words = |limit: &Limit| {
+            let words = || Words(limit.to_words().map(AtomicU64::new));
+            [words(), words()]
+        };
         Self {
             secrets: Fingerprints::new(),
-            directory: Directory::new(keys_max, horizon_us),
-            limits: [words, spare],
+            directory: Directory::new(keys_max, now_us.saturating_add(span_us(limits))),
+            limits: limits.iter().map(words).collect(),
+            assignment,
             changing: Mutex::new(()),
             keys_max: keys_max as u64,
             counts: Counts::default(),
         }
     }
 
-    /// Runs a command on a key's bucket.
+    /// Runs a command on the bucket of a key whose tier the table knows.
+    #[cfg(test)]
     pub(crate) fn run(&self, key: &[u8], command: Command, now_us: u64) -> Decision {
-        match self.try_run(self.fingerprint(key), command, || now_us) {
+        self.run_in(key, None, command, now_us)
+    }
+
+    /// Runs a command on a key's bucket. `tier` is that of the key, or `None` if the table knows it.
+    pub(crate) fn run_in(
+        &self,
+        key: &[u8],
+        tier: Option<TierId>,
+        command: Command,
+        now_us: u64,
+    ) -> Decision {
+        match self.try_run(self.fingerprint(key), tier, command, || now_us) {
             Some(decision) => decision,
-            None => self.run_locked(key, command, now_us),
+            None => self.run_locked(key, tier, command, now_us),
         }
     }
 
@@ -88,12 +133,13 @@ impl Table {
     pub(crate) fn try_run(
         &self,
         key: Fingerprint,
+        tier: Option<TierId>,
         command: Command,
         now_us: impl Fn() -> u64,
     ) -> Option<Decision> {
         let shard = self.directory.shard(key);
         for _ in 0..ATTEMPTS_MAX {
-            match self.attempt(shard, key, command, &now_us) {
+            match self.attempt(shard, key, tier, command, &now_us) {
                 Attempt::Done(decision) => return Some(decision),
                 Attempt::Disturbed => {}
                 Attempt::NotHere => return None,
@@ -102,8 +148,8 @@ impl Table {
         None
     }
 
-    /// [`try_run`](Table::try_run) with a single attempt: without a loop, all values stay in
-    /// registers.
+    /// [`try_run`](Table::try_run) with a single attempt, where the table knows the tier: without a
+    /// loop, all values stay in registers.
     #[cfg(feature = "tower")]
     #[inline(always)]
     #[expect(
@@ -116,7 +162,7 @@ impl Table {
         command: Command,
         now_us: impl Fn() -> u64,
     ) -> Option<Decision> {
-        match self.attempt(self.directory.shard(key), key, command, &now_us) {
+        match self.attempt(self.directory.shard(key), key, None, command, &now_us) {
             Attempt::Done(decision) => Some(decision),
             Attempt::Disturbed | Attempt::NotHere => None,
         }
@@ -131,14 +177,22 @@ impl Table {
         &self,
         shard: &Shard,
         key: Fingerprint,
+        tier: Option<TierId>,
         command: Command,
         now_us: &impl Fn() -> u64,
     ) -> Attempt {
         let shape = shard.shape();
-        let words = self.limits[(shape.generation & 1) as usize].load();
+        // The only limit of a table without tiers is loaded while the slot is searched.
+        let mut words = self.words(TierId::NONE, shape.generation).load();
         let Some(found) = shard.find(shape, key) else {
             return Attempt::NotHere;
         };
+        if self.limits.len() > 1 {
+            if tier.is_some_and(|tier| tier != found.tier()) {
+                return Attempt::NotHere;
+            }
+            words = self.words(found.tier(), shape.generation).load();
+        }
         let now_us = now_us();
         if now_us >= shard.horizon_us() {
             return Attempt::NotHere;
@@ -159,11 +213,24 @@ impl Table {
     /// The rest of [`try_run`](Table::try_run): the key is new, or its shard is being rearranged.
     #[cold]
     #[inline(never)]
-    pub(crate) fn run_locked(&self, key: &[u8], command: Command, now_us: u64) -> Decision {
+    pub(crate) fn run_locked(
+        &self,
+        key: &[u8],
+        tier: Option<TierId>,
+        command: Command,
+        now_us: u64,
+    ) -> Decision {
         let key = self.secrets.of(key);
         let mut locked = self.rewrite_if_due(self.directory.lock(key), now_us);
-        let packing = self.packing(&locked);
-        if let Some(at) = locked.position(key) {
+        let mut at = locked.position(key);
+        if let (Some(found), Some(tier)) = (at, tier) {
+            if !command.is_write() {
+                return self.peek_as(&locked, found, tier, now_us);
+            }
+            at = self.move_to(&mut locked, found, tier, now_us);
+        }
+        if let Some(at) = at {
+            let packing = self.packing(&locked, locked.tier(at));
             loop {
                 let found = locked.found(at);
                 let snapshot = packing.snapshot(found.word(), now_us);
@@ -173,25 +240,115 @@ impl Table {
                 }
             }
         }
+        let tier = tier.unwrap_or_default();
+        let packing = self.packing(&locked, tier);
         let decision = packing.limit.decide(packing.limit.fresh(now_us), command);
         if decision.must_be_kept() {
-            self.add(&mut locked, &packing, key, packing.pack(&decision), now_us);
+            self.add(&mut locked, key, tier, packing.pack(&decision), now_us);
             self.directory.split_if_crowded(&mut locked);
         }
         decision
     }
 
-    /// Replaces the limit of all buckets. They keep their deficit. The time is read for each shard
-    /// under its lock, so that no time is refilled twice.
+    /// Moves a key to another tier. Its bucket keeps its deficit. Returns false if there is no room
+    /// for the key.
+    pub(crate) fn set_tier(&self, key: &[u8], tier: TierId, now_us: u64) -> bool {
+        let key = self.secrets.of(key);
+        let mut locked = self.rewrite_if_due(self.directory.lock(key), now_us);
+        if let Some(at) = locked.position(key) {
+            self.move_to(&mut locked, at, tier, now_us);
+            return true;
+        }
+        if tier == TierId::NONE {
+            return true;
+        }
+        // A bucket that starts empty begins to refill now.
+        let word = fresh(&self.packing(&locked, tier), now_us);
+        let is_added = self.add(&mut locked, key, tier, word, now_us);
+        self.directory.split_if_crowded(&mut locked);
+        is_added
+    }
+
+    /// The tier of a key.
+    pub(crate) fn tier(&self, key: &[u8]) -> TierId {
+        let key = self.secrets.of(key);
+        let locked = self.directory.lock(key);
+        let at = locked.position(key);
+        at.map_or(TierId::NONE, |at| locked.tier(at))
+    }
+
+    /// Removes a key with its bucket and its tier.
+    pub(crate) fn forget(&self, key: &[u8]) {
+        let key = self.secrets.of(key);
+        let mut locked = self.directory.lock(key);
+        if let Some(at) = locked.position(key) {
+            locked.remove(at);
+            self.counts.keys.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads a bucket as if it were in this tier: a peek changes nothing.
+    fn peek_as(&self, locked: &Locked<'_>, at: usize, tier: TierId, now_us: u64) -> Decision {
+        let from = self.packing(locked, locked.tier(at));
+        let to = self.packing(locked, tier);
+        let word = converted(&from, &to, locked.found(at).word(), now_us);
+        let state = word.map(|word| to.state(word, now_us));
+        to.limit.apply(state, Command::Peek, now_us)
+    }
+
+    /// Converts a bucket to the limit of another tier. Returns its slot, or `None` if the bucket
+    /// equals one that was never used and was removed.
+    fn move_to(
+        &self,
+        locked: &mut Locked<'_>,
+        at: usize,
+        tier: TierId,
+        now_us: u64,
+    ) -> Option<usize> {
+        let old = locked.tier(at);
+        if old == tier {
+            return Some(at);
+        }
+        let (from, to) = (self.packing(locked, old), self.packing(locked, tier));
+        let word = converted(&from, &to, locked.freeze(at), now_us);
+        if word.is_none() && !self.is_pinned(tier) {
+            locked.remove(at);
+            self.count_swept(1);
+            return None;
+        }
+        let word = word.unwrap_or_else(|| fresh(&to, now_us));
+        locked.thaw(at, tier, word);
+        Some(at)
+    }
+
+    /// Replaces the limit of all keys without a tier.
+    #[cfg(test)]
     pub(crate) fn set_limit(&self, new: Limit, now_us: impl Fn() -> u64) {
+        self.set_tier_limit(TierId::NONE, new, now_us);
+    }
+
+    /// Replaces the limit of all buckets of a tier. They keep their deficit. The time is read for
+    /// each shard under its lock, so that no time is refilled twice.
+    pub(crate) fn set_tier_limit(&self, changed: TierId, new: Limit, now_us: impl Fn() -> u64) {
         let _one_at_a_time = self.changing.lock();
         let generation = self.directory.shard_at(0).shape().generation;
-        let old = self.limit();
+        let old = self.tier_limit(changed);
         let (from, to) = (Packing::new(old), Packing::new(new));
         let next = generation.wrapping_add(1);
         // All shards are at `generation`, so a reader that still uses the words which are about to be
         // overwritten will find the shape of its shard changed.
-        self.limits[(next & 1) as usize].store(new);
+        let mut limits = Vec::with_capacity(self.limits.len());
+        for (index, words) in self.limits.iter().enumerate() {
+            let current = &words[(generation & 1) as usize];
+            let limit = if index == changed.index() {
+                new
+            } else {
+                Limit::from_words(current.load())
+            };
+            words[(next & 1) as usize].store(limit);
+            limits.push(limit);
+        }
+        let span_us = span_us(&limits);
         for shard in self.directory.in_use() {
             let locked = shard.lock();
             let now_us = now_us();
@@ -201,21 +358,29 @@ impl Table {
                 continue;
             }
             let taken = locked.taken();
-            locked.rewrite(next, |word| {
-                let state = old.change_to(&new, Some(from.state(word, now_us)), now_us)?;
-                Some(to.pack_state(state))
+            locked.rewrite(next, |tier, word| {
+                if tier != changed {
+                    return Some(word);
+                }
+                let word = converted(&from, &to, word, now_us);
+                word.or_else(|| self.is_pinned(tier).then(|| fresh(&to, now_us)))
             });
             self.count_swept(taken - locked.taken());
-            locked.set_horizon_us(now_us.saturating_add(to.span_us()));
+            locked.set_horizon_us(now_us.saturating_add(span_us));
         }
     }
 
-    /// The current limit.
+    /// The current limit of keys without a tier.
     pub(crate) fn limit(&self) -> Limit {
+        self.tier_limit(TierId::NONE)
+    }
+
+    /// The current limit of a tier.
+    pub(crate) fn tier_limit(&self, tier: TierId) -> Limit {
         let shard = self.directory.shard_at(0);
         loop {
             let shape = shard.shape();
-            let words = self.limits[(shape.generation & 1) as usize].load();
+            let words = self.words(tier, shape.generation).load();
             if shard.is_still(shape) {
                 return Limit::from_words(words);
             }
@@ -235,10 +400,7 @@ impl Table {
     pub(crate) fn sweep(&self, now_us: u64) {
         for shard in self.directory.in_use() {
             let mut locked = self.rewrite_if_due(shard.lock(), now_us);
-            let packing = self.packing(&locked);
-            self.remove_full(&mut locked, &packing, now_us, |word| {
-                packing.ahead(word, now_us) <= 0
-            });
+            self.remove_full(&mut locked, now_us, Stale::No);
         }
     }
 
@@ -265,70 +427,90 @@ impl Table {
         self.directory.split_if_crowded(locked);
     }
 
-    pub(super) fn packing(&self, locked: &Locked<'_>) -> Packing {
+    /// The packing of a tier's buckets.
+    pub(super) fn packing(&self, locked: &Locked<'_>, tier: TierId) -> Packing {
         // Under the lock the generation stays, and with it its words.
-        let words = self.limits[(locked.generation() & 1) as usize].load();
-        Packing::new(Limit::from_words(words))
+        self.packing_of(tier, locked.generation())
     }
 
-    /// Adds a bucket for a new key, and makes room for it if necessary.
+    fn packing_of(&self, tier: TierId, generation: u32) -> Packing {
+        Packing::new(Limit::from_words(self.words(tier, generation).load()))
+    }
+
+    #[inline]
+    fn words(&self, tier: TierId, generation: u32) -> &Words {
+        &self.limits[tier.index()][(generation & 1) as usize]
+    }
+
+    /// Returns whether a slot is the only place that knows its key's tier.
+    fn is_pinned(&self, tier: TierId) -> bool {
+        tier != TierId::NONE && self.assignment == Assignment::Stored
+    }
+
+    /// Adds a bucket for a new key, and makes room for it if necessary. Returns false if there is none:
+    /// then the key is not kept.
     pub(super) fn add(
         &self,
         locked: &mut Locked<'_>,
-        packing: &Packing,
         key: Fingerprint,
+        tier: TierId,
         word: u64,
         now_us: u64,
-    ) {
-        let is_full = |word| packing.ahead(word, now_us) <= 0;
+    ) -> bool {
         if locked.is_crowded() {
-            self.remove_full(locked, packing, now_us, is_full);
+            self.remove_full(locked, now_us, Stale::No);
             locked.grow_if_needed();
         }
         let is_over = self.counts.keys.fetch_add(1, Ordering::Relaxed) >= self.keys_max;
         if is_over && locked.is_sweep_due() {
-            self.remove_full(locked, packing, now_us, is_full);
+            self.remove_full(locked, now_us, Stale::No);
         }
         let is_still_over = is_over && self.counts.keys.load(Ordering::Relaxed) > self.keys_max;
-        if is_still_over && !self.evict(locked, packing, now_us) {
-            // Nothing to evict in this shard, so the new key is not kept.
+        let mut has_room = !is_still_over || self.evict(locked, now_us);
+        while has_room && !locked.insert(key, tier, word) {
+            has_room = self.evict(locked, now_us);
+        }
+        if !has_room {
+            // Nothing to evict in this shard.
             self.counts.keys.fetch_sub(1, Ordering::Relaxed);
-            self.counts.evicted.fetch_add(1, Ordering::Relaxed);
-            return;
+            if !self.is_pinned(tier) {
+                self.counts.evicted.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        while !locked.insert(key, word) {
-            self.evict(locked, packing, now_us);
-        }
+        has_room
     }
 
     /// Rewrites the words of a shard, if that is due.
     fn rewrite_if_due<'s>(&self, mut locked: Locked<'s>, now_us: u64) -> Locked<'s> {
         let horizon_us = locked.horizon_us();
         if now_us >= horizon_us {
-            let packing = self.packing(&locked);
-            // Words were last written before the horizon. If that is longer ago than a word can
-            // represent, the word is wrong; but every bucket has become full since.
-            let is_ages_ago = now_us - horizon_us > packing.span_us();
-            self.remove_full(&mut locked, &packing, now_us, |word| {
-                is_ages_ago || packing.ahead(word, now_us) <= 0
-            });
-            locked.set_horizon_us(now_us.saturating_add(packing.span_us()));
+            let limits: Vec<_> = (0..self.limits.len())
+                .filter_map(TierId::new)
+                .map(|tier| self.packing(&locked, tier).limit)
+                .collect();
+            self.remove_full(&mut locked, now_us, Stale::Since(horizon_us));
+            locked.set_horizon_us(now_us.saturating_add(span_us(&limits)));
         }
         locked
     }
 
-    fn remove_full(
-        &self,
-        locked: &mut Locked<'_>,
-        packing: &Packing,
-        now_us: u64,
-        is_full: impl Fn(u64) -> bool,
-    ) {
+    fn remove_full(&self, locked: &mut Locked<'_>, now_us: u64, stale: Stale) {
         let taken = locked.taken();
-        // A bucket that would start empty is not removed, but updated to now.
-        let instead = (packing.limit.start() == Start::Empty).then(|| packing.full(now_us));
-        locked.rewrite(locked.generation(), |word| {
-            if is_full(word) { instead } else { Some(word) }
+        let generation = locked.generation();
+        locked.rewrite(generation, |tier, word| {
+            let packing = self.packing_of(tier, generation);
+            // Words were last written before the horizon. If that is longer ago than a word can
+            // represent, the word is wrong; but every bucket has become full since.
+            let is_ages_ago = match stale {
+                Stale::No => false,
+                Stale::Since(horizon_us) => now_us - horizon_us > packing.span_us(),
+            };
+            if !is_ages_ago && packing.ahead(word, now_us) > 0 {
+                return Some(word);
+            }
+            // A bucket that would start empty is not removed, but updated to now.
+            let is_kept = packing.limit.start() == Start::Empty || self.is_pinned(tier);
+            is_kept.then(|| packing.full(now_us))
         });
         self.count_swept(taken - locked.taken());
     }
@@ -338,34 +520,37 @@ impl Table {
         self.counts.keys.fetch_sub(count as u64, Ordering::Relaxed);
     }
 
-    /// Removes the bucket that is nearest to full among the next ones under the clock hand.
-    fn evict(&self, locked: &mut Locked<'_>, packing: &Packing, now_us: u64) -> bool {
+    /// Removes the bucket that is nearest to full among the next ones under the clock hand. Returns
+    /// false if there is none that can be removed.
+    fn evict(&self, locked: &mut Locked<'_>, now_us: u64) -> bool {
         let keys_wanted = if locked.slots_len() <= EVICT_ALL_SLOTS {
             usize::MAX
         } else {
             EVICT_KEYS
         };
-        let mut nearest: Option<(i64, usize)> = None;
+        let mut nearest: Option<(u64, usize)> = None;
         let mut keys_seen = 0;
         let mut slots_left = locked.slots_len();
         // Counts keys, not slots: among few keys, the one nearest to full might be nearly empty.
         while keys_seen < keys_wanted && slots_left > 0 {
             for at in locked.under_hand(EVICT_STRIDE.min(slots_left)) {
                 slots_left -= 1;
-                if locked.is_taken(at) {
+                if locked.is_taken(at) && !self.is_pinned(locked.tier(at)) {
                     keys_seen += 1;
-                    let ahead = packing.ahead(locked.found(at).word(), now_us);
-                    if nearest.is_none_or(|(least, _)| ahead < least) {
-                        nearest = Some((ahead, at));
+                    let packing = self.packing(locked, locked.tier(at));
+                    let us = packing.us_ahead(locked.found(at).word(), now_us);
+                    if nearest.is_none_or(|(least, _)| us < least) {
+                        nearest = Some((us, at));
                     }
                 }
             }
         }
-        let Some((ahead, at)) = nearest else {
+        let Some((us, at)) = nearest else {
             return false;
         };
+        let start = self.packing(locked, locked.tier(at)).limit.start();
         locked.remove(at);
-        if ahead <= 0 && packing.limit.start() == Start::Full {
+        if us == 0 && start == Start::Full {
             self.count_swept(1);
         } else {
             self.counts.evicted.fetch_add(1, Ordering::Relaxed);
@@ -373,6 +558,36 @@ impl Table {
         }
         true
     }
+}
+
+/// Whether the words of a shard may be too old to be read.
+#[derive(Clone, Copy)]
+enum Stale {
+    No,
+    /// They have not been rewritten since this time.
+    Since(u64),
+}
+
+/// How long words stay valid under any of these limits.
+fn span_us(limits: &[Limit]) -> u64 {
+    let spans = limits.iter().map(|limit| Packing::new(*limit).span_us());
+    spans.min().unwrap_or(0)
+}
+
+/// The word of a bucket under another limit; `None` if it equals a bucket that was never used.
+pub(super) fn converted(from: &Packing, to: &Packing, word: u64, now_us: u64) -> Option<u64> {
+    if from.limit == to.limit {
+        return Some(word);
+    }
+    let state = Some(from.state(word, now_us));
+    let state = from.limit.change_to(&to.limit, state, now_us)?;
+    Some(to.pack_state(state))
+}
+
+/// The word of a bucket that is used for the first time.
+pub(super) fn fresh(packing: &Packing, now_us: u64) -> u64 {
+    let nothing = Command::Take { n: 0 };
+    packing.pack(&packing.limit.apply(None, nothing, now_us))
 }
 
 /// The result of a lock-free attempt.

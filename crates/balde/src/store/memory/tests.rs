@@ -7,7 +7,7 @@ use std::thread;
 use balde_core::{Command, Decision, Limit, State};
 use proptest::prelude::*;
 
-use super::{MemoryStep, Table, run_all};
+use super::{Assignment, MemoryStep, Table, TierId, run_all};
 
 const TAKE: Command = Command::Take { n: 1 };
 
@@ -39,6 +39,16 @@ impl Oracle {
             self.state = decision.state();
         }
         decision
+    }
+
+    /// A bucket with a slot of its own begins to refill at once, if it starts empty.
+    fn pin(&mut self, is_pinned: bool, now_us: u64) {
+        if is_pinned && self.state.is_none() {
+            self.state = self
+                .limit
+                .apply(None, Command::Take { n: 0 }, now_us)
+                .state();
+        }
     }
 
     fn set_limit(&mut self, new: Limit, now_us: u64) {
@@ -82,6 +92,27 @@ fn commands() -> impl Strategy<Value = Command> {
     ]
 }
 
+/// A step in the life of a table with tiers.
+#[derive(Clone, Debug)]
+enum TierStep {
+    Any(Step),
+    Move { key: u8, tier: usize },
+    SetTierLimit { tier: usize, limit: Limit },
+    RunAll { keys: Vec<(u8, u64)> },
+}
+
+fn tier_steps() -> impl Strategy<Value = Vec<TierStep>> {
+    let tier = 0..3_usize;
+    let keys = prop::collection::vec((0..6_u8, 0..4_u64), 1..4);
+    let step = prop_oneof![
+        10 => step().prop_map(TierStep::Any),
+        4 => (0..6_u8, tier.clone()).prop_map(|(key, tier)| TierStep::Move { key, tier }),
+        2 => keys.prop_map(|keys| TierStep::RunAll { keys }),
+        1 => (tier, limits()).prop_map(|(tier, limit)| TierStep::SetTierLimit { tier, limit }),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Run { key: u8, command: Command },
@@ -91,6 +122,10 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(), 1..80)
+}
+
+fn step() -> impl Strategy<Value = Step> {
     let wait = prop_oneof![
         Just(1),
         0..100_000_u64,
@@ -102,13 +137,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         0..40_000_000_000_000_u64,
         0..3_000_000_000_000_000_u64,
     ];
-    let step = prop_oneof![
+    prop_oneof![
         12 => (0..6_u8, commands()).prop_map(|(key, command)| Step::Run { key, command }),
         4 => wait.prop_map(|us| Step::Wait { us }),
         1 => limits().prop_map(|limit| Step::SetLimit { limit }),
         1 => Just(Step::Sweep),
-    ];
-    prop::collection::vec(step, 1..80)
+    ]
 }
 
 proptest! {
@@ -144,6 +178,93 @@ proptest! {
     }
 
     #[test]
+    fn keys_that_move_between_tiers_are_decided_as_the_core_does(
+        tiers in prop::collection::vec(limits(), 3),
+        is_given in any::<bool>(),
+        start_us in 0..2_000_000_000_000_000_u64,
+        steps in tier_steps(),
+    ) {
+        let mut tiers = tiers;
+        let assignment = if is_given { Assignment::Given } else { Assignment::Stored };
+        let table = Table::with_tiers(&tiers, assignment, 1_000, start_us);
+        let mut oracles: Vec<_> = (0..6).map(|_| (0, Oracle { limit: tiers[0], state: None })).collect();
+        let mut now_us = start_us;
+        let given = |tier: usize| is_given.then(|| TierId::new(tier).unwrap());
+        for step in steps {
+            match step {
+                TierStep::Any(Step::Run { key, command }) => {
+                    let (tier, oracle) = &mut oracles[usize::from(key)];
+                    let ours = table.run_in(&[key], given(*tier), command, now_us);
+                    let right = oracle.run(command, now_us);
+                    prop_assert_eq!(seen(&ours), seen(&right), "key {} {:?}", key, command);
+                }
+                TierStep::Any(Step::Wait { us }) => now_us += us,
+                TierStep::Any(Step::Sweep) => table.sweep(now_us),
+                TierStep::Any(Step::SetLimit { limit }) => {
+                    tiers[0] = limit;
+                    table.set_limit(limit, || now_us);
+                    for (_, oracle) in oracles.iter_mut().filter(|(tier, _)| *tier == 0) {
+                        oracle.set_limit(limit, now_us);
+                    }
+                }
+                TierStep::SetTierLimit { tier, limit } => {
+                    tiers[tier] = limit;
+                    table.set_tier_limit(TierId::new(tier).unwrap(), limit, || now_us);
+                    for (_, oracle) in oracles.iter_mut().filter(|(its, _)| *its == tier) {
+                        oracle.set_limit(limit, now_us);
+                        oracle.pin(tier != 0 && !is_given, now_us);
+                    }
+                    prop_assert_eq!(table.tier_limit(TierId::new(tier).unwrap()), limit);
+                }
+                TierStep::Move { key, tier } => {
+                    let (its, oracle) = &mut oracles[usize::from(key)];
+                    *its = tier;
+                    if is_given {
+                        // The table sees the move with the next command.
+                        let nothing = Command::Take { n: 0 };
+                        table.run_in(&[key], given(tier), nothing, now_us);
+                        oracle.set_limit(tiers[tier], now_us);
+                        oracle.run(nothing, now_us);
+                    } else {
+                        prop_assert!(table.set_tier(&[key], TierId::new(tier).unwrap(), now_us));
+                        prop_assert_eq!(table.tier(&[key]).index(), tier);
+                        oracle.set_limit(tiers[tier], now_us);
+                        oracle.pin(tier != 0, now_us);
+                    }
+                }
+                TierStep::RunAll { keys } => {
+                    let names: Vec<[u8; 1]> = keys.iter().map(|(key, _)| [*key]).collect();
+                    let steps: Vec<_> = keys.iter().zip(&names).map(|((key, n), name)| MemoryStep {
+                        table: &table,
+                        key: name,
+                        tier: given(oracles[usize::from(*key)].0),
+                        command: Command::Take { n: *n },
+                        now_us,
+                    }).collect();
+                    let ours = run_all(&steps).iter().all(Decision::is_allowed);
+                    let before: Vec<_> = oracles.iter().map(|(_, oracle)| oracle.state).collect();
+                    let takes = keys.iter().map(|(key, n)| {
+                        oracles[usize::from(*key)].1.run(Command::Take { n: *n }, now_us).is_allowed()
+                    });
+                    // All of them run, also after a refusal.
+                    let takes: Vec<_> = takes.collect();
+                    let right = takes.iter().all(|is_allowed| *is_allowed);
+                    prop_assert_eq!(ours, right);
+                    if !right {
+                        for ((_, oracle), state) in oracles.iter_mut().zip(before) {
+                            oracle.state = state;
+                        }
+                        // A bucket that starts empty begins to refill.
+                        for (key, _) in keys {
+                            oracles[usize::from(key)].1.run(Command::Take { n: 0 }, now_us);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn several_buckets_give_together_or_not_at_all(
         first in limits(),
         second in limits(),
@@ -163,6 +284,7 @@ proptest! {
             let steps: Vec<_> = ask.iter().zip(&keys).map(|((which, _, n), key)| MemoryStep {
                 table: &tables[usize::from(*which)],
                 key,
+                tier: None,
                 command: Command::Take { n: *n },
                 now_us,
             }).collect();
@@ -304,6 +426,7 @@ fn two_decisions_over_the_same_buckets_do_not_wait_for_each_other() {
                     let step = |which: usize, key: &'static [u8]| MemoryStep {
                         table: &tables[which],
                         key,
+                        tier: None,
                         command: TAKE,
                         now_us: 0,
                     };
@@ -491,4 +614,37 @@ fn whoever_finds_the_lock_taken_is_counted() {
         drop(locked);
     });
     assert_eq!(waits(), 1);
+}
+
+#[test]
+fn keys_with_a_tier_are_neither_swept_nor_evicted() {
+    let limits = [limit("10/s"), limit("20/s")];
+    let table = Table::with_tiers(&limits, Assignment::Stored, 100, 0);
+    let gold = TierId::new(1).unwrap();
+    let names: Vec<_> = (0..100_u64).map(u64::to_le_bytes).collect();
+    for name in &names[..60] {
+        assert!(table.set_tier(name, gold, 0));
+    }
+    for stranger in 1_000..3_000_u64 {
+        table.run(&stranger.to_le_bytes(), TAKE, 0);
+    }
+    table.sweep(1_000_000_000);
+    assert_eq!(table.stats().keys, 60);
+    for name in &names[..60] {
+        assert_eq!(table.tier(name), gold);
+        assert_eq!(table.run(name, TAKE, 1_000_000_000).level(), 19);
+    }
+    // There is room for a hundred, and no more.
+    for name in &names[60..] {
+        assert!(table.set_tier(name, gold, 0));
+    }
+    assert!(!table.set_tier(b"one more", gold, 0));
+    assert!(table.run(b"one more", TAKE, 0).is_allowed());
+    assert_eq!(table.stats().keys, 100);
+    // A key that leaves its tier makes room.
+    assert!(table.set_tier(&names[0], TierId::NONE, 1_000_000_000));
+    assert!(table.set_tier(b"one more", gold, 1_000_000_000));
+    table.forget(b"one more");
+    assert_eq!(table.tier(b"one more"), TierId::NONE);
+    assert_eq!(table.stats().keys, 99);
 }

@@ -116,6 +116,17 @@ impl Packing {
         word.wrapping_sub(self.full(now_us)).cast_signed()
     }
 
+    /// How long until the bucket is full, in microseconds or, for stepwise limits, the time of as many
+    /// steps; zero if it is full. Unlike [`ahead`](Packing::ahead), it can be compared between limits.
+    pub(super) fn us_ahead(&self, word: u64, now_us: u64) -> u64 {
+        let ahead = self.ahead(word, now_us).max(0).unsigned_abs();
+        let ticks = ahead.div_ceil(self.scale);
+        match self.limit.strategy() {
+            Strategy::Stepwise => ticks.saturating_mul(self.limit.period_us()),
+            _ => ticks,
+        }
+    }
+
     /// How long a word stays valid without being rewritten.
     pub(super) fn span_us(&self) -> u64 {
         let ticks = SPAN_UNITS / self.scale;

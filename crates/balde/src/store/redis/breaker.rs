@@ -68,8 +68,8 @@ impl Breaker {
 
     /// Records a failure. Returns whether it opened the breaker; then the caller starts a prober.
     pub(super) fn failed(&self, permit: Permit, failure: StoreFailure) -> bool {
-        // A key with a foreign value is not a failure of the store.
-        if failure == StoreFailure::Script
+        // One key with a foreign value says nothing about the others.
+        if failure == StoreFailure::ForeignValue
             || permit.generation != self.generation.load(Ordering::Acquire)
         {
             return false;
@@ -141,7 +141,7 @@ mod tests {
         assert!(!breaker.failed(permit, StoreFailure::Timeout));
         breaker.succeeded();
         assert!(!breaker.failed(permit, StoreFailure::Timeout));
-        assert!(!breaker.failed(permit, StoreFailure::Script));
+        assert!(!breaker.failed(permit, StoreFailure::ForeignValue));
         assert!(!breaker.failed(permit, StoreFailure::Disconnected));
         assert!(breaker.failed(permit, StoreFailure::ReadOnly));
         assert!(breaker.admit().is_err());
@@ -153,5 +153,21 @@ mod tests {
             assert!(!breaker.failed(permit, StoreFailure::Timeout));
         }
         assert!(breaker.admit().is_ok());
+    }
+
+    #[test]
+    fn three_failures_of_any_kind_open_it_except_those_of_one_key() {
+        for failure in StoreFailure::ALL {
+            let breaker = Breaker::new();
+            let permit = breaker.admit().unwrap();
+            for _ in 0..FAILURES_MAX {
+                breaker.failed(permit, failure);
+            }
+            assert_eq!(
+                breaker.is_open(),
+                failure != StoreFailure::ForeignValue,
+                "{failure:?}"
+            );
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! The buckets of one limiter in Redis, and its decisions while Redis is unavailable.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use balde_core::{Command, Limit, LimitError};
@@ -11,12 +13,12 @@ use super::RedisStore;
 use super::call::Call;
 use super::key::Names;
 use super::observer::ScriptTimer;
-use super::script::{self, Header, LimitBlob, NOW_MAX_US, Step};
+use super::script::{self, Header, LimitBlob, NOW_MAX_US, ReplyError, Step};
 use crate::clock::{Clock, Stopwatch};
 use crate::decision::Decision;
 use crate::failure::{OnFailure, StoreFailure};
 use crate::idempotency::OpId;
-use crate::store::memory::Table;
+use crate::store::memory::{Assignment, Table, TierId};
 
 /// How long Redis keeps the reply to an operation whose id we chose: longer than we retry, and short
 /// enough that replies do not pile up.
@@ -26,7 +28,9 @@ pub(super) const OWN_ID_TTL_MS: u64 = 10_000;
 pub(crate) struct RedisBuckets {
     store: RedisStore,
     names: Names,
-    limit: RwLock<(Limit, LimitBlob)>,
+    /// The limits by tier; the first is that of keys without a tier.
+    limits: RwLock<Vec<(Limit, LimitBlob)>>,
+    tiers: KeyTiers,
     clock: Clock,
     on_failure: OnFailure,
     /// Where [`OnFailure::Local`] decides.
@@ -42,27 +46,88 @@ pub(crate) struct BucketOptions<'a> {
     pub(crate) keys_max: usize,
     pub(crate) once_ttl: Duration,
     pub(crate) script_timer: Option<ScriptTimer>,
+    /// Looks up the tier of a key. Without it, [`RedisBuckets::set_tier`] decides.
+    pub(crate) tier_lookup: Option<TierLookup>,
+}
+
+/// Looks up the tier of a key.
+pub(crate) type TierLookup = Arc<dyn Fn(&[u8]) -> TierId + Send + Sync>;
+
+/// The tier of each key that has one.
+enum KeyTiers {
+    Lookup(TierLookup),
+    Assigned {
+        tiers: RwLock<HashMap<Box<[u8]>, TierId>>,
+        /// Read without the lock: where no key has a tier, none is looked up.
+        len: AtomicUsize,
+        max: usize,
+    },
+}
+
+impl KeyTiers {
+    fn of(&self, key: &[u8]) -> TierId {
+        match self {
+            Self::Lookup(lookup) => lookup(key),
+            Self::Assigned { len, .. } if len.load(Ordering::Acquire) == 0 => TierId::NONE,
+            Self::Assigned { tiers, .. } => tiers.read().get(key).copied().unwrap_or_default(),
+        }
+    }
+
+    /// Returns false if there are too many already.
+    fn assign(&self, key: &[u8], tier: TierId) -> bool {
+        let Self::Assigned { tiers, len, max } = self else {
+            return false;
+        };
+        let mut tiers = tiers.write();
+        if tier == TierId::NONE {
+            tiers.remove(key);
+        } else if tiers.len() < *max || tiers.contains_key(key) {
+            tiers.insert(key.into(), tier);
+        } else {
+            return false;
+        }
+        len.store(tiers.len(), Ordering::Release);
+        true
+    }
 }
 
 impl RedisBuckets {
     pub(crate) fn new(
         store: &RedisStore,
         name: &str,
-        limit: Limit,
+        limits: &[Limit],
         clock: Clock,
         options: BucketOptions<'_>,
     ) -> Result<Self, LimitError> {
+        let keys_max = options.keys_max;
         let local = match options.on_failure {
             OnFailure::Local { share } => {
-                let limit = share.of(&limit)?;
-                Some(Table::new(limit, options.keys_max, clock.now_us()))
+                let shares: Result<Vec<_>, _> =
+                    limits.iter().map(|limit| share.of(limit)).collect();
+                let now_us = clock.now_us();
+                Some(Table::with_tiers(
+                    &shares?,
+                    Assignment::Given,
+                    keys_max,
+                    now_us,
+                ))
             }
             OnFailure::Deny | OnFailure::Allow => None,
         };
+        let tiers = match options.tier_lookup {
+            Some(lookup) => KeyTiers::Lookup(lookup),
+            None => KeyTiers::Assigned {
+                tiers: RwLock::default(),
+                len: AtomicUsize::new(0),
+                max: keys_max,
+            },
+        };
+        let encoded = |limit: &Limit| (*limit, LimitBlob::new(limit));
         Ok(Self {
             names: Names::new(&store.0.settings.prefix, name, options.hash_tag),
             store: store.clone(),
-            limit: RwLock::new((limit, LimitBlob::new(&limit))),
+            limits: RwLock::new(limits.iter().map(encoded).collect()),
+            tiers,
             clock,
             on_failure: options.on_failure,
             local,
@@ -75,18 +140,56 @@ impl RedisBuckets {
         &self.store
     }
 
+    /// The limit of keys without a tier.
     pub(crate) fn limit(&self) -> Limit {
-        self.limit.read().0
+        self.tier_limit(TierId::NONE)
     }
 
-    /// Replaces the limit. Each bucket is stored with the limit it was written under, and the script
-    /// converts it when it writes it next.
-    pub(crate) fn set_limit(&self, limit: Limit) -> Result<(), LimitError> {
+    /// The limit of a tier.
+    pub(crate) fn tier_limit(&self, tier: TierId) -> Limit {
+        self.limits.read()[tier.index()].0
+    }
+
+    /// The limit of a key.
+    pub(crate) fn limit_of(&self, key: &[u8]) -> Limit {
+        self.tier_limit(self.tier(key))
+    }
+
+    /// The tier of a key.
+    pub(crate) fn tier(&self, key: &[u8]) -> TierId {
+        self.tiers.of(key)
+    }
+
+    /// Assigns a key to a tier. Each bucket is stored with the limit it was written under, and the
+    /// script converts it when it writes it next. Returns false if too many keys have one.
+    pub(crate) fn set_tier(&self, key: &[u8], tier: TierId) -> bool {
+        self.tiers.assign(key, tier)
+    }
+
+    /// Replaces the limit of a tier; buckets are converted as by [`set_tier`](Self::set_tier).
+    pub(crate) fn set_limit(&self, tier: TierId, limit: Limit) -> Result<(), LimitError> {
         if let (OnFailure::Local { share }, Some(local)) = (self.on_failure, &self.local) {
-            local.set_limit(share.of(&limit)?, || self.clock.now_us());
+            local.set_tier_limit(tier, share.of(&limit)?, || self.clock.now_us());
         }
-        *self.limit.write() = (limit, LimitBlob::new(&limit));
+        self.limits.write()[tier.index()] = (limit, LimitBlob::new(&limit));
         Ok(())
+    }
+
+    /// Removes a bucket.
+    pub(crate) async fn forget(&self, key: &[u8]) -> Result<(), StoreFailure> {
+        if let Some(local) = &self.local {
+            local.forget(key);
+        }
+        // Setting a bucket that starts full to its capacity removes it, whatever limit it was under.
+        let full = Limit::per_second(1).expect("one token per second is a limit");
+        let command = Command::SetLevel { level: 1 };
+        let call = Arc::new(Call {
+            keys: vec![self.names.bucket(key)],
+            steps: vec![Step::new(full, LimitBlob::new(&full), command)],
+            header: header(self.fixed_now_us()),
+        });
+        let decode = |reply: &[u8]| script::decode(&call.steps, reply);
+        self.call(&call, self.deadline(), decode).await.map(drop)
     }
 
     pub(crate) fn deadline(&self) -> Instant {
@@ -102,7 +205,7 @@ impl RedisBuckets {
         id: Option<&OpId>,
         deadline: Instant,
     ) -> Result<balde_core::Decision, StoreFailure> {
-        let step = self.step(command);
+        let step = self.step(key, command);
         let mut keys = vec![self.names.bucket(key)];
         let mut header = header(self.fixed_now_us());
         match (kind(command), id) {
@@ -121,21 +224,22 @@ impl RedisBuckets {
             steps: vec![step],
             header,
         });
-        let reply = self.call(&call, deadline).await?;
-        script::decode_one(step.limit(), command, &reply).map_err(|_| StoreFailure::Script)
+        let decode = |reply: &[u8]| script::decode_one(step.limit(), command, reply);
+        self.call(&call, deadline, decode).await
     }
 
     /// Calls the script and reports how long that took.
-    pub(super) async fn call(
+    pub(super) async fn call<T>(
         &self,
         call: &Arc<Call>,
         deadline: Instant,
-    ) -> Result<Vec<u8>, StoreFailure> {
+        decode: impl FnOnce(&[u8]) -> Result<T, ReplyError>,
+    ) -> Result<T, StoreFailure> {
         let Some(report) = &self.script_timer else {
-            return self.store.run(call, deadline).await;
+            return self.store.run(call, deadline, decode).await;
         };
         let stopwatch = Stopwatch::start();
-        let reply = self.store.run(call, deadline).await;
+        let reply = self.store.run(call, deadline, decode).await;
         if !matches!(reply, Err(StoreFailure::BreakerOpen)) {
             report(stopwatch.elapsed());
         }
@@ -153,14 +257,15 @@ impl RedisBuckets {
         let now_us = self.clock.now_us();
         match (self.on_failure, &self.local) {
             (OnFailure::Local { .. }, Some(local)) => {
-                Decision::of_local(local.run(key, command, now_us), failure)
+                let tier = Some(self.tier(key));
+                Decision::of_local(local.run_in(key, tier, command, now_us), failure)
             }
             (OnFailure::Allow, _) => {
-                Decision::of_allowance(&self.limit(), command, failure, now_us)
+                Decision::of_allowance(&self.limit_of(key), command, failure, now_us)
             }
             // There is a local table whenever the policy is local.
             (OnFailure::Deny | OnFailure::Local { .. }, _) => {
-                Decision::of_denial(&self.limit(), failure, self.retry_after(key), now_us)
+                Decision::of_denial(&self.limit_of(key), failure, self.retry_after(key), now_us)
             }
         }
     }
@@ -168,12 +273,13 @@ impl RedisBuckets {
     /// Gives tokens back that a fallback took from the local bucket.
     pub(crate) fn credit_local(&self, key: &[u8], n: u64) {
         if let Some(local) = &self.local {
-            local.run(key, Command::Credit { n }, self.clock.now_us());
+            let tier = Some(self.tier(key));
+            local.run_in(key, tier, Command::Credit { n }, self.clock.now_us());
         }
     }
 
-    pub(super) fn step(&self, command: Command) -> Step {
-        let (limit, blob) = *self.limit.read();
+    pub(super) fn step(&self, key: &[u8], command: Command) -> Step {
+        let (limit, blob) = self.limits.read()[self.tier(key).index()];
         Step::new(limit, blob, command)
     }
 

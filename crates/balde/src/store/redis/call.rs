@@ -16,7 +16,7 @@ use super::RedisStore;
 use super::error::failure_of;
 use super::link::{Connection, Link};
 use super::observer;
-use super::script::{CommandBlob, DECIDE, Header, LimitBlob, Step};
+use super::script::{self, CommandBlob, DECIDE, Header, LimitBlob, ReplyError, Step};
 use super::stats::add_one;
 use crate::failure::StoreFailure;
 use crate::log_throttle::LogThrottle;
@@ -137,12 +137,14 @@ impl Call {
 }
 
 impl RedisStore {
-    /// Calls the script, unless the circuit breaker is open. Returns the script's reply.
-    pub(super) async fn run(
+    /// Calls the script, unless the circuit breaker is open, and decodes its reply. A reply that
+    /// cannot be decoded is a failure of the server like any other.
+    pub(super) async fn run<T>(
         &self,
         call: &Arc<Call>,
         deadline: Instant,
-    ) -> Result<Vec<u8>, StoreFailure> {
+        decode: impl FnOnce(&[u8]) -> Result<T, ReplyError>,
+    ) -> Result<T, StoreFailure> {
         let index = self.breaker(&call.keys[0]);
         let breaker = &self.0.breakers[index];
         let permit = breaker
@@ -156,6 +158,7 @@ impl RedisStore {
             let requesting = self.request(call, deadline);
             requesting.instrument(span.clone()).await
         };
+        let reply = reply.and_then(|bytes| decode(&bytes).map_err(|_| StoreFailure::Rejected));
         observer::record_end(&span, reply.as_ref().err());
         match &reply {
             Ok(_) => breaker.succeeded(),
@@ -181,7 +184,11 @@ impl RedisStore {
             header: Header::default(),
         };
         let deadline = Instant::now() + self.timeout();
-        self.request(&call, deadline).await.map(drop)
+        let reply = self.request(&call, deadline).await?;
+        match script::decode(&call.steps, &reply) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(StoreFailure::Rejected),
+        }
     }
 
     /// Calls the script, whatever the state of the circuit breaker.
@@ -242,7 +249,7 @@ impl RedisStore {
                     self.0.script.ran(part);
                     return Ok(reply);
                 }
-                Ok(_) => return Err(StoreFailure::Script),
+                Ok(_) => return Err(StoreFailure::Rejected),
                 Err(error) => error,
             };
             match error.kind() {
@@ -264,7 +271,7 @@ impl RedisStore {
                 _ => {
                     let failure = failure_of(&error);
                     if failure == StoreFailure::Disconnected
-                        && matches!(connection, Connection::Single(_))
+                        && matches!(connection, Connection::Single { .. })
                     {
                         link.lost(number);
                     }

@@ -3,17 +3,18 @@
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::cluster::ClusterClient;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
     TlsCertificates,
 };
 
-use super::link::Target;
-use super::{RedisStore, Settings};
+use super::link::{SingleServer, Target};
+use super::{RedisStore, Settings, stream};
 use crate::error::RedisConfigError;
 
 /// The longest timeout of a call to Redis.
@@ -181,10 +182,14 @@ impl RedisBuilder {
         let wants_tls = infos.iter().any(is_tls);
         let certificates = self.certificates()?;
         if certificates.is_some() && !wants_tls {
-            let reason = "certificates are given, but the address does not begin with rediss://";
-            return Err(RedisConfigError::Tls {
-                reason: reason.into(),
-            });
+            return Err(tls(
+                "certificates are given, but the address does not begin with rediss://",
+            ));
+        }
+        if infos.iter().any(is_insecure) {
+            return Err(tls(
+                "an address ends with #insecure; certificates are always verified: give the CA's",
+            ));
         }
         if wants_tls {
             choose_ring();
@@ -196,13 +201,13 @@ impl RedisBuilder {
             .into_iter()
             .next()
             .ok_or(RedisConfigError::NoAddress)?;
-        let client = match certificates {
-            Some(certificates) => {
-                Client::build_with_tls(info, certificates).map_err(|error| tls(&error))?
-            }
-            None => Client::open(info).map_err(|_| RedisConfigError::Address)?,
+        let tls = if wants_tls {
+            let config = stream::tls_config(certificates.as_ref()).map_err(tls)?;
+            Some(Arc::new(config))
+        } else {
+            None
         };
-        Ok(Target::Single(Box::new(client)))
+        Ok(Target::Single(Box::new(SingleServer { info, tls })))
     }
 
     fn info(&self, address: &str) -> Result<ConnectionInfo, RedisConfigError> {
@@ -223,9 +228,7 @@ impl RedisBuilder {
         if let Some(password) = &self.password {
             redis = redis.set_password(password);
         }
-        // With Nagle's algorithm a call would wait for the acknowledgement of the one before it.
-        let tcp = TcpSettings::default().set_nodelay(true);
-        Ok(info.set_redis_settings(redis).set_tcp_settings(tcp))
+        Ok(info.set_redis_settings(redis))
     }
 
     fn certificates(&self) -> Result<Option<TlsCertificates>, RedisConfigError> {
@@ -277,7 +280,8 @@ fn cluster(
     if infos.is_empty() {
         return Err(RedisConfigError::NoAddress);
     }
-    // Without retries: the client cannot know which commands are safe to repeat.
+    // Without retries: the client cannot know which commands are safe to repeat. Without Nagle's
+    // algorithm: a call would wait for the acknowledgement of the one before it.
     let mut builder = ClusterClient::builder(infos)
         .retries(0)
         .use_protocol(ProtocolVersion::RESP3)
@@ -299,11 +303,13 @@ fn choose_ring() {
     }
 }
 
-fn tls(error: &redis::RedisError) -> RedisConfigError {
-    // The PEM reader's messages describe the problem and do not quote the input.
-    let reason = error.detail().map_or_else(
-        || "a certificate or key cannot be read as PEM".to_owned(),
-        str::to_owned,
-    );
-    RedisConfigError::Tls { reason }
+/// The fragment that switches the verification of certificates off in the redis crate's addresses.
+fn is_insecure(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { insecure: true, .. })
+}
+
+fn tls(reason: impl Into<String>) -> RedisConfigError {
+    RedisConfigError::Tls {
+        reason: reason.into(),
+    }
 }

@@ -68,6 +68,58 @@ impl Names {
     }
 }
 
+/// What the name of a bucket says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BucketName {
+    pub(super) limiter: String,
+    pub(super) hash_tag: Option<Vec<u8>>,
+    pub(super) key: Vec<u8>,
+}
+
+/// The opposite of [`Names::bucket`]; `None` if no bucket under `prefix` has this name.
+pub(super) fn parse(prefix: &str, name: &[u8]) -> Option<BucketName> {
+    let mut stem = Vec::new();
+    escape(&mut stem, prefix.as_bytes(), b"%{}:!");
+    stem.push(b':');
+    let rest = name.strip_prefix(stem.as_slice())?;
+    let open = rest.windows(2).position(|pair| pair == b":{")?;
+    let limiter = String::from_utf8(unescape(&rest[..open])?).ok()?;
+    let rest = &rest[open + 2..];
+    let close = rest.iter().position(|byte| *byte == b'}')?;
+    let (first, rest) = (unescape(&rest[..close])?, &rest[close + 1..]);
+    let (hash_tag, key) = match rest.strip_prefix(b":") {
+        Some(key) => (Some(first), unescape(key)?),
+        None if rest.is_empty() => (None, first),
+        None => return None,
+    };
+    Some(BucketName {
+        limiter,
+        hash_tag,
+        key,
+    })
+}
+
+/// A pattern for SCAN that all buckets under `prefix` match, or all of one limiter. Names of other
+/// keys may match, too.
+pub(super) fn pattern(prefix: &str, limiter: Option<&str>) -> Vec<u8> {
+    let mut stem = Vec::new();
+    escape(&mut stem, prefix.as_bytes(), b"%{}:!");
+    stem.push(b':');
+    if let Some(limiter) = limiter {
+        escape(&mut stem, limiter.as_bytes(), b"%{}:!");
+        stem.extend(b":{");
+    }
+    let mut pattern = Vec::with_capacity(stem.len() + 1);
+    for byte in stem {
+        if b"*?[]\\^-".contains(&byte) {
+            pattern.push(b'\\');
+        }
+        pattern.push(byte);
+    }
+    pattern.push(b'*');
+    pattern
+}
+
 /// The name of the key that a probe writes, in the slot of the bucket `name`. No bucket has this
 /// name, because a colon follows their prefix.
 pub(super) fn probe(prefix: &str, name: &[u8]) -> Vec<u8> {
@@ -112,6 +164,24 @@ fn tag_of(name: &[u8]) -> &[u8] {
         Some(tag) if !tag.is_empty() => tag,
         _ => name,
     }
+}
+
+/// The opposite of [`escape`]; `None` for an escape that is none.
+fn unescape(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((first, after)) = rest.split_first() {
+        if *first == b'%' {
+            let (digits, after) = after.split_at_checked(2)?;
+            let digits = std::str::from_utf8(digits).ok()?;
+            out.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = after;
+        } else {
+            out.push(*first);
+            rest = after;
+        }
+    }
+    Some(out)
 }
 
 fn escape(out: &mut Vec<u8>, bytes: &[u8], special: &[u8]) {
@@ -203,6 +273,10 @@ mod tests {
                 }
                 let other = Names::new("x", "y", tag.map(str::as_bytes)).bucket(key.as_bytes());
                 assert_eq!(slot(&other), slot(&bucket), "{prefix} {name} {key}");
+                let parsed = parse(prefix, &bucket).expect("the name of a bucket");
+                assert_eq!(parsed.limiter, *name);
+                assert_eq!(parsed.hash_tag.as_deref(), tag.map(str::as_bytes));
+                assert_eq!(parsed.key, key.as_bytes());
                 count += usize::from(names.insert(bucket));
                 names.insert(probe(prefix, key.as_bytes()));
             }

@@ -5,42 +5,65 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::SingleNodeRoutingInfo;
-use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionInfo, Pipeline, PushInfo, PushKind, RedisError, Value,
+};
+use rustls::ClientConfig;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::error::failure_of;
+use super::pacing::{Begun, ConnectPacer};
+use super::reply_limit::ReplyLimit;
+use super::stream;
 use crate::failure::StoreFailure;
 
 /// A handshake may take longer than a call: calls wait for it only until their own deadline.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
-const CONNECT_AGAIN_AFTER: Duration = Duration::from_millis(100);
-
 /// The server or Cluster to connect to.
 pub(super) enum Target {
-    Single(Box<Client>),
+    Single(Box<SingleServer>),
     Cluster(Box<ClusterClient>),
+}
+
+pub(super) struct SingleServer {
+    pub(super) info: ConnectionInfo,
+    /// For addresses with `rediss://`.
+    pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
 #[derive(Clone)]
 pub(super) enum Connection {
-    Single(MultiplexedConnection),
+    Single {
+        connection: MultiplexedConnection,
+        /// Ends with the last clone, and with it calls that are never answered.
+        _driver: Arc<Driver>,
+    },
     Cluster(ClusterConnection),
+}
+
+/// The task that reads and writes for a connection.
+pub(super) struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Connection {
     pub(super) async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         match self {
-            Self::Single(connection) => command.query_async(connection).await,
+            Self::Single { connection, .. } => command.query_async(connection).await,
             Self::Cluster(connection) => command.query_async(connection).await,
         }
     }
@@ -61,34 +84,76 @@ impl Connection {
         let mut answers = connection.route_pipeline(pipeline, 1, 1, node).await?;
         answers.pop().unwrap_or(Value::Nil).extract_error()
     }
+
+    /// Sends `count` commands to one server, and returns their replies; an error in one of them is a
+    /// value.
+    pub(super) async fn send_all(
+        &mut self,
+        commands: &Pipeline,
+        count: usize,
+        node: &Node,
+    ) -> Result<Vec<Value>, RedisError> {
+        match (self, node) {
+            (Self::Single { connection, .. }, _) => {
+                connection.req_packed_commands(commands, 0, count).await
+            }
+            (Self::Cluster(connection), Node::Only) => {
+                connection.req_packed_commands(commands, 0, count).await
+            }
+            (Self::Cluster(connection), Node::At(host, port)) => {
+                let (host, port) = (host.clone(), *port);
+                let node = SingleNodeRoutingInfo::ByAddress { host, port };
+                connection
+                    .route_pipeline(commands.clone(), 0, count, node)
+                    .await
+            }
+        }
+    }
+}
+
+/// A server to send commands to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    /// The one that there is.
+    Only,
+    /// A node of a Cluster.
+    At(String, u16),
 }
 
 #[derive(Clone)]
 enum State {
-    /// Not tried, or lost.
-    Idle,
+    /// Not tried, lost, or failed to connect.
+    Down(StoreFailure),
     Connecting,
     Up(Connection),
-    Failed(StoreFailure, Instant),
 }
 
 pub(super) struct Link {
     target: Arc<Target>,
     handle: Handle,
+    pacer: Arc<ConnectPacer>,
     state: watch::Sender<(u64, State)>,
     attempt: Mutex<Option<AbortHandle>>,
+    attempts: AtomicU64,
     connects: AtomicU64,
 }
 
 impl Link {
-    pub(super) fn new(target: Arc<Target>, handle: Handle) -> Arc<Self> {
+    pub(super) fn new(target: Arc<Target>, handle: Handle, pacer: Arc<ConnectPacer>) -> Arc<Self> {
         Arc::new(Self {
             target,
             handle,
-            state: watch::Sender::new((0, State::Idle)),
+            pacer,
+            state: watch::Sender::new((0, State::Down(StoreFailure::Disconnected))),
             attempt: Mutex::new(None),
+            attempts: AtomicU64::new(0),
             connects: AtomicU64::new(0),
         })
+    }
+
+    /// Attempts to connect so far.
+    pub(super) fn attempts(&self) -> u64 {
+        self.attempts.load(Ordering::Relaxed)
     }
 
     /// Connections opened so far.
@@ -104,45 +169,45 @@ impl Link {
         }
     }
 
+    /// Returns whether it is neither connected nor connecting.
+    pub(super) fn is_down(&self) -> bool {
+        matches!(self.state.borrow().1, State::Down(_))
+    }
+
     /// Waits for the connection, or returns why it cannot be opened. The caller sets the timeout.
     pub(super) async fn connected(self: &Arc<Self>) -> Result<(u64, Connection), StoreFailure> {
         let mut watched = self.state.subscribe();
-        self.connect();
-        let is_over = |state: &(u64, State)| !matches!(state.1, State::Idle | State::Connecting);
+        self.connect_if_due();
+        let is_over = |state: &(u64, State)| !matches!(state.1, State::Connecting);
         match watched.wait_for(is_over).await.as_deref() {
             Ok((number, State::Up(connection))) => Ok((*number, connection.clone())),
-            Ok((_, State::Failed(failure, _))) => Err(*failure),
+            Ok((_, State::Down(failure))) => Err(*failure),
             _ => Err(StoreFailure::Disconnected),
         }
     }
 
-    /// Starts to connect, unless that failed a moment ago.
+    /// Starts to connect, unless it is connected or connecting, or the pacer does not allow it yet.
     pub(super) fn connect_if_due(self: &Arc<Self>) {
-        let is_due = match self.state.borrow().1 {
-            State::Idle => true,
-            State::Failed(_, at) => at.elapsed() > CONNECT_AGAIN_AFTER,
-            State::Connecting | State::Up(_) => false,
-        };
-        if is_due {
-            self.connect();
+        if !self.is_down() {
+            return;
         }
-    }
-
-    /// Starts to connect, unless it is connected or connecting.
-    pub(super) fn connect(self: &Arc<Self>) {
-        let mut number = 0;
-        let begins = self.state.send_if_modified(|state| {
-            let begins = matches!(state.1, State::Idle | State::Failed(..));
-            if begins {
-                number = state.0 + 1;
+        let mut attempt = None;
+        self.state.send_if_modified(|state| {
+            if let State::Down(_) = state.1
+                && let Some(begun) = self.pacer.try_begin()
+            {
+                let number = state.0 + 1;
                 *state = (number, State::Connecting);
+                attempt = Some((number, begun));
             }
-            begins
+            attempt.is_some()
         });
-        if begins {
+        if let Some((number, begun)) = attempt {
+            self.attempts.fetch_add(1, Ordering::Relaxed);
             let attempt = Attempt {
                 link: Arc::clone(self),
                 number,
+                begun,
             };
             let task = self.handle.spawn(attempt.run());
             *self.attempt.lock() = Some(task.abort_handle());
@@ -151,8 +216,8 @@ impl Link {
 
     /// Replaces connection `number`, which is broken.
     pub(super) fn lost(self: &Arc<Self>, number: u64) {
-        if self.settle(number, State::Idle) {
-            self.connect();
+        if self.settle(number, State::Down(StoreFailure::Disconnected)) {
+            self.connect_if_due();
         }
     }
 
@@ -165,7 +230,7 @@ impl Link {
 
     fn settle(&self, number: u64, next: State) -> bool {
         self.state.send_if_modified(|state| {
-            let is_current = state.0 == number && !matches!(state.1, State::Failed(..));
+            let is_current = state.0 == number && !matches!(state.1, State::Down(_));
             if is_current {
                 state.1 = next;
             }
@@ -178,18 +243,27 @@ impl Link {
 struct Attempt {
     link: Arc<Link>,
     number: u64,
+    begun: Begun,
 }
 
 impl Attempt {
     async fn run(self) {
         let connecting = connect(&self.link.target, Arc::downgrade(&self.link), self.number);
-        let state = match tokio::time::timeout(CONNECT_WITHIN, connecting).await {
-            Ok(Ok(connection)) => {
+        let result = match tokio::time::timeout(CONNECT_WITHIN, connecting).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(error)) => Err(failure_of(&error)),
+            Err(_) => Err(StoreFailure::Timeout),
+        };
+        let state = match result {
+            Ok(connection) => {
                 self.link.connects.fetch_add(1, Ordering::Relaxed);
+                self.link.pacer.succeeded();
                 State::Up(connection)
             }
-            Ok(Err(error)) => State::Failed(failure_of(&error), Instant::now()),
-            Err(_) => State::Failed(StoreFailure::Timeout, Instant::now()),
+            Err(failure) => {
+                self.link.pacer.failed(self.begun);
+                State::Down(failure)
+            }
         };
         self.link.settle(self.number, state);
     }
@@ -200,7 +274,7 @@ impl Drop for Attempt {
         self.link.state.send_if_modified(|state| {
             let is_open = state.0 == self.number && matches!(state.1, State::Connecting);
             if is_open {
-                state.1 = State::Failed(StoreFailure::Disconnected, Instant::now());
+                state.1 = State::Down(StoreFailure::Disconnected);
             }
             is_open
         });
@@ -209,7 +283,7 @@ impl Drop for Attempt {
 
 async fn connect(target: &Target, link: Weak<Link>, number: u64) -> Result<Connection, RedisError> {
     match target {
-        Target::Single(client) => {
+        Target::Single(server) => {
             // A broken connection is reported here at once, so that it is replaced before the next
             // call.
             let on_push = move |push: PushInfo| {
@@ -224,9 +298,18 @@ async fn connect(target: &Target, link: Weak<Link>, number: u64) -> Result<Conne
                 .set_connection_timeout(None)
                 .set_response_timeout(None)
                 .set_push_sender(on_push);
-            let connection = client.get_multiplexed_async_connection_with_config(&config);
-            Ok(Connection::Single(connection.await?))
+            let stream = stream::open(server.info.addr(), server.tls.as_ref()).await?;
+            let stream = ReplyLimit::new(stream);
+            let settings = server.info.redis_settings();
+            let connecting = MultiplexedConnection::new_with_config(settings, stream, config);
+            let (connection, driving) = connecting.await?;
+            let driver = Arc::new(Driver(tokio::spawn(driving).abort_handle()));
+            Ok(Connection::Single {
+                connection,
+                _driver: driver,
+            })
         }
+        // The client opens these streams itself, so their replies have no maximum.
         Target::Cluster(client) => {
             let connection = client.get_async_connection().await?;
             Ok(Connection::Cluster(connection))

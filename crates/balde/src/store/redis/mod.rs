@@ -4,6 +4,8 @@
 //! |--|--|
 //! | `config` | the builder, and the checks of its settings |
 //! | `link` | one connection that reconnects by itself |
+//! | `stream`, `reply_limit` | the bytes of a connection, and the largest reply |
+//! | `pacing` | when connections may be opened |
 //! | `call` | one call of the script, its reload and its retries |
 //! | `breaker` | the circuit breaker |
 //! | `error` | which failure an error of the client or server is |
@@ -13,6 +15,7 @@
 //! | `observer` | log events, spans and durations of calls |
 //! | `undo` | gives back tokens that no caller got |
 //! | `script`, `decide.lua` | the script and its protocol |
+//! | `inspect` | reads buckets for tools |
 //! | `register`, `register.lua` | small values that processes share |
 //! | `stats` | counters |
 
@@ -21,13 +24,17 @@ mod buckets;
 mod call;
 mod config;
 mod error;
+mod inspect;
 mod key;
 mod link;
 mod multi;
 mod observer;
+mod pacing;
 mod register;
+mod reply_limit;
 pub mod script;
 mod stats;
+mod stream;
 mod undo;
 
 use std::fmt;
@@ -41,11 +48,14 @@ use tokio::runtime::{Handle, Runtime};
 
 use self::breaker::{Breaker, probe_waits};
 use self::link::{Link, Target};
+use self::pacing::ConnectPacer;
 use self::stats::{Counts, add_one};
 use crate::error::RedisConfigError;
+use crate::failure::StoreFailure;
 
 pub(crate) use buckets::{BucketOptions, RedisBuckets};
 pub use config::{REDIS_TIMEOUT_MAX, RedisBuilder};
+pub use inspect::{BucketScan, StoredBucket};
 pub(crate) use multi::{RedisStep, refund, run_all};
 pub(crate) use observer::ScriptTimer;
 pub use register::{RegisterValues, Registers};
@@ -58,9 +68,12 @@ const TIMER_SLACK: Duration = Duration::from_millis(3);
 /// affect the others.
 const CLUSTER_PARTS: usize = 32;
 
-/// Failed probes before a connection that looks alive is replaced. A network that drops packets
-/// silently would otherwise keep it until TCP times out, which takes minutes.
-const PROBES_BEFORE_RECONNECT: usize = 2;
+/// Probes that time out before a connection that looks alive is replaced. A network that drops
+/// packets silently would otherwise keep it until TCP times out, which takes minutes.
+const TIMEOUTS_BEFORE_RECONNECT: u32 = 2;
+
+/// The shortest wait before a probe.
+const PROBE_WAIT_MIN: Duration = Duration::from_millis(10);
 
 /// Connections to a Redis server or Cluster that limiters keep their buckets in. Clones share the
 /// connections; one store per process is enough for all limiters.
@@ -104,6 +117,7 @@ struct Settings {
 struct Core {
     settings: Settings,
     links: Vec<Arc<Link>>,
+    pacer: Arc<ConnectPacer>,
     turn: AtomicUsize,
     breakers: Vec<Breaker>,
     counts: Counts,
@@ -128,9 +142,13 @@ impl RedisStore {
 
     /// The store's counters, and the state of its circuit breaker.
     pub fn stats(&self) -> RedisStats {
-        let connects = self.0.links.iter().map(|link| link.connects()).sum();
-        let is_open = self.0.breakers.iter().any(Breaker::is_open);
-        self.0.counts.read(is_open, connects)
+        let sum = |of: fn(&Link) -> u64| self.0.links.iter().map(|link| of(link)).sum();
+        RedisStats {
+            is_open: self.0.breakers.iter().any(Breaker::is_open),
+            connects_total: sum(Link::connects),
+            connect_attempts_total: sum(Link::attempts),
+            ..self.0.counts.read()
+        }
     }
 
     fn start(target: Target, settings: Settings) -> Result<Self, RedisConfigError> {
@@ -141,11 +159,12 @@ impl RedisStore {
             (runtime.handle().clone(), Some(runtime))
         };
         let target = Arc::new(target);
+        let pacer = Arc::new(ConnectPacer::new(settings.connections));
         let links: Vec<_> = (0..settings.connections)
-            .map(|_| Link::new(Arc::clone(&target), handle.clone()))
+            .map(|_| Link::new(Arc::clone(&target), handle.clone(), Arc::clone(&pacer)))
             .collect();
         for link in &links {
-            link.connect();
+            link.connect_if_due();
         }
         let parts = if settings.is_cluster {
             CLUSTER_PARTS
@@ -155,6 +174,7 @@ impl RedisStore {
         Ok(Self(Arc::new(Core {
             settings,
             links,
+            pacer,
             turn: AtomicUsize::new(0),
             breakers: (0..parts).map(|_| Breaker::new()).collect(),
             counts: Counts::default(),
@@ -222,26 +242,41 @@ impl RedisStore {
         let weak = Arc::downgrade(&self.0);
         self.0.breakers[breaker].will_probe_in(Duration::ZERO);
         let prober = async move {
-            for (probes, wait) in probe_waits().enumerate() {
-                match weak.upgrade() {
-                    Some(core) => core.breakers[breaker].will_probe_in(wait),
-                    None => return,
-                }
+            let mut timeouts = 0;
+            for wait in probe_waits() {
+                let Some(core) = weak.upgrade() else { return };
+                let wait = Self(core).wait_for_probe(breaker, wait);
                 tokio::time::sleep(wait).await;
                 let Some(core) = weak.upgrade() else { return };
                 let store = Self(core);
-                if store.probe(&name).await.is_ok() {
-                    store.0.breakers[breaker].close();
-                    observer::breaker_closed();
-                    return;
+                match store.probe(&name).await {
+                    Ok(()) => {
+                        store.0.breakers[breaker].close();
+                        observer::breaker_closed();
+                        return;
+                    }
+                    Err(StoreFailure::Timeout) => timeouts += 1,
+                    Err(_) => timeouts = 0,
                 }
-                if probes % PROBES_BEFORE_RECONNECT == PROBES_BEFORE_RECONNECT - 1 {
+                if timeouts == TIMEOUTS_BEFORE_RECONNECT {
+                    timeouts = 0;
                     store.reconnect();
                 }
             }
         };
         let task = self.0.handle.spawn(prober);
         self.0.breakers[breaker].keep(task.abort_handle());
+    }
+
+    /// How long the prober waits: without a connection, until one may be opened.
+    fn wait_for_probe(&self, breaker: usize, wait: Duration) -> Duration {
+        let wait = if self.0.links.iter().all(|link| link.is_down()) {
+            self.0.pacer.wait().max(PROBE_WAIT_MIN)
+        } else {
+            wait
+        };
+        self.0.breakers[breaker].will_probe_in(wait);
+        wait
     }
 
     fn reconnect(&self) {

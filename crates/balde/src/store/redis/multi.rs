@@ -39,11 +39,9 @@ pub(crate) async fn run_all(
         return Ok(Vec::new());
     };
     let call = Arc::new(call_of(steps));
-    let reply = first.buckets.call(&call, deadline).await?;
-    match script::decode(&call.steps, &reply) {
-        Ok(reply) => Ok(reply.decisions),
-        Err(_) => Err(StoreFailure::Script),
-    }
+    let decode = |reply: &[u8]| script::decode(&call.steps, reply);
+    let reply = first.buckets.call(&call, deadline, decode).await?;
+    Ok(reply.decisions)
 }
 
 /// Builds the call that gives tokens back. The steps are credits within reach of one call.
@@ -66,7 +64,7 @@ fn call_of(steps: &[RedisStep<'_>]) -> Call {
             .collect(),
         steps: steps
             .iter()
-            .map(|step| step.buckets.step(step.command))
+            .map(|step| step.buckets.step(step.key, step.command))
             .collect(),
         header: header(now_us),
     }

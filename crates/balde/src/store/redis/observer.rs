@@ -74,3 +74,13 @@ pub(super) fn script_reloaded(suppressed: u64) {
         "Redis had lost the script (NOSCRIPT); it was sent again"
     );
 }
+
+pub(super) fn reply_too_large() {
+    tracing::error!(
+        target: "balde",
+        event_type = "reply_too_large",
+        storage_mode = "redis",
+        "the server sent a reply of more than 1 MiB, which no version of Redis does here; the \
+         connection is closed. Is the address that of a Redis server?"
+    );
+}

@@ -104,7 +104,7 @@ impl Registers {
         };
         let reply = timeout_at(deadline, exchange).await;
         let reply = reply.unwrap_or(Err(StoreFailure::Timeout))?;
-        values_of(reply, keys.len()).ok_or(StoreFailure::Script)
+        values_of(reply, keys.len()).ok_or(StoreFailure::Rejected)
     }
 }
 

@@ -4,6 +4,7 @@
 //! with them: each is whole and at most 2^53, so nothing is lost, and others are refused here.
 
 use core::fmt;
+use core::time::Duration;
 
 use balde_core::{Command, Decision, EXACT_MAX, Limit, Start, State, Strategy};
 
@@ -58,6 +59,38 @@ impl LimitBlob {
     /// The argument of the script.
     pub const fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The limit that is encoded; `None` if no limit has these numbers.
+    pub fn limit(&self) -> Option<Limit> {
+        let bytes = self.0.strip_prefix(MAGIC)?;
+        let (kind, numbers) = bytes.split_first()?;
+        let number = |index: usize| whole(double_at(numbers, 8 * index)).ok();
+        let [
+            refill_units,
+            capacity_units,
+            owed_max,
+            token_units,
+            period_us,
+        ] = [number(0)?, number(1)?, number(2)?, number(3)?, number(4)?];
+        let capacity = capacity_units.checked_div(token_units)?;
+        let debt = owed_max.checked_sub(capacity_units)? / token_units;
+        // A token costs p units and a microsecond restores q: period / tokens, reduced.
+        let tokens = u128::from(refill_units) * u128::from(period_us) / u128::from(token_units);
+        let tokens = u64::try_from(tokens).ok()?;
+        let period = Duration::from_micros(period_us);
+        let limit = match kind % 4 {
+            0 => Limit::bucket_of(capacity, tokens, period),
+            1 => Limit::bucket_of(capacity, tokens, period).map(Limit::stepwise),
+            2 => Limit::window(capacity, period),
+            _ => return None,
+        };
+        let limit = limit.ok()?.with_debt_max(debt).ok()?;
+        let limit = match kind / 4 {
+            0 => limit,
+            _ => limit.starting_empty().ok()?,
+        };
+        (Self::new(&limit) == *self).then_some(limit)
     }
 }
 
@@ -241,6 +274,13 @@ pub fn decode_state(stored: &[u8]) -> Result<(LimitBlob, State), ReplyError> {
     Ok((LimitBlob(blob), State::new(owed, at_us)))
 }
 
+/// Decodes the value that the script stores for a bucket, with its limit; `None` if it is not a bucket.
+pub fn decode_bucket(stored: &[u8]) -> Option<(Limit, State)> {
+    let (blob, state) = decode_state(stored).ok()?;
+    let limit = blob.limit()?;
+    (state.owed() <= limit.owed_max()).then_some((limit, state))
+}
+
 /// A reply that the script cannot have sent: the server is not Redis, or runs another version of the
 /// script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -376,6 +416,9 @@ mod tests {
             .map(|text| LimitBlob::new(&text.parse().unwrap()))
             .collect();
         blobs.push(blob);
+        for (text, blob) in others.iter().zip(&blobs) {
+            assert_eq!(blob.limit(), Some(text.parse().unwrap()), "{text}");
+        }
         for (i, one) in blobs.iter().enumerate() {
             assert!(blobs[..i].iter().all(|other| other != one), "{i}");
         }
@@ -507,6 +550,7 @@ mod tests {
                 let _ = (decision.level_before(), decision.moved(), decision.state());
             }
             let _ = decode_state(&bytes);
+            let _ = decode_bucket(&bytes);
         }
     }
 
@@ -515,6 +559,16 @@ mod tests {
         let blob = LimitBlob::new(&limit());
         let stored = [blob.as_bytes().to_vec(), doubles(&[3e6, 77.0])].concat();
         assert_eq!(decode_state(&stored), Ok((blob, State::new(3_000_000, 77))));
+        assert_eq!(
+            decode_bucket(&stored),
+            Some((limit(), State::new(3_000_000, 77)))
+        );
+        assert_eq!(decode_bucket(&[&stored[..13], &stored[5..]].concat()), None);
+        for (at, bad) in [(0, b'x'), (4, 3), (4, 9), (5, 7)] {
+            let mut bytes = stored.clone();
+            bytes[at] = bad;
+            assert_eq!(decode_bucket(&bytes), None, "byte {at}");
+        }
         assert!(decode_state(&stored[1..]).is_err());
         assert!(decode_state(b"").is_err());
     }

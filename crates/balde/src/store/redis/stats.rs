@@ -21,7 +21,9 @@ pub struct RedisStats {
     pub reloads_total: u64,
     /// Connections that were opened.
     pub connects_total: u64,
-    failures: [u64; StoreFailure::ALL.len()],
+    /// Attempts to open a connection. In a Cluster, each is one to all nodes.
+    pub connect_attempts_total: u64,
+    pub(super) failures: [u64; StoreFailure::ALL.len()],
 }
 
 impl RedisStats {
@@ -56,16 +58,16 @@ impl Counts {
         add_one(&self.failures[failure.index()]);
     }
 
-    pub(super) fn read(&self, is_open: bool, connects_total: u64) -> RedisStats {
+    /// The counters that are kept here; the others are zero.
+    pub(super) fn read(&self) -> RedisStats {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         RedisStats {
-            is_open,
             opened_total: read(&self.opened),
             calls_total: read(&self.calls),
             fallbacks_total: read(&self.fallbacks),
             reloads_total: read(&self.reloads),
-            connects_total,
             failures: self.failures.each_ref().map(read),
+            ..RedisStats::default()
         }
     }
 }

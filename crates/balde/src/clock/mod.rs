@@ -1,13 +1,18 @@
 //! The only module that reads time.
 //!
-//! A limiter's clock counts microseconds of Unix time and never goes back: it reads the wall clock
-//! once, when it is created, and continues with a monotonic clock. So a stepwise limit refills at
-//! about the same time in every process, and a correction of the wall clock changes no bucket.
+//! A limiter's clock counts microseconds of Unix time and never goes back. The precise clock reads
+//! the processor's counter and follows the system's clock: once a second it compares the two and
+//! corrects its rate. So a stepwise limit refills at the same time in every process, and a step of
+//! the system's clock mints no tokens.
+
+mod anchor;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use self::anchor::AnchoredClock;
 
 /// The clock of a limiter. Clones show the same time.
 #[derive(Clone, Debug)]
@@ -15,7 +20,7 @@ pub struct Clock(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
-    Precise(Steady),
+    Precise(Arc<AnchoredClock>),
     Cached(Arc<Cached>),
     Wall,
     Shifted(Box<Clock>, i64),
@@ -28,12 +33,12 @@ impl Clock {
     /// A clock that reads the processor's counter with every check, in whole microseconds. The
     /// default.
     ///
-    /// The counter's rate is measured once, when the clock is created, and may be off by some tens of
-    /// millionths: one to three seconds a day. Waits are exact by this clock. In a process that runs
-    /// for months and needs stepwise limits to refill on the minute, use [`cached`](Clock::cached),
-    /// which follows the system's monotonic clock, or Redis, which uses the server's clock.
+    /// It follows the system's clock: once a second a reading compares the two and corrects the rate
+    /// for the next second, so that a counter whose rate is off by some tens of millionths does not
+    /// lead away from the time of day. A correction is at most one part in 2,000: where the system's
+    /// clock is stepped, this clock neither jumps nor goes back, but approaches it slowly.
     pub fn precise() -> Self {
-        Self(Kind::Precise(Steady::start()))
+        Self(Kind::Precise(Arc::new(AnchoredClock::start())))
     }
 
     /// A clock that a background thread updates every `interval`, so that a check reads a number
@@ -85,7 +90,7 @@ impl Clock {
     #[inline]
     pub fn now_us(&self) -> u64 {
         match &self.0 {
-            Kind::Precise(steady) => steady.now_us(),
+            Kind::Precise(anchored) => anchored.now_us(),
             Kind::Cached(cached) => cached.now_us.load(Ordering::Relaxed),
             Kind::Wall => wall_us(),
             Kind::Shifted(clock, by_us) => clock.now_us().saturating_add_signed(*by_us),
@@ -213,44 +218,6 @@ impl Stopwatch {
     }
 }
 
-/// Unix time at the start, plus the processor's counter since.
-#[derive(Clone, Debug)]
-struct Steady {
-    counter: quanta::Clock,
-    started: u64,
-    started_us: u64,
-    /// Microseconds per count, in units of 2^-64, so that reading the time is one multiplication.
-    us_per_count: u64,
-}
-
-impl Steady {
-    fn start() -> Self {
-        let counter = quanta::Clock::new();
-        Self {
-            started: counter.raw(),
-            started_us: wall_us(),
-            us_per_count: us_per_count(&counter),
-            counter,
-        }
-    }
-
-    #[inline]
-    fn now_us(&self) -> u64 {
-        // Counters of two processors may differ a little; time must not go back.
-        let count = self.counter.raw().saturating_sub(self.started);
-        let scaled = u128::from(count) * u128::from(self.us_per_count);
-        self.started_us + u64::try_from(scaled >> 64).unwrap_or(u64::MAX)
-    }
-}
-
-/// Over 2^40 counts the nanoseconds are exact to some parts in 10^12, far more exact than the measured
-/// rate.
-fn us_per_count(counter: &quanta::Clock) -> u64 {
-    let nanos = counter.delta_as_nanos(0, 1 << 40);
-    let scaled = (u128::from(nanos) << 24) / 1_000;
-    u64::try_from(scaled).expect("a count is less than a microsecond")
-}
-
 #[derive(Debug)]
 struct Cached {
     now_us: AtomicU64,
@@ -288,6 +255,7 @@ impl Cached {
 }
 
 /// The time of day, for header fields and log lines.
+#[cfg(any(feature = "logs", feature = "tower"))]
 pub(crate) fn time_of_day() -> SystemTime {
     SystemTime::now()
 }
