@@ -31,8 +31,8 @@ use crate::status::Status;
 
 pub use access::WriteAccess;
 pub use view::{
-    AcknowledgedView, BucketView, BurnRateView, ForecastView, ParticipantView, StorageFailureView,
-    View,
+    AcknowledgedView, BucketView, BurnRateView, ForecastView, ParticipantView, RECENT_MAX,
+    StorageFailureView, View,
 };
 
 /// How long a view is cached for all clients.
