@@ -54,7 +54,7 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     parsed.map_err(|_| "expected an address and a port, such as 127.0.0.1:8085".to_owned())
 }
 
-/// Waits for SIGHUP, by which a service is told to read its file again.
+/// Waits for SIGHUP, which makes a service read its file again.
 pub(crate) async fn reload_signal() {
     #[cfg(unix)]
     {

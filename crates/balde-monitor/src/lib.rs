@@ -46,11 +46,14 @@
 //! let empty = assessment.time_to_empty().unwrap();
 //! assert_eq!(empty.expected_us(), Some(40_000_000));
 //!
-//! // 40 % of the tokens are left, but the bucket will be empty soon.
+//! // 40 % of the tokens are left, which is NORMAL. A minute later 10 % are.
 //! assert_eq!(assessment.severity(), Severity::Normal);
+//! let low = [Sample::new(bucket.clone(), limit, 5, 2 * MINUTE_US)?];
+//! let low = Assessment::of(&low, rule.thresholds(), &AnalysisSettings::default()).unwrap();
 //! let alert = AlertState::new(bucket, 0);
-//! let (_alarm, events) = alert::evaluate(&alert, Some(&assessment), MINUTE_US, &rule, &[]);
-//! assert!(matches!(events[0].kind, EventKind::Predicted { .. }));
+//! let (_alert, events) = alert::evaluate(&alert, Some(&low), 2 * MINUTE_US, &rule, &[]);
+//! let raised = EventKind::Raised { from: Severity::Normal, to: Severity::Critical };
+//! assert_eq!(events[0].kind, raised);
 //! # Ok::<(), balde_monitor::sample::SampleError>(())
 //! ```
 #![deny(clippy::float_arithmetic)]

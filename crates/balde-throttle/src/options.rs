@@ -64,6 +64,10 @@ struct Settings {
     partitions_max: Option<usize>,
     waiters_max: Option<usize>,
     pause_max: Option<Duration>,
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "Redis without the feature is an error before")
+    )]
     storage: StorageChoice,
 }
 

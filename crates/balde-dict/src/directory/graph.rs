@@ -16,7 +16,7 @@ const UNKNOWN_PARTICIPANT: &str = "99999999";
 /// The most debits of a person that are looked at.
 const DEBITS_MAX: usize = 1_000;
 
-/// Builds a graph. Persons are told apart by their tax numbers, accounts by owner and participant.
+/// Builds a graph. Persons are identified by their tax numbers, accounts by owner and participant.
 #[derive(Default)]
 struct GraphBuilder {
     tax_ids: Vec<Option<String>>,

@@ -48,9 +48,12 @@ pub async fn run(
             let permit = Arc::clone(&permits).acquire_owned().await;
             (permit, listener.accept().await)
         };
+        // The shutdown is polled first: its signal handler must be installed before the first client
+        // is accepted.
         let (permit, accepted) = tokio::select! {
-            accepted = accepted => accepted,
+            biased;
             () = &mut shutdown => break,
+            accepted = accepted => accepted,
         };
         match accepted {
             Ok((stream, _)) => {

@@ -298,7 +298,9 @@ impl Run<'_> {
     /// Finds the rate before each look-back.
     fn compare_with_before(&self, look_backs: &mut [LookBack], refill: Rate) {
         // The look-back that begins with a full bucket may contain a pause.
-        let usable = look_backs.len() - usize::from(self.is_from_full);
+        let usable = look_backs
+            .len()
+            .saturating_sub(usize::from(self.is_from_full));
         for index in 0..look_backs.len() {
             let own = look_backs[index];
             let farther = look_backs.get(index + 1..usable).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! A fake DICT whose response is set by the test, and which counts requests.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -34,6 +35,8 @@ struct Inner {
     answer: Answer,
     category: char,
     requests: u64,
+    /// The numbers of the requests that listed all buckets; the others read one.
+    lists: BTreeSet<u64>,
     /// Called for every request before the response.
     on_request: Option<Box<dyn FnMut(u64) -> Option<Answer> + Send>>,
 }
@@ -46,6 +49,7 @@ impl FakeDict {
             answer,
             category: 'A',
             requests: 0,
+            lists: BTreeSet::new(),
             on_request: None,
         }));
         let served = Arc::clone(&inner);
@@ -68,6 +72,11 @@ impl FakeDict {
 
     pub(crate) fn requests(&self) -> u64 {
         self.lock().requests
+    }
+
+    /// The numbers of the requests that listed all buckets.
+    pub(crate) fn lists(&self) -> BTreeSet<u64> {
+        self.lock().lists.clone()
     }
 
     pub(crate) fn category(&self, category: char) {
@@ -94,10 +103,14 @@ async fn serve(mut stream: TcpStream, inner: Arc<Mutex<Inner>>) -> Option<()> {
         while !head.ends_with(b"\r\n\r\n") {
             head.push(stream.read_u8().await.ok()?);
         }
+        let policy = policy_of(&head);
         let (answer, category) = {
             let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
             inner.requests += 1;
             let number = inner.requests;
+            if policy.is_none() {
+                inner.lists.insert(number);
+            }
             let hook = inner.on_request.as_mut();
             if let Some(answer) = hook.and_then(|hook| hook(number)) {
                 inner.answer = answer;
@@ -105,7 +118,13 @@ async fn serve(mut stream: TcpStream, inner: Arc<Mutex<Inner>>) -> Option<()> {
             (inner.answer.clone(), inner.category)
         };
         let text = match answer {
-            Answer::Buckets(buckets) => http(200, None, &document(&buckets, category)),
+            Answer::Buckets(buckets) => match &policy {
+                Some(policy) => match buckets.iter().find(|(name, ..)| name == policy) {
+                    Some(bucket) => http(200, None, &single(bucket, category)),
+                    None => http(404, None, ""),
+                },
+                None => http(200, None, &document(&buckets, category)),
+            },
             Answer::Status(status, retry_after, body) => http(status, retry_after, body),
             Answer::Body(body) => http(200, None, body),
             Answer::Truncated => {
@@ -128,16 +147,33 @@ async fn serve(mut stream: TcpStream, inner: Arc<Mutex<Inner>>) -> Option<()> {
     }
 }
 
+/// The policy that a request reads alone: `GET /api/v2/policies/NAME`.
+fn policy_of(head: &[u8]) -> Option<String> {
+    let head = String::from_utf8_lossy(head);
+    let path = head.split(' ').nth(1)?;
+    let (_, name) = path.split_once("/policies/")?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn single(bucket: &(&str, i64, u64, u64), category: char) -> String {
+    format!(
+        "<GetPolicyResponse><Signature></Signature><Category>{category}</Category>{}\
+         </GetPolicyResponse>",
+        element(bucket)
+    )
+}
+
+fn element((name, level, capacity, refill): &(&str, i64, u64, u64)) -> String {
+    let name = name.replace('&', "&amp;").replace('<', "&lt;");
+    format!(
+        "<Policy><AvailableTokens>{level}</AvailableTokens><Capacity>{capacity}</Capacity>\
+         <RefillTokens>{refill}</RefillTokens><RefillPeriodSec>60</RefillPeriodSec>\
+         <Name>{name}</Name></Policy>"
+    )
+}
+
 fn document(buckets: &[(&str, i64, u64, u64)], category: char) -> String {
-    let policy = |(name, level, capacity, refill): &(&str, i64, u64, u64)| {
-        let name = name.replace('&', "&amp;").replace('<', "&lt;");
-        format!(
-            "<Policy><AvailableTokens>{level}</AvailableTokens><Capacity>{capacity}</Capacity>\
-             <RefillTokens>{refill}</RefillTokens><RefillPeriodSec>60</RefillPeriodSec>\
-             <Name>{name}</Name></Policy>"
-        )
-    };
-    let policies: String = buckets.iter().map(policy).collect();
+    let policies: String = buckets.iter().map(element).collect();
     format!(
         "<ListPoliciesResponse><Signature></Signature><Category>{category}</Category>\
          <Policies>{policies}</Policies></ListPoliciesResponse>"

@@ -13,10 +13,6 @@ enum Unit {
 }
 
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(
-    not(feature = "prometheus"),
-    expect(dead_code, reason = "validated without the feature, too")
-)]
 pub(super) struct MetricsOptions {
     is_enabled: bool,
     /// Whether the file or the environment asks for metrics, so that it is an error if they are

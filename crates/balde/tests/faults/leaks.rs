@@ -12,6 +12,7 @@ use super::{Mode, limiter, store, story};
 const ROUNDS: usize = 100;
 /// Caches and lazily made things are there after so many.
 const ROUNDS_TO_SETTLE: usize = 5;
+const TASKS_SLACK: usize = 2;
 const SETTLED_WITHIN: Duration = Duration::from_secs(15);
 
 #[test]
@@ -53,7 +54,9 @@ fn rounds(mode: Mode) {
             "leaks: after {ROUNDS_TO_SETTLE} rounds {before:?}, after {ROUNDS} rounds {after:?}; {:?}",
             store.stats()
         );
-        assert!(after.tasks <= before.tasks, "tasks");
+        // A leak would be one task for each round. How many tasks two connections have differs by one
+        // or two, as a connection that the server closed is noticed sooner or later.
+        assert!(after.tasks <= before.tasks + TASKS_SLACK, "tasks");
         assert!(after.files <= before.files, "file descriptors");
         assert!(after.clients <= before.clients, "connections at the server");
     });

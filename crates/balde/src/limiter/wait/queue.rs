@@ -64,6 +64,7 @@ pub(super) enum Known {
     /// The bucket after this decision, which arrived at this time.
     Decision(CoreDecision, Instant),
     /// The first in line has to wait until then.
+    #[cfg(feature = "redis")]
     Until(Instant),
 }
 
@@ -223,6 +224,7 @@ impl Waiters {
             let due = match known {
                 _ if is_stale => return Next::Take { n },
                 Known::Nothing => return Next::Take { n },
+                #[cfg(feature = "redis")]
                 Known::Until(due) => *due,
                 Known::Decision(decision, at) => match decision.wait_for(n) {
                     Wait::None => {
@@ -262,6 +264,7 @@ impl Waiters {
 
     /// Refuses whose deadline has passed while a call to the store is in flight. Returns the next
     /// deadline.
+    #[cfg(feature = "redis")]
     pub(super) fn expire_now(&self, key: &[u8], now: Instant) -> Option<Instant> {
         let mut queues = self.queues.lock();
         let queue = queues.by_key.get_mut(key)?;
@@ -298,6 +301,7 @@ impl Waiters {
     }
 
     /// Ends the waiting of one request. Returns false if it has gone.
+    #[cfg(feature = "redis")]
     pub(super) fn finish(&self, key: &[u8], id: u64, result: WaitResult) -> bool {
         let mut queues = self.queues.lock();
         let queue = queues.by_key.get_mut(key);

@@ -497,8 +497,16 @@ impl Table {
     fn remove_full(&self, locked: &mut Locked<'_>, now_us: u64, stale: Stale) {
         let taken = locked.taken();
         let generation = locked.generation();
+        // Of all but a few keys, so it is not computed for each of them.
+        let untiered = self.packing_of(TierId::NONE, generation);
         locked.rewrite(generation, |tier, word| {
-            let packing = self.packing_of(tier, generation);
+            let tiered;
+            let packing = if tier == TierId::NONE {
+                &untiered
+            } else {
+                tiered = self.packing_of(tier, generation);
+                &tiered
+            };
             // Words were last written before the horizon. If that is longer ago than a word can
             // represent, the word is wrong; but every bucket has become full since.
             let is_ages_ago = match stale {
@@ -528,6 +536,15 @@ impl Table {
         } else {
             EVICT_KEYS
         };
+        // Under one limit, units can be compared without a division.
+        let only = (self.limits.len() == 1).then(|| self.packing(locked, TierId::NONE));
+        let ahead = |locked: &Locked<'_>, at: usize| {
+            let word = locked.found(at).word();
+            match &only {
+                Some(packing) => packing.ahead(word, now_us).max(0).unsigned_abs(),
+                None => self.packing(locked, locked.tier(at)).us_ahead(word, now_us),
+            }
+        };
         let mut nearest: Option<(u64, usize)> = None;
         let mut keys_seen = 0;
         let mut slots_left = locked.slots_len();
@@ -537,20 +554,19 @@ impl Table {
                 slots_left -= 1;
                 if locked.is_taken(at) && !self.is_pinned(locked.tier(at)) {
                     keys_seen += 1;
-                    let packing = self.packing(locked, locked.tier(at));
-                    let us = packing.us_ahead(locked.found(at).word(), now_us);
-                    if nearest.is_none_or(|(least, _)| us < least) {
-                        nearest = Some((us, at));
+                    let ahead = ahead(locked, at);
+                    if nearest.is_none_or(|(least, _)| ahead < least) {
+                        nearest = Some((ahead, at));
                     }
                 }
             }
         }
-        let Some((us, at)) = nearest else {
+        let Some((ahead, at)) = nearest else {
             return false;
         };
         let start = self.packing(locked, locked.tier(at)).limit.start();
         locked.remove(at);
-        if us == 0 && start == Start::Full {
+        if ahead == 0 && start == Start::Full {
             self.count_swept(1);
         } else {
             self.counts.evicted.fetch_add(1, Ordering::Relaxed);
