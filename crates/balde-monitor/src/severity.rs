@@ -102,6 +102,16 @@ impl Thresholds {
         })
     }
 
+    /// The remaining share of capacity at which WARNING begins, in basis points.
+    pub const fn warning_bp(&self) -> u32 {
+        self.warning_bp
+    }
+
+    /// The remaining share of capacity at which CRITICAL begins, in basis points.
+    pub const fn critical_bp(&self) -> u32 {
+        self.critical_bp
+    }
+
     /// EXHAUSTED begins at `exhausted_bp` basis points of capacity left instead of zero tokens.
     pub fn with_exhausted(self, exhausted_bp: u32) -> Result<Self, ThresholdsError> {
         if exhausted_bp > self.critical_bp {

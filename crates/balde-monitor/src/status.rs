@@ -1,6 +1,7 @@
 //! The monitor's own status, read by its health checks, its status page and its metrics.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -20,6 +21,7 @@ pub struct Status {
     is_leader: watch::Sender<bool>,
     last_iteration: Mutex<Option<Instant>>,
     participants: Mutex<BTreeMap<String, PollStatus>>,
+    revision: AtomicU64,
     certificates: Mutex<BTreeMap<String, u64>>,
     coverage: Mutex<BTreeMap<String, Vec<Coverage>>>,
 }
@@ -57,6 +59,15 @@ impl Status {
     /// The polling status of each participant.
     pub fn participants(&self) -> BTreeMap<String, PollStatus> {
         self.participants.lock().clone()
+    }
+
+    /// A number that changes whenever something may have changed that the page shows.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn record_change(&self) {
+        self.revision.fetch_add(1, Ordering::Relaxed);
     }
 
     /// When the client certificate of each participant expires, for those that have one.
@@ -99,6 +110,7 @@ impl Status {
 
     pub(crate) fn set_leader(&self, is_leader: bool) {
         self.is_leader.send_replace(is_leader);
+        self.record_change();
     }
 
     /// Waits until this monitor is the leader, or until it is not.
@@ -139,7 +151,10 @@ impl Status {
     }
 
     fn with(&self, participant: &str, change: impl FnOnce(&mut PollStatus)) {
-        let mut participants = self.participants.lock();
-        change(participants.entry(participant.to_owned()).or_default());
+        {
+            let mut participants = self.participants.lock();
+            change(participants.entry(participant.to_owned()).or_default());
+        }
+        self.record_change();
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::state::AlertState;
 use crate::severity::Severity;
 
 /// The longest silence: 30 days. Alerts that are unwanted for longer need other thresholds.
@@ -17,6 +18,15 @@ pub struct Silence {
     up_to: Severity,
     from_us: u64,
     until_us: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    acknowledged: Option<Acknowledged>,
+}
+
+/// The alert that a silence acknowledges, and by whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Acknowledged {
+    episode: String,
+    by: String,
 }
 
 impl Silence {
@@ -41,7 +51,33 @@ impl Silence {
             up_to,
             from_us,
             until_us,
+            acknowledged: None,
         })
+    }
+
+    /// Acknowledges the open alert of a bucket: its reminders are not sent until it gets worse, is
+    /// over, or [`SILENCE_MAX_US`] have passed. Other alerts of the bucket are not covered, nor is
+    /// the next one.
+    ///
+    /// `None` if the bucket has no open alert.
+    pub fn acknowledgement(alert: &AlertState, by: impl Into<String>, now_us: u64) -> Option<Self> {
+        let episode = alert.open_episode()?;
+        let by = by.into();
+        Some(Self {
+            id: format!("acknowledged/{episode}"),
+            participant: Some(alert.bucket.participant().to_owned()),
+            policy: Some(alert.bucket.policy().to_owned()),
+            up_to: alert.severity,
+            from_us: now_us,
+            until_us: now_us.saturating_add(SILENCE_MAX_US),
+            acknowledged: Some(Acknowledged { episode, by }),
+        })
+    }
+
+    /// Returns who acknowledged an episode with this silence.
+    pub fn acknowledged_by(&self, episode: &str) -> Option<&str> {
+        let acknowledged = self.acknowledged.as_ref()?;
+        (acknowledged.episode == episode).then_some(acknowledged.by.as_str())
     }
 
     /// Limits the silence to one participant.
@@ -105,16 +141,23 @@ pub enum SilenceError {
     TooLong,
 }
 
-/// Returns the id of the first silence that covers a severity at `now_us`.
+/// Returns the id of the first silence that covers a severity at `now_us`. An acknowledgement covers
+/// its own episode only.
 pub(super) fn covering<'a>(
     silences: &'a [Silence],
     participant: &str,
     policy: Option<&str>,
+    episode: Option<&str>,
     severity: Severity,
     now_us: u64,
 ) -> Option<&'a str> {
+    let is_of_episode = |silence: &&Silence| match &silence.acknowledged {
+        Some(acknowledged) => episode == Some(acknowledged.episode.as_str()),
+        None => true,
+    };
     silences
         .iter()
+        .filter(is_of_episode)
         .find(|silence| silence.covers(participant, policy, severity, now_us))
         .map(Silence::id)
 }

@@ -165,7 +165,15 @@ struct Transition<'a> {
 impl Transition<'_> {
     fn silence(&self, severity: Severity) -> Option<String> {
         let participant = &self.state.participant;
-        covering(self.silences, participant, None, severity, self.now_us).map(str::to_owned)
+        covering(
+            self.silences,
+            participant,
+            None,
+            None,
+            severity,
+            self.now_us,
+        )
+        .map(str::to_owned)
     }
 
     fn emit(

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::event::episode;
 use crate::analyse::Assessment;
 use crate::sample::BucketId;
 use crate::severity::Severity;
@@ -93,6 +94,13 @@ impl AlertState {
             level: None,
             capacity: None,
         }
+    }
+
+    /// The key that the events of the open alert have in common; `None` if the severity is NORMAL.
+    pub fn open_episode(&self) -> Option<String> {
+        let subject = format!("{}/{}", self.bucket.participant(), self.bucket.policy());
+        (self.severity > Severity::Normal)
+            .then(|| episode(&subject, self.epoch_us, self.episode, "level"))
     }
 
     /// Returns true if the assessment is of this bucket and has not been evaluated yet.

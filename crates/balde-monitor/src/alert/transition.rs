@@ -68,10 +68,12 @@ impl<'a> Transition<'a> {
     pub(super) fn silence(&self, severity: Severity) -> Option<String> {
         let bucket = &self.state.bucket;
         let policy = Some(bucket.policy());
+        let episode = self.state.open_episode();
         covering(
             self.silences,
             bucket.participant(),
             policy,
+            episode.as_deref(),
             severity,
             self.now_us,
         )

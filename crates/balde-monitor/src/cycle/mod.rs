@@ -27,7 +27,7 @@ use crate::alert::{
 use crate::analyse::{Assessment, SettingsByPolicy};
 use crate::delivery::{DeliverySummary, Dispatcher};
 use crate::history::{History, HistoryError, ParticipantState, RoutedEvent, StateUpdate};
-use crate::sample::{Poll, Sample};
+use crate::sample::{BucketId, Poll, Sample};
 use crate::source::{Source, SourceError};
 use crate::time_source::TimeSource;
 use balde::Backoff;
@@ -500,6 +500,12 @@ impl Findings {
     /// The events that the analysis produced.
     pub fn events(&self) -> &[Event] {
         &self.events
+    }
+
+    /// The samples of a bucket, the oldest first.
+    pub fn samples_of(&self, bucket: &BucketId) -> &[Sample] {
+        let own = |samples: &&Vec<Sample>| samples.first().is_some_and(|s| s.bucket() == bucket);
+        self.samples.iter().find(own).map_or(&[], Vec::as_slice)
     }
 
     /// The analysis of every bucket that the newest poll lists.

@@ -17,6 +17,15 @@ pub enum WriteAccess {
 }
 
 impl WriteAccess {
+    /// The name in the status, by which the dashboard tells its user what is needed.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Anyone => "anyone",
+            Self::Token(_) => "token",
+            Self::Denied => "denied",
+        }
+    }
+
     pub(super) fn allow(&self, headers: &HeaderMap) -> bool {
         match self {
             Self::Anyone => true,

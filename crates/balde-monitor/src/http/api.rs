@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::App;
 use super::view::{StorageFailureView, View};
-use crate::alert::{Event, Silence};
+use crate::alert::{AlertState, Event, Silence};
 use crate::history::{EventFilter, HistoryError, Incident, Series};
 use crate::sample::BucketId;
 use crate::severity::Severity;
@@ -81,7 +81,7 @@ pub(super) async fn not_found() -> ApiError {
         status: StatusCode::NOT_FOUND,
         detail:
             "no such path; there are /, /metrics, /healthz, /readyz and, under /api/v1/, states, \
-                 history, alerts, incidents, status and silences"
+                 history, alerts, incidents, status, stream, silences and acknowledgements"
                 .to_owned(),
     }
 }
@@ -95,10 +95,21 @@ pub(super) struct States {
 
 /// The current state of every bucket.
 pub(super) async fn states(State(app): State<App>) -> Json<States> {
-    Json(States {
-        note: app.0.note.clone(),
-        view: View::clone(&*app.view().await),
-    })
+    Json(States::of(&app).await)
+}
+
+/// The same as text, for the live stream.
+pub(super) async fn states_text(app: &App) -> Result<String, serde_json::Error> {
+    serde_json::to_string(&States::of(app).await)
+}
+
+impl States {
+    async fn of(app: &App) -> Self {
+        Self {
+            note: app.0.note.clone(),
+            view: View::clone(&*app.view().await),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -197,16 +208,26 @@ pub(super) async fn incidents(
 
 /// The monitor's own status.
 pub(super) async fn status(State(app): State<App>) -> Json<serde_json::Value> {
+    Json(status_value(&app).await)
+}
+
+/// The same as text, for the live stream.
+pub(super) async fn status_text(app: &App) -> String {
+    status_value(app).await.to_string()
+}
+
+async fn status_value(app: &App) -> serde_json::Value {
     let components = app.0.cycle.components();
     let (_, backlog) = app.counts_and_backlog().await;
-    Json(json!({
+    json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now_us": components.time.now_us(),
         "is_leader": app.0.status.is_leader(),
+        "write_access": app.0.write_access.name(),
         "participants": app.0.status.participants(),
         "backlog": backlog,
         "storage_failure": StorageFailureView::of(&app.0.cycle),
-    }))
+    })
 }
 
 /// The silences that are active or in the future.
@@ -277,7 +298,55 @@ pub(super) async fn silence(
         silence = silence.of_policy(policy);
     }
     components.history.add_silence(&silence).await?;
+    app.forget_view().await;
     Ok((StatusCode::CREATED, Json(silence)).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewAcknowledgement {
+    /// The episode of the open alert, as in the states.
+    episode: String,
+    /// Who acknowledges it.
+    by: Option<String>,
+}
+
+/// The longest name of somebody who acknowledges an alert.
+const BY_BYTES_MAX: usize = 100;
+
+/// Acknowledges an open alert.
+pub(super) async fn acknowledge(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Result<Json<NewAcknowledgement>, axum::extract::rejection::JsonRejection>,
+) -> Result<Response, ApiError> {
+    may_write(&app, &headers)?;
+    let Json(new) = body.map_err(|error| ApiError::bad(error.body_text()))?;
+    let by = new.by.unwrap_or_else(|| "an operator".to_owned());
+    if by.is_empty() || by.len() > BY_BYTES_MAX || by.chars().any(char::is_control) {
+        return Err(ApiError::bad(format!(
+            "`by` is 1 to {BY_BYTES_MAX} bytes without control characters"
+        )));
+    }
+    let components = app.0.cycle.components();
+    let now_us = components.time.now_us();
+    for participant in components.sources.keys() {
+        let (state, _) = app.0.cycle.snapshot(participant).await?;
+        let is_meant = |alert: &&AlertState| alert.open_episode().as_ref() == Some(&new.episode);
+        let Some(alert) = state.alerts.iter().find(is_meant) else {
+            continue;
+        };
+        let Some(silence) = Silence::acknowledgement(alert, by, now_us) else {
+            break;
+        };
+        components.history.add_silence(&silence).await?;
+        app.forget_view().await;
+        return Ok((StatusCode::CREATED, Json(silence)).into_response());
+    }
+    Err(ApiError {
+        status: StatusCode::NOT_FOUND,
+        detail: "no open alert of a bucket has this episode; it may be over".to_owned(),
+    })
 }
 
 /// Ends a silence.

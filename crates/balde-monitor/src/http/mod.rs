@@ -2,9 +2,11 @@
 
 mod access;
 mod api;
+mod dashboard;
 mod metrics;
 mod origin;
 mod server;
+mod stream;
 mod view;
 
 use std::collections::BTreeSet;
@@ -13,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
 use balde::telemetry::METRICS_CONTENT_TYPE;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
@@ -28,7 +30,10 @@ use crate::sink::format_time;
 use crate::status::Status;
 
 pub use access::WriteAccess;
-pub use view::{BucketView, BurnRateView, ForecastView, ParticipantView, StorageFailureView, View};
+pub use view::{
+    AcknowledgedView, BucketView, BurnRateView, ForecastView, ParticipantView, RECENT_MAX,
+    StorageFailureView, View,
+};
 
 /// How long a view is cached for all clients.
 const VIEW_AGE_MAX: Duration = Duration::from_millis(500);
@@ -45,9 +50,6 @@ const BODY_BYTES_MAX: usize = 16 * 1024;
 /// The longest that the readiness check waits for the database.
 const PING_MAX: Duration = Duration::from_secs(2);
 
-/// The Content-Security-Policy: only resources of this server.
-const CONTENT_POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'";
-
 /// The HTTP application of one monitor. Clones share all state.
 #[derive(Clone, Debug)]
 pub struct App(Arc<Inner>);
@@ -63,6 +65,7 @@ struct Inner {
     /// Permits for queries whose cost depends on the client.
     queries: Semaphore,
     view: Mutex<Option<(Instant, Arc<View>)>>,
+    feed: stream::Feed,
     /// The counts and backlogs that were last read, shown while the database cannot be read.
     last_read: parking_lot::Mutex<(Vec<AlertCount>, Vec<Backlog>)>,
 }
@@ -84,6 +87,7 @@ impl App {
             hosts: Vec::new(),
             queries: Semaphore::new(QUERIES_MAX),
             view: Mutex::default(),
+            feed: stream::Feed::default(),
             last_read: parking_lot::Mutex::default(),
         }))
     }
@@ -114,9 +118,8 @@ impl App {
     /// Builds the router with all routes.
     pub fn router(self) -> Router {
         Router::new()
-            .route("/", get(page))
-            .route("/page.js", get(script))
-            .route("/page.css", get(style))
+            .route("/", get(dashboard::page))
+            .route("/dashboard/{*path}", get(dashboard::file))
             .route("/metrics", get(metrics_page))
             .route("/healthz", get(healthz))
             .route("/readyz", get(readyz))
@@ -125,6 +128,8 @@ impl App {
             .route("/api/v1/alerts", get(api::alerts))
             .route("/api/v1/incidents", get(api::incidents))
             .route("/api/v1/status", get(api::status))
+            .route("/api/v1/stream", get(stream::stream))
+            .route("/api/v1/acknowledgements", post(api::acknowledge))
             .route("/api/v1/silences", get(api::silences).post(api::silence))
             .route("/api/v1/silences/{id}", delete(api::end_silence))
             .fallback(api::not_found)
@@ -145,6 +150,12 @@ impl App {
         let view = Arc::new(View::of(&self.0.cycle).await);
         *cached = Some((Instant::now(), Arc::clone(&view)));
         view
+    }
+
+    /// Makes the next reader, and the live streams, see what an operator changed.
+    async fn forget_view(&self) {
+        *self.0.view.lock().await = None;
+        self.0.status.record_change();
     }
 
     /// The policies that the newest polls list.
@@ -179,30 +190,6 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     server::serve(listener, app.router(), shutdown).await
-}
-
-async fn page() -> Response {
-    file("text/html; charset=utf-8", include_str!("page.html"))
-}
-
-async fn script() -> Response {
-    file("text/javascript; charset=utf-8", include_str!("page.js"))
-}
-
-async fn style() -> Response {
-    file("text/css; charset=utf-8", include_str!("page.css"))
-}
-
-fn file(kind: &'static str, text: &'static str) -> Response {
-    let headers = [
-        (CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (
-            CONTENT_SECURITY_POLICY,
-            HeaderValue::from_static(CONTENT_POLICY),
-        ),
-        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-    ];
-    (headers, text).into_response()
 }
 
 /// The liveness check: the scheduling loop is running.

@@ -2,11 +2,17 @@
 
 use serde::Serialize;
 
-use crate::alert::AlertState;
+use crate::alert::{AlertState, Silence};
 use crate::analyse::{Assessment, Confidence, Forecast, Freshness};
-use crate::cycle::Cycle;
+use crate::cycle::{Cycle, Findings};
 use crate::history::HistoryError;
+use crate::sample::Sample;
 use crate::severity::Severity;
+
+/// The most points of [`BucketView::recent`].
+pub const RECENT_MAX: usize = 60;
+
+const HOUR_US: u64 = 3_600_000_000;
 
 /// The current state of all participants.
 #[derive(Clone, Debug, Serialize)]
@@ -68,6 +74,10 @@ pub struct BucketView {
     pub remaining_bp: i64,
     /// The share of capacity in use, in basis points.
     pub utilisation_bp: i64,
+    /// The remaining share at which WARNING begins, in basis points.
+    pub warning_bp: u32,
+    /// The remaining share at which CRITICAL begins, in basis points.
+    pub critical_bp: u32,
     /// The time of the newest sample.
     pub sampled_us: u64,
     /// The severity of its alert state.
@@ -76,6 +86,12 @@ pub struct BucketView {
     pub since_us: u64,
     /// Whether a predicted alert is open.
     pub is_predicted: bool,
+    /// The episode of its open alert, by which it is acknowledged; `None` if no alert is open.
+    pub episode: Option<String>,
+    /// Who acknowledged the open alert, and when.
+    pub acknowledged: Option<AcknowledgedView>,
+    /// Times and levels of the last hour, the oldest first, at most [`RECENT_MAX`].
+    pub recent: Vec<(u64, i64)>,
     /// The burn rate of each window that has samples, the shortest first.
     pub burn_rates: Vec<BurnRateView>,
     /// The forecast of WARNING at the current rate.
@@ -90,6 +106,26 @@ pub struct BucketView {
     pub time_to_full_max_us: Option<u64>,
     /// The time an empty bucket takes to become full.
     pub recovery_us: Option<u64>,
+}
+
+/// The acknowledgement of an open alert.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct AcknowledgedView {
+    /// Who acknowledged it.
+    pub by: String,
+    /// When.
+    pub at_us: u64,
+}
+
+impl AcknowledgedView {
+    fn of(silences: &[Silence], episode: &str) -> Option<Self> {
+        silences.iter().find_map(|silence| {
+            let by = silence.acknowledged_by(episode)?.to_owned();
+            let at_us = silence.from_us();
+            Some(Self { by, at_us })
+        })
+    }
 }
 
 /// The consumption within one look-back window.
@@ -133,8 +169,10 @@ impl View {
     pub async fn of(cycle: &Cycle) -> Self {
         let components = cycle.components();
         let mut participants = Vec::new();
+        let silences = components.history.silences(components.time.now_us()).await;
+        let silences = silences.unwrap_or_default();
         for participant in components.sources.keys() {
-            let view = participant_view(cycle, participant).await;
+            let view = participant_view(cycle, participant, &silences).await;
             participants.push(view.unwrap_or_else(|_| ParticipantView::unknown(participant)));
         }
         Self {
@@ -175,6 +213,7 @@ impl ParticipantView {
 async fn participant_view(
     cycle: &Cycle,
     participant: &str,
+    silences: &[Silence],
 ) -> Result<ParticipantView, HistoryError> {
     let components = cycle.components();
     let now_us = components.time.now_us();
@@ -188,7 +227,8 @@ async fn participant_view(
             .alerts
             .iter()
             .find(|alert| alert.bucket == *assessment.sample().bucket());
-        BucketView::of(assessment, alert)
+        let recent = recent(&findings, assessment.sample(), now_us);
+        BucketView::of(assessment, alert, silences, recent)
     };
     Ok(ParticipantView {
         participant: participant.to_owned(),
@@ -201,8 +241,31 @@ async fn participant_view(
     })
 }
 
+/// The levels of a bucket over the last hour: all samples, or the lowest of each of
+/// [`RECENT_MAX`] intervals if there are more.
+fn recent(findings: &Findings, newest: &Sample, now_us: u64) -> Vec<(u64, i64)> {
+    let since_us = now_us.saturating_sub(HOUR_US);
+    let samples = findings.samples_of(newest.bucket()).iter();
+    let samples = samples.filter(|sample| sample.taken_us() >= since_us);
+    let points = samples.map(|sample| (sample.taken_us(), sample.level()));
+    let mut thinned: Vec<(u64, i64)> = Vec::new();
+    let interval = |us: u64| us.saturating_sub(since_us) / (HOUR_US / RECENT_MAX as u64 + 1);
+    for (us, level) in points {
+        match thinned.last_mut() {
+            Some(last) if interval(last.0) == interval(us) => last.1 = last.1.min(level),
+            _ => thinned.push((us, level)),
+        }
+    }
+    thinned
+}
+
 impl BucketView {
-    fn of(assessment: &Assessment<'_>, alert: Option<&AlertState>) -> Self {
+    fn of(
+        assessment: &Assessment<'_>,
+        alert: Option<&AlertState>,
+        silences: &[Silence],
+        recent: Vec<(u64, i64)>,
+    ) -> Self {
         let sample = assessment.sample();
         let limit = sample.limit();
         let burn_rates = assessment
@@ -218,6 +281,7 @@ impl BucketView {
                 is_upper_bound: burn.is_upper_bound(),
             });
         let full = assessment.time_to_full();
+        let episode = alert.and_then(AlertState::open_episode);
         Self {
             policy: sample.bucket().policy().to_owned(),
             level: sample.level(),
@@ -226,10 +290,17 @@ impl BucketView {
             period_us: limit.period_us(),
             remaining_bp: assessment.remaining_bp(),
             utilisation_bp: assessment.utilisation_bp(),
+            warning_bp: assessment.thresholds().warning_bp(),
+            critical_bp: assessment.thresholds().critical_bp(),
             sampled_us: sample.taken_us(),
             severity: alert.map_or(assessment.severity(), |alert| alert.severity),
             since_us: alert.map_or(sample.taken_us(), |alert| alert.since_us),
             is_predicted: alert.is_some_and(|alert| alert.forecast.is_some()),
+            acknowledged: episode
+                .as_deref()
+                .and_then(|episode| AcknowledgedView::of(silences, episode)),
+            episode,
+            recent,
             burn_rates: burn_rates.collect(),
             time_to_warning: assessment.time_to_warning().map(ForecastView::of),
             time_to_critical: assessment.time_to_critical().map(ForecastView::of),

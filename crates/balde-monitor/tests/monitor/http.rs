@@ -171,8 +171,8 @@ async fn the_page_has_a_content_policy_and_escapes_names() {
     monitor.cycle(36_000).await;
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
-        ("/page.js", "text/javascript; charset=utf-8"),
-        ("/page.css", "text/css; charset=utf-8"),
+        ("/dashboard/dashboard.js", "text/javascript; charset=utf-8"),
+        ("/dashboard/dashboard.css", "text/css; charset=utf-8"),
     ] {
         let url = format!("http://{}{path}", monitor.address);
         let answer = monitor.http.get(url).send().await.unwrap();
@@ -181,9 +181,9 @@ async fn the_page_has_a_content_policy_and_escapes_names() {
         let policy = answer.headers()["content-security-policy"]
             .to_str()
             .unwrap();
-        assert!(policy.starts_with("default-src 'self'"));
+        assert!(policy.starts_with("default-src 'none'; script-src 'self'"));
     }
-    let (_, script) = monitor.get("/page.js").await;
+    let (_, script) = monitor.get("/dashboard/dashboard.js").await;
     assert!(!script.contains("innerHTML"));
     // A policy name that looks like HTML is data.
     let states = monitor.json("/api/v1/states").await;

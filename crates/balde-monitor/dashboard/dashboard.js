@@ -1,0 +1,128 @@
+// The dashboard: follows the monitor's live stream and shows the page that the address names.
+
+import { alertsPage } from "./alerts.js";
+import { follow, get } from "./api.js";
+import { el, setText } from "./dom.js";
+import { dateTime, number } from "./format.js";
+import { incidentsPage } from "./incidents.js";
+import { operationsPage } from "./operations.js";
+import { overview } from "./overview.js";
+import { policyPage } from "./policy.js";
+import { language, setLanguage, text } from "./texts.js";
+
+const byId = (id) => document.getElementById(id);
+
+/** What is known, and the server's clock, which may run faster than this one in a demonstration. */
+const model = {
+  states: null,
+  status: null,
+  clock: null,
+  nowUs() {
+    if (!this.clock) return Date.now() * 1000;
+    return this.clock.us + (performance.now() - this.clock.at) * 1000 * this.clock.speed;
+  },
+  setNow(us) {
+    const at = performance.now();
+    const before = this.clock;
+    let speed = before?.speed ?? 1;
+    if (before && at - before.at > 500) {
+      const measured = (us - before.us) / 1000 / (at - before.at);
+      // A delayed message must not bend the clock.
+      speed = measured > 0.8 && measured < 1.2 ? 1 : Math.max(0, Math.min(1000, measured));
+    }
+    this.clock = { us, at, speed };
+  },
+};
+
+let page = null;
+
+const routes = [
+  [/^#\/policy\/([^/]+)\/([^/?]+)(?:\?range=(\w+))?$/, (main, [participant, policy, range]) => policyPage(main, model, participant, policy, range)],
+  [/^#\/alerts$/, (main) => alertsPage(main, model)],
+  [/^#\/incidents$/, (main) => incidentsPage(main, model)],
+  [/^#\/operations$/, (main) => operationsPage(main, model)],
+];
+
+const NAVIGATION = [["#/", "navBuckets"], ["#/alerts", "navAlerts"], ["#/incidents", "navIncidents"], ["#/operations", "navOperations"]];
+
+const decoded = (part) => {
+  try {
+    return part === undefined ? undefined : decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+};
+
+const show = () => {
+  page?.close?.();
+  const main = byId("main");
+  const hash = location.hash || "#/";
+  const found = routes.map(([pattern, open]) => [hash.match(pattern), open]).find(([match]) => match);
+  page = found ? found[1](main, found[0].slice(1).map(decoded)) : overview(main, model);
+  byId("nav").setAttribute("aria-label", text("pages"));
+  byId("nav").replaceChildren(...NAVIGATION.map(([address, key]) =>
+    el("a", { href: address, text: text(key), "aria-current": hash === address ? "page" : null })));
+};
+
+const applyTexts = () => {
+  document.documentElement.lang = language();
+  for (const element of document.querySelectorAll("[data-text]")) element.textContent = text(element.dataset.text);
+  byId("language").value = language();
+};
+
+const applyTheme = (theme) => {
+  document.documentElement.dataset.theme = theme;
+  byId("theme").value = theme;
+};
+
+const connection = (isUp) => {
+  const box = byId("connection");
+  box.className = `connection ${isUp ? "up" : "down"}`;
+  setText(box, isUp ? text("liveAt", { time: dateTime(model.nowUs()) }) : text("offline"));
+};
+
+const start = () => {
+  applyTexts();
+  applyTheme(localStorage.getItem("balde-theme") ?? "auto");
+  byId("language").addEventListener("change", (event) => { setLanguage(event.target.value); applyTexts(); show(); });
+  byId("theme").addEventListener("change", (event) => { localStorage.setItem("balde-theme", event.target.value); applyTheme(event.target.value); show(); });
+  addEventListener("hashchange", () => { show(); byId("main").focus({ preventScroll: true }); scrollTo(0, 0); });
+  addEventListener("keydown", (event) => {
+    const filter = byId("filter");
+    if (event.key === "/" && filter && !/^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName ?? "")) {
+      event.preventDefault();
+      filter.focus();
+    }
+  });
+  byId("main").replaceChildren(el("p", { text: text("loading") }));
+  let isUp = false;
+  let lost = null;
+  follow({
+    states: (states) => {
+      model.setNow(states.now_us);
+      const isFirst = model.states === null;
+      model.states = states;
+      setText(byId("note"), states.note);
+      if (isFirst) show();
+      else page?.update();
+    },
+    status: (status) => {
+      model.setNow(status.now_us);
+      model.status = status;
+      const failure = status.storage_failure;
+      const words = failure && { time: dateTime(failure.since_us), cause: failure.cause, polls: number(failure.unstored_polls) };
+      byId("problems").replaceChildren(...(failure ? [el("p", { class: "problem", text: text("cannotStore", words) })] : []));
+      page?.update();
+    },
+  }, () => { isUp = true; clearTimeout(lost); connection(true); }, () => {
+    isUp = false;
+    clearTimeout(lost);
+    // The server ends long streams from time to time; the browser is back at once.
+    lost = setTimeout(() => connection(false), 3000);
+  });
+  // A monitor whose database is away still answers the stream, but may have no states yet.
+  get("/api/v1/status").then((status) => { model.status = status; }).catch(() => {});
+  setInterval(() => { if (isUp) connection(true); page?.tick(); }, 1000);
+};
+
+start();
