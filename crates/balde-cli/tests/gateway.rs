@@ -45,7 +45,7 @@ fn start(arguments: &[&str], addresses: usize) -> Running {
             stderr.take().unwrap().read_to_string(&mut errors).unwrap();
             panic!("{arguments:?} ended: {errors}");
         };
-        let address = line.split_once("http://").and_then(|(_, rest)| {
+        let address: Option<SocketAddr> = line.split_once("http://").and_then(|(_, rest)| {
             let rest = rest.split(['/', ' ']).next()?;
             rest.parse().ok()
         });
