@@ -4,15 +4,16 @@
 //! records out, hashes the keys and emits the events. While nobody reads the log, the queue fills;
 //! then further denials are counted instead, and the count is logged and exported.
 //!
-//! A queue has several stripes, so that threads do not compete for one end. Each is lock-free: a
-//! decision tries the stripe of its thread, and then the others, and never waits.
+//! A queue has several stripes, so that threads do not compete for one end. A decision tries to lock
+//! the stripe of its thread, and then the others, and never waits. The log thread holds a lock only
+//! while it exchanges a stripe's records for an empty buffer: a decision writes to memory that no
+//! other thread reads meanwhile, which is much cheaper than handing over each record by itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use balde_core::{Strategy, Wait};
-use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
 use tracing::Dispatch;
 
@@ -34,6 +35,9 @@ const DENIALS_MAX: usize = 65_536;
 const SHORT_KEY_BYTES: usize = 46;
 
 const STRIPES: usize = 8;
+
+/// A stripe never grows beyond this, so that no decision pays for a larger one.
+const STRIPE_MAX: usize = DENIALS_MAX / STRIPES;
 
 /// While denials are dropped, their number is logged this often.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -62,17 +66,16 @@ pub(crate) struct DenialQueue {
     /// The subscriber of the thread that built the limiter, for programs without a global one.
     dispatch: Dispatch,
     stripes: [Stripe; STRIPES],
+    /// One bit for each stripe, set by the denial that takes its last place, so that the next ones
+    /// do not try. Cleared when the log thread has taken the records out.
+    full: AtomicU8,
     dropped: AtomicU64,
-    reports: Mutex<Reports>,
+    /// Only the log thread locks it.
+    draining: Mutex<Draining>,
 }
 
 #[repr(align(128))]
-struct Stripe {
-    queue: ArrayQueue<Record>,
-    /// Set by the first denial that finds no room, so that the next ones do not try. Cleared when the
-    /// log thread has emptied the stripe.
-    is_full: AtomicBool,
-}
+struct Stripe(Mutex<Vec<Record>>);
 
 /// A denial, as small as it can be: each is copied by the decision.
 struct Record {
@@ -103,9 +106,10 @@ enum DenialKind {
     Fallback(StoreFailure),
 }
 
-/// What was logged about dropped denials.
-#[derive(Default)]
-struct Reports {
+struct Draining {
+    /// The empty buffer that the next stripe gets in exchange for its records.
+    spare: Vec<Record>,
+    /// What was logged about dropped denials.
     reported: u64,
     reported_at: Option<Stopwatch>,
 }
@@ -119,14 +123,14 @@ impl DenialQueue {
             #[cfg(feature = "redis")]
             on_failure: None,
             dispatch: tracing::dispatcher::get_default(Dispatch::clone),
-            // Allocated and written at once: otherwise one decision in fifty would wait for the
-            // system to give it a page.
-            stripes: std::array::from_fn(|_| Stripe {
-                queue: ArrayQueue::new(DENIALS_MAX / STRIPES),
-                is_full: AtomicBool::new(false),
-            }),
+            stripes: std::array::from_fn(|_| Stripe(Mutex::new(empty_buffer()))),
+            full: AtomicU8::new(0),
             dropped: AtomicU64::new(0),
-            reports: Mutex::default(),
+            draining: Mutex::new(Draining {
+                spare: empty_buffer(),
+                reported: 0,
+                reported_at: None,
+            }),
         }
     }
 
@@ -143,18 +147,37 @@ impl DenialQueue {
     }
 
     /// Queues a denial, or counts it as dropped. Never waits.
-    pub(super) fn push(&self, key: &[u8], decision: &Decision, took: Duration, decided_us: u64) {
-        let own = super::stripe::of_thread();
-        let stripes = (0..STRIPES).map(|turn| &self.stripes[(own + turn) % STRIPES]);
-        let mut open = stripes.filter(|stripe| !stripe.is_full.load(Ordering::Relaxed));
-        let is_queued = match open.next() {
-            Some(first) => first.push(Record::new(key, decision, took, decided_us), open),
-            None => false,
-        };
-        if !is_queued {
+    pub(super) fn push(
+        &self,
+        key: &[u8],
+        decision: &Decision,
+        took: impl FnOnce() -> Duration,
+        decided_us: impl FnOnce() -> u64,
+    ) {
+        let record = || Record::new(key, decision, took(), decided_us());
+        if !self.try_push(record) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
         log_thread::wake_if_asleep();
+    }
+
+    fn try_push(&self, record: impl FnOnce() -> Record) -> bool {
+        let own = super::stripe::of_thread();
+        let full = self.full.load(Ordering::Relaxed);
+        let turns = (0..STRIPES).map(|turn| (own + turn) % STRIPES);
+        let mut open = turns.filter(|at| full & (1 << at) == 0);
+        let found = open.find_map(|at| {
+            let records = self.stripes[at].0.try_lock()?;
+            (records.len() < STRIPE_MAX).then_some((at, records))
+        });
+        let Some((at, mut records)) = found else {
+            return false;
+        };
+        records.push(record());
+        if records.len() == STRIPE_MAX {
+            self.full.fetch_or(1 << at, Ordering::Relaxed);
+        }
+        true
     }
 
     /// Denials that were not logged.
@@ -192,7 +215,7 @@ impl DenialQueue {
 
     /// Logs how many denials were dropped, once a second or when everything is written out.
     fn report_dropped(&self, urgency: Urgency) {
-        let mut reports = self.reports.lock();
+        let mut reports = self.draining.lock();
         let dropped = self.dropped();
         let is_due = urgency == Urgency::Flush
             || reports
@@ -207,19 +230,24 @@ impl DenialQueue {
         log::denials_dropped(&self.policy, self.storage_mode, since);
     }
 
-    /// Drains each stripe of at most as many denials as fit it, so that a flood cannot keep the log
-    /// thread here.
+    /// Writes what each stripe holds now, and not what is queued meanwhile, so that a flood cannot
+    /// keep the log thread here.
     fn drain_stripes(&self) -> usize {
         let mut lines = 0;
-        for stripe in &self.stripes {
-            for _ in 0..stripe.queue.capacity() {
-                let Some(record) = stripe.queue.pop() else {
-                    break;
-                };
-                self.emit(&record);
-                lines += 1;
+        let mut draining = self.draining.lock();
+        for (at, stripe) in self.stripes.iter().enumerate() {
+            {
+                let mut records = stripe.0.lock();
+                if records.is_empty() {
+                    continue;
+                }
+                std::mem::swap(&mut *records, &mut draining.spare);
+                self.full.fetch_and(!(1 << at), Ordering::Relaxed);
             }
-            stripe.is_full.store(false, Ordering::Relaxed);
+            lines += draining.spare.len();
+            for record in draining.spare.drain(..) {
+                self.emit(&record);
+            }
         }
         lines
     }
@@ -235,19 +263,13 @@ impl LogSource for DenialQueue {
     }
 }
 
-impl Stripe {
-    /// Queues a denial here, or in one of the other stripes.
-    fn push<'a>(&'a self, record: Record, others: impl Iterator<Item = &'a Self>) -> bool {
-        let mut refused = record;
-        for stripe in std::iter::once(self).chain(others) {
-            match stripe.queue.push(refused) {
-                Ok(()) => return true,
-                Err(record) => refused = record,
-            }
-            stripe.is_full.store(true, Ordering::Relaxed);
-        }
-        false
-    }
+/// Room for the records of a stripe. The pages are written once: otherwise one decision in fifty
+/// would wait for the system to give it a page.
+fn empty_buffer() -> Vec<Record> {
+    let mut buffer = Vec::with_capacity(STRIPE_MAX);
+    buffer.resize_with(STRIPE_MAX, Record::blank);
+    buffer.clear();
+    buffer
 }
 
 impl Key {
@@ -295,6 +317,19 @@ impl DenialKind {
 }
 
 impl Record {
+    fn blank() -> Self {
+        Self {
+            kind: DenialKind::OverLimit,
+            decided_us: 0,
+            wait_us: u64::MAX,
+            remaining: 0,
+            ids: None,
+            key: Key::Short(0, [0; SHORT_KEY_BYTES]),
+            took_ns: 0,
+            is_window: false,
+        }
+    }
+
     fn new(key: &[u8], decision: &Decision, took: Duration, decided_us: u64) -> Self {
         let kind = DenialKind::of(decision);
         // A bad key may be of any length, and is not hashed.

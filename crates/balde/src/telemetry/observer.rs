@@ -196,7 +196,7 @@ impl Observer {
             && !decision.is_allowed()
         {
             if log::is_info_on() {
-                queue.push(key, decision, took(), now_us());
+                queue.push(key, decision, took, now_us);
             }
             return;
         }
