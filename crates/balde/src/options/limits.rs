@@ -33,7 +33,13 @@ const NAME_BYTES_MAX: usize = 64;
 pub(super) struct LimitOptions {
     name: String,
     limit: Limit,
+    tiers: Vec<(String, Limit)>,
     keys_max: usize,
+    #[cfg_attr(
+        not(feature = "tokio"),
+        expect(dead_code, reason = "nothing waits without the feature")
+    )]
+    waiters_max: Option<usize>,
     clock: ClockChoice,
     once_ttl: Option<Duration>,
     hash_tag: Option<String>,
@@ -133,7 +139,9 @@ impl LimitOptions {
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
         let limit = strategy::read(&mut section, diagnostics);
-        let keys_max = keys_max(&mut section, "keys_max", diagnostics);
+        let tiers = tiers(&mut section, diagnostics);
+        let keys_max = count(&mut section, "keys_max", diagnostics);
+        let waiters_max = count(&mut section, "waiters_max", diagnostics);
         let storage = context.storage(&mut section, diagnostics);
         let leases = lease_options(&mut section, diagnostics);
         let clock = clock(&mut section, diagnostics);
@@ -145,7 +153,9 @@ impl LimitOptions {
         Some(Self {
             name: name.to_owned(),
             limit: limit?,
+            tiers,
             keys_max: keys_max.unwrap_or(KEYS_MAX_DEFAULT),
+            waiters_max,
             clock,
             once_ttl: once_ttl.map(|ttl| ttl.value),
             hash_tag: hash_tag.map(|tag| tag.value.to_owned()),
@@ -172,7 +182,9 @@ impl LimitOptions {
             Ok(limit) => Some(Self {
                 name: "default".to_owned(),
                 limit,
+                tiers: Vec::new(),
                 keys_max: KEYS_MAX_DEFAULT,
+                waiters_max: None,
                 clock: ClockChoice::Precise,
                 once_ttl: None,
                 hash_tag: None,
@@ -206,6 +218,13 @@ impl LimitOptions {
             .limit(self.limit)
             .keys_max(self.keys_max)
             .denials(self.denials.unwrap_or(shared.denials));
+        for (name, limit) in &self.tiers {
+            builder = builder.tier(name, *limit);
+        }
+        #[cfg(feature = "tokio")]
+        if let Some(waiters_max) = self.waiters_max {
+            builder = builder.waiters_max(waiters_max);
+        }
         builder = match self.clock {
             ClockChoice::Precise => builder,
             ClockChoice::Wall => builder.clock(Clock::wall()),
@@ -257,7 +276,7 @@ impl LeaseOptions {
 fn lease_options(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Option<LeaseOptions> {
     let is_on = section.boolean("leases", diagnostics);
     let text = section.string("lease_share", diagnostics);
-    let keys_max = keys_max(section, "lease_keys_max", diagnostics);
+    let keys_max = count(section, "lease_keys_max", diagnostics);
     let share = text.and_then(|text| match text.value.parse::<Share>() {
         Ok(share) => Some(share),
         Err(error) => {
@@ -269,7 +288,23 @@ fn lease_options(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Op
     is_on.filter(|is_on| is_on.value).map(|_| options)
 }
 
-fn keys_max(
+/// `[limits.NAME.tiers]`: a limit for each name.
+fn tiers(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Vec<(String, Limit)> {
+    let Some(tiers) = section.get("tiers") else {
+        return Vec::new();
+    };
+    let Some(tiers) = tiers.table(diagnostics) else {
+        return Vec::new();
+    };
+    let entries = tiers.entries();
+    let limits = entries.iter().filter_map(|entry| {
+        let limit = entry.limit(diagnostics)?;
+        Some((entry.key().to_owned(), limit.value))
+    });
+    limits.collect()
+}
+
+fn count(
     section: &mut Section<'_>,
     key: &'static str,
     diagnostics: &mut Diagnostics,

@@ -71,6 +71,27 @@ fn limits_are_written_as_text_or_as_numbers() {
     assert_eq!(limiters.iter().count(), 3);
 }
 
+#[tokio::test]
+async fn tiers_are_named_in_the_file_and_assigned_by_the_program() {
+    let text = "[limits.users]\nlimit = \"10/min\"\nwaiters_max = 5\n\
+                [limits.users.tiers]\ngold = \"100/min\"\n\"customer 4711\" = \"5000/min burst 20000\"\n";
+    let limiters = parse(text, &[]).unwrap().build().unwrap();
+    let limiter = limiters.get("users").unwrap();
+    limiter.set_tier("alice", "gold").await.unwrap();
+    assert_eq!(limiter.check("alice").await.remaining(), 99);
+    assert_eq!(limiter.check("bob").await.remaining(), 9);
+    let customer = limiter.tier_limit("customer 4711").unwrap();
+    assert_eq!(customer, "5000/min burst 20000".parse().unwrap());
+
+    let wrong = "[limits.users]\nlimit = \"10/min\"\nwaiters_max = 0\n\
+                 [limits.users.tiers]\ngold = \"100/mins\"\nsilver = 5\n";
+    let problems = lines(wrong, &[]);
+    assert_eq!(problems.len(), 3, "{problems:?}");
+    assert!(problems[0].starts_with("balde.toml:3:15: `waiters_max` must be between 1 and"));
+    assert!(problems[1].starts_with("balde.toml:5:"), "{problems:?}");
+    assert!(problems[2].starts_with("balde.toml:6:"), "{problems:?}");
+}
+
 #[test]
 fn a_problem_is_shown_with_its_line() {
     assert_eq!(
