@@ -113,7 +113,7 @@ impl Gateway {
         let (limits, dict) = match (profile, &config.dict) {
             (None, _) => (None, None),
             (Some(profile), None) => {
-                let limits = Limits::new(config, profile.clone(), &options, |builder| builder)?;
+                let limits = Limits::new(config, profile, &options, |builder| builder)?;
                 (Some(limits), None)
             }
             (Some(profile), Some(of_dict)) => {
@@ -121,7 +121,7 @@ impl Gateway {
                 let salt = std::env::var("RL_LOG_SALT").ok();
                 let dict = Dict::new(of_dict, profile, is_redis, &clock, salt.as_deref())?;
                 let mirrored = dict.mirrored();
-                let limits = Limits::new(config, mirrored, &options, |builder| {
+                let limits = Limits::new(config, &mirrored, &options, |builder| {
                     dict.configure(builder)
                 })?;
                 dict.set_engine(limits.engine());
@@ -221,16 +221,24 @@ impl Gateway {
         let routes = routes(config, &self.0.shared.metrics, &before.routes)?;
         let limits = match (&before.limits, &config.limiting.profile, &before.dict) {
             (Some(limits), Some(profile), None) => {
-                Some(Arc::new(limits.reloaded(config, profile.clone())?))
+                Some(Arc::new(limits.reloaded(config, profile)?))
             }
             (Some(limits), Some(profile), Some(dict)) => {
                 if dict.table.profile() != profile {
                     return restart("DICT's profile");
                 }
+                let before = dict.config();
                 if let Some(of_dict) = &config.dict {
                     dict.reload(of_dict);
                 }
-                Some(Arc::new(limits.reloaded(config, dict.mirrored())?))
+                match limits.reloaded(config, &dict.mirrored()) {
+                    Ok(limits) => Some(Arc::new(limits)),
+                    Err(error) => {
+                        dict.reload(&before);
+                        let _limits_as_before = dict.mirrored();
+                        return Err(error.into());
+                    }
+                }
             }
             _ => None,
         };

@@ -74,14 +74,13 @@ pub(crate) fn client(
     protocols: &[&[u8]],
 ) -> Result<Arc<ClientConfig>, TlsError> {
     install_crypto_provider();
-    let trusted = match ca {
-        Some(ca) => roots(ca, "`ca`")?,
-        None => {
-            let mut trusted = RootCertStore::empty();
-            let (_added, _ignored) =
-                trusted.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            trusted
-        }
+    let trusted = if let Some(ca) = ca {
+        roots(ca, "`ca`")?
+    } else {
+        let mut trusted = RootCertStore::empty();
+        let (_added, _ignored) =
+            trusted.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        trusted
     };
     let builder = ClientConfig::builder().with_root_certificates(trusted);
     let mut config = match identity {

@@ -47,7 +47,7 @@ use self::duties::Duties;
 use self::mirror::{Announced, LimitMap, Mirroring};
 use self::orders::{Claim, Lookups};
 use self::reconcile::Drift;
-use self::spent::Spent;
+use self::spent::{HeldTokens, Spent};
 use crate::config::{DictConfig, RouteConfig, UserStart};
 use crate::limits::{Caller, Limits, NotAdmitted, class_of};
 
@@ -70,7 +70,7 @@ pub(crate) struct Dict {
     started_us: u64,
     announced: Mutex<Announced>,
     limits: Mutex<LimitMap>,
-    spent: Spent,
+    spent: Arc<Spent>,
     pub(crate) duties: Duties,
     lookups: Lookups,
     pub(crate) drift: Mutex<Drift>,
@@ -154,7 +154,7 @@ impl Dict {
             clock: clock.clone(),
             announced: Mutex::default(),
             limits: Mutex::default(),
-            spent: Spent::default(),
+            spent: Arc::default(),
             drift: Mutex::default(),
             counters: DictCounters::default(),
             trigger: Notify::new(),
@@ -275,9 +275,9 @@ impl Dict {
         let participant = call.participant();
         let Some(participant) = participant else {
             // DICT would refuse it too, and without a participant it counts for nobody.
-            let detail = call.error().map(|error| error.detail());
+            let detail = call.error().map(balde_dict::RequestError::detail);
             return Err(DictRefusal::Invalid {
-                status: call.error().map_or(400, |error| error.status()),
+                status: call.error().map_or(400, balde_dict::RequestError::status),
                 detail: detail.unwrap_or_default(),
             });
         };
@@ -295,8 +295,9 @@ impl Dict {
             self.start_payer(limits, &request, participant, payer).await;
         }
         let wait = limits.wait(&parts.headers, route);
-        let admitted = limits.admit(&request, wait).await;
-        let ticket = admitted.map_err(DictRefusal::NotAdmitted)?;
+        let attempt = || self.hold(limits, &request, participant);
+        let admitted = limits.admit(&request, wait, attempt).await;
+        let (ticket, held) = admitted.map_err(DictRefusal::NotAdmitted)?;
         let order = route.order_header.as_ref();
         let order = order.and_then(|name| parts.headers.get(name)?.to_str().ok());
         let text = |name: &str| {
@@ -320,7 +321,21 @@ impl Dict {
             key: operation.has_key().then(|| found.raw_segment().to_owned()),
             order: order.map(str::to_owned),
         };
-        Ok(Some(DictCall::new(self, ticket, facts)))
+        Ok(Some(DictCall::new(self, ticket, facts, held)))
+    }
+
+    /// With buckets in Redis, what a call may cost is in the bucket while it is in flight, and has to
+    /// be known beside it. In memory, the engine knows.
+    fn hold(
+        &self,
+        limits: &Limits,
+        request: &balde_policy::Request<'_>,
+        participant: &str,
+    ) -> Option<HeldTokens> {
+        self.is_redis.then(|| {
+            let highest = limits.engine().prices(request, Outcome::Unknown);
+            self.spent.hold(participant, highest)
+        })
     }
 
     /// Gives a payer's buckets the level that they start with, if the gateway started without
@@ -406,19 +421,25 @@ impl Dict {
             payers.insert(self.hashing.hash_one(payer));
             payers.len() > 1
         };
+        let tokens = self.spent.of(&facts.participant);
         for policy in &facts.policies {
             if has_payer && !is_of_payer(policy) && !is_second {
                 continue;
             }
+            // Calls in flight will give back what they hold; for payers it is not known.
+            let held = tokens.get(policy).map_or(0, |tokens| tokens.held);
+            let held = if is_of_payer(policy) { 0 } else { held };
             let Ok(found) = engine.state(policy, &subject).await else {
                 continue;
             };
             let limit = self.limit_of(policy, found.value());
             let withheld = limit.map_or(0, |limit| limit.withheld());
-            let empty = i64::try_from(withheld).map_or(i64::MIN, |withheld| -withheld);
-            if found.level() > empty {
+            let held = held.saturating_mul(self.config().gateways);
+            let below = i64::try_from(withheld.saturating_add(held)).unwrap_or(i64::MAX);
+            let surplus = found.level().saturating_add(below);
+            if surplus > 0 {
                 // Nothing can be done about a store that is unavailable; its failure is logged.
-                let _as_far_as_possible = engine.set_level(policy, &subject, empty).await;
+                let _as_far_as_possible = engine.adjust_level(policy, &subject, -surplus).await;
             }
         }
         self.trigger.notify_one();

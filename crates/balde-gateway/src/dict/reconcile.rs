@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::call::{CallFacts, DictCall};
+use super::spent::Tokens;
 use super::{CATEGORY, Dict};
 use crate::body::RequestBody;
 use crate::limits::Limits;
@@ -26,9 +27,16 @@ use crate::upstream::{SendError, Upstream};
 /// The longest response that is read, in bytes.
 const STATES_BYTES_MAX: usize = 1 << 20;
 
+/// How soon a gateway notices that it has to reconcile after a reload.
+const RELOADED: Duration = Duration::from_secs(1);
+
 /// Reconciliations that refusals of DICT ask for leave this share of `POLICIES_LIST` to others, in
 /// percent.
 const TRIGGERED_LEAVE_PERCENT: u64 = 50;
+
+/// The least that calls of other gateways are taken to hold on a shared bucket: this part of its
+/// capacity.
+const OTHERS_SHARE: u64 = 20;
 
 /// The difference between the mirror and DICT that a reconciliation found, in tokens: positive if DICT
 /// had fewer.
@@ -55,11 +63,16 @@ impl Dict {
         upstream: impl Fn() -> Option<Arc<Upstream<RequestBody>>>,
         mut shutdown: watch::Receiver<bool>,
     ) {
-        let Some(every) = self.config().reconcile else {
-            return;
-        };
         let mut next = Instant::now();
         loop {
+            // A reload may change it.
+            let Some(every) = self.config().reconcile else {
+                tokio::select! {
+                    () = tokio::time::sleep(RELOADED) => continue,
+                    () = shutdown::begun(&mut shutdown) => return,
+                }
+            };
+            next = next.min(Instant::now() + every);
             let mut is_triggered = false;
             tokio::select! {
                 () = tokio::time::sleep_until(next) => {}
@@ -154,6 +167,8 @@ impl Dict {
         let route = self.table.route("GET", &path);
         let route = route.map_err(|error| ReconcileError::Answer(error.to_string()))?;
         let call = self.table.resolve(&route, &incoming);
+        let before = self.spent.of(participant);
+        let held = self.hold(limits, &call.request(), participant);
         let ticket = limits.engine().admit(&call.request()).await;
         let ticket = ticket.map_err(|_| ReconcileError::OwnLimit)?;
         let facts = CallFacts {
@@ -168,9 +183,8 @@ impl Dict {
             key: None,
             order: None,
         };
-        let mut call = DictCall::new(self, ticket, facts);
-        let request = self.states_request(upstream, &path, participant);
-        let spent_before = self.spent.of(participant);
+        let mut call = DictCall::new(self, ticket, facts, held);
+        let request = states_request(upstream, &path, participant);
         call.sending();
         let sent = upstream.send(request).await;
         let outcome = match &sent {
@@ -192,28 +206,10 @@ impl Dict {
         self.apply_category(limits, participant, &states).await;
         self.apply_limits(limits, participant, &states);
         for state in &states.policies {
-            let before = spent_before.get(&state.name).copied().unwrap_or(0);
-            self.apply_level(limits, participant, state, before).await;
+            let before = before.get(&state.name).copied().unwrap_or_default();
+            self.apply_level(limits, participant, state, &before).await;
         }
         Ok(())
-    }
-
-    fn states_request(
-        &self,
-        upstream: &Upstream<RequestBody>,
-        path: &str,
-        participant: &str,
-    ) -> Request<RequestBody> {
-        let config = upstream.config();
-        let uri = format!("{}://{}{path}", config.scheme, config.authority);
-        Request::builder()
-            .method(Method::GET)
-            .uri(uri)
-            .header(HOST, config.authority.as_str())
-            .header(ACCEPT, "application/xml, application/problem+xml")
-            .header(PARTICIPANT_HEADER, participant)
-            .body(RequestBody::empty())
-            .expect("a path of the configuration and an ISPB make a request")
     }
 
     /// The category that DICT states applies from now on.
@@ -290,14 +286,17 @@ impl Dict {
         }
     }
 
-    /// Sets a mirrored bucket to what is certainly there: DICT's level, less what was spent while the
-    /// answer was on its way, less what the mirror withholds.
+    /// Corrects a mirrored bucket to what is certainly there: DICT's level, less what the mirror
+    /// withholds, less what DICT may have counted since.
+    ///
+    /// The bucket is read before the sums of tokens, and changed by a difference. So a call that ends
+    /// meanwhile counts at least once: in the sums, or in the bucket.
     async fn apply_level(
         &self,
         limits: &Limits,
         participant: &str,
         state: &BucketState,
-        spent_before: u64,
+        before: &Tokens,
     ) {
         let Some(policy) = self.table.profile().policy(&state.name) else {
             return;
@@ -319,37 +318,40 @@ impl Dict {
             return;
         };
         let withheld = i64::try_from(limit.withheld()).unwrap_or(i64::MAX);
-        let spent = self.spent.of(participant);
-        let spent = spent.get(&state.name).copied().unwrap_or(0);
-        let in_between = spent.saturating_sub(spent_before);
-        let in_between = i64::try_from(in_between).unwrap_or(i64::MAX);
+        let tokens = self.spent.of(participant);
+        let tokens = tokens.get(&state.name).copied().unwrap_or_default();
         let expected = found.level().saturating_add(withheld);
         let drift = expected.saturating_sub(state.available_tokens);
-        let level = if self.is_redis {
-            // Calls of other gateways may be in flight, too, and are in the shared level already.
-            let held = i64::try_from(found.limit().capacity()).unwrap_or(i64::MAX) / 20;
-            let uncertain = in_between
-                .saturating_mul(i64::try_from(self.config().gateways).unwrap_or(i64::MAX))
-                .max(if self.config().gateways > 1 { held } else { 0 });
-            let certain = state.available_tokens - withheld;
-            if certain <= found.level() {
-                certain
-            } else {
-                (certain - uncertain).max(found.level())
-            }
+        let certain = state.available_tokens.saturating_sub(withheld);
+        let (own, all) = if self.is_redis {
+            // The bucket has the highest prices of calls in flight, which give back what they do not
+            // cost.
+            let own = tokens.held_since(before);
+            (own, self.of_all_gateways(own, found.limit()))
         } else {
-            state
-                .available_tokens
-                .saturating_sub(in_between)
-                .saturating_sub(withheld)
+            let own = tokens.spent.saturating_sub(before.spent);
+            (own, own)
         };
-        if level != found.level() {
-            let set = engine.set_level(&state.name, &subject, level).await;
-            if let Err(error) = set {
+        let less = |tokens: u64| certain.saturating_sub(i64::try_from(tokens).unwrap_or(i64::MAX));
+        // In between, calls of other gateways explain the difference.
+        if found.level() > less(own) || found.level() < less(all) {
+            let by = less(all).saturating_sub(found.level());
+            let adjusted = engine.adjust_level(&state.name, &subject, by).await;
+            if let Err(error) = adjusted {
                 tracing::warn!(policy = state.name, %error, "a bucket could not be corrected");
             }
         }
         self.note_drift(participant, state, drift);
+    }
+
+    /// What calls of all gateways hold on a shared bucket, estimated from what this one's do.
+    fn of_all_gateways(&self, own: u64, limit: &Limit) -> u64 {
+        match self.config().gateways {
+            0 | 1 => own,
+            gateways => own
+                .saturating_mul(gateways)
+                .max(limit.capacity() / OTHERS_SHARE),
+        }
     }
 
     fn note_drift(&self, participant: &str, state: &BucketState, drift: i64) {
@@ -371,6 +373,23 @@ impl Dict {
             );
         }
     }
+}
+
+fn states_request(
+    upstream: &Upstream<RequestBody>,
+    path: &str,
+    participant: &str,
+) -> Request<RequestBody> {
+    let config = upstream.config();
+    let uri = format!("{}://{}{path}", config.scheme, config.authority);
+    Request::builder()
+        .method(Method::GET)
+        .uri(uri)
+        .header(HOST, config.authority.as_str())
+        .header(ACCEPT, "application/xml, application/problem+xml")
+        .header(PARTICIPANT_HEADER, participant)
+        .body(RequestBody::empty())
+        .expect("a path of the configuration and an ISPB make a request")
 }
 
 /// The limit that DICT states, if its numbers are valid.

@@ -42,7 +42,7 @@ impl Limits {
     /// `configure` sets what depends on the API.
     pub(crate) fn new(
         config: &Config,
-        profile: Profile,
+        profile: &Profile,
         options: &EngineOptions,
         configure: impl FnOnce(balde_policy::EngineBuilder) -> balde_policy::EngineBuilder,
     ) -> Result<Self, BuildError> {
@@ -62,7 +62,7 @@ impl Limits {
     }
 
     /// The same buckets under another configuration.
-    pub(crate) fn reloaded(&self, config: &Config, profile: Profile) -> Result<Self, BuildError> {
+    pub(crate) fn reloaded(&self, config: &Config, profile: &Profile) -> Result<Self, BuildError> {
         let profile = applied(profile, config);
         if self.engine.profile() != profile {
             self.engine.replace(profile)?;
@@ -96,12 +96,13 @@ impl Limits {
     }
 
     /// Admits a request that the caller has taken apart.
-    pub(crate) async fn admit(
+    pub(crate) async fn admit<A>(
         &self,
         request: &Request<'_>,
         wait: Duration,
-    ) -> Result<Ticket, NotAdmitted> {
-        self.queue.admit(&self.engine, request, wait).await
+        attempt: impl Fn() -> A,
+    ) -> Result<(Ticket, A), NotAdmitted> {
+        self.queue.admit(&self.engine, request, wait, attempt).await
     }
 
     /// Admits any request for HTTP; `None` if it is outside of the profile's base paths.
@@ -128,7 +129,8 @@ impl Limits {
         request.participant = certificate.map(|certificate| certificate.name.as_str());
         request.class = class_of(&self.classes, caller, &parts.headers, route.class);
         let wait = self.wait(&parts.headers, route);
-        self.admit(&request, wait).await.map(Some)
+        let (ticket, ()) = self.admit(&request, wait, || ()).await?;
+        Ok(Some(ticket))
     }
 
     /// How long a request waits for tokens: what it asks for, within the route's maximum, or else the
@@ -146,7 +148,7 @@ impl Limits {
 }
 
 /// A profile with the reserves and the shadow mode of the configuration.
-fn applied(profile: Profile, config: &Config) -> Profile {
+fn applied(profile: &Profile, config: &Config) -> Profile {
     let LimitingConfig {
         shadow, reserves, ..
     } = &config.limiting;

@@ -59,12 +59,16 @@ impl WaitQueue {
 
     /// Admits a request, and waits up to `wait` for tokens. A request that comes while others wait
     /// for one of its buckets joins their line, or is refused if it does not wait.
-    pub(crate) async fn admit(
+    ///
+    /// `attempt` is called before each attempt. What it returned for the one that succeeded comes
+    /// with the ticket.
+    pub(crate) async fn admit<A>(
         &self,
         engine: &Engine,
         request: &Request<'_>,
         wait: Duration,
-    ) -> Result<Ticket, NotAdmitted> {
+        attempt: impl Fn() -> A,
+    ) -> Result<(Ticket, A), NotAdmitted> {
         let mut line = None;
         if self.len() > 0 {
             line = self.line_of(engine, request);
@@ -75,15 +79,18 @@ impl WaitQueue {
                 return Err(NotAdmitted::Overtaking { policy });
             }
             Some(_) => {}
-            None => match engine.admit(request).await {
-                Ok(ticket) => return Ok(ticket),
-                Err(AdmitError::Refused(refused)) if !wait.is_zero() => {
-                    let name = name_of(refused.policy(), request);
-                    line = Some((name, refused.policy().name().to_owned()));
-                    refusal = Some(AdmitError::Refused(refused));
+            None => {
+                let attempted = attempt();
+                match engine.admit(request).await {
+                    Ok(ticket) => return Ok((ticket, attempted)),
+                    Err(AdmitError::Refused(refused)) if !wait.is_zero() => {
+                        let name = name_of(refused.policy(), request);
+                        line = Some((name, refused.policy().name().to_owned()));
+                        refusal = Some(AdmitError::Refused(refused));
+                    }
+                    Err(error) => return Err(NotAdmitted::Refused(error)),
                 }
-                Err(error) => return Err(NotAdmitted::Refused(error)),
-            },
+            }
         }
         let (name, policy) = line.expect("there is a line to join");
         let not_admitted = |refusal: Option<AdmitError>| match refusal {
@@ -98,8 +105,9 @@ impl WaitQueue {
             return Err(not_admitted(refusal));
         };
         loop {
+            let attempted = attempt();
             let wait = match engine.admit(request).await {
-                Ok(ticket) => return Ok(ticket),
+                Ok(ticket) => return Ok((ticket, attempted)),
                 Err(AdmitError::Refused(refused)) => {
                     let wait = refused.retry_after();
                     refusal = Some(AdmitError::Refused(refused));
@@ -107,6 +115,7 @@ impl WaitQueue {
                 }
                 Err(error) => return Err(NotAdmitted::Refused(error)),
             };
+            drop(attempted);
             let now = Instant::now();
             // A request that cannot be admitted in time need not wait for that.
             let in_time = wait.filter(|wait| now + *wait <= deadline);
@@ -134,6 +143,9 @@ impl WaitQueue {
 /// The name of the line of a request's bucket under a policy.
 fn name_of(policy: &Policy, request: &Request<'_>) -> String {
     let mut name = policy.name().to_owned();
+    // Classes of callers do not wait for each other: one of them may have a reserve.
+    name.push('@');
+    name.push_str(request.class.unwrap_or_default());
     for part in policy.scope().parts() {
         let value = match part {
             KeyPart::Participant => request.participant,

@@ -49,6 +49,11 @@ pub(crate) async fn handle(
         Some(_) => Format::DictXml,
         None => Format::Json,
     };
+    if request.method() == Method::CONNECT {
+        connection.head.clear();
+        let detail = "this is not a forward proxy";
+        return answer::problem_and_close(format, StatusCode::METHOD_NOT_ALLOWED, detail);
+    }
     let Some(route) = routing.find(&request) else {
         connection.head.clear();
         return answer::problem(format, StatusCode::NOT_FOUND, "there is no such route");
@@ -90,7 +95,7 @@ enum Admission {
     /// No policy counts it.
     Free,
     Http(Ticket),
-    Dict(DictCall),
+    Dict(Box<DictCall>),
 }
 
 impl Handling<'_> {
@@ -135,7 +140,7 @@ impl Handling<'_> {
         let sent = match admission {
             Admission::Free => self.send(request, None).await,
             Admission::Http(ticket) => self.send(request, Some(ticket)).await,
-            Admission::Dict(call) => self.send_dict(request, call).await,
+            Admission::Dict(call) => self.send_dict(request, *call).await,
         };
         match sent {
             Ok(response) => self.relay(response, client_upgrade),
@@ -157,12 +162,6 @@ impl Handling<'_> {
                 let detail = "Content-Length and Transfer-Encoding exclude each other";
                 return refuse(StatusCode::BAD_REQUEST, detail);
             }
-        }
-        if parts.method == Method::CONNECT {
-            return refuse(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "this is not a forward proxy",
-            );
         }
         let length = parts.headers.get(CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
@@ -203,7 +202,7 @@ impl Handling<'_> {
                 };
                 let body = read.as_deref();
                 match dict.admit(limits, parts, body, caller, route).await {
-                    Ok(Some(call)) => return Ok((Admission::Dict(call), read)),
+                    Ok(Some(call)) => return Ok((Admission::Dict(Box::new(call)), read)),
                     Ok(None) => return Ok((Admission::Free, read)),
                     Err(DictRefusal::NotAdmitted(refused)) => refused,
                     Err(DictRefusal::Invalid { status, detail }) => {

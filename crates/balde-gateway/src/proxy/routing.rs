@@ -63,10 +63,7 @@ fn is_below(prefix: &str, path: &str) -> bool {
 }
 
 fn host_of<B>(request: &Request<B>) -> Option<&str> {
-    let of_uri = request
-        .uri()
-        .authority()
-        .map(|authority| authority.as_str());
+    let of_uri = request.uri().authority().map(http::uri::Authority::as_str);
     of_uri.or_else(|| request.headers().get(HOST)?.to_str().ok())
 }
 

@@ -7,7 +7,7 @@ pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent"
 /// The trace that a request belongs to, with the gateway's own span in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trace {
-    trace_id: String,
+    id: String,
     span_id: String,
     flags: String,
 }
@@ -37,14 +37,14 @@ impl Trace {
             && !is_zero(parent)
             && is_hex(flags, 2);
         is_valid.then(|| Self {
-            trace_id: trace_id.to_owned(),
+            id: trace_id.to_owned(),
             span_id: format!("{:016x}", fastrand::u64(1..)),
             flags: flags.to_owned(),
         })
     }
 
     pub(super) fn trace_id(&self) -> &str {
-        &self.trace_id
+        &self.id
     }
 
     pub(super) fn span_id(&self) -> &str {
@@ -53,7 +53,7 @@ impl Trace {
 
     /// Makes the gateway's span the parent of what the upstream does.
     pub(super) fn write(&self, headers: &mut HeaderMap) {
-        let text = format!("00-{}-{}-{}", self.trace_id, self.span_id, self.flags);
+        let text = format!("00-{}-{}-{}", self.id, self.span_id, self.flags);
         if let Ok(value) = HeaderValue::from_str(&text) {
             headers.insert(TRACEPARENT, value);
         }

@@ -79,7 +79,7 @@ pub(super) async fn states(
 }
 
 fn kind(table: &Table, payer: &str) -> Option<&'static str> {
-    table.payer_kind(payer).map(|kind| kind.as_str())
+    table.payer_kind(payer).map(balde_dict::PayerKind::as_str)
 }
 
 fn bucket(

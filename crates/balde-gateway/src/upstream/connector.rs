@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
-use super::health::{Health, Permit};
+use super::health::Health;
 use crate::config::{Protocol, UpstreamConfig};
 use crate::tls::TlsError;
 
@@ -94,10 +94,6 @@ impl Service<Uri> for Connector {
 
 impl Inner {
     async fn connect(&self) -> Result<UpstreamStream, ConnectError> {
-        if self.health.permit() == Permit::Down {
-            return Err(ConnectError::Down);
-        }
-        let probe = AbandonedProbe(&self.health);
         let opening = async {
             let permit = Arc::clone(&self.permits).acquire_owned().await;
             let permit = permit.map_err(|_| ConnectError::TooMany)?;
@@ -112,12 +108,10 @@ impl Inner {
                 return Err(ConnectError::TooMany);
             }
             self.health.failed();
-            std::mem::forget(probe);
             return Err(ConnectError::Timeout);
         };
-        std::mem::forget(probe);
         let (stream, permit) = opened?;
-        self.health.succeeded();
+        self.health.connected();
         let is_h2 = match &stream {
             Stream::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
             Stream::Plain(_) => self.protocol == Protocol::Http2,
@@ -139,15 +133,6 @@ impl Inner {
                 Ok(Stream::Tls(Box::new(stream)))
             }
         }
-    }
-}
-
-/// Lets another request probe if this one is dropped before it knows.
-struct AbandonedProbe<'h>(&'h Health);
-
-impl Drop for AbandonedProbe<'_> {
-    fn drop(&mut self) {
-        self.0.probe_abandoned();
     }
 }
 

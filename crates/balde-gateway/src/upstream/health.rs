@@ -64,11 +64,22 @@ impl Health {
         Permit::Probe
     }
 
-    /// A connection was opened, or a response arrived.
-    pub(crate) fn succeeded(&self) {
+    /// A connection was opened. An upstream that accepts connections and answers nothing stays down.
+    pub(crate) fn connected(&self) {
+        if self.timeouts.load(Ordering::Relaxed) < TIMEOUTS_MAX {
+            self.is_back();
+        }
+    }
+
+    /// A response arrived.
+    pub(crate) fn answered(&self) {
         if self.timeouts.load(Ordering::Relaxed) != 0 {
             self.timeouts.store(0, Ordering::Relaxed);
         }
+        self.is_back();
+    }
+
+    fn is_back(&self) {
         if self.down_until_us.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
             self.down_until_us.store(0, Ordering::Release);
@@ -78,6 +89,11 @@ impl Health {
 
     /// A connection could not be opened.
     pub(crate) fn failed(&self) {
+        let down_until_us = self.down_until_us.load(Ordering::Acquire);
+        if self.now_us() < down_until_us {
+            // One of several requests that found out at the same time.
+            return;
+        }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed);
         let delay = u64::try_from(BACKOFF.delay(failures).as_micros()).unwrap_or(u64::MAX);
         let until_us = self.now_us().saturating_add(delay).max(1);
@@ -87,14 +103,13 @@ impl Health {
 
     /// A request was not answered in time.
     pub(crate) fn timed_out(&self) {
-        let is_probe = self.down_until_us.load(Ordering::Acquire) != 0;
-        if self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX || is_probe {
+        if self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX {
             self.failed();
         }
     }
 
-    /// A probe ended without a result.
-    pub(crate) fn probe_abandoned(&self) {
+    /// A probe ended, with or without a result.
+    pub(crate) fn probe_ended(&self) {
         self.is_probed.store(false, Ordering::Release);
     }
 
@@ -126,8 +141,18 @@ mod tests {
         assert_eq!(health.permit(), Permit::Down, "the second delay is longer");
         tokio::time::advance(Duration::from_millis(100)).await;
         assert_eq!(health.permit(), Permit::Probe);
-        health.succeeded();
+        health.connected();
         assert_eq!(health.permit(), Permit::Go);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_fail_together_count_as_one_failure() {
+        let health = Health::new();
+        for _ in 0..64 {
+            health.failed();
+        }
+        tokio::time::advance(Duration::from_millis(101)).await;
+        assert_eq!(health.permit(), Permit::Probe);
     }
 
     #[tokio::test(start_paused = true)]
@@ -135,13 +160,23 @@ mod tests {
         let health = Health::new();
         for _ in 1..TIMEOUTS_MAX {
             health.timed_out();
+            health.connected();
             assert!(health.is_up());
         }
         health.timed_out();
         assert!(!health.is_up());
         tokio::time::advance(Duration::from_millis(101)).await;
         assert_eq!(health.permit(), Permit::Probe);
+        health.connected();
+        assert!(
+            !health.is_up(),
+            "it accepts connections, but answers nothing"
+        );
         health.timed_out();
         assert_eq!(health.permit(), Permit::Down);
+        tokio::time::advance(Duration::from_millis(300)).await;
+        assert_eq!(health.permit(), Permit::Probe);
+        health.answered();
+        assert!(health.is_up());
     }
 }

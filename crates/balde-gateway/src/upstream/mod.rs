@@ -89,17 +89,15 @@ where
 
     /// Sends a request and waits for the head of its response.
     pub(crate) async fn send(&self, request: Request<B>) -> Result<Response<Incoming>, SendError> {
-        if !self.health.is_up() && self.health.permit() == Permit::Down {
-            return Err(SendError::NotSent(ConnectError::Down));
-        }
-        // A probe continues in the connector, or with this request on a pooled connection.
-        if !self.health.is_up() {
-            self.health.probe_abandoned();
-        }
+        let _probe = match self.health.permit() {
+            Permit::Go => None,
+            Permit::Probe => Some(Probe(&self.health)),
+            Permit::Down => return Err(SendError::NotSent(ConnectError::Down)),
+        };
         let response = self.client.request(request);
         match tokio::time::timeout(self.config.response_timeout, response).await {
             Ok(Ok(response)) => {
-                self.health.succeeded();
+                self.health.answered();
                 Ok(response)
             }
             Ok(Err(error)) => Err(match not_sent(&error) {
@@ -111,6 +109,15 @@ where
                 Err(SendError::Timeout)
             }
         }
+    }
+}
+
+/// The request that finds out whether an upstream is back. The next one may, when it has ended.
+struct Probe<'h>(&'h Health);
+
+impl Drop for Probe<'_> {
+    fn drop(&mut self) {
+        self.0.probe_ended();
     }
 }
 

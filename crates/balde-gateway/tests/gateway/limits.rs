@@ -100,7 +100,7 @@ async fn a_refusal_is_a_problem_document_with_a_wait_and_costs_the_upstream_noth
     assert_eq!(problem["status"], 429);
     assert!(problem.to_string().contains("searches"), "{problem}");
     assert_eq!(backend.received().len(), 2);
-    let metrics = gateway.metrics().await;
+    let metrics = gateway.metrics();
     for line in [
         "gateway_refusals_total{policy=\"searches\"} 1",
         "rate_limiter_decisions_total{decision=\"deny\",policy=\"searches\"} 1",

@@ -140,12 +140,12 @@ async fn dict_never_refuses_what_the_gateway_forwards() {
     let gateway = Arc::new(gateway);
     let seed = 20_261_115;
     let count = requests();
-    let seen = storm(&gateway, &[dict.clock.clone()], count, seed).await;
+    let seen = storm(&gateway, std::slice::from_ref(&dict.clock), count, seed).await;
     println!("seed {seed}: {count} requests, {:?}", seen.statuses.lock());
     assert_eq!(seen.all(), count);
     assert!(seen.of(429) > count / 20, "buckets ran dry: {seen:?}");
     assert!(seen.of(200) > count / 20, "{seen:?}");
-    assert_eq!(gateway.dict_refusals().await, 0, "DICT refused nothing");
+    assert_eq!(gateway.dict_refusals(), 0, "DICT refused nothing");
     assert_eq!(dict.refusals().await, 0);
     // With nothing in flight, both have the same tokens.
     let states = gateway.states(&format!("participant={PARTICIPANT}")).await;
@@ -208,7 +208,7 @@ async fn without_calls_in_flight_the_gateway_refuses_exactly_what_dict_would() {
         );
     }
     assert!(refused > 20, "{refused}");
-    assert_eq!(gateway.dict_refusals().await, 0);
+    assert_eq!(gateway.dict_refusals(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -238,20 +238,18 @@ async fn a_second_spender_is_noticed_and_the_refusals_stop() {
         })
     };
     let count = requests() / 4;
-    let seen = storm(&gateway, &[dict.clock.clone()], count, 99).await;
+    let seen = storm(&gateway, std::slice::from_ref(&dict.clock), count, 99).await;
     is_over.store(true, Ordering::SeqCst);
     let spent = spending.await.unwrap();
-    let refused = gateway.dict_refusals().await;
+    let refused = gateway.dict_refusals();
     println!("{count} requests beside {spent} of another: DICT refused {refused}, {seen:?}");
-    let reconciled = gateway
-        .counter("gateway_dict_reconciliations_total{result=\"ok\"}")
-        .await;
+    let reconciled = gateway.counter("gateway_dict_reconciliations_total{result=\"ok\"}");
     assert!(reconciled > 1, "refusals lead to reconciliations");
     // The other one is gone. After the next reconciliation, DICT refuses nothing any more.
     gateway.gateway.reconcile().await;
-    let before = gateway.dict_refusals().await;
-    storm(&gateway, &[dict.clock.clone()], count, 123).await;
-    assert_eq!(gateway.dict_refusals().await, before);
+    let before = gateway.dict_refusals();
+    storm(&gateway, std::slice::from_ref(&dict.clock), count, 123).await;
+    assert_eq!(gateway.dict_refusals(), before);
     let own = gateway.mirrored(PSP_POLICY, None).await;
     let of_dict = dict.level(PSP_POLICY, None).await;
     assert!(own <= of_dict, "{own} of {of_dict}");
@@ -271,7 +269,7 @@ async fn steps_of_an_unknown_phase_and_a_clock_that_is_off_do_not_matter() {
         let count = requests() / 8;
         let seen = storm(&gateway, &clocks, count, 5 + round as u64).await;
         assert!(seen.of(429) > 0, "{seen:?}");
-        assert_eq!(gateway.dict_refusals().await, 0, "phase {phase}: {seen:?}");
+        assert_eq!(gateway.dict_refusals(), 0, "phase {phase}: {seen:?}");
     }
 }
 
@@ -299,7 +297,7 @@ async fn an_unknown_refill_leaves_at_most_one_step_unused_per_minute() {
             dict.clock.advance(MINUTE / 12);
             own.advance(MINUTE / 12);
         }
-        assert_eq!(gateway.dict_refusals().await, 0);
+        assert_eq!(gateway.dict_refusals(), 0);
         // What DICT would have granted in the same time.
         let most = capacity + MINUTES * step;
         let unused = most - granted;

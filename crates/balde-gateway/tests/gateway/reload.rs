@@ -65,7 +65,7 @@ async fn a_reload_under_load_loses_no_request_and_no_bucket() {
         capacity - served as u64,
         "every request is in the bucket"
     );
-    let metrics = gateway.metrics().await;
+    let metrics = gateway.metrics();
     assert!(
         metrics.contains("gateway_reloads_total{result=\"applied\"} 20"),
         "{metrics}"
@@ -105,7 +105,7 @@ async fn what_needs_a_restart_is_refused_and_changes_nothing() {
         assert!(error.contains("restart"), "{error}");
     }
     assert_eq!(gateway.status("/").await, 200);
-    let metrics = gateway.metrics().await;
+    let metrics = gateway.metrics();
     assert!(
         metrics.contains("gateway_reloads_total{result=\"refused\"} 3"),
         "{metrics}"

@@ -20,7 +20,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Running {
     pub(crate) gateway: Gateway,
     pub(crate) address: SocketAddr,
-    pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) state: Option<SocketAddr>,
     pub(crate) client: reqwest::Client,
     stop: Option<oneshot::Sender<()>>,
@@ -61,7 +60,6 @@ impl Running {
         Self {
             gateway,
             address: addresses[0],
-            addresses,
             state,
             client: client(),
             stop: Some(stop),
@@ -94,7 +92,7 @@ impl Running {
         response.json().await.unwrap()
     }
 
-    pub(crate) async fn metrics(&self) -> String {
+    pub(crate) fn metrics(&self) -> String {
         self.gateway.metrics().encode()
     }
 

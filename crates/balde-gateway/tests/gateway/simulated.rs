@@ -209,12 +209,12 @@ impl Running {
     }
 
     /// How many requests DICT has answered with 429.
-    pub(crate) async fn dict_refusals(&self) -> u64 {
-        self.counter("gateway_dict_refusals_total").await
+    pub(crate) fn dict_refusals(&self) -> u64 {
+        self.counter("gateway_dict_refusals_total")
     }
 
-    pub(crate) async fn counter(&self, name: &str) -> u64 {
-        let metrics = self.metrics().await;
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        let metrics = self.metrics();
         let mut lines = metrics.lines();
         let value = lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         value.unwrap_or_else(|| panic!("{name} is not in\n{metrics}"))

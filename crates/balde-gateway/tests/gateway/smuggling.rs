@@ -166,7 +166,7 @@ async fn a_second_request_behind_a_body_is_a_request_of_its_own() {
 async fn connect_and_absolute_targets_do_not_make_it_a_forward_proxy() {
     expect(
         b"CONNECT evil.example:443 HTTP/1.1\r\nHost: x\r\n\r\n",
-        404,
+        405,
         0,
     )
     .await;

@@ -138,6 +138,26 @@ impl Engine {
         Ok(self.bucket_state(&rules, policy, &located, decision))
     }
 
+    /// Changes the level of a subject's bucket under a policy by some tokens: a negative number is
+    /// charged, into debt if necessary, a positive one is given back. Unlike with
+    /// [`set_level`](Engine::set_level), what requests take and give back meanwhile is not lost.
+    pub async fn adjust_level(
+        &self,
+        policy: &str,
+        subject: &Subject<'_>,
+        by: i64,
+    ) -> Result<BucketState, StateError> {
+        let (rules, policy, located) = self.find(policy, subject)?;
+        let limiter = rules.limiter(policy, located.value);
+        let tokens = by.unsigned_abs();
+        let decision = if by < 0 {
+            limiter.charge(&located.key, tokens).await?
+        } else {
+            limiter.credit(&located.key, tokens).await?
+        };
+        Ok(self.bucket_state(&rules, policy, &located, decision))
+    }
+
     fn bucket_state(
         &self,
         rules: &Arc<Ruleset>,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use super::unit::Unit;
@@ -93,17 +93,23 @@ impl MetricsWriter<'_> {
             let mut family = encoder.encode_descriptor(name, help, None, metric_type)?;
             for (labels, number) in lines {
                 let labels = labels.as_ref();
-                let mut line = family.encode_family(&labels)?;
-                match metric_type {
-                    MetricType::Counter => {
-                        line.encode_counter::<NoLabelSet, _, u64>(&number, None)?;
-                    }
-                    _ => line.encode_gauge(&number)?,
+                if labels.is_empty() {
+                    // Without braces, as readers of the page expect.
+                    write_number(&mut family, metric_type, number)?;
+                } else {
+                    write_number(&mut family.encode_family(&labels)?, metric_type, number)?;
                 }
             }
             Ok(())
         };
         self.result = self.result.and_then(|()| write(&mut self.encoder));
+    }
+}
+
+fn write_number(line: &mut MetricEncoder<'_>, metric_type: MetricType, number: u64) -> fmt::Result {
+    match metric_type {
+        MetricType::Counter => line.encode_counter::<NoLabelSet, _, u64>(&number, None),
+        _ => line.encode_gauge(&number),
     }
 }
 
