@@ -28,13 +28,14 @@ const SEVERITIES: [(&str, Severity); 3] = [
 /// Reads `[alerts]`. `policies` are the names that exist; `None` if any may.
 pub(super) fn read(
     section: Option<Section<'_>>,
+    analysis: &AnalysisSettings,
     policies: Option<&[String]>,
     diagnostics: &mut Diagnostics,
 ) -> Alerts {
     let mut alerts = Alerts {
         rules: AlertRules::default(),
         staleness: StalenessRule::default(),
-        analysis: SettingsByPolicy::default(),
+        analysis: SettingsByPolicy::default().with_settings(analysis),
     };
     let Some(mut section) = section else {
         return alerts;
@@ -60,7 +61,7 @@ pub(super) fn read(
             }
         }
         let names = names.into_iter().map(|name| name.value.to_owned());
-        alerts.analysis = SettingsByPolicy::new(&AnalysisSettings::default(), names.collect());
+        alerts.analysis = SettingsByPolicy::new(analysis, names.collect());
     }
     if let Some(by_policy) = section.table("policy", diagnostics) {
         for entry in by_policy.entries() {
