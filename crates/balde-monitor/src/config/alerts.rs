@@ -171,6 +171,13 @@ fn read_numbers(
         confidence.map_or(rule.predict_confidence(), |word| word.value),
         severity.map_or(rule.predicted_severity(), |word| word.value),
     );
+    let confirm_us = seconds(section, "predict_confirm_s", 0, diagnostics);
+    let below_pct = section.integer("predict_below_pct", 0..=100, diagnostics);
+    let below_bp = below_pct.and_then(|percent| u32::try_from(percent.value * 100).ok());
+    numbers.rule = numbers.rule.with_confirmation(
+        confirm_us.unwrap_or(rule.confirm_after_us()),
+        below_bp.unwrap_or(rule.confirm_below_bp()),
+    );
     if let Some(us) = seconds(section, "page_within_s", 0, diagnostics) {
         numbers.rule = numbers.rule.with_page_within_us(us);
     }

@@ -32,7 +32,7 @@ const PARTICIPANT: &str = "12345678";
 const START_US: u64 = 1_767_225_600 * SECOND_US;
 
 /// Policies whose traffic is sent as requests, each of which takes one token.
-const REQUESTS: [(&str, &str); 6] = [
+const REQUESTS: [(&str, &str); 5] = [
     ("CLAIMS_LIST_WITHOUT_ROLE", "claims/?"),
     ("CLAIMS_LIST_WITH_ROLE", "claims/?IsDonor=true&"),
     (
@@ -43,7 +43,6 @@ const REQUESTS: [(&str, &str); 6] = [
         "INFRACTION_REPORTS_LIST_WITH_ROLE",
         "infraction-reports/?IsCounterparty=true&",
     ),
-    ("REFUND_LIST_WITHOUT_ROLE", "refunds/?"),
     (
         "REFUND_LIST_WITH_ROLE",
         "refunds/?ParticipantRole=REQUESTING&",
