@@ -355,15 +355,16 @@ impl Report {
             self.reads as f64 / days
         );
         println!(
-            "\n| Confidence | Forecasts | within the bounds | earliest after the truth | latest before it | mean share per story | stories where all held | expected / truth (10 %, median, 90 %) | latest / earliest (median) |"
+            "\n| Confidence | Stories | Forecasts | within the bounds | earliest after the truth | latest before it | mean share per story | stories where all held | expected / truth (10 %, median, 90 %) | latest / earliest (median) |"
         );
-        println!("|--|--|--|--|--|--|--|--|--|");
+        println!("|--|--|--|--|--|--|--|--|--|--|");
         for (name, one) in &mut self.by_confidence {
             let share = |count: u64| 100.0 * count as f64 / one.forecasts as f64;
             one.ratios.sort_by(f64::total_cmp);
             one.widths.sort_by(f64::total_cmp);
             println!(
-                "| {name} | {} | {:.2} % | {:.2} % | {:.2} % | {:.2} % | {:.2} % | {:.2}, {:.2}, {:.2} | {:.2} |",
+                "| {name} | {} | {} | {:.2} % | {:.2} % | {:.2} % | {:.2} % | {:.2} % | {:.2}, {:.2}, {:.2} | {:.2} |",
+                one.stories,
                 one.forecasts,
                 share(one.forecasts - one.too_early - one.too_late),
                 share(one.too_early),
