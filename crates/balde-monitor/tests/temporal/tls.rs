@@ -101,9 +101,7 @@ impl Proxy {
         let there = async {
             let mut bytes = vec![0; 16 * 1024];
             while let Ok(count @ 1..) = from_client.read(&mut bytes).await {
-                let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-                sent.extend_from_slice(&bytes[..count]);
-                drop(sent);
+                self.keep(&bytes[..count]);
                 if to_server.write_all(&bytes[..count]).await.is_err() {
                     break;
                 }
@@ -114,6 +112,11 @@ impl Proxy {
             () = there => {}
             _ = back => {}
         }
+    }
+
+    fn keep(&self, bytes: &[u8]) {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.extend_from_slice(bytes);
     }
 
     fn has_sent(&self, part: &[u8]) -> bool {
