@@ -31,6 +31,16 @@ const PARTICIPANT: &str = "12345678";
 /// An alarm is false if nothing is refused in this time after it.
 const FALSE_AFTER: Second = 1_800;
 
+/// How fast a bucket was emptied.
+const PACES: [&str; 6] = [
+    "all",
+    "emptied from half in under 30 s",
+    "in 30 s to 2 min",
+    "in 2 to 10 min",
+    "in over 10 min",
+    "while polls fail",
+];
+
 /// A story's second is the resolution of its truth.
 const RESOLUTION_US: u64 = SECOND_US;
 
@@ -40,13 +50,49 @@ fn main() {
         .collect();
     let stories = numbers.first().copied().unwrap_or(STORIES);
     let seed = numbers.get(1).copied().unwrap_or(SEED);
-    let mut report = Report::default();
+    let rules = frontier();
+    let mut reports: Vec<Report> = rules.iter().map(|_| Report::default()).collect();
     for number in 0..stories {
         let story = Story::of(seed.wrapping_mul(1_000_003).wrapping_add(number));
-        report.add(&story, &watch(&story));
+        let mut watched = watch(&story, &rules);
+        for (report, events) in reports.iter_mut().zip(std::mem::take(&mut watched.events)) {
+            report.add(&story, &watched, &events);
+        }
     }
     println!("{stories} stories, seed {seed}");
-    report.print();
+    let (default, _) = reports.split_first_mut().expect("the default is the first");
+    default.print();
+    println!(
+        "\n| Forecasts that are sent | told before | median | median from half in 30 s to 2 min | in 2 to 10 min | in over 10 min | false a day, predicted | by level | true a day |"
+    );
+    println!("|--|--|--|--|--|--|--|--|--|");
+    for ((name, _), report) in rules.iter().zip(&mut reports) {
+        report.print_line(name);
+    }
+}
+
+/// The default rule, and others that send more or fewer forecasts.
+fn frontier() -> Vec<(String, AlertRule)> {
+    let rule = AlertRule::default();
+    let within_us = rule.predict_within_us();
+    let severity = rule.predicted_severity();
+    let mut rules = vec![("the default".to_owned(), rule)];
+    for (name, confidence) in [("medium", Confidence::Medium), ("high", Confidence::High)] {
+        let only = rule.with_predictions(within_us, confidence, severity);
+        rules.push((format!("of {name} confidence or more"), only));
+    }
+    rules.push((
+        "none".to_owned(),
+        rule.with_predictions(0, Confidence::Low, severity),
+    ));
+    for below_pct in [100, 50, 40, 30, 25] {
+        for confirm_s in [0, 1, 10, 30, 60] {
+            let name = format!("at {below_pct} % or less, for {confirm_s} s");
+            let other = rule.with_confirmation(confirm_s * SECOND_US, below_pct * 100);
+            rules.push((name, other));
+        }
+    }
+    rules
 }
 
 /// What a monitor saw of a story, and whom it told.
@@ -55,7 +101,8 @@ struct Watched {
     polls: usize,
     reads: usize,
     forecasts: Vec<Made>,
-    events: Vec<Told>,
+    /// By rule.
+    events: Vec<Vec<Told>>,
 }
 
 struct Made {
@@ -72,8 +119,7 @@ struct Told {
     is_to_person: bool,
 }
 
-fn watch(story: &Story) -> Watched {
-    let rule = AlertRule::default();
+fn watch(story: &Story, rules: &[(String, AlertRule)]) -> Watched {
     let routes = Routes::default();
     let settings = SettingsByPolicy::default();
     let settings = settings.settings(story.policy);
@@ -87,9 +133,15 @@ fn watch(story: &Story) -> Watched {
         story.limit.period_us(),
     );
     let limit = limit.expect("a valid limit");
-    let mut alert = AlertState::new(bucket.clone(), 0);
+    let mut alerts: Vec<AlertState> = rules
+        .iter()
+        .map(|_| AlertState::new(bucket.clone(), 0))
+        .collect();
     let mut history: Vec<Sample> = Vec::new();
     let mut watched = Watched::default();
+    watched.events.resize_with(rules.len(), Vec::new);
+    // The frontier does not change them.
+    let thresholds = AlertRule::default().thresholds();
     for at in 0..story.watched {
         let now_us = at as u64 * SECOND_US;
         let participant = match planner.next(now_us) {
@@ -108,8 +160,7 @@ fn watch(story: &Story) -> Watched {
         let sample = Sample::new(bucket.clone(), limit, story.levels[at], now_us);
         history.push(sample.expect("a valid sample"));
         let recent = &history[history.len().saturating_sub(512)..];
-        let assessment =
-            Assessment::of(recent, rule.thresholds(), settings).expect("there is a sample");
+        let assessment = Assessment::of(recent, thresholds, settings).expect("there is a sample");
         if let Some(forecast) = assessment.time_to_empty()
             && story.levels[at] > 0
         {
@@ -121,17 +172,20 @@ fn watch(story: &Story) -> Watched {
                 confidence: forecast.confidence(),
             });
         }
-        let (next, events) = evaluate(&alert, Some(&assessment), now_us, &rule, &[]);
-        alert = next;
-        watched.events.extend(events.into_iter().map(|event| {
-            let classes = routes.sinks(&event);
-            let person = [SinkClass::Chat, SinkClass::Page, SinkClass::PageUrgent];
-            Told {
-                at,
-                is_to_person: person.iter().any(|class| classes.contains(class)),
-                event,
-            }
-        }));
+        let states = alerts.iter_mut().zip(rules).zip(&mut watched.events);
+        for ((alert, (_, rule)), told) in states {
+            let (next, events) = evaluate(alert, Some(&assessment), now_us, rule, &[]);
+            *alert = next;
+            told.extend(events.into_iter().map(|event| {
+                let classes = routes.sinks(&event);
+                let person = [SinkClass::Chat, SinkClass::Page, SinkClass::PageUrgent];
+                Told {
+                    at,
+                    is_to_person: person.iter().any(|class| classes.contains(class)),
+                    event,
+                }
+            }));
+        }
         planner.polled(&participant, now_us, &[assessment]);
     }
     watched
@@ -169,13 +223,13 @@ struct Report {
 }
 
 impl Report {
-    fn add(&mut self, story: &Story, watched: &Watched) {
+    fn add(&mut self, story: &Story, watched: &Watched, events: &[Told]) {
         self.watched_s += story.watched as u64;
         self.polls += watched.polls as u64;
         self.reads += watched.reads as u64;
         self.add_forecasts(story, watched);
-        self.add_warnings(story, watched);
-        self.add_alarms(story, watched);
+        self.add_warnings(story, events);
+        self.add_alarms(story, events);
     }
 
     fn add_forecasts(&mut self, story: &Story, watched: &Watched) {
@@ -220,7 +274,7 @@ impl Report {
         }
     }
 
-    fn add_warnings(&mut self, story: &Story, watched: &Watched) {
+    fn add_warnings(&mut self, story: &Story, events: &[Told]) {
         for &refused in &story.first_refusals {
             if refused >= story.watched {
                 continue;
@@ -228,7 +282,7 @@ impl Report {
             self.refusals += 1;
             // The first of the messages that a person has not been told the end of.
             let mut open: BTreeMap<&str, Second> = BTreeMap::new();
-            let before = watched.events.iter().filter(|told| told.at <= refused);
+            let before = events.iter().filter(|told| told.at <= refused);
             for told in before.filter(|told| told.is_to_person) {
                 match told.event.kind {
                     EventKind::Raised { .. } | EventKind::Predicted { .. } => {
@@ -240,7 +294,7 @@ impl Report {
                     _ => {}
                 }
             }
-            let after = watched.events.iter().find(|told| {
+            let after = events.iter().find(|told| {
                 told.at > refused && told.is_to_person && told.at < refused + FALSE_AFTER
             });
             let warned = match (open.values().min(), after) {
@@ -261,21 +315,21 @@ impl Report {
                 .iter()
                 .any(|is_failing| *is_failing);
             let pace = match fell_in {
-                _ if is_blind => "while polls fail",
-                0..30 => "emptied from half in under 30 s",
-                30..120 => "in 30 s to 2 min",
-                120..600 => "in 2 to 10 min",
-                _ => "in over 10 min",
+                _ if is_blind => PACES[5],
+                0..30 => PACES[1],
+                30..120 => PACES[2],
+                120..600 => PACES[3],
+                _ => PACES[4],
             };
-            for name in [pace, "all"] {
+            for name in [pace, PACES[0]] {
                 self.warnings.entry(name).or_default().push(warned);
             }
         }
     }
 
-    fn add_alarms(&mut self, story: &Story, watched: &Watched) {
+    fn add_alarms(&mut self, story: &Story, events: &[Told]) {
         let mut counted: BTreeSet<&str> = BTreeSet::new();
-        for told in watched.events.iter().filter(|told| told.is_to_person) {
+        for told in events.iter().filter(|told| told.is_to_person) {
             let is_prediction = matches!(told.event.kind, EventKind::Predicted { .. });
             let is_level = matches!(told.event.kind, EventKind::Raised { .. });
             if !(is_prediction || is_level) || !counted.insert(&told.event.episode) {
@@ -301,15 +355,16 @@ impl Report {
             self.reads as f64 / days
         );
         println!(
-            "\n| Confidence | Forecasts | within the bounds | earliest after the truth | latest before it | mean share per story | stories where all held | expected / truth (10 %, median, 90 %) | latest / earliest (median) |"
+            "\n| Confidence | Stories | Forecasts | within the bounds | earliest after the truth | latest before it | mean share per story | stories where all held | expected / truth (10 %, median, 90 %) | latest / earliest (median) |"
         );
-        println!("|--|--|--|--|--|--|--|--|--|");
+        println!("|--|--|--|--|--|--|--|--|--|--|");
         for (name, one) in &mut self.by_confidence {
             let share = |count: u64| 100.0 * count as f64 / one.forecasts as f64;
             one.ratios.sort_by(f64::total_cmp);
             one.widths.sort_by(f64::total_cmp);
             println!(
-                "| {name} | {} | {:.2} % | {:.2} % | {:.2} % | {:.2} % | {:.2} % | {:.2}, {:.2}, {:.2} | {:.2} |",
+                "| {name} | {} | {} | {:.2} % | {:.2} % | {:.2} % | {:.2} % | {:.2} % | {:.2}, {:.2}, {:.2} | {:.2} |",
+                one.stories,
                 one.forecasts,
                 share(one.forecasts - one.too_early - one.too_late),
                 share(one.too_early),
@@ -353,6 +408,35 @@ impl Report {
         println!(
             "false predicted {:?}; false by level {:?}",
             self.false_predicted, self.false_level
+        );
+    }
+}
+
+impl Report {
+    /// Prints one line of the frontier.
+    fn print_line(&mut self, name: &str) {
+        let days = self.watched_s as f64 / 86_400.0;
+        let mut median = |pace: &'static str| {
+            let one = self.warnings.entry(pace).or_default();
+            one.sort_unstable();
+            one.get(one.len().saturating_sub(1) / 2)
+                .copied()
+                .unwrap_or(0)
+        };
+        let medians = [PACES[0], PACES[2], PACES[3], PACES[4]].map(&mut median);
+        let all = &self.warnings[PACES[0]];
+        let before = all.iter().filter(|&&s| s > 0).count();
+        let sum = |counts: &BTreeMap<Kind, u64>| counts.values().sum::<u64>() as f64 / days;
+        println!(
+            "| {name} | {:.1} % | {} s | {} s | {} s | {} s | {:.2} | {:.2} | {:.2} |",
+            100.0 * before as f64 / all.len().max(1) as f64,
+            medians[0],
+            medians[1],
+            medians[2],
+            medians[3],
+            sum(&self.false_predicted),
+            sum(&self.false_level),
+            self.true_alarms as f64 / days,
         );
     }
 }

@@ -13,18 +13,13 @@ use std::sync::Arc;
 use super::error::DirectoryError;
 use super::handle::{Directory, RECORDS_MAX};
 use super::ids::new_id;
-use super::infractions::{active_name, infraction_name, new_report, set_report_cancelled};
-use super::refunds::{
-    active_name as active_refund_name, new_refund, open_refund, put_refund, refund_name,
-    set_refund_cancelled,
-};
+use super::infractions::{active_name, infraction_name};
+use super::refunds::refund_name;
 use super::store::RecordTransaction;
 use super::transactions::{Payment, TransactionKind};
 use crate::wire::{
-    AnalysisResult, CreateFundsRecovery, CreateInfractionReport, EventNotification, FundsRecovery,
-    FundsRecoveryActionRequest, FundsRecoveryStatus, GraphParameters, InfractionReason,
-    InfractionReport, InfractionStatus, Problem, Refund, RefundAccount, RefundStatus, Timestamp,
-    TrackingGraph,
+    CreateFundsRecovery, FundsRecovery, FundsRecoveryActionRequest, FundsRecoveryStatus,
+    GraphParameters, InfractionReport, InfractionStatus, Problem, Refund, Timestamp, TrackingGraph,
 };
 
 const DAY_MS: u64 = 86_400_000;
@@ -32,10 +27,6 @@ const DAY_MS: u64 = 86_400_000;
 const ROOT_AGE_MAX_MS: u64 = 80 * DAY_MS;
 /// How long after the analysis refunds may be requested.
 const REFUND_PERIOD_MS: u64 = 3 * DAY_MS;
-/// How long events are listed.
-const EVENTS_MS: u64 = 7 * DAY_MS;
-/// The most events of a page.
-const EVENTS_PAGE: usize = 200;
 
 /// An action that changes a funds recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +201,7 @@ impl Directory {
         Ok(recovery)
     }
 
-    async fn reports_of(
+    pub(super) async fn reports_of(
         &self,
         recovery: &FundsRecovery,
     ) -> Result<Vec<Arc<InfractionReport>>, DirectoryError> {
@@ -348,322 +339,6 @@ impl Directory {
         let event = "FUNDS_RECOVERY_INFORMATION_UPDATED";
         self.notify(transaction, recovery, event, now).await
     }
-
-    /// Opens the report of one of a funds recovery's transactions.
-    async fn report_transaction(
-        &self,
-        transaction: &mut RecordTransaction<'_>,
-        recovery: &mut FundsRecovery,
-        payment: &Payment,
-        transaction_id: &str,
-        now: Timestamp,
-    ) -> Result<(), DirectoryError> {
-        let request = CreateInfractionReport {
-            participant: recovery.reporter.clone(),
-            transaction_id: transaction_id.to_owned(),
-            reason: InfractionReason::RefundRequest,
-            situation_type: recovery.situation_type,
-            report_details: recovery.report_details.clone(),
-            contact: Some(recovery.contact.clone()),
-        };
-        let report = Arc::new(InfractionReport {
-            funds_recovery_id: Some(recovery.id.clone()),
-            counterparty: payment.credited.clone(),
-            amount_cents: payment.amount_cents,
-            ..new_report(transaction_id, &recovery.reporter, &request, now)
-        });
-        recovery.reports.push(report.id.clone());
-        self.open_report(transaction, &report).await
-    }
-
-    /// Opens the reports of the graph's transactions after the root: all, or those that are chosen.
-    async fn report_graph(
-        &self,
-        transaction: &mut RecordTransaction<'_>,
-        recovery: &mut FundsRecovery,
-        chosen: Option<&[String]>,
-        now: Timestamp,
-    ) -> Result<(), DirectoryError> {
-        let graph = recovery.graph.clone();
-        let ids = graph.iter().flat_map(|graph| &graph.transactions);
-        let ids: Vec<_> = ids.map(|own| own.id.clone()).collect();
-        if chosen.is_some_and(|chosen| chosen.iter().any(|id| !ids.contains(id))) {
-            return Err(DirectoryError::rejected(
-                "FundsRecoveryPrioritizationInvalid",
-                "A listed transaction is not in the tracking graph",
-            ));
-        }
-        for id in ids.iter().skip(1) {
-            let is_chosen = chosen.is_none_or(|chosen| chosen.contains(id));
-            let active: Option<Arc<String>> = transaction.read(&active_name(id)).await?;
-            let Some(known) = self.transaction(id).await? else {
-                continue;
-            };
-            if !is_chosen || active.is_some() {
-                continue;
-            }
-            let payment = Payment {
-                is_known: true,
-                debited: Some(known.debited.clone()),
-                credited: known.credited.clone(),
-                amount_cents: known.amount_cents,
-                kind: Some(known.kind),
-                is_settled: known.is_settled,
-                at: Some(known.at),
-            };
-            self.report_transaction(transaction, recovery, &payment, id, now)
-                .await?;
-        }
-        Ok(())
-    }
-
-    /// Ends the analysis of the funds recovery that a report belongs to, if this was its last report.
-    pub(super) async fn report_was_closed(
-        &self,
-        transaction: &mut RecordTransaction<'_>,
-        report: &InfractionReport,
-        now: Timestamp,
-    ) -> Result<(), DirectoryError> {
-        let Some(id) = &report.funds_recovery_id else {
-            return Ok(());
-        };
-        let found: Option<Arc<FundsRecovery>> = transaction.read(&recovery_name(id)).await?;
-        let Some(found) = found else {
-            return Ok(());
-        };
-        let mut recovery = (*found).clone();
-        if recovery.status == FundsRecoveryStatus::AwaitingAnalysis
-            && self
-                .end_analysis(transaction, &mut recovery, Some(report), now)
-                .await?
-        {
-            put_recovery(transaction, &recovery)?;
-        }
-        Ok(())
-    }
-
-    /// Ends the analysis if all reports are closed. `closed` is one that is being closed.
-    async fn end_analysis(
-        &self,
-        transaction: &mut RecordTransaction<'_>,
-        recovery: &mut FundsRecovery,
-        closed: Option<&InfractionReport>,
-        now: Timestamp,
-    ) -> Result<bool, DirectoryError> {
-        let mut root_result = None;
-        for (at, id) in recovery.reports.iter().enumerate() {
-            let report = if let Some(closed) = closed.filter(|closed| closed.id == *id) {
-                Some(closed.clone())
-            } else {
-                let found: Option<Arc<InfractionReport>> =
-                    transaction.read(&infraction_name(id)).await?;
-                found.map(|found| (*found).clone())
-            };
-            // A report that this change opens cannot be read yet.
-            let Some(report) = report else {
-                return Ok(false);
-            };
-            if report.status != InfractionStatus::Closed {
-                return Ok(false);
-            }
-            if at == 0 {
-                root_result = report.analysis_result;
-            }
-        }
-        recovery.last_modified = now;
-        let event = if root_result == Some(AnalysisResult::Disagreed) {
-            recovery.status = FundsRecoveryStatus::Completed;
-            "FUNDS_RECOVERY_COMPLETED"
-        } else {
-            recovery.status = FundsRecoveryStatus::Analysed;
-            recovery.analysed_at = Some(now);
-            "FUNDS_RECOVERY_ANALYSED"
-        };
-        self.notify(transaction, recovery, event, now).await?;
-        Ok(true)
-    }
-
-    /// Continues or completes the funds recovery that a refund belongs to.
-    pub(super) async fn refund_was_closed(
-        &self,
-        transaction: &mut RecordTransaction<'_>,
-        refund: &Refund,
-        now: Timestamp,
-    ) -> Result<(), DirectoryError> {
-        let Some(id) = &refund.funds_recovery_id else {
-            return Ok(());
-        };
-        let found: Option<Arc<FundsRecovery>> = transaction.read(&recovery_name(id)).await?;
-        let Some(found) = found else {
-            return Ok(());
-        };
-        let mut recovery = (*found).clone();
-        if recovery.status == FundsRecoveryStatus::Refunding {
-            self.next_refund(transaction, &mut recovery, Some(refund), now)
-                .await?;
-            put_recovery(transaction, &recovery)?;
-        }
-        Ok(())
-    }
-
-    /// Requests the refund of the next transaction whose report was agreed to. Without one, or once the
-    /// whole amount is refunded, the funds recovery is completed.
-    async fn next_refund(
-        &self,
-        transaction: &mut RecordTransaction<'_>,
-        recovery: &mut FundsRecovery,
-        closed: Option<&Refund>,
-        now: Timestamp,
-    ) -> Result<(), DirectoryError> {
-        let mut refunded = 0;
-        let mut done = Vec::new();
-        for id in &recovery.refunds {
-            let refund = if let Some(closed) = closed.filter(|closed| closed.id == *id) {
-                Some(closed.clone())
-            } else {
-                let found: Option<Arc<Refund>> = transaction.read(&refund_name(id)).await?;
-                found.map(|found| (*found).clone())
-            };
-            if let Some(refund) = refund {
-                refunded += refund.effective_cents.unwrap_or(0);
-                done.push(refund.transaction_id);
-            }
-        }
-        let graph = recovery.graph.clone();
-        let amounts = graph.map(|graph| graph.transactions).unwrap_or_default();
-        let amount_of = |id: &str| {
-            let found = amounts.iter().find(|own| own.id == id);
-            found.map_or(0, |own| own.cents)
-        };
-        let whole = amount_of(&recovery.root_transaction_id);
-        for id in recovery.reports.clone() {
-            let report: Option<Arc<InfractionReport>> =
-                transaction.read(&infraction_name(&id)).await?;
-            let Some(report) = report else {
-                continue;
-            };
-            let is_agreed = report.analysis_result == Some(AnalysisResult::Agreed);
-            let is_done = done.contains(&report.transaction_id);
-            if !is_agreed || is_done || refunded >= whole.max(1) {
-                continue;
-            }
-            let active = active_refund_name(&report.transaction_id);
-            let other: Option<Arc<String>> = transaction.read(&active).await?;
-            if other.is_some() {
-                continue;
-            }
-            let payer = self.transaction(&recovery.root_transaction_id).await?;
-            let payer = payer.and_then(|payment| payment.payer_tax_id.clone());
-            let refund = Arc::new(Refund {
-                amount_cents: amount_of(&report.transaction_id).min(whole - refunded.min(whole)),
-                infraction_report_id: Some(report.id.clone()),
-                funds_recovery_id: Some(recovery.id.clone()),
-                contested_participant: report.counterparty.clone(),
-                refund_account: Some(RefundAccount {
-                    tax_id_number: payer.unwrap_or_else(|| "00000000000".to_owned()),
-                    participant: recovery.reporter.clone(),
-                    account_number: "1".to_owned(),
-                }),
-                ..new_refund(&report.transaction_id, &recovery.reporter, now)
-            });
-            recovery.refunds.push(refund.id.clone());
-            return open_refund(transaction, &refund);
-        }
-        recovery.status = FundsRecoveryStatus::Completed;
-        recovery.last_modified = now;
-        let event = "FUNDS_RECOVERY_COMPLETED";
-        self.notify(transaction, recovery, event, now).await
-    }
-
-    /// Cancels a funds recovery with its reports and with its refunds that are not closed.
-    async fn cancel_recovery(
-        &self,
-        transaction: &mut RecordTransaction<'_>,
-        recovery: &mut FundsRecovery,
-        now: Timestamp,
-    ) -> Result<(), DirectoryError> {
-        for id in &recovery.reports {
-            let found: Option<Arc<InfractionReport>> =
-                transaction.read(&infraction_name(id)).await?;
-            if let Some(found) = found {
-                let mut report = (*found).clone();
-                set_report_cancelled(transaction, &mut report, now).await?;
-                self.put_infraction(transaction, &Arc::new(report)).await?;
-            }
-        }
-        for id in &recovery.refunds {
-            let found: Option<Arc<Refund>> = transaction.read(&refund_name(id)).await?;
-            if let Some(found) = found
-                && found.status == RefundStatus::Open
-            {
-                let mut refund = (*found).clone();
-                set_refund_cancelled(transaction, &mut refund, now);
-                put_refund(transaction, &Arc::new(refund))?;
-            }
-        }
-        recovery.status = FundsRecoveryStatus::Cancelled;
-        let event = "FUNDS_RECOVERY_CANCELLED";
-        self.notify(transaction, recovery, event, now).await
-    }
-
-    /// Appends an event for the creator and, if the settings say so, for all counterparties.
-    async fn notify(
-        &self,
-        transaction: &mut RecordTransaction<'_>,
-        recovery: &FundsRecovery,
-        event: &str,
-        now: Timestamp,
-    ) -> Result<(), DirectoryError> {
-        let mut participants = vec![recovery.reporter.clone()];
-        if self.settings.notify_counterparties {
-            for report in self.reports_of(recovery).await? {
-                participants.extend(report.counterparty.clone());
-            }
-            participants.sort();
-            participants.dedup();
-        }
-        for participant in participants {
-            let text = format!("{event}:{}", recovery.id);
-            transaction.append_event(format!("events:{participant}"), now.ms(), text);
-        }
-        Ok(())
-    }
-
-    /// Carries out listEventNotifications: the events of the last seven days after a position, and the
-    /// position after which there are more.
-    pub(crate) async fn notifications(
-        &self,
-        participants: &[String],
-        after: u64,
-        now: Timestamp,
-    ) -> Result<(Vec<EventNotification>, Option<u64>), DirectoryError> {
-        let start = now.minus_ms(EVENTS_MS).ms();
-        let mut events = Vec::new();
-        for participant in participants {
-            let list = format!("events:{participant}");
-            let found = self
-                .records
-                .members(&list, start..=now.ms(), 0, usize::MAX >> 1)
-                .await?;
-            let read = |(ms, text): (u64, String)| {
-                let mut parts = text.splitn(3, ':');
-                Some(EventNotification {
-                    id: parts.next()?.parse().ok()?,
-                    event: parts.next()?.to_owned(),
-                    entity_id: parts.next()?.to_owned(),
-                    participant: participant.clone(),
-                    timestamp: Timestamp::from_ms(ms),
-                })
-            };
-            let found = found.into_iter().filter_map(read);
-            events.extend(found.filter(|event| event.id > after));
-        }
-        events.sort_by_key(|event| event.id);
-        let has_more = events.len() > EVENTS_PAGE;
-        events.truncate(EVENTS_PAGE);
-        let next = events.last().filter(|_| has_more).map(|event| event.id);
-        Ok((events, next))
-    }
 }
 
 fn new_recovery(
@@ -690,7 +365,7 @@ fn new_recovery(
     }
 }
 
-fn put_recovery(
+pub(super) fn put_recovery(
     transaction: &mut RecordTransaction<'_>,
     recovery: &FundsRecovery,
 ) -> Result<(), DirectoryError> {
@@ -714,7 +389,7 @@ fn require_creator(recovery: &FundsRecovery, participant: &str) -> Result<(), Di
     Err(Problem::forbidden("Only the creator of the funds recovery may do this").into())
 }
 
-fn recovery_name(id: &str) -> String {
+pub(super) fn recovery_name(id: &str) -> String {
     format!("recovery:{}", id.to_lowercase())
 }
 

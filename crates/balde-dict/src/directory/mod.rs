@@ -6,7 +6,8 @@
 //! | `store` | records in memory or in Redis, and transactions on them |
 //! | `handle`, `error`, `ids` | [`Directory`] and its transactions, why it rejects a request, ids |
 //! | `entries`, `claims`, `infractions`, `refunds`, `markers` | the life cycle of each kind of record |
-//! | `funds_recoveries`, `graph` | funds recoveries, and the transactions that they follow |
+//! | `funds_recoveries`, `recovery_flow`, `graph` | funds recoveries, what DICT does in them itself, and the transactions that they follow |
+//! | `events` | event notifications |
 //! | `cids`, `statistics`, `transactions`, `lists` | content ids, statistics, payment transactions, lists |
 //! | `seed` | entries from a file |
 
@@ -14,6 +15,7 @@ mod cids;
 mod claims;
 mod entries;
 mod error;
+mod events;
 mod funds_recoveries;
 mod graph;
 mod handle;
@@ -21,6 +23,7 @@ mod ids;
 mod infractions;
 mod lists;
 mod markers;
+mod recovery_flow;
 mod refunds;
 mod seed;
 mod statistics;

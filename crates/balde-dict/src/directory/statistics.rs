@@ -7,9 +7,9 @@ use super::entries::{EntryRecord, account_name, entry_name, owner_name};
 use super::handle::Directory;
 use super::store::{EVENTS_MAX, RecordStoreError};
 use crate::wire::{
-    AnalysisResult, Counts, FraudMarker, FraudMarkerStatus, FraudType, InfractionReport,
-    InfractionStatus, KeyStatistics, PersonStatistics, SETTLEMENTS_FROM, Statistics, Timestamp,
-    Windows, canonical_key,
+    AnalysisResult, CounterWindows, Counters, Counts, Entry, EntryCounters, FraudMarker,
+    FraudMarkerStatus, FraudType, InfractionReport, InfractionStatus, KeyStatistics,
+    PersonStatistics, SETTLEMENTS_FROM, Statistics, Timestamp, Windows, canonical_key,
 };
 
 /// The most records of each kind that are counted.
@@ -127,6 +127,74 @@ impl Directory {
         }
         statistics.open_reports_reporters = open_reporters.len() as u64;
         Ok(statistics)
+    }
+
+    /// The counters of version 1.8.0 of a person or company, and the time as of which they hold.
+    pub(crate) async fn owner_counters(
+        &self,
+        tax_id: &str,
+        now: Timestamp,
+    ) -> Result<(Timestamp, Counters), RecordStoreError> {
+        Ok((now, self.counters("owner", tax_id, now).await?))
+    }
+
+    /// The counters of version 1.8.0 of an entry. Those of its account are the sum of those of the
+    /// keys that its owner has registered for the account.
+    pub(crate) async fn entry_counters(
+        &self,
+        entry: &Entry,
+        now: Timestamp,
+    ) -> Result<EntryCounters, RecordStoreError> {
+        let tax_id = &entry.owner.tax_id_number;
+        let keys = self.members_of(&owner_name(tax_id)).await?;
+        let names: Vec<_> = keys.iter().map(|(_, key)| entry_name(key)).collect();
+        let entries: Vec<Arc<EntryRecord>> = self.records.get_all(&names).await?;
+        let mut account = Counters::default();
+        for other in entries.iter().map(|record| &record.entry) {
+            if account_name(other) == account_name(entry) {
+                account = account.plus(self.counters("key", &other.key, now).await?);
+            }
+        }
+        Ok(EntryCounters {
+            updated: now,
+            key: self.counters("key", &entry.key, now).await?,
+            owner: self.counters("owner", tax_id, now).await?,
+            account,
+        })
+    }
+
+    async fn counters(
+        &self,
+        index: &str,
+        subject: &str,
+        now: Timestamp,
+    ) -> Result<Counters, RecordStoreError> {
+        let windows = CounterWindows::at(now);
+        let mut counters = Counters::default();
+        let settlements = format!("settlements-{index}:{subject}");
+        let limit = usize::try_from(EVENTS_MAX).unwrap_or(usize::MAX);
+        let since = windows.start().ms();
+        for (ms, _) in self
+            .records
+            .members(&settlements, since..=now.ms(), 0, limit)
+            .await?
+        {
+            counters.settlements.add(Timestamp::from_ms(ms), &windows);
+        }
+        for report in self.infractions_of(index, subject).await? {
+            if report.status != InfractionStatus::Cancelled {
+                counters.reported.add(report.creation_time, &windows);
+            }
+            let closed = match report.analysis_result {
+                Some(AnalysisResult::Agreed) => &mut counters.confirmed,
+                Some(AnalysisResult::Disagreed) => &mut counters.rejected,
+                None => continue,
+            };
+            if report.status == InfractionStatus::Closed {
+                closed.add(report.last_modified, &windows);
+            }
+        }
+        Ok(counters)
     }
 
     async fn markers_of(

@@ -68,6 +68,10 @@ operations! {
     GetEntryStatistics = "getEntryStatistics", "GET" "/entries/{Key}/statistics", Header, 200;
     /// Statistics of a person.
     GetPersonStatistics = "getPersonStatistics", "GET" "/persons/{TaxIdNumber}/statistics", Header, 200;
+    /// Looks a key up for a payment initiator. Only in version 1.8.0, which deprecated it.
+    GetEntryInitiator = "getEntryInitiator", "GET" "/entries/{Key}/initiator", Header, 200;
+    /// Statistics of a person. Only in version 1.8.0.
+    GetOwnerStatistics = "getOwnerStatistics", "GET" "/statistics/owner/{TaxIdNumber}", Header, 200;
     /// Asks which of some keys exist.
     CheckKeys = "checkKeys", "POST" "/keys/check", Certificate, 200;
     /// Opens a claim.
@@ -211,7 +215,14 @@ impl Operation {
                     | Self::GetFraudMarker
                     | Self::CancelFraudMarker
                     | Self::ListEventNotifications
+                    | Self::GetEntryStatistics
+                    | Self::GetPersonStatistics
             )
+    }
+
+    /// Whether version 2.12.1 has the operation.
+    pub const fn is_in_version_2(self) -> bool {
+        !matches!(self, Self::GetEntryInitiator | Self::GetOwnerStatistics)
     }
 
     /// Whether the query's `Participant` has digits only.
@@ -226,7 +237,11 @@ impl Operation {
     pub const fn has_key(self) -> bool {
         matches!(
             self,
-            Self::GetEntry | Self::UpdateEntry | Self::DeleteEntry | Self::GetEntryStatistics
+            Self::GetEntry
+                | Self::GetEntryInitiator
+                | Self::UpdateEntry
+                | Self::DeleteEntry
+                | Self::GetEntryStatistics
         )
     }
 }

@@ -44,6 +44,10 @@ impl Table {
             call.headers.payer = call.payer.map(|(payer, _)| payer);
             call.end_to_end_id = errors.or(self.end_to_end_id(incoming));
         }
+        if operation == Operation::GetEntryInitiator {
+            call.payer = errors.or(self.payer(incoming));
+            call.headers.payer = call.payer.map(|(payer, _)| payer);
+        }
         if operation.has_key() {
             call.key = errors.or(self.key(route));
         }
@@ -148,7 +152,7 @@ impl Table {
     /// Checks what only single operations need.
     fn other_needs(route: &Route<'_>, incoming: &Incoming<'_>) -> Result<(), RequestError> {
         match route.operation() {
-            Operation::GetPersonStatistics => {
+            Operation::GetPersonStatistics | Operation::GetOwnerStatistics => {
                 let id = percent_decoded(route.raw_segment()).ok_or(RequestError::InvalidTaxId)?;
                 if !is_tax_id_parameter(&id) {
                     return Err(RequestError::InvalidTaxId);

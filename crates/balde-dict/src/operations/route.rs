@@ -88,7 +88,7 @@ pub(super) fn route<'r>(
     }
     let resource = resource.ok_or(RouteError::UnknownPath)?;
     let segment = match segments {
-        ["cids", _, id] | [_, id, ..] if resource.has_segment => id,
+        ["cids" | "statistics", _, id] | [_, id, ..] if resource.has_segment => id,
         _ => "",
     };
     let found = resource
@@ -124,6 +124,8 @@ impl Resource {
             ["entries", _] => (&[O::GetEntry, O::UpdateEntry], true),
             ["entries", _, "delete"] => (&[O::DeleteEntry], true),
             ["entries", _, "statistics"] => (&[O::GetEntryStatistics], true),
+            ["entries", _, "initiator"] => (&[O::GetEntryInitiator], true),
+            ["statistics", "owner", _] => (&[O::GetOwnerStatistics], true),
             ["persons", _, "statistics"] => (&[O::GetPersonStatistics], true),
             ["keys", "check"] => (&[O::CheckKeys], false),
             ["claims", ""] => (&[O::ListClaims, O::CreateClaim], false),

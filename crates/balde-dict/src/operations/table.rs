@@ -121,7 +121,12 @@ impl Table {
         let below = self.profile().without_base(path);
         let below = below.ok_or(RouteError::OutsideBase)?;
         let route = route::route(method, below, self.settings.trailing_slash_optional)?;
-        if self.settings.is_version_1 && !route.operation().is_in_version_1() {
+        let is_in_version = if self.settings.is_version_1 {
+            route.operation().is_in_version_1()
+        } else {
+            route.operation().is_in_version_2()
+        };
+        if !is_in_version {
             return Err(RouteError::UnknownPath);
         }
         Ok(route)

@@ -32,6 +32,7 @@ pub struct SimulatorBuilder {
     category: Category,
     rules: DirectoryRules,
     manual_clock: Option<ManualClock>,
+    directory_clock: Option<ManualClock>,
     redis: Option<(String, String)>,
     redis_password: Option<String>,
     tls: Option<TlsFiles>,
@@ -55,6 +56,7 @@ impl SimulatorBuilder {
             category: Category::A,
             rules: DirectoryRules::default(),
             manual_clock: None,
+            directory_clock: None,
             redis: None,
             redis_password: None,
             tls: None,
@@ -88,6 +90,13 @@ impl SimulatorBuilder {
     /// all simulators use the server's clock.
     pub fn manual_clock(mut self, clock: &ManualClock) -> Self {
         self.manual_clock = Some(clock.clone());
+        self
+    }
+
+    /// Uses a manual clock for the periods of the directory's records, also over Redis. Buckets keep
+    /// the clock that they have without it.
+    pub fn directory_clock(mut self, clock: &ManualClock) -> Self {
+        self.directory_clock = Some(clock.clone());
         self
     }
 
@@ -169,10 +178,11 @@ impl SimulatorBuilder {
         if self.manual_clock.is_some() && self.redis.is_some() {
             return Err(SimulatorBuildError::ManualClockOverRedis);
         }
-        let clock = self
-            .manual_clock
-            .as_ref()
-            .map_or_else(Clock::precise, Clock::manual);
+        let clock_or_precise =
+            |clock: Option<&ManualClock>| clock.map_or_else(Clock::precise, Clock::manual);
+        let clock = clock_or_precise(self.manual_clock.as_ref());
+        let of_directory = self.directory_clock.as_ref();
+        let directory_clock = clock_or_precise(of_directory.or(self.manual_clock.as_ref()));
         let (directory, store) = match &self.redis {
             None => {
                 let settings = table.settings().clone();
@@ -230,7 +240,7 @@ impl SimulatorBuilder {
             directory,
             lookups,
             refusals: RefusalLog::default(),
-            clock,
+            clock: directory_clock,
             manual_clock: self.manual_clock,
             shared,
             followed: Mutex::default(),

@@ -232,7 +232,11 @@ impl CreateInfractionReport {
 }
 
 impl InfractionActionRequest {
-    pub(crate) fn read(root: &Element, name: &str) -> Result<Self, Vec<Violation>> {
+    pub(crate) fn read(
+        root: &Element,
+        name: &str,
+        version: ApiVersion,
+    ) -> Result<Self, Vec<Violation>> {
         let mut reader = RequestReader::new(root, name);
         let mut request = Self {
             id: reader.uuid("InfractionReportId"),
@@ -245,7 +249,7 @@ impl InfractionActionRequest {
             fraud_type: None,
         };
         match name {
-            "CloseInfractionReportRequest" => request.read_analysis(&mut reader),
+            "CloseInfractionReportRequest" => request.read_analysis(&mut reader, version),
             "UpdateInfractionReportRequest" => {
                 request.situation_type = reader.optional_value("SituationType", parse_situation);
                 request.report_details = reader.optional_text("ReportDetails", DETAILS_CHARS_MAX);
@@ -261,13 +265,18 @@ impl InfractionActionRequest {
         reader.finish(Some(request))
     }
 
-    fn read_analysis(&mut self, reader: &mut RequestReader<'_>) {
+    fn read_analysis(&mut self, reader: &mut RequestReader<'_>, version: ApiVersion) {
         self.analysis_result = reader.value("AnalysisResult", AnalysisResult::parse);
         self.fraud_type = reader.optional_value("FraudType", |text| {
             FraudType::parse(text).filter(|kind| *kind != FraudType::Unknown)
         });
         self.analysis_details = reader.optional_text("AnalysisDetails", DETAILS_CHARS_MAX);
         let is_agreed = self.analysis_result == Some(AnalysisResult::Agreed);
+        if version == ApiVersion::V1 {
+            // Version 1 does not say of what kind a fraud is.
+            self.fraud_type = is_agreed.then_some(FraudType::Unknown);
+            return;
+        }
         if is_agreed && self.fraud_type.is_none() && !reader.has("FraudType") {
             let reason = "is missing: AnalysisResult AGREED requires it";
             reader.add_violation_at("FraudType", reason);

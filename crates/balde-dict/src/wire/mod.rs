@@ -30,6 +30,7 @@ mod refund;
 mod request_reader;
 mod signature;
 mod statistics;
+mod statistics_v1;
 mod timestamp;
 mod version;
 mod writer;
@@ -76,6 +77,10 @@ pub use signature::{SignatureError, Signer, Unsigned, Unverified, Verifier, sign
 pub(crate) use statistics::{
     Counts, KeyStatistics, PersonStatistics, SETTLEMENTS_FROM, Statistics, Windows,
     entry_statistics_response, person_statistics_response,
+};
+pub(crate) use statistics_v1::{
+    CounterWindows, Counters, EntryCounters, entry_with_counters_response,
+    owner_statistics_response,
 };
 pub use timestamp::{Timestamp, TimestampError};
 pub(crate) use version::ApiVersion;

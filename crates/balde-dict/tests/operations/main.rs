@@ -86,7 +86,8 @@ fn every_operation_draws_on_its_buckets_and_every_status_has_its_price() {
             policies_seen.push(*name);
         }
     }
-    for operation in Operation::ALL {
+    let current = Operation::ALL.iter().filter(|one| one.is_in_version_2());
+    for operation in current {
         assert!(
             operations_seen.contains(operation),
             "no row for {operation:?}"

@@ -56,6 +56,8 @@ fn policies(operation: Operation) -> Vec<(&'static str, i64)> {
         | O::RefundFundsRecovery
         | O::ListFundsRecoveryRefunds
         | O::CancelFundsRecovery => return Vec::new(),
+        // Not in this version.
+        O::GetEntryInitiator | O::GetOwnerStatistics => return Vec::new(),
         O::ListEventNotifications => "EVENT_LIST",
         O::ListBucketStates => "POLICIES_LIST",
         O::GetBucketState => "POLICIES_READ",
@@ -137,7 +139,8 @@ fn taken(before: &Value, after: &Value) -> Vec<(String, i64)> {
 #[tokio::test]
 async fn every_operation_is_counted_by_its_policies_with_the_price_of_its_status() {
     let server = TestServer::new().await;
-    for operation in Operation::ALL {
+    let current = Operation::ALL.iter().filter(|one| one.is_in_version_2());
+    for operation in current {
         for status in [400, 403, 404, 500, 503] {
             let fault = json!({"operation": operation.as_str(), "status": status});
             assert_eq!(

@@ -9,7 +9,7 @@ use balde_dict::simulator::{Participants, Simulator};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
-use crate::test_server::{CALLER, START_US, TestServer};
+use crate::test_server::{CALLER, KEY, START_US, TestServer, account, person, text_of};
 
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -111,8 +111,39 @@ async fn a_certificate_speaks_for_its_participant_and_for_those_that_it_settles_
         );
     }
     // A list may include the indirect participants.
-    let list = "/claims/?Participant=12345678&IncludeIndirectParticipants=true";
-    assert_eq!(server.get(list, CALLER).await.0, 200);
+    let claim = format!(
+        "<CreateClaimRequest><Claim><Type>OWNERSHIP</Type><Key>{KEY}</Key>\
+         <KeyType>EMAIL</KeyType>{}{}</Claim></CreateClaimRequest>",
+        account("ClaimerAccount", "11111111"),
+        person("Claimer", "11122233305"),
+    );
+    let (status, claim) = server.post("/claims/", claim).await;
+    assert_eq!(status, 201, "{claim}");
+    let id = text_of(&claim, "Id");
+    for (query, is_listed) in [
+        ("Participant=12345678", false),
+        (
+            "Participant=12345678&IncludeIndirectParticipants=false",
+            false,
+        ),
+        (
+            "Participant=12345678&IncludeIndirectParticipants=true",
+            true,
+        ),
+        (
+            "Participant=12345678&IncludeIndirectParticipants=true&IsClaimer=true",
+            true,
+        ),
+        (
+            "Participant=12345678&IncludeIndirectParticipants=true&IsDonor=true",
+            false,
+        ),
+        ("Participant=11111111", true),
+    ] {
+        let (status, list) = server.get(&format!("/claims/?{query}"), CALLER).await;
+        assert_eq!(status, 200, "{query}: {list}");
+        assert_eq!(list.contains(id), is_listed, "{query}: {list}");
+    }
     // A certificate of nobody speaks for nobody.
     let stranger = authority.client("33333333");
     let body = "<CheckKeysRequest><Keys><Key>ana@example.com</Key></Keys></CheckKeysRequest>";

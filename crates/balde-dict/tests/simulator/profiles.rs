@@ -53,6 +53,142 @@ async fn version_1_has_its_own_errors_operations_and_fields() {
     assert!(!report.contains("ReporterParticipant"), "{report}");
 }
 
+/// Version 1.8.0 has two operations that later versions do not have, and counters with each entry.
+#[tokio::test]
+async fn version_1_looks_up_for_initiators_and_counts_by_owner() {
+    let server = server_with("dict-1.8.0", &[]).await;
+    let headers = [("PI-RequestingParticipant", CALLER), ("PI-PayerId", PERSON)];
+    let get = async |path: &str| {
+        let response = server.send(Method::GET, path, &headers, None).await;
+        let status = response.status().as_u16();
+        (status, response.text().await.unwrap())
+    };
+    // No EndToEndId is needed; the user's bucket counts it, the participant's does not.
+    let path = format!("/api/v1/entries/{KEY}/initiator");
+    let (status, entry) = get(&path).await;
+    assert_eq!(status, 200, "{entry}");
+    assert!(entry.contains("<GetEntryResponse>"), "{entry}");
+    assert_eq!(text_of(&entry, "Key"), KEY);
+    let counters: Vec<(&str, &str)> = entry
+        .split("<Counter ")
+        .skip(1)
+        .map(|counter| {
+            let mut words = counter.split('"');
+            (words.nth(1).unwrap(), words.nth(1).unwrap())
+        })
+        .collect();
+    let kinds = ["SETTLEMENTS", "REPORTED_FRAUDS", "CONFIRMED_FRAUDS"];
+    let subjects = ["KEY", "OWNER", "ACCOUNT"];
+    let expected: Vec<_> = kinds
+        .iter()
+        .flat_map(|kind| subjects.map(|subject| (*kind, subject)))
+        .collect();
+    assert_eq!(counters, expected);
+    let levels = async || {
+        let user = server.level(READ_USER, CALLER, Some(PERSON)).await;
+        (user, server.level(READ_PARTICIPANT, CALLER, None).await)
+    };
+    assert_eq!(levels().await, (99, 20_000));
+    let missing = "/api/v1/entries/nobody@exemplo.com.br/initiator";
+    assert_eq!(get(missing).await.0, 404);
+    assert_eq!(levels().await, (79, 20_000), "a miss costs 20");
+    let without_payer = [("PI-RequestingParticipant", CALLER)];
+    let refused = server.send(Method::GET, &path, &without_payer, None).await;
+    assert_eq!(refused.status(), 400);
+
+    // Payments and reports are counted by owner: one is agreed with, one is not, one is cancelled.
+    let owner = text_of(&entry, "TaxIdNumber");
+    let holder = text_of(&entry, "Participant");
+    for number in 1..=3 {
+        let id = end_to_end_id(number);
+        let lookup = [
+            ("PI-RequestingParticipant", CALLER),
+            ("PI-PayerId", PERSON),
+            ("PI-EndToEndId", id.as_str()),
+        ];
+        let path = format!("/api/v1/entries/{KEY}");
+        let found = server.send(Method::GET, &path, &lookup, None).await;
+        assert_eq!(found.status(), 200);
+        let order = json!({"end_to_end_id": id, "payer": PERSON, "participant": CALLER});
+        let path = "/sim/payment-orders";
+        let (status, shown) = server.sim(Method::POST, path, Some(order)).await;
+        assert_eq!(status, 200, "{shown}");
+        let report = format!(
+            "<CreateInfractionReportRequest><Participant>{CALLER}</Participant><InfractionReport>\
+             <TransactionId>{}</TransactionId><InfractionType>FRAUD</InfractionType>\
+             </InfractionReport></CreateInfractionReportRequest>",
+            end_to_end_id(number)
+        );
+        let path = "/api/v1/infraction-reports/";
+        let response = server.send(Method::POST, path, &[], Some(report)).await;
+        assert_eq!(response.status(), 201);
+        let id = text_of(&response.text().await.unwrap(), "Id").to_owned();
+        let act = async |action: &str, name: &str, participant: &str, more: &str| {
+            let body = format!(
+                "<{name}Request><InfractionReportId>{id}</InfractionReportId>\
+                 <Participant>{participant}</Participant>{more}</{name}Request>"
+            );
+            let path = format!("/api/v1/infraction-reports/{id}/{action}");
+            let response = server.send(Method::POST, &path, &[], Some(body)).await;
+            assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
+        };
+        if number == 3 {
+            act("cancel", "CancelInfractionReport", CALLER, "").await;
+            continue;
+        }
+        let result = if number == 1 { "AGREED" } else { "DISAGREED" };
+        act("acknowledge", "AcknowledgeInfractionReport", holder, "").await;
+        let more = format!("<AnalysisResult>{result}</AnalysisResult>");
+        act("close", "CloseInfractionReport", holder, &more).await;
+    }
+    let (status, statistics) = get(&format!("/api/v1/statistics/owner/{owner}")).await;
+    assert_eq!(status, 200, "{statistics}");
+    assert_eq!(text_of(&statistics, "TaxIdNumber"), owner);
+    for counter in [
+        r#"<Counter type="SETTLEMENTS" d3="3" d30="3" m6="0"/>"#,
+        r#"<Counter type="REPORTED_FRAUDS" d3="2" d30="2" m6="0"/>"#,
+        r#"<Counter type="CONFIRMED_FRAUDS" d3="1" d30="1" m6="0"/>"#,
+        r#"<Counter type="REJECTED" d3="1" d30="1" m6="0"/>"#,
+    ] {
+        assert!(statistics.contains(counter), "{counter}: {statistics}");
+    }
+    assert_eq!(server.level("STATISTICS_READ", CALLER, None).await, 499);
+    let (_, entry) = get(&path).await;
+    // Three payments are shown as five.
+    for by in subjects {
+        let counter = format!(r#"<Counter type="SETTLEMENTS" by="{by}" d3="5" d30="5" m6="0"/>"#);
+        assert!(entry.contains(&counter), "{counter}: {entry}");
+    }
+    // Ten days later they have left the shortest period, 40 days later the next.
+    server.advance(Duration::from_secs(10 * 86_400)).await;
+    let (_, statistics) = get(&format!("/api/v1/statistics/owner/{owner}")).await;
+    assert!(
+        statistics.contains(r#""SETTLEMENTS" d3="0" d30="3""#),
+        "{statistics}"
+    );
+    server.advance(Duration::from_secs(40 * 86_400)).await;
+    let (_, statistics) = get(&format!("/api/v1/statistics/owner/{owner}")).await;
+    let later = r#""SETTLEMENTS" d3="0" d30="0" m6="3""#;
+    assert!(statistics.contains(later), "{statistics}");
+    assert_eq!(get("/api/v1/statistics/owner/123").await.0, 400);
+
+    // Each version has its own operations only.
+    for path in [
+        format!("/api/v1/entries/{KEY}/statistics"),
+        format!("/api/v1/persons/{owner}/statistics"),
+    ] {
+        assert_eq!(get(&path).await.0, 404, "{path}");
+    }
+    let newer = TestServer::new().await;
+    for path in [
+        format!("/api/v2/entries/{KEY}/initiator"),
+        format!("/api/v2/statistics/owner/{owner}"),
+    ] {
+        let response = newer.send(Method::GET, &path, &headers, None).await;
+        assert_eq!(response.status(), 404, "{path}");
+    }
+}
+
 #[tokio::test]
 async fn a_day_begins_at_midnight_of_the_chosen_time_zone() {
     const POLICY: &str = "CIDS_FILES_WRITE";

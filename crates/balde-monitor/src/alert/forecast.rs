@@ -10,26 +10,20 @@ use crate::severity::Severity;
 /// The silence that the end of a silenced forecast names when that silence has ended.
 const ENDED_SILENCE: &str = "a silence that has ended";
 
-/// The share of capacity left, in basis points, above which forecasts of low confidence are not sent.
-const LOW_CONFIDENCE_LEVEL_BP: i64 = 5_000;
-
-/// The share of capacity left, in basis points, up to which they are sent without confirmation.
-const UNCONFIRMED_LEVEL_BP: i64 = 0;
-
 /// Opens, escalates and closes the forecast of a bucket.
 ///
 /// A forecast is routed by the time that is left: within the rule's
 /// [`page_within_us`](AlertRule::page_within_us) as CRITICAL, before that by its
-/// [`predicted_severity`](AlertRule::predicted_severity). One of low confidence waits for the next
-/// sample to confirm it: a single burst between two samples looks like a bucket that is about to be
-/// empty, and the next sample shows that it is not.
+/// [`predicted_severity`](AlertRule::predicted_severity). One of low confidence waits until samples
+/// have confirmed it for the rule's [`confirm_after_us`](AlertRule::confirm_after_us): a single burst
+/// looks like a bucket that is about to be empty, and the samples after it show that it is not.
 pub(super) fn evaluate(
     transition: &mut Transition<'_>,
     assessment: &Assessment<'_>,
     rule: &AlertRule,
 ) {
     if transition.state.severity == Severity::Exhausted {
-        transition.state.unconfirmed = false;
+        transition.state.unconfirmed_since_us = None;
         close(transition, ForecastResult::CameTrue);
         return;
     }
@@ -41,13 +35,15 @@ pub(super) fn evaluate(
     let expected_us = confident
         .and_then(|outlook| Some((outlook.expected_us()?, outlook.confidence())))
         .filter(|_| within_us > 0);
-    let was_unconfirmed = std::mem::take(&mut transition.state.unconfirmed);
+    let unconfirmed_since_us = transition.state.unconfirmed_since_us.take();
 
     match (transition.state.forecast, expected_us) {
         (None, Some((us, Confidence::Low)))
-            if us <= within_us && !is_plausible(assessment, was_unconfirmed) =>
+            if us <= within_us && !is_confirmed(assessment, unconfirmed_since_us, rule) =>
         {
-            transition.state.unconfirmed = true;
+            // A clock that was set back must not make it look older than it is.
+            let since_us = unconfirmed_since_us.unwrap_or(taken_us).min(taken_us);
+            transition.state.unconfirmed_since_us = Some(since_us);
         }
         (None, Some((us, confidence))) if us <= within_us => {
             let severity = severity_by_time_left(us, rule);
@@ -101,11 +97,13 @@ pub(super) fn evaluate(
     }
 }
 
-/// Returns true if a forecast of low confidence is worth a message: much of the bucket is gone, and
-/// the sample before said the same.
-fn is_plausible(assessment: &Assessment<'_>, is_confirmed: bool) -> bool {
-    let left_bp = assessment.remaining_bp();
-    left_bp <= UNCONFIRMED_LEVEL_BP || (is_confirmed && left_bp <= LOW_CONFIDENCE_LEVEL_BP)
+/// Returns true if a forecast of low confidence is worth a message: much of the bucket is gone, and the
+/// samples have said the same for long enough.
+fn is_confirmed(assessment: &Assessment<'_>, since_us: Option<u64>, rule: &AlertRule) -> bool {
+    let taken_us = assessment.sample().taken_us();
+    let lasted_us = taken_us.saturating_sub(since_us.unwrap_or(taken_us));
+    lasted_us >= rule.confirm_after_us()
+        && assessment.remaining_bp() <= i64::from(rule.confirm_below_bp())
 }
 
 /// The severity by which a forecast is routed.

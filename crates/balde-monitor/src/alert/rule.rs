@@ -17,6 +17,8 @@ pub struct AlertRule {
     page_within_us: u64,
     predict_confidence: Confidence,
     predicted_severity: Severity,
+    confirm_after_us: u64,
+    confirm_below_bp: u32,
     remind_every_us: [Option<u64>; 4],
 }
 
@@ -52,6 +54,18 @@ impl AlertRule {
     /// Returns the severity by which forecasts are routed.
     pub const fn predicted_severity(&self) -> Severity {
         self.predicted_severity
+    }
+
+    /// Returns how long a forecast of low confidence must have been made by every sample before it is
+    /// sent. Zero sends it at once.
+    pub const fn confirm_after_us(&self) -> u64 {
+        self.confirm_after_us
+    }
+
+    /// Returns the share of capacity left, in basis points, above which forecasts of low confidence
+    /// are not sent.
+    pub const fn confirm_below_bp(&self) -> u32 {
+        self.confirm_below_bp
     }
 
     /// Returns the interval of the reminders of an open alert; `None` for no reminders.
@@ -96,6 +110,16 @@ impl AlertRule {
         }
     }
 
+    /// Sends forecasts of low confidence if every sample has made them for `after_us`, and no more than
+    /// `below_bp` basis points of the capacity are left.
+    pub fn with_confirmation(self, after_us: u64, below_bp: u32) -> Self {
+        Self {
+            confirm_after_us: after_us,
+            confirm_below_bp: below_bp,
+            ..self
+        }
+    }
+
     /// Replaces the interval of the reminders of one severity; `None` for no reminders.
     pub fn with_reminders(mut self, severity: Severity, every_us: Option<u64>) -> Self {
         // An interval of zero would send a reminder with every evaluation.
@@ -106,8 +130,9 @@ impl AlertRule {
 
 impl Default for AlertRule {
     /// The default thresholds; recoveries of two minutes; forecasts of the next ten minutes with any
-    /// confidence, routed as WARNING, and those of the next five minutes as CRITICAL; reminders of
-    /// WARNING every 4 hours, of CRITICAL every hour, of EXHAUSTED every 15 minutes.
+    /// confidence, routed as WARNING, and those of the next five minutes as CRITICAL; those of low
+    /// confidence after half a minute, at a quarter of the capacity or less; reminders of WARNING every
+    /// 4 hours, of CRITICAL every hour, of EXHAUSTED every 15 minutes.
     fn default() -> Self {
         Self {
             thresholds: Thresholds::default(),
@@ -116,6 +141,8 @@ impl Default for AlertRule {
             page_within_us: 5 * MINUTE_US,
             predict_confidence: Confidence::Low,
             predicted_severity: Severity::Warning,
+            confirm_after_us: MINUTE_US / 2,
+            confirm_below_bp: 2_500,
             remind_every_us: [
                 None,
                 Some(240 * MINUTE_US),

@@ -34,9 +34,9 @@ pub struct AlertState {
     pub clearing: Option<Clearing>,
     /// The open forecast that the bucket will be empty.
     pub forecast: Option<Forecast>,
-    /// Set if the previous sample led to a forecast of low confidence, which the next has to confirm.
+    /// Since when every sample has led to a forecast of low confidence that was not sent yet.
     #[serde(default)]
-    pub unconfirmed: bool,
+    pub unconfirmed_since_us: Option<u64>,
     /// The time of the newest sample that was evaluated.
     pub sampled_us: Option<u64>,
     /// The level of that sample.
@@ -89,7 +89,7 @@ impl AlertState {
             notified_us: now_us,
             clearing: None,
             forecast: None,
-            unconfirmed: false,
+            unconfirmed_since_us: None,
             sampled_us: None,
             level: None,
             capacity: None,

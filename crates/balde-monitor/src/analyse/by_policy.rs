@@ -21,6 +21,11 @@ impl SettingsByPolicy {
         }
     }
 
+    /// Uses other settings for the same policies.
+    pub fn with_settings(self, settings: &AnalysisSettings) -> Self {
+        Self::new(settings, self.credited_policies)
+    }
+
     /// The settings of a policy.
     pub fn settings(&self, policy: &str) -> &AnalysisSettings {
         let is_credited = |name: &String| policy.contains(name.as_str());

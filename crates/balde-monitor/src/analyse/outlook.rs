@@ -24,7 +24,7 @@ const ONSET: i128 = 4;
 const REACH: i128 = 3;
 
 /// The least number of intervals at one rate that count as evidence. A few may be a burst.
-const INTERVALS_MIN: i128 = 4;
+const INTERVALS_MIN: usize = 4;
 
 /// How many tenths of its standard deviation the rate must be above the refill.
 const SIGNIFICANT_TENTHS: i128 = 10;
@@ -130,8 +130,10 @@ impl Outlook {
             span_us += us;
             agreeing += 1;
         }
-        let is_evidence = agreeing >= INTERVALS_MIN;
         let expected = tokens / span_us.max(1);
+        let evidence = &intervals[intervals.len().saturating_sub(agreeing)..];
+        let is_evidence = agreeing >= INTERVALS_MIN
+            && is_sustained(evidence, expected - refill_rate(limit), refill_rate(limit));
         let least = TOKEN / span_us.max(1);
         let variance = expected.max(least) * dispersion_milli * 1_000_000_000 / span_us.max(1);
         Some(Self {
@@ -352,6 +354,28 @@ fn is_other_rate(
     let mean = (since + before).max(0) / (TOKEN / 1_000);
     let variance = mean * dispersion_milli * since_us / whole_us * before_us / whole_us;
     apart > CHANGE_SIGMAS * variance.isqrt() * (TOKEN / 1_000) + slack
+}
+
+/// Returns true if each half of the evidence shows at least half of `net`, the rate above the refill.
+/// A burst agrees with an hour at the rate of the refill if it is smaller than the step by which the
+/// refill is uncertain. The hour's average is then above the refill, because of the burst alone.
+fn is_sustained(evidence: &[(i128, u64)], net: Rate, refill: Rate) -> bool {
+    let sum = |part: &[(i128, u64)]| {
+        part.iter().fold((0, 0), |(tokens, span_us), &(used, us)| {
+            (tokens + used, span_us + i128::from(us))
+        })
+    };
+    let whole_us = sum(evidence).1;
+    let mut older_us = 0;
+    let older = evidence.iter().take_while(|(_, us)| {
+        older_us += i128::from(*us);
+        older_us * 2 <= whole_us
+    });
+    let (older, newer) = evidence.split_at(older.count());
+    [older, newer]
+        .map(sum)
+        .iter()
+        .all(|(tokens, span_us)| *span_us > 0 && (tokens / span_us - refill) * 2 >= net)
 }
 
 /// The times of samples relative to the first, by the server's clock where it is known.

@@ -28,13 +28,14 @@ const SEVERITIES: [(&str, Severity); 3] = [
 /// Reads `[alerts]`. `policies` are the names that exist; `None` if any may.
 pub(super) fn read(
     section: Option<Section<'_>>,
+    analysis: &AnalysisSettings,
     policies: Option<&[String]>,
     diagnostics: &mut Diagnostics,
 ) -> Alerts {
     let mut alerts = Alerts {
         rules: AlertRules::default(),
         staleness: StalenessRule::default(),
-        analysis: SettingsByPolicy::default(),
+        analysis: SettingsByPolicy::default().with_settings(analysis),
     };
     let Some(mut section) = section else {
         return alerts;
@@ -60,7 +61,7 @@ pub(super) fn read(
             }
         }
         let names = names.into_iter().map(|name| name.value.to_owned());
-        alerts.analysis = SettingsByPolicy::new(&AnalysisSettings::default(), names.collect());
+        alerts.analysis = SettingsByPolicy::new(analysis, names.collect());
     }
     if let Some(by_policy) = section.table("policy", diagnostics) {
         for entry in by_policy.entries() {
@@ -169,6 +170,13 @@ fn read_numbers(
         within_us.unwrap_or(rule.predict_within_us()),
         confidence.map_or(rule.predict_confidence(), |word| word.value),
         severity.map_or(rule.predicted_severity(), |word| word.value),
+    );
+    let confirm_us = seconds(section, "predict_confirm_s", 0, diagnostics);
+    let below_pct = section.integer("predict_below_pct", 0..=100, diagnostics);
+    let below_bp = below_pct.and_then(|percent| u32::try_from(percent.value * 100).ok());
+    numbers.rule = numbers.rule.with_confirmation(
+        confirm_us.unwrap_or(rule.confirm_after_us()),
+        below_bp.unwrap_or(rule.confirm_below_bp()),
     );
     if let Some(us) = seconds(section, "page_within_s", 0, diagnostics) {
         numbers.rule = numbers.rule.with_page_within_us(us);

@@ -5,6 +5,7 @@
 //! it names the environment variables or the files that hold them.
 
 mod alerts;
+mod analysis;
 mod participants;
 mod plan;
 mod sinks;
@@ -106,8 +107,9 @@ impl Config {
             let (schedule, plan) = plan::schedule(&mut root, retention, &resolver, diagnostics);
             let participants = participants::read(&mut root, &resolver, diagnostics);
             let policies = participants::policies(&participants);
+            let analysis = analysis::read(root.table("analysis", diagnostics), diagnostics);
             let alerts = root.table("alerts", diagnostics);
-            let alerts = alerts::read(alerts, policies.as_deref(), diagnostics);
+            let alerts = alerts::read(alerts, &analysis, policies.as_deref(), diagnostics);
             let routes = alerts::read_routes(root.table("routes", diagnostics), diagnostics);
             let sinks = sinks::read(&mut root, &resolver, diagnostics);
             root.finish(diagnostics);

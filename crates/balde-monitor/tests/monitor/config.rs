@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use balde_monitor::analyse::Credits;
 use balde_monitor::config::{ScheduleConfig, SourceConfig};
 use balde_monitor::sample::BucketId;
 use balde_monitor::severity::{Severity, Thresholds};
@@ -157,6 +158,38 @@ secret_env = "S"
             problems.contains(expected),
             "{expected:?} is not in\n{problems}"
         );
+    }
+}
+
+#[test]
+fn the_horizons_of_the_analysis_are_read_and_checked() {
+    let bare = "[[participant]]\nispb = \"12345678\"\ndict = \"http://127.0.0.1/\"\n";
+    let section = |keys: &str| parsed(&format!("{bare}[analysis]\n{keys}\n"));
+    let config = section("windows_s = [1800, 120]\ngap_max_s = 1200\ntimestamp_error_ms = 250");
+    let analysis = config.unwrap().analysis;
+    for policy in ["ENTRIES_WRITE", "ENTRIES_READ_PARTICIPANT_ANTISCAN"] {
+        let settings = analysis.settings(policy);
+        assert_eq!(settings.windows_us(), [120_000_000, 1_800_000_000]);
+        assert_eq!(settings.gap_max_us(), 1_200_000_000);
+        assert_eq!(settings.timestamp_error_us(), 250_000);
+    }
+    // Also together with another list of credited policies.
+    let config = section("windows_s = [120]\n[alerts]\ncredited = [\"REFUND\"]").unwrap();
+    let settings = config.analysis.settings("REFUNDS_WRITE");
+    assert_eq!(settings.windows_us(), [120_000_000]);
+    assert_eq!(settings.credits(), Credits::Possible);
+    for (keys, expected) in [
+        ("windows_s = []", "monitor.toml:5:13: name 1 to 16 windows"),
+        ("windows_s = [0]", "monitor.toml:5:14:"),
+        ("windows_s = [60, \"5m\"]", "monitor.toml:5:18:"),
+        ("windows_s = [90000]", "between 1 and 86400"),
+        ("windows_s = 60", "monitor.toml:5:13:"),
+        ("gap_max_s = 0", "`gap_max_s` must be between 1 and 86400"),
+        ("timestamp_error_ms = -1", "monitor.toml:5:22:"),
+        ("horizon = 5", "horizon"),
+    ] {
+        let problems = section(keys).unwrap_err();
+        assert!(problems.contains(expected), "{keys}: {problems}");
     }
 }
 

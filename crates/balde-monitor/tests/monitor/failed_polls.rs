@@ -233,3 +233,57 @@ async fn a_changed_category_capacity_or_list_of_policies_is_an_event() {
     test.clock.advance(MINUTE);
     assert_eq!(test.cycle().await, [], "once");
 }
+
+/// One DICT never ends its answer, one sends a megabyte of elements, one sends nothing: the polls of
+/// another participant go on at their own pace.
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_and_huge_answers_delay_no_other_participant() {
+    let huge: &'static str = Box::leak(
+        format!(
+            "<ListPoliciesResponse>{}</ListPoliciesResponse>",
+            "é<a/>".repeat(160_000)
+        )
+        .into_boxed_str(),
+    );
+    let healthy = FakeDict::start(buckets(40)).await;
+    let others = [
+        FakeDict::start(Answer::Hang).await,
+        FakeDict::start(Answer::Body(huge)).await,
+        FakeDict::start(Answer::Truncated).await,
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = "[history]\naddress = \"monitor.db\"\n".to_owned();
+    let dicts = others.iter().chain([&healthy]);
+    for (number, dict) in dicts.enumerate() {
+        let url = dict.url();
+        text += &format!("[[participant]]\nispb = \"1234567{number}\"\ndict = \"{url}\"\n");
+    }
+    let clock = ManualClock::at_us(balde::Clock::wall().now_us());
+    let config = Config::parse(&text, "story", folder.path(), |_| None).unwrap();
+    let monitor = Monitor::build(&config, TimeSource::manual(&clock, 1));
+    let monitor = monitor.await.unwrap();
+    let cycle = monitor.cycle().clone();
+    let stuck: Vec<_> = (0..3)
+        .map(|number| {
+            let cycle = cycle.clone();
+            let participant = format!("1234567{number}");
+            tokio::spawn(async move { cycle.fetch(&participant).await.is_ok() })
+        })
+        .collect();
+    for dict in &others {
+        while dict.requests() == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    // The one that hangs has not answered yet when the healthy one has answered five times.
+    for round in 1..=5 {
+        let poll = cycle.fetch("12345673").await.unwrap();
+        assert_eq!(poll.samples().len(), 1, "round {round}");
+        clock.advance(Duration::from_secs(60));
+    }
+    assert!(!stuck[0].is_finished(), "it hangs for its timeout");
+    stuck[0].abort();
+    for (number, task) in stuck.into_iter().enumerate().skip(1) {
+        assert!(!task.await.unwrap(), "answer {number} is no states");
+    }
+}

@@ -396,6 +396,59 @@ async fn half_open_connections_are_closed_and_others_are_served_then() {
     assert!(!String::from_utf8_lossy(&rest).starts_with("HTTP/1.1 200"));
 }
 
+/// Sixty-four readers of the most expensive list, each of them again and again: the states do not wait
+/// until all of them have been served.
+#[tokio::test]
+async fn readers_of_long_lists_do_not_delay_the_states() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    const READERS: usize = 64;
+    const LISTS_OF_EACH: usize = 4;
+    const STATES: usize = 10;
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    for _ in 0..12 {
+        for level in [0, 36_000, 36_000, 36_000] {
+            monitor.cycle(level).await;
+        }
+    }
+    let incidents = monitor.json("/api/v1/incidents?limit=1000").await;
+    assert!(incidents.to_string().len() > 5_000, "{incidents}");
+    let read = Arc::new(AtomicUsize::new(0));
+    let readers: Vec<_> = (0..READERS)
+        .map(|_| {
+            let (http, read) = (monitor.http.clone(), Arc::clone(&read));
+            let url = format!("http://{}/api/v1/incidents?limit=1000", monitor.address);
+            tokio::spawn(async move {
+                for _ in 0..LISTS_OF_EACH {
+                    let answer = http.get(&url).send().await.unwrap();
+                    assert!(matches!(answer.status().as_u16(), 200 | 503));
+                    answer.text().await.unwrap();
+                    read.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    while read.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let start = std::time::Instant::now();
+    let before = read.load(Ordering::Relaxed);
+    for _ in 0..STATES {
+        assert_eq!(monitor.get("/api/v1/states").await.0, 200);
+    }
+    let meanwhile = read.load(Ordering::Relaxed) - before;
+    println!(
+        "{STATES} states in {:?}, and {meanwhile} lists meanwhile",
+        start.elapsed()
+    );
+    assert!(
+        read.load(Ordering::Relaxed) < READERS * LISTS_OF_EACH,
+        "the states waited for all lists"
+    );
+    for reader in readers {
+        reader.await.unwrap();
+    }
+}
+
 /// The alerts of a participant that is taken out of the file are resolved, with that reason.
 #[tokio::test]
 async fn a_participant_that_is_no_longer_configured_has_its_alerts_resolved() {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::fake_dict::{Answer, FakeDict};
+use crate::postgres::Postgres;
 use crate::prometheus::{Prometheus, promtool_complaints, promtool_tests};
 use balde::ManualClock;
 use balde_monitor::{Config, Monitor, TimeSource};
@@ -27,8 +28,8 @@ fn buckets(level: i64) -> Answer {
     ])
 }
 
-/// A monitor whose minutes are seconds, until the end of the test.
-async fn monitor(dict: &FakeDict, folder: &Path) -> SocketAddr {
+/// A clock whose minutes are seconds, until the end of the test.
+fn fast_clock() -> ManualClock {
     let clock = ManualClock::at_us(balde::Clock::wall().now_us());
     let moved = clock.clone();
     tokio::spawn(async move {
@@ -40,6 +41,12 @@ async fn monitor(dict: &FakeDict, folder: &Path) -> SocketAddr {
             last = now;
         }
     });
+    clock
+}
+
+/// A monitor on a fast clock, until the end of the test.
+async fn monitor(dict: &FakeDict, folder: &Path) -> SocketAddr {
+    let clock = fast_clock();
     let text = format!(
         "[history]\naddress = \"monitor.db\"\n\
          [[participant]]\nispb = \"12345678\"\ndict = \"{}\"\n",
@@ -170,15 +177,49 @@ async fn promtool_accepts_the_metrics_and_the_deploy_files_use_existing_ones() {
     assert_eq!(ids.len(), dashboard["panels"].as_array().unwrap().len());
 }
 
-/// Serves a text at every path until the returned task is aborted.
-async fn serve_text(text: String) -> (SocketAddr, tokio::task::JoinHandle<()>) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    // Without keep-alive, so that nothing is answered once the server is gone.
-    let answer = move || std::future::ready(([("connection", "close")], text.clone()));
-    let router = axum::Router::new().fallback(answer);
-    let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    (address, server)
+/// A monitor with a runtime of its own, which dies with it: connections, database session and all.
+struct Process {
+    runtime: tokio::runtime::Runtime,
+    address: SocketAddr,
+}
+
+impl Process {
+    /// Starts a monitor on a PostgreSQL database that others may share. It listens on `address`.
+    async fn start(
+        dict: &FakeDict,
+        database: &str,
+        clock: &ManualClock,
+        address: SocketAddr,
+    ) -> Self {
+        let text = format!(
+            "[history]\naddress = \"{database}\"\n\
+             [[participant]]\nispb = \"12345678\"\ndict = \"{}\"\n",
+            dict.url()
+        );
+        let config = Config::parse(&text, "story", Path::new(""), |_| None).unwrap();
+        let time = TimeSource::manual(clock, SPEED);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let started = tokio::task::spawn_blocking(move || {
+            let address = runtime.block_on(async {
+                let monitor = Monitor::build(&config, time).await.unwrap();
+                let listener = TcpListener::bind(address).await.unwrap();
+                let address = listener.local_addr().unwrap();
+                let run = async move { monitor.run(listener, "", std::future::pending()).await };
+                tokio::spawn(run);
+                address
+            });
+            Self { runtime, address }
+        });
+        started.await.unwrap()
+    }
+
+    fn kill(self) {
+        self.runtime.shutdown_background();
+    }
 }
 
 /// The queries of every panel, with everything selected.
@@ -205,25 +246,32 @@ fn has_answer(page: &str) -> bool {
     lines.any(|line| !line.ends_with(" 0") && !line.ends_with(" 0.0"))
 }
 
-/// The pages of a leader and a standby, which differ in one gauge, because both read the same
-/// database.
+/// Two monitors on one PostgreSQL. Each of the two dies in turn while the other lives, and then both
+/// are dead.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_dashboard_shows_each_bucket_once_with_leader_and_standby_alive_and_dead() {
-    let dict = FakeDict::start(buckets(4)).await;
-    let folder = tempfile::tempdir().unwrap();
-    let address = monitor(&dict, folder.path()).await;
-    let start = Instant::now();
-    let text = loop {
-        let text = exposition(address).await;
-        if text.contains("balde_monitor_leader 1")
-            && text.contains("dict_rate_limit_severity{")
-            && has_answer(&text)
-        {
-            break text;
-        }
-        assert!(start.elapsed() < DONE_WITHIN, "{text}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    let Some(postgres) = Postgres::shared() else {
+        return;
     };
+    let database = postgres.database();
+    let dict = FakeDict::start(buckets(4)).await;
+    let clock = fast_clock();
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let until_page = async |address: SocketAddr, what: &str, parts: &[&str]| {
+        let start = Instant::now();
+        loop {
+            let text = exposition(address).await;
+            if parts.iter().all(|part| text.contains(part)) && has_answer(&text) {
+                return text;
+            }
+            assert!(start.elapsed() < DONE_WITHIN, "{what}: {text}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let severity = "dict_rate_limit_severity{";
+    let first = Process::start(&dict, &database, &clock, any).await;
+    let parts = ["balde_monitor_leader 1", severity];
+    let text = until_page(first.address, "it leads", &parts).await;
     // Counters exist before the first alert of their severity.
     let policy = "policy=\"ENTRIES_WRITE\"";
     let zero = |line: &str| {
@@ -232,10 +280,11 @@ async fn the_dashboard_shows_each_bucket_once_with_leader_and_standby_alive_and_
             && line.ends_with(" 0")
     };
     assert_eq!(text.lines().filter(|line| zero(line)).count(), 3, "{text}");
-    let (leader, leading) = serve_text(text.clone()).await;
-    let (standby, standing_by) =
-        serve_text(text.replace("balde_monitor_leader 1", "balde_monitor_leader 0")).await;
-    let Some(prometheus) = Prometheus::with_targets(&[leader, standby], &[]) else {
+    let second = Process::start(&dict, &database, &clock, any).await;
+    let parts = ["balde_monitor_leader 0", severity];
+    until_page(second.address, "it is on standby", &parts).await;
+    let targets = [first.address, second.address];
+    let Some(prometheus) = Prometheus::with_targets(&targets, &[]) else {
         return;
     };
     let until = async |what: &str, is_so: &dyn Fn() -> bool| {
@@ -249,17 +298,16 @@ async fn the_dashboard_shows_each_bucket_once_with_leader_and_standby_alive_and_
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let count = |query: &str| {
-        prometheus
-            .query(query)
-            .first()
-            .map(|(_, value)| value.clone())
+    let alive = |number: &str| {
+        let sum = prometheus.query("sum(up)");
+        sum.first().is_some_and(|(_, value)| value == number)
     };
     let values = |panel: i64| -> Vec<Vec<(serde_json::Value, String)>> {
         let queries = dashboard_queries();
         let own = queries.iter().filter(|(id, _)| *id == panel);
         own.map(|(_, query)| prometheus.query(query)).collect()
     };
+    let is_led = || values(4)[0].first().is_some_and(|(_, value)| value == "1");
     let check = |case: &str| {
         // One value each.
         for panel in [1, 3, 4, 5, 6] {
@@ -280,26 +328,38 @@ async fn the_dashboard_shows_each_bucket_once_with_leader_and_standby_alive_and_
             );
         }
     };
-    until("both are scraped", &|| {
-        count("sum(up)").as_deref() == Some("2")
-    })
-    .await;
+    until("both are scraped", &|| alive("2")).await;
     // An increase needs two scrapes.
     until("both are scraped twice", &|| !values(6)[0].is_empty()).await;
     check("both alive");
-    assert_eq!(values(4)[0][0].1, "1", "one leader");
-    standing_by.abort();
-    until("the standby is gone", &|| {
-        count("sum(up)").as_deref() == Some("1")
+    assert!(is_led(), "one leader");
+
+    first.kill();
+    until("the leader is gone", &|| alive("1")).await;
+    check("the leader dead, the standby alive");
+    until("the standby leads", &is_led).await;
+    check("the leader dead, the standby leads");
+
+    let third = Process::start(&dict, &database, &clock, targets[0]).await;
+    until("the new standby is scraped", &|| alive("2")).await;
+    until("the new standby knows the buckets", &|| {
+        let query = format!("count({severity}instance=\"{}\"}})", targets[0]);
+        prometheus
+            .query(&query)
+            .first()
+            .is_some_and(|(_, n)| n == "2")
     })
     .await;
-    check("the standby dead");
-    assert_eq!(values(4)[0][0].1, "1", "one leader");
-    leading.abort();
-    until("both are gone", &|| {
-        count("sum(up)").as_deref() == Some("0")
-    })
-    .await;
+    check("both alive again");
+    assert!(is_led(), "one leader");
+
+    third.kill();
+    until("the standby is gone", &|| alive("1")).await;
+    check("the standby dead, the leader alive");
+    assert!(is_led(), "one leader");
+
+    second.kill();
+    until("both are gone", &|| alive("0")).await;
     for panel in [1, 4, 7, 11, 15] {
         assert_eq!(
             values(panel)[0],

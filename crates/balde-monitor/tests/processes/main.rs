@@ -8,6 +8,7 @@ mod crash;
 #[expect(dead_code, reason = "the category never changes here")]
 #[path = "../support/fake_dict.rs"]
 mod fake_dict;
+mod few_descriptors;
 #[path = "../support/postgres.rs"]
 mod postgres;
 mod receiver;

@@ -50,6 +50,8 @@ struct Running {
     dict: FakeDict,
     receiver: Receiver,
     level: Arc<Mutex<i64>>,
+    /// The requests that were answered with an empty bucket, each with a debt of its own.
+    emptied: Arc<Mutex<BTreeSet<u64>>>,
     log: Log,
     http: reqwest::Client,
     stop: oneshot::Sender<()>,
@@ -83,8 +85,17 @@ impl Running {
         let dict = FakeDict::start(Answer::Close).await;
         let level = Arc::new(Mutex::new(50));
         let current = Arc::clone(&level);
+        let emptied = Arc::new(Mutex::new(BTreeSet::new()));
+        let answered_empty = Arc::clone(&emptied);
         dict.on_request(move |number| {
-            let level = *current.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut level = *current.lock().unwrap_or_else(PoisonError::into_inner);
+            if level == 0 {
+                level = -i64::try_from(number).unwrap();
+                let emptied = answered_empty.lock();
+                emptied
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(number);
+            }
             let sequence = SEQUENCE_FULL - i64::try_from(number).unwrap();
             let full = SEQUENCE_FULL.unsigned_abs();
             Some(Answer::Buckets(vec![
@@ -132,6 +143,7 @@ impl Running {
             dict,
             receiver,
             level,
+            emptied,
             log,
             http: reqwest::Client::builder().no_proxy().build().unwrap(),
             stop,
@@ -269,6 +281,9 @@ async fn story(
         .await;
 
     let (last, lists) = (running.dict.requests(), running.dict.lists());
+    let reads = running.dict.reads();
+    let emptied = running.emptied.lock().map(|emptied| emptied.clone());
+    let emptied = emptied.unwrap_or_default();
     mend_it().await;
     running.until_ready().await;
     running.until_every_sink_has("storage-recovered").await;
@@ -289,16 +304,14 @@ async fn story(
     }
     // Every answer is stored, in particular those that came during the fault, and so are the events.
     let history = History::open(history).await.unwrap();
-    let bucket = BucketId::new(PARTICIPANT, SEQUENCE).unwrap();
-    let series = history
-        .series(&bucket, 0, u64::MAX / 4, 10_000)
-        .await
-        .unwrap();
-    let stored: BTreeSet<i64> = series
-        .points
-        .iter()
-        .map(|point| SEQUENCE_FULL - point.level)
-        .collect();
+    let levels = async |policy: &str| -> BTreeSet<i64> {
+        let bucket = BucketId::new(PARTICIPANT, policy).unwrap();
+        let series = history.series(&bucket, 0, u64::MAX / 4, 10_000);
+        let points = series.await.unwrap().points;
+        points.iter().map(|point| point.level).collect()
+    };
+    let of_sequence = levels(SEQUENCE).await;
+    let of_level = levels(LEVEL).await;
     let from = match afterwards {
         Afterwards::Kept => 1,
         Afterwards::Replaced => first,
@@ -310,10 +323,22 @@ async fn story(
     {
         let number = i64::try_from(number).unwrap();
         assert!(
-            stored.contains(&number),
-            "answer {number} is lost: {stored:?}"
+            of_sequence.contains(&(SEQUENCE_FULL - number)),
+            "answer {number} is lost: {of_sequence:?}"
         );
     }
+    let mut kept = 0;
+    for (number, policy) in reads.range(first..=last) {
+        let number_signed = i64::try_from(*number).unwrap();
+        let is_stored = match policy.as_str() {
+            SEQUENCE => of_sequence.contains(&(SEQUENCE_FULL - number_signed)),
+            LEVEL if emptied.contains(number) => of_level.contains(&-number_signed),
+            _ => continue,
+        };
+        assert!(is_stored, "read {number} of {policy} is lost: {of_level:?}");
+        kept += 1;
+    }
+    assert!(kept > 0, "single buckets are read during the fault");
     let events = history
         .events(&EventFilter::default(), 1_000)
         .await

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs::File;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -17,6 +17,8 @@ const CONFIG: &str = "BALDE_TEST_MONITOR";
 const FOLDER: &str = "BALDE_TEST_FOLDER";
 const SPEED: &str = "BALDE_TEST_SPEED";
 const BEGAN_US: &str = "BALDE_TEST_BEGAN_US";
+/// The address of the pages; a free port by default.
+pub(crate) const LISTEN: &str = "BALDE_TEST_LISTEN";
 
 /// The value of every environment variable that a config file names as a secret.
 pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -44,12 +46,18 @@ impl FastTime {
 
 /// Starts a monitor with this config; its log is appended to a file in `folder`.
 pub(crate) fn start(config: &str, folder: &Path, log: &str, time: FastTime) -> Child {
+    command(config, folder, log, time).spawn().unwrap()
+}
+
+/// The command that starts a monitor.
+pub(crate) fn command(config: &str, folder: &Path, log: &str, time: FastTime) -> Command {
     let log = File::options()
         .create(true)
         .append(true)
         .open(folder.join(log))
         .unwrap();
-    Command::new(env::current_exe().unwrap())
+    let mut command = Command::new(env::current_exe().unwrap());
+    command
         .args([
             "worker::runs_a_monitor_if_the_environment_says_so",
             "--exact",
@@ -61,9 +69,8 @@ pub(crate) fn start(config: &str, folder: &Path, log: &str, time: FastTime) -> C
         .env(BEGAN_US, time.began_us.to_string())
         .stdin(Stdio::null())
         .stdout(log)
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
+        .stderr(Stdio::null());
+    command
 }
 
 #[test]
@@ -96,7 +103,11 @@ async fn run(config: &str, folder: &Path, time: FastTime) {
     let config = Config::parse(config, "worker", folder, secret).unwrap();
     let time = TimeSource::manual(&clock, time.speed);
     let monitor = Monitor::build(&config, time).await.unwrap();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let listen = env::var(LISTEN).map_or_else(
+        |_| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        |address| address.parse().unwrap(),
+    );
+    let listener = TcpListener::bind(listen).await.unwrap();
     monitor
         .run(listener, "", std::future::pending())
         .await

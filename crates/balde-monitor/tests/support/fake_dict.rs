@@ -1,6 +1,6 @@
 //! A fake DICT whose response is set by the test, and which counts requests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -37,6 +37,8 @@ struct Inner {
     requests: u64,
     /// The numbers of the requests that listed all buckets; the others read one.
     lists: BTreeSet<u64>,
+    /// The policies that the others read.
+    reads: BTreeMap<u64, String>,
     /// Called for every request before the response.
     on_request: Option<Box<dyn FnMut(u64) -> Option<Answer> + Send>>,
 }
@@ -50,6 +52,7 @@ impl FakeDict {
             category: 'A',
             requests: 0,
             lists: BTreeSet::new(),
+            reads: BTreeMap::new(),
             on_request: None,
         }));
         let served = Arc::clone(&inner);
@@ -77,6 +80,11 @@ impl FakeDict {
     /// The numbers of the requests that listed all buckets.
     pub(crate) fn lists(&self) -> BTreeSet<u64> {
         self.lock().lists.clone()
+    }
+
+    /// The numbers of the requests that read one bucket, and its policy.
+    pub(crate) fn reads(&self) -> BTreeMap<u64, String> {
+        self.lock().reads.clone()
     }
 
     pub(crate) fn category(&self, category: char) {
@@ -108,8 +116,13 @@ async fn serve(mut stream: TcpStream, inner: Arc<Mutex<Inner>>) -> Option<()> {
             let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
             inner.requests += 1;
             let number = inner.requests;
-            if policy.is_none() {
-                inner.lists.insert(number);
+            match &policy {
+                Some(policy) => {
+                    inner.reads.insert(number, policy.clone());
+                }
+                None => {
+                    inner.lists.insert(number);
+                }
             }
             let hook = inner.on_request.as_mut();
             if let Some(answer) = hook.and_then(|hook| hook(number)) {

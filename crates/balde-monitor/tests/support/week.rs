@@ -1,67 +1,169 @@
-//! Days of polling in virtual time, without any I/O: the buckets of a participant with random
-//! traffic, and the planner, the analysis and the filter of unchanged reads that watch them.
+//! Days of polling in virtual time against the simulator: a simulated DICT on a manual clock, random
+//! traffic of one participant, and the client, the planner, the analysis and the filter of unchanged
+//! reads that watch its buckets over HTTP.
+//!
+//! A second copy of each bucket, computed by the core, says what happens between two polls. Every
+//! level that the simulator answers must be the level of the copy.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use balde::{Clock, ManualClock};
 use balde_core::{Command, Limit, State};
+use balde_dict::client::Client;
+use balde_dict::simulator::{self, Simulator};
 use balde_monitor::analyse::{Assessment, SettingsByPolicy};
-use balde_monitor::sample::{BucketId, Poll, ReportedLimit, Sample};
+use balde_monitor::sample::{Poll, Sample};
 use balde_monitor::schedule::{
     NextAction, POLICIES_LIST, POLICIES_READ, Planner, PollBudget, PollSchedule, UnchangedReads,
 };
 use balde_monitor::severity::{Severity, Thresholds};
+use balde_monitor::source::Source;
 use fastrand::Rng;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 const SECOND_US: u64 = 1_000_000;
 const PARTICIPANT: &str = "12345678";
 
-/// DICT's table for category F: policy, capacity, refill, period in seconds.
-const POLICIES: [(&str, u64, u64, u64); 31] = [
-    ("CIDS_ENTRIES_READ", 36_000, 1_200, 60),
-    ("CIDS_EVENTS_LIST", 100, 20, 60),
-    ("CIDS_FILES_READ", 50, 10, 60),
-    ("CIDS_FILES_WRITE", 200, 40, 86_400),
-    ("CLAIMS_LIST_WITHOUT_ROLE", 50, 10, 60),
-    ("CLAIMS_LIST_WITH_ROLE", 200, 40, 60),
-    ("CLAIMS_READ", 18_000, 600, 60),
-    ("CLAIMS_WRITE", 36_000, 1_200, 60),
-    ("ENTRIES_READ_PARTICIPANT_ANTISCAN", 500, 250, 60),
-    ("ENTRIES_READ_USER_ANTISCAN", 100, 2, 60),
-    ("ENTRIES_READ_USER_ANTISCAN_V2", 100, 2, 60),
-    ("ENTRIES_STATISTICS_READ", 500, 250, 60),
-    ("ENTRIES_UPDATE", 600, 600, 60),
-    ("ENTRIES_WRITE", 36_000, 1_200, 60),
-    ("EVENT_LIST", 200, 40, 60),
-    ("FRAUD_MARKERS_LIST", 18_000, 600, 60),
-    ("FRAUD_MARKERS_READ", 18_000, 600, 60),
-    ("FRAUD_MARKERS_WRITE", 36_000, 1_200, 60),
-    ("INFRACTION_REPORTS_LIST_WITHOUT_ROLE", 50, 10, 60),
-    ("INFRACTION_REPORTS_LIST_WITH_ROLE", 200, 40, 60),
-    ("INFRACTION_REPORTS_READ", 18_000, 600, 60),
-    ("INFRACTION_REPORTS_WRITE", 36_000, 1_200, 60),
-    ("KEYS_CHECK", 70, 70, 60),
-    ("PERSONS_STATISTICS_READ", 36_000, 12_000, 60),
-    (POLICIES_LIST, 20, 6, 60),
-    (POLICIES_READ, 200, 60, 60),
-    ("REFUNDS_READ", 36_000, 1_200, 60),
-    ("REFUNDS_WRITE", 72_000, 2_400, 60),
-    ("REFUND_LIST_WITHOUT_ROLE", 50, 10, 60),
-    ("REFUND_LIST_WITH_ROLE", 200, 40, 60),
-    ("SYNC_VERIFICATIONS_WRITE", 50, 10, 60),
+/// The first second of 2026.
+const START_US: u64 = 1_767_225_600 * SECOND_US;
+
+/// Policies whose traffic is sent as requests, each of which takes one token.
+const REQUESTS: [(&str, &str); 5] = [
+    ("CLAIMS_LIST_WITHOUT_ROLE", "claims/?"),
+    ("CLAIMS_LIST_WITH_ROLE", "claims/?IsDonor=true&"),
+    (
+        "INFRACTION_REPORTS_LIST_WITHOUT_ROLE",
+        "infraction-reports/?",
+    ),
+    (
+        "INFRACTION_REPORTS_LIST_WITH_ROLE",
+        "infraction-reports/?IsCounterparty=true&",
+    ),
+    (
+        "REFUND_LIST_WITH_ROLE",
+        "refunds/?ParticipantRole=REQUESTING&",
+    ),
 ];
+
+/// How long the days are, and what happens in them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) hours: u64,
+    pub(crate) seed: u64,
+    /// One in so many changes of the traffic is a rush that empties the bucket.
+    pub(crate) rush_in: u8,
+    /// Whether the buckets refill once per period instead of continuously.
+    pub(crate) is_stepwise: bool,
+}
+
+/// The simulated DICT, and a connection to it for the traffic.
+struct Dict {
+    clock: ManualClock,
+    source: Source,
+    connection: TcpStream,
+    requests: u64,
+}
+
+impl Dict {
+    async fn start(is_stepwise: bool) -> Self {
+        let clock = ManualClock::at_us(START_US);
+        let refill = if is_stepwise {
+            "stepwise"
+        } else {
+            "continuous"
+        };
+        let profile = balde_dict::profiles::named_with("dict-2.12.1", &[("refill", refill)]);
+        let simulator = Simulator::builder()
+            .profile(profile.unwrap().unwrap())
+            .manual_clock(&clock)
+            .build()
+            .unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(simulator::run(listener, simulator, std::future::pending()));
+        let client = Client::builder(&format!("http://{address}/api/v2/"), PARTICIPANT)
+            .clock(Clock::manual(&clock))
+            .build()
+            .unwrap();
+        let connection = TcpStream::connect(address).await.unwrap();
+        connection.set_nodelay(true).unwrap();
+        Self {
+            clock,
+            source: Source::Dict(client),
+            connection,
+            requests: 0,
+        }
+    }
+
+    async fn poll(&self, only: Option<&str>) -> Poll {
+        let now_us = || self.clock.now_us();
+        let poll = match only {
+            Some(policy) => self.source.fetch_policy(PARTICIPANT, policy, now_us).await,
+            None => self.source.fetch(PARTICIPANT, now_us).await,
+        };
+        poll.expect("the limits of polling itself are never exhausted")
+    }
+
+    /// Sends one request of a policy. Returns true if it was allowed.
+    async fn request(&mut self, path: &str) -> bool {
+        let target = format!("/api/v2/{path}Participant={PARTICIPANT}");
+        let status = self.exchange("GET", &target, "").await;
+        assert!(matches!(status, 200 | 429), "{target}: {status}");
+        status == 200
+    }
+
+    async fn set_level(&mut self, policy: &str, level: i64) {
+        let body =
+            format!(r#"{{"policy":"{policy}","participant":"{PARTICIPANT}","level":{level}}}"#);
+        let status = self.exchange("PUT", "/sim/buckets", &body).await;
+        assert_eq!(status, 200, "{body}");
+    }
+
+    /// Sends a request over the connection and reads the whole answer. Returns its status.
+    async fn exchange(&mut self, method: &str, target: &str, body: &str) -> u16 {
+        self.requests += 1;
+        let request = format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nPI-RequestingParticipant: {PARTICIPANT}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.connection.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::with_capacity(2_048);
+        loop {
+            let read = self.connection.read_buf(&mut answer).await.unwrap();
+            assert!(read > 0, "the simulator closed the connection");
+            let text = std::str::from_utf8(&answer).unwrap();
+            let Some((head, body)) = text.split_once("\r\n\r\n") else {
+                continue;
+            };
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(": ")?;
+                let is_length = name.eq_ignore_ascii_case("content-length");
+                is_length.then(|| value.parse::<usize>().unwrap())
+            });
+            if body.len() >= length.expect("every answer states its length") {
+                return head[9..12].parse().unwrap();
+            }
+        }
+    }
+}
 
 /// One bucket and its traffic: a base below the refill, and now and then a rush that empties it.
 struct Traffic {
-    policy: &'static str,
-    bucket: BucketId,
+    policy: String,
+    /// The requests that take its tokens; `None` if its level is set instead.
+    path: Option<&'static str>,
     limit: Limit,
-    reported: ReportedLimit,
+    reported: balde_monitor::sample::ReportedLimit,
     state: Option<State>,
     /// Tokens per second in thousandths, until this second.
     rate_milli: u64,
     until: u64,
+    is_rush: bool,
     carry_milli: u64,
     /// Since which second the bucket has been at WARNING or worse, and whether a sample has shown
     /// it.
@@ -72,19 +174,22 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn new(
-        &(policy, capacity, refill, period_s): &(&'static str, u64, u64, u64),
-        rng: &mut Rng,
-    ) -> Self {
-        let limit = Limit::bucket_of(capacity, refill, Duration::from_secs(period_s)).unwrap();
+    fn new(sample: &Sample, is_stepwise: bool) -> Self {
+        let reported = sample.limit();
+        let period = Duration::from_micros(reported.period_us());
+        let limit = Limit::bucket_of(reported.capacity(), reported.refill_tokens(), period);
+        let limit = limit.unwrap();
+        let policy = sample.bucket().policy().to_owned();
+        let known = REQUESTS.iter().find(|(name, _)| *name == policy);
         Self {
+            path: known.map(|(_, path)| *path),
             policy,
-            bucket: BucketId::new(PARTICIPANT, policy).unwrap(),
-            limit: if rng.bool() { limit.stepwise() } else { limit },
-            reported: ReportedLimit::new(capacity, refill, period_s * SECOND_US).unwrap(),
+            limit: if is_stepwise { limit.stepwise() } else { limit },
+            reported,
             state: None,
             rate_milli: 0,
             until: 0,
+            is_rush: false,
             carry_milli: 0,
             low: None,
             covered_us: 0,
@@ -93,23 +198,24 @@ impl Traffic {
     }
 
     fn is_own(&self) -> bool {
-        matches!(self.policy, POLICIES_LIST | POLICIES_READ)
+        matches!(self.policy.as_str(), POLICIES_LIST | POLICIES_READ)
     }
 
-    fn pass(&mut self, second: u64, rng: &mut Rng) {
-        let now_us = second * SECOND_US;
+    /// Sends the traffic of one second to the simulator, and to the copy.
+    async fn pass(&mut self, second: u64, plan: Plan, dict: &mut Dict, rng: &mut Rng) {
+        let now_us = dict.clock.now_us();
         if second >= self.until {
             let refill_milli =
                 self.limit.refill_tokens() * 1_000 * SECOND_US / self.limit.period_us();
-            let is_rush = rng.u8(..20) == 0;
-            self.rate_milli = if is_rush {
+            self.is_rush = rng.u8(..plan.rush_in) == 0;
+            self.rate_milli = if self.is_rush {
                 // Emptied from full within 5 seconds to 15 minutes.
                 refill_milli + self.limit.capacity() * 1_000 / rng.u64(5..900)
             } else {
                 refill_milli * rng.u64(..90) / 100
             };
             self.until = second
-                + if is_rush {
+                + if self.is_rush {
                     rng.u64(10..1_200)
                 } else {
                     rng.u64(600..7_200)
@@ -118,19 +224,48 @@ impl Traffic {
         self.carry_milli += self.rate_milli;
         let n = self.carry_milli / 1_000;
         self.carry_milli %= 1_000;
-        let taken = self
-            .limit
-            .apply(self.state, Command::TakeUpTo { n }, now_us);
-        self.state = taken.state();
+        match self.path {
+            Some(path) => {
+                for _ in 0..n {
+                    let taken = self.limit.apply(self.state, Command::Take { n: 1 }, now_us);
+                    self.state = taken.state();
+                    let is_allowed = dict.request(path).await;
+                    assert_eq!(
+                        is_allowed,
+                        taken.is_allowed(),
+                        "{} at {second}",
+                        self.policy
+                    );
+                    if !is_allowed {
+                        break;
+                    }
+                }
+            }
+            // Tens of thousands of requests a minute would take days, so the level says what they
+            // would have left. Traffic below the refill leaves such a bucket full.
+            None if self.is_rush => {
+                let taken = i64::try_from(n).unwrap();
+                let level = (self.level(now_us) - taken).max(0);
+                let set = Command::SetLevel { level };
+                self.state = self.limit.apply(self.state, set, now_us).state();
+                dict.set_level(&self.policy, level).await;
+            }
+            None => {}
+        }
     }
 
     fn level(&self, now_us: u64) -> i64 {
         self.limit.apply(self.state, Command::Peek, now_us).level()
     }
 
-    fn sample(&mut self, now_us: u64) -> Sample {
-        let level = self.level(now_us);
-        let sample = Sample::new(self.bucket.clone(), self.reported, level, now_us).unwrap();
+    /// Takes note of a sample, which must show the level of the copy.
+    fn seen(&mut self, sample: &Sample, now_us: u64) {
+        assert_eq!(
+            sample.level(),
+            self.level(now_us),
+            "{} at {now_us}",
+            self.policy
+        );
         if let Some((_, is_seen)) = &mut self.low {
             *is_seen = true;
         }
@@ -140,50 +275,47 @@ impl Traffic {
             .partition_point(|one| one.taken_us() < since_us);
         self.history.drain(..old);
         self.history.push(sample.clone());
-        sample
     }
 }
 
 /// What happened in some days.
 #[derive(Debug, Default)]
 pub(crate) struct Week {
-    days: u64,
+    seconds: u64,
     lists: u64,
     reads: u64,
     rows: u64,
+    requests: u64,
     lowest_pct: BTreeMap<&'static str, i64>,
     /// Times at WARNING or worse, those that were seen, and the longest that was not, by policy.
     lows: u64,
     seen: u64,
-    missed_s: BTreeMap<&'static str, u64>,
+    missed_s: BTreeMap<String, u64>,
     /// Times that were missed although they were longer than the coverage.
-    uncovered: Vec<(&'static str, u64, u64)>,
+    uncovered: Vec<(String, u64, u64)>,
     coverage_s: BTreeMap<String, (u64, u64)>,
 }
 
 impl Week {
-    /// Lets the days of a seed pass.
-    pub(crate) fn of(days: u64, seed: u64) -> Self {
-        let mut rng = Rng::with_seed(seed);
-        let mut buckets: Vec<Traffic> = POLICIES
-            .iter()
-            .map(|one| Traffic::new(one, &mut rng))
-            .collect();
+    /// Lets the time of a plan pass.
+    pub(crate) async fn of(plan: Plan) -> Self {
+        let mut rng = Rng::with_seed(plan.seed);
+        let mut dict = Dict::start(plan.is_stepwise).await;
         let settings = SettingsByPolicy::default();
         let thresholds = Thresholds::default();
         let mut planner = Planner::new(PollSchedule::default(), PollBudget::default()).unwrap();
-        planner.add(PARTICIPANT, 0, &[]).unwrap();
+        planner.add(PARTICIPANT, START_US, &[]).unwrap();
         let mut unchanged = UnchangedReads::default();
         let mut week = Self {
-            days,
+            seconds: plan.hours * 3_600,
             ..Self::default()
         };
-        for second in 0..days * 86_400 {
-            let now_us = second * SECOND_US;
-            for bucket in &mut buckets {
-                if !bucket.is_own() {
-                    bucket.pass(second, &mut rng);
-                }
+        // The first list names the buckets.
+        let mut buckets: Vec<Traffic> = Vec::new();
+        for second in 0..week.seconds {
+            let now_us = dict.clock.now_us();
+            for bucket in buckets.iter_mut().filter(|one| !one.is_own()) {
+                bucket.pass(second, plan, &mut dict, &mut rng).await;
             }
             loop {
                 let only = match planner.next(now_us) {
@@ -191,29 +323,28 @@ impl Week {
                     NextAction::Read { policy, .. } => Some(policy),
                     NextAction::Wait { .. } | NextAction::Idle => break,
                 };
+                let poll = dict.poll(only.as_deref()).await;
+                if buckets.is_empty() {
+                    let named = poll.samples().iter();
+                    buckets = named
+                        .map(|one| Traffic::new(one, plan.is_stepwise))
+                        .collect();
+                }
                 week.pay(&mut buckets, only.is_some(), now_us);
-                let asked =
-                    |one: &&mut Traffic| only.as_deref().is_none_or(|only| only == one.policy);
-                let samples = buckets.iter_mut().filter(asked).map(|one| {
-                    let sample = one.sample(now_us);
-                    if only.is_some() {
-                        sample.read_singly()
-                    } else {
-                        sample
-                    }
-                });
-                let poll = Poll::new(samples.collect()).unwrap();
+                let asked = |one: &Traffic| only.as_deref().is_none_or(|only| only == one.policy);
+                for bucket in buckets.iter_mut().filter(|one| asked(one)) {
+                    let sample = poll.sample(&bucket.policy);
+                    bucket.seen(sample.expect("no policy disappears"), now_us);
+                }
                 let stored = unchanged.to_store(poll);
                 week.rows += stored
                     .iter()
                     .map(|poll| poll.samples().len() as u64)
                     .sum::<u64>();
-                let assessments = buckets
-                    .iter()
-                    .filter(|one| only.as_deref().is_none_or(|only| only == one.policy));
+                let assessments = buckets.iter().filter(|one| asked(one));
                 let assessments: Vec<Assessment<'_>> = assessments
                     .filter_map(|one| {
-                        Assessment::of(&one.history, thresholds, settings.settings(one.policy))
+                        Assessment::of(&one.history, thresholds, settings.settings(&one.policy))
                     })
                     .collect();
                 planner.polled(PARTICIPANT, now_us, &assessments);
@@ -229,12 +360,14 @@ impl Week {
                     }
                 }
             }
-            week.watch(&mut buckets, second);
+            week.watch(&mut buckets, second, now_us);
+            dict.clock.advance(Duration::from_secs(1));
         }
+        week.requests = dict.requests;
         week
     }
 
-    /// Takes a call from DICT's own limit.
+    /// Takes a call from the copy of DICT's own limit.
     fn pay(&mut self, buckets: &mut [Traffic], is_read: bool, now_us: u64) {
         let policy = if is_read {
             POLICIES_READ
@@ -254,9 +387,9 @@ impl Week {
     }
 
     /// Notes when a bucket becomes low and recovers.
-    fn watch(&mut self, buckets: &mut [Traffic], second: u64) {
+    fn watch(&mut self, buckets: &mut [Traffic], second: u64, now_us: u64) {
         for bucket in buckets.iter_mut().filter(|one| !one.is_own()) {
-            let level = bucket.level(second * SECOND_US);
+            let level = bucket.level(now_us);
             let is_low =
                 Thresholds::default().severity(level, bucket.reported) >= Severity::Warning;
             match (is_low, bucket.low) {
@@ -270,11 +403,12 @@ impl Week {
                     self.seen += u64::from(is_seen);
                     let lasted = second - since;
                     if !is_seen {
-                        let longest = self.missed_s.entry(bucket.policy).or_default();
+                        let longest = self.missed_s.entry(bucket.policy.clone()).or_default();
                         *longest = lasted.max(*longest);
                         let covered_s = bucket.covered_us.div_ceil(SECOND_US);
                         if bucket.covered_us > 0 && lasted > covered_s {
-                            self.uncovered.push((bucket.policy, lasted, covered_s));
+                            let missed = (bucket.policy.clone(), lasted, covered_s);
+                            self.uncovered.push(missed);
                         }
                     }
                 }
@@ -295,13 +429,14 @@ impl Week {
 
 impl fmt::Display for Week {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let days = self.days.max(1);
+        let per_day = |count: u64| count * 86_400 / self.seconds.max(1);
         writeln!(
             f,
-            "a day {} lists, {} reads, {} rows",
-            self.lists / days,
-            self.reads / days,
-            self.rows / days
+            "{} requests of traffic; a day {} lists, {} reads, {} rows",
+            self.requests,
+            per_day(self.lists),
+            per_day(self.reads),
+            per_day(self.rows)
         )?;
         writeln!(
             f,

@@ -15,6 +15,7 @@ mod receiver;
 mod running;
 mod server;
 mod story;
+mod tls;
 mod two_workers;
 #[path = "../processes/worker.rs"]
 mod worker;

@@ -8,10 +8,10 @@ use crate::simulator::Simulator;
 use crate::simulator::answer::Answer;
 use crate::simulator::query::Query;
 use crate::wire::{
-    CreateEntry, DeleteEntry, KeyStatistics, OwnerType, PersonStatistics, Problem, Statistics,
-    UpdateEntry, canonical_key, check_keys_response, delete_response, entry_response,
-    entry_statistics_response, entry_with_statistics_response, person_statistics_response,
-    read_check_keys,
+    ApiVersion, CreateEntry, DeleteEntry, KeyStatistics, OwnerType, PersonStatistics, Problem,
+    Statistics, UpdateEntry, canonical_key, check_keys_response, delete_response, entry_response,
+    entry_statistics_response, entry_with_counters_response, entry_with_statistics_response,
+    owner_statistics_response, person_statistics_response, read_check_keys,
 };
 
 impl Simulator {
@@ -31,6 +31,12 @@ impl Simulator {
             None,
         ];
         self.check_restrictions(Some(key), None, errors)?;
+        if self.0.version == ApiVersion::V1 {
+            let statistics = self.0.directory.entry_counters(&record.entry, context.now);
+            let statistics = statistics.await.map_err(problem)?;
+            let body = entry_with_counters_response(&context.head, record.xml(), &statistics);
+            return Ok(self.cached_by_owner(&record, body));
+        }
         let has_query = !context.query.is_empty();
         let query = Query::new(context.query);
         let body = if has_query && query.flag("IncludeStatistics")? == Some(true) {
@@ -39,9 +45,14 @@ impl Simulator {
         } else {
             entry_response("GetEntryResponse", &context.head, record.xml())
         };
+        Ok(self.cached_by_owner(&record, body))
+    }
+
+    /// The response with an entry. That of a company may be cached.
+    fn cached_by_owner(&self, record: &EntryRecord, body: String) -> Answer {
         let is_company = record.entry.owner.owner_type == OwnerType::LegalPerson;
         let max_age = self.0.table.settings().cache_max_age_s;
-        Ok(Answer::xml(200, body).cache_for(is_company.then_some(max_age)))
+        Answer::xml(200, body).cache_for(is_company.then_some(max_age))
     }
 
     /// The statistics of a key and of its owner, if it has one.
@@ -150,6 +161,18 @@ impl Simulator {
             .await;
         let statistics = statistics.map_err(problem)?;
         let body = person_statistics_response(&context.head, &tax_id, &statistics);
+        Ok(Answer::xml(200, body))
+    }
+
+    pub(super) async fn get_owner_statistics(
+        &self,
+        context: &RequestContext<'_>,
+    ) -> Result<Answer, Problem> {
+        let tax_id = percent_decoded(context.segment)
+            .ok_or_else(|| Problem::bad_request("The tax number cannot be decoded"))?;
+        let counters = self.0.directory.owner_counters(&tax_id, context.now).await;
+        let counters = counters.map_err(problem)?;
+        let body = owner_statistics_response(&context.head, &tax_id, &counters);
         Ok(Answer::xml(200, body))
     }
 

@@ -93,7 +93,7 @@ impl Simulator {
             InfractionAction::Update | InfractionAction::Close => "InfractionReportInvalid",
             InfractionAction::Acknowledge | InfractionAction::Cancel => "BadRequest",
         };
-        let read = InfractionActionRequest::read(context.document()?, request);
+        let read = InfractionActionRequest::read(context.document()?, request, self.0.version);
         let request = read.map_err(invalid(error_type))?;
         context.require_path_id(&request.id)?;
         let moved = self

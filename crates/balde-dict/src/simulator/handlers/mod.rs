@@ -47,7 +47,8 @@ impl Simulator {
         }
         self.check_signature(context)?;
         match context.operation {
-            O::GetEntry => self.get_entry(context).await,
+            O::GetEntry | O::GetEntryInitiator => self.get_entry(context).await,
+            O::GetOwnerStatistics => self.get_owner_statistics(context).await,
             O::CreateEntry => self.create_entry(context).await,
             O::UpdateEntry => self.update_entry(context).await,
             O::DeleteEntry => self.delete_entry(context).await,

@@ -101,7 +101,8 @@ async fn every_operation_accepts_its_request_and_answers_by_its_schema() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let unseen = api.unseen_types();
     assert!(unseen.is_empty(), "types without an example: {unseen:?}");
-    for operation in Operation::ALL {
+    let current = Operation::ALL.iter().filter(|one| one.is_in_version_2());
+    for operation in current {
         api.operation(operation.operation_id());
     }
 }

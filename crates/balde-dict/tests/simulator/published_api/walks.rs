@@ -2,7 +2,8 @@
 //! markers and funds recoveries, and no record ever makes a step that the published tables lack.
 
 use std::cell::Cell;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use balde::ManualClock;
 use balde_dict::simulator::Simulator;
@@ -13,7 +14,7 @@ use super::schema::Api;
 use super::world::{Draft, World};
 use super::xml::Node;
 use crate::redis_server::RedisServer;
-use crate::test_server::{CALLER, KEY_HOLDER, TestServer};
+use crate::test_server::{CALLER, KEY_HOLDER, START_US, TestServer};
 
 const STEPS: usize = 400;
 const DAY_MS: u64 = 86_400_000;
@@ -84,6 +85,20 @@ impl Kind {
             ],
         }
     }
+
+    /// The steps while the deprecated operations are served.
+    fn served_steps(self) -> &'static [&'static str] {
+        match self {
+            Self::Recovery => &[
+                "updateFundsRecovery",
+                "createTrackingGraph",
+                "blockFundsRecovery",
+                "refundFundsRecovery",
+                "cancelFundsRecovery",
+            ],
+            _ => self.steps(),
+        }
+    }
 }
 
 /// A walk over one or two simulators of the same directory.
@@ -92,8 +107,6 @@ struct Walk<'a> {
     worlds: Vec<World<'a>>,
     random: Rng,
     records: Vec<Record>,
-    /// Whether time moves by the walk's steps.
-    has_clock: bool,
     turn: Cell<usize>,
 }
 
@@ -102,7 +115,25 @@ async fn random_walks_stay_within_the_published_tables() {
     let api = Api::load();
     for _ in 0..3 {
         let worlds = vec![World::new(&api, &[], false).await];
-        Walk::new(&api, worlds, true).run().await;
+        Walk::new(&api, worlds).run().await;
+    }
+}
+
+/// A funds recovery as its creator drives it: the money is followed and the transactions are reported
+/// when it says so, not at once.
+#[tokio::test]
+async fn random_walks_through_the_deprecated_operations_stay_within_the_published_tables() {
+    let api = Api::load();
+    for _ in 0..3 {
+        let settings = [("deprecated-operations", "served")];
+        let worlds = vec![World::new(&api, &settings, false).await];
+        let visited = Walk::new(&api, worlds).run().await;
+        for status in ["CREATED", "TRACKED", "AWAITING_ANALYSIS"] {
+            assert!(
+                visited.contains(status),
+                "{status} is never seen: {visited:?}"
+            );
+        }
     }
 }
 
@@ -113,17 +144,20 @@ async fn random_walks_over_two_simulators_stay_within_the_published_tables() {
     };
     let api = Api::load();
     let mut worlds = Vec::new();
+    // The periods of both pass by the same clock.
+    let clock = ManualClock::at_us(START_US);
     for first in [0, 1_000_000] {
         let builder = Simulator::builder().redis(redis.url(), "walk");
+        let builder = builder.directory_clock(&clock);
         let simulator = builder.build().expect("a simulator");
-        let server = TestServer::start(simulator, ManualClock::new()).await;
+        let server = TestServer::start(simulator, clock.clone()).await;
         worlds.push(World::of(&api, server).numbered_from(first));
     }
-    Walk::new(&api, worlds, false).run().await;
+    Walk::new(&api, worlds).run().await;
 }
 
 impl<'a> Walk<'a> {
-    fn new(api: &'a Api, worlds: Vec<World<'a>>, has_clock: bool) -> Self {
+    fn new(api: &'a Api, worlds: Vec<World<'a>>) -> Self {
         let seed = std::env::var("BALDE_WALK_SEED").ok();
         let seed = seed.and_then(|seed| seed.parse().ok());
         let seed = seed.unwrap_or_else(|| fastrand::u64(..));
@@ -133,23 +167,27 @@ impl<'a> Walk<'a> {
             worlds,
             random: Rng::with_seed(seed),
             records: Vec::new(),
-            has_clock,
             turn: Cell::new(0),
         }
     }
 
-    async fn run(mut self) {
+    /// Returns the statuses in which funds recoveries were seen.
+    async fn run(mut self) -> BTreeSet<String> {
         let mut accepted = 0;
+        let mut visited = BTreeSet::new();
         for _ in 0..STEPS {
-            if self.has_clock && self.random.u8(..) < 20 {
+            if self.random.u8(..) < 20 {
                 let days = self.random.u64(1..9);
-                self.worlds[0].days(days).await;
+                let clock = &self.worlds[0].server.clock;
+                clock.advance(Duration::from_millis(days * DAY_MS));
             }
             if self.records.len() < 8 || self.random.u8(..) < 12 {
                 self.create().await;
             } else {
                 accepted += usize::from(self.step().await);
             }
+            let recoveries = self.records.iter().filter(|own| own.kind == Kind::Recovery);
+            visited.extend(recoveries.map(|own| own.status.clone()));
             // Few records at a time, so that they get far.
             if self.records.len() > 10 {
                 let oldest = self.random.usize(..self.records.len());
@@ -157,6 +195,7 @@ impl<'a> Walk<'a> {
             }
         }
         assert!(accepted > STEPS / 20, "hardly a step was accepted");
+        visited
     }
 
     /// The simulators in turn.
@@ -166,11 +205,7 @@ impl<'a> Walk<'a> {
     }
 
     fn now_ms(&self) -> u64 {
-        if self.has_clock {
-            return self.worlds[0].server.clock.now_us() / 1_000;
-        }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        u64::try_from(now.as_millis()).unwrap()
+        self.worlds[0].server.clock.now_us() / 1_000
     }
 
     async fn create(&mut self) {
@@ -183,6 +218,7 @@ impl<'a> Walk<'a> {
             }
             1 => (Kind::Marker, world.marker().await),
             2 => (Kind::Refund, world.refund().await.0),
+            _ if world.is_served => (Kind::Recovery, world.recovery_created().await),
             _ => {
                 let id = world.recovery().await;
                 let reports = Draft::at(&*id);
@@ -221,7 +257,11 @@ impl<'a> Walk<'a> {
     /// Does something to a record, and checks what happened to all of them.
     async fn step(&mut self) -> bool {
         let record = self.records[self.random.usize(..self.records.len())].clone();
-        let steps = record.kind.steps();
+        let steps = if self.worlds[0].is_served {
+            record.kind.served_steps()
+        } else {
+            record.kind.steps()
+        };
         let operation = steps[self.random.usize(..steps.len())];
         let participant = [CALLER, KEY_HOLDER][self.random.usize(..2)];
         let (draft, reason) = self.draft(&record, operation, participant);
@@ -268,8 +308,30 @@ impl<'a> Walk<'a> {
             self.records[index].seen = seen;
         }
         // The reports and refunds that a funds recovery made are records too.
+        self.find_reports().await;
         self.find_refunds().await;
         is_accepted
+    }
+
+    async fn find_reports(&mut self) {
+        let recoveries: Vec<_> = self
+            .records
+            .iter()
+            .filter(|own| own.kind == Kind::Recovery && own.status == "AWAITING_ANALYSIS")
+            .map(|own| own.id.clone())
+            .collect();
+        for id in recoveries.into_iter().filter(|_| self.worlds[0].is_served) {
+            let reports = Draft::at(&*id);
+            let reports = self.worlds[0]
+                .ok("listFundsRecoveryInfractionReports", &reports)
+                .await;
+            for report in &reports.child("InfractionReports").unwrap().children {
+                let id = report.at("Id").unwrap();
+                if self.records.iter().all(|own| own.id != id) {
+                    self.add(Kind::Report, id.to_owned()).await;
+                }
+            }
+        }
     }
 
     async fn find_refunds(&mut self) {
@@ -332,6 +394,11 @@ impl<'a> Walk<'a> {
             "cancelFraudMarker" => {
                 let draft = Draft::at(id).with("FraudMarkerId", id);
                 (draft.with("Participant", participant), String::new())
+            }
+            "blockFundsRecovery" => {
+                let step = world.recovery_step(id).with("Participant", participant);
+                let step = step.with("PrioritizationStrategy", "STANDARD_ALGORITHM");
+                (step, String::new())
             }
             _ => {
                 let step = world.recovery_step(id).with("Participant", participant);
@@ -417,8 +484,9 @@ impl<'a> Walk<'a> {
     fn is_repetition(&self, record: &Record, operation: &str) -> bool {
         let lifecycle = self.api.lifecycle(record.kind.lifecycle());
         let transitions = lifecycle["transitions"].as_array().unwrap();
-        // An update that changes nothing is none, but looks alike.
+        // An update that changes nothing, and following the same money again, are none, but look alike.
         operation == "updateFundsRecovery"
+            || (operation == "createTrackingGraph" && record.status == "TRACKED")
             || transitions.iter().any(|one| {
                 let promised = one["repeat"] == json!("same answer");
                 one["op"] == operation && promised && one["to"] == record.status

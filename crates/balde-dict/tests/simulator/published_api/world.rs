@@ -56,7 +56,7 @@ pub(super) struct World<'a> {
     pub(super) api: &'a Api,
     pub(super) server: TestServer,
     /// Whether funds recoveries wait for the deprecated operations.
-    is_served: bool,
+    pub(super) is_served: bool,
     number: Cell<u64>,
 }
 
