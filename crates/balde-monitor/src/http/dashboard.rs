@@ -35,6 +35,7 @@ const FILES: &[(&str, &str, &str)] = files![
     "dashboard.js" SCRIPT,
     "dom.js" SCRIPT,
     "format.js" SCRIPT,
+    "gateway.js" SCRIPT,
     "icon.svg" SVG,
     "incidents.js" SCRIPT,
     "operations.js" SCRIPT,
