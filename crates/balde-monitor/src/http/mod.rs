@@ -148,6 +148,7 @@ impl App {
             .fallback(api::not_found)
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .layer(middleware::from_fn_with_state(self.clone(), origin::check))
+            .layer(middleware::map_response(dashboard::secure))
             .with_state(self)
     }
 
