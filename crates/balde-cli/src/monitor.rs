@@ -34,8 +34,12 @@ async fn monitor(args: &Args) -> anyhow::Result<()> {
     loop {
         let monitor = Monitor::build(&config, TimeSource::system()).await?;
         let address = listener.local_addr()?;
-        print_line(format_args!("page       http://{address}/"));
-        print_line(format_args!("metrics    http://{address}/metrics"));
+        let scheme = match &config.http.identity {
+            Some(_) => "https",
+            None => "http",
+        };
+        print_line(format_args!("page       {scheme}://{address}/"));
+        print_line(format_args!("metrics    {scheme}://{address}/metrics"));
         let history = monitor.cycle().components().history.clone();
         let mut next = None;
         let until = async {

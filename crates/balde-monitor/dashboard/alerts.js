@@ -3,44 +3,55 @@
 import { get, send } from "./api.js";
 import { el } from "./dom.js";
 import { dateTime } from "./format.js";
-import { RANK, change, policyLink, sentence, severityBadge } from "./parts.js";
+import { RANK, atMostEvery, attention, change, eventRow } from "./parts.js";
 import { text } from "./texts.js";
 
+const REFRESH_MS = 3000;
+const PAGE = 50;
+
 export const alertsPage = (main, model) => {
+  const open = attention(model);
   const severity = el("select", { "aria-label": text("severityLabel") }, el("option", { value: "", text: text("allSeverities") }),
-    Object.keys(RANK).map((name) => el("option", { value: name, text: text(name) })));
+    Object.keys(RANK).filter((name) => name !== "NORMAL").map((name) => el("option", { value: name, text: text(name) })));
+  const participant = el("select", { "aria-label": text("participantLabel") }, el("option", { value: "", text: text("allParticipants") }),
+    (model.states?.participants ?? []).map((state) => el("option", { value: state.participant, text: state.participant })));
   const list = el("ol", { class: "events" });
+  const more = el("button", { type: "button", hidden: true, text: text("showMore") });
   const silences = el("ul", { class: "events" });
   main.replaceChildren(
-    el("section", {}, el("h1", { text: text("navAlerts") }), el("div", { class: "filters" }, severity), list),
-    el("section", {}, el("h2", { text: text("silences") }), silences));
-
-  const row = (event) => el("li", { class: event.severity },
-    el("time", { text: dateTime(event.at_us) }), " ", severityBadge(event.severity), " ",
-    event.policy ? policyLink(event.participant, event.policy, `${event.participant} ${event.policy}`) : el("span", { text: event.participant }),
-    el("span", { class: "what", text: ` ${sentence(event, model.nowUs())}` }),
-    event.silenced_by ? el("span", { class: "tag", text: text("silenced") }) : null);
+    el("h1", { text: text("navAlerts") }),
+    el("section", {}, el("h2", { text: text("openNow") }), open.root),
+    el("section", { class: "card" }, el("h2", { text: text("timeline") }), el("div", { class: "filters" }, severity, participant), list, more),
+    el("section", { class: "card" }, el("h2", { text: text("silences") }), silences));
+  let limit = PAGE;
 
   const silenceRow = (silence) => {
     const what = [silence.participant, silence.policy].filter(Boolean).join(" ") || text("everything");
     const end = () => change(model, async () => { await send("DELETE", `/api/v1/silences/${encodeURIComponent(silence.id)}`); await load(); });
-    return el("li", {}, el("span", { class: "what", text: `${what}: ${text("silenceUntil", { time: dateTime(silence.until_us), severity: text(silence.up_to) })}` }), " ",
-      el("button", { type: "button", onclick: end, text: text("end") }));
+    return el("li", { class: "whole" }, el("span", { class: "what", text: `${what}: ${text("silenceUntil", { time: dateTime(silence.until_us), severity: text(silence.up_to) })}` }), " ",
+      el("button", { type: "button", class: "end", onclick: end, text: text("end") }));
   };
 
   const load = async () => {
     try {
       const [events, active] = await Promise.all([
-        get("/api/v1/alerts", { limit: 100, severity: severity.value }),
+        get("/api/v1/alerts", { limit: limit + 1, severity: severity.value, participant: participant.value }),
         get("/api/v1/silences"),
       ]);
-      list.replaceChildren(...(events.length ? events.map(row) : [el("li", { text: text("noAlerts") })]));
-      silences.replaceChildren(...(active.length ? active.map(silenceRow) : [el("li", { text: text("noSilences") })]));
+      more.hidden = events.length <= limit;
+      list.replaceChildren(...(events.length ? events.slice(0, limit).map((event) => eventRow(event, model.nowUs())) : [el("li", { class: "whole", text: text("noAlerts") })]));
+      // Acknowledgements are shown with their alerts.
+      const listed = active.filter((silence) => !silence.acknowledged);
+      silences.replaceChildren(...(listed.length ? listed.map(silenceRow) : [el("li", { class: "whole", text: text("noSilences") })]));
     } catch (error) {
-      list.replaceChildren(el("li", { class: "problem", text: text("failed", { detail: error.message }) }));
+      list.replaceChildren(el("li", { class: "problem whole", text: text("failed", { detail: error.message }) }));
     }
   };
+  const refresh = atMostEvery(REFRESH_MS, load);
   severity.addEventListener("change", load);
-  load();
-  return { update: load, tick: () => {} };
+  participant.addEventListener("change", load);
+  more.addEventListener("click", () => { limit += PAGE; load(); });
+  open.update();
+  refresh();
+  return { update: () => { open.update(); refresh(); }, tick: () => {}, close: refresh.stop };
 };

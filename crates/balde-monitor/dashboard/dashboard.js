@@ -3,7 +3,8 @@
 import { alertsPage } from "./alerts.js";
 import { follow, get } from "./api.js";
 import { el, setText } from "./dom.js";
-import { dateTime, number } from "./format.js";
+import { dateTime, number, time } from "./format.js";
+import { gatewayPage } from "./gateway.js";
 import { incidentsPage } from "./incidents.js";
 import { operationsPage } from "./operations.js";
 import { overview } from "./overview.js";
@@ -40,10 +41,11 @@ const routes = [
   [/^#\/policy\/([^/]+)\/([^/?]+)(?:\?range=(\w+))?$/, (main, [participant, policy, range]) => policyPage(main, model, participant, policy, range)],
   [/^#\/alerts$/, (main) => alertsPage(main, model)],
   [/^#\/incidents$/, (main) => incidentsPage(main, model)],
+  [/^#\/gateway$/, (main) => gatewayPage(main, model)],
   [/^#\/operations$/, (main) => operationsPage(main, model)],
 ];
 
-const NAVIGATION = [["#/", "navBuckets"], ["#/alerts", "navAlerts"], ["#/incidents", "navIncidents"], ["#/operations", "navOperations"]];
+const NAVIGATION = [["#/", "navBuckets"], ["#/alerts", "navAlerts"], ["#/incidents", "navIncidents"], ["#/gateway", "navGateway"], ["#/operations", "navOperations"]];
 
 const decoded = (part) => {
   try {
@@ -54,6 +56,7 @@ const decoded = (part) => {
 };
 
 const show = () => {
+  if (!model.states) return;
   page?.close?.();
   const main = byId("main");
   const hash = location.hash || "#/";
@@ -78,7 +81,22 @@ const applyTheme = (theme) => {
 const connection = (isUp) => {
   const box = byId("connection");
   box.className = `connection ${isUp ? "up" : "down"}`;
-  setText(box, isUp ? text("liveAt", { time: dateTime(model.nowUs()) }) : text("offline"));
+  setText(box, text(isUp ? "live" : "offline"));
+  // Not part of the status above, which a screen reader would read out every second.
+  setText(byId("clock"), isUp ? time(model.nowUs(), Date.now() * 1000) : "");
+};
+
+/** Puts changes into the states. Buckets that have not changed keep their objects. */
+const merge = (states, changes) => {
+  const merged = new Map(states.participants.map((state) => [state.participant, state]));
+  for (const change of changes.participants) {
+    const before = merged.get(change.participant)?.buckets ?? [];
+    const changed = new Map(change.buckets.map((bucket) => [bucket.policy, bucket]));
+    const listed = new Set(change.policies);
+    const kept = before.filter((bucket) => listed.has(bucket.policy) && !changed.has(bucket.policy));
+    merged.set(change.participant, { ...change, buckets: [...kept, ...change.buckets] });
+  }
+  return { ...states, now_us: changes.now_us, storage_failure: changes.storage_failure, participants: [...merged.values()] };
 };
 
 const start = () => {
@@ -94,6 +112,8 @@ const start = () => {
       filter.focus();
     }
   });
+  // The address names the page, so the link to the content must not change it.
+  document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); byId("main").focus(); });
   byId("main").replaceChildren(el("p", { text: text("loading") }));
   let isUp = false;
   let lost = null;
@@ -105,6 +125,12 @@ const start = () => {
       setText(byId("note"), states.note);
       if (isFirst) show();
       else page?.update();
+    },
+    changes: (changes) => {
+      if (!model.states) return;
+      model.setNow(changes.now_us);
+      model.states = merge(model.states, changes);
+      page?.update();
     },
     status: (status) => {
       model.setNow(status.now_us);
@@ -121,7 +147,7 @@ const start = () => {
     lost = setTimeout(() => connection(false), 3000);
   });
   // A monitor whose database is away still answers the stream, but may have no states yet.
-  get("/api/v1/status").then((status) => { model.status = status; }).catch(() => {});
+  get("/api/v1/status").then((status) => { model.status ??= status; }).catch(() => {});
   setInterval(() => { if (isUp) connection(true); page?.tick(); }, 1000);
 };
 

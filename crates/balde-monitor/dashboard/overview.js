@@ -1,13 +1,9 @@
 // The first page: what needs attention, then every bucket of every participant.
 
 import { el, setText } from "./dom.js";
-import { duration, number, time } from "./format.js";
-import { RANK, actions, bar, burn, emptyIn, forecastSentence, policyLink, severityBadge, sparkline } from "./parts.js";
+import { duration, number } from "./format.js";
+import { RANK, attention, bar, burn, byUrgency, emptyIn, forecastSentence, isBurnKnown, policyLink, severityBadge, sparkline } from "./parts.js";
 import { text } from "./texts.js";
-
-const order = (a, b) =>
-  RANK[a.severity] - RANK[b.severity] || Number(b.is_predicted) - Number(a.is_predicted) ||
-  a.remaining_bp - b.remaining_bp || a.policy.localeCompare(b.policy);
 
 /** One row of the table, kept while its bucket exists and changed in place. */
 const bucketRow = (participant, policy) => {
@@ -16,30 +12,35 @@ const bucketRow = (participant, policy) => {
     tokens: el("td", { class: "number", role: "cell" }),
     state: el("td", { role: "cell" }),
     burn: el("td", { class: "number", role: "cell" }),
-    empty: el("td", { role: "cell" }),
+    empty: el("td", { class: "empty", role: "cell" }),
     trend: el("td", { role: "cell", class: "trend" }),
   };
   const row = el("tr", { role: "row", "data-policy": policy },
     el("th", { scope: "row", role: "rowheader" }, policyLink(participant, policy)),
     el("td", { class: "level", role: "cell" }, level.root),
     cells.tokens, cells.state, cells.burn, cells.empty, cells.trend);
-  let shown = "";
-  const update = (bucket, nowUs, labels) => {
-    const key = JSON.stringify(bucket) + labels.join();
-    if (key === shown) return;
-    shown = key;
+  let shown = null;
+  let shownKey = "";
+  const update = (bucket, labels, isStale) => {
+    const key = `${isStale} ${labels.join()}`;
+    // The model keeps the object of a bucket that has not changed.
+    if (bucket === shown && key === shownKey) return;
+    shown = bucket;
+    shownKey = key;
     row.className = bucket.severity;
-    level.update(bucket);
+    level.update(bucket, isStale);
     for (const [index, cell] of Object.values(cells).entries()) cell.dataset.label = labels[index];
     setText(cells.tokens, `${number(bucket.level)} / ${number(bucket.capacity)}`);
-    cells.state.replaceChildren(severityBadge(bucket.severity),
+    cells.state.replaceChildren(severityBadge(bucket.severity), " ",
       bucket.is_predicted ? el("span", { class: "tag", text: text("predicted") }) : "",
-      bucket.acknowledged ? el("span", { class: "tag", text: text("acknowledged") }) : "");
+      bucket.acknowledged ? el("span", { class: "tag", text: `✓ ${text("acknowledged")}` }) : "");
     setText(cells.burn, burn(bucket));
-    cells.burn.title = bucket.burn_rates[0]?.is_upper_bound ? text("burnUnknownWhy") : "";
+    cells.burn.classList.toggle("quiet", !isBurnKnown(bucket));
+    cells.burn.title = isBurnKnown(bucket) ? "" : text("burnUnknownWhy");
     setText(cells.empty, emptyIn(bucket));
-    cells.empty.title = forecastSentence(bucket.time_to_empty);
-    const line = sparkline(bucket, nowUs);
+    cells.empty.classList.toggle("quiet", bucket.level > 0 && bucket.time_to_empty?.expected_us == null);
+    cells.empty.title = forecastSentence(bucket);
+    const line = sparkline(bucket);
     cells.trend.replaceChildren(...(line ? [line] : []));
   };
   return { row, update };
@@ -51,10 +52,16 @@ const participantSection = (participant) => {
   const problems = el("div");
   const head = el("tr", { role: "row" });
   const body = el("tbody", { role: "rowgroup" });
-  const root = el("section", { "data-participant": participant }, title, facts, problems,
-    el("table", { role: "table", class: "buckets" }, el("thead", { role: "rowgroup" }, head), body));
+  const root = el("section", { class: "card", "data-participant": participant }, title, facts, problems,
+    el("table", { role: "table", class: "buckets stacked" }, el("thead", { role: "rowgroup" }, head), body));
   const rows = new Map();
-  const update = (state, model, isShown) => {
+  let state = null;
+  const tick = (model) => {
+    if (!state) return;
+    setText(facts, state.last_poll_us === null ? text("noAnswer") : text("answerAge", { age: duration(model.nowUs() - state.last_poll_us) }));
+  };
+  const update = (newest, model, isShown) => {
+    state = newest;
     const labels = ["tokens", "state", "burn", "emptyIn", "lastHour"].map((key) => text(key));
     const columns = [text("policy"), text("level"), ...labels];
     if (head.textContent !== columns.join("")) {
@@ -62,12 +69,12 @@ const participantSection = (participant) => {
         el("th", { scope: "col", role: "columnheader", class: index === 2 || index === 4 ? "number" : null, text: name })));
     }
     setText(title, text("participant", { participant }) + (state.category ? `, ${text("category", { category: state.category })}` : ""));
-    setText(facts, state.last_poll_us === null ? text("noAnswer") : text("answerAge", { age: duration(model.nowUs() - state.last_poll_us) }));
+    tick(model);
     const error = model.status?.participants?.[participant]?.last_error;
     problems.replaceChildren(
-      state.is_stale ? el("p", { class: "problem", text: text("stale") }) : "",
+      state.is_stale && state.last_poll_us !== null ? el("p", { class: "problem", text: text("stale") }) : "",
       error ? el("p", { class: "problem", text: text("pollError", { error }) }) : "");
-    const buckets = [...state.buckets].sort(order).filter(isShown);
+    const buckets = [...state.buckets].sort(byUrgency).filter(isShown);
     const wanted = new Set(buckets.map((bucket) => bucket.policy));
     for (const [policy, { row }] of rows) {
       if (!wanted.has(policy)) { row.remove(); rows.delete(policy); }
@@ -75,73 +82,84 @@ const participantSection = (participant) => {
     buckets.forEach((bucket, index) => {
       if (!rows.has(bucket.policy)) rows.set(bucket.policy, bucketRow(participant, bucket.policy));
       const { row, update } = rows.get(bucket.policy);
-      update(bucket, model.nowUs(), labels);
-      if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
+      update(bucket, labels, state.is_stale);
+      if (body.children[index] !== row && !row.contains(document.activeElement)) body.insertBefore(row, body.children[index] ?? null);
     });
     root.hidden = buckets.length === 0 && state.buckets.length > 0;
   };
-  return { root, update };
+  return { root, update, tick };
 };
 
-const needsAttention = (bucket) => bucket.severity !== "NORMAL" || bucket.is_predicted;
+/** How many buckets are in each state. A tile shows only those, and again all. */
+const tiles = (onChoose) => {
+  let chosen = "";
+  const counts = {};
+  const root = el("div", { class: "tiles", role: "group", "aria-label": text("severityLabel") },
+    Object.keys(RANK).map((severity) => {
+      const count = el("span", { class: "count" });
+      const button = el("button", { type: "button", class: `tile ${severity} none`, "data-severity": severity, "aria-pressed": "false" }, count, severityBadge(severity));
+      button.addEventListener("click", () => {
+        chosen = chosen === severity ? "" : severity;
+        for (const other of root.children) other.setAttribute("aria-pressed", String(other.dataset.severity === chosen));
+        onChoose();
+      });
+      counts[severity] = { button, count };
+      return button;
+    }));
+  const update = (states) => {
+    for (const [severity, { button, count }] of Object.entries(counts)) {
+      const found = states.participants.flatMap((state) => state.buckets).filter((bucket) => bucket.severity === severity).length;
+      setText(count, number(found));
+      button.classList.toggle("none", found === 0);
+    }
+  };
+  return { root, update, chosen: () => chosen };
+};
 
-const attentionList = (model) => {
-  const found = model.states.participants.flatMap((state) => state.buckets.filter(needsAttention).map((bucket) => ({ ...bucket, participant: state.participant })));
-  found.sort(order);
-  const stale = model.states.participants.filter((state) => state.is_stale);
-  if (!found.length && !stale.length) return [el("p", { class: "calm", text: text("nothing") })];
-  const several = model.states.participants.length > 1;
-  const line = (bucket) => el("li", { class: bucket.severity, "data-policy": bucket.policy },
-    severityBadge(bucket.severity),
-    el("span", { class: "what" },
-      policyLink(bucket.participant, bucket.policy, several ? `${bucket.participant} ${bucket.policy}` : bucket.policy),
-      ` ${number(bucket.level)} / ${number(bucket.capacity)}`,
-      bucket.level > 0 && bucket.time_to_empty?.expected_us != null ? `, ${text("emptyIn").toLowerCase()} ${duration(bucket.time_to_empty.expected_us)}` : "",
-      `, ${text("since", { time: time(bucket.since_us, model.nowUs()) })}`),
-    bucket.acknowledged
-      ? el("span", { class: "tag", text: text("acknowledgedBy", { by: bucket.acknowledged.by, time: time(bucket.acknowledged.at_us, model.nowUs()) }) })
-      : bucket.severity === "NORMAL" ? "" : actions(model, bucket.participant, bucket.policy, bucket.severity, bucket.episode));
-  return [el("ul", { class: "attention" },
-    stale.map((state) => el("li", { class: "EXHAUSTED" }, el("strong", { text: text("participant", { participant: state.participant }) }), ` ${text("stale")}`)),
-    found.slice(0, 50).map(line))];
+const INTRO = "balde-intro";
+
+/** What the page shows, for somebody who sees it for the first time. */
+const intro = () => {
+  const root = el("details", { class: "card intro", open: localStorage.getItem(INTRO) !== "closed" },
+    el("summary", { text: text("introTitle") }),
+    el("ul", {}, ["introBar", "introMarks", "introForecast", "introAlert"].map((key) => el("li", { text: text(key) }))));
+  root.addEventListener("toggle", () => localStorage.setItem(INTRO, root.open ? "open" : "closed"));
+  return root;
 };
 
 export const overview = (main, model) => {
-  const attention = el("div");
+  const urgent = attention(model);
   const filter = el("input", { type: "search", id: "filter", "aria-label": text("filter"), placeholder: text("filter") });
-  const severity = el("select", { "aria-label": text("severityLabel") }, el("option", { value: "", text: text("allSeverities") }),
-    Object.keys(RANK).map((name) => el("option", { value: name, text: text(name) })));
+  const counts = tiles(() => update());
   const sections = new Map();
   const list = el("div");
   main.replaceChildren(
-    el("section", {}, el("h1", { text: text("attention") }), attention),
-    el("div", { class: "filters" }, filter, severity), list);
-  let attentionKey = "";
+    el("h1", { class: "hidden", text: text("navBuckets") }),
+    counts.root,
+    el("section", {}, el("h2", { text: text("attention") }), urgent.root),
+    intro(),
+    el("div", { class: "filters" }, filter, el("span", { class: "muted" }, el("kbd", { text: "/" }), ` ${text("filterKey")}`)), list);
   const update = () => {
     if (!model.states) return;
-    // Rebuilding the list would close an open select, so it is rebuilt only when something changed.
-    const key = JSON.stringify(model.states.participants.map((s) => [s.participant, s.is_stale, s.buckets.filter(needsAttention)]));
-    if (key !== attentionKey && !attention.contains(document.activeElement?.closest?.("select"))) {
-      attentionKey = key;
-      attention.replaceChildren(...attentionList(model));
-    }
+    counts.update(model.states);
+    urgent.update();
     const wanted = filter.value.trim().toUpperCase();
-    const isShown = (bucket) => bucket.policy.toUpperCase().includes(wanted) && (!severity.value || bucket.severity === severity.value);
+    const isShown = (bucket) => bucket.policy.toUpperCase().includes(wanted) && (!counts.chosen() || bucket.severity === counts.chosen());
     const names = new Set(model.states.participants.map((state) => state.participant));
     for (const [name, { root }] of sections) {
       if (!names.has(name)) { root.remove(); sections.delete(name); }
     }
-    for (const state of model.states.participants) {
-      if (!sections.has(state.participant)) {
-        const section = participantSection(state.participant);
-        sections.set(state.participant, section);
-        list.append(section.root);
-      }
-      sections.get(state.participant).update(state, model, isShown);
-    }
+    // The participant with the most urgent bucket first.
+    const worst = (state) => Math.min(state.is_stale ? -1 : 9, ...state.buckets.map((bucket) => RANK[bucket.severity] * 2 - Number(bucket.is_predicted)));
+    const ordered = [...model.states.participants].sort((a, b) => worst(a) - worst(b) || a.participant.localeCompare(b.participant));
+    ordered.forEach((state, index) => {
+      if (!sections.has(state.participant)) sections.set(state.participant, participantSection(state.participant));
+      const section = sections.get(state.participant);
+      section.update(state, model, isShown);
+      if (list.children[index] !== section.root && !section.root.contains(document.activeElement)) list.insertBefore(section.root, list.children[index] ?? null);
+    });
   };
   filter.addEventListener("input", update);
-  severity.addEventListener("change", update);
   update();
-  return { update, tick: update };
+  return { update, tick: () => sections.forEach((section) => section.tick(model)) };
 };

@@ -10,11 +10,28 @@ export const RANK = { EXHAUSTED: 0, CRITICAL: 1, WARNING: 2, NORMAL: 3 };
 
 const SYMBOL = { EXHAUSTED: "■", CRITICAL: "▲", WARNING: "◆", NORMAL: "●" };
 
+/** The most urgent first: by severity, then what is forecast to be empty, then the lowest. */
+export const byUrgency = (a, b) =>
+  RANK[a.severity] - RANK[b.severity] || Number(b.is_predicted) - Number(a.is_predicted) ||
+  a.remaining_bp - b.remaining_bp || a.policy.localeCompare(b.policy);
+
+const badge = (severity, symbol, word) =>
+  el("span", { class: `badge ${severity}` }, el("span", { "aria-hidden": "true", text: `${symbol} ` }), word);
+
 /** A severity as a symbol and a word, so that colour is never the only sign. */
-export const severityBadge = (severity) =>
-  el("span", { class: `badge ${severity}` },
-    el("span", { "aria-hidden": "true", text: `${SYMBOL[severity] ?? "?"} ` }),
-    text(severity));
+export const severityBadge = (severity) => badge(severity, SYMBOL[severity] ?? "?", text(severity));
+
+/** What an event did, as a symbol and a word: a resolution has the severity of its alert, but is good news. */
+export const eventBadge = (event) => {
+  switch (event.kind.type) {
+    case "raised": case "lowered": return severityBadge(event.kind.to);
+    case "resolved": case "fresh": case "storage_recovered": return badge("NORMAL", "✓", text("over"));
+    case "forecast_over": return event.kind.result === "came_true" ? badge("CRITICAL", "◷", text("predicted")) : badge("NORMAL", "✓", text("over"));
+    case "predicted": return badge(event.severity === "EXHAUSTED" ? "CRITICAL" : event.severity, "◷", text("predicted"));
+    case "changed": return badge("unknown", "↔", text("changed"));
+    default: return severityBadge(event.severity);
+  }
+};
 
 export const policyLink = (participant, policy, label = policy) =>
   el("a", { href: `#/policy/${encodeURIComponent(participant)}/${encodeURIComponent(policy)}`, text: label });
@@ -26,13 +43,13 @@ export const bar = () => {
   const warning = el("div", { class: "threshold warning" });
   const critical = el("div", { class: "threshold critical" });
   const root = el("div", { class: "bar", role: "meter", "aria-valuemin": "0" }, fill, warning, critical, label);
-  const update = (bucket) => {
+  const update = (bucket, isOld = false) => {
     const share = Math.max(0, Math.min(100, bucket.remaining_bp / 100));
     fill.style.width = `${share}%`;
     warning.style.left = `${bucket.warning_bp / 100}%`;
     critical.style.left = `${bucket.critical_bp / 100}%`;
     const isEmpty = bucket.level <= 0;
-    root.className = `bar ${bucket.severity}${isEmpty ? " empty" : ""}`;
+    root.className = `bar ${bucket.severity}${isEmpty ? " empty" : ""}${isOld ? " old" : ""}`;
     setText(label, bucket.level < 0 ? text("debt", { tokens: number(-bucket.level) }) : isEmpty ? text("emptyNow") : "");
     setAttribute(root, "aria-valuemax", bucket.capacity);
     setAttribute(root, "aria-valuenow", Math.max(0, bucket.level));
@@ -45,39 +62,48 @@ export const bar = () => {
 
 const WIDTH = 110;
 const HEIGHT = 26;
+const HOUR_US = 3600e6;
 
-/** The level over the last hour as a small line; null with fewer than two samples. */
-export const sparkline = (bucket, nowUs) => {
+/** The level over the last hour, or since the first sample if that is less, as a small line; null
+ * with fewer than two samples. */
+export const sparkline = (bucket) => {
   const points = bucket.recent ?? [];
   if (points.length < 2) return null;
-  const fromUs = nowUs - 3600e6;
-  const x = (us) => Math.max(0, ((us - fromUs) / 3600e6) * WIDTH);
-  const y = (level) => 1 + (HEIGHT - 2) * (1 - Math.max(0, Math.min(1, level / bucket.capacity)));
-  const path = points.map(([us, level]) => `${x(us).toFixed(1)},${y(level).toFixed(1)}`).join(" ");
+  const untilUs = points.at(-1)[0];
+  const fromUs = Math.max(points[0][0], untilUs - HOUR_US);
+  const x = (us) => (Math.max(0, (us - fromUs) / Math.max(1, untilUs - fromUs)) * WIDTH).toFixed(1);
+  const y = (level) => (1.5 + (HEIGHT - 3) * (1 - Math.max(0, Math.min(1, level / bucket.capacity)))).toFixed(1);
+  const path = points.map(([us, level]) => `${x(us)},${y(level)}`).join(" ");
   const levels = points.map(([, level]) => level);
   const words = { from: number(Math.min(...levels)), to: number(Math.max(...levels)) };
   return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "sparkline", role: "img", "aria-label": text("trend", words) },
+    svg("line", { class: "zero", x1: 0, x2: WIDTH, y1: HEIGHT - 0.5, y2: HEIGHT - 0.5 }),
+    svg("polygon", { points: `${x(points[0][0])},${HEIGHT} ${path} ${WIDTH},${HEIGHT}` }),
     svg("polyline", { points: path }));
 };
 
+/** Whether the consumption is known: a bucket that was full in every sample hides it. */
+export const isBurnKnown = (bucket) => bucket.burn_rates.length > 0 && !bucket.burn_rates[0].is_upper_bound;
+
 /** The burn rate; unknown if the bucket was full in every sample. */
 export const burn = (bucket) => {
-  const [shortest] = bucket.burn_rates;
-  if (!shortest || shortest.is_upper_bound) return text("burnUnknown");
-  return text("burnUnit", { rate: number(Math.round(shortest.expected_milli_per_minute / 1000)) });
+  if (!isBurnKnown(bucket)) return text("unknown");
+  const perMinute = bucket.burn_rates[0].expected_milli_per_minute / 1000;
+  return text("burnUnit", { rate: number(perMinute, perMinute < 10 ? 1 : 0) });
 };
 
 /** When the bucket will be empty, in a few words. */
 export const emptyIn = (bucket) => {
   if (bucket.level <= 0) return text("emptyNow");
   const forecast = bucket.time_to_empty;
-  if (!forecast) return bucket.burn_rates.some((rate) => !rate.is_upper_bound) ? text("notAtThisRate") : text("unknown");
-  if (forecast.expected_us === null) return text("notAtThisRate");
-  return duration(forecast.expected_us);
+  if (forecast?.expected_us != null) return duration(forecast.expected_us);
+  return isBurnKnown(bucket) ? text("notAtThisRate") : text("unknown");
 };
 
-export const forecastSentence = (forecast) => {
-  if (!forecast || forecast.expected_us === null) return text("notAtThisRate");
+export const forecastSentence = (bucket) => {
+  const forecast = bucket.time_to_empty;
+  if (bucket.level <= 0) return text("emptyNow");
+  if (forecast?.expected_us == null) return isBurnKnown(bucket) ? text("notAtThisRate") : `${text("unknown")}: ${text("burnUnknownWhy")}`;
   const words = {
     expected: duration(forecast.expected_us),
     earliest: duration(forecast.earliest_us),
@@ -109,6 +135,15 @@ export const sentence = (event, nowUs) => {
   }
 };
 
+/** An event as a row: time, what it did, the sentence, and whom it concerns. */
+export const eventRow = (event, nowUs, isLinked = true) =>
+  el("li", { class: event.severity },
+    el("time", { datetime: new Date(event.at_us / 1000).toISOString(), text: dateTime(event.at_us) }),
+    eventBadge(event),
+    el("span", { class: "what" }, event.policy && isLinked ? policyLink(event.participant, event.policy, sentence(event, nowUs)) : sentence(event, nowUs)),
+    el("span", {}, isLinked ? el("span", { class: "quiet", text: event.participant }) : "",
+      event.silenced_by ? el("span", { class: "tag", text: text("silenced") }) : ""));
+
 /** Shows what an action of the user led to. */
 export const announce = (message) => {
   const box = document.getElementById("message");
@@ -118,13 +153,13 @@ export const announce = (message) => {
 };
 
 /** Runs an action of the user that changes something, and says how it ended. */
-export const change = async (model, action) => {
+export const change = async (model, action, done = "done") => {
   const access = model.status?.write_access;
   if (access === "denied") return announce(text("denied"));
   if (access === "token" && !token()) return announce(text("needToken"));
   try {
     await action();
-    announce(text("done"));
+    announce(text(done));
   } catch (error) {
     announce(text("failed", { detail: error.message }));
   }
@@ -136,10 +171,75 @@ const SILENCES = [["minutes30", 30], ["hours2", 120], ["hours8", 480]];
 export const actions = (model, participant, policy, severity, episode) => {
   const select = el("select", { "aria-label": text("silenceFor") }, SILENCES.map(([key, minutes]) => el("option", { value: minutes, text: text(key) })));
   const silence = () => change(model, () =>
-    send("POST", "/api/v1/silences", { participant, policy, up_to: severity, minutes: Number(select.value) }));
-  const acknowledge = () => change(model, () => send("POST", "/api/v1/acknowledgements", { episode }));
+    send("POST", "/api/v1/silences", { participant, policy, up_to: severity, minutes: Number(select.value) }), "silenceDone");
+  const acknowledge = () => change(model, () => send("POST", "/api/v1/acknowledgements", { episode }), "acknowledgeDone");
   return el("span", { class: "actions" },
     episode ? el("button", { type: "button", class: "acknowledge", title: text("acknowledgeHelp"), onclick: acknowledge, text: text("acknowledge") }) : null,
-    select,
-    el("button", { type: "button", class: "silence", onclick: silence, text: text("silence") }));
+    el("button", { type: "button", class: "silence", title: text("silenceHelp"), onclick: silence, text: text("silenceFor") }), select);
+};
+
+const needsAttention = (bucket) => bucket.severity !== "NORMAL" || bucket.is_predicted;
+
+/** What needs attention across all participants, the most urgent first; `update` rebuilds it only when
+ * something has changed, and never while one of its selects is open. */
+export const attention = (model) => {
+  const root = el("div");
+  let shown = "";
+  const line = (bucket) => {
+    const level = bar();
+    level.update(bucket);
+    const detail = [
+      text("tokensLeft", { level: number(bucket.level), capacity: number(bucket.capacity) }),
+      bucket.level > 0 && bucket.time_to_empty?.expected_us != null ? text("emptyInAbout", { time: duration(bucket.time_to_empty.expected_us) }) : "",
+      bucket.severity === "NORMAL" ? "" : text("since", { time: time(bucket.since_us, model.nowUs()) }),
+    ];
+    return el("li", { class: bucket.severity, "data-policy": bucket.policy },
+      bucket.severity === "NORMAL" ? badge("WARNING", "◷", text("predicted")) : severityBadge(bucket.severity),
+      el("span", { class: "what" }, policyLink(bucket.participant, bucket.policy), el("span", { class: "quiet", text: ` ${bucket.participant}` }),
+        el("small", { text: detail.filter(Boolean).join(" · ") })),
+      level.root,
+      bucket.acknowledged
+        ? el("span", { class: "tag", text: `✓ ${text("acknowledgedBy", { by: bucket.acknowledged.by, time: time(bucket.acknowledged.at_us, model.nowUs()) })}` })
+        : bucket.severity === "NORMAL" ? "" : actions(model, bucket.participant, bucket.policy, bucket.severity, bucket.episode));
+  };
+  const update = () => {
+    const participants = model.states?.participants ?? [];
+    const found = participants.flatMap((state) => state.buckets.filter(needsAttention).map((bucket) => ({ ...bucket, recent: undefined, participant: state.participant })));
+    const stale = participants.filter((state) => state.is_stale && state.last_poll_us !== null);
+    const key = JSON.stringify([found, stale.map((state) => state.participant)]);
+    if (key === shown || root.contains(document.activeElement?.closest?.("select"))) return;
+    // A button that has the focus keeps it when its line is drawn again.
+    const focused = root.contains(document.activeElement) ? [document.activeElement.closest("li")?.dataset.policy, document.activeElement.className] : null;
+    shown = key;
+    found.sort(byUrgency);
+    if (!found.length && !stale.length) {
+      root.replaceChildren(el("p", { class: "calm", text: text("nothing") }));
+      return;
+    }
+    root.replaceChildren(el("ul", { class: "attention" },
+      stale.map((state) => el("li", { class: "EXHAUSTED" }, badge("EXHAUSTED", "?", text("unknown")),
+        el("span", { class: "what" }, text("participant", { participant: state.participant }), el("small", { text: text("stale") })))),
+      found.slice(0, 50).map(line)),
+      found.length > 50 ? el("p", { class: "muted", text: text("andMore", { count: number(found.length - 50) }) }) : "");
+    if (focused?.[0]) {
+      const row = [...root.querySelectorAll("li")].find((item) => item.dataset.policy === focused[0]);
+      (row?.querySelector(`.${focused[1] || "none"}`) ?? row?.querySelector("a"))?.focus();
+    }
+  };
+  return { root, update };
+};
+
+/** Calls `action` now, or once when `ms` have passed since it was last called. */
+export const atMostEvery = (ms, action) => {
+  let last = -Infinity;
+  let timer = null;
+  const run = () => { timer = null; last = performance.now(); action(); };
+  const call = () => {
+    if (timer !== null) return;
+    const wait = last + ms - performance.now();
+    if (wait <= 0) run();
+    else timer = setTimeout(run, wait);
+  };
+  call.stop = () => clearTimeout(timer);
+  return call;
 };

@@ -1,14 +1,17 @@
 // The page of one policy: its bucket now, and its history as a chart.
 
 import { get } from "./api.js";
-import { el } from "./dom.js";
-import { dateTime, duration, number, percent } from "./format.js";
-import { actions, bar, burn, forecastSentence, sentence, severityBadge } from "./parts.js";
-import { language, text } from "./texts.js";
+import { el, setText } from "./dom.js";
+import { dateTime, duration, number, percent, tick } from "./format.js";
+import { actions, bar, burn, eventRow, forecastSentence, severityBadge } from "./parts.js";
+import { text } from "./texts.js";
 
 const HOUR = 3600e6;
 const RANGES = { range1h: HOUR, range24h: 24 * HOUR, range7d: 7 * 24 * HOUR, range30d: 30 * 24 * HOUR, range1y: 366 * 24 * HOUR };
-const REFRESH_MS = 5000;
+const HEIGHT = 340;
+
+/** How often a chart is loaded again: a year does not change within seconds. */
+const refreshMs = (range) => (range === "range1h" ? 5000 : range === "range24h" ? 15000 : 60000);
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -20,87 +23,138 @@ const columns = (series) => {
   return [0, 1, 2, 3, 4].map((index) => rows.map((row) => row[index]));
 };
 
-const drawMarks = (marks) => (plot) => {
-  const { ctx } = plot;
+/** The spans in which the bucket was seen without tokens, so that requests were refused. */
+const emptySpans = ([times, , lowest]) => {
+  const spans = [];
+  let from = null;
+  times.forEach((at, index) => {
+    const isEmpty = lowest[index] !== null && lowest[index] <= 0;
+    if (isEmpty && from === null) from = at;
+    if (!isEmpty && from !== null) { spans.push([from, at]); from = null; }
+  });
+  if (from !== null) spans.push([from, times.at(-1)]);
+  return spans;
+};
+
+/** Shades the spans without tokens, behind everything else. */
+const drawSpans = (spans) => (plot) => {
+  const { ctx, bbox } = plot;
   ctx.save();
-  for (const { at, kind, name } of marks) {
-    const x = plot.valToPos(at, "x", true);
-    if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) continue;
-    ctx.strokeStyle = colour(name);
-    ctx.lineWidth = devicePixelRatio;
-    ctx.setLineDash(kind === "line" ? [] : [3, 3]);
-    ctx.beginPath();
-    ctx.moveTo(x, plot.bbox.top);
-    ctx.lineTo(x, plot.bbox.top + plot.bbox.height);
-    ctx.stroke();
+  ctx.fillStyle = colour("--refused");
+  for (const [from, until] of spans) {
+    const left = Math.max(bbox.left, plot.valToPos(from, "x", true));
+    const right = Math.min(bbox.left + bbox.width, plot.valToPos(until, "x", true));
+    if (right >= left) ctx.fillRect(left, bbox.top, Math.max(2 * devicePixelRatio, right - left), bbox.height);
   }
   ctx.restore();
 };
 
-const chart = (host, data, bucket, marks) => {
+const MARKS = { raised: "▲", resolved: "✓", predicted: "◷" };
+
+/** Marks alerts with a line and a symbol: ▲ raised, ◷ forecast, ✓ over. */
+const drawMarks = (marks) => (plot) => {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.textAlign = "center";
+  ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+  for (const { at, kind, name } of marks) {
+    const x = plot.valToPos(at, "x", true);
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    ctx.strokeStyle = colour(name);
+    ctx.fillStyle = colour(name);
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash(kind === "predicted" ? [3, 3] : []);
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+    ctx.fillText(MARKS[kind], x, bbox.top - 4 * devicePixelRatio);
+  }
+  ctx.restore();
+};
+
+const chart = (host, data, bucket, marks, refusals) => {
   const line = (label, stroke, extra = {}) => ({ label, stroke, width: 1, points: { show: false }, value: (_, v) => (v == null ? "–" : number(Math.round(v))), ...extra });
-  const constant = (value) => data[0].map(() => value);
-  const withThresholds = [...data];
+  const isRolledUp = data[0].some((_, index) => data[2][index] !== data[1][index] || data[3][index] !== data[1][index]);
+  const rows = [data[0], data[1]];
   const series = [
-    { label: "", value: (_, v) => (v == null ? "–" : dateTime(v * 1e6)) },
-    line(text("chartLevel"), colour("--line-level"), { width: 2 }),
-    line(text("chartLow"), colour("--line-low")),
-    line(text("chartHigh"), colour("--line-high")),
-    line(text("chartCapacity"), colour("--muted"), { dash: [2, 4] }),
+    { label: text("chartTime"), value: (_, v) => (v == null ? "–" : dateTime(v * 1e6)) },
+    line(text("chartLevel"), colour("--line-level"), { width: 2, fill: isRolledUp ? undefined : colour("--area") }),
   ];
   const add = (label, stroke, values, extra) => {
     series.push(line(label, stroke, extra));
-    withThresholds.push(values);
+    rows.push(values);
   };
-  if (bucket) {
-    add(text("chartWarning"), colour("--warning"), constant((bucket.capacity * bucket.warning_bp) / 10000), { dash: [6, 4] });
-    add(text("chartCritical"), colour("--critical"), constant((bucket.capacity * bucket.critical_bp) / 10000), { dash: [6, 4] });
-    const forecast = bucket.time_to_empty;
-    const last = data[0].length - 1;
-    if (forecast?.expected_us != null && last >= 0 && bucket.level > 0) {
-      // The forecast is a line from the newest sample to the time at which the bucket is empty.
-      const from = data[0][last];
-      const span = Math.min(forecast.expected_us / 1e6, (from - data[0][0]) / 2 || Infinity);
-      const end = bucket.level * (1 - span / (forecast.expected_us / 1e6));
-      withThresholds[0] = [...data[0], from + span];
-      for (let index = 1; index < withThresholds.length; index += 1) {
-        const threshold = index > 4 ? withThresholds[index][last] : index === 4 ? data[4][last] : null;
-        withThresholds[index] = [...withThresholds[index], threshold];
-      }
-      add(text("chartForecast"), colour("--exhausted"), [...constant(null).slice(0, -1), bucket.level, end], { dash: [3, 3], width: 2 });
-    }
+  if (isRolledUp) {
+    add(text("chartLow"), colour("--line-edge"), data[2]);
+    add(text("chartHigh"), colour("--line-edge"), data[3]);
   }
-  const axis = { stroke: colour("--text"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
+  add(text("chartCapacity"), colour("--muted"), data[4], { dash: [2, 4] });
+  const share = (basisPoints) => data[4].map((capacity) => (capacity === null ? null : (capacity * basisPoints) / 10000));
+  if (bucket) {
+    add(text("chartWarning"), colour("--warning"), share(bucket.warning_bp), { dash: [8, 4] });
+    add(text("chartCritical"), colour("--critical"), share(bucket.critical_bp), { dash: [4, 3] });
+  }
+  const hasRefusals = refusals.length > 0;
+  if (hasRefusals) {
+    // The gateway's count at or before each time; the first is from when this monitor began to ask.
+    let index = 0;
+    let count = null;
+    const counts = data[0].map((at) => {
+      while (index < refusals.length && refusals[index][0] / 1e6 <= at) { count = refusals[index][1]; index += 1; }
+      return count;
+    });
+    add(text("chartRefused"), colour("--exhausted"), counts, { scale: "refused", paths: uPlot.paths.stepped({ align: 1 }), width: 1.5 });
+  }
+  const forecast = bucket?.time_to_empty;
+  const last = data[0].length - 1;
+  if (forecast?.expected_us != null && last >= 0 && bucket.level > 0) {
+    // The forecast is a line from the newest sample to the time at which the bucket is empty.
+    const from = data[0][last];
+    const span = Math.min(forecast.expected_us / 1e6, (from - data[0][0]) / 2 || Infinity);
+    const end = bucket.level * (1 - span / (forecast.expected_us / 1e6));
+    rows.forEach((row, index) => { rows[index] = [...row, index === 0 ? from + span : null]; });
+    add(text("chartForecast"), colour("--exhausted"), [...rows[0].slice(2).map(() => null), bucket.level, end], { dash: [3, 3], width: 2 });
+  }
+  const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
   const options = {
-    width: Math.max(280, host.clientWidth), height: 320,
+    width: Math.max(260, host.clientWidth), height: HEIGHT,
+    padding: [18, hasRefusals ? 0 : 12, 0, 0],
     series,
-    bands: [{ series: [3, 2], fill: colour("--band") }],
+    bands: isRolledUp ? [{ series: [3, 2], fill: colour("--band") }] : [],
     axes: [
-      { ...axis, values: (_, ticks, __, ___, step) => ticks.map((t) => new Intl.DateTimeFormat(language(), step >= 86400 ? { month: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit" }).format(t * 1000)) },
-      { ...axis, size: 70, values: (_, ticks) => ticks.map((t) => number(t)) },
+      { ...axis, space: 75, values: (_, ticks, __, ___, step) => ticks.map((at) => tick(at, step)) },
+      { ...axis, size: 62, values: (_, ticks) => ticks.map((level) => number(level)) },
+      ...(hasRefusals ? [{ ...axis, scale: "refused", side: 1, size: 44, grid: { show: false }, values: (_, ticks) => ticks.map((count) => (Number.isInteger(count) ? number(count) : "")) }] : []),
     ],
-    scales: { y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high) * 1.05] } },
-    hooks: { draw: [drawMarks(marks)] },
+    scales: {
+      y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high) * 1.05] },
+      refused: { range: (_, __, high) => [0, Math.max(4, high ?? 0) * 1.05] },
+    },
+    hooks: { drawClear: [drawSpans(emptySpans(data))], draw: [drawMarks(marks)] },
     legend: { live: true },
   };
-  return new uPlot(options, withThresholds, host);
+  return new uPlot(options, rows, host);
 };
 
 export const policyPage = (main, model, participant, policy, rangeName = "range24h") => {
   let range = rangeName in RANGES ? rangeName : "range24h";
   const level = bar();
   const facts = el("dl", { class: "facts" });
-  const state = el("p", { class: "state" });
+  const state = el("div", { class: "state" });
   const host = el("div", { class: "chart", role: "img" });
   const note = el("p", { class: "muted" });
-  const alerts = el("ul", { class: "events" });
+  const keys = el("ul", { class: "keys" },
+    el("li", {}, `▲ ${text("keyRaised")}`), el("li", {}, `◷ ${text("keyPredicted")}`), el("li", {}, `✓ ${text("keyOver")}`),
+    el("li", {}, el("span", { class: "shade", "aria-hidden": "true" }), ` ${text("keyEmpty")}`));
+  const alerts = el("ol", { class: "events" });
   const choices = el("div", { class: "ranges", role: "group", "aria-label": text("range") });
   main.replaceChildren(
-    el("section", {},
-      el("p", {}, el("a", { href: "#/", text: `← ${text("navBuckets")}` })),
-      el("h1", { text: policy }), el("p", { class: "muted", text: text("participant", { participant }) }),
-      el("div", { class: "large" }, level.root), state, facts, choices, host, note),
-    el("section", {}, el("h2", { text: text("alertsOf") }), alerts));
+    el("p", {}, el("a", { href: "#/", text: `← ${text("navBuckets")}` })),
+    el("h1", { text: policy }), el("p", { class: "muted", text: text("participant", { participant }) }),
+    el("section", { class: "card large", "aria-label": text("now") }, level.root, state, facts),
+    el("section", { class: "card" }, el("h2", { text: text("history") }), choices, host, keys, note),
+    el("section", { class: "card" }, el("h2", { text: text("alertsOf") }), alerts));
 
   let plot = null;
   let timer = null;
@@ -108,70 +162,103 @@ export const policyPage = (main, model, participant, policy, rangeName = "range2
   const bucketNow = () => model.states?.participants.find((p) => p.participant === participant)?.buckets.find((b) => b.policy === policy);
 
   const drawChoices = () => choices.replaceChildren(...Object.keys(RANGES).map((name) =>
-    el("button", { type: "button", "aria-pressed": String(name === range), text: text(name), "data-range": name, onclick: () => { range = name; drawChoices(); load(); } })));
+    el("button", { type: "button", "aria-pressed": String(name === range), text: text(name), "data-range": name, onclick: () => {
+      range = name;
+      for (const button of choices.children) button.setAttribute("aria-pressed", String(button.dataset.range === range));
+      load();
+    } })));
+
+  const draw = (series, events, refusals, wanted) => {
+    plot?.destroy();
+    plot = null;
+    host.replaceChildren();
+    if (!series.points.length) {
+      host.setAttribute("aria-label", text("chartEmpty"));
+      note.textContent = text("chartEmpty");
+      return;
+    }
+    const marks = events.filter((event) => event.kind.type in MARKS).map((event) => ({
+      at: event.at_us / 1e6, kind: event.kind.type,
+      name: event.kind.type === "resolved" ? "--normal" : `--${event.severity.toLowerCase()}` }));
+    plot = chart(host, columns(series), bucketNow(), marks, refusals);
+    let [low, high] = [Infinity, -Infinity];
+    for (const point of series.points) { low = Math.min(low, point.level_min); high = Math.max(high, point.level_max); }
+    const words = { policy, range: text(wanted), low: number(low), high: number(high), last: number(series.points.at(-1).level) };
+    host.setAttribute("aria-label", text("chartLabel", words));
+    note.textContent = `${text("chartLabel", words)} ${text(`resolution_${series.resolution}`)}`
+      + (series.gaps.length ? ` ${text("chartGaps", { count: number(series.gaps.length) })}` : "");
+  };
 
   const load = async () => {
     clearTimeout(timer);
     const wanted = range;
+    const began = performance.now();
     const nowUs = Math.round(model.nowUs());
+    const fromUs = Math.max(0, nowUs - RANGES[wanted]);
     try {
-      const fromUs = Math.max(0, nowUs - RANGES[wanted]);
-      const [series, events] = await Promise.all([
+      const hasGateway = model.status?.gateways?.[participant] !== undefined;
+      const [series, events, refusals] = await Promise.all([
         get("/api/v1/history", { participant, policy, from_us: fromUs, until_us: nowUs + 1, points: 2000 }),
         get("/api/v1/alerts", { participant, policy, from_us: fromUs, limit: 200 }),
+        hasGateway ? get("/api/v1/refusals", { participant, policy }) : [],
       ]);
       if (!isOpen || wanted !== range) return;
-      plot?.destroy();
-      plot = null;
-      host.replaceChildren();
-      const bucket = bucketNow();
-      if (series.points.length) {
-        const marks = events.filter((event) => ["raised", "resolved", "predicted"].includes(event.kind.type)).map((event) => ({
-          at: event.at_us / 1e6, kind: event.kind.type === "predicted" ? "dashed" : "line",
-          name: event.kind.type === "resolved" ? "--normal" : `--${event.severity.toLowerCase()}` }));
-        plot = chart(host, columns(series), bucket, marks);
-        host.dataset.points = series.points.length;
-        host.dataset.range = wanted;
-        const lows = series.points.map((p) => p.level_min);
-        const highs = series.points.map((p) => p.level_max);
-        const words = { policy, range: text(wanted), low: number(Math.min(...lows)), high: number(Math.max(...highs)), last: number(series.points.at(-1).level) };
-        host.setAttribute("aria-label", text("chartLabel", words));
-        note.textContent = text("chartLabel", words) + (series.gaps.length ? ` ${text("chartGaps", { count: number(series.gaps.length) })}.` : "");
-      } else {
-        host.setAttribute("aria-label", text("chartEmpty"));
-        note.textContent = text("chartEmpty");
-      }
-      alerts.replaceChildren(...(events.length ? events.slice(0, 50).map((event) => el("li", { class: event.severity },
-        el("time", { text: dateTime(event.at_us) }), " ", severityBadge(event.severity), ` ${sentence(event, nowUs)}`)) : [el("li", { text: text("noAlerts") })]));
+      draw(series, events, refusals, wanted);
+      host.dataset.points = series.points.length;
+      host.dataset.range = wanted;
+      host.dataset.ms = Math.round(performance.now() - began);
+      alerts.replaceChildren(...(events.length ? events.slice(0, 50).map((event) => eventRow(event, nowUs, false)) : [el("li", { class: "whole", text: text("noAlerts") })]));
     } catch (error) {
-      note.textContent = text("failed", { detail: error.message });
+      if (isOpen && wanted === range) note.textContent = text("failed", { detail: error.message });
     }
-    if (isOpen) timer = setTimeout(load, REFRESH_MS);
+    if (isOpen && wanted === range) timer = setTimeout(load, refreshMs(range));
   };
 
   const fact = (name, value) => [el("dt", { text: name }), el("dd", { text: value })];
   let stateKey = "";
+  let shown = null;
+  const ages = el("dd");
   const update = () => {
     const bucket = bucketNow();
-    if (!bucket) return;
+    if (!bucket) {
+      state.replaceChildren(el("span", { class: "badge unknown", text: `? ${text("unknown")}` }), el("span", { text: text("notListed") }));
+      level.root.hidden = true;
+      stateKey = "";
+      return;
+    }
+    level.root.hidden = false;
+    if (bucket === shown && stateKey) return;
+    shown = bucket;
     level.update(bucket);
     const key = JSON.stringify([bucket.severity, bucket.acknowledged, bucket.episode, bucket.is_predicted]);
-    if (key !== stateKey) {
+    if (key !== stateKey && !state.contains(document.activeElement?.closest?.("select"))) {
       stateKey = key;
       state.replaceChildren(severityBadge(bucket.severity),
-        bucket.acknowledged ? el("span", { class: "tag", text: text("acknowledgedBy", { by: bucket.acknowledged.by, time: dateTime(bucket.acknowledged.at_us) }) })
+        bucket.is_predicted ? el("span", { class: "tag", text: text("predicted") }) : "",
+        bucket.severity === "NORMAL" ? "" : el("span", { class: "quiet", text: text("since", { time: dateTime(bucket.since_us) }) }),
+        bucket.acknowledged ? el("span", { class: "tag", text: `✓ ${text("acknowledgedBy", { by: bucket.acknowledged.by, time: dateTime(bucket.acknowledged.at_us) })}` })
           : bucket.severity === "NORMAL" ? "" : actions(model, participant, policy, bucket.severity, bucket.episode));
     }
+    const gateway = model.status?.gateways?.[participant];
+    const refused = gateway?.policies?.find((row) => row.policy === policy);
     facts.replaceChildren(
       ...fact(text("tokens"), `${number(bucket.level)} / ${number(bucket.capacity)} (${percent(bucket.remaining_bp)} %)`),
-      ...fact(text("state"), text("limit", { capacity: number(bucket.capacity), refill: number(bucket.refill_tokens), period: duration(bucket.period_us) })),
+      ...fact(text("limitLabel"), text("limit", { capacity: number(bucket.capacity), refill: number(bucket.refill_tokens), period: duration(bucket.period_us) })
+        + (bucket.recovery_us === null ? "" : `; ${text("recovery", { time: duration(bucket.recovery_us) })}`)),
       ...fact(text("burn"), burn(bucket)),
-      ...fact(text("emptyIn"), bucket.level <= 0 ? text("emptyNow") : forecastSentence(bucket.time_to_empty)));
+      ...fact(text("emptyIn"), forecastSentence(bucket)),
+      ...(refused ? fact(text("refusedByGateway"), text("refusedCount", { count: number(refused.refusals), minutes: number(gateway.refusals_minutes) })) : []),
+      el("dt", { text: text("answer") }), ages);
+    tickAge();
   };
+  const tickAge = () => { if (shown) setText(ages, text("ago", { age: duration(model.nowUs() - shown.sampled_us) })); };
   drawChoices();
   update();
   load();
-  const resize = new ResizeObserver(() => plot?.setSize({ width: Math.max(280, host.clientWidth), height: 320 }));
+  const resize = new ResizeObserver(() => {
+    const width = Math.max(260, host.clientWidth);
+    if (plot && plot.width !== width) plot.setSize({ width, height: HEIGHT });
+  });
   resize.observe(host);
-  return { update, tick: () => {}, close: () => { isOpen = false; clearTimeout(timer); resize.disconnect(); plot?.destroy(); } };
+  return { update, tick: tickAge, close: () => { isOpen = false; clearTimeout(timer); resize.disconnect(); plot?.destroy(); } };
 };

@@ -44,6 +44,7 @@ pub struct Monitor {
     write_access: WriteAccess,
     storage_timing: StorageTiming,
     hosts: Vec<String>,
+    tls: Option<Arc<rustls::ServerConfig>>,
 }
 
 impl Monitor {
@@ -87,6 +88,13 @@ impl Monitor {
             })?;
             sinks.push((sink.name.clone(), built));
         }
+        let tls = match &config.http.identity {
+            Some((chain, key)) => {
+                let tls = http::tls::server_config(chain, key);
+                Some(tls.map_err(BuildError::Tls)?)
+            }
+            None => None,
+        };
         warn_of_short_staleness(config, &time);
         let backoff = Backoff::new(RETRY_FIRST, RETRY_LONGEST).unwrap_or_default();
         let settings = DeliverySettings::default().backoff(backoff);
@@ -111,6 +119,7 @@ impl Monitor {
             write_access: config.http.write_access(),
             storage_timing: StorageTiming::default(),
             hosts: config.http.hosts.clone(),
+            tls,
         })
     }
 
@@ -170,7 +179,9 @@ impl Monitor {
             self.write_access.clone(),
             note,
         );
-        let app = app.with_hosts(self.hosts.clone());
+        let app = app
+            .with_hosts(self.hosts.clone())
+            .with_tls(self.tls.clone());
         let pages = tokio::spawn(http::serve(listener, app, until_stopped(stopped.clone())));
         let delivering = tokio::spawn({
             let (cycle, status) = (self.cycle.clone(), Arc::clone(&self.status));
@@ -362,6 +373,9 @@ pub enum BuildError {
     /// The sinks do not fit together.
     #[error(transparent)]
     Delivery(DeliveryError),
+    /// The certificate or the key of the pages cannot be used.
+    #[error("[http]: {0}")]
+    Tls(#[source] io::Error),
 }
 
 /// Why a running monitor failed.

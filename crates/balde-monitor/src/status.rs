@@ -22,6 +22,8 @@ pub struct Status {
     last_iteration: Mutex<Option<Instant>>,
     participants: Mutex<BTreeMap<String, PollStatus>>,
     revision: AtomicU64,
+    /// How often each participant was polled and judged, or could not be.
+    revisions: Mutex<BTreeMap<String, u64>>,
     certificates: Mutex<BTreeMap<String, u64>>,
     coverage: Mutex<BTreeMap<String, Vec<Coverage>>>,
 }
@@ -64,6 +66,17 @@ impl Status {
     /// A number that changes whenever something may have changed that the page shows.
     pub(crate) fn revision(&self) -> u64 {
         self.revision.load(Ordering::Relaxed)
+    }
+
+    /// A number that changes whenever a participant was polled and judged, or could not be.
+    pub(crate) fn revision_of(&self, participant: &str) -> u64 {
+        let revisions = self.revisions.lock();
+        revisions.get(participant).copied().unwrap_or(0)
+    }
+
+    fn record_change_of(&self, participant: &str) {
+        let mut revisions = self.revisions.lock();
+        *revisions.entry(participant.to_owned()).or_default() += 1;
     }
 
     pub(crate) fn record_change(&self) {
@@ -142,12 +155,15 @@ impl Status {
             *status.failures.entry(label).or_default() += 1;
             status.last_error = Some(error);
         });
+        self.record_change_of(participant);
     }
 
+    /// Sets when a participant is polled next, which is known when the last poll has been judged.
     pub(crate) fn set_next_poll(&self, participant: &str, next_poll_us: u64) {
         self.with(participant, |status| {
             status.next_poll_us = Some(next_poll_us);
         });
+        self.record_change_of(participant);
     }
 
     fn with(&self, participant: &str, change: impl FnOnce(&mut PollStatus)) {

@@ -183,8 +183,8 @@ pub(super) fn policies(participants: &[ParticipantConfig]) -> Option<Vec<String>
     Some(names)
 }
 
-/// Checks a client's certificate and key, with messages that say what to do.
-fn check_identity(chain: &[u8], key: &[u8]) -> Result<(), String> {
+/// Checks a certificate and its key, with messages that say what to do.
+pub(super) fn check_identity(chain: &[u8], key: &[u8]) -> Result<(), String> {
     use rustls::pki_types::pem::PemObject as _;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     let text = String::from_utf8_lossy(key);
@@ -208,7 +208,7 @@ fn check_identity(chain: &[u8], key: &[u8]) -> Result<(), String> {
         Ok(_) => Ok(()),
         Err(rustls::Error::InconsistentKeys(_)) => Err(
             "`key` does not belong to `certificate`: the public keys differ; name the key that the \
-             certificate was issued for, and put the client's certificate first in the chain"
+             certificate was issued for, and put that certificate first in the chain"
                 .to_owned(),
         ),
         Err(error) => Err(format!("`certificate` and `key` cannot be used: {error}")),

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use balde_config::{Diagnostics, Section};
 
 use super::Resolver;
+use super::participants::check_identity;
 use crate::history::Retention;
 use crate::http::WriteAccess;
 use crate::schedule::{Cron, PeakDetection, PollBudget, PollPlan, PollSchedule, TemporalSettings};
@@ -22,6 +23,8 @@ pub struct HttpConfig {
     pub token: Option<String>,
     /// The names under which the pages are served, besides addresses and `localhost`.
     pub hosts: Vec<String>,
+    /// The certificate chain and the key of the pages, as PEM. Without them there is no TLS.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl HttpConfig {
@@ -61,6 +64,7 @@ pub(super) fn http(
     let mut listen = LISTEN_DEFAULT.parse().expect("the default is an address");
     let mut token = None;
     let mut hosts = Vec::new();
+    let mut identity = None;
     if let Some(mut section) = section {
         if let Some(text) = section.string("listen", diagnostics) {
             match listen_address(text.value) {
@@ -79,12 +83,25 @@ pub(super) fn http(
             }
             hosts.push(host.value.to_owned());
         }
+        let certificate = resolver.bytes(&mut section, "certificate", diagnostics);
+        let key = resolver.bytes(&mut section, "key", diagnostics);
+        if section.contains("certificate") != section.contains("key") {
+            let message = "`certificate` and `key` are used together: write both or neither";
+            diagnostics.at(section.span(), message);
+        }
+        identity = certificate.zip(key);
+        if let Some((chain, key)) = &identity
+            && let Err(message) = check_identity(chain, key)
+        {
+            diagnostics.at(section.span(), message);
+        }
         section.finish(diagnostics);
     }
     HttpConfig {
         listen,
         token,
         hosts,
+        identity,
     }
 }
 

@@ -36,12 +36,20 @@ impl WriteAccess {
                 let sent = sent.and_then(|value| value.split_at_checked("Bearer ".len()));
                 let sent = sent.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer "));
                 let sent = sent.map(|(_, token)| token.trim_ascii());
-                // Digests are compared, so that the duration reveals nothing about the token.
-                let digest = |bytes: &[u8]| ring::digest::digest(&ring::digest::SHA256, bytes);
-                sent.is_some_and(|sent| digest(sent).as_ref() == digest(token.as_bytes()).as_ref())
+                sent.is_some_and(|sent| is_same(sent, token.as_bytes()))
             }
         }
     }
+}
+
+/// Compares in constant time: digests of one length, and every byte of them. The duration reveals
+/// neither how much of a guess is right nor how long the token is.
+fn is_same(sent: &[u8], token: &[u8]) -> bool {
+    let digest = |bytes: &[u8]| ring::digest::digest(&ring::digest::SHA256, bytes);
+    let (sent, token) = (digest(sent), digest(token));
+    let bytes = sent.as_ref().iter().zip(token.as_ref());
+    let difference = bytes.fold(0, |all, (one, other)| all | (one ^ other));
+    std::hint::black_box(difference) == 0
 }
 
 impl fmt::Debug for WriteAccess {
@@ -51,5 +59,34 @@ impl fmt::Debug for WriteAccess {
             Self::Token(_) => "Token",
             Self::Denied => "Denied",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_is_accepted() {
+        let access = WriteAccess::Token("secret".to_owned());
+        let allows = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, value.parse().unwrap());
+            access.allow(&headers)
+        };
+        assert!(allows("Bearer secret") && allows("bearer secret") && allows("Bearer  secret "));
+        for wrong in [
+            "Bearer ",
+            "Bearer",
+            "secret",
+            "Bearer secre",
+            "Bearer secrets",
+            "Bearer Secret",
+            "Basic secret",
+            "Bearer tecret",
+        ] {
+            assert!(!allows(wrong), "{wrong}");
+        }
+        assert!(!access.allow(&HeaderMap::new()));
     }
 }

@@ -1,5 +1,7 @@
 //! The JSON API. Times are microseconds since 1970; tokens are integers.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -10,9 +12,11 @@ use serde_json::json;
 use super::App;
 use super::view::{StorageFailureView, View};
 use crate::alert::{AlertState, Event, Silence};
-use crate::history::{EventFilter, HistoryError, Incident, Series};
+use crate::cycle::Components;
+use crate::history::{Backlog, EventFilter, HistoryError, Incident, Series};
 use crate::sample::BucketId;
 use crate::severity::Severity;
+use crate::source::{GatewayReport, Source};
 
 /// The most rows of one response.
 const ROWS_MAX: usize = 1_000;
@@ -81,7 +85,7 @@ pub(super) async fn not_found() -> ApiError {
         status: StatusCode::NOT_FOUND,
         detail:
             "no such path; there are /, /metrics, /healthz, /readyz and, under /api/v1/, states, \
-                 history, alerts, incidents, status, stream, silences and acknowledgements"
+                 history, alerts, incidents, refusals, status, stream, silences and acknowledgements"
                 .to_owned(),
     }
 }
@@ -96,11 +100,6 @@ pub(super) struct States {
 /// The current state of every bucket.
 pub(super) async fn states(State(app): State<App>) -> Json<States> {
     Json(States::of(&app).await)
-}
-
-/// The same as text, for the live stream.
-pub(super) async fn states_text(app: &App) -> Result<String, serde_json::Error> {
-    serde_json::to_string(&States::of(app).await)
 }
 
 impl States {
@@ -206,6 +205,28 @@ pub(super) async fn incidents(
     Ok(Json(components.history.incidents(rows).await?))
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RefusalsQuery {
+    participant: String,
+    policy: String,
+}
+
+/// What a gateway has refused of a policy since this monitor began to ask it, as pairs of a time and
+/// the refusals of the minutes before it. Empty for a participant that is read from DICT, which does
+/// not report refusals.
+pub(super) async fn refusals(
+    State(app): State<App>,
+    query: QueryResult<RefusalsQuery>,
+) -> Result<Json<Vec<(u64, u64)>>, ApiError> {
+    let query = checked(query)?;
+    let source = app.0.cycle.components().sources.get(&query.participant);
+    let gateway = source.and_then(Source::gateway);
+    Ok(Json(gateway.map_or_else(Vec::new, |gateway| {
+        gateway.refusals(&query.policy)
+    })))
+}
+
 /// The monitor's own status.
 pub(super) async fn status(State(app): State<App>) -> Json<serde_json::Value> {
     Json(status_value(&app).await)
@@ -219,15 +240,54 @@ pub(super) async fn status_text(app: &App) -> String {
 async fn status_value(app: &App) -> serde_json::Value {
     let components = app.0.cycle.components();
     let (_, backlog) = app.counts_and_backlog().await;
+    let gateway = |(participant, source): (&String, &Source)| {
+        let report = source.gateway()?.report();
+        Some((participant.clone(), report))
+    };
+    let gateways = components.sources.iter().filter_map(gateway);
+    let gateways: BTreeMap<String, Option<GatewayReport>> = gateways.collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now_us": components.time.now_us(),
         "is_leader": app.0.status.is_leader(),
         "write_access": app.0.write_access.name(),
         "participants": app.0.status.participants(),
+        "certificates": app.0.status.certificates(),
+        "sinks": sinks(components, &backlog),
         "backlog": backlog,
+        "gateways": gateways,
         "storage_failure": StorageFailureView::of(&app.0.cycle),
     })
+}
+
+/// Every configured sink, and those that only have a backlog.
+fn sinks(components: &Components, backlog: &[Backlog]) -> Vec<serde_json::Value> {
+    let mut sinks = Vec::new();
+    for (name, counters) in components.dispatcher.counters() {
+        let waits = backlog.iter().find(|backlog| backlog.sink == name);
+        sinks.push(json!({
+            "sink": name,
+            "delivered": counters.delivered(),
+            "failed": counters.failed(),
+            "waiting": waits.map_or(0, |waits| waits.waiting) + counters.waiting_in_memory(),
+            "oldest_us": waits.and_then(|waits| waits.oldest_us),
+            "last_error": waits.and_then(|waits| waits.last_error.as_ref()),
+        }));
+    }
+    for waits in backlog {
+        if components
+            .dispatcher
+            .counters()
+            .all(|(name, _)| name != waits.sink)
+        {
+            sinks.push(json!({
+                "sink": waits.sink, "delivered": 0, "failed": 0, "waiting": waits.waiting,
+                "oldest_us": waits.oldest_us,
+                "last_error": "this sink is not configured; add a sink of that name",
+            }));
+        }
+    }
+    sinks
 }
 
 /// The silences that are active or in the future.

@@ -16,6 +16,9 @@ const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src '
      img-src 'self'; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; \
      base-uri 'none'";
 
+/// The Content-Security-Policy of everything else.
+const DATA_POLICY: &str = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'";
+
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -35,6 +38,7 @@ const FILES: &[(&str, &str, &str)] = files![
     "dashboard.js" SCRIPT,
     "dom.js" SCRIPT,
     "format.js" SCRIPT,
+    "gateway.js" SCRIPT,
     "icon.svg" SVG,
     "incidents.js" SCRIPT,
     "operations.js" SCRIPT,
@@ -64,17 +68,26 @@ fn response(kind: &'static str, text: &'static str) -> Response {
         header(CONTENT_SECURITY_POLICY, CONTENT_POLICY),
         // A new version of the monitor has other files under the same names.
         header(CACHE_CONTROL, "no-cache"),
-        header(X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        header(X_FRAME_OPTIONS, "DENY"),
-        header(REFERRER_POLICY, "no-referrer"),
-        header(
-            HeaderName::from_static("cross-origin-opener-policy"),
-            "same-origin",
-        ),
-        header(
-            HeaderName::from_static("cross-origin-resource-policy"),
-            "same-origin",
-        ),
     ];
     (headers, text).into_response()
+}
+
+/// Adds what forbids frames, guessed content types and readers of other sites to every response. A
+/// response that is no file of the dashboard may not load or run anything, either.
+pub(super) async fn secure(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    let mut set = |name: HeaderName, value: &'static str| {
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
+    };
+    set(CONTENT_SECURITY_POLICY, DATA_POLICY);
+    set(CACHE_CONTROL, "no-store");
+    set(X_CONTENT_TYPE_OPTIONS, "nosniff");
+    set(X_FRAME_OPTIONS, "DENY");
+    set(REFERRER_POLICY, "no-referrer");
+    for name in ["cross-origin-opener-policy", "cross-origin-resource-policy"] {
+        set(HeaderName::from_static(name), "same-origin");
+    }
+    response
 }

@@ -7,6 +7,7 @@ mod metrics;
 mod origin;
 mod server;
 mod stream;
+pub(crate) mod tls;
 mod view;
 
 use std::collections::BTreeSet;
@@ -62,6 +63,7 @@ struct Inner {
     note: String,
     /// The names, besides addresses and `localhost`, under which the pages are served.
     hosts: Vec<String>,
+    tls: Option<Arc<rustls::ServerConfig>>,
     /// Permits for queries whose cost depends on the client.
     queries: Semaphore,
     view: Mutex<Option<(Instant, Arc<View>)>>,
@@ -85,6 +87,7 @@ impl App {
             write_access,
             note: note.into(),
             hosts: Vec::new(),
+            tls: None,
             queries: Semaphore::new(QUERIES_MAX),
             view: Mutex::default(),
             feed: stream::Feed::default(),
@@ -97,6 +100,15 @@ impl App {
     pub fn with_hosts(mut self, hosts: Vec<String>) -> Self {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
             inner.hosts = hosts;
+        }
+        self
+    }
+
+    /// Serves the pages with TLS only.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Option<Arc<rustls::ServerConfig>>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.tls = tls;
         }
         self
     }
@@ -127,6 +139,7 @@ impl App {
             .route("/api/v1/history", get(api::history))
             .route("/api/v1/alerts", get(api::alerts))
             .route("/api/v1/incidents", get(api::incidents))
+            .route("/api/v1/refusals", get(api::refusals))
             .route("/api/v1/status", get(api::status))
             .route("/api/v1/stream", get(stream::stream))
             .route("/api/v1/acknowledgements", post(api::acknowledge))
@@ -135,6 +148,7 @@ impl App {
             .fallback(api::not_found)
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .layer(middleware::from_fn_with_state(self.clone(), origin::check))
+            .layer(middleware::map_response(dashboard::secure))
             .with_state(self)
     }
 
@@ -155,6 +169,7 @@ impl App {
     /// Makes the next reader, and the live streams, see what an operator changed.
     async fn forget_view(&self) {
         *self.0.view.lock().await = None;
+        self.0.feed.recompute_all();
         self.0.status.record_change();
     }
 
@@ -189,7 +204,8 @@ pub async fn serve(
     app: App,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    server::serve(listener, app.router(), shutdown).await
+    let tls = app.0.tls.clone();
+    server::serve(listener, app.router(), tls, shutdown).await
 }
 
 /// The liveness check: the scheduling loop is running.

@@ -13,9 +13,11 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 /// The most concurrent connections. More wait to be accepted.
@@ -42,8 +44,10 @@ const CLOSE_MAX: Duration = Duration::from_secs(10);
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
+    tls: Option<Arc<rustls::ServerConfig>>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
+    let tls = tls.map(TlsAcceptor::from);
     let permits = Arc::new(Semaphore::new(connections_max()));
     let (stop, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
@@ -61,9 +65,18 @@ pub(super) async fn serve(
         };
         match accepted {
             Ok((stream, _)) => {
-                let connection = serve_connection(stream, router.clone(), stopped.clone());
+                let _only_slower_without = stream.set_nodelay(true);
+                let (router, stopped, tls) = (router.clone(), stopped.clone(), tls.clone());
                 connections.spawn(async move {
-                    connection.await;
+                    match tls {
+                        None => serve_connection(stream, router, stopped).await,
+                        Some(tls) => {
+                            let handshake = tokio::time::timeout(HEAD_MAX, tls.accept(stream));
+                            if let Ok(Ok(stream)) = handshake.await {
+                                serve_connection(stream, router, stopped).await;
+                            }
+                        }
+                    }
                     drop(permit);
                 });
             }
@@ -83,8 +96,11 @@ pub(super) async fn serve(
     Ok(())
 }
 
-async fn serve_connection(stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) {
-    let _only_slower_without = stream.set_nodelay(true);
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+) {
     let service = service_fn(move |request: Request<Incoming>| respond(router.clone(), request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

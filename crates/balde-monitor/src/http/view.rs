@@ -197,7 +197,26 @@ impl StorageFailureView {
     }
 }
 
+/// The state of one participant; without buckets if nothing about it can be read.
+pub(super) async fn participant(cycle: &Cycle, participant: &str) -> ParticipantView {
+    let components = cycle.components();
+    let silences = components.history.silences(components.time.now_us()).await;
+    let silences = silences.unwrap_or_default();
+    let view = participant_view(cycle, participant, &silences).await;
+    view.unwrap_or_else(|_| ParticipantView::unknown(participant))
+}
+
 impl ParticipantView {
+    pub(super) fn clone_without_buckets(&self) -> Self {
+        Self {
+            participant: self.participant.clone(),
+            category: self.category.clone(),
+            last_poll_us: self.last_poll_us,
+            is_stale: self.is_stale,
+            buckets: Vec::new(),
+        }
+    }
+
     /// A participant about which nothing has been read since the start.
     fn unknown(participant: &str) -> Self {
         Self {

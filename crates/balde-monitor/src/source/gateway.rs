@@ -1,13 +1,16 @@
 //! A client for a gateway's state endpoint, which returns the buckets of a participant as JSON.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Certificate, Url};
 use serde::{Deserialize, Serialize};
 
 use super::SourceError;
+use super::gateway_report::{GatewayReport, LastReport};
 use crate::http_client::{install_crypto_provider, root_cause};
 use crate::sample::{BucketId, Poll, ReportedLimit, Sample, SampleError};
 
@@ -24,6 +27,8 @@ pub struct GatewayClient {
     http: reqwest::Client,
     url: Url,
     token: Option<String>,
+    /// What the gateway said last besides the levels. Clones share it.
+    last: Arc<Mutex<LastReport>>,
 }
 
 impl GatewayClient {
@@ -51,10 +56,38 @@ impl GatewayClient {
             http = http.tls_certs_only(authorities.ok_or(GatewayClientError::Ca)?);
         }
         let http = http.build().map_err(|_| GatewayClientError::Ca)?;
-        Ok(Self { http, url, token })
+        Ok(Self {
+            http,
+            url,
+            token,
+            last: Arc::default(),
+        })
     }
 
-    pub(super) async fn fetch(&self, participant: &str) -> Result<States, SourceError> {
+    /// What the gateway said last besides the levels; `None` before its first response.
+    pub fn report(&self) -> Option<GatewayReport> {
+        self.last.lock().report().cloned()
+    }
+
+    /// How many requests of a policy the gateway had refused within the minutes that its report
+    /// covers, each time that number changed. From memory: it begins with this process.
+    pub fn refusals(&self, policy: &str) -> Vec<(u64, u64)> {
+        self.last.lock().refusals(policy)
+    }
+
+    /// Keeps what a response said besides the levels.
+    pub(super) fn record(&self, report: Option<GatewayReport>, read_us: u64) {
+        if let Some(report) = report {
+            self.last.lock().record(report, read_us);
+        }
+    }
+
+    /// Fetches the states, and what the gateway says besides. The latter is for people: if it cannot
+    /// be read, the states still count.
+    pub(super) async fn fetch(
+        &self,
+        participant: &str,
+    ) -> Result<(States, Option<GatewayReport>), SourceError> {
         let mut url = self.url.clone();
         url.query_pairs_mut()
             .append_pair("participant", participant);
@@ -84,9 +117,11 @@ impl GatewayClient {
             }
             body.extend_from_slice(&chunk);
         }
-        serde_json::from_slice(&body).map_err(|error| SourceError::InvalidResponse {
-            why: error.to_string(),
-        })
+        let states =
+            serde_json::from_slice(&body).map_err(|error| SourceError::InvalidResponse {
+                why: error.to_string(),
+            })?;
+        Ok((states, serde_json::from_slice(&body).ok()))
     }
 }
 

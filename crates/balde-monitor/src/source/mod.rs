@@ -3,6 +3,7 @@
 mod certificate;
 mod error;
 mod gateway;
+mod gateway_report;
 
 use balde_dict::client::Client;
 use balde_dict::wire::BucketStates;
@@ -12,6 +13,7 @@ use crate::sample::{BucketId, Poll, ReportedLimit, Sample, SampleError};
 pub use certificate::certificate_expiry_us;
 pub use error::SourceError;
 pub use gateway::{GatewayClient, GatewayClientError};
+pub use gateway_report::{GatewayReport, LookupCounts, PolicyRefusals, WorstPayer};
 
 /// Where the bucket states of a participant are fetched from.
 #[derive(Clone, Debug)]
@@ -42,6 +44,14 @@ impl Source {
         single(&poll, policy)
     }
 
+    /// The gateway, if this is one.
+    pub fn gateway(&self) -> Option<&GatewayClient> {
+        match self {
+            Self::Dict(_) => None,
+            Self::Gateway(gateway) => Some(gateway),
+        }
+    }
+
     /// Fetches the bucket states of a participant once. The samples are timestamped with `now_us` at
     /// the moment the response has arrived. A response with any invalid value is rejected as a whole.
     pub async fn fetch(
@@ -56,10 +66,12 @@ impl Source {
                 poll_of(participant, &states, now_us()).map_err(SourceError::InvalidSample)
             }
             Self::Gateway(gateway) => {
-                let states = gateway.fetch(participant).await?;
-                states
-                    .poll(participant, now_us())
-                    .map_err(SourceError::InvalidSample)
+                let (states, report) = gateway.fetch(participant).await?;
+                let taken_us = now_us();
+                let poll = states.poll(participant, taken_us);
+                let poll = poll.map_err(SourceError::InvalidSample)?;
+                gateway.record(report, taken_us);
+                Ok(poll)
             }
         }
     }
