@@ -3,7 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::{Command, Output};
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 fn health(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_balde"));
@@ -13,12 +15,17 @@ fn health(arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// A server with one answer, which returns the heads of its requests.
-fn server(answer: &'static str) -> (String, thread::JoinHandle<String>) {
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// A server with one answer. It sends the head of its request.
+fn server(answer: &'static str) -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let serving = thread::spawn(move || {
+    let (sender, heads) = mpsc::channel();
+    // Not joined: a command that never connects must not leave the test waiting.
+    thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
@@ -26,14 +33,14 @@ fn server(answer: &'static str) -> (String, thread::JoinHandle<String>) {
             head.push(byte[0]);
         }
         stream.write_all(answer.as_bytes()).unwrap();
-        String::from_utf8(head).unwrap()
+        sender.send(String::from_utf8(head).unwrap()).unwrap();
     });
-    (address, serving)
+    (address, heads)
 }
 
 #[test]
 fn success_is_exit_code_0_and_silent() {
-    let (address, serving) = server("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+    let (address, heads) = server("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
     let url = format!("http://{address}/healthz");
     let output = health(&["--token-env", "TOKEN", &url]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -41,18 +48,18 @@ fn success_is_exit_code_0_and_silent() {
         output.stdout.is_empty() && output.stderr.is_empty(),
         "{output:?}"
     );
-    let head = serving.join().unwrap().to_lowercase();
+    let head = heads.recv_timeout(WAIT_MAX).unwrap().to_lowercase();
     assert!(head.starts_with("get /healthz "), "{head}");
     assert!(head.contains("authorization: bearer secret"), "{head}");
 }
 
 #[test]
 fn a_refusal_and_its_cause_are_exit_code_1() {
-    let (address, serving) = server(
+    let (address, heads) = server(
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 12\r\nConnection: close\r\n\r\ndisk is full",
     );
     let output = health(&[&format!("http://{address}/readyz")]);
-    serving.join().unwrap();
+    heads.recv_timeout(WAIT_MAX).unwrap();
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(

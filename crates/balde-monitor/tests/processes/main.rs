@@ -9,6 +9,7 @@ mod crash;
 #[path = "../support/fake_dict.rs"]
 mod fake_dict;
 #[path = "../support/postgres.rs"]
+#[expect(dead_code, reason = "the tests of history need more of it")]
 mod postgres;
 mod receiver;
 mod storage_faults;
