@@ -41,7 +41,7 @@ const TABLES: [&str; 9] = [
 fn month() -> String {
     let start = NOVEMBER_US;
     let mut sql = format!(
-        "CREATE TABLE sample_2026_11 PARTITION OF sample
+        "CREATE TABLE sample_202611 PARTITION OF sample
            FOR VALUES FROM ({start}) TO ({end});
          INSERT INTO bucket (participant, policy)
            SELECT '{PARTICIPANT}', 'POLICY_' || p FROM generate_series(1, {POLICIES}) p;
@@ -140,7 +140,8 @@ async fn is_read_by_this_version(address: &str) {
     assert_eq!(history.backlog().await.unwrap().len(), 1);
     // The month is drawn: a series of the whole of it has points.
     let end_us = NOVEMBER_US + u64::try_from(POLLS * POLL_EVERY_US).unwrap();
-    let series = history.series(&bucket("POLICY_1"), NOVEMBER_US, end_us, 1_000);
+    let bucket = bucket("POLICY_1");
+    let series = history.series(&bucket, NOVEMBER_US, end_us, 1_000);
     assert!(!series.await.unwrap().points.is_empty());
     history.close().await;
 }
