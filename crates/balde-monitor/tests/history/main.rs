@@ -17,6 +17,7 @@ mod past;
 mod polls;
 mod shapes;
 mod test_database;
+mod upgrade;
 
 /// Each story twice: as `sqlite::name` and `postgresql::name`.
 macro_rules! stories {

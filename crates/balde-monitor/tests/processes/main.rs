@@ -10,6 +10,7 @@ mod crash;
 mod fake_dict;
 mod few_descriptors;
 #[path = "../support/postgres.rs"]
+#[expect(dead_code, reason = "the tests of history need more of it")]
 mod postgres;
 mod receiver;
 mod storage_faults;

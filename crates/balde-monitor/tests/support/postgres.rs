@@ -113,6 +113,20 @@ impl Postgres {
         format!("postgres://postgres@127.0.0.1:{port}/{name}")
     }
 
+    /// The address of a database of this server, whether it exists or not.
+    pub(crate) fn address_of(&self, name: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{name}", self.port)
+    }
+
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The folder of `pg_dump` and the others, of the server's version.
+    pub(crate) fn programs(&self) -> &std::path::Path {
+        &self.programs
+    }
+
     /// SIGINT: all connections are ended, and nothing is lost.
     pub(crate) fn stop(&self) {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
