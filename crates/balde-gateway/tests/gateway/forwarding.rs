@@ -163,7 +163,7 @@ async fn a_dead_upstream_is_502_at_once_and_comes_back() {
 
 #[tokio::test]
 async fn an_upstream_that_dies_under_load_costs_each_request_once() {
-    const CAPACITY: u64 = 100_000;
+    const CAPACITY: u64 = 50_000;
     let backend = Backend::start().await;
     let address = backend.address;
     let policy = format!(

@@ -291,6 +291,10 @@ async fn a_second_spender_is_noticed_and_the_refusals_stop() {
                 let payer = format!("9{:010}", number % 1_000);
                 dict.look_up(&key(1), &payer, &order(500_000 + number))
                     .await;
+                // Now and then it takes everything at once.
+                if number % 1_000 == 20 {
+                    dict.set_level(PSP_POLICY, None, 0).await;
+                }
             }
             number
         })
@@ -302,7 +306,17 @@ async fn a_second_spender_is_noticed_and_the_refusals_stop() {
     let refused = gateway.dict_refusals();
     println!("{count} requests beside {spent} of another: DICT refused {refused}, {seen:?}");
     let reconciled = gateway.counter("gateway_dict_reconciliations_total{result=\"ok\"}");
-    assert!(reconciled > 1, "refusals lead to reconciliations");
+    // One when it started, one above.
+    assert!(
+        refused == 0 || reconciled > 2,
+        "refusals lead to reconciliations"
+    );
+    // What is in flight when a bucket is drained is refused, whatever the gateway does: the share is
+    // that of a long campaign.
+    if count >= 25_000 {
+        let count = u64::try_from(count).unwrap();
+        assert!(refused * 1_000 < count, "{refused} of {count}");
+    }
     // The other one is gone. After the next reconciliation, DICT refuses nothing any more.
     gateway.gateway.reconcile().await;
     let before = gateway.dict_refusals();
