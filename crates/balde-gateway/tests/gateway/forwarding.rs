@@ -1,6 +1,7 @@
 //! Requests and responses on their way through.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -158,6 +159,73 @@ async fn a_dead_upstream_is_502_at_once_and_comes_back() {
     let back = async { while gateway.status("/").await != 200 {} };
     tokio::time::timeout(PATIENCE, back).await.unwrap();
     drop(backend);
+}
+
+#[tokio::test]
+async fn an_upstream_that_dies_under_load_costs_each_request_once() {
+    const CAPACITY: u64 = 50_000;
+    let backend = Backend::start().await;
+    let address = backend.address;
+    let policy = format!(
+        "[[policies.policy]]\nname = \"all\"\nlimit = \"1/day burst {CAPACITY}\"\n\
+         [state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n"
+    );
+    let gateway = Arc::new(Running::start(&simple(address, &policy)).await);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (served, failed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let callers = (0..8).map(|_| {
+        let (gateway, is_over) = (gateway.clone(), is_over.clone());
+        let (served, failed) = (served.clone(), failed.clone());
+        tokio::spawn(async move {
+            while !is_over.load(Ordering::SeqCst) {
+                match gateway.status("/").await {
+                    200 => served.fetch_add(1, Ordering::SeqCst),
+                    502 => failed.fetch_add(1, Ordering::SeqCst),
+                    other => panic!("{other}"),
+                };
+            }
+        })
+    });
+    let callers: Vec<_> = callers.collect();
+    let reach = async |count: &AtomicU64, more: u64| {
+        let target = count.load(Ordering::SeqCst) + more;
+        let reached = async {
+            while count.load(Ordering::SeqCst) < target {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, reached).await.unwrap();
+    };
+    reach(&served, 50).await;
+    let seen_by_first = {
+        let received = backend.received().len();
+        drop(backend);
+        received
+    };
+    reach(&failed, 50).await;
+    let backend = Backend::start_on(address).await;
+    reach(&served, 50).await;
+    is_over.store(true, Ordering::SeqCst);
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let seen = u64::try_from(seen_by_first + backend.received().len()).unwrap();
+    let served = served.load(Ordering::SeqCst);
+    let level = gateway.states("").await["policies"][0]["level"]
+        .as_u64()
+        .unwrap();
+    let spent = CAPACITY - level;
+    // What was answered is paid for once. What the upstream may have seen, and nobody answered, is
+    // paid for too; at most one for each caller. What was never sent is not.
+    assert!(
+        (served..=served + 8).contains(&spent),
+        "{spent} for {served}"
+    );
+    // The first backend may have received something after it was asked for the last time.
+    assert!(
+        (served..=served + 16).contains(&(seen + 8)),
+        "{seen} seen, {served} served"
+    );
 }
 
 #[tokio::test]

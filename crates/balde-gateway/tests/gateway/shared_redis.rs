@@ -76,6 +76,62 @@ async fn two_gateways_over_one_redis_keep_the_promise() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_is_killed_under_load_loses_nothing_after_a_reconciliation() {
+    // Without persistence: it comes back empty, and so with full buckets.
+    let Some(mut redis) = RedisServer::start() else {
+        return;
+    };
+    let dict = Dict::start('F').await;
+    let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 0").await;
+    // Lookups of keys that do not exist, by a payer each: the participant's bucket runs dry.
+    let storm = async |first: usize, count: usize| {
+        let callers = (0..8_usize).map(|caller| {
+            let gateway = Arc::clone(&gateways[caller % 2]);
+            tokio::spawn(async move {
+                let mut statuses = Vec::new();
+                for number in (first + caller..first + count).step_by(8) {
+                    let payer = format!("{:011}", 10_000_000_000 + number);
+                    let key = no_key(number);
+                    let order = order(number);
+                    let response =
+                        look_up(&gateway.client, gateway.address, &key, &payer, &order).await;
+                    statuses.push(response.status().as_u16());
+                }
+                statuses
+            })
+        });
+        let mut statuses = Vec::new();
+        for caller in callers.collect::<Vec<_>>() {
+            statuses.extend(caller.await.unwrap());
+        }
+        statuses
+    };
+    storm(0, 80).await;
+    let (statuses, ()) = tokio::join!(storm(1_000, 400), async {
+        tokio::task::yield_now().await;
+        redis.kill();
+    });
+    assert!(statuses.contains(&503), "an outage is denied: {statuses:?}");
+    redis.restart();
+    let back = async {
+        for gateway in &gateways {
+            while gateway.ask("/policies/KEYS_CHECK").await.status() == 503 {}
+            gateway.gateway.reconcile().await;
+        }
+    };
+    tokio::time::timeout(crate::running::PATIENCE, back)
+        .await
+        .unwrap();
+    let before = dict.refusals().await;
+    let statuses = storm(2_000, 400).await;
+    assert!(statuses.contains(&429), "the bucket runs dry: {statuses:?}");
+    assert_eq!(dict.refusals().await, before, "DICT refused nothing more");
+    let own = gateways[0].bucket(PSP_POLICY, None).await["certain_level"].clone();
+    let of_dict = dict.level(PSP_POLICY, None).await;
+    assert!(own.as_i64().unwrap() <= of_dict, "{own} of {of_dict}");
+}
+
 #[tokio::test]
 async fn payers_buckets_survive_a_restart_in_redis_and_an_outage_of_redis_is_denied() {
     let Some(mut redis) = RedisServer::start() else {
