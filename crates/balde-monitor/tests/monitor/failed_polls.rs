@@ -252,12 +252,13 @@ async fn slow_and_huge_answers_delay_no_other_participant() {
         FakeDict::start(Answer::Truncated).await,
     ];
     let folder = tempfile::tempdir().unwrap();
-    let mut text = "[history]\naddress = \"monitor.db\"\n".to_owned();
-    let dicts = others.iter().chain([&healthy]);
-    for (number, dict) in dicts.enumerate() {
+    let dicts = others.iter().chain([&healthy]).enumerate();
+    let sections = dicts.map(|(number, dict)| {
         let url = dict.url();
-        text += &format!("[[participant]]\nispb = \"1234567{number}\"\ndict = \"{url}\"\n");
-    }
+        format!("[[participant]]\nispb = \"1234567{number}\"\ndict = \"{url}\"\n")
+    });
+    let sections: Vec<String> = sections.collect();
+    let text = format!("[history]\naddress = \"monitor.db\"\n{}", sections.concat());
     let clock = ManualClock::at_us(balde::Clock::wall().now_us());
     let config = Config::parse(&text, "story", folder.path(), |_| None).unwrap();
     let monitor = Monitor::build(&config, TimeSource::manual(&clock, 1));
