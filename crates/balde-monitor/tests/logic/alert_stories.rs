@@ -161,6 +161,7 @@ fn a_page_is_taken_back_even_in_a_silence() {
 #[test]
 fn a_prediction_that_is_averted_is_taken_back_after_the_calm() {
     let mut evening = Evening::new();
+    evening.rule = evening.rule.with_confirmation(1, 5_000);
     evening.sees(36_000, 0);
     assert_eq!(labels(&evening.sees(21_600, 1)), [""; 0]);
     assert_eq!(labels(&evening.sees(14_000, 2)), ["predicted"]);
@@ -169,6 +170,41 @@ fn a_prediction_that_is_averted_is_taken_back_after_the_calm() {
     let over = evening.sees(17_600, 5);
     let result = ForecastResult::Averted;
     assert_eq!(over[0].kind, EventKind::ForecastOver { result });
+}
+
+/// A forecast of low confidence is sent when it has lasted, and when much of the bucket is gone: by
+/// default half a minute, and a quarter of the capacity.
+#[test]
+fn a_forecast_of_low_confidence_waits_for_time_and_for_the_level() {
+    let predicted_at = |after_s: u64, below_bp: u32| {
+        let mut evening = Evening::new();
+        let rule = evening.rule;
+        evening.rule = rule.with_confirmation(after_s * 1_000_000, below_bp);
+        let levels = [20_000, 17_000, 14_000, 11_000, 8_900];
+        let seen = levels.iter().zip(0..).map(|(level, minute)| {
+            let events = evening.sees(*level, minute);
+            events
+                .iter()
+                .any(|event| matches!(event.kind, EventKind::Predicted { .. }))
+        });
+        seen.collect::<Vec<_>>().iter().position(|is_told| *is_told)
+    };
+    // The first forecast is made at minute one.
+    assert_eq!(predicted_at(0, 10_000), Some(1));
+    assert_eq!(
+        predicted_at(30, 10_000),
+        Some(2),
+        "a minute has confirmed it"
+    );
+    assert_eq!(predicted_at(61, 10_000), Some(3), "it needs two minutes");
+    assert_eq!(predicted_at(0, 4_000), Some(2), "at 14,000 of 36,000");
+    let rule = AlertRule::default();
+    assert_eq!(rule.confirm_after_us(), 30_000_000);
+    assert_eq!(
+        predicted_at(30, rule.confirm_below_bp()),
+        Some(4),
+        "at 8,900"
+    );
 }
 
 #[test]
@@ -258,6 +294,7 @@ fn a_forecast_made_in_a_silence_is_sent_when_the_silence_ends() {
     for ends in [true, false] {
         let mut evening = Evening::new();
         let silence = Silence::new("works", Severity::Critical, 0, 60 * MINUTE_US).unwrap();
+        evening.rule = evening.rule.with_confirmation(1, 5_000);
         evening.silences = vec![silence];
         evening.sees(20_000, 0);
         let mut quiet = evening.sees(17_000, 1);

@@ -248,6 +248,7 @@ fn has_answer(page: &str) -> bool {
 
 /// Two monitors on one PostgreSQL. Each of the two dies in turn while the other lives, and then both
 /// are dead.
+#[expect(clippy::too_many_lines, reason = "one story from beginning to end")]
 #[tokio::test(flavor = "multi_thread")]
 async fn the_dashboard_shows_each_bucket_once_with_leader_and_standby_alive_and_dead() {
     let Some(postgres) = Postgres::shared() else {
