@@ -31,6 +31,8 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const CHILD: &str = "BALDE_BENCH_MONITOR";
 
 fn main() {
+    let ring = rustls::crypto::ring::default_provider();
+    ring.install_default().expect("the first");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     match std::env::var(CHILD) {
         Ok(addresses) => runtime.block_on(monitor(&addresses)),
