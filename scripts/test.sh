@@ -15,6 +15,9 @@ command -v promtool >/dev/null || missing+=(prometheus)
 command -v cc >/dev/null || missing+=(build-essential)
 command -v protoc >/dev/null || missing+=(protobuf-compiler)
 command -v xmlsec1 >/dev/null || missing+=(xmlsec1)
+# The browser tests of the monitor's pages.
+command -v chromium >/dev/null || missing+=(chromium)
+command -v chromedriver >/dev/null || missing+=(chromium-driver)
 # Debian has Python without what makes virtual environments.
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
 # Debian keeps the server's programs off the path.

@@ -54,8 +54,7 @@ async fn no_serious_issue_and_no_sideways_scrolling_in_both_themes_and_languages
                 }
             }
             browser.resize(390, 844).await;
-            let is_narrow =
-                "document.documentElement.scrollWidth <= 390 && window.innerWidth === 390";
+            let is_narrow = "document.documentElement.scrollWidth <= document.documentElement.clientWidth && window.innerWidth === 390";
             let is_narrow = browser.evaluate(is_narrow).await;
             assert_eq!(is_narrow, true, "{theme} {page}: scrolls sideways");
         }
