@@ -19,6 +19,9 @@ command -v xmlsec1 >/dev/null || missing+=(xmlsec1)
 command -v systemd-analyze >/dev/null || missing+=(systemd)
 command -v docker-compose >/dev/null || missing+=(docker-compose)
 command -v kubectl >/dev/null || missing+=(kubernetes-client)
+# The browser tests of the monitor's pages.
+command -v chromium >/dev/null || missing+=(chromium)
+command -v chromedriver >/dev/null || missing+=(chromium-driver)
 # Debian has Python without what makes virtual environments.
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
 # Debian keeps the server's programs off the path.

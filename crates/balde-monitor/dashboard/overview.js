@@ -53,7 +53,7 @@ const participantSection = (participant) => {
   const head = el("tr", { role: "row" });
   const body = el("tbody", { role: "rowgroup" });
   const root = el("section", { class: "card", "data-participant": participant }, title, facts, problems,
-    el("table", { role: "table", class: "buckets stacked" }, el("thead", { role: "rowgroup" }, head), body));
+    el("table", { role: "table", class: "buckets stacked", hidden: true }, el("thead", { role: "rowgroup" }, head), body));
   const rows = new Map();
   let state = null;
   const tick = (model) => {
@@ -85,6 +85,7 @@ const participantSection = (participant) => {
       update(bucket, labels, state.is_stale);
       if (body.children[index] !== row && !row.contains(document.activeElement)) body.insertBefore(row, body.children[index] ?? null);
     });
+    body.parentElement.hidden = buckets.length === 0;
     root.hidden = buckets.length === 0 && state.buckets.length > 0;
   };
   return { root, update, tick };
@@ -149,8 +150,8 @@ export const overview = (main, model) => {
     for (const [name, { root }] of sections) {
       if (!names.has(name)) { root.remove(); sections.delete(name); }
     }
-    // The participant with the most urgent bucket first.
-    const worst = (state) => Math.min(state.is_stale ? -1 : 9, ...state.buckets.map((bucket) => RANK[bucket.severity] * 2 - Number(bucket.is_predicted)));
+    // The participant with the most urgent bucket first. Not to know comes after exhausted.
+    const worst = (state) => Math.min(state.is_stale ? 0.5 : 9, ...state.buckets.map((bucket) => RANK[bucket.severity] * 2 - Number(bucket.is_predicted)));
     const ordered = [...model.states.participants].sort((a, b) => worst(a) - worst(b) || a.participant.localeCompare(b.participant));
     ordered.forEach((state, index) => {
       if (!sections.has(state.participant)) sections.set(state.participant, participantSection(state.participant));

@@ -205,8 +205,10 @@ export const attention = (model) => {
   const update = () => {
     const participants = model.states?.participants ?? [];
     const found = participants.flatMap((state) => state.buckets.filter(needsAttention).map((bucket) => ({ ...bucket, recent: undefined, participant: state.participant })));
-    const stale = participants.filter((state) => state.is_stale && state.last_poll_us !== null);
-    const key = JSON.stringify([found, stale.map((state) => state.participant)]);
+    // Nothing is known about participants whose answers are old, or that cannot be read at all.
+    const errorOf = (state) => model.status?.participants?.[state.participant]?.last_error;
+    const stale = participants.filter((state) => state.is_stale && (state.last_poll_us !== null || errorOf(state)));
+    const key = JSON.stringify([found, stale.map((state) => [state.participant, errorOf(state)])]);
     if (key === shown || root.contains(document.activeElement?.closest?.("select"))) return;
     // A button that has the focus keeps it when its line is drawn again.
     const focused = root.contains(document.activeElement) ? [document.activeElement.closest("li")?.dataset.policy, document.activeElement.className] : null;
@@ -217,9 +219,11 @@ export const attention = (model) => {
       return;
     }
     root.replaceChildren(el("ul", { class: "attention" },
-      stale.map((state) => el("li", { class: "EXHAUSTED" }, badge("EXHAUSTED", "?", text("unknown")),
-        el("span", { class: "what" }, text("participant", { participant: state.participant }), el("small", { text: text("stale") })))),
-      found.slice(0, 50).map(line)),
+      found.filter((bucket) => bucket.severity === "EXHAUSTED").slice(0, 50).map(line),
+      stale.map((state) => el("li", { class: "CRITICAL" }, badge("CRITICAL", "?", text("unknown")),
+        el("span", { class: "what wide" }, el("strong", { text: text("participant", { participant: state.participant }) }),
+          el("small", { text: errorOf(state) ? text("pollError", { error: errorOf(state) }) : text("stale") })))),
+      found.filter((bucket) => bucket.severity !== "EXHAUSTED").slice(0, 50).map(line)),
       found.length > 50 ? el("p", { class: "muted", text: text("andMore", { count: number(found.length - 50) }) }) : "");
     if (focused?.[0]) {
       const row = [...root.querySelectorAll("li")].find((item) => item.dataset.policy === focused[0]);

@@ -8,7 +8,7 @@ use axum::routing::get;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::driver::{Browser, Options};
+use crate::driver::{Browser, Options, client};
 use crate::live::{HOSTILE, Live, PAYLOAD};
 
 const OPTIONS: Options = Options {
@@ -29,7 +29,7 @@ async fn hostile_texts_are_shown_as_texts() {
         .wait_until("document.querySelectorAll('.attention li.EXHAUSTED').length === 1")
         .await;
     // Acknowledged by somebody with a hostile name.
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = client();
     let states: Value = http
         .get(live.url("api/v1/states"))
         .send()
@@ -54,8 +54,8 @@ async fn hostile_texts_are_shown_as_texts() {
     browser
         .wait_until(&format!("{text}.includes('acknowledged by ' + {hostile})"))
         .await;
-    let policy = "#/policy/87654321/".to_owned()
-        + "%3Cimg%20src%3Dx%20onerror%3D%22window.hacked%3D1%22%3E%3Cscript%3Ewindow.hacked%3D1%3C%2Fscript%3E";
+    let policy =
+        "#/policy/87654321/".to_owned() + "%3Cimg%20src%3Dx%20onerror%3D%22window.hacked%3D1%22%3E";
     for (page, shown) in [
         ("#/", PAYLOAD),
         (policy.as_str(), PAYLOAD),
@@ -139,15 +139,20 @@ async fn pages_of_other_sites_can_neither_read_write_nor_frame() {
         for name in ["read", "json", "delete", "stream"] {
             assert_eq!(results[name], "blocked", "{target} {name}: {results}");
         }
-        // The browser sends such a request and hides the response. It must have done nothing.
-        assert_eq!(results["simple"], "read: ", "{target}: {results}");
+        // The browser sends such a request and hides the response, or says that it did. It must
+        // have done nothing: the silences below.
+        let simple = results["simple"].as_str().unwrap();
+        assert!(
+            matches!(simple, "blocked" | "read: "),
+            "{target}: {results}"
+        );
         browser
             .wait_until("!!document.getElementById('frame')")
             .await;
         let framed = "(() => { try { return document.getElementById('frame').contentDocument?.querySelector('nav') != null; } catch { return 'another origin'; } })()";
         assert_ne!(browser.evaluate(framed).await, true, "{target}");
     }
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = client();
     let silences: Value = http
         .get(live.url("api/v1/silences"))
         .send()

@@ -13,8 +13,25 @@ use tempfile::TempDir;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// An HTTP client for the tests.
+pub(crate) fn client() -> reqwest::Client {
+    let ring = rustls::crypto::ring::default_provider();
+    let _installed_by_another_test = ring.install_default();
+    reqwest::Client::builder().no_proxy().build().unwrap()
+}
+
+/// Ends with the test, however that ends.
+struct Driver(Child);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _either_way = self.0.kill();
+        let _either_way = self.0.wait();
+    }
+}
+
 pub(crate) struct Browser {
-    driver: Child,
+    _driver: Driver,
     http: reqwest::Client,
     session: String,
     _profile: TempDir,
@@ -39,14 +56,14 @@ impl Browser {
             .stderr(Stdio::null())
             .spawn();
         let mut driver = match spawned {
-            Ok(driver) => driver,
+            Ok(driver) => Driver(driver),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 missing();
                 return None;
             }
             Err(error) => panic!("chromedriver does not start: {error}"),
         };
-        let output = BufReader::new(driver.stdout.take().expect("piped"));
+        let output = BufReader::new(driver.0.stdout.take().expect("piped"));
         let port = output
             .lines()
             .map_while(Result::ok)
@@ -56,7 +73,7 @@ impl Browser {
             })
             .expect("chromedriver says its port");
         let profile = tempfile::tempdir().expect("a temporary folder");
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let http = client();
         let mut arguments = vec![
             "--headless".to_owned(),
             "--no-sandbox".to_owned(),
@@ -87,7 +104,7 @@ impl Browser {
         let id = response["value"]["sessionId"].as_str();
         let id = id.unwrap_or_else(|| panic!("no browser: {response}"));
         let browser = Self {
-            driver,
+            _driver: driver,
             http,
             session: format!("{base}/{id}"),
             _profile: profile,
@@ -220,20 +237,21 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Ends the browser, too: it is a child that quits with its driver's connection. Asked first,
-        // in a thread, because nothing can be awaited here.
-        let (http, session) = (self.http.clone(), self.session.clone());
+        // Ends the browser; the driver is killed after that. In a thread, because nothing can be
+        // awaited here.
+        let session = self.session.clone();
         let quit = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .expect("a runtime");
-            let request = http.delete(session).timeout(Duration::from_secs(10)).send();
+            let request = async move {
+                let request = client().delete(session);
+                request.timeout(Duration::from_secs(10)).send().await
+            };
             let _gone_either_way = runtime.block_on(request);
         });
         let _either_way = quit.join();
-        let _either_way = self.driver.kill();
-        let _either_way = self.driver.wait();
     }
 }
 

@@ -23,9 +23,8 @@ pub(crate) const HOSTILE: &str = "87654321";
 /// The third, whose gateway sends a level that is no number.
 pub(crate) const BROKEN: &str = "11111111";
 
-/// Runs a script if any page takes it for HTML.
-pub(crate) const PAYLOAD: &str =
-    "<img src=x onerror=\"window.hacked=1\"><script>window.hacked=1</script>";
+/// Runs a script if any page takes it for HTML. Policies have no slash in their names.
+pub(crate) const PAYLOAD: &str = "<img src=x onerror=\"window.hacked=1\">";
 
 const SPEED: u32 = 60;
 /// 16 November 2026, 12:00.
@@ -197,7 +196,7 @@ fn config(gateway: SocketAddr, http: &str, folder: &Path) -> Config {
     // Nobody listens on port 1, so that something waits for a sink.
     let text = format!(
         "[http]\n{http}\n[history]\naddress = \"monitor.db\"\n{participants}\
-         [[sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = \"http://127.0.0.1:1/alerts\"\n"
+         [[sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = \"http://127.0.0.1:1/alerts\"\nsecret_env = \"SECRET\"\n"
     );
     let secret = |_: &str| Some("a-token-for-tests".to_owned());
     Config::parse(&text, "browser test", folder, secret).unwrap()

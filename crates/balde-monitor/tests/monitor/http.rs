@@ -500,3 +500,79 @@ async fn a_participant_that_is_no_longer_configured_has_its_alerts_resolved() {
     stop.send(()).unwrap();
     running.await.unwrap();
 }
+
+#[tokio::test]
+async fn with_a_certificate_the_pages_are_served_over_tls_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (own.cert.pem(), own.signing_key.serialize_pem());
+    std::fs::write(folder.path().join("own.pem"), &certificate).unwrap();
+    std::fs::write(folder.path().join("own.key"), &key).unwrap();
+    let dict = FakeDict::start(buckets(36_000)).await;
+    let text = |http: &str| {
+        format!(
+            "[http]\n{http}\n[history]\naddress = \"monitor.db\"\n\
+             [[participant]]\nispb = \"{PARTICIPANT}\"\ndict = \"{}\"\n",
+            dict.url()
+        )
+    };
+    let parse = |http: &str| Config::parse(&text(http), "tls", folder.path(), |_| None);
+    assert!(parse("certificate = \"own.pem\"").is_err());
+    assert!(parse("certificate = \"own.key\"\nkey = \"own.key\"").is_err());
+    let config = parse("certificate = \"own.pem\"\nkey = \"own.key\"").unwrap();
+    let clock = ManualClock::at_us(START_US);
+    let monitor = Monitor::build(&config, TimeSource::manual(&clock, 1))
+        .await
+        .unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(monitor.run(listener, "", async {
+        let _stopped_or_dropped = stopped.await;
+    }));
+    let authority = reqwest::Certificate::from_pem(certificate.as_bytes()).unwrap();
+    let trusting = reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only([authority])
+        .build()
+        .unwrap();
+    let url = format!("https://{address}/api/v1/states");
+    let response = trusting.get(&url).send().await.unwrap();
+    assert_eq!(response.status().as_u16(), 200);
+    assert_eq!(response.headers()["x-frame-options"], "DENY");
+    let plain = url.replace("https:", "http:");
+    assert!(trusting.get(plain).send().await.is_err());
+    drop(stop);
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_stream_sends_all_states_once_and_then_what_changes() {
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    monitor.cycle(36_000).await;
+    let url = format!("http://{}/api/v1/stream", monitor.address);
+    let mut stream = monitor.http.get(url).send().await.unwrap();
+    assert_eq!(stream.headers()["content-type"], "text/event-stream");
+    let mut text = String::new();
+    let mut read_until = async |wanted: &str| -> String {
+        while !text.contains(wanted) {
+            let chunk = stream.chunk().await.unwrap().expect("the stream goes on");
+            text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+        std::mem::take(&mut text)
+    };
+    let first = read_until("event: status").await;
+    assert!(first.contains("event: states"), "{first}");
+    assert!(first.contains("\"note\":\"a note\""), "{first}");
+    assert!(
+        first.contains("ENTRIES_WRITE") && first.contains("<img src=x"),
+        "{first}"
+    );
+    // This monitor leads nothing, so it looks into the database every few seconds.
+    monitor.cycle(8_000).await;
+    let next = read_until("\"level\":8000").await;
+    assert!(
+        next.contains("event: changes") && !next.contains("event: states"),
+        "{next}"
+    );
+}
