@@ -320,7 +320,8 @@ impl<'a> Walk<'a> {
             .filter(|own| own.kind == Kind::Recovery && own.status == "AWAITING_ANALYSIS")
             .map(|own| own.id.clone())
             .collect();
-        for id in recoveries.into_iter().filter(|_| self.worlds[0].is_served) {
+        let is_served = self.worlds[0].is_served;
+        for id in recoveries.into_iter().filter(|_| is_served) {
             let reports = Draft::at(&*id);
             let reports = self.worlds[0]
                 .ok("listFundsRecoveryInfractionReports", &reports)
