@@ -385,7 +385,8 @@ async fn half_open_connections_are_closed_and_others_are_served_then() {
     let mut stream = tokio::net::TcpStream::connect(monitor.address)
         .await
         .unwrap();
-    let request = b"GET /page.css HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let request =
+        b"GET /dashboard/dashboard.css HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
