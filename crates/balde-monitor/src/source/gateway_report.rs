@@ -174,7 +174,7 @@ mod tests {
             ..WorstPayer::default()
         };
         let report = GatewayReport {
-            policies: (0..POLICIES_MAX + 1).map(policy).collect(),
+            policies: (0..=POLICIES_MAX).map(policy).collect(),
             duties: Some(LookupCounts {
                 worst_payers: vec![payer(1), payer(HASH_BYTES_MAX + 1)],
                 ..LookupCounts::default()
