@@ -33,7 +33,7 @@ pub(crate) fn man(args: &ManArgs) -> ExitCode {
     balde.build();
     let command = match &args.command {
         Some(name) => match balde.find_subcommand(name) {
-            Some(command) => command.clone().name(format!("balde-{name}")),
+            Some(command) => command.clone(),
             None => {
                 eprintln!("balde man: there is no command `{name}`");
                 return ExitCode::FAILURE;
