@@ -32,14 +32,13 @@ pub(crate) fn man(args: &ManArgs) -> ExitCode {
     let mut balde = Cli::command();
     balde.build();
     let command = match &args.command {
-        Some(name) => match balde.find_subcommand(name) {
-            Some(command) => command.clone(),
-            None => {
-                eprintln!("balde man: there is no command `{name}`");
-                return ExitCode::FAILURE;
-            }
-        },
-        None => balde,
+        Some(name) => balde.find_subcommand(name).cloned(),
+        None => Some(balde),
+    };
+    let Some(command) = command else {
+        let name = args.command.as_deref().unwrap_or_default();
+        eprintln!("balde man: there is no command `{name}`");
+        return ExitCode::FAILURE;
     };
     let mut text = Vec::new();
     match clap_mangen::Man::new(command).render(&mut text) {

@@ -52,7 +52,7 @@ fn deploy(file: &str) -> PathBuf {
     repository().join("deploy").join(file)
 }
 
-/// A program that Debian or PyPI has: on the path, or where scripts/test.sh installs.
+/// A program that Debian or `PyPI` has: on the path, or where scripts/test.sh installs.
 fn tool(name: &str) -> Option<Command> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| repository().join("target"));
@@ -163,7 +163,7 @@ fn balde_accepts_the_files_of_gateway_and_monitor() {
     let files = files_below(&deploy(""));
     let files: Vec<_> = files
         .iter()
-        .filter(|name| name.ends_with(".toml"))
+        .filter(|name| matches("*.toml", name))
         .collect();
     assert!(files.len() >= 4, "{files:?}");
     for file in files {

@@ -330,7 +330,7 @@ fn portuguese_texts_are_complete_and_share_nothing_with_the_english_ones() {
                 ];
                 assert!(!english.contains(&word.to_lowercase().as_str()), "{text}");
             }
-            assert!(!text.contains("  ") && !text.contains("{"), "{text}");
+            assert!(!text.contains("  ") && !text.contains('{'), "{text}");
         }
     }
 }
