@@ -7,11 +7,16 @@
 #
 # Needs root, debootstrap, a Debian mirror, and the Rust toolchain of the `FROM rust:` line, which is
 # mounted from this machine. The first run builds balde for release, which takes many minutes.
-# usage: scripts/try-dockerfile.sh [FOLDER]   stages and caches go below FOLDER; default target/dockerfile
+# usage: scripts/try-dockerfile.sh [--again] [FOLDER]
+# Stages and caches go below FOLDER, by default target/dockerfile. --again starts the image of the last
+# run without building it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 context=$PWD
 dockerfile=$context/deploy/Dockerfile
+again=0
+arguments=("$@")
+if [ "${1:-}" = --again ]; then again=1; shift; fi
 work=$(realpath -m "${1:-${CARGO_TARGET_DIR:-target}/dockerfile}")
 
 say() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
@@ -22,7 +27,7 @@ command -v debootstrap >/dev/null || die "needs debootstrap (apt-get install deb
 # In a mount namespace of its own: whatever is mounted below ends with this script.
 if [ "${TRY_DOCKERFILE_NAMESPACE:-}" != 1 ]; then
   export TRY_DOCKERFILE_NAMESPACE=1
-  exec unshare --mount --propagation private "$0" "$@"
+  exec unshare --mount --propagation private "$0" "${arguments[@]}"
 fi
 mkdir -p "$work/cache"
 
@@ -51,6 +56,7 @@ from() { # IMAGE [AS NAME]
   path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
   environment=() volumes=() entrypoint=() command=()
   stages[$stage]=$root
+  if [ $again = 1 ]; then return; fi
   rm -rf --one-file-system "$root"
   mkdir -p "$root"
   case $image in
@@ -149,6 +155,7 @@ json_words() { # ["a", "b"]
 
 instruction() { # WORD REST
   local word=$1 rest=$2
+  if [ $again = 1 ] && [[ $word == RUN || $word == COPY ]]; then return; fi
   say "$word $rest"
   # shellcheck disable=SC2086
   case $word in
@@ -180,7 +187,9 @@ for line in "${instructions[@]}"; do
 done
 
 say "starting the image: user $user, root read-only"
-umount -l "$root/proc" "$root/dev"
+for place in proc dev; do
+  if mountpoint -q "$root/$place"; then umount -l "$root/$place"; fi
+done
 mount --bind "$root" "$root"
 mount -o remount,bind,ro "$root"
 mount -t proc proc "$root/proc"
@@ -201,6 +210,7 @@ image() { # ARGUMENT…, as `docker run --read-only --cap-drop ALL IMAGE ARGUMEN
 
 # Starts the image in the background, with its output in a file. Whatever still runs ends with us.
 pids=()
+trap 'echo "failed at line $LINENO: $BASH_COMMAND" >&2' ERR
 trap 'for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done' EXIT
 start() { # LOG ARGUMENT…
   local log=$1
@@ -224,7 +234,7 @@ url_of() { line_of "$@" | grep -oE 'http://[0-9.:]+' | head -n1; }
 answer_has() { # URL PATTERN
   local tries
   for tries in $(seq 600); do
-    curl -fsS "$1" 2>/dev/null | grep -qE "$2" && return
+    curl -fsS -m 10 "$1" 2>/dev/null | grep -E "$2" >/dev/null && return
     sleep 0.2
   done
   die "$1 never answered $2"
@@ -271,7 +281,7 @@ start "$work/up.log" up --dict $any --gateway $any --state $any --monitor $any
 page=$(url_of "$work/up.log" '^monitor ')
 (image health "$page/healthz" "$page/readyz")
 answer_has "$page/api/v1/alerts?limit=50" '"raised"'
-curl -fsS "$page/api/v1/alerts?limit=50" | grep -oE '"title": ?"[^"]*"' | tail -n1
+grep -m1 '"event_type":"alert"' "$work/up.log" | grep -oE '"message":"[^"]*"'
 stop
 
 say "balde monitor polls a simulator and stores what it gets in the volume"

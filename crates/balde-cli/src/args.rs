@@ -4,11 +4,17 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{check, gateway, health, inspect, monitor, policies, simulate, up};
+use crate::{check, gateway, health, inspect, manual, monitor, policies, simulate, up};
+
+/// Listed in `--help` and in the manual page.
+const EXIT_CODES: &str = "Exit codes:\n  0    success; a service that was stopped by a signal\n  \
+    1    an invalid file, a failed check, a service that could not start or go on\n  \
+    2    wrong arguments\n  \
+    130  a second signal during shutdown";
 
 /// Rate limits that are kept exactly: policies as data, and what is built on them.
 #[derive(Debug, Parser)]
-#[command(name = "balde", version, arg_required_else_help = true)]
+#[command(name = "balde", version, arg_required_else_help = true, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -32,6 +38,10 @@ enum Verb {
     Monitor(monitor::Args),
     /// Check that a service is healthy, for containers and scripts: exit code 0 or 1
     Health(health::Args),
+    /// Write completions for a shell to standard output
+    Completions(manual::CompletionsArgs),
+    /// Write the manual page to standard output, as man(1) reads it
+    Man(manual::ManArgs),
 }
 
 impl Cli {
@@ -45,6 +55,8 @@ impl Cli {
             Verb::Monitor(args) => monitor::run(&args),
             Verb::Up(args) => up::run(&args),
             Verb::Health(args) => health::run(&args),
+            Verb::Completions(args) => manual::completions(&args),
+            Verb::Man(args) => manual::man(&args),
         }
     }
 }

@@ -17,13 +17,22 @@ pub(crate) struct Args {
     /// certificates that are missing are no errors
     #[arg(long)]
     without_env: bool,
+    /// Write one JSON object per file to standard output: file, valid, and summary or error
+    #[arg(long)]
+    json: bool,
 }
 
 /// Checks every file, whatever is wrong with those before it.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let mut is_valid = true;
     for file in &args.files {
-        match check(file, args.without_env) {
+        let checked = check(file, args.without_env);
+        if args.json {
+            is_valid &= checked.is_ok();
+            println!("{}", as_json(file, &checked));
+            continue;
+        }
+        match checked {
             Ok(summary) => println!("{file}: {summary}, valid"),
             Err(error) => {
                 is_valid = false;
@@ -35,6 +44,15 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    }
+}
+
+fn as_json(file: &str, checked: &Result<String, ConfigError>) -> serde_json::Value {
+    match checked {
+        Ok(summary) => serde_json::json!({ "file": file, "valid": true, "summary": summary }),
+        Err(error) => {
+            serde_json::json!({ "file": file, "valid": false, "error": error.to_string() })
+        }
     }
 }
 

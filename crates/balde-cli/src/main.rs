@@ -5,6 +5,7 @@ mod check;
 mod gateway;
 mod health;
 mod inspect;
+mod manual;
 mod monitor;
 mod policies;
 mod profile;

@@ -52,7 +52,7 @@ fn deploy(file: &str) -> PathBuf {
     repository().join("deploy").join(file)
 }
 
-/// A program that Debian or PyPI has: on the path, or where scripts/test.sh installs.
+/// A program that Debian or `PyPI` has: on the path, or where scripts/test.sh installs.
 fn tool(name: &str) -> Option<Command> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| repository().join("target"));
@@ -163,7 +163,7 @@ fn balde_accepts_the_files_of_gateway_and_monitor() {
     let files = files_below(&deploy(""));
     let files: Vec<_> = files
         .iter()
-        .filter(|name| name.ends_with(".toml"))
+        .filter(|name| matches("*.toml", name))
         .collect();
     assert!(files.len() >= 4, "{files:?}");
     for file in files {
@@ -386,4 +386,31 @@ fn the_other_yaml_files_can_be_read_and_name_what_the_containers_have() {
         sources[0]["datasources"][0]["url"],
         "http://prometheus:9090"
     );
+}
+
+#[test]
+fn every_rule_links_to_its_section_in_both_runbooks() {
+    let docs = repository().join("docs");
+    let pages = ["runbook.md", "pt-BR/runbook.md"].map(|page| {
+        let text = fs::read_to_string(docs.join(page)).unwrap();
+        let headings = text.lines().filter_map(|line| line.strip_prefix("## "));
+        headings.map(str::to_owned).collect::<Vec<_>>()
+    });
+    assert_eq!(pages[0], pages[1], "both pages have the same sections");
+    let mut rules = BTreeSet::new();
+    for file in ["balde-rules.yml", "balde-limits-rules.yml"] {
+        let text = fs::read_to_string(deploy("prometheus").join(file)).unwrap();
+        for rule in text.split("- alert: ").skip(1) {
+            let name = rule.split_whitespace().next().unwrap();
+            assert!(pages[0].iter().any(|heading| heading == name), "{name}");
+            let link = rule.lines().find(|line| line.contains("runbook_url: "));
+            let link = link.unwrap_or_else(|| panic!("{name} has no runbook_url"));
+            let anchor = format!("#{}'", name.to_lowercase());
+            assert!(link.ends_with(&anchor), "{name}: {link}");
+            rules.insert(name.to_owned());
+        }
+    }
+    // The one section without a rule is about an event that only the monitor sends.
+    let others = pages[0].iter().filter(|heading| !rules.contains(*heading));
+    assert_eq!(others.collect::<Vec<_>>(), ["DictLimitsChanged"]);
 }

@@ -97,7 +97,9 @@ impl Monitor {
         };
         warn_of_short_staleness(config, &time);
         let backoff = Backoff::new(RETRY_FIRST, RETRY_LONGEST).unwrap_or_default();
-        let settings = DeliverySettings::default().backoff(backoff);
+        let settings = DeliverySettings::default()
+            .backoff(backoff)
+            .wording(config.wording.clone());
         let dispatcher = Dispatcher::new(&history, time.clock().clone(), &settings, sinks);
         let dispatcher = dispatcher.map_err(BuildError::Delivery)?;
         let cycle = Cycle::new(Components {

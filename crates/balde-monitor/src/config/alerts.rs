@@ -7,6 +7,7 @@ use crate::alert::{AlertRule, AlertRules, Routes, SinkClass, StalenessRule};
 use crate::analyse::SettingsByPolicy;
 use crate::analyse::{AnalysisSettings, Confidence};
 use crate::severity::{Severity, Thresholds};
+use crate::sink::{Language, Wording};
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -17,7 +18,11 @@ pub(super) struct Alerts {
     pub(super) rules: AlertRules,
     pub(super) staleness: StalenessRule,
     pub(super) analysis: SettingsByPolicy,
+    pub(super) wording: Wording,
 }
+
+const LANGUAGES: [(&str, Language); 2] =
+    [("en", Language::English), ("pt-BR", Language::Portuguese)];
 
 const SEVERITIES: [(&str, Severity); 3] = [
     ("WARNING", Severity::Warning),
@@ -36,6 +41,7 @@ pub(super) fn read(
         rules: AlertRules::default(),
         staleness: StalenessRule::default(),
         analysis: SettingsByPolicy::default().with_settings(analysis),
+        wording: Wording::default(),
     };
     let Some(mut section) = section else {
         return alerts;
@@ -51,6 +57,7 @@ pub(super) fn read(
     if let Some(severity) = section.choice("changed_as", &SEVERITIES, diagnostics) {
         alerts.staleness.changed_severity = severity.value;
     }
+    alerts.wording = read_wording(&mut section, diagnostics);
     if section.get("credited").is_some() {
         let names = section.strings("credited", diagnostics);
         for name in &names {
@@ -79,6 +86,21 @@ pub(super) fn read(
     }
     section.finish(diagnostics);
     alerts
+}
+
+fn read_wording(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Wording {
+    let language = section.choice("language", &LANGUAGES, diagnostics);
+    let wording = Wording::new(language.map(|language| language.value).unwrap_or_default());
+    let Some(url) = section.string("runbook_url", diagnostics) else {
+        return wording;
+    };
+    let is_address = url.value.starts_with("https://") || url.value.starts_with("http://");
+    if !is_address || url.value.contains(|c: char| c == '#' || c.is_whitespace()) {
+        let message = "expected an http:// or https:// address without `#`: the alert's is added";
+        diagnostics.at(url.span, message);
+        return wording;
+    }
+    wording.runbook_url(url.value)
 }
 
 /// Reports the name of a policy that does not exist: its rule would never apply.

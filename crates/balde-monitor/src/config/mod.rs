@@ -19,6 +19,7 @@ use balde_config::{ConfigError, Diagnostics, Document, Environment, Section, Sou
 use crate::alert::{AlertRules, Routes, StalenessRule};
 use crate::analyse::SettingsByPolicy;
 use crate::schedule::PollPlan;
+use crate::sink::Wording;
 
 pub use participants::{ParticipantConfig, SourceConfig};
 pub use plan::{HttpConfig, ScheduleConfig};
@@ -45,6 +46,8 @@ pub struct Config {
     pub analysis: SettingsByPolicy,
     /// Which kinds of sink each severity goes to.
     pub routes: Routes,
+    /// The language of alerts, and the runbook that they link to.
+    pub wording: Wording,
     /// The sinks that alerts are sent to.
     pub sinks: Vec<SinkConfig>,
 }
@@ -123,6 +126,7 @@ impl Config {
                 staleness: alerts.staleness,
                 analysis: alerts.analysis,
                 routes,
+                wording: alerts.wording,
                 sinks,
             }
         })

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use balde::Backoff;
 
+use crate::sink::Wording;
+
 /// The most sinks.
 pub const SINKS_MAX: usize = 64;
 
@@ -24,6 +26,7 @@ pub struct DeliverySettings {
     pub(super) backoff: Backoff,
     pub(super) concurrent: usize,
     pub(super) shutdown_timeout: Duration,
+    pub(super) wording: Wording,
 }
 
 impl DeliverySettings {
@@ -42,6 +45,12 @@ impl DeliverySettings {
     /// Sets how long a shutdown waits for messages in flight. By default 15 seconds.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
         self.shutdown_timeout = timeout;
+        self
+    }
+
+    /// Sets the language of texts and the address of the runbook.
+    pub fn wording(mut self, wording: Wording) -> Self {
+        self.wording = wording;
         self
     }
 
@@ -81,6 +90,7 @@ impl Default for DeliverySettings {
             backoff: Backoff::default(),
             concurrent: 4,
             shutdown_timeout: Duration::from_secs(15),
+            wording: Wording::default(),
         }
     }
 }

@@ -368,9 +368,14 @@ impl SinkWorker {
         }
     }
 
+    async fn attempt_in_words(&self, message: &OutboxMessage, now: &Now) -> Result<(), SendError> {
+        let wording = &self.settings.wording;
+        self.sink.deliver(message, now.us(), wording).await
+    }
+
     /// Attempts one delivery.
     async fn attempt(&self, message: &OutboxMessage, now: &Now) -> DeliveryResult {
-        match self.sink.deliver(message, now.us()).await {
+        match self.attempt_in_words(message, now).await {
             Ok(()) => {
                 self.counters.count_delivered();
                 if self.log.delivered(&self.name) {

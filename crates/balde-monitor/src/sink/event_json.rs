@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::text::{description, rfc3339, title};
+use super::text::{Wording, rfc3339};
 use crate::alert::Event;
 
 /// The fields of the event, its time as text, its title and its description.
@@ -13,16 +13,18 @@ struct Document<'a> {
     at: String,
     title: String,
     text: String,
+    runbook: String,
 }
 
 /// Returns the JSON of an event: the body of a webhook, the payload of a topic, and the `event` of an
 /// incident.
-pub fn event_json(event: &Event) -> serde_json::Value {
+pub fn event_json(event: &Event, wording: &Wording) -> serde_json::Value {
     let document = Document {
         event,
         at: rfc3339(event.at_us),
-        title: title(event),
-        text: description(event),
+        title: wording.title(event),
+        text: wording.description(event),
+        runbook: wording.runbook(event),
     };
     serde_json::to_value(document).expect("an event has only text keys and whole numbers")
 }
@@ -43,7 +45,7 @@ mod tests {
             to: Severity::Critical,
         };
         assert_eq!(
-            event_json(&event(kind, Severity::Critical, 3_600)),
+            event_json(&event(kind, Severity::Critical, 3_600), &Wording::default()),
             json!({
                 "key": "12345678/ENTRIES_WRITE/7/3/raised-CRITICAL",
                 "episode": "12345678/ENTRIES_WRITE/7/level-2",
@@ -60,6 +62,7 @@ mod tests {
                 "text": "Bucket ENTRIES_WRITE of participant 12345678 went from WARNING to CRITICAL \
                          at 2026-11-15 10:00:00 UTC. 3,600 of 36,000 tokens are left (10 %). Slow \
                          down the requests under this policy.",
+                "runbook": "docs/runbook.md#dictbucketcritical",
             })
         );
     }

@@ -7,7 +7,7 @@ use super::error::SendError;
 use super::event_json::event_json;
 use super::http::HttpSettings;
 use super::secret::Secret;
-use super::text::{current_severity, description, rfc3339, title};
+use super::text::{Wording, current_severity, rfc3339};
 use super::webhook::SignedEndpoint;
 use crate::alert::{Event, EventKind};
 use crate::history::OutboxMessage;
@@ -30,8 +30,9 @@ impl IncidentWebhook {
         &self,
         message: &OutboxMessage,
         now_us: u64,
+        wording: &Wording,
     ) -> Result<(), SendError> {
-        let body = incident_body(&message.event);
+        let body = incident_body(&message.event, wording);
         self.0.post(&message.event.key, &body, now_us).await
     }
 }
@@ -41,7 +42,7 @@ impl IncidentWebhook {
 ///
 /// Routes and silences decide which events are sent, so the first event of an episode that a receiver
 /// gets may be of any kind. Any action but `closed` opens an incident that is not open yet.
-pub fn incident_body(event: &Event) -> Value {
+pub fn incident_body(event: &Event, wording: &Wording) -> Value {
     let (action, status) = match &event.kind {
         EventKind::Raised { .. }
         | EventKind::Predicted { .. }
@@ -62,7 +63,7 @@ pub fn incident_body(event: &Event) -> Value {
         "incident": {
             "id": event.episode,
             "status": status,
-            "title": title(event),
+            "title": wording.title(event),
             "participant": event.participant,
             "policy": event.policy,
             "severity": event.severity,
@@ -71,9 +72,9 @@ pub fn incident_body(event: &Event) -> Value {
         "entry": {
             "id": event.key,
             "at": rfc3339(event.at_us),
-            "text": description(event),
+            "text": wording.description(event),
         },
-        "event": event_json(event),
+        "event": event_json(event, wording),
     })
 }
 
@@ -96,7 +97,7 @@ mod tests {
             0,
         );
         assert_eq!(
-            incident_body(&opened),
+            incident_body(&opened, &Wording::default()),
             json!({
                 "action": "opened",
                 "incident": {
@@ -116,19 +117,19 @@ mod tests {
                              (0 %). Requests under this policy are rejected until it refills. Stop \
                              those that can wait.",
                 },
-                "event": event_json(&opened),
+                "event": event_json(&opened, &Wording::default()),
             })
         );
         let lowered = EventKind::Lowered {
             from: Exhausted,
             to: Critical,
         };
-        let lowered = incident_body(&event(lowered, Exhausted, 2_000));
+        let lowered = incident_body(&event(lowered, Exhausted, 2_000), &Wording::default());
         let resolved = EventKind::Resolved {
             from: Critical,
             reason: ResolveReason::Recovered,
         };
-        let resolved = incident_body(&event(resolved, Exhausted, 30_000));
+        let resolved = incident_body(&event(resolved, Exhausted, 30_000), &Wording::default());
         for (body, action, status, present) in [
             (lowered, "updated", "open", "CRITICAL"),
             (resolved, "closed", "closed", "NORMAL"),

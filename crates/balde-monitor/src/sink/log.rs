@@ -1,6 +1,6 @@
 //! The log sink: one line for each event.
 
-use super::text::{current_severity, description, rfc3339};
+use super::text::{Wording, current_severity, rfc3339};
 use crate::history::OutboxMessage;
 use crate::severity::Severity;
 
@@ -13,7 +13,7 @@ pub struct LogSink;
 
 impl LogSink {
     /// Never fails.
-    pub(super) fn deliver(message: &OutboxMessage) {
+    pub(super) fn deliver(message: &OutboxMessage, wording: &Wording) {
         // A macro, because the level of a line must be known at compile time.
         macro_rules! line {
             ($level:ident) => {
@@ -31,8 +31,9 @@ impl LogSink {
                     capacity = message.event.capacity,
                     at = rfc3339(message.event.at_us),
                     silenced_by = message.event.silenced_by,
+                    runbook = wording.runbook(&message.event),
                     "{}",
-                    description(&message.event)
+                    wording.description(&message.event)
                 )
             };
         }

@@ -35,5 +35,5 @@ pub use secret::Secret;
 pub use signature::{SIGNATURE_HEADER, TIMESTAMP_HEADER, sign};
 pub use slack::{Slack, slack_body};
 pub use target::Sink;
-pub use text::{current_severity, description, format_time, title};
+pub use text::{Language, Wording, current_severity, description, format_time, title};
 pub use webhook::Webhook;

@@ -8,7 +8,7 @@ use super::error::SendError;
 use super::hex::hex;
 use super::http::{HttpEndpoint, HttpSettings};
 use super::secret::Secret;
-use super::text::{current_severity, description, rfc3339, title};
+use super::text::{Wording, current_severity, rfc3339};
 use crate::alert::{Event, EventKind, SinkClass};
 use crate::history::OutboxMessage;
 use crate::severity::Severity;
@@ -71,8 +71,9 @@ impl PagerDuty {
         &self,
         message: &OutboxMessage,
         now_us: u64,
+        wording: &Wording,
     ) -> Result<(), SendError> {
-        let body = pager_duty_body(&message.event, message.class, &self.routing_key);
+        let body = pager_duty_body(&message.event, message.class, &self.routing_key, wording);
         let body = body.to_string().into_bytes();
         let key = &message.event.key;
         self.endpoint.post(key, &[], body, now_us).await
@@ -81,7 +82,12 @@ impl PagerDuty {
 
 /// Returns the body: `resolve` for an event that ends its episode, `trigger` for any other. The
 /// episode is the `dedup_key`, so that all events of an episode belong to one `PagerDuty` alert.
-pub fn pager_duty_body(event: &Event, class: SinkClass, routing_key: &Secret) -> Value {
+pub fn pager_duty_body(
+    event: &Event,
+    class: SinkClass,
+    routing_key: &Secret,
+    wording: &Wording,
+) -> Value {
     let action = if event.kind.is_end() {
         "resolve"
     } else {
@@ -92,24 +98,28 @@ pub fn pager_duty_body(event: &Event, class: SinkClass, routing_key: &Secret) ->
         None => event.participant.clone(),
     };
     let mut payload = json!({
-        "summary": cut(&title(event), SUMMARY_MAX),
+        "summary": cut(&wording.title(event), SUMMARY_MAX),
         "source": source,
         "severity": severity(event, class),
         "timestamp": rfc3339(event.at_us),
         "group": event.participant,
         "class": class_of(event),
-        "custom_details": details(event),
+        "custom_details": details(event, wording),
     });
     if let Some(policy) = &event.policy {
         payload["component"] = policy.as_str().into();
     }
-    json!({
+    let mut body = json!({
         "routing_key": routing_key.reveal(),
         "event_action": action,
         "dedup_key": dedup_key(&event.episode),
         "client": "balde monitor",
         "payload": payload,
-    })
+    });
+    if let Some(link) = wording.link(event) {
+        body["links"] = json!([{ "href": link, "text": "runbook" }]);
+    }
+    body
 }
 
 /// Returns the severity of the class the event was routed as. Events that lower or end an alert have
@@ -145,9 +155,10 @@ fn class_of(event: &Event) -> &'static str {
     }
 }
 
-fn details(event: &Event) -> Value {
+fn details(event: &Event, wording: &Wording) -> Value {
     let mut details = json!({
-        "text": description(event),
+        "text": wording.description(event),
+        "runbook": wording.runbook(event),
         "key": event.key,
         "episode": event.episode,
         "kind": event.kind.label(),
@@ -198,7 +209,7 @@ mod tests {
     const ROUTING_KEY: &str = "0123456789abcdef0123456789abcdef";
 
     fn body(event: &Event, class: SinkClass) -> Value {
-        pager_duty_body(event, class, &Secret::new(ROUTING_KEY))
+        pager_duty_body(event, class, &Secret::new(ROUTING_KEY), &Wording::default())
     }
 
     #[test]
@@ -227,6 +238,7 @@ mod tests {
                         "text": "Bucket ENTRIES_WRITE of participant 12345678 went from WARNING to \
                                  CRITICAL at 2026-11-15 10:00:00 UTC. 3,600 of 36,000 tokens are \
                                  left (10 %). Slow down the requests under this policy.",
+                        "runbook": "docs/runbook.md#dictbucketcritical",
                         "key": "12345678/ENTRIES_WRITE/7/3/raised-CRITICAL",
                         "episode": "12345678/ENTRIES_WRITE/7/level-2",
                         "kind": "raised-CRITICAL",

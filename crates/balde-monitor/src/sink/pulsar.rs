@@ -18,6 +18,7 @@ use super::error::{RESPONSE_CHARS_MAX, SendError, SendErrorKind};
 use super::event_json::event_json;
 use super::http::{TIMEOUT_DEFAULT, certificates, checked_timeout};
 use super::secret::Secret;
+use super::text::Wording;
 use crate::alert::Event;
 use crate::history::OutboxMessage;
 use crate::http_client::install_crypto_provider;
@@ -128,10 +129,15 @@ impl PulsarTopic {
         })
     }
 
-    pub(super) async fn deliver(&self, message: &OutboxMessage) -> Result<(), SendError> {
+    pub(super) async fn deliver(
+        &self,
+        message: &OutboxMessage,
+        wording: &Wording,
+    ) -> Result<(), SendError> {
         let mut generation = 0;
         // The client itself may wait without limit.
-        let sending = Box::pin(self.send(&message.event, &mut generation));
+        let body = message_of(&message.event, wording);
+        let sending = Box::pin(self.send(body, &mut generation));
         let sent = timeout(self.settings.timeout, sending).await;
         let error = match sent {
             Ok(Ok(())) => return Ok(()),
@@ -148,7 +154,11 @@ impl PulsarTopic {
     }
 
     /// Sends and waits for the receipt. Other messages may be sent during the wait.
-    async fn send(&self, event: &Event, generation: &mut u64) -> Result<(), pulsar::Error> {
+    async fn send(
+        &self,
+        message: producer::Message,
+        generation: &mut u64,
+    ) -> Result<(), pulsar::Error> {
         let receipt = {
             let mut connection = self.connection.lock().await;
             let mut producer = if let Some(producer) = connection.producer.take() {
@@ -160,7 +170,7 @@ impl PulsarTopic {
             };
             *generation = connection.generation;
             // Not put back after an error or a timeout, because its state is unknown then.
-            let receipt = Box::pin(producer.send_non_blocking(message(event))).await?;
+            let receipt = Box::pin(producer.send_non_blocking(message)).await?;
             connection.producer = Some(producer);
             receipt
         };
@@ -223,7 +233,7 @@ impl fmt::Debug for PulsarTopic {
 
 /// Makes the message of an event. All events of a bucket have the same partition key, so that they
 /// stay in order.
-fn message(event: &Event) -> producer::Message {
+fn message_of(event: &Event, wording: &Wording) -> producer::Message {
     let partition_key = match &event.policy {
         Some(policy) => format!("{}/{policy}", event.participant),
         None => event.participant.clone(),
@@ -235,7 +245,7 @@ fn message(event: &Event) -> producer::Message {
         ("severity", event.severity.to_string()),
     ];
     producer::Message {
-        payload: event_json(event).to_string().into_bytes(),
+        payload: event_json(event, wording).to_string().into_bytes(),
         properties: properties
             .map(|(name, value)| (name.to_owned(), value))
             .into(),
@@ -287,9 +297,9 @@ mod tests {
     fn a_message_has_the_json_of_the_event_and_its_bucket_as_partition_key() {
         let kind = EventKind::Reminder { since_us: TEN_US };
         let event = event(kind, Severity::Critical, 1);
-        let message = message(&event);
+        let message = message_of(&event, &Wording::default());
         let payload: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
-        assert_eq!(payload, event_json(&event));
+        assert_eq!(payload, event_json(&event, &Wording::default()));
         assert_eq!(
             message.partition_key.as_deref(),
             Some("12345678/ENTRIES_WRITE")
@@ -304,7 +314,10 @@ mod tests {
             assert_eq!(message.properties[name], value);
         }
         assert_eq!(message.properties.len(), 4);
-        let stale = super::message(&participant_event(EventKind::Fresh { newest_us: 0 }));
+        let stale = message_of(
+            &participant_event(EventKind::Fresh { newest_us: 0 }),
+            &Wording::default(),
+        );
         assert_eq!(stale.partition_key.as_deref(), Some("12345678"));
     }
 

@@ -6,7 +6,7 @@ use super::config_error::SinkError;
 use super::error::SendError;
 use super::http::{HttpEndpoint, HttpSettings};
 use super::secret::Secret;
-use super::text::{description, format_time, title, tokens};
+use super::text::{Wording, field_names, format_time_in, tokens_in};
 use crate::alert::{Event, EventKind};
 use crate::history::OutboxMessage;
 
@@ -38,60 +38,67 @@ impl Slack {
         &self,
         message: &OutboxMessage,
         now_us: u64,
+        wording: &Wording,
     ) -> Result<(), SendError> {
-        let body = slack_body(&message.event).to_string().into_bytes();
+        let body = slack_body(&message.event, wording).to_string().into_bytes();
         self.0.post(&message.event.key, &[], body, now_us).await
     }
 }
 
 /// Returns the body of the message: the title as text for notifications, and blocks.
-pub fn slack_body(event: &Event) -> Value {
-    let fields: Vec<Value> = fields(event)
+pub fn slack_body(event: &Event, wording: &Wording) -> Value {
+    let fields: Vec<Value> = fields(event, wording)
         .into_iter()
         .map(|(name, value)| {
             let value = escaped(&value, FIELD_MAX - name.len() - 3);
             mrkdwn(&format!("*{name}*\n{value}"))
         })
         .collect();
+    let mut context = vec![mrkdwn(&escaped(&event.key, FIELD_MAX))];
+    if let Some(link) = wording.link(event) {
+        context.push(mrkdwn(&format!("<{}|runbook>", escaped(&link, FIELD_MAX))));
+    }
     json!({
-        "text": escaped(&title(event), TEXT_MAX),
+        "text": escaped(&wording.title(event), TEXT_MAX),
         "blocks": [
             {
                 "type": "header",
                 "text": {
                     "type": "plain_text",
-                    "text": escaped(&title(event), HEADER_MAX),
+                    "text": escaped(&wording.title(event), HEADER_MAX),
                     "emoji": false,
                 },
             },
-            { "type": "section", "text": mrkdwn(&escaped(&description(event), TEXT_MAX)) },
+            { "type": "section", "text": mrkdwn(&escaped(&wording.description(event), TEXT_MAX)) },
             { "type": "section", "fields": fields },
-            { "type": "context", "elements": [mrkdwn(&escaped(&event.key, FIELD_MAX))] },
+            { "type": "context", "elements": context },
         ],
     })
 }
 
 /// Returns the fields of the message, at most eight. Slack allows ten.
-fn fields(event: &Event) -> Vec<(&'static str, String)> {
-    let mut fields = vec![("Participant", event.participant.clone())];
+fn fields(event: &Event, wording: &Wording) -> Vec<(&'static str, String)> {
+    let names = field_names(wording);
+    let format_time = |at_us| format_time_in(wording, at_us);
+    let mut fields = vec![(names.participant, event.participant.clone())];
     if let Some(policy) = &event.policy {
-        fields.push(("Policy", policy.clone()));
+        fields.push((names.policy, policy.clone()));
     }
-    fields.push(("Severity", event.severity.to_string()));
-    if let Some(tokens) = tokens(event) {
-        fields.push(("Tokens left", tokens));
+    fields.push((names.severity, event.severity.to_string()));
+    if let Some(tokens) = tokens_in(wording, event) {
+        fields.push((names.tokens_left, tokens));
     }
     match &event.kind {
-        EventKind::Reminder { since_us } => fields.push(("Since", format_time(*since_us))),
+        EventKind::Reminder { since_us } => fields.push((names.since, format_time(*since_us))),
         EventKind::Stale { newest_us, .. } | EventKind::StillStale { newest_us, .. } => {
-            fields.push(("No data since", format_time(*newest_us)));
+            fields.push((names.no_data_since, format_time(*newest_us)));
         }
         EventKind::Predicted { empty_at_us, .. } => {
-            fields.push(("Empty at", format_time(*empty_at_us)));
+            fields.push((names.empty_at, format_time(*empty_at_us)));
         }
         _ => {}
     }
-    fields.push(("Time", format_time(event.at_us)));
+    fields.push((names.time, format_time(event.at_us)));
     fields
 }
 
@@ -138,7 +145,7 @@ mod tests {
         let title = "STILL CRITICAL: ENTRIES_WRITE of 12345678, 3,600 of 36,000 tokens left (10 %)";
         let field = |text: &str| json!({ "type": "mrkdwn", "text": text, "verbatim": true });
         assert_eq!(
-            slack_body(&event),
+            slack_body(&event, &Wording::default()),
             json!({
                 "text": title,
                 "blocks": [

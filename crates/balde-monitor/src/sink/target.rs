@@ -7,6 +7,7 @@ use super::pager_duty::PagerDuty;
 #[cfg(feature = "pulsar")]
 use super::pulsar::PulsarTopic;
 use super::slack::Slack;
+use super::text::Wording;
 use super::webhook::Webhook;
 use crate::history::OutboxMessage;
 
@@ -31,18 +32,23 @@ pub enum Sink {
 
 impl Sink {
     /// Makes one attempt to deliver a message. The caller decides whether to retry.
-    pub async fn deliver(&self, message: &OutboxMessage, now_us: u64) -> Result<(), SendError> {
+    pub async fn deliver(
+        &self,
+        message: &OutboxMessage,
+        now_us: u64,
+        wording: &Wording,
+    ) -> Result<(), SendError> {
         match self {
             Self::Log(LogSink) => {
-                LogSink::deliver(message);
+                LogSink::deliver(message, wording);
                 Ok(())
             }
-            Self::Webhook(webhook) => webhook.deliver(message, now_us).await,
-            Self::Slack(slack) => slack.deliver(message, now_us).await,
-            Self::PagerDuty(pager) => pager.deliver(message, now_us).await,
-            Self::Incident(webhook) => webhook.deliver(message, now_us).await,
+            Self::Webhook(webhook) => webhook.deliver(message, now_us, wording).await,
+            Self::Slack(slack) => slack.deliver(message, now_us, wording).await,
+            Self::PagerDuty(pager) => pager.deliver(message, now_us, wording).await,
+            Self::Incident(webhook) => webhook.deliver(message, now_us, wording).await,
             #[cfg(feature = "pulsar")]
-            Self::Pulsar(topic) => topic.deliver(message).await,
+            Self::Pulsar(topic) => topic.deliver(message, wording).await,
         }
     }
 

@@ -6,6 +6,7 @@ use super::event_json::event_json;
 use super::http::{HttpEndpoint, HttpSettings};
 use super::secret::Secret;
 use super::signature::{SIGNATURE_HEADER, TIMESTAMP_HEADER, sign};
+use super::text::Wording;
 use crate::history::OutboxMessage;
 
 /// Posts events as JSON with an HMAC signature.
@@ -36,8 +37,9 @@ impl Webhook {
         &self,
         message: &OutboxMessage,
         now_us: u64,
+        wording: &Wording,
     ) -> Result<(), SendError> {
-        let body = event_json(&message.event);
+        let body = event_json(&message.event, wording);
         self.0.post(&message.event.key, &body, now_us).await
     }
 }

@@ -48,7 +48,7 @@ fn month() -> String {
          INSERT INTO sample
            SELECT b.id, {start} + n * {POLL_EVERY_US}, b.id - 1, (n * 7919 + b.id * 31) % 36000, 36000,
                   1200, 60000000, 'F', NULL
-           FROM bucket b, generate_series(0, {POLLS} - 1) n;
+           FROM bucket b, generate_series(0::bigint, {POLLS} - 1) n;
          INSERT INTO latest_sample
            SELECT DISTINCT ON (bucket_id) * FROM sample ORDER BY bucket_id, taken_us DESC;
          INSERT INTO participant_state VALUES ('{PARTICIPANT}', 41, '{{\"epoch_us\":1}}');",
@@ -77,7 +77,7 @@ fn month() -> String {
                       THEN '{{\"type\":\"raised\",\"from\":\"NORMAL\",\"to\":\"CRITICAL\"}}'::json
                       ELSE '{{\"type\":\"resolved\",\"from\":\"CRITICAL\",\"reason\":\"recovered\"}}'::json END,
                     'severity', 'CRITICAL', 'level', 100, 'capacity', 36000, 'silenced_by', NULL)::text
-           FROM generate_series(0, {EVENTS} - 1) n;
+           FROM generate_series(0::bigint, {EVENTS} - 1) n;
          INSERT INTO outbox (event_id, sink, class, episode, created_us)
            SELECT id, 'chat', 'chat', episode, at_us FROM event ORDER BY id DESC LIMIT 20;
          INSERT INTO incident

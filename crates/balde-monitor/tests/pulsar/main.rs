@@ -57,7 +57,10 @@ fn check(events: &[Event], messages: &[Message]) {
     assert_eq!(first.len(), events.len(), "each once after deduplication");
     for event in events {
         let message = &messages[first[event.key.as_str()]];
-        assert_eq!(message.payload, event_json(event));
+        assert_eq!(
+            message.payload,
+            event_json(event, &balde_monitor::sink::Wording::default())
+        );
         let key = format!("{}/{}", event.participant, event.policy.as_deref().unwrap());
         assert_eq!(message.partition_key, key);
         assert_eq!(message.event_ms, event.at_us / 1_000);
@@ -147,7 +150,7 @@ async fn no_broker_at_all_is_a_failure_that_can_pass_in_the_time_that_was_given(
     let url = format!("pulsar://{}", socket.local_addr().unwrap());
     let message = message(episode("A").remove(0), SinkClass::Event);
     let failure = sink(&url, "alerts")
-        .deliver(&message, TEN_US)
+        .deliver(&message, TEN_US, &balde_monitor::sink::Wording::default())
         .await
         .unwrap_err();
     assert!(failure.is_transient(), "{failure}");
@@ -159,7 +162,10 @@ async fn no_broker_at_all_is_a_failure_that_can_pass_in_the_time_that_was_given(
     let url = format!("pulsar://{}", silent.local_addr().unwrap());
     let settings = PulsarSettings::new(url, "alerts").timeout(Duration::from_millis(100));
     let sink = Sink::Pulsar(PulsarTopic::new(settings).unwrap());
-    let failure = sink.deliver(&message, TEN_US).await.unwrap_err();
+    let failure = sink
+        .deliver(&message, TEN_US, &balde_monitor::sink::Wording::default())
+        .await
+        .unwrap_err();
     assert!(failure.is_transient(), "{failure}");
     assert!(failure.to_string().contains("time"), "{failure}");
 }

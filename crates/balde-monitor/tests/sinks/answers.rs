@@ -16,7 +16,9 @@ async fn attempt(answer: Answer, timeout: Duration) -> Result<(), SendError> {
     let settings = HttpSettings::default().timeout(timeout);
     let sink = Sink::Webhook(Webhook::new(receiver.url(), "secret", &settings).unwrap());
     let message = message(episode("A").remove(0), SinkClass::Event);
-    let result = sink.deliver(&message, TEN_US).await;
+    let result = sink
+        .deliver(&message, TEN_US, &balde_monitor::sink::Wording::default())
+        .await;
     assert_eq!(receiver.requests().len(), 1, "one attempt is one request");
     result
 }
@@ -77,7 +79,10 @@ async fn refused_connections_and_timeouts_are_distinguished() {
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let url = format!("http://{}/", socket.local_addr().unwrap());
     let sink = Sink::Webhook(Webhook::new(url, "secret", &settings).unwrap());
-    let failure = sink.deliver(&message, TEN_US).await.unwrap_err();
+    let failure = sink
+        .deliver(&message, TEN_US, &balde_monitor::sink::Wording::default())
+        .await
+        .unwrap_err();
     assert!(
         matches!(failure.kind(), SendErrorKind::Unreachable { .. }),
         "{failure}"

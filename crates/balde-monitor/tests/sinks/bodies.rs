@@ -30,7 +30,13 @@ async fn everything(sink: impl FnOnce(String) -> Sink, classes: &[SinkClass]) ->
     let sink = sink(receiver.url());
     for event in every_kind() {
         for class in classes {
-            let delivered = sink.deliver(&message(event.clone(), *class), TEN_US).await;
+            let delivered = sink
+                .deliver(
+                    &message(event.clone(), *class),
+                    TEN_US,
+                    &balde_monitor::sink::Wording::default(),
+                )
+                .await;
             delivered.expect("a receiver that accepts");
         }
     }
@@ -83,9 +89,15 @@ async fn webhooks_and_incidents_carry_the_whole_event() {
         .into_iter()
         .zip(webhooks.requests().into_iter().zip(incidents.requests()))
     {
-        assert_eq!(webhook.json(), event_json(&event));
+        assert_eq!(
+            webhook.json(),
+            event_json(&event, &balde_monitor::sink::Wording::default())
+        );
         let incident = incident.json();
-        assert_eq!(incident["event"], event_json(&event));
+        assert_eq!(
+            incident["event"],
+            event_json(&event, &balde_monitor::sink::Wording::default())
+        );
         assert_eq!(incident["incident"]["id"], event.episode);
         let (action, status) = (&incident["action"], &incident["incident"]["status"]);
         assert_eq!(*action == "closed", *status == "closed");

@@ -67,7 +67,11 @@ async fn a_line_has_the_level_of_how_bad_it_is_and_all_of_the_alert() {
             ..event("12345678", "ENTRIES_WRITE", sequence, kind)
         };
         let delivered = Sink::Log(LogSink)
-            .deliver(&message(event, SinkClass::Log), 0)
+            .deliver(
+                &message(event, SinkClass::Log),
+                0,
+                &balde_monitor::sink::Wording::default(),
+            )
             .await;
         assert_eq!(delivered, Ok(()));
     }

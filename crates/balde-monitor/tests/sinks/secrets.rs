@@ -92,7 +92,10 @@ async fn no_secret_is_in_a_log_line_an_error_the_database_or_a_debug_form() {
             episode("A").remove(0),
             balde_monitor::alert::SinkClass::Page,
         );
-        let failure = sink.deliver(&message, TEN_US).await.unwrap_err();
+        let failure = sink
+            .deliver(&message, TEN_US, &balde_monitor::sink::Wording::default())
+            .await
+            .unwrap_err();
         write!(said, "{failure} {failure:?}").unwrap();
     }
     for error in [

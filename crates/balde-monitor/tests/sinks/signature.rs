@@ -50,7 +50,7 @@ async fn delivered() -> Vec<Request> {
         for (later, event) in (0..).zip(episode("AÇÃO & <b>")) {
             let message = message(event, SinkClass::Event);
             let now_us = TEN_US + later * SECOND_US;
-            sink.deliver(&message, now_us)
+            sink.deliver(&message, now_us, &balde_monitor::sink::Wording::default())
                 .await
                 .expect("a receiver that accepts");
         }

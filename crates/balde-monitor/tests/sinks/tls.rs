@@ -62,7 +62,8 @@ async fn a_receiver_is_trusted_by_its_own_authority_and_by_no_other() {
     let message = message(episode("A").remove(0), SinkClass::Event);
     let attempt = async |settings: HttpSettings| {
         let sink = Sink::Webhook(Webhook::new(&*url, "secret", &settings).unwrap());
-        sink.deliver(&message, TEN_US).await
+        sink.deliver(&message, TEN_US, &balde_monitor::sink::Wording::default())
+            .await
     };
     for stranger in [
         HttpSettings::default(),

@@ -217,3 +217,151 @@ fn numbers_are_grouped_and_times_after_the_calendar_are_its_end() {
     };
     assert_eq!(tokens(&blocked).as_deref(), Some("0 of 0"));
 }
+
+/// An event of every kind.
+fn every_kind() -> Vec<Event> {
+    use Severity::{Critical, Exhausted, Normal, Warning};
+    let since_us = TEN_US - 600_000_000;
+    let newest_us = since_us;
+    let resolved = |reason| EventKind::Resolved {
+        from: Warning,
+        reason,
+    };
+    let over = |result| EventKind::ForecastOver { result };
+    let policy = || "X".to_owned();
+    let change = |change| participant_event(EventKind::Changed(change));
+    vec![
+        event(
+            EventKind::Raised {
+                from: Normal,
+                to: Warning,
+            },
+            Warning,
+            9_000,
+        ),
+        event(
+            EventKind::Raised {
+                from: Critical,
+                to: Exhausted,
+            },
+            Exhausted,
+            -120,
+        ),
+        event(
+            EventKind::Lowered {
+                from: Exhausted,
+                to: Critical,
+            },
+            Exhausted,
+            2_000,
+        ),
+        event(resolved(ResolveReason::Recovered), Critical, 36_000),
+        event(resolved(ResolveReason::Vanished), Critical, 1),
+        event(resolved(ResolveReason::NotConfigured), Critical, 1),
+        event(EventKind::Reminder { since_us }, Critical, 3_600),
+        event(
+            EventKind::Predicted {
+                empty_at_us: TEN_US,
+                confidence: Confidence::High,
+            },
+            Warning,
+            12_000,
+        ),
+        event(over(ForecastResult::CameTrue), Warning, 0),
+        event(over(ForecastResult::Averted), Warning, 12_000),
+        participant_event(EventKind::Stale {
+            newest_us,
+            reason: None,
+        }),
+        participant_event(EventKind::StillStale {
+            newest_us,
+            reason: Some("403".to_owned()),
+        }),
+        participant_event(EventKind::Fresh { newest_us }),
+        change(Change::Category {
+            from: "F".to_owned(),
+            to: "E".to_owned(),
+        }),
+        change(Change::Capacity {
+            policy: policy(),
+            from: 1_000,
+            to: 2_000,
+        }),
+        change(Change::Refill {
+            policy: policy(),
+            from: (1_200, 60_000_000),
+            to: (10, 1_500_000),
+        }),
+        change(Change::PolicyAdded { policy: policy() }),
+        change(Change::PolicyRemoved { policy: policy() }),
+        participant_event(EventKind::StorageFailed {
+            since_us,
+            cause: "disk full".to_owned(),
+        }),
+        participant_event(EventKind::StorageStillFailing {
+            since_us,
+            cause: "disk full".to_owned(),
+        }),
+        participant_event(EventKind::StorageRecovered { since_us }),
+    ]
+}
+
+#[test]
+fn portuguese_texts_are_complete_and_share_nothing_with_the_english_ones() {
+    let wording = Wording::new(Language::Portuguese);
+    let raised = &every_kind()[1];
+    assert_eq!(
+        wording.title(raised),
+        "EXHAUSTED: ENTRIES_WRITE de 12345678, restam -120 de 36.000 fichas (-1 %)"
+    );
+    assert_eq!(
+        wording.description(raised),
+        "O balde ENTRIES_WRITE do participante 12345678 passou de CRITICAL para EXHAUSTED em \
+         15/11/2026 10:00:00 UTC. Está 120 fichas em dívida (capacidade 36.000). Requisições desta \
+         política são rejeitadas até que haja fichas. Pare as que podem esperar."
+    );
+    for event in every_kind() {
+        let texts = [wording.title(&event), wording.description(&event)];
+        for text in texts {
+            let words = text.split(|c: char| !c.is_alphabetic());
+            for word in words {
+                let english = [
+                    "the", "of", "is", "since", "tokens", "left", "bucket", "at", "has",
+                ];
+                assert!(!english.contains(&word.to_lowercase().as_str()), "{text}");
+            }
+            assert!(!text.contains("  ") && !text.contains('{'), "{text}");
+        }
+    }
+}
+
+#[test]
+fn every_alert_has_its_section_in_both_runbooks() {
+    let pages = [
+        (
+            Wording::default(),
+            include_str!("../../../../../docs/runbook.md"),
+        ),
+        (
+            Wording::new(Language::Portuguese),
+            include_str!("../../../../../docs/pt-BR/runbook.md"),
+        ),
+    ];
+    for (wording, page) in pages {
+        let headings: Vec<String> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("## "))
+            .map(str::to_lowercase)
+            .collect();
+        for event in every_kind() {
+            let place = wording.runbook(&event);
+            let (_, anchor) = place.split_once('#').unwrap();
+            assert!(headings.iter().any(|heading| heading == anchor), "{place}");
+        }
+    }
+    let wording = Wording::default().runbook_url("https://example.com/runbook.html");
+    assert_eq!(
+        wording.runbook(&every_kind()[0]),
+        "https://example.com/runbook.html#dictbucketwarning"
+    );
+}

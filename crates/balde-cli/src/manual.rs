@@ -1,0 +1,57 @@
+//! `balde completions SHELL` and `balde man`: written from the same definitions as `--help`.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use crate::args::Cli;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell to write completions for
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// The command to describe; by default all of balde
+    #[arg(value_name = "COMMAND")]
+    command: Option<String>,
+}
+
+pub(crate) fn completions(args: &CompletionsArgs) -> ExitCode {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "balde", &mut text);
+    print(&text)
+}
+
+pub(crate) fn man(args: &ManArgs) -> ExitCode {
+    let mut balde = Cli::command();
+    balde.build();
+    let command = match &args.command {
+        Some(name) => balde.find_subcommand(name).cloned(),
+        None => Some(balde),
+    };
+    let Some(command) = command else {
+        let name = args.command.as_deref().unwrap_or_default();
+        eprintln!("balde man: there is no command `{name}`");
+        return ExitCode::FAILURE;
+    };
+    let mut text = Vec::new();
+    match clap_mangen::Man::new(command).render(&mut text) {
+        Ok(()) => print(&text),
+        Err(error) => {
+            eprintln!("balde man: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(text: &[u8]) -> ExitCode {
+    // A closed output, as of `head`, is not an error.
+    let _closed = io::stdout().write_all(text);
+    ExitCode::SUCCESS
+}

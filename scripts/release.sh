@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Builds release archives and their SHA-256 sums into FOLDER (default: target/release-archives):
+# x86-64 and, where the cross toolchain is installed, arm64. Each has the binary with Pulsar and
+# Temporal compiled in, the licences, systemd units, Prometheus rules, Grafana dashboards and the
+# reference configuration files.
+#
+# arm64 on x86-64 needs: rustup target add aarch64-unknown-linux-gnu, and Debian's
+# gcc-aarch64-linux-gnu and libc6-dev-arm64-cross.
+# usage: scripts/release.sh [FOLDER]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+out=$(realpath -m "${1:-$target/release-archives}")
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n1)
+mkdir -p "$out"
+
+say() { printf '== %s\n' "$*"; }
+
+linker_of() { # TARGET
+  case $1 in
+    x86_64-unknown-linux-gnu) echo x86_64-linux-gnu-gcc ;;
+    aarch64-unknown-linux-gnu) echo aarch64-linux-gnu-gcc ;;
+  esac
+}
+
+archives=()
+for triple in x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu; do
+  linker=$(linker_of "$triple")
+  if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$triple" ]; then
+    say "left out $triple: rustup target add $triple"
+    continue
+  fi
+  if ! command -v "$linker" >/dev/null; then
+    say "left out $triple: $linker is not installed"
+    continue
+  fi
+  say "$triple"
+  name=$(tr a-z- A-Z_ <<<"$triple")
+  env "CARGO_TARGET_${name}_LINKER=$linker" "CC_${triple//-/_}=$linker" \
+    cargo build --release --locked --package balde-cli --features pulsar,temporal --target "$triple"
+  folder=balde-$version-$triple
+  stage=$(mktemp -d)
+  install -D "$target/$triple/release/balde" "$stage/$folder/balde"
+  "${linker%gcc}strip" "$stage/$folder/balde"
+  install -m 644 -t "$stage/$folder" LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md
+  install -D -m 644 -t "$stage/$folder/systemd" deploy/systemd/*.service
+  install -D -m 644 -t "$stage/$folder/prometheus" deploy/prometheus/balde-rules.yml deploy/prometheus/balde-limits-rules.yml
+  install -D -m 644 -t "$stage/$folder/grafana" deploy/grafana/*.json
+  install -D -m 644 -t "$stage/$folder/examples" docs/*.toml
+  # The same input gives the same archive: fixed order, owner and time.
+  tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}" \
+    -cf - "$folder" | gzip -n >"$out/$folder.tar.gz"
+  rm -rf "$stage"
+  archives+=("$folder.tar.gz")
+done
+[ ${#archives[@]} -gt 0 ] || { say "nothing could be built" >&2; exit 1; }
+(cd "$out" && sha256sum "${archives[@]}" >SHA256SUMS && cat SHA256SUMS)
