@@ -112,10 +112,10 @@ async fn a_certificate_speaks_for_its_participant_and_for_those_that_it_settles_
     }
     // A list may include the indirect participants.
     let claim = format!(
-        "<CreateClaimRequest><Claim><Type>OWNERSHIP</Type><Key>{KEY}</Key>\
+        "<CreateClaimRequest><Claim><Type>PORTABILITY</Type><Key>{KEY}</Key>\
          <KeyType>EMAIL</KeyType>{}{}</Claim></CreateClaimRequest>",
         account("ClaimerAccount", "11111111"),
-        person("Claimer", "11122233305"),
+        person("Claimer", "99988877700"),
     );
     let (status, claim) = server.post("/claims/", claim).await;
     assert_eq!(status, 201, "{claim}");
