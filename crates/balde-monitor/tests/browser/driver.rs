@@ -272,11 +272,11 @@ fn from_base64(text: &str) -> Vec<u8> {
         let Some(digit) = DIGITS.iter().position(|digit| *digit == byte) else {
             continue;
         };
-        bits = bits << 6 | u32::try_from(digit).unwrap_or(0);
+        bits = (bits << 6) | u32::try_from(digit).unwrap_or(0);
         count += 6;
         if count >= 8 {
             count -= 8;
-            bytes.push(u8::try_from(bits >> count & 0xff).unwrap_or(0));
+            bytes.push(u8::try_from((bits >> count) & 0xff).unwrap_or(0));
         }
     }
     bytes

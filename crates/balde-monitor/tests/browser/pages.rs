@@ -11,6 +11,10 @@ const ENGLISH: Options = Options {
     rebound_host: None,
 };
 
+/// Keys as WebDriver names them.
+const TAB: &str = "\u{e004}";
+const ENTER: &str = "\u{e007}";
+
 const ROW: &str = "[...document.querySelectorAll('tr[data-policy]')].find(row => row.dataset.policy === 'KEYS_CHECK')";
 
 /// The width of the bar of `KEYS_CHECK`, in percent.
@@ -228,8 +232,6 @@ async fn language_theme_and_keyboard() {
         .wait_until("!!document.querySelector('tr[data-policy]')")
         .await;
     // The first stop of the tab key is the link to the content, which moves the focus there.
-    const TAB: &str = "\u{e004}";
-    const ENTER: &str = "\u{e007}";
     browser.type_keys(TAB).await;
     assert_eq!(
         browser.evaluate("document.activeElement.className").await,
