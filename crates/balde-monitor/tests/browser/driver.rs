@@ -1,4 +1,4 @@
-//! A Chromium of its own for a test, over WebDriver. The protocol is JSON over HTTP, and the few
+//! A Chromium of its own for a test, over `WebDriver`. The protocol is JSON over HTTP, and the few
 //! commands here also read the console, which general clients do not offer.
 
 use std::env;

@@ -1,4 +1,4 @@
-//! The dashboard in a real Chromium, driven over WebDriver: what it shows and does, accessibility,
+//! The dashboard in a real Chromium, driven over `WebDriver`: what it shows and does, accessibility,
 //! narrow screens, and attacks by foreign pages and hostile texts.
 
 mod accessibility;
