@@ -11,7 +11,7 @@ const ENGLISH: Options = Options {
     rebound_host: None,
 };
 
-/// Keys as WebDriver names them.
+/// Keys as `WebDriver` names them.
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
