@@ -26,11 +26,16 @@ class Sink(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         left = total = int(self.headers["Content-Length"])
         while left:
-            left -= len(self.rfile.read(min(left, 1 << 20)))
+            part = self.rfile.read(min(left, 1 << 20))
+            if not part:
+                self.close_connection = True
+                return
+            left -= len(part)
         self.answer(str(total))
 
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 4096
 
 upstream = Server(("127.0.0.1", 0), Sink)
 threading.Thread(target=upstream.serve_forever, daemon=True).start()

@@ -55,9 +55,10 @@ fn policies(operation: Operation) -> Vec<(&'static str, i64)> {
         | O::ListFundsRecoveryInfractionReports
         | O::RefundFundsRecovery
         | O::ListFundsRecoveryRefunds
-        | O::CancelFundsRecovery => return Vec::new(),
+        | O::CancelFundsRecovery
         // Not in this version.
-        O::GetEntryInitiator | O::GetOwnerStatistics => return Vec::new(),
+        | O::GetEntryInitiator
+        | O::GetOwnerStatistics => return Vec::new(),
         O::ListEventNotifications => "EVENT_LIST",
         O::ListBucketStates => "POLICIES_LIST",
         O::GetBucketState => "POLICIES_READ",

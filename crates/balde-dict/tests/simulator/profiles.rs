@@ -53,6 +53,53 @@ async fn version_1_has_its_own_errors_operations_and_fields() {
     assert!(!report.contains("ReporterParticipant"), "{report}");
 }
 
+/// Makes three payments and reports each as fraud: one report is agreed with by the participant that
+/// holds the key, one is not, one is cancelled.
+async fn pay_and_report(server: &TestServer, holder: &str) {
+    for number in 1..=3 {
+        let id = end_to_end_id(number);
+        let lookup = [
+            ("PI-RequestingParticipant", CALLER),
+            ("PI-PayerId", PERSON),
+            ("PI-EndToEndId", id.as_str()),
+        ];
+        let path = format!("/api/v1/entries/{KEY}");
+        let found = server.send(Method::GET, &path, &lookup, None).await;
+        assert_eq!(found.status(), 200);
+        let order = json!({"end_to_end_id": id, "payer": PERSON, "participant": CALLER});
+        let path = "/sim/payment-orders";
+        let (status, shown) = server.sim(Method::POST, path, Some(order)).await;
+        assert_eq!(status, 200, "{shown}");
+        let report = format!(
+            "<CreateInfractionReportRequest><Participant>{CALLER}</Participant><InfractionReport>\
+             <TransactionId>{}</TransactionId><InfractionType>FRAUD</InfractionType>\
+             </InfractionReport></CreateInfractionReportRequest>",
+            end_to_end_id(number)
+        );
+        let path = "/api/v1/infraction-reports/";
+        let response = server.send(Method::POST, path, &[], Some(report)).await;
+        assert_eq!(response.status(), 201);
+        let id = text_of(&response.text().await.unwrap(), "Id").to_owned();
+        let act = async |action: &str, name: &str, participant: &str, more: &str| {
+            let body = format!(
+                "<{name}Request><InfractionReportId>{id}</InfractionReportId>\
+                 <Participant>{participant}</Participant>{more}</{name}Request>"
+            );
+            let path = format!("/api/v1/infraction-reports/{id}/{action}");
+            let response = server.send(Method::POST, &path, &[], Some(body)).await;
+            assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
+        };
+        if number == 3 {
+            act("cancel", "CancelInfractionReport", CALLER, "").await;
+            continue;
+        }
+        let result = if number == 1 { "AGREED" } else { "DISAGREED" };
+        act("acknowledge", "AcknowledgeInfractionReport", holder, "").await;
+        let more = format!("<AnalysisResult>{result}</AnalysisResult>");
+        act("close", "CloseInfractionReport", holder, &more).await;
+    }
+}
+
 /// Version 1.8.0 has two operations that later versions do not have, and counters with each entry.
 #[tokio::test]
 async fn version_1_looks_up_for_initiators_and_counts_by_owner() {
@@ -96,51 +143,9 @@ async fn version_1_looks_up_for_initiators_and_counts_by_owner() {
     let refused = server.send(Method::GET, &path, &without_payer, None).await;
     assert_eq!(refused.status(), 400);
 
-    // Payments and reports are counted by owner: one is agreed with, one is not, one is cancelled.
+    // Payments and reports are counted by owner.
     let owner = text_of(&entry, "TaxIdNumber");
-    let holder = text_of(&entry, "Participant");
-    for number in 1..=3 {
-        let id = end_to_end_id(number);
-        let lookup = [
-            ("PI-RequestingParticipant", CALLER),
-            ("PI-PayerId", PERSON),
-            ("PI-EndToEndId", id.as_str()),
-        ];
-        let path = format!("/api/v1/entries/{KEY}");
-        let found = server.send(Method::GET, &path, &lookup, None).await;
-        assert_eq!(found.status(), 200);
-        let order = json!({"end_to_end_id": id, "payer": PERSON, "participant": CALLER});
-        let path = "/sim/payment-orders";
-        let (status, shown) = server.sim(Method::POST, path, Some(order)).await;
-        assert_eq!(status, 200, "{shown}");
-        let report = format!(
-            "<CreateInfractionReportRequest><Participant>{CALLER}</Participant><InfractionReport>\
-             <TransactionId>{}</TransactionId><InfractionType>FRAUD</InfractionType>\
-             </InfractionReport></CreateInfractionReportRequest>",
-            end_to_end_id(number)
-        );
-        let path = "/api/v1/infraction-reports/";
-        let response = server.send(Method::POST, path, &[], Some(report)).await;
-        assert_eq!(response.status(), 201);
-        let id = text_of(&response.text().await.unwrap(), "Id").to_owned();
-        let act = async |action: &str, name: &str, participant: &str, more: &str| {
-            let body = format!(
-                "<{name}Request><InfractionReportId>{id}</InfractionReportId>\
-                 <Participant>{participant}</Participant>{more}</{name}Request>"
-            );
-            let path = format!("/api/v1/infraction-reports/{id}/{action}");
-            let response = server.send(Method::POST, &path, &[], Some(body)).await;
-            assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
-        };
-        if number == 3 {
-            act("cancel", "CancelInfractionReport", CALLER, "").await;
-            continue;
-        }
-        let result = if number == 1 { "AGREED" } else { "DISAGREED" };
-        act("acknowledge", "AcknowledgeInfractionReport", holder, "").await;
-        let more = format!("<AnalysisResult>{result}</AnalysisResult>");
-        act("close", "CloseInfractionReport", holder, &more).await;
-    }
+    pay_and_report(&server, text_of(&entry, "Participant")).await;
     let (status, statistics) = get(&format!("/api/v1/statistics/owner/{owner}")).await;
     assert_eq!(status, 200, "{statistics}");
     assert_eq!(text_of(&statistics, "TaxIdNumber"), owner);
