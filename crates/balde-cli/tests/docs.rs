@@ -1,5 +1,6 @@
-//! The pages of docs/: all are in the book's summary, their links resolve, and the commands that they
-//! show exist with their options.
+//! The pages of docs/: all are in the book's summary, their links resolve, the commands that they show
+//! exist with their options, and translations name the same keys as their originals. Links and commands
+//! of the READMEs, too.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,6 +26,15 @@ fn pages() -> Vec<PathBuf> {
         }
     }
     pages
+}
+
+/// The pages of docs/, and the first pages of the repository.
+fn pages_and_readmes() -> Vec<PathBuf> {
+    let root = docs().parent().unwrap().to_owned();
+    let names = ["README.md", "README.pt-BR.md", "ARCHITECTURE.md"];
+    let mut all = pages();
+    all.extend(names.map(|name| root.join(name)));
+    all
 }
 
 /// The page without its code, and its blocks of shell commands.
@@ -68,7 +78,7 @@ fn every_page_is_in_the_summary() {
 #[test]
 fn links_between_pages_resolve() {
     let mut broken = Vec::new();
-    for page in pages() {
+    for page in pages_and_readmes() {
         let (prose, _) = split(&fs::read_to_string(&page).unwrap());
         for link in prose.split("](").skip(1) {
             let link = link.split([')', ' ']).next().unwrap();
@@ -101,7 +111,7 @@ fn links_between_pages_resolve() {
 #[test]
 fn commands_of_the_pages_exist_with_their_options() {
     let mut checked = 0;
-    for page in pages() {
+    for page in pages_and_readmes() {
         let (_, lines) = split(&fs::read_to_string(&page).unwrap());
         for line in lines {
             let line = line.trim_start();
@@ -129,4 +139,38 @@ fn commands_of_the_pages_exist_with_their_options() {
         }
     }
     assert!(checked >= 3, "only {checked} commands were found");
+}
+
+/// What stands between backticks in a page's prose: keys, metrics, files, commands.
+fn code_spans(page: &str) -> BTreeSet<String> {
+    let (prose, _) = split(page);
+    let lines = prose.lines();
+    let spans = lines.flat_map(|line| line.split('`').skip(1).step_by(2));
+    spans.map(str::to_owned).collect()
+}
+
+#[test]
+fn translations_name_the_same_keys_metrics_and_commands_as_their_originals() {
+    let mut compared = 0;
+    for page in pages() {
+        let name = page.strip_prefix(docs()).unwrap();
+        let Ok(name) = name.strip_prefix("pt-BR") else {
+            continue;
+        };
+        // The index has no original.
+        let Ok(original) = fs::read_to_string(docs().join(name)) else {
+            continue;
+        };
+        let translated = fs::read_to_string(&page).unwrap();
+        let (original, translated) = (code_spans(&original), code_spans(&translated));
+        let missing: Vec<_> = original.difference(&translated).collect();
+        let added: Vec<_> = translated.difference(&original).collect();
+        assert!(
+            missing.is_empty() && added.is_empty(),
+            "docs/pt-BR/{}: missing {missing:?}, added {added:?}",
+            name.display()
+        );
+        compared += 1;
+    }
+    assert!(compared >= 5, "only {compared} translations were found");
 }
