@@ -1,14 +1,10 @@
 //! What all commands that run until a signal have in common.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use balde::telemetry::Logs;
 use tokio::net::TcpListener;
-use tracing::Level;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Runs `work` on a new runtime, and prints its error to standard error.
 pub(crate) fn run(command: &str, work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
@@ -40,13 +36,6 @@ pub(crate) fn run_on(
             ExitCode::FAILURE
         }
     }
-}
-
-/// Writes the log to standard output: text on a terminal, else one JSON object per line.
-pub(crate) fn log_at(level: Level) {
-    tracing_subscriber::registry()
-        .with(Logs::new().level(level).layer_to(io::stdout))
-        .init();
 }
 
 /// Binds a listener. The error names the option that sets another address.
@@ -83,11 +72,6 @@ pub(crate) async fn reload_signal() {
         }
     }
     std::future::pending::<()>().await;
-}
-
-/// Prints a line to standard output. A closed output is not an error.
-pub(crate) fn print_line(line: impl std::fmt::Display) {
-    let _closed = writeln!(io::stdout(), "{line}");
 }
 
 /// Waits for Ctrl-C or SIGTERM. A second signal ends the process at once, with exit code 130.
