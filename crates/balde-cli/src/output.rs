@@ -46,7 +46,8 @@ impl Output {
         if output.is_json {
             return Self::start(level, format);
         }
-        let is_other = |metadata: &Metadata<'_>| !is_alert(metadata);
+        let is_other =
+            move |metadata: &Metadata<'_>| !is_alert(metadata) && *metadata.level() <= level;
         let others = filter_fn(is_other).with_max_level_hint(level);
         let alerts_from = if level == Level::ERROR {
             Level::ERROR

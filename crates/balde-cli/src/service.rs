@@ -74,28 +74,39 @@ pub(crate) async fn reload_signal() {
     std::future::pending::<()>().await;
 }
 
-/// Waits for Ctrl-C or SIGTERM. A second signal ends the process at once, with exit code 130.
-pub(crate) async fn shutdown_signal() {
-    signal_received().await;
-    tokio::spawn(async {
-        signal_received().await;
-        eprintln!("second signal received: exiting without a graceful shutdown");
-        std::process::exit(130);
-    });
+/// Waits for Ctrl-C or SIGTERM, from the call on. A second signal ends the process at once, with exit
+/// code 130.
+pub(crate) fn shutdown_signal() -> impl Future<Output = ()> {
+    let received = signal_received();
+    async {
+        received.await;
+        tokio::spawn(async {
+            signal_received().await;
+            eprintln!("second signal received: exiting without a graceful shutdown");
+            std::process::exit(130);
+        });
+    }
 }
 
-async fn signal_received() {
+fn signal_received() -> impl Future<Output = ()> {
     #[cfg(unix)]
-    {
+    let signals = {
         use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+        (
+            signal(SignalKind::interrupt()),
+            signal(SignalKind::terminate()),
+        )
+    };
+    async move {
+        #[cfg(unix)]
+        if let (Ok(mut interrupt), Ok(mut terminate)) = signals {
             tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
+                _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
             return;
         }
+        // Where no handler can be installed, shutting down is the safe answer.
+        let _error = tokio::signal::ctrl_c().await;
     }
-    // Where no handler can be installed, shutting down is the safe answer.
-    let _error = tokio::signal::ctrl_c().await;
 }

@@ -148,9 +148,10 @@ async fn simulate(args: &Args) -> anyhow::Result<()> {
     let listener = service::listen(args.listen, "--listen").await?;
     let address = listener.local_addr()?;
     let scheme = if simulator.is_tls() { "https" } else { "http" };
+    let shutdown = service::shutdown_signal();
     output.address("DICT", format_args!("{scheme}://{address}/api/v2/"));
     output.address("inspection", format_args!("{scheme}://{address}/sim/"));
-    simulator::run(listener, simulator, service::shutdown_signal()).await?;
+    simulator::run(listener, simulator, shutdown).await?;
     Ok(())
 }
 

@@ -139,10 +139,11 @@ fn a_json_stream_has_nothing_but_json_without_nulls() {
     let file = format!(
         "[[listener]]\naddress = \"{ANY}\"\n[[upstream]]\nname = \"dict\"\nurl = \"{upstream}\"\n\
          [[route]]\npath = \"/\"\nupstream = \"dict\"\n\
-         [state]\nlisten = \"{ANY}\"\n"
+         [state]\nlisten = \"{ANY}\"\ntoken_env = \"TOKEN\"\n"
     );
     let file = write(folder.path(), "gateway.toml", &file);
-    let mut gateway = Service::start(&mut balde(&["gateway", "-c", &file, "--log", "debug"]));
+    let mut gateway =
+        Service::start(balde(&["gateway", "-c", &file, "--log", "debug"]).env("TOKEN", "secret"));
     let proxy = url(&gateway.until("\"endpoint\":\"gateway\""));
     gateway.until("\"endpoint\":\"metrics\"");
     assert!(get(&format!("{proxy}api/v2/policies/")).starts_with("HTTP/1.1 200"));

@@ -39,6 +39,7 @@ async fn serve(args: &Args, config: Config) -> anyhow::Result<()> {
     let output = Output::start(args.log, args.log_format);
     let gateway = Gateway::build(&config).map_err(|error| anyhow!("\n{error}"))?;
     let bound = gateway.bind().await?;
+    let shutdown = service::shutdown_signal();
     let listeners = bound.addresses().into_iter().zip(&config.listeners);
     for (address, listener) in listeners {
         let scheme = match listener.identity {
@@ -52,7 +53,7 @@ async fn serve(args: &Args, config: Config) -> anyhow::Result<()> {
         output.address("metrics", format_args!("http://{address}/metrics"));
     }
     let reloads = tokio::spawn(reload_on_signal(gateway, args.config.clone(), output));
-    bound.run(service::shutdown_signal()).await;
+    bound.run(shutdown).await;
     reloads.abort();
     output.tell("stopped", "stopped");
     Ok(())

@@ -94,6 +94,7 @@ async fn up(args: &Args) -> anyhow::Result<()> {
     let monitor = Monitor::build(&config, time.clone()).await?;
     clock.catch_up(&monitor).await?;
 
+    let shutdown = service::shutdown_signal();
     if output.is_json() {
         tell_addresses(output, &addresses);
     } else {
@@ -130,7 +131,7 @@ async fn up(args: &Args) -> anyhow::Result<()> {
         "balde up: a simulated DICT behind a gateway at http://{}/api/v2/, with time accelerated {} times",
         addresses.gateway, args.speed
     );
-    let run = monitor.run(monitor_listener, &note, service::shutdown_signal());
+    let run = monitor.run(monitor_listener, &note, shutdown);
     let result = run.await;
     let _all_have_ended = end.send(true);
     while let Some(result) = tasks.join_next().await {
