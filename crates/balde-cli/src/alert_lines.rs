@@ -40,6 +40,8 @@ struct Alert {
     kind: String,
     participant: String,
     policy: Option<String>,
+    /// The severity by which it was sent: before it improved.
+    severity: String,
     current_severity: String,
     level: Option<i64>,
     capacity: Option<u64>,
@@ -63,6 +65,7 @@ impl Alert {
         }
         if has_colors {
             let color = match self.current_severity.as_str() {
+                "NORMAL" if self.level.is_some_and(|level| level <= 0) => 31,
                 "NORMAL" => 32,
                 "WARNING" => 33,
                 _ => 31,
@@ -90,11 +93,15 @@ impl Alert {
             ("predicted", Some(seconds)) => {
                 format!("{down}: empty in about {}", duration(seconds))
             }
+            ("forecast-over", _) if level <= 0 => format!("{down}, as predicted"),
+            ("forecast-over", _) => {
+                format!("{subject} is at {filled}: no longer empty soon")
+            }
             ("resolved", _) => format!("{subject} is back at {filled}: resolved"),
             ("reminder", _) => format!("{subject} is still at {filled}: {severity}"),
             (kind, _) if kind.starts_with("raised-") => format!("{down}: {severity}"),
             (kind, _) if kind.starts_with("lowered-") => {
-                format!("{subject} is back at {filled}: {severity}")
+                format!("{subject} is back at {filled}: no longer {}", self.severity)
             }
             _ => self.message.clone(),
         }
@@ -122,6 +129,7 @@ impl Visit for Alert {
             "kind" => self.kind = text,
             "participant" => self.participant = text,
             "policy" => self.policy = Some(text),
+            "severity" => self.severity = text,
             "current_severity" => self.current_severity = text,
             "at" => self.at = text,
             "message" => self.message = text,
@@ -184,6 +192,7 @@ mod tests {
             kind: kind.to_owned(),
             participant: "12345678".to_owned(),
             policy: Some("ENTRIES_WRITE".to_owned()),
+            severity: "EXHAUSTED".to_owned(),
             current_severity: severity.to_owned(),
             level: Some(level),
             capacity: Some(capacity),
@@ -224,13 +233,25 @@ mod tests {
                 "lowered-WARNING",
                 "WARNING",
                 9_000,
-                "is back at 25 % (9,000 of 36,000): WARNING",
+                "is back at 25 % (9,000 of 36,000): no longer EXHAUSTED",
             ),
             (
                 "resolved",
                 "NORMAL",
                 36_000,
                 "is back at 100 % (36,000 of 36,000): resolved",
+            ),
+            (
+                "forecast-over",
+                "NORMAL",
+                0,
+                "is empty (0 of 36,000), as predicted",
+            ),
+            (
+                "forecast-over",
+                "NORMAL",
+                9_000,
+                "is at 25 % (9,000 of 36,000): no longer empty soon",
             ),
             (
                 "reminder",

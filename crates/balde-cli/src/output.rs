@@ -122,7 +122,7 @@ impl Output {
     }
 }
 
-/// Whether standard output is a terminal that shows colours, and NO_COLOR does not forbid them.
+/// Whether standard output is a terminal that shows colours, and `NO_COLOR` does not forbid them.
 fn has_colors() -> bool {
     let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let term = value("TERM");
