@@ -278,15 +278,15 @@ chmod 644 "$root/tmp/features.toml"
 any=127.0.0.1:0
 say "balde up raises an alert"
 start "$work/up.log" up --dict $any --gateway $any --state $any --monitor $any
-page=$(url_of "$work/up.log" '^monitor ')
+page=$(url_of "$work/up.log" '^page ')
 (image health "$page/healthz" "$page/readyz")
 answer_has "$page/api/v1/alerts?limit=50" '"raised"'
-grep -m1 '"event_type":"alert"' "$work/up.log" | grep -oE '"message":"[^"]*"'
+grep -m1 -E '^[0-9:]{8}  .* of [0-9]{8} is ' "$work/up.log"
 stop
 
 say "balde monitor polls a simulator and stores what it gets in the volume"
 start "$work/simulate.log" simulate --listen $any --participant 12345678=F
-dict=$(url_of "$work/simulate.log" '^DICT ')
+dict=$(url_of "$work/simulate.log" '"endpoint":"DICT"')
 (image health "$dict/sim")
 cat >"$root/tmp/monitor.toml" <<TOML
 [http]
@@ -300,7 +300,7 @@ TOML
 chmod 644 "$root/tmp/monitor.toml"
 (image check /tmp/monitor.toml)
 start "$work/monitor.log" monitor --config /tmp/monitor.toml
-page=$(url_of "$work/monitor.log" '^page ')
+page=$(url_of "$work/monitor.log" '"endpoint":"page"')
 answer_has "$page/metrics" '^dict_rate_limit_available_tokens\{.*policy="KEYS_CHECK"'
 curl -fsS "$page/metrics" | grep '^dict_rate_limit_available_tokens{.*KEYS_CHECK'
 (image health "$page/healthz" "$page/readyz")

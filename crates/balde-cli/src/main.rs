@@ -1,5 +1,6 @@
 //! The binary `balde`: arguments, configuration files and wiring. It contains no rule about limits.
 
+mod alert_lines;
 mod args;
 mod check;
 mod gateway;
@@ -7,6 +8,7 @@ mod health;
 mod inspect;
 mod manual;
 mod monitor;
+mod output;
 mod policies;
 mod profile;
 mod service;

@@ -9,7 +9,8 @@ use balde_monitor::{Config, Monitor, TimeSource};
 use tokio::net::TcpListener;
 use tracing::Level;
 
-use crate::service::{self, print_line};
+use crate::output::{Format, Output};
+use crate::service;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -19,6 +20,9 @@ pub(crate) struct Args {
     /// Log level: error, warn (adds alerts), info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: Level,
+    /// Format of standard output
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "auto")]
+    log_format: Format,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -28,7 +32,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 async fn monitor(args: &Args) -> anyhow::Result<()> {
     let read = || Config::read(&args.config).map_err(|error| anyhow!("\n{error}"));
     let mut config = read()?;
-    service::log_at(args.log);
+    let output = Output::start(args.log, args.log_format);
     let mut listener = listen(&config).await?;
     let mut shutdown = std::pin::pin!(service::shutdown_signal());
     loop {
@@ -38,8 +42,8 @@ async fn monitor(args: &Args) -> anyhow::Result<()> {
             Some(_) => "https",
             None => "http",
         };
-        print_line(format_args!("page       {scheme}://{address}/"));
-        print_line(format_args!("metrics    {scheme}://{address}/metrics"));
+        output.address("page", format_args!("{scheme}://{address}/"));
+        output.address("metrics", format_args!("{scheme}://{address}/metrics"));
         let history = monitor.cycle().components().history.clone();
         let mut next = None;
         let until = async {

@@ -1,14 +1,10 @@
 //! What all commands that run until a signal have in common.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use balde::telemetry::Logs;
 use tokio::net::TcpListener;
-use tracing::Level;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Runs `work` on a new runtime, and prints its error to standard error.
 pub(crate) fn run(command: &str, work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
@@ -40,13 +36,6 @@ pub(crate) fn run_on(
             ExitCode::FAILURE
         }
     }
-}
-
-/// Writes the log to standard output: text on a terminal, else one JSON object per line.
-pub(crate) fn log_at(level: Level) {
-    tracing_subscriber::registry()
-        .with(Logs::new().level(level).layer_to(io::stdout))
-        .init();
 }
 
 /// Binds a listener. The error names the option that sets another address.
@@ -85,33 +74,39 @@ pub(crate) async fn reload_signal() {
     std::future::pending::<()>().await;
 }
 
-/// Prints a line to standard output. A closed output is not an error.
-pub(crate) fn print_line(line: impl std::fmt::Display) {
-    let _closed = writeln!(io::stdout(), "{line}");
+/// Waits for Ctrl-C or SIGTERM, from the call on. A second signal ends the process at once, with exit
+/// code 130.
+pub(crate) fn shutdown_signal() -> impl Future<Output = ()> {
+    let received = signal_received();
+    async {
+        received.await;
+        tokio::spawn(async {
+            signal_received().await;
+            eprintln!("second signal received: exiting without a graceful shutdown");
+            std::process::exit(130);
+        });
+    }
 }
 
-/// Waits for Ctrl-C or SIGTERM. A second signal ends the process at once, with exit code 130.
-pub(crate) async fn shutdown_signal() {
-    signal_received().await;
-    tokio::spawn(async {
-        signal_received().await;
-        eprintln!("second signal received: exiting without a graceful shutdown");
-        std::process::exit(130);
-    });
-}
-
-async fn signal_received() {
+fn signal_received() -> impl Future<Output = ()> {
     #[cfg(unix)]
-    {
+    let signals = {
         use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+        (
+            signal(SignalKind::interrupt()),
+            signal(SignalKind::terminate()),
+        )
+    };
+    async move {
+        #[cfg(unix)]
+        if let (Ok(mut interrupt), Ok(mut terminate)) = signals {
             tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
+                _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
             return;
         }
+        // Where no handler can be installed, shutting down is the safe answer.
+        let _error = tokio::signal::ctrl_c().await;
     }
-    // Where no handler can be installed, shutting down is the safe answer.
-    let _error = tokio::signal::ctrl_c().await;
 }

@@ -15,9 +15,10 @@ use balde_dict::simulator::{self, Participants, Simulator, SimulatorBuilder};
 use balde_dict::wire::{XmlSigner, XmlVerifier};
 use tracing::Level;
 
+use crate::output::{Format, Output};
 use crate::policies::setting;
 use crate::profile;
-use crate::service::{self, print_line};
+use crate::service;
 
 /// The participant of generated entries.
 const GENERATED_PARTICIPANT: &str = "99999999";
@@ -95,6 +96,9 @@ pub(crate) struct Args {
     /// Log level: warn, info (adds refusals) or debug (adds every request)
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: Level,
+    /// Format of standard output
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "auto")]
+    log_format: Format,
 }
 
 /// Which writes must be signed.
@@ -111,7 +115,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 async fn simulate(args: &Args) -> anyhow::Result<()> {
-    service::log_at(args.log);
+    let output = Output::start(args.log, args.log_format);
     let simulator = builder(args)?.build()?;
     // A Redis that is away is reported now, not by the first request.
     simulator.directory().ping().await.with_context(|| {
@@ -134,7 +138,8 @@ async fn simulate(args: &Args) -> anyhow::Result<()> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let loaded = simulator.directory().seed(&text).await;
         let loaded = loaded.with_context(|| path.display().to_string())?;
-        print_line(format_args!("{loaded} entries from {}", path.display()));
+        let from = path.display();
+        output.tell("seeded", format_args!("{loaded} entries from {from}"));
     }
     simulator
         .directory()
@@ -143,9 +148,10 @@ async fn simulate(args: &Args) -> anyhow::Result<()> {
     let listener = service::listen(args.listen, "--listen").await?;
     let address = listener.local_addr()?;
     let scheme = if simulator.is_tls() { "https" } else { "http" };
-    print_line(format_args!("DICT       {scheme}://{address}/api/v2/"));
-    print_line(format_args!("inspection {scheme}://{address}/sim/"));
-    simulator::run(listener, simulator, service::shutdown_signal()).await?;
+    let shutdown = service::shutdown_signal();
+    output.address("DICT", format_args!("{scheme}://{address}/api/v2/"));
+    output.address("inspection", format_args!("{scheme}://{address}/sim/"));
+    simulator::run(listener, simulator, shutdown).await?;
     Ok(())
 }
 

@@ -46,8 +46,14 @@ fn start(folder: &Path) -> Monitor {
         let mut line = String::new();
         output.read_line(&mut line).expect("a line");
         assert!(!line.is_empty(), "it ended");
-        if let Some(address) = line.strip_prefix("page       http://") {
-            let address = address.trim_end().trim_end_matches('/').to_owned();
+        let event: serde_json::Value =
+            serde_json::from_str(&line).expect("JSON, as it is no terminal");
+        if event["endpoint"] == "page" {
+            let url = event["url"].as_str().expect("its address");
+            let address = url
+                .trim_start_matches("http://")
+                .trim_end_matches('/')
+                .to_owned();
             std::thread::spawn(move || for _ in output.lines().map_while(Result::ok) {});
             return Monitor { child, address };
         }

@@ -30,10 +30,13 @@ impl Simulator {
             let mut line = String::new();
             output.read_line(&mut line).expect("a line");
             assert!(!line.is_empty(), "it ended: {lines:?}");
-            let address = line.strip_prefix("inspection http://").map(str::to_owned);
+            let event: serde_json::Value =
+                serde_json::from_str(&line).expect("JSON, as it is no terminal");
             lines.push(line);
-            if let Some(address) = address {
-                let address = address.trim_end().trim_end_matches("/sim/").to_owned();
+            if event["endpoint"] == "inspection" {
+                let url = event["url"].as_str().expect("its address");
+                let address = url.trim_start_matches("http://").trim_end_matches("/sim/");
+                let address = address.to_owned();
                 // Its further output is read, so that it never blocks on a full pipe.
                 let (sender, log) = mpsc::channel();
                 std::thread::spawn(move || {
@@ -102,7 +105,7 @@ fn it_prints_its_address_and_answers_there() {
         "--virtual-clock",
     ]);
     assert!(
-        simulator.lines[0].starts_with("1 entries from"),
+        simulator.lines[0].contains("\"message\":\"1 entries from"),
         "{:?}",
         simulator.lines
     );

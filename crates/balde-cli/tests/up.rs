@@ -76,7 +76,7 @@ fn up_shows_a_falling_bucket_an_alert_and_its_resolution_and_stops_on_a_signal()
     let mut monitor = None;
     for line in lines.by_ref() {
         let line = line.unwrap();
-        if line.starts_with("monitor ") {
+        if line.starts_with("page ") {
             monitor = Some(address_in(&line));
         }
         let is_last = line.starts_with("Ctrl-C");
@@ -87,9 +87,24 @@ fn up_shows_a_falling_bucket_an_alert_and_its_resolution_and_stops_on_a_signal()
     }
     let curls = printed.iter().filter(|line| line.contains("curl ")).count();
     assert_eq!(curls, 4, "{printed:?}");
-    // Further output must not fill the pipe.
-    std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
     let monitor = monitor.unwrap();
+    let picture = printed.join("\n");
+    for expected in [
+        "| gateway ",
+        " ----> | http://127.0.0.1:",
+        "|  reads http://127.0.0.1:",
+        &format!("| http://{monitor}/"),
+        "<---- open this",
+    ] {
+        assert!(picture.contains(expected), "{expected}\n{picture}");
+    }
+    // Further output must not fill the pipe.
+    let (sender, alerts) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            let _ended = sender.send(line);
+        }
+    });
     assert!(get(monitor, "/").contains("<title>balde monitor</title>"));
 
     let mut lowest = i64::MAX;
@@ -118,6 +133,20 @@ fn up_shows_a_falling_bucket_an_alert_and_its_resolution_and_stops_on_a_signal()
         std::thread::sleep(Duration::from_millis(100));
     }
     assert!(lowest < 35, "a bucket of 70 visibly fell: {lowest}");
+    // The alert and its end are sentences, after the time of the day.
+    let severities = &["WARNING", "CRITICAL", "EXHAUSTED"][..];
+    for (verb, ends) in [("is ", severities), ("is back at ", &["resolved"])] {
+        let expected = format!("KEYS_CHECK of 12345678 {verb}");
+        loop {
+            let line = alerts.recv_timeout(DEADLINE);
+            let line = line.unwrap_or_else(|_| panic!("no line with {expected}"));
+            assert!(!line.starts_with('{') && !line.contains('\x1b'), "{line}");
+            let sentence = line.get(10..).unwrap_or("");
+            if sentence.starts_with(&expected) && ends.iter().any(|end| sentence.ends_with(end)) {
+                break;
+            }
+        }
+    }
     assert_eq!(interrupt(child), 0);
 }
 

@@ -7,7 +7,8 @@ use anyhow::anyhow;
 use balde_gateway::{Config, Gateway};
 use tracing::Level;
 
-use crate::service::{self, print_line};
+use crate::output::{Format, Output};
+use crate::service;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -17,6 +18,9 @@ pub(crate) struct Args {
     /// Log level: error, warn, info (adds refusals) or debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: Level,
+    /// Format of standard output
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "auto")]
+    log_format: Format,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -32,30 +36,31 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 async fn serve(args: &Args, config: Config) -> anyhow::Result<()> {
-    service::log_at(args.log);
+    let output = Output::start(args.log, args.log_format);
     let gateway = Gateway::build(&config).map_err(|error| anyhow!("\n{error}"))?;
     let bound = gateway.bind().await?;
+    let shutdown = service::shutdown_signal();
     let listeners = bound.addresses().into_iter().zip(&config.listeners);
     for (address, listener) in listeners {
         let scheme = match listener.identity {
             Some(_) => "https",
             None => "http",
         };
-        print_line(format_args!("gateway    {scheme}://{address}/"));
+        output.address("gateway", format_args!("{scheme}://{address}/"));
     }
     if let Some(address) = bound.state_address() {
-        print_line(format_args!("state      http://{address}/balde/states"));
-        print_line(format_args!("metrics    http://{address}/metrics"));
+        output.address("state", format_args!("http://{address}/balde/states"));
+        output.address("metrics", format_args!("http://{address}/metrics"));
     }
-    let reloads = tokio::spawn(reload_on_signal(gateway, args.config.clone()));
-    bound.run(service::shutdown_signal()).await;
+    let reloads = tokio::spawn(reload_on_signal(gateway, args.config.clone(), output));
+    bound.run(shutdown).await;
     reloads.abort();
-    print_line("stopped");
+    output.tell("stopped", "stopped");
     Ok(())
 }
 
 /// Reloads the file on every SIGHUP. A file that cannot be applied changes nothing.
-async fn reload_on_signal(gateway: Gateway, file: PathBuf) {
+async fn reload_on_signal(gateway: Gateway, file: PathBuf, output: Output) {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
@@ -63,17 +68,17 @@ async fn reload_on_signal(gateway: Gateway, file: PathBuf) {
             return;
         };
         while hangups.recv().await.is_some() {
-            reload(&gateway, &file);
+            reload(&gateway, &file, output);
         }
     }
     #[cfg(not(unix))]
     {
-        let _ = (gateway, file);
+        let _ = (gateway, file, output);
         std::future::pending::<()>().await;
     }
 }
 
-fn reload(gateway: &Gateway, file: &Path) {
+fn reload(gateway: &Gateway, file: &Path, output: Output) {
     let applied = match Config::read(file) {
         Ok(config) => gateway.reload(&config).map_err(|error| error.to_string()),
         Err(error) => {
@@ -83,8 +88,7 @@ fn reload(gateway: &Gateway, file: &Path) {
     };
     match applied {
         Ok(()) => {
-            print_line("reloaded");
-            tracing::info!(event_type = "reloaded", "the configuration was reloaded");
+            output.tell("reloaded", "the configuration was reloaded");
         }
         Err(error) => {
             eprintln!("balde gateway: not reloaded, the old configuration stays\n{error}");

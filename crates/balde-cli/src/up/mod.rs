@@ -2,6 +2,7 @@
 
 mod clock;
 mod day;
+mod picture;
 mod traffic;
 
 use std::net::SocketAddr;
@@ -17,7 +18,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::Level;
 
-use crate::service::{self, print_line};
+use crate::output::{Format, Output, print_line};
+use crate::service;
 use clock::AcceleratedClock;
 
 /// The simulated participant and its category: small enough for the effect of a scan to be visible.
@@ -50,9 +52,12 @@ pub(crate) struct Args {
     /// Send no traffic
     #[arg(long)]
     quiet: bool,
-    /// Log level: error, warn (adds alerts), info or debug
+    /// Log level: error, warn, info or debug. In text, alerts are shown with all; error hides warnings
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log: Level,
+    /// Format of standard output
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    log_format: Format,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -60,7 +65,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 async fn up(args: &Args) -> anyhow::Result<()> {
-    service::log_at(args.log);
+    let output = Output::start_with_alerts(args.log, args.log_format);
     let dict_listener = service::listen(args.dict, "--dict").await?;
     let monitor_listener = service::listen(args.monitor, "--monitor").await?;
     let dict = dict_listener.local_addr()?;
@@ -89,7 +94,12 @@ async fn up(args: &Args) -> anyhow::Result<()> {
     let monitor = Monitor::build(&config, time.clone()).await?;
     clock.catch_up(&monitor).await?;
 
-    print_introduction(args, &addresses, &token, &history);
+    let shutdown = service::shutdown_signal();
+    if output.is_json() {
+        tell_addresses(output, &addresses);
+    } else {
+        print_introduction(args, &addresses, &token, &history);
+    }
     let (end, ended) = watch::channel(false);
     let until_ended = |mut ended: watch::Receiver<bool>| async move {
         let _ended_or_dropped = ended.wait_for(|is_over| *is_over).await;
@@ -121,14 +131,14 @@ async fn up(args: &Args) -> anyhow::Result<()> {
         "balde up: a simulated DICT behind a gateway at http://{}/api/v2/, with time accelerated {} times",
         addresses.gateway, args.speed
     );
-    let run = monitor.run(monitor_listener, &note, service::shutdown_signal());
+    let run = monitor.run(monitor_listener, &note, shutdown);
     let result = run.await;
     let _all_have_ended = end.send(true);
     while let Some(result) = tasks.join_next().await {
         result??;
     }
     result?;
-    print_line(format_args!("stopped"));
+    output.tell("stopped", "stopped");
     Ok(())
 }
 
@@ -178,51 +188,39 @@ fn config(addresses: &Addresses, token: &str, history: &std::path::Path) -> anyh
     Ok(Config::parse(&text, "balde up", folder, variable)?)
 }
 
-fn print_introduction(args: &Args, addresses: &Addresses, token: &str, history: &std::path::Path) {
+/// The addresses as events of the log.
+fn tell_addresses(output: Output, addresses: &Addresses) {
     let Addresses {
         dict,
         gateway,
         state,
         page,
     } = addresses;
+    output.address("page", format_args!("http://{page}/"));
+    output.address("gateway", format_args!("http://{gateway}/api/v2/"));
+    output.address("DICT", format_args!("http://{dict}/api/v2/"));
+    output.address("state", format_args!("http://{state}/balde/states"));
+}
+
+fn print_introduction(args: &Args, addresses: &Addresses, token: &str, history: &std::path::Path) {
+    let Addresses {
+        dict, state, page, ..
+    } = addresses;
     let (speed, minutes) = (args.speed, 600 / args.speed);
+    let history = history.display();
+    let picture = picture::picture(addresses, !args.quiet);
     print_line(format_args!(
-        "DICT       http://{dict}/api/v2/   (simulated; inspection at http://{dict}/sim/)"
+        "{picture}
+page       http://{page}/
+history    {history}
+time       accelerated {speed} times: a working day takes about {minutes} minutes
+
+Open the page: KEYS_CHECK falls within seconds, an alert fires and is resolved. Or:
+  curl -s http://{page}/api/v1/alerts?limit=5
+  curl -s http://{page}/metrics | grep KEYS_CHECK
+  curl -s 'http://{dict}/sim/buckets?participant={PARTICIPANT}'
+  curl -s -H 'Authorization: Bearer {token}' 'http://{state}/balde/states?participant={PARTICIPANT}'
+Ctrl-C stops it. Alerts, with the accelerated time of the day (UTC):
+"
     ));
-    print_line(format_args!(
-        "gateway    http://{gateway}/api/v2/   (refuses what DICT would refuse)"
-    ));
-    print_line(format_args!(
-        "state      http://{state}/balde/states   (the gateway's buckets; the monitor reads them)"
-    ));
-    print_line(format_args!(
-        "monitor    http://{page}/          (metrics at /metrics, JSON at /api/v1/states)"
-    ));
-    print_line(format_args!("history    {}", history.display()));
-    print_line(format_args!(
-        "time       accelerated {speed} times: a working day takes about {minutes} minutes"
-    ));
-    if !args.quiet {
-        print_line(format_args!(
-            "traffic    payers all day, a scan every half hour, and a batch job every quarter of an hour"
-        ));
-    }
-    print_line("");
-    print_line(format_args!(
-        "Open the page: KEYS_CHECK falls within seconds, an alert fires and is resolved. Or:"
-    ));
-    print_line(format_args!(
-        "  curl -s http://{page}/api/v1/alerts?limit=5"
-    ));
-    print_line(format_args!(
-        "  curl -s http://{page}/metrics | grep KEYS_CHECK"
-    ));
-    print_line(format_args!(
-        "  curl -s 'http://{dict}/sim/buckets?participant={PARTICIPANT}'"
-    ));
-    print_line(format_args!(
-        "  curl -s -H 'Authorization: Bearer {token}' 'http://{state}/balde/states?participant={PARTICIPANT}'"
-    ));
-    print_line(format_args!("Ctrl-C stops it."));
-    print_line("");
 }

@@ -1,6 +1,7 @@
 //! The log sink: one line for each event.
 
 use super::text::{Wording, current_severity, rfc3339};
+use crate::alert::{Event, EventKind};
 use crate::history::OutboxMessage;
 use crate::severity::Severity;
 
@@ -30,6 +31,7 @@ impl LogSink {
                     bucket_level = message.event.level,
                     capacity = message.event.capacity,
                     at = rfc3339(message.event.at_us),
+                    empty_in_s = empty_in_s(&message.event),
                     silenced_by = message.event.silenced_by,
                     runbook = wording.runbook(&message.event),
                     "{}",
@@ -42,5 +44,15 @@ impl LogSink {
             Severity::Warning => line!(warn),
             Severity::Critical | Severity::Exhausted => line!(error),
         }
+    }
+}
+
+/// How long a bucket will last, if that is what the event is about.
+fn empty_in_s(event: &Event) -> Option<u64> {
+    match event.kind {
+        EventKind::Predicted { empty_at_us, .. } => {
+            Some(empty_at_us.saturating_sub(event.at_us) / 1_000_000)
+        }
+        _ => None,
     }
 }

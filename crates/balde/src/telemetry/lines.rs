@@ -90,7 +90,7 @@ where
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineFormat {
     Json,
-    Text,
+    Text { has_colors: bool },
 }
 
 /// Writes each event as one line.
@@ -134,7 +134,7 @@ where
         let line = Line::new(metadata.level().as_str(), metadata.target(), fields, ids);
         let text = match self.format {
             LineFormat::Json => line.json(),
-            LineFormat::Text => line.text(),
+            LineFormat::Text { has_colors } => line.text(has_colors),
         };
         // A failure to log cannot be logged.
         let _lost = self
@@ -205,10 +205,19 @@ impl<'a> Line<'a> {
     }
 
     /// Time, level and message, and then the fields as `name=value`.
-    fn text(mut self) -> String {
+    fn text(mut self, has_colors: bool) -> String {
         let mut line = String::with_capacity(256);
         // Writing to a string cannot fail.
-        let _ = write!(line, "{} {:>5}", self.timestamp, self.level);
+        let _ = if has_colors {
+            let color = level_color(self.level);
+            write!(
+                line,
+                "\x1b[2m{}\x1b[0m \x1b[{color}m{:>5}\x1b[0m",
+                self.timestamp, self.level
+            )
+        } else {
+            write!(line, "{} {:>5}", self.timestamp, self.level)
+        };
         if self.target != "balde" {
             let _ = write!(line, " {}:", self.target);
         }
@@ -234,6 +243,17 @@ impl<'a> Line<'a> {
         }
         line.push('\n');
         line
+    }
+}
+
+/// The number of a colour in an escape sequence.
+fn level_color(level: &str) -> u8 {
+    match level {
+        "ERROR" => 31,
+        "WARN" => 33,
+        "INFO" => 32,
+        "DEBUG" => 34,
+        _ => 35,
     }
 }
 
@@ -275,7 +295,14 @@ struct Fields(BTreeMap<&'static str, Value>);
 
 impl Visit for Fields {
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.0.insert(field.name(), value.into());
+        // JSON has no infinity and no NaN, which would be null.
+        let number = Value::from(value);
+        let number = if number.is_null() {
+            value.to_string().into()
+        } else {
+            number
+        };
+        self.0.insert(field.name(), number);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {

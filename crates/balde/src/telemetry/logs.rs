@@ -42,14 +42,16 @@ const FLUSH_WITHIN: Duration = Duration::from_secs(5);
 pub struct Logs {
     level: LevelFilter,
     format: LogFormat,
+    has_colors: bool,
 }
 
 impl Logs {
-    /// Lines at INFO and above, with [`LogFormat::Auto`].
+    /// Lines at INFO and above, with [`LogFormat::Auto`], without colours.
     pub const fn new() -> Self {
         Self {
             level: LevelFilter::INFO,
             format: LogFormat::Auto,
+            has_colors: false,
         }
     }
 
@@ -64,6 +66,11 @@ impl Logs {
     /// Sets the format.
     pub const fn format(self, format: LogFormat) -> Self {
         Self { format, ..self }
+    }
+
+    /// Sets whether lines of text have colours, as escape sequences of terminals. JSON never has.
+    pub const fn colors(self, has_colors: bool) -> Self {
+        Self { has_colors, ..self }
     }
 
     /// Returns a layer that writes to standard output, and a guard to keep until the program ends.
@@ -91,9 +98,12 @@ impl Logs {
         S: Subscriber + for<'span> LookupSpan<'span>,
         W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
     {
+        let text = LineFormat::Text {
+            has_colors: self.has_colors,
+        };
         let format = match self.format {
-            LogFormat::Text => LineFormat::Text,
-            LogFormat::Auto if io::stdout().is_terminal() => LineFormat::Text,
+            LogFormat::Text => text,
+            LogFormat::Auto if io::stdout().is_terminal() => text,
             LogFormat::Json | LogFormat::Auto => LineFormat::Json,
         };
         LineLayer { writer, format }.with_filter(self.level)

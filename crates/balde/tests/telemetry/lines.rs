@@ -226,6 +226,39 @@ fn on_a_terminal_a_line_is_text_for_people() {
 }
 
 #[test]
+fn text_has_colors_only_if_asked_and_json_never() {
+    have_two_listeners();
+    for (format, is_colored) in [(LogFormat::Text, true), (LogFormat::Json, false)] {
+        let written = Written::default();
+        let logs = Logs::new().format(format).colors(true);
+        let subscriber = tracing_subscriber::registry().with(logs.layer_to(written.clone()));
+        with_default(subscriber, || tracing::error!(target: "other", "hello"));
+        let text = written.text();
+        assert_eq!(
+            text.contains("\x1b[31mERROR\x1b[0m other: hello"),
+            is_colored
+        );
+        assert_eq!(text.contains('\x1b'), is_colored, "{text}");
+    }
+}
+
+#[test]
+fn numbers_that_json_lacks_are_texts_and_not_null() {
+    let written = Written::default();
+    have_two_listeners();
+    let subscriber = tracing_subscriber::registry().with(json_logs_to(written.clone()));
+    with_default(subscriber, || {
+        tracing::info!(target: "other", ratio = f64::NAN, most = f64::INFINITY, absent = None::<u64>, "hello");
+    });
+    let lines = written.objects();
+    assert_eq!(
+        (&lines[0]["ratio"], &lines[0]["most"]),
+        (&"NaN".into(), &"inf".into())
+    );
+    assert!(lines[0].get("absent").is_none());
+}
+
+#[test]
 fn levels_can_be_chosen() {
     let written = Written::default();
     have_two_listeners();

@@ -1,0 +1,137 @@
+//! What a service writes to standard output: its log, and the lines at its start and end. If the log is
+//! JSON, these lines are too.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use balde::telemetry::{LogFormat, Logs};
+use tracing::{Dispatch, Level, Metadata};
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::alert_lines::{AlertLines, is_alert};
+
+/// The format of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// Text on a terminal, else JSON.
+    Auto,
+    /// Lines for people.
+    Text,
+    /// One JSON object per line, and nothing else.
+    Json,
+}
+
+/// The format in use, for lines that are not events of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    is_json: bool,
+}
+
+impl Output {
+    /// Installs the log.
+    pub(crate) fn start(level: Level, format: Format) -> Self {
+        let output = Self::new(format);
+        let logs = output.logs(level).layer_to(io::stdout);
+        tracing_subscriber::registry().with(logs).init();
+        output
+    }
+
+    /// Like [`Output::start`], but in text, alerts are sentences. They are written from INFO, or from
+    /// ERROR if that is the level.
+    pub(crate) fn start_with_alerts(level: Level, format: Format) -> Self {
+        let output = Self::new(format);
+        if output.is_json {
+            return Self::start(level, format);
+        }
+        let is_other =
+            move |metadata: &Metadata<'_>| !is_alert(metadata) && *metadata.level() <= level;
+        let others = filter_fn(is_other).with_max_level_hint(level);
+        let alerts_from = if level == Level::ERROR {
+            Level::ERROR
+        } else {
+            Level::INFO
+        };
+        let alerts =
+            filter_fn(move |metadata| is_alert(metadata) && *metadata.level() <= alerts_from)
+                .with_max_level_hint(alerts_from);
+        let lines = AlertLines::new(has_colors());
+        tracing_subscriber::registry()
+            .with(output.logs(level).layer_to(io::stdout).with_filter(others))
+            .with(lines.with_filter(alerts))
+            .init();
+        output
+    }
+
+    fn new(format: Format) -> Self {
+        let is_json = match format {
+            Format::Auto => !io::stdout().is_terminal(),
+            Format::Text => false,
+            Format::Json => true,
+        };
+        Self { is_json }
+    }
+
+    fn logs(self, level: Level) -> Logs {
+        let format = if self.is_json {
+            LogFormat::Json
+        } else {
+            LogFormat::Text
+        };
+        Logs::new().level(level).format(format).colors(has_colors())
+    }
+
+    pub(crate) const fn is_json(self) -> bool {
+        self.is_json
+    }
+
+    /// Tells where something can be reached, whatever the log's level is.
+    pub(crate) fn address(self, name: &str, url: impl Display) {
+        if self.is_json {
+            let url = url.to_string();
+            self.always(|| {
+                tracing::info!(
+                    target: "balde", event_type = "listening", endpoint = name, url,
+                    "{name} at {url}"
+                );
+            });
+        } else {
+            print_line(format_args!("{name:<10} {url}"));
+        }
+    }
+
+    /// Tells about the service itself, whatever the log's level is.
+    pub(crate) fn tell(self, event_type: &'static str, message: impl Display) {
+        if self.is_json {
+            self.always(|| tracing::info!(target: "balde", event_type, "{message}"));
+        } else {
+            print_line(message);
+        }
+    }
+
+    /// Runs `log` with a log at INFO. That costs other threads time, and is for rare events.
+    fn always(self, log: impl FnOnce()) {
+        let logs = self.logs(Level::INFO).layer_to(io::stdout);
+        let dispatch = Dispatch::new(tracing_subscriber::registry().with(logs));
+        tracing::dispatcher::with_default(&dispatch, log);
+        drop(dispatch);
+        // Events below the level of the log are free again.
+        tracing::callsite::rebuild_interest_cache();
+    }
+}
+
+/// Whether standard output is a terminal that shows colours, and `NO_COLOR` does not forbid them.
+fn has_colors() -> bool {
+    let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let term = value("TERM");
+    io::stdout().is_terminal()
+        && value("NO_COLOR").is_none()
+        && term.is_some_and(|term| term != "dumb")
+}
+
+/// Prints a line to standard output. A closed output is not an error.
+pub(crate) fn print_line(line: impl Display) {
+    let _closed = writeln!(io::stdout(), "{line}");
+}
