@@ -8,7 +8,7 @@ use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use crate::output::print_line;
+use crate::print::print_line;
 
 /// Whether an event of the log is an alert.
 pub(crate) fn is_alert(metadata: &Metadata<'_>) -> bool {

@@ -10,6 +10,7 @@ mod manual;
 mod monitor;
 mod output;
 mod policies;
+mod print;
 mod profile;
 mod service;
 mod simulate;

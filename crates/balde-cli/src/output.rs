@@ -2,7 +2,7 @@
 //! JSON, these lines are too.
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 
 use balde::telemetry::{LogFormat, Logs};
 use tracing::{Dispatch, Level, Metadata};
@@ -12,6 +12,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::alert_lines::{AlertLines, is_alert};
+use crate::print::print_line;
 
 /// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -129,9 +130,4 @@ fn has_colors() -> bool {
     io::stdout().is_terminal()
         && value("NO_COLOR").is_none()
         && term.is_some_and(|term| term != "dumb")
-}
-
-/// Prints a line to standard output. A closed output is not an error.
-pub(crate) fn print_line(line: impl Display) {
-    let _closed = writeln!(io::stdout(), "{line}");
 }

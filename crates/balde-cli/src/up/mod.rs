@@ -18,7 +18,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::Level;
 
-use crate::output::{Format, Output, print_line};
+use crate::output::{Format, Output};
+use crate::print::print_line;
 use crate::service;
 use clock::AcceleratedClock;
 
