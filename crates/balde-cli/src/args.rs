@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{check, gateway, health, inspect, manual, monitor, policies, simulate, up};
 
@@ -55,8 +55,8 @@ impl Cli {
             Verb::Monitor(args) => monitor::run(&args),
             Verb::Up(args) => up::run(&args),
             Verb::Health(args) => health::run(&args),
-            Verb::Completions(args) => manual::completions(&args),
-            Verb::Man(args) => manual::man(&args),
+            Verb::Completions(args) => manual::completions(&args, Self::command()),
+            Verb::Man(args) => manual::man(&args, Self::command()),
         }
     }
 }

@@ -3,10 +3,8 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::CommandFactory as _;
+use clap::Command;
 use clap_complete::Shell;
-
-use crate::args::Cli;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
@@ -22,14 +20,13 @@ pub(crate) struct ManArgs {
     command: Option<String>,
 }
 
-pub(crate) fn completions(args: &CompletionsArgs) -> ExitCode {
+pub(crate) fn completions(args: &CompletionsArgs, mut balde: Command) -> ExitCode {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "balde", &mut text);
+    clap_complete::generate(args.shell, &mut balde, "balde", &mut text);
     print(&text)
 }
 
-pub(crate) fn man(args: &ManArgs) -> ExitCode {
-    let mut balde = Cli::command();
+pub(crate) fn man(args: &ManArgs, mut balde: Command) -> ExitCode {
     balde.build();
     let command = match &args.command {
         Some(name) => balde.find_subcommand(name).cloned(),
