@@ -21,6 +21,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// The gateway allocates for each request; the system's allocator took a tenth of its time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     args::Cli::parse().run()
 }
