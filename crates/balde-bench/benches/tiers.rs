@@ -20,10 +20,11 @@ use balde_bench as report;
 
 const KEYS: u32 = 1_000_000;
 
-/// Never reached, so that every check takes a token: the dear case.
-const LIMIT: &str = "1000/s burst 1000000000";
-const SILVER: &str = "2000/s burst 1000000000";
-const GOLD: &str = "30000/min burst 1000000000";
+/// Never reached, so that every check takes a token: the dear case. Refill is slow, because full
+/// buckets are forgotten.
+const LIMIT: &str = "1/h burst 100000";
+const SILVER: &str = "2/h burst 100000";
+const GOLD: &str = "3/h burst 100000";
 
 /// Checks between two looks at the clock.
 const BLOCK: u32 = 1_000;
