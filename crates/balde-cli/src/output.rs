@@ -88,7 +88,7 @@ impl Output {
         self.is_json
     }
 
-    /// Tells where something can be reached, whatever the log's level is.
+    /// Writes the address of an endpoint, at every log level.
     pub(crate) fn address(self, name: &str, url: impl Display) {
         if self.is_json {
             let url = url.to_string();
@@ -103,7 +103,7 @@ impl Output {
         }
     }
 
-    /// Tells about the service itself, whatever the log's level is.
+    /// Writes a line about the service itself, such as a reload, at every log level.
     pub(crate) fn tell(self, event_type: &'static str, message: impl Display) {
         if self.is_json {
             self.always(|| tracing::info!(target: "balde", event_type, "{message}"));

@@ -1,7 +1,7 @@
 //! A reverse proxy that enforces rate-limit policies, and a guard in front of the Pix DICT.
 //!
 //! [`Config`] is the validated configuration file, [`Gateway`] is what is built from it. A gateway
-//! that is [bound](Gateway::bind) runs until it is told to shut down; it can be
+//! that is [bound](Gateway::bind) runs until it is shut down; it can be
 //! [reloaded](Gateway::reload) meanwhile. docs/gateway.md describes the file and the behaviour.
 //!
 //! | Module | Holds |

@@ -95,14 +95,14 @@ fn frontier() -> Vec<(String, AlertRule)> {
     rules
 }
 
-/// What a monitor saw of a story, and whom it told.
+/// What a monitor saw of a story, and the events it sent.
 #[derive(Default)]
 struct Watched {
     polls: usize,
     reads: usize,
     forecasts: Vec<Made>,
     /// By rule.
-    events: Vec<Vec<Told>>,
+    events: Vec<Vec<SentEvent>>,
 }
 
 struct Made {
@@ -113,7 +113,7 @@ struct Made {
     confidence: Confidence,
 }
 
-struct Told {
+struct SentEvent {
     at: Second,
     event: Event,
     is_to_person: bool,
@@ -179,7 +179,7 @@ fn watch(story: &Story, rules: &[(String, AlertRule)]) -> Watched {
             told.extend(events.into_iter().map(|event| {
                 let classes = routes.sinks(&event);
                 let person = [SinkClass::Chat, SinkClass::Page, SinkClass::PageUrgent];
-                Told {
+                SentEvent {
                     at,
                     is_to_person: person.iter().any(|class| classes.contains(class)),
                     event,
@@ -223,7 +223,7 @@ struct Report {
 }
 
 impl Report {
-    fn add(&mut self, story: &Story, watched: &Watched, events: &[Told]) {
+    fn add(&mut self, story: &Story, watched: &Watched, events: &[SentEvent]) {
         self.watched_s += story.watched as u64;
         self.polls += watched.polls as u64;
         self.reads += watched.reads as u64;
@@ -274,7 +274,7 @@ impl Report {
         }
     }
 
-    fn add_warnings(&mut self, story: &Story, events: &[Told]) {
+    fn add_warnings(&mut self, story: &Story, events: &[SentEvent]) {
         for &refused in &story.first_refusals {
             if refused >= story.watched {
                 continue;
@@ -327,7 +327,7 @@ impl Report {
         }
     }
 
-    fn add_alarms(&mut self, story: &Story, events: &[Told]) {
+    fn add_alarms(&mut self, story: &Story, events: &[SentEvent]) {
         let mut counted: BTreeSet<&str> = BTreeSet::new();
         for told in events.iter().filter(|told| told.is_to_person) {
             let is_prediction = matches!(told.event.kind, EventKind::Predicted { .. });

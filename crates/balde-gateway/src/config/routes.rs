@@ -31,7 +31,7 @@ pub struct RouteConfig {
     pub wait: Duration,
     /// The longest wait that requests may ask for.
     pub wait_max: Duration,
-    /// The index of the class of its callers, whoever they are.
+    /// The index of the class that all callers of this route belong to.
     pub class: Option<usize>,
     /// The longest body of a request, in bytes, if it differs from the server's.
     pub body_bytes_max: Option<u64>,

@@ -1,4 +1,4 @@
-//! TLS in, TLS and mutual TLS out, and callers told apart by their certificates.
+//! TLS in, TLS and mutual TLS out, and callers identified by their certificates.
 
 use std::path::PathBuf;
 use std::sync::Arc;

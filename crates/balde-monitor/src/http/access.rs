@@ -17,7 +17,7 @@ pub enum WriteAccess {
 }
 
 impl WriteAccess {
-    /// The name in the status, by which the dashboard tells its user what is needed.
+    /// The name in the status; the dashboard shows what a user needs to make changes.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Anyone => "anyone",
