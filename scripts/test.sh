@@ -7,6 +7,8 @@ say() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
 
 # A test server that is missing is an error here, never a silent skip.
 export BALDE_REQUIRE_SERVICES=1
+# Some tests hold thousands of connections; many systems start with 1024 files for each process.
+ulimit -n 16384 2>/dev/null || ulimit -n "$(ulimit -Hn)"
 missing=()
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v redis-cli >/dev/null || missing+=(redis-tools)
@@ -82,6 +84,8 @@ say "each feature alone"
 scripts/features.sh --sdk
 
 say "tests"
+host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+export "CARGO_TARGET_${host}_RUNNER=$PWD/scripts/run-test-binary.sh"
 cargo test "${everything[@]}" --no-fail-fast
 
 say "the Redis store on other servers (above: $(redis-server --version | sed 's/ sha=.*//'))"

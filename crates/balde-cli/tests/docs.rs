@@ -95,8 +95,10 @@ fn links_between_pages_resolve() {
                 Ok(_) if section.is_empty() => true,
                 Ok(text) => {
                     let headings = text.lines().filter(|line| line.starts_with('#'));
-                    let headings = headings.map(|line| anchor(line.trim_start_matches('#')));
-                    headings.collect::<BTreeSet<_>>().contains(section)
+                    let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#')));
+                    // A translated page keeps the names of the original's sections.
+                    anchors.any(|anchor| anchor == section)
+                        || text.contains(&format!("<a id=\"{section}\"></a>"))
                 }
                 Err(_) => target.is_dir(),
             };

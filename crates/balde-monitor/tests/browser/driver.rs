@@ -11,6 +11,8 @@ use tempfile::TempDir;
 
 /// The longest wait for something to appear. Nothing depends on it but how long a failure takes.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// The longest that one command may take.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// An HTTP client for the tests.
@@ -99,7 +101,8 @@ impl Browser {
             },
         }}});
         let base = format!("http://127.0.0.1:{port}/session");
-        let response = http.post(&base).json(&wanted).send().await.unwrap();
+        let request = http.post(&base).timeout(ANSWER_MAX).json(&wanted);
+        let response = request.send().await.unwrap();
         let response: Value = response.json().await.unwrap();
         let id = response["value"]["sessionId"].as_str();
         let id = id.unwrap_or_else(|| panic!("no browser: {response}"));
@@ -115,7 +118,8 @@ impl Browser {
 
     async fn command(&self, path: &str, body: &Value) -> Value {
         let url = format!("{}/{path}", self.session);
-        let response = self.http.post(url).json(body).send().await.unwrap();
+        let request = self.http.post(url).timeout(ANSWER_MAX).json(body);
+        let response = request.send().await.unwrap();
         let mut response: Value = response.json().await.unwrap();
         let value = response["value"].take();
         assert!(value["error"].is_null(), "{path}: {value}");

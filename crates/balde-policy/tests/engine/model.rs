@@ -368,7 +368,8 @@ fn memory_and_redis_give_the_same_answers() {
         let case = case.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let store = RedisStore::builder()
             .address(server.addr().to_string())
-            .prefix(format!("case{case}"));
+            .prefix(format!("case{case}"))
+            .timeout(balde::REDIS_TIMEOUT_MAX);
         runtime.block_on(async {
             let store = store.build().unwrap();
             memory_against_redis(limits, steps, &store).await;

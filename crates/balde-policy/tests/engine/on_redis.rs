@@ -13,7 +13,9 @@ async fn engine(
     profile: &str,
     build: impl FnOnce(EngineBuilder) -> EngineBuilder,
 ) -> Engine {
-    let store = RedisStore::builder().address(server.addr().to_string());
+    let store = RedisStore::builder()
+        .address(server.addr().to_string())
+        .timeout(balde::REDIS_TIMEOUT_MAX);
     let builder = Engine::builder(parsed(profile))
         .redis(&store.build().unwrap())
         .clock(Clock::manual(&ManualClock::new()))

@@ -6,8 +6,11 @@
 //!
 //! A queue has several stripes, so that threads do not compete for one end. A decision tries to lock
 //! the stripe of its thread, and then the others, and never waits. The log thread holds a lock only
-//! while it exchanges a stripe's records for an empty buffer: a decision writes to memory that no
-//! other thread reads meanwhile, which is much cheaper than handing over each record by itself.
+//! while it exchanges a stripe's records for an empty buffer.
+//!
+//! Memory that another thread has read is slow to write. So the newest records of a stripe are in a
+//! small buffer, which is copied out when it is full and stays in the cache of the deciding thread:
+//! one decision in [`RECENT_MAX`] pays for the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -38,6 +41,10 @@ const STRIPES: usize = 8;
 
 /// A stripe never grows beyond this, so that no decision pays for a larger one.
 const STRIPE_MAX: usize = DENIALS_MAX / STRIPES;
+
+/// The newest records of a stripe, which the log thread leaves alone while more come. Few enough for
+/// a processor's first cache.
+const RECENT_MAX: usize = 256;
 
 /// While denials are dropped, their number is logged this often.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -75,7 +82,16 @@ pub(crate) struct DenialQueue {
 }
 
 #[repr(align(128))]
-struct Stripe(Mutex<Vec<Record>>);
+struct Stripe(Mutex<Records>);
+
+struct Records {
+    /// At most [`RECENT_MAX`].
+    recent: Vec<Record>,
+    /// Those before them. With the recent ones at most [`STRIPE_MAX`].
+    ready: Vec<Record>,
+    /// Whether recent records became ready since the log thread was here. Then the others will soon.
+    is_busy: bool,
+}
 
 /// A denial, as small as it can be: each is copied by the decision.
 struct Record {
@@ -123,11 +139,11 @@ impl DenialQueue {
             #[cfg(feature = "redis")]
             on_failure: None,
             dispatch: tracing::dispatcher::get_default(Dispatch::clone),
-            stripes: std::array::from_fn(|_| Stripe(Mutex::new(empty_buffer()))),
+            stripes: std::array::from_fn(|_| Stripe(Mutex::new(Records::new()))),
             full: AtomicU8::new(0),
             dropped: AtomicU64::new(0),
             draining: Mutex::new(Draining {
-                spare: empty_buffer(),
+                spare: empty_buffer(STRIPE_MAX),
                 reported: 0,
                 reported_at: None,
             }),
@@ -168,13 +184,13 @@ impl DenialQueue {
         let mut open = turns.filter(|at| full & (1 << at) == 0);
         let found = open.find_map(|at| {
             let records = self.stripes[at].0.try_lock()?;
-            (records.len() < STRIPE_MAX).then_some((at, records))
+            (!records.are_full()).then_some((at, records))
         });
         let Some((at, mut records)) = found else {
             return false;
         };
         records.push(record());
-        if records.len() == STRIPE_MAX {
+        if records.are_full() {
             self.full.fetch_or(1 << at, Ordering::Relaxed);
         }
         true
@@ -232,16 +248,16 @@ impl DenialQueue {
 
     /// Writes what each stripe holds now, and not what is queued meanwhile, so that a flood cannot
     /// keep the log thread here.
-    fn drain_stripes(&self) -> usize {
+    fn drain_stripes(&self, urgency: Urgency) -> usize {
         let mut lines = 0;
         let mut draining = self.draining.lock();
         for (at, stripe) in self.stripes.iter().enumerate() {
             {
                 let mut records = stripe.0.lock();
-                if records.is_empty() {
+                records.take(urgency, &mut draining.spare);
+                if draining.spare.is_empty() {
                     continue;
                 }
-                std::mem::swap(&mut *records, &mut draining.spare);
                 self.full.fetch_and(!(1 << at), Ordering::Relaxed);
             }
             lines += draining.spare.len();
@@ -256,18 +272,51 @@ impl DenialQueue {
 impl LogSource for DenialQueue {
     fn drain(&self, urgency: Urgency) -> usize {
         log::in_dispatch(&self.dispatch, || {
-            let lines = self.drain_stripes();
+            let lines = self.drain_stripes(urgency);
             self.report_dropped(urgency);
             lines
         })
     }
 }
 
-/// Room for the records of a stripe. The pages are written once: otherwise one decision in fifty
-/// would wait for the system to give it a page.
-fn empty_buffer() -> Vec<Record> {
-    let mut buffer = Vec::with_capacity(STRIPE_MAX);
-    buffer.resize_with(STRIPE_MAX, Record::blank);
+impl Records {
+    fn new() -> Self {
+        Self {
+            recent: empty_buffer(RECENT_MAX),
+            ready: empty_buffer(STRIPE_MAX),
+            is_busy: false,
+        }
+    }
+
+    fn are_full(&self) -> bool {
+        self.recent.len() == RECENT_MAX
+    }
+
+    /// Appends a record. There is room for it.
+    fn push(&mut self, record: Record) {
+        self.recent.push(record);
+        // Room for the next recent ones is kept, so that the log thread can always take them too.
+        if self.are_full() && self.ready.len() + 2 * RECENT_MAX <= STRIPE_MAX {
+            self.ready.append(&mut self.recent);
+            self.is_busy = true;
+        }
+    }
+
+    /// Exchanges the records for an empty buffer. The recent ones stay while they come fast.
+    fn take(&mut self, urgency: Urgency, spare: &mut Vec<Record>) {
+        if urgency == Urgency::Flush || !self.is_busy || self.are_full() {
+            self.ready.append(&mut self.recent);
+        }
+        self.is_busy = false;
+        std::mem::swap(&mut self.ready, spare);
+    }
+}
+
+/// Room for records. The pages are written once: otherwise one decision in fifty would wait for the
+/// system to give it a page.
+fn empty_buffer(records_max: usize) -> Vec<Record> {
+    let mut buffer = Vec::with_capacity(records_max);
+    buffer.resize_with(records_max, Record::blank);
     buffer.clear();
     buffer
 }

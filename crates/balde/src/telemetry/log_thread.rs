@@ -10,8 +10,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Stopwatch;
 
-/// How long lines wait at most before they are written. Writing many at once is cheaper, and a
-/// decision need not wake the thread for each.
+/// Lines are written this often. Writing many at once is cheaper, and a decision need not wake the
+/// thread for each.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// After this many intervals without a line the thread sleeps until it is woken.
@@ -19,7 +19,8 @@ const IDLE_INTERVALS: u32 = 100;
 
 /// A queue of lines.
 pub(super) trait LogSource: Send + Sync {
-    /// Writes what is in the queue, and returns the number of lines.
+    /// Writes what is in the queue, and returns the number of lines. Some may be left for the next
+    /// interval if others were written.
     fn drain(&self, urgency: Urgency) -> usize;
 }
 
