@@ -10,8 +10,16 @@ use std::fs;
 use std::path::Path;
 
 /// Folders whose own modules are checked too, by crate.
-const INNER_FOLDERS: [(&str, &str); 2] =
-    [("balde-monitor", "history"), ("balde-dict", "directory")];
+const INNER_FOLDERS: [(&str, &str); 8] = [
+    ("balde", "options"),
+    ("balde", "telemetry"),
+    ("balde-config", "document"),
+    ("balde-dict", "directory"),
+    ("balde-dict", "operations"),
+    ("balde-gateway", "config"),
+    ("balde-monitor", "history"),
+    ("balde-policy", "engine"),
+];
 
 /// The text of each source file, by its path below `src`.
 type Sources = BTreeMap<String, String>;

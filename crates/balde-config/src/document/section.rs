@@ -248,6 +248,15 @@ impl<'a> Section<'a> {
     }
 }
 
+impl<'a> Value<'a> {
+    /// The value as a table.
+    pub fn table(&self, diagnostics: &mut Diagnostics) -> Option<Section<'a>> {
+        let table = self.parsed.get_ref().as_table();
+        let table = self.checked(table, "a table", diagnostics)?.value;
+        Some(Section::new(table, self))
+    }
+}
+
 impl fmt::Debug for Section<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The values may be secrets.

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::section::Section;
 use crate::diagnostic::Diagnostics;
 use crate::source::Span;
 
@@ -173,13 +172,6 @@ impl<'a> Value<'a> {
         strings.collect()
     }
 
-    /// The value as a table.
-    pub fn table(&self, diagnostics: &mut Diagnostics) -> Option<Section<'a>> {
-        let table = self.parsed.get_ref().as_table();
-        let table = self.checked(table, "a table", diagnostics)?.value;
-        Some(Section::new(table, self))
-    }
-
     /// Reports that the value is not what was `expected`.
     pub fn mismatch(&self, expected: &str, diagnostics: &mut Diagnostics) {
         let found = match self.parsed.get_ref() {
@@ -195,7 +187,7 @@ impl<'a> Value<'a> {
         diagnostics.at(self.span(), message);
     }
 
-    fn checked<T>(
+    pub(super) fn checked<T>(
         &self,
         value: Option<T>,
         expected: &str,

@@ -5,6 +5,7 @@ mod call;
 mod incoming;
 mod kinds;
 mod operation;
+mod patterns;
 mod request_error;
 mod resolve;
 mod route;

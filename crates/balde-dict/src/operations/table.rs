@@ -1,9 +1,10 @@
 //! DICT's operations with the policies of a profile.
 
 use balde_config::{ConfigError, Diagnostics};
-use balde_policy::{BucketRef, Matcher, Pattern, Policy, Profile};
+use balde_policy::{BucketRef, Matcher, Policy, Profile};
 
 use super::call::Call;
+use super::patterns::Patterns;
 use super::route::{self, PATH_BYTES_MAX, Route};
 use super::validate;
 use super::{Category, KeyType, PayerKind, RouteError};
@@ -21,15 +22,6 @@ pub struct Table {
     matcher: Matcher,
     settings: Settings,
     pub(super) patterns: Patterns,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Patterns {
-    pub(super) keys: [Pattern; 5],
-    /// A company's tax number, where it is not a key.
-    pub(super) company: Pattern,
-    pub(super) ispb: Pattern,
-    pub(super) end_to_end_id: Pattern,
 }
 
 impl Table {

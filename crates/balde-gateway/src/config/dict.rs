@@ -5,8 +5,8 @@ use std::time::Duration;
 use balde_config::{Diagnostics, Located, Section, Span};
 use balde_dict::Category;
 use balde_dict::wire::is_ispb;
+use balde_policy::Profile;
 
-use super::limiting::LimitingConfig;
 use super::millis;
 use super::upstreams::UpstreamConfig;
 
@@ -151,7 +151,7 @@ fn user_start(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> UserS
 pub(super) fn check(
     dict: Option<&Located<DictConfig>>,
     upstreams: &[UpstreamConfig],
-    limiting: &LimitingConfig,
+    profile: Option<&Profile>,
     diagnostics: &mut Diagnostics,
 ) {
     let Some(Located { value: dict, span }) = dict else {
@@ -162,7 +162,7 @@ pub(super) fn check(
         let name = dict.upstream.escape_debug();
         diagnostics.at(span, format!("there is no upstream `{name}`"));
     }
-    let Some(profile) = &limiting.profile else {
+    let Some(profile) = profile else {
         return;
     };
     if profile.api() != Some("dict") {

@@ -95,7 +95,8 @@ impl Config {
                 &resolver,
                 diagnostics,
             );
-            dict::check(dict.as_ref(), &upstreams, &limiting, diagnostics);
+            let profile = limiting.profile.as_ref();
+            dict::check(dict.as_ref(), &upstreams, profile, diagnostics);
             root.finish(diagnostics);
             Self {
                 listeners,

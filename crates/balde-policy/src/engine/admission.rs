@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::error::{AdmitError, Refusal, Unavailable};
 use super::matching::NoBucketError;
 use super::ruleset::Ruleset;
-use super::ticket::{Bucket, Held, Ticket};
+use super::ticket::{Bucket, Held, Indices, Ticket};
 use super::{Engine, InFlight, OnMissingPart, Outcome, State};
 use crate::Request;
 use crate::policy::{KeyError, MatchedRequest};
@@ -22,9 +22,6 @@ use crate::policy::{KeyError, MatchedRequest};
 /// The wait of a request that is refused only because of requests in flight. They end soon, and until
 /// then nothing is known.
 const HELD_RETRY_US: u64 = 100_000;
-
-/// Indices of buckets that are decided together.
-pub(super) type Indices = SmallVec<[usize; 4]>;
 
 /// An admission that is under way.
 #[cfg(feature = "tower")]
@@ -117,19 +114,6 @@ impl Engine {
                 Ok::<(), Infallible>(())
             });
         prices
-    }
-
-    /// The index of a subject's value of an assigned variant among a policy's limits.
-    pub(super) fn value_index(
-        &self,
-        state: &State,
-        policy: usize,
-        variant: &str,
-        subject: &str,
-    ) -> Option<usize> {
-        let assigned = state.assignments.value(variant, subject);
-        let value = assigned.or_else(|| self.0.options.default_value(variant))?;
-        state.rules.policy(policy).value_index(value)
     }
 
     /// The buckets that a request takes tokens from. A policy that has none for it refuses the request,

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use super::Engine;
 use super::matching::Located;
 use super::ruleset::{Ruleset, carry_over};
 use super::subject::Subject;
+use super::{Engine, State};
 use crate::{Profile, VariantSource};
 
 /// The most subjects that can have an assigned value, for each variant.
@@ -80,6 +80,19 @@ impl Assignments {
 }
 
 impl Engine {
+    /// The index of a subject's value of an assigned variant among a policy's limits.
+    pub(super) fn value_index(
+        &self,
+        state: &State,
+        policy: usize,
+        variant: &str,
+        subject: &str,
+    ) -> Option<usize> {
+        let assigned = state.assignments.value(variant, subject);
+        let value = assigned.or_else(|| self.0.options.default_value(variant))?;
+        state.rules.policy(policy).value_index(value)
+    }
+
     /// Assigns a value of a variant to a subject, for instance category `B` to a participant.
     ///
     /// The subject's buckets keep their deficit, in tokens: one that was 30 tokens below full stays

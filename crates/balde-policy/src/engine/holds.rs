@@ -5,9 +5,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::admission::Indices;
 use super::ruleset::Ruleset;
-use super::ticket::Bucket;
+use super::ticket::{Bucket, Indices};
 use crate::policy::Key;
 
 /// The highest prices of requests in flight, by bucket. Deciding a request by a bucket's level and its

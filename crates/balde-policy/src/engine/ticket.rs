@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use balde::{Decision, Hold, RateLimiter};
+use smallvec::SmallVec;
 
-use super::admission::Indices;
 use super::matching::Located;
 use super::ruleset::Ruleset;
 use super::{Engine, Outcome, State};
+
+/// Indices of buckets that are decided together.
+pub(super) type Indices = SmallVec<[usize; 4]>;
 
 /// Tokens held in Redis, with the buckets that they were taken from.
 pub(super) type Held = Vec<(Hold, Indices)>;

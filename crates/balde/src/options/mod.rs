@@ -164,7 +164,10 @@ impl Options {
     /// This does not touch the subscriber of `tracing`: see `init_telemetry` (feature `logs`).
     pub fn build(&self) -> Result<Limiters, BuildError> {
         self.check_features()?;
-        let store = SharedStore::build(&self.limits, self.redis.as_ref())?;
+        let store = SharedStore::build(
+            self.limits.iter().any(LimitOptions::is_redis),
+            self.redis.as_ref(),
+        )?;
         #[cfg(feature = "prometheus")]
         let metrics = self.metrics.build();
         let mut shared = SharedParts {
@@ -260,7 +263,7 @@ impl Options {
         let mut diagnostics = Diagnostics::new(&Source::unnamed(""));
         let variables = Variables::read(environment, &mut diagnostics);
         let redis = RedisOptions::from_variables(&variables, &mut diagnostics);
-        let context = variables.context(redis.as_ref());
+        let context = variables.context(redis.as_ref().is_some_and(RedisOptions::has_address));
         let limit = LimitOptions::from_variables(&context, &mut diagnostics);
         let options = Self {
             limits: limit.into_iter().collect(),
@@ -289,7 +292,7 @@ impl Options {
                 .map(|section| RedisOptions::from_section(section, variables, diagnostics)),
             None => RedisOptions::from_variables(variables, diagnostics),
         };
-        let context = variables.context(redis.as_ref());
+        let context = variables.context(redis.as_ref().is_some_and(RedisOptions::has_address));
         let limits = limits::read(&mut root, &context, need, diagnostics);
         #[cfg(feature = "http")]
         let http = HttpOptions::read(&mut root, diagnostics);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use balde_config::{Diagnostics, Located, Section, Span};
 
-use super::limits::LimitOptions;
 use super::variables::Variables;
 use crate::error::BuildError;
 #[cfg(feature = "redis")]
@@ -23,11 +22,7 @@ pub(super) struct SharedStore(#[cfg(feature = "redis")] pub(super) Option<RedisS
 
 impl SharedStore {
     #[cfg(feature = "redis")]
-    pub(super) fn build(
-        limits: &[LimitOptions],
-        redis: Option<&RedisOptions>,
-    ) -> Result<Self, BuildError> {
-        let is_needed = limits.iter().any(LimitOptions::is_redis);
+    pub(super) fn build(is_needed: bool, redis: Option<&RedisOptions>) -> Result<Self, BuildError> {
         let redis = redis.filter(|_| is_needed);
         Ok(Self(redis.map(RedisOptions::store).transpose()?))
     }
@@ -38,10 +33,10 @@ impl SharedStore {
         reason = "the same function with the feature can fail"
     )]
     pub(super) fn build(
-        limits: &[LimitOptions],
+        is_needed: bool,
         _redis: Option<&RedisOptions>,
     ) -> Result<Self, BuildError> {
-        debug_assert!(!limits.iter().any(LimitOptions::is_redis));
+        debug_assert!(!is_needed);
         Ok(Self())
     }
 }

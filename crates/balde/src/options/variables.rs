@@ -2,7 +2,6 @@
 
 use balde_config::{Diagnostics, Environment};
 
-use super::redis::RedisOptions;
 use super::storage::SectionContext;
 use crate::env::StorageMode;
 
@@ -32,11 +31,11 @@ impl<'e> Variables<'e> {
         }
     }
 
-    pub(super) fn context(&self, redis: Option<&RedisOptions>) -> SectionContext<'e> {
+    pub(super) fn context(&self, has_redis: bool) -> SectionContext<'e> {
         SectionContext {
             environment: self.environment,
             storage: self.storage,
-            has_redis: redis.is_some_and(RedisOptions::has_address),
+            has_redis,
         }
     }
 }

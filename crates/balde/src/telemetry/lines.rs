@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use serde_json::Value;
 use tracing::field::{Field, Visit};
-use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
@@ -14,8 +13,6 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::log_format::LogFormat;
-use super::logs::Logs;
 use super::timestamp;
 use super::trace_ids::TraceIds;
 
@@ -34,57 +31,6 @@ const DECISION_FIELDS: [&str; 9] = [
 
 /// How many digits of a key's hash a line for people shows.
 const HASH_DIGITS: usize = 12;
-
-/// A `tracing` layer that writes events at INFO and above to standard output, one JSON object per
-/// line.
-///
-/// Every line has `timestamp` (RFC 3339, UTC), `level`, `target` and `message`. Lines of this crate
-/// also have `event_type`, and where they are about a decision `decision`, `strategy`,
-/// `storage_mode`, `policy`, `latency_ms`, `retry_after_ms`, `remaining` and `key_hash`. All other
-/// fields of the event follow. Fields without a value are left out.
-///
-/// `trace_id` and `span_id` come from the current OpenTelemetry span (feature `otlp`), else from
-/// fields of these names in the nearest `tracing` span.
-///
-/// Lines that cannot be written are lost; this changes no decision. Writing to a full pipe blocks the
-/// thread. [`Logs`] has a layer that does not, and lines for people.
-///
-/// ```
-/// use tracing_subscriber::layer::SubscriberExt;
-///
-/// let subscriber = tracing_subscriber::registry().with(balde::telemetry::json_logs());
-/// # tracing::subscriber::with_default(subscriber, || {
-/// let limiter = balde::RateLimiter::new("1/min")?;
-/// limiter.blocking().check("alice");
-/// limiter.blocking().check("alice"); // writes a line
-/// # Ok::<(), balde::BuildError>(()) })?;
-/// # Ok::<(), balde::BuildError>(())
-/// ```
-pub fn json_logs<S>() -> impl Layer<S>
-where
-    S: Subscriber + for<'span> LookupSpan<'span>,
-{
-    json_logs_to(io::stdout)
-}
-
-/// Like [`json_logs`], but writes to any writer.
-pub fn json_logs_to<S, W>(writer: W) -> impl Layer<S>
-where
-    S: Subscriber + for<'span> LookupSpan<'span>,
-    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
-{
-    json_logs_at(LevelFilter::INFO, writer)
-}
-
-/// Like [`json_logs_to`], for events at the given level and above.
-pub fn json_logs_at<S, W>(level: impl Into<LevelFilter>, writer: W) -> impl Layer<S>
-where
-    S: Subscriber + for<'span> LookupSpan<'span>,
-    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
-{
-    let logs = Logs::new().level(level).format(LogFormat::Json);
-    logs.layer_to(writer)
-}
 
 /// How a line is written.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use balde_core::Command;
 
-use super::metrics::histogram::Histogram;
+use super::histogram::Histogram;
 use super::{StorageMode, stripe};
 use crate::clock::Stopwatch;
 use crate::decision::Decision;

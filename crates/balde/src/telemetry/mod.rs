@@ -20,6 +20,8 @@
 //! branch.
 
 mod denials;
+#[cfg(feature = "prometheus")]
+mod histogram;
 mod key_hash;
 #[cfg(feature = "logs")]
 mod lines;
@@ -39,6 +41,8 @@ pub(crate) mod span;
 mod stripe;
 mod timestamp;
 mod trace_ids;
+#[cfg(feature = "prometheus")]
+mod unit;
 
 use std::time::Duration;
 
@@ -49,11 +53,9 @@ use crate::decision::{Decision, Reason};
 pub use denials::Denials;
 pub(crate) use key_hash::KeyHasher;
 pub use key_hash::key_hash;
-#[cfg(feature = "logs")]
-pub use lines::{json_logs, json_logs_at, json_logs_to};
 pub use log_format::LogFormat;
 #[cfg(feature = "logs")]
-pub use logs::{Logs, LogsGuard};
+pub use logs::{Logs, LogsGuard, json_logs, json_logs_at, json_logs_to};
 #[cfg(any(feature = "redis", not(feature = "prometheus")))]
 pub(crate) use meter::Meter;
 #[cfg(feature = "prometheus")]
@@ -62,13 +64,15 @@ pub(crate) use metrics::LimiterReading;
 pub(crate) use metrics::StoreReading;
 #[cfg(feature = "prometheus")]
 pub use metrics::{
-    DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsUnit, MetricsWriter, prometheus_text,
+    DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, prometheus_text,
 };
 pub(crate) use observer::Observer;
 #[cfg(all(feature = "otlp", feature = "http"))]
 pub use otlp::continue_trace;
 #[cfg(feature = "otlp")]
 pub use otlp::{Otlp, OtlpError, OtlpGuard};
+#[cfg(feature = "prometheus")]
+pub use unit::MetricsUnit;
 
 pub use crate::log_throttle::LogThrottle;
 

@@ -156,7 +156,10 @@ impl Observer {
 
     /// The span of a check.
     pub(crate) fn check_span(&self, limit: impl FnOnce() -> Limit, key: &[u8]) -> Span {
-        span::check(self, limit, key)
+        if !span::is_on() {
+            return Span::none();
+        }
+        span::check(&self.checked(limit(), key))
     }
 
     /// The span of a command that is not a check.
@@ -166,7 +169,19 @@ impl Observer {
         key: &[u8],
         command: Command,
     ) -> Span {
-        span::command(self, limit, key, command)
+        if !span::is_on() {
+            return Span::none();
+        }
+        span::command(&self.checked(limit(), key), command)
+    }
+
+    fn checked(&self, limit: Limit, key: &[u8]) -> span::Checked<'_> {
+        span::Checked {
+            policy: &self.policy,
+            mode: self.mode,
+            limit,
+            key_hash: self.hash(key),
+        }
     }
 
     /// Writes a line about a denial or a fallback, unless one was written within the last second.

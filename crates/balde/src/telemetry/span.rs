@@ -5,7 +5,8 @@ use balde_core::{Command, Limit};
 use tracing::field::Empty;
 use tracing::{Level, Span};
 
-use super::observer::Observer;
+use super::StorageMode;
+use super::key_hash::KeyHash;
 use crate::decision::Decision;
 
 /// Returns whether any subscriber listens at the level of spans, to whatever target.
@@ -14,17 +15,22 @@ pub(crate) fn is_on() -> bool {
     tracing::level_enabled!(Level::DEBUG)
 }
 
-pub(super) fn check(observer: &Observer, limit: impl FnOnce() -> Limit, key: &[u8]) -> Span {
-    if !is_on() {
-        return Span::none();
-    }
+/// The limiter and the key that a span is about.
+pub(super) struct Checked<'a> {
+    pub(super) policy: &'a str,
+    pub(super) mode: StorageMode,
+    pub(super) limit: Limit,
+    pub(super) key_hash: Option<KeyHash>,
+}
+
+pub(super) fn check(checked: &Checked<'_>) -> Span {
     tracing::debug_span!(
         target: "balde",
         "rate_limiter.check",
-        strategy = super::strategy(&limit()),
-        storage_mode = observer.mode().as_str(),
-        policy = observer.policy(),
-        key_hash = observer.hash(key).map(display),
+        strategy = super::strategy(&checked.limit),
+        storage_mode = checked.mode.as_str(),
+        policy = checked.policy,
+        key_hash = checked.key_hash.map(display),
         decision = Empty,
         reason = Empty,
         remaining = Empty,
@@ -32,23 +38,15 @@ pub(super) fn check(observer: &Observer, limit: impl FnOnce() -> Limit, key: &[u
     )
 }
 
-pub(super) fn command(
-    observer: &Observer,
-    limit: impl FnOnce() -> Limit,
-    key: &[u8],
-    command: Command,
-) -> Span {
-    if !is_on() {
-        return Span::none();
-    }
+pub(super) fn command(checked: &Checked<'_>, command: Command) -> Span {
     tracing::debug_span!(
         target: "balde",
         "rate_limiter.operation",
         operation = super::operation(command),
-        strategy = super::strategy(&limit()),
-        storage_mode = observer.mode().as_str(),
-        policy = observer.policy(),
-        key_hash = observer.hash(key).map(display),
+        strategy = super::strategy(&checked.limit),
+        storage_mode = checked.mode.as_str(),
+        policy = checked.policy,
+        key_hash = checked.key_hash.map(display),
     )
 }
 

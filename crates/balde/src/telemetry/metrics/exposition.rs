@@ -10,9 +10,9 @@ use prometheus_client::metrics::MetricType;
 
 use super::policies::{LimiterReading, Policies, Row};
 use super::stores::{StoreReading, Stores};
-use super::unit::Unit;
 use crate::failure::StoreFailure;
 use crate::telemetry::meter::{Count, Times};
+use crate::telemetry::unit::Unit;
 
 #[derive(Default)]
 pub(super) struct Exposition {

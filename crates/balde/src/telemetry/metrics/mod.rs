@@ -6,17 +6,13 @@
 //! | `stores` | the registered shared stores |
 //! | `exposition` | names, help texts and labels |
 //! | `source` | metrics that the program adds |
-//! | `histogram` | histograms of durations |
-//! | `unit` | milliseconds or seconds |
 //! | `classic` | the text format that is served |
 
 mod classic;
 mod exposition;
-pub(super) mod histogram;
 mod policies;
 mod source;
 mod stores;
-mod unit;
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,12 +22,11 @@ use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
 use self::exposition::Exposition;
-use self::unit::Unit;
 use super::meter::Meter;
+use super::unit::{MetricsUnit, Unit};
 
 pub(crate) use policies::LimiterReading;
 pub use source::{DurationHistogram, MetricsWriter};
-pub use unit::MetricsUnit;
 
 #[cfg(feature = "redis")]
 pub(crate) use stores::StoreReading;

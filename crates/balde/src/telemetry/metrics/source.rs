@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::unit::Unit;
+use crate::telemetry::unit::Unit;
 
 type Write = dyn Fn(&mut MetricsWriter<'_>) + Send + Sync;
 
