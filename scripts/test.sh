@@ -85,7 +85,8 @@ scripts/features.sh --sdk
 
 say "tests"
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
-export "CARGO_TARGET_${host}_RUNNER=$PWD/scripts/run-test-binary.sh"
+export "CARGO_TARGET_${host}_RUNNER=$PWD/scripts/run-test-binary.sh" BALDE_TEST_HANGS=$target/test-hangs
+rm -f "$BALDE_TEST_HANGS"
 cargo test "${everything[@]}" --no-fail-fast
 
 say "the Redis store on other servers (above: $(redis-server --version | sed 's/ sha=.*//'))"
@@ -98,4 +99,8 @@ examples=$target/debug/examples
 "$examples/metrics_server" --self-test
 "$examples/bulk_import" --virtual
 
+if [ -s "$BALDE_TEST_HANGS" ]; then
+  say "binaries that hung, and passed when they were run again"
+  cat "$BALDE_TEST_HANGS"
+fi
 say "all passed"
