@@ -125,7 +125,7 @@ const chart = (host, data, bucket, marks, refusals) => {
     axes: [
       { ...axis, space: 75, values: (_, ticks, __, ___, step) => ticks.map((at) => tick(at, step)) },
       { ...axis, size: 62, values: (_, ticks) => ticks.map((level) => number(level)) },
-      ...(hasRefusals ? [{ ...axis, scale: "refused", side: 1, size: 44, grid: { show: false }, values: (_, ticks) => ticks.map((count) => (Number.isInteger(count) ? number(count) : "")) }] : []),
+      ...(hasRefusals ? [{ ...axis, scale: "refused", side: 1, size: 44, label: text("chartRefused"), labelSize: 20, grid: { show: false }, values: (_, ticks) => ticks.map((count) => (Number.isInteger(count) ? number(count) : "")) }] : []),
     ],
     scales: {
       y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high) * 1.05] },
