@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { el, setText } from "./dom.js";
 import { dateTime, duration, number, percent, tick } from "./format.js";
-import { actions, bar, burn, eventRow, forecastSentence, severityBadge } from "./parts.js";
+import { actions, bar, breakable, burn, eventRow, forecastSentence, severityBadge } from "./parts.js";
 import { text } from "./texts.js";
 
 const HOUR = 3600e6;
@@ -151,7 +151,7 @@ export const policyPage = (main, model, participant, policy, rangeName = "range2
   const choices = el("div", { class: "ranges", role: "group", "aria-label": text("range") });
   main.replaceChildren(
     el("p", {}, el("a", { href: "#/", text: `← ${text("navBuckets")}` })),
-    el("h1", { text: policy }), el("p", { class: "muted", text: text("participant", { participant }) }),
+    el("h1", {}, breakable(policy)), el("p", { class: "muted", text: text("participant", { participant }) }),
     el("section", { class: "card large", "aria-label": text("now") }, level.root, state, facts),
     el("section", { class: "card" }, el("h2", { text: text("history") }), choices, host, keys, note),
     el("section", { class: "card" }, el("h2", { text: text("alertsOf") }), alerts));
