@@ -128,6 +128,8 @@ const chart = (host, data, bucket, marks, refusals) => {
       ...(hasRefusals ? [{ ...axis, scale: "refused", side: 1, size: 44, label: text("chartRefused"), labelSize: 20, grid: { show: false }, values: (_, ticks) => ticks.map((count) => (Number.isInteger(count) ? number(count) : "")) }] : []),
     ],
     scales: {
+      // An alert may be newer than the newest point, which can be a day old.
+      x: { range: (_, low, high) => (low == null ? [null, null] : [low, Math.max(high, ...marks.map((mark) => mark.at))]) },
       y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high) * 1.05] },
       refused: { range: (_, __, high) => [0, Math.max(4, high ?? 0) * 1.05] },
     },

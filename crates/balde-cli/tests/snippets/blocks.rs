@@ -46,7 +46,8 @@ pub(crate) fn pages() -> Vec<(String, String)> {
         names
     };
     let docs = ["docs", "docs/pt-BR"].map(below).concat();
-    names.extend(docs.into_iter().filter(|name| name.ends_with(".md")));
+    let is_page = |name: &String| Path::new(name).extension().is_some_and(|end| end == "md");
+    names.extend(docs.into_iter().filter(is_page));
     let readmes = below("crates").into_iter();
     let readmes = readmes.map(|folder| format!("{folder}/README.md"));
     names.extend(readmes.filter(|name| root.join(name).exists()));

@@ -148,12 +148,9 @@ impl Session {
             return self.up();
         }
         if let Some(command) = bare.strip_suffix(" &") {
-            let port = |documented| self.with_ports(&format!("127.0.0.1:{documented}"));
-            let listen =
-                match command.starts_with("balde simulate") && !command.contains("--listen") {
-                    true => format!(" --listen {}", port(8085)),
-                    false => String::new(),
-                };
+            let needs_port = command.starts_with("balde simulate") && !command.contains("--listen");
+            let listen = self.with_ports(" --listen 127.0.0.1:8085");
+            let listen = if needs_port { &listen } else { "" };
             return format!("{command}{listen} >>\"$SESSION/servers.log\" 2>&1 & started $!");
         }
         if bare.starts_with("temporal ") {

@@ -44,10 +44,10 @@ pub(crate) fn has_help<'a>(words: impl Iterator<Item = &'a str>) -> Result<(), S
     // `balde help` is help already.
     let words = words.filter(|word| *word != "help");
     let output = balde.args(words).arg("--help").output().unwrap();
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    if output.status.success() {
+        return Ok(());
     }
+    Err(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// Whether a block of text shows what the shell block before it prints.
@@ -129,7 +129,7 @@ fn compare(page: &str, blocks: &[Block], printed: Vec<String>, expected: &[&str]
 fn with_redis(session: &mut Session) -> Option<RedisServer> {
     let server = RedisServer::start()?;
     let store = RedisStore::builder()
-        .address(&server.url())
+        .address(server.url())
         .timeout(REDIS_TIMEOUT_MAX);
     let limiter = RateLimiter::builder()
         .name("per-user")
@@ -143,10 +143,8 @@ fn with_redis(session: &mut Session) -> Option<RedisServer> {
             break;
         }
     }
-    let (_, port) = server
-        .url()
-        .rsplit_once(':')
-        .map(|(a, b)| (a.to_owned(), b.to_owned()))?;
+    let url = server.url();
+    let (_, port) = url.rsplit_once(':')?;
     session.set_port(6379, port.trim_end_matches('/').parse().unwrap());
     Some(server)
 }

@@ -44,14 +44,14 @@ pub(super) async fn with_progress<T>(migrating: impl Future<Output = T>) -> T {
     let begin = Instant::now();
     let mut migrating = pin!(migrating);
     loop {
-        match timeout(PROGRESS_EVERY, migrating.as_mut()).await {
-            Ok(result) => return result,
-            Err(_) => tracing::info!(
-                event_type = "migrating",
-                "the database is being migrated, or another monitor migrates it: {} s so far",
-                begin.elapsed().as_secs()
-            ),
+        if let Ok(result) = timeout(PROGRESS_EVERY, migrating.as_mut()).await {
+            return result;
         }
+        tracing::info!(
+            event_type = "migrating",
+            "the database is being migrated, or another monitor migrates it: {} s so far",
+            begin.elapsed().as_secs()
+        );
     }
 }
 
