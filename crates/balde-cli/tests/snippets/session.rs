@@ -22,6 +22,8 @@ const MARK: char = '\u{1e}';
 
 const FUNCTIONS: &str = r#"
 set -euo pipefail
+# The clone, for packages beside it.
+ln -s "$REPOSITORY" balde
 trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
 # Waits until a process listens.
 started() {
@@ -61,7 +63,7 @@ curl() {
   done
   return 7
 }
-# The crates are not published: balde is that of this repository, others are those that are locked here.
+# The crates are not published: balde is that of this repository. Others are those of its lock file.
 cargo() {
   case "$1 $2" in
     "add balde") shift 2; command cargo add --quiet --offline --path "$REPOSITORY/crates/balde" "$@" ;;
