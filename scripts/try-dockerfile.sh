@@ -255,6 +255,10 @@ say "the user is unprivileged and cannot write outside of /tmp and the volumes"
 for place in / /usr/local/bin /etc /dev; do
   if shell "touch $place/written" 2>/dev/null; then die "$place is writable"; fi
 done
+# Not for lack of permission only: root cannot write there either.
+for place in / /usr/local/bin /etc; do
+  if touch "$root$place/written" 2>/dev/null; then die "$place is not mounted read-only"; fi
+done
 shell 'touch /tmp/written && rm /tmp/written'
 for volume in "${volumes[@]}"; do shell "touch $volume/written && rm $volume/written"; done
 

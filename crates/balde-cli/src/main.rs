@@ -12,6 +12,7 @@ mod output;
 mod policies;
 mod print;
 mod profile;
+mod progress;
 mod service;
 mod simulate;
 mod table;

@@ -7,9 +7,8 @@ use anyhow::{anyhow, bail};
 use balde_monitor::history::History;
 use balde_monitor::{Config, Monitor, TimeSource};
 use tokio::net::TcpListener;
-use tracing::Level;
 
-use crate::output::{Format, Output};
+use crate::output::{LogArgs, Output};
 use crate::service;
 
 #[derive(Debug, clap::Args)]
@@ -17,12 +16,8 @@ pub(crate) struct Args {
     /// The monitor's configuration file; docs/monitor.toml shows every key
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
-    /// Log level: error, warn (adds alerts), info or debug
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    log: Level,
-    /// Format of standard output
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "auto")]
-    log_format: Format,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -32,7 +27,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 async fn monitor(args: &Args) -> anyhow::Result<()> {
     let read = || Config::read(&args.config).map_err(|error| anyhow!("\n{error}"));
     let mut config = read()?;
-    let output = Output::start(args.log, args.log_format);
+    let output = Output::start(&args.log);
     let mut listener = listen(&config).await?;
     let mut shutdown = std::pin::pin!(service::shutdown_signal());
     loop {

@@ -14,9 +14,20 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::alert_lines::{AlertLines, is_alert};
 use crate::print::print_line;
 
+/// The log options of every command that runs until a signal.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogArgs {
+    /// Log level: error, warn (adds alerts), info (adds refusals) or debug
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log: Level,
+    /// Format of standard output
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "auto")]
+    log_format: Format,
+}
+
 /// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Format {
+enum Format {
     /// Text on a terminal, else JSON.
     Auto,
     /// Lines for people.
@@ -33,20 +44,21 @@ pub(crate) struct Output {
 
 impl Output {
     /// Installs the log.
-    pub(crate) fn start(level: Level, format: Format) -> Self {
-        let output = Self::new(format);
-        let logs = output.logs(level).layer_to(io::stdout);
+    pub(crate) fn start(args: &LogArgs) -> Self {
+        let output = Self::new(args.log_format);
+        let logs = output.logs(args.log).layer_to(io::stdout);
         tracing_subscriber::registry().with(logs).init();
         output
     }
 
     /// Like [`Output::start`], but in text, alerts are sentences. They are written from INFO, or from
     /// ERROR if that is the level.
-    pub(crate) fn start_with_alerts(level: Level, format: Format) -> Self {
-        let output = Self::new(format);
+    pub(crate) fn start_with_alerts(args: &LogArgs) -> Self {
+        let output = Self::new(args.log_format);
         if output.is_json {
-            return Self::start(level, format);
+            return Self::start(args);
         }
+        let level = args.log;
         let is_other =
             move |metadata: &Metadata<'_>| !is_alert(metadata) && *metadata.level() <= level;
         let others = filter_fn(is_other).with_max_level_hint(level);

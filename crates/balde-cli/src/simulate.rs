@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
 use balde::{ManualClock, StorageMode};
@@ -13,11 +13,11 @@ use balde_dict::Category;
 use balde_dict::directory::DirectoryRules;
 use balde_dict::simulator::{self, Participants, Simulator, SimulatorBuilder};
 use balde_dict::wire::{XmlSigner, XmlVerifier};
-use tracing::Level;
 
-use crate::output::{Format, Output};
+use crate::output::{LogArgs, Output};
 use crate::policies::setting;
 use crate::profile;
+use crate::progress::Progress;
 use crate::service;
 
 /// The participant of generated entries.
@@ -93,12 +93,8 @@ pub(crate) struct Args {
     /// checkKeys. By default, 99999999
     #[arg(long, value_name = "ISPB")]
     check_keys_as: Option<String>,
-    /// Log level: warn, info (adds refusals) or debug (adds every request)
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    log: Level,
-    /// Format of standard output
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "auto")]
-    log_format: Format,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 /// Which writes must be signed.
@@ -115,7 +111,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 async fn simulate(args: &Args) -> anyhow::Result<()> {
-    let output = Output::start(args.log, args.log_format);
+    let output = Output::start(&args.log);
     let simulator = builder(args)?.build()?;
     // A Redis that is away is reported now, not by the first request.
     simulator.directory().ping().await.with_context(|| {
@@ -136,14 +132,21 @@ async fn simulate(args: &Args) -> anyhow::Result<()> {
             bail!("{} has more than {SEED_BYTES_MAX} bytes", path.display());
         }
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let loaded = simulator.directory().seed(&text).await;
+        let mut progress = Progress::start(Instant::now());
+        let loaded = simulator.directory().seed(&text, |done, total| {
+            progress.tell(output, done, total);
+        });
+        let loaded = loaded.await;
         let loaded = loaded.with_context(|| path.display().to_string())?;
         let from = path.display();
         output.tell("seeded", format_args!("{loaded} entries from {from}"));
     }
+    let mut progress = Progress::start(Instant::now());
     simulator
         .directory()
-        .seed_generated(GENERATED_PARTICIPANT, args.entries)
+        .seed_generated(GENERATED_PARTICIPANT, args.entries, |done, total| {
+            progress.tell(output, done, total);
+        })
         .await?;
     let listener = service::listen(args.listen, "--listen").await?;
     let address = listener.local_addr()?;

@@ -39,6 +39,7 @@
 //! | [`Document`], [`Section`], [`Value`] | the parsed file, one of its tables, one of its values |
 //! | [`Located`], [`Span`] | a value with the bytes it was read from |
 //! | [`Environment`] | environment variables, with the same limits and messages |
+//! | [`Resolver`] | files and environment variables that values refer to |
 //! | [`Diagnostics`] | collects problems while a document is read |
 //! | [`ConfigError`], [`Diagnostic`], [`Position`] | all problems; one problem; where it is |
 
@@ -48,6 +49,7 @@ mod environment;
 mod mask;
 mod position;
 mod read;
+mod resolver;
 mod source;
 mod suggest;
 
@@ -55,5 +57,6 @@ pub use diagnostic::{ConfigError, DIAGNOSTICS_MAX, Diagnostic, Diagnostics};
 pub use document::{Document, Located, Section, Value};
 pub use environment::{Environment, VARIABLE_BYTES_MAX, VariableError};
 pub use position::Position;
+pub use resolver::Resolver;
 pub use source::{FILE_BYTES_MAX, Source, Span};
 pub use suggest::nearest;

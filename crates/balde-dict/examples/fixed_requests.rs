@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build()?;
     runtime.block_on(async {
         let simulator = Simulator::builder().build()?;
-        simulator.directory().seed_generated("87654321", ENTRIES).await?;
+        simulator.directory().seed_generated("87654321", ENTRIES, |_, _| ()).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel::<()>();

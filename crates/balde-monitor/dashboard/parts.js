@@ -33,8 +33,11 @@ export const eventBadge = (event) => {
   }
 };
 
+/** A text that may be broken after each underscore, so that long names are not broken elsewhere. */
+export const breakable = (label) => label.split(/(?<=_)/).flatMap((part, index) => (index === 0 ? [part] : [el("wbr"), part]));
+
 export const policyLink = (participant, policy, label = policy) =>
-  el("a", { href: `#/policy/${encodeURIComponent(participant)}/${encodeURIComponent(policy)}`, text: label });
+  el("a", { href: `#/policy/${encodeURIComponent(participant)}/${encodeURIComponent(policy)}` }, breakable(label));
 
 /** A bucket drawn as a bar with its thresholds; `update` follows the newest state. */
 export const bar = () => {
@@ -113,6 +116,13 @@ export const forecastSentence = (bucket) => {
   return text(forecast.latest_us === null ? "forecastOpen" : "forecastText", words);
 };
 
+/** What changed in a participant's limits. */
+const changeSentence = (kind) => {
+  const refill = ([tokens, periodUs]) => text("refillText", { tokens: number(tokens), period: duration(periodUs) });
+  const shown = { category: (value) => value, capacity: number, refill }[kind.change] ?? (() => "");
+  return text(`changed_${kind.change}`, { policy: kind.policy ?? "", from: shown(kind.from), to: shown(kind.to) });
+};
+
 /** An event as one sentence. */
 export const sentence = (event, nowUs) => {
   const kind = event.kind;
@@ -130,7 +140,7 @@ export const sentence = (event, nowUs) => {
     case "fresh": return text("freshText", { participant: event.participant });
     case "storage_failed": case "storage_still_failing": return text("storageFailed", { cause: kind.cause });
     case "storage_recovered": return text("storageRecovered");
-    case "changed": return text("changedText", { subject: policy });
+    case "changed": return changeSentence(kind);
     default: return text("otherText", { policy, kind: kind.type });
   }
 };
@@ -175,7 +185,8 @@ export const actions = (model, participant, policy, severity, episode) => {
   const acknowledge = () => change(model, () => send("POST", "/api/v1/acknowledgements", { episode }), "acknowledgeDone");
   return el("span", { class: "actions" },
     episode ? el("button", { type: "button", class: "acknowledge", title: text("acknowledgeHelp"), onclick: acknowledge, text: text("acknowledge") }) : null,
-    el("button", { type: "button", class: "silence", title: text("silenceHelp"), onclick: silence, text: text("silenceFor") }), select);
+    el("span", { class: "pair" },
+      el("button", { type: "button", class: "silence", title: text("silenceHelp"), onclick: silence, text: text("silenceFor") }), select));
 };
 
 const needsAttention = (bucket) => bucket.severity !== "NORMAL" || bucket.is_predicted;

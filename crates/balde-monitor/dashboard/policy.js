@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { el, setText } from "./dom.js";
 import { dateTime, duration, number, percent, tick } from "./format.js";
-import { actions, bar, burn, eventRow, forecastSentence, severityBadge } from "./parts.js";
+import { actions, bar, breakable, burn, eventRow, forecastSentence, severityBadge } from "./parts.js";
 import { text } from "./texts.js";
 
 const HOUR = 3600e6;
@@ -125,9 +125,11 @@ const chart = (host, data, bucket, marks, refusals) => {
     axes: [
       { ...axis, space: 75, values: (_, ticks, __, ___, step) => ticks.map((at) => tick(at, step)) },
       { ...axis, size: 62, values: (_, ticks) => ticks.map((level) => number(level)) },
-      ...(hasRefusals ? [{ ...axis, scale: "refused", side: 1, size: 44, grid: { show: false }, values: (_, ticks) => ticks.map((count) => (Number.isInteger(count) ? number(count) : "")) }] : []),
+      ...(hasRefusals ? [{ ...axis, scale: "refused", side: 1, size: 44, label: text("chartRefused"), labelSize: 20, grid: { show: false }, values: (_, ticks) => ticks.map((count) => (Number.isInteger(count) ? number(count) : "")) }] : []),
     ],
     scales: {
+      // An alert may be newer than the newest point, which can be a day old.
+      x: { range: (_, low, high) => (low == null ? [null, null] : [low, Math.max(high, ...marks.map((mark) => mark.at))]) },
       y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high) * 1.05] },
       refused: { range: (_, __, high) => [0, Math.max(4, high ?? 0) * 1.05] },
     },
@@ -151,7 +153,7 @@ export const policyPage = (main, model, participant, policy, rangeName = "range2
   const choices = el("div", { class: "ranges", role: "group", "aria-label": text("range") });
   main.replaceChildren(
     el("p", {}, el("a", { href: "#/", text: `← ${text("navBuckets")}` })),
-    el("h1", { text: policy }), el("p", { class: "muted", text: text("participant", { participant }) }),
+    el("h1", {}, breakable(policy)), el("p", { class: "muted", text: text("participant", { participant }) }),
     el("section", { class: "card large", "aria-label": text("now") }, level.root, state, facts),
     el("section", { class: "card" }, el("h2", { text: text("history") }), choices, host, keys, note),
     el("section", { class: "card" }, el("h2", { text: text("alertsOf") }), alerts));

@@ -5,9 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use balde_gateway::{Config, Gateway};
-use tracing::Level;
 
-use crate::output::{Format, Output};
+use crate::output::{LogArgs, Output};
 use crate::service;
 
 #[derive(Debug, clap::Args)]
@@ -15,12 +14,8 @@ pub(crate) struct Args {
     /// The gateway's configuration file; docs/gateway.toml shows every key
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
-    /// Log level: error, warn, info (adds refusals) or debug
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    log: Level,
-    /// Format of standard output
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "auto")]
-    log_format: Format,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -36,7 +31,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 async fn serve(args: &Args, config: Config) -> anyhow::Result<()> {
-    let output = Output::start(args.log, args.log_format);
+    let output = Output::start(&args.log);
     let gateway = Gateway::build(&config).map_err(|error| anyhow!("\n{error}"))?;
     let bound = gateway.bind().await?;
     let shutdown = service::shutdown_signal();

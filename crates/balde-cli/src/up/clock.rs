@@ -54,7 +54,7 @@ impl AcceleratedClock {
         simulator.assign(participant, category).await?;
         simulator
             .directory()
-            .seed_generated(ENTRIES_PARTICIPANT, entries)
+            .seed_generated(ENTRIES_PARTICIPANT, entries, |_, _| ())
             .await?;
         Ok(simulator)
     }

@@ -16,9 +16,8 @@ use balde_gateway::Gateway;
 use balde_monitor::{Config, Monitor, TimeSource};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::Level;
 
-use crate::output::{Format, Output};
+use crate::output::{LogArgs, Output};
 use crate::print::print_line;
 use crate::service;
 use clock::AcceleratedClock;
@@ -30,7 +29,14 @@ const CATEGORY: char = 'F';
 /// The number of keys in the directory.
 const ENTRIES: usize = 1_000;
 
+/// `up` is for people: it shows alerts as sentences, and of the rest warnings only.
+const LOG_HELP: &str = "Log level: error, warn, info or debug. In text, alerts are shown with all; error hides warnings";
+
 #[derive(Debug, clap::Args)]
+#[command(
+    mut_arg("log", |arg| arg.default_value("warn").help(LOG_HELP)),
+    mut_arg("log_format", |arg| arg.default_value("text"))
+)]
 pub(crate) struct Args {
     /// Address of the DICT simulator
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8085")]
@@ -53,12 +59,8 @@ pub(crate) struct Args {
     /// Send no traffic
     #[arg(long)]
     quiet: bool,
-    /// Log level: error, warn, info or debug. In text, alerts are shown with all; error hides warnings
-    #[arg(long, value_name = "LEVEL", default_value = "warn")]
-    log: Level,
-    /// Format of standard output
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
-    log_format: Format,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -66,7 +68,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 async fn up(args: &Args) -> anyhow::Result<()> {
-    let output = Output::start_with_alerts(args.log, args.log_format);
+    let output = Output::start_with_alerts(&args.log);
     let dict_listener = service::listen(args.dict, "--dict").await?;
     let monitor_listener = service::listen(args.monitor, "--monitor").await?;
     let dict = dict_listener.local_addr()?;

@@ -45,7 +45,13 @@ struct Line {
 impl Directory {
     /// Creates the entries of a seed file that do not exist yet, and returns how many it created. If
     /// any line is invalid, nothing is created.
-    pub async fn seed(&self, file: &str) -> Result<usize, SeedError> {
+    ///
+    /// After each entry, `on_progress` gets the number of entries so far and of all.
+    pub async fn seed(
+        &self,
+        file: &str,
+        mut on_progress: impl FnMut(usize, usize),
+    ) -> Result<usize, SeedError> {
         let mut invalid = Vec::new();
         let mut entries = Vec::new();
         for (number, text) in (1..).zip(file.lines()) {
@@ -68,16 +74,25 @@ impl Directory {
         if !invalid.is_empty() {
             return Err(SeedError::InvalidLines(invalid));
         }
-        let mut created = 0;
-        for entry in entries {
+        let (mut created, total) = (0, entries.len());
+        for (done, entry) in (1..).zip(entries) {
             created += usize::from(self.seed_entry(entry).await?);
+            on_progress(done, total);
         }
         Ok(created)
     }
 
     /// Creates `count` entries of one participant: `pessoa0000001@exemplo.com.br` and so on.
-    pub async fn seed_generated(&self, participant: &str, count: usize) -> Result<(), SeedError> {
-        for number in 1..=count.min(SEED_LINES_MAX) {
+    ///
+    /// After each entry, `on_progress` gets the number of entries so far and of all.
+    pub async fn seed_generated(
+        &self,
+        participant: &str,
+        count: usize,
+        mut on_progress: impl FnMut(usize, usize),
+    ) -> Result<(), SeedError> {
+        let total = count.min(SEED_LINES_MAX);
+        for number in 1..=total {
             let line = Line {
                 key: format!("pessoa{number:07}@exemplo.com.br"),
                 participant: participant.to_owned(),
@@ -92,6 +107,7 @@ impl Directory {
                 .entry()
                 .map_err(|reason| SeedError::InvalidLines(vec![(0, reason)]))?;
             self.seed_entry(entry).await?;
+            on_progress(number, total);
         }
         Ok(())
     }

@@ -57,7 +57,7 @@ impl TestServer {
         );
         simulator
             .directory()
-            .seed(&seed)
+            .seed(&seed, |_, _| ())
             .await
             .expect("a good seed");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

@@ -12,11 +12,11 @@ mod upstreams;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use balde::options::ServiceOptions;
-use balde_config::{ConfigError, Diagnostics, Document, Environment, Section, Source};
+use balde_config::{ConfigError, Diagnostics, Document, Environment, Resolver, Section, Source};
 
 pub use dict::{DictConfig, Refill, UserStart};
 pub use limiting::{LimitingConfig, Reserve, Shadow};
@@ -73,10 +73,7 @@ impl Config {
         folder: &Path,
         environment: Environment<'_>,
     ) -> Result<Self, ConfigError> {
-        let resolver = Resolver {
-            folder: folder.to_owned(),
-            environment,
-        };
+        let resolver = Resolver::new(folder, environment);
         Document::read(source, Diagnostics::new(source), |mut root, diagnostics| {
             let service = ServiceOptions::read(&mut root, environment, diagnostics);
             let dict = dict::read(&mut root, diagnostics);
@@ -126,62 +123,6 @@ impl fmt::Debug for Config {
             .field("upstreams", &self.upstreams)
             .field("routes", &self.routes.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// Resolves what values refer to: files relative to the folder, and environment variables.
-struct Resolver<'a> {
-    folder: PathBuf,
-    environment: Environment<'a>,
-}
-
-impl Resolver<'_> {
-    /// A path, relative to the folder of the configuration file.
-    fn path(&self, text: &str) -> PathBuf {
-        self.folder.join(text)
-    }
-
-    /// The value of the environment variable that `key` names; an unset one is reported.
-    fn secret(
-        &self,
-        section: &mut Section<'_>,
-        key: &'static str,
-        diagnostics: &mut Diagnostics,
-    ) -> Option<String> {
-        let name = section.string(key, diagnostics)?;
-        self.environment.read_named(&name, diagnostics)
-    }
-
-    /// The content of the file that `key` names.
-    fn bytes(
-        &self,
-        section: &mut Section<'_>,
-        key: &'static str,
-        diagnostics: &mut Diagnostics,
-    ) -> Option<Vec<u8>> {
-        let name = section.string(key, diagnostics)?;
-        match std::fs::read(self.path(name.value)) {
-            Ok(bytes) => Some(bytes),
-            Err(error) => {
-                diagnostics.at(name.span, format!("cannot read the file: {error}"));
-                None
-            }
-        }
-    }
-
-    /// A certificate chain and its key, which belong together.
-    fn identity(
-        &self,
-        section: &mut Section<'_>,
-        diagnostics: &mut Diagnostics,
-    ) -> Option<(Vec<u8>, Vec<u8>)> {
-        let certificate = self.bytes(section, "certificate", diagnostics);
-        let key = self.bytes(section, "key", diagnostics);
-        if section.contains("certificate") != section.contains("key") {
-            let message = "`certificate` and `key` are used together: write both or neither";
-            diagnostics.at(section.span(), message);
-        }
-        certificate.zip(key)
     }
 }
 

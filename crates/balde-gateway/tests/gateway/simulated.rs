@@ -55,7 +55,7 @@ impl Dict {
         simulator.assign(PARTICIPANT, category).await.unwrap();
         simulator
             .directory()
-            .seed_generated(HOLDER, ENTRIES)
+            .seed_generated(HOLDER, ENTRIES, |_, _| ())
             .await
             .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -99,8 +99,7 @@ impl Config {
         secrets: Secrets,
     ) -> Result<Self, ConfigError> {
         let resolver = Resolver {
-            folder: folder.to_owned(),
-            environment,
+            inner: balde_config::Resolver::new(folder, environment),
             secrets,
         };
         Document::read(source, Diagnostics::new(source), |mut root, diagnostics| {
@@ -162,17 +161,16 @@ const SECRET_BYTES_MAX: u64 = 64 * 1024;
 /// The variable in which systemd passes the folder of a service's credentials.
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
-/// Resolves what values refer to: files relative to the folder, and environment variables.
+/// Resolves what values refer to. Secrets may be in files, too, or be assumed.
 struct Resolver<'a> {
-    folder: PathBuf,
-    environment: Environment<'a>,
+    inner: balde_config::Resolver<'a>,
     secrets: Secrets,
 }
 
 impl Resolver<'_> {
     /// A path, relative to the folder of the configuration file.
     fn path(&self, text: &str) -> PathBuf {
-        self.folder.join(text)
+        self.inner.path(text)
     }
 
     /// The secret that an environment variable or a file holds, whichever key is in the file.
@@ -192,7 +190,7 @@ impl Resolver<'_> {
             }
             (None, None) => None,
             _ if self.secrets == Secrets::Assumed => Some(placeholder(key_env).to_owned()),
-            (Some(name), None) => self.environment.read_named(&name, diagnostics),
+            (Some(name), None) => self.inner.environment().read_named(&name, diagnostics),
             (None, Some(file)) => match self.secret_in_file(file.value) {
                 Ok(secret) => Some(secret),
                 Err(reason) => {
@@ -206,7 +204,7 @@ impl Resolver<'_> {
     /// The content of a file without the line break at its end. A relative path is looked up among
     /// the credentials that systemd passes to the service first.
     fn secret_in_file(&self, path: &str) -> Result<String, String> {
-        let folder = self.environment.get(CREDENTIALS).ok().flatten();
+        let folder = self.inner.environment().get(CREDENTIALS).ok().flatten();
         let credential = folder.map(|folder| Path::new(&folder).join(path));
         let path = match credential {
             Some(credential) if credential.is_file() => credential,
@@ -256,13 +254,11 @@ impl Resolver<'_> {
         key: &'static str,
         diagnostics: &mut Diagnostics,
     ) -> Option<Vec<u8>> {
-        let name = section.string(key, diagnostics)?;
-        match std::fs::read(self.path(name.value)) {
-            Ok(bytes) => Some(bytes),
-            Err(_) if self.secrets == Secrets::Assumed => None,
-            Err(error) => {
-                diagnostics.at(name.span, format!("cannot read the file: {error}"));
-                None
+        match self.secrets {
+            Secrets::Read => self.inner.bytes(section, key, diagnostics),
+            Secrets::Assumed => {
+                let name = section.string(key, diagnostics)?;
+                std::fs::read(self.path(name.value)).ok()
             }
         }
     }

@@ -83,7 +83,8 @@ impl Server {
 /// Runs without the timeouts of `SESSION`: migrations are rare and may take long.
 async fn migrate(options: &PgConnectOptions, migrator: &Migrator) -> Result<(), HistoryError> {
     let mut connection = connect(options).await?;
-    match tokio::time::timeout(MIGRATE_MAX, migrator.run(&mut connection)).await {
+    let migrating = migrations::with_progress(migrator.run(&mut connection));
+    match tokio::time::timeout(MIGRATE_MAX, migrating).await {
         Ok(migrated) => migrated.map_err(HistoryError::from_migration)?,
         Err(_) => {
             return Err(HistoryError::Unavailable {

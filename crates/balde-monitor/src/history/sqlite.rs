@@ -55,7 +55,7 @@ impl Pools {
         };
         let writer = pool().max_connections(1).connect_with(options.clone());
         let writer = writer.await.map_err(HistoryError::from_sql)?;
-        let migrated = migrations::sqlite().run(&writer).await;
+        let migrated = migrations::with_progress(migrations::sqlite().run(&writer)).await;
         migrated.map_err(HistoryError::from_migration)?;
         let readers = pool()
             .max_connections(READERS_MAX)

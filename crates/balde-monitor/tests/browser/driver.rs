@@ -218,6 +218,10 @@ impl Browser {
         errors.map(|entry| entry["message"].to_string()).collect()
     }
 
+    pub(crate) fn takes_screenshots() -> bool {
+        env::var_os("BALDE_SCREENSHOTS").is_some()
+    }
+
     /// Writes a screenshot into the folder that `BALDE_SCREENSHOTS` names, if it names one.
     pub(crate) async fn screenshot(&self, name: &str) {
         let Some(folder) = env::var_os("BALDE_SCREENSHOTS") else {

@@ -6,6 +6,7 @@ mod attacks;
 mod driver;
 mod live;
 mod pages;
+mod pictures;
 mod year;
 
 /// Every page, with a text of the policy page's bucket in its address.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::PAGES;
 use crate::driver::{Browser, Options};
-use crate::live::Live;
+use crate::live::{HOSTILE, Live};
 
 const ENGLISH: Options = Options {
     language: "en-US",
@@ -184,6 +184,15 @@ async fn every_page_shows_its_parts_without_a_console_error() {
     browser
         .wait_until(&format!("{text}.includes('No silences')"))
         .await;
+    // The timeline says what changed in a participant's limits.
+    let bucket = json!({"policy": "ENTRIES_WRITE", "level": 20, "capacity": 20,
+        "refill_tokens": 1, "period_us": 60_000_000});
+    live.set(HOSTILE, json!({"category": "G", "policies": [bucket]}));
+    for part in ["the category changed from H to G", "ENTRIES_WRITE is new"] {
+        browser
+            .wait_until(&format!("{text}.includes('{part}')"))
+            .await;
+    }
     assert_eq!(browser.console_errors().await, [""; 0]);
 }
 

@@ -15,7 +15,7 @@ const BEGIN_US: u64 = NOW_US - POLLS * 300_000_000;
 const DRAWN_WITHIN_MS: i64 = 10_000;
 
 /// A sample every five minutes, higher at night, with a bad day now and then.
-async fn seed(file: &str) {
+pub(crate) async fn seed(file: &str) {
     let history = History::open(file).await.unwrap();
     let limit = ReportedLimit::per_seconds(70, 70, 60).unwrap();
     let bucket = BucketId::new(PARTICIPANT, "KEYS_CHECK").unwrap();
@@ -119,7 +119,7 @@ async fn a_year_of_a_policy_is_drawn() {
     assert!(live.now_us() > NOW_US && live.folder.path().exists());
     browser
         .run(
-            "document.querySelector('.ranges').scrollIntoView();",
+            "document.querySelector('.chart').closest('section').scrollIntoView();",
             &[json!(0)],
         )
         .await;
