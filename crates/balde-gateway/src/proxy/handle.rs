@@ -218,7 +218,9 @@ impl Handling<'_> {
             NotAdmitted::Refused(balde_policy::AdmitError::Refused(refusal)) => {
                 Some(refusal.policy().name())
             }
-            NotAdmitted::Overtaking { policy } => Some(policy.as_str()),
+            NotAdmitted::Overtaking { policy } | NotAdmitted::InFlight { policy } => {
+                Some(policy.as_str())
+            }
             NotAdmitted::Refused(_) => None,
         };
         if let Some(policy) = policy {
