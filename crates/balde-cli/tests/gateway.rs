@@ -81,6 +81,12 @@ impl Running {
         found.unwrap_or_else(|| panic!("no line with {text}"))
     }
 
+    /// Reads all further lines, so that they do not fill the pipe.
+    fn discard_lines(&mut self) {
+        let lines = std::mem::replace(&mut self.lines, Box::new(std::iter::empty()));
+        std::thread::spawn(move || lines.for_each(drop));
+    }
+
     fn stop(mut self) {
         self.signal("-INT");
         // Further output must not fill the pipe.
@@ -328,35 +334,14 @@ fn a_killed_upstream_loses_no_call_and_none_is_settled_twice() {
          reconcile_seconds = 1\n"
     );
     write_config(&file, listen, dict_address, &more);
-    let gateway = start(&["gateway", "-c", &file.display().to_string()], 3);
+    let mut gateway = start(&["gateway", "-c", &file.display().to_string()], 3);
+    gateway.discard_lines();
     until("DICT states the category", || {
         states(state, None)["category"] == "F"
     });
 
-    let is_over = Arc::new(AtomicBool::new(false));
-    let next = Arc::new(AtomicUsize::new(0));
-    let answers: Arc<Mutex<Vec<(usize, Ending)>>> = Arc::default();
-    let callers: Vec<_> = (0..CALLERS)
-        .map(|_| {
-            let (is_over, next, answers) = (is_over.clone(), next.clone(), answers.clone());
-            std::thread::spawn(move || {
-                while !is_over.load(Ordering::SeqCst) {
-                    let number = next.fetch_add(1, Ordering::SeqCst);
-                    let (status, body) = look_up(listen, number);
-                    let ending = Ending::of(status, &body);
-                    answers.lock().unwrap().push((number, ending));
-                    if matches!(ending, Ending::NotSent | Ending::Refused) {
-                        // As a caller should, and fewer payers to look at below.
-                        std::thread::sleep(Duration::from_millis(50));
-                    }
-                }
-            })
-        })
-        .collect();
-    let count = |ending: Ending| {
-        let answers = answers.lock().unwrap();
-        answers.iter().filter(|(_, one)| *one == ending).count()
-    };
+    let load = Load::start(listen, CALLERS);
+    let count = |ending| load.count(ending);
     until("answers", || count(Ending::Answered) >= 40);
 
     // All callers have a call on its way when DICT dies.
@@ -386,31 +371,26 @@ fn a_killed_upstream_loses_no_call_and_none_is_settled_twice() {
     until("more answers", || count(Ending::Answered) >= answered + 40);
     let refused = count(Ending::Refused);
     until("an empty bucket", || count(Ending::Refused) >= refused + 40);
-    is_over.store(true, Ordering::SeqCst);
-    for caller in callers {
-        caller.join().unwrap();
-    }
+    let endings = load.stop();
 
-    // Every request was answered, and DICT refused none: neither before the reconciliation nor after.
-    let all = answers.lock().unwrap().clone();
-    assert_eq!(all.len(), next.load(Ordering::SeqCst));
+    // DICT refused none: neither before the reconciliation nor after.
     assert_eq!(metric(state, "gateway_dict_refusals_total"), Some(0));
     // What was answered was settled as that, and what was lost as unknown; so may one reconciliation.
+    let count = |ending| {
+        let found = endings.iter().filter(|(_, one)| *one == ending);
+        u64::try_from(found.count()).unwrap()
+    };
     let settled = states(state, None)["duties"]["lookups"].as_u64();
-    assert_eq!(settled, u64::try_from(count(Ending::Answered)).ok());
+    assert_eq!(settled, Some(count(Ending::Answered)));
     let unknown = metric(state, "gateway_dict_unknown_outcomes_total").unwrap();
-    let lost = u64::try_from(count(Ending::Lost)).unwrap();
+    let lost = count(Ending::Lost);
     assert!((lost..=lost + 1).contains(&unknown), "{unknown}");
     // Each has a payer of its own, whose bucket of 100 shows what its call has cost: twenty if it was
     // answered or lost. Fewer than twenty are refilled in ten minutes.
-    for (number, ending) in all {
+    for (number, ending) in endings {
         let payer = payer(number);
         let mirrored = value_of(&states(state, Some(&payer)), USER_POLICY, "level").unwrap();
-        let path =
-            format!("/sim/buckets?participant={PARTICIPANT}&policy={USER_POLICY}&payer={payer}");
-        let (_, shown) = ask(dict_address, &path, "");
-        let shown: Value = serde_json::from_str(&shown).unwrap();
-        let of_dict = shown["buckets"][0]["level"].as_i64().unwrap();
+        let of_dict = level_in_dict(dict_address, USER_POLICY, Some(&payer));
         let once = 80..100;
         let is_right = match ending {
             Ending::Answered => once.contains(&mirrored) && once.contains(&of_dict),
@@ -422,12 +402,7 @@ fn a_killed_upstream_loses_no_call_and_none_is_settled_twice() {
     }
     // The participant's bucket has what DICT's has, once no call is in flight.
     until_reconciled(state);
-    let of_dict = || {
-        let path = format!("/sim/buckets?participant={PARTICIPANT}&policy={PSP_POLICY}");
-        let (_, shown) = ask(dict_address, &path, "");
-        let shown: Value = serde_json::from_str(&shown).unwrap();
-        shown["buckets"][0]["level"].as_i64().unwrap()
-    };
+    let of_dict = || level_in_dict(dict_address, PSP_POLICY, None);
     let mirrored = || value_of(&states(state, None), PSP_POLICY, "level").unwrap();
     // Both refill all the time, so the later of two readings may have more.
     let (earlier, own, later) = (of_dict(), mirrored(), of_dict());
@@ -436,6 +411,65 @@ fn a_killed_upstream_loses_no_call_and_none_is_settled_twice() {
         "{own}, DICT {earlier} to {later}"
     );
     gateway.stop();
+}
+
+/// The level of a bucket of the participant, or of a payer, in the simulator.
+fn level_in_dict(dict: SocketAddr, policy: &str, payer: Option<&str>) -> i64 {
+    let payer = payer.map_or(String::new(), |payer| format!("&payer={payer}"));
+    let path = format!("/sim/buckets?participant={PARTICIPANT}&policy={policy}{payer}");
+    let (_, shown) = ask(dict, &path, "");
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    shown["buckets"][0]["level"].as_i64().unwrap()
+}
+
+/// Callers that look up keys, each one after another, until they are stopped.
+struct Load {
+    is_over: Arc<AtomicBool>,
+    endings: Arc<Mutex<Vec<(usize, Ending)>>>,
+    callers: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(gateway: SocketAddr, callers: usize) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let next = Arc::new(AtomicUsize::new(0));
+        let endings = Arc::<Mutex<Vec<_>>>::default();
+        let callers = (0..callers).map(|_| {
+            let (is_over, next, endings) = (is_over.clone(), next.clone(), endings.clone());
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::SeqCst) {
+                    let number = next.fetch_add(1, Ordering::SeqCst);
+                    // Panics without an answer.
+                    let (status, body) = look_up(gateway, number);
+                    let ending = Ending::of(status, &body);
+                    endings.lock().unwrap().push((number, ending));
+                    if matches!(ending, Ending::NotSent | Ending::Refused) {
+                        // As a caller should; and fewer payers to look at afterwards.
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                }
+            })
+        });
+        Self {
+            callers: callers.collect(),
+            is_over,
+            endings,
+        }
+    }
+
+    fn count(&self, ending: Ending) -> usize {
+        let endings = self.endings.lock().unwrap();
+        endings.iter().filter(|(_, one)| *one == ending).count()
+    }
+
+    /// Waits for all answers; returns what became of each request.
+    fn stop(self) -> Vec<(usize, Ending)> {
+        self.is_over.store(true, Ordering::SeqCst);
+        for caller in self.callers {
+            caller.join().unwrap();
+        }
+        std::mem::take(&mut self.endings.lock().unwrap())
+    }
 }
 
 /// What became of a request, as its caller sees it.

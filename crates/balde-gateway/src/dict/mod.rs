@@ -430,9 +430,9 @@ impl Dict {
 
     /// DICT answered 429: one of the buckets is empty there, and the response does not say which.
     ///
-    /// A single bucket is emptied. Of a payer's and the participant's, the payer's is, because all
-    /// others depend on the participant's; once a second payer is refused, that is emptied, too. A
-    /// reconciliation follows at once, as far as its budget allows.
+    /// A single bucket is emptied. Of a payer's and the participant's, it is the one with fewer tokens
+    /// left; once a second payer is refused, both are. A reconciliation follows at once, as far as its
+    /// budget allows.
     async fn correct_after_refusal(&self, facts: &CallFacts) {
         let Some(engine) = self.engine.get() else {
             return;
@@ -450,28 +450,32 @@ impl Dict {
             payers.insert(self.hashing.hash_one(payer));
             payers.len() > 1
         };
-        let tokens = self.spent.of(&facts.participant);
+        let mut found = Vec::new();
         for policy in &facts.policies {
-            if has_payer && !is_of_payer(policy) && !is_second {
+            // Nothing can be done about a store that is unavailable; its failure is logged.
+            if let Ok(state) = engine.state(policy, &subject).await {
+                let held = i64::try_from(state.held()).unwrap_or(i64::MAX);
+                found.push((policy, state.level().saturating_sub(held), state));
+            }
+        }
+        let lowest = found.iter().map(|(_, free, _)| *free).min();
+        let tokens = self.spent.of(&facts.participant);
+        for (policy, free, state) in found {
+            if has_payer && !is_second && lowest != Some(free) {
                 continue;
             }
             // Calls in flight will give back what they hold; for payers it is not known.
-            let held = tokens.get(policy).map_or(0, |tokens| tokens.held);
-            let of_others = self.held_by_others_max(engine, policy, &facts.participant);
             let held = if is_of_payer(policy) {
                 0
             } else {
-                held.saturating_add(of_others)
+                let own = tokens.get(policy).map_or(0, |tokens| tokens.held);
+                own.saturating_add(self.held_by_others_max(engine, policy, &facts.participant))
             };
-            let Ok(found) = engine.state(policy, &subject).await else {
-                continue;
-            };
-            let limit = self.limit_of(policy, found.value());
+            let limit = self.limit_of(policy, state.value());
             let withheld = limit.map_or(0, |limit| limit.withheld());
             let below = i64::try_from(withheld.saturating_add(held)).unwrap_or(i64::MAX);
-            let surplus = found.level().saturating_add(below);
+            let surplus = state.level().saturating_add(below);
             if surplus > 0 {
-                // Nothing can be done about a store that is unavailable; its failure is logged.
                 let _as_far_as_possible = engine.adjust_level(policy, &subject, -surplus).await;
             }
         }

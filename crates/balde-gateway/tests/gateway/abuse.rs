@@ -150,7 +150,7 @@ async fn clients_that_hang_within_a_body_leave_connections_to_the_upstream() {
     }
     // One that is too long to be read ahead does not, until others have ended.
     let mut long = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n".to_vec();
-    long.extend([b'x'; 20_000]);
+    long.resize(20_000, b'x');
     assert_eq!(status_of(&raw(gateway.address, &long).await), 503);
     for mut stream in hanging {
         stream.write_all(b"world").await.unwrap();
