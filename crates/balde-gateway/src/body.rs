@@ -1,5 +1,6 @@
-//! Bodies on their way through: counted, timed, never collected.
+//! Bodies on their way through: counted, timed, never collected as a whole.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 
 /// What went wrong with a request's body.
@@ -66,11 +68,19 @@ pub(crate) enum RequestBody {
     Streaming(Box<Streaming>),
 }
 
+/// A client's body: at most so long, with at most so much time between its parts.
 pub(crate) struct Streaming {
     incoming: Incoming,
     left: u64,
     stall: Stall,
     fault: FaultCell,
+    /// What was read ahead.
+    ahead: VecDeque<Frame<Bytes>>,
+    ahead_bytes: u64,
+    /// Whether everything was read.
+    is_complete: bool,
+    /// What the body occupies until everything was read.
+    slot: Option<OwnedSemaphorePermit>,
 }
 
 impl RequestBody {
@@ -80,21 +90,6 @@ impl RequestBody {
 
     pub(crate) fn full(bytes: Bytes) -> Self {
         Self::Full(Full::new(bytes))
-    }
-
-    /// The client's body: at most `bytes_max` long, with at most `timeout` between its parts.
-    pub(crate) fn streaming(
-        incoming: Incoming,
-        bytes_max: u64,
-        timeout: Duration,
-        fault: FaultCell,
-    ) -> Self {
-        Self::Streaming(Box::new(Streaming {
-            incoming,
-            left: bytes_max,
-            stall: Stall::new(timeout),
-            fault,
-        }))
     }
 }
 
@@ -115,44 +110,127 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Full(full) => full.is_end_stream(),
-            Self::Streaming(streaming) => streaming.incoming.is_end_stream(),
+            Self::Streaming(streaming) => streaming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Full(full) => full.size_hint(),
-            Self::Streaming(streaming) => streaming.incoming.size_hint(),
+            Self::Streaming(streaming) => streaming.size_hint(),
         }
     }
 }
 
 impl Streaming {
+    pub(crate) fn new(
+        incoming: Incoming,
+        bytes_max: u64,
+        timeout: Duration,
+        fault: FaultCell,
+    ) -> Self {
+        Self {
+            incoming,
+            left: bytes_max,
+            stall: Stall::new(timeout),
+            fault,
+            ahead: VecDeque::new(),
+            ahead_bytes: 0,
+            is_complete: false,
+            slot: None,
+        }
+    }
+
+    /// Keeps a permit until everything was read.
+    pub(crate) fn occupy(&mut self, slot: OwnedSemaphorePermit) {
+        if !self.is_complete {
+            self.slot = Some(slot);
+        }
+    }
+
+    /// Reads the next part ahead of the upstream. Returns how many bytes were read ahead, or `None`
+    /// once everything was. A future that is dropped loses nothing.
+    pub(crate) async fn read_ahead(&mut self) -> Result<Option<u64>, BodyError> {
+        let frame = std::future::poll_fn(|cx| self.poll_incoming(cx)).await;
+        if let Some(frame) = frame.transpose()? {
+            self.ahead_bytes += length_of(&frame);
+            self.ahead.push_back(frame);
+        }
+        Ok((!self.is_complete).then_some(self.ahead_bytes))
+    }
+
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.ahead.pop_front() {
+            Some(frame) => {
+                self.ahead_bytes -= length_of(&frame);
+                Poll::Ready(Some(Ok(frame)))
+            }
+            None => self.poll_incoming(cx),
+        }
+    }
+
+    fn poll_incoming(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.is_complete {
+            return Poll::Ready(None);
+        }
         let fault = match Pin::new(&mut self.incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 self.stall.reset();
-                let length = frame.data_ref().map_or(0, Bytes::len);
-                let length = u64::try_from(length).unwrap_or(u64::MAX);
-                match self.left.checked_sub(length) {
+                match self.left.checked_sub(length_of(&frame)) {
                     Some(left) => {
                         self.left = left;
+                        if self.incoming.is_end_stream() {
+                            self.complete();
+                        }
                         return Poll::Ready(Some(Ok(frame)));
                     }
                     None => BodyFault::TooLong,
                 }
             }
             Poll::Ready(Some(Err(_))) => BodyFault::Broken,
-            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Ready(None) => {
+                self.complete();
+                return Poll::Ready(None);
+            }
             Poll::Pending if self.stall.poll(cx).is_ready() => BodyFault::Timeout,
             Poll::Pending => return Poll::Pending,
         };
         self.fault.set(fault);
         Poll::Ready(Some(Err(BodyError)))
     }
+
+    fn complete(&mut self) {
+        self.is_complete = true;
+        self.slot = None;
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ahead.is_empty() && (self.is_complete || self.incoming.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.is_complete {
+            return SizeHint::with_exact(self.ahead_bytes);
+        }
+        let rest = self.incoming.size_hint();
+        let mut hint = SizeHint::new();
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(self.ahead_bytes));
+        }
+        hint.set_lower(rest.lower().saturating_add(self.ahead_bytes));
+        hint
+    }
+}
+
+fn length_of(frame: &Frame<Bytes>) -> u64 {
+    let length = frame.data_ref().map_or(0, Bytes::len);
+    u64::try_from(length).unwrap_or(u64::MAX)
 }
 
 /// The body of a response to a client.

@@ -32,7 +32,7 @@ use balde_dict::{
     PAYMENT_ORDER, ParticipantFrom, Table,
 };
 use balde_policy::{
-    Engine, EngineBuilder, InFlight, KeyPart, OnMissingPart, Outcome, Profile, Subject,
+    Engine, EngineBuilder, InFlight, KeyPart, OnMissingPart, Outcome, Policy, Profile, Subject,
 };
 use http::request::Parts;
 use parking_lot::{Mutex, RwLock};
@@ -56,6 +56,10 @@ pub(crate) const CATEGORY: &str = "category";
 
 /// How long ids of credits are remembered at most.
 const CREDIT_ID_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// What the calls in flight of all other gateways may hold on a shared bucket, in percent of its
+/// capacity.
+const OTHERS_HELD_PERCENT: u64 = 10;
 
 /// The most payers whose buckets are remembered as started.
 const STARTED_MAX: usize = 1_000_000;
@@ -331,11 +335,43 @@ impl Dict {
         limits: &Limits,
         request: &balde_policy::Request<'_>,
         participant: &str,
-    ) -> Option<HeldTokens> {
-        self.is_redis.then(|| {
-            let highest = limits.engine().prices(request, Outcome::Unknown);
-            self.spent.hold(participant, highest)
-        })
+    ) -> Result<Option<HeldTokens>, NotAdmitted> {
+        if !self.is_redis {
+            return Ok(None);
+        }
+        let engine = limits.engine();
+        let highest = engine.prices(request, Outcome::Unknown);
+        let most = |policy: &str| self.held_max(engine, policy, participant);
+        match self.spent.hold(participant, highest, most) {
+            Ok(held) => Ok(Some(held)),
+            Err(policy) => Err(NotAdmitted::InFlight {
+                policy: policy.into(),
+            }),
+        }
+    }
+
+    /// The most tokens that the calls of one of several gateways may hold on a bucket at a time, so
+    /// that a reconciliation by another one can allow for them without knowing them. `None` for a
+    /// single gateway, and for buckets that DICT does not list.
+    fn held_max(&self, engine: &Engine, policy: &str, participant: &str) -> Option<u64> {
+        let others = self.config().gateways.checked_sub(1)?;
+        let policy = self.table.profile().policy(policy)?;
+        if others == 0 || !is_listed(policy) {
+            return None;
+        }
+        let variant = policy.limits().variant();
+        let value = variant.and_then(|variant| engine.assigned(variant, participant));
+        let limit = self.limit_of(policy.name(), value.as_deref())?;
+        let share = limit.of_dict.capacity() * OTHERS_HELD_PERCENT / 100 / others;
+        // One call at a time is always possible.
+        Some(share.max(policy.prices().price(Outcome::Unknown)))
+    }
+
+    /// The most tokens that the calls of all other gateways hold on a bucket at a time.
+    fn held_by_others_max(&self, engine: &Engine, policy: &str, participant: &str) -> u64 {
+        let each = self.held_max(engine, policy, participant);
+        let others = self.config().gateways.saturating_sub(1);
+        each.unwrap_or(0).saturating_mul(others)
     }
 
     /// Gives a payer's buckets the level that they start with, if the gateway started without
@@ -360,11 +396,7 @@ impl Dict {
         for (policy, _) in engine.prices(request, Outcome::Failed) {
             let subject = Self::payer_subject(participant, payer);
             let profile = self.table.profile();
-            let is_listed = profile.policy(&policy).is_none_or(|policy| {
-                let mut parts = policy.scope().parts().iter();
-                parts.all(|part| *part == KeyPart::Participant)
-            });
-            if is_listed {
+            if profile.policy(&policy).is_none_or(is_listed) {
                 continue;
             }
             let Ok(found) = engine.state(&policy, &subject).await else {
@@ -398,9 +430,9 @@ impl Dict {
 
     /// DICT answered 429: one of the buckets is empty there, and the response does not say which.
     ///
-    /// A single bucket is emptied. Of a payer's and the participant's, the payer's is, because all
-    /// others depend on the participant's; once a second payer is refused, that is emptied, too. A
-    /// reconciliation follows at once, as far as its budget allows.
+    /// A single bucket is emptied. Of a payer's and the participant's, it is the one with fewer tokens
+    /// left; once a second payer is refused, both are. A reconciliation follows at once, as far as its
+    /// budget allows.
     async fn correct_after_refusal(&self, facts: &CallFacts) {
         let Some(engine) = self.engine.get() else {
             return;
@@ -409,10 +441,7 @@ impl Dict {
         let subject = Self::payer_subject(&facts.participant, payer);
         let is_of_payer = |policy: &str| {
             let policy = self.table.profile().policy(policy);
-            policy.is_some_and(|policy| {
-                let mut parts = policy.scope().parts().iter();
-                parts.any(|part| *part != KeyPart::Participant)
-            })
+            policy.is_some_and(|policy| !is_listed(policy))
         };
         let has_payer = facts.policies.iter().any(|policy| is_of_payer(policy));
         let is_second = {
@@ -421,24 +450,32 @@ impl Dict {
             payers.insert(self.hashing.hash_one(payer));
             payers.len() > 1
         };
-        let tokens = self.spent.of(&facts.participant);
+        let mut found = Vec::new();
         for policy in &facts.policies {
-            if has_payer && !is_of_payer(policy) && !is_second {
+            // Nothing can be done about a store that is unavailable; its failure is logged.
+            if let Ok(state) = engine.state(policy, &subject).await {
+                let held = i64::try_from(state.held()).unwrap_or(i64::MAX);
+                found.push((policy, state.level().saturating_sub(held), state));
+            }
+        }
+        let lowest = found.iter().map(|(_, free, _)| *free).min();
+        let tokens = self.spent.of(&facts.participant);
+        for (policy, free, state) in found {
+            if has_payer && !is_second && lowest != Some(free) {
                 continue;
             }
             // Calls in flight will give back what they hold; for payers it is not known.
-            let held = tokens.get(policy).map_or(0, |tokens| tokens.held);
-            let held = if is_of_payer(policy) { 0 } else { held };
-            let Ok(found) = engine.state(policy, &subject).await else {
-                continue;
+            let held = if is_of_payer(policy) {
+                0
+            } else {
+                let own = tokens.get(policy).map_or(0, |tokens| tokens.held);
+                own.saturating_add(self.held_by_others_max(engine, policy, &facts.participant))
             };
-            let limit = self.limit_of(policy, found.value());
+            let limit = self.limit_of(policy, state.value());
             let withheld = limit.map_or(0, |limit| limit.withheld());
-            let held = held.saturating_mul(self.config().gateways);
             let below = i64::try_from(withheld.saturating_add(held)).unwrap_or(i64::MAX);
-            let surplus = found.level().saturating_add(below);
+            let surplus = state.level().saturating_add(below);
             if surplus > 0 {
-                // Nothing can be done about a store that is unavailable; its failure is logged.
                 let _as_far_as_possible = engine.adjust_level(policy, &subject, -surplus).await;
             }
         }
@@ -495,4 +532,10 @@ impl Dict {
             buckets,
         })
     }
+}
+
+/// Whether DICT reports the bucket: those of participants, not those of their payers.
+fn is_listed(policy: &Policy) -> bool {
+    let mut parts = policy.scope().parts().iter();
+    parts.all(|part| *part == KeyPart::Participant)
 }

@@ -1,6 +1,6 @@
 //! Reconciliation: DICT's own levels, limits and categories correct the mirror.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use balde_core::Limit;
 use balde_dict::wire::{BucketState, BucketStates};
 use balde_dict::{Category, Operation, PARTICIPANT_HEADER};
-use balde_policy::{KeyPart, Outcome, Subject};
+use balde_policy::{Outcome, Subject};
 use bytes::Bytes;
 use http::header::{ACCEPT, HOST};
 use http::{Method, Request};
@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::call::{CallFacts, DictCall};
-use super::spent::Tokens;
-use super::{CATEGORY, Dict};
+use super::spent::TokensByPolicy;
+use super::{CATEGORY, Dict, is_listed};
 use crate::body::RequestBody;
 use crate::limits::Limits;
 use crate::shutdown;
@@ -34,13 +34,27 @@ const RELOADED: Duration = Duration::from_secs(1);
 /// percent.
 const TRIGGERED_LEAVE_PERCENT: u64 = 50;
 
-/// The least that calls of other gateways are taken to hold on a shared bucket: this part of its
-/// capacity.
-const OTHERS_SHARE: u64 = 20;
-
 /// The difference between the mirror and DICT that a reconciliation found, in tokens: positive if DICT
 /// had fewer.
 pub(crate) type Drift = BTreeMap<(String, String), i64>;
+
+/// What was known of a participant's buckets before DICT was asked for theirs.
+#[derive(Debug)]
+struct Before {
+    at: Instant,
+    tokens: TokensByPolicy,
+    /// The levels of buckets in Redis.
+    levels: HashMap<String, Reading>,
+}
+
+/// A bucket in Redis, as it was read.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    level: i64,
+    capacity: u64,
+    /// The highest prices of the calls in flight that are in the level, or more.
+    held: u64,
+}
 
 /// Why a participant's buckets were not reconciled.
 #[derive(Debug, thiserror::Error)]
@@ -167,8 +181,9 @@ impl Dict {
         let route = self.table.route("GET", &path);
         let route = route.map_err(|error| ReconcileError::Answer(error.to_string()))?;
         let call = self.table.resolve(&route, &incoming);
-        let before = self.spent.of(participant);
+        let before = self.before(limits, participant).await;
         let held = self.hold(limits, &call.request(), participant);
+        let held = held.map_err(|_| ReconcileError::OwnLimit)?;
         let ticket = limits.engine().admit(&call.request()).await;
         let ticket = ticket.map_err(|_| ReconcileError::OwnLimit)?;
         let facts = CallFacts {
@@ -206,10 +221,41 @@ impl Dict {
         self.apply_category(limits, participant, &states).await;
         self.apply_limits(limits, participant, &states);
         for state in &states.policies {
-            let before = before.get(&state.name).copied().unwrap_or_default();
             self.apply_level(limits, participant, state, &before).await;
         }
         Ok(())
+    }
+
+    /// Reads what a reconciliation compares DICT's levels with.
+    async fn before(&self, limits: &Limits, participant: &str) -> Before {
+        let at = Instant::now();
+        let tokens = self.spent.of(participant);
+        let mut levels = HashMap::new();
+        if self.is_redis {
+            let subject = Subject::participant(participant);
+            for policy in self.table.profile().policies() {
+                let name = policy.name();
+                if !is_listed(policy) {
+                    continue;
+                }
+                if let Ok(found) = limits.engine().state(name, &subject).await {
+                    let reading = Reading {
+                        level: found.level(),
+                        capacity: found.limit().capacity(),
+                        held: 0,
+                    };
+                    levels.insert(name.to_owned(), reading);
+                }
+            }
+            // Calls that began meanwhile may be in the levels, too.
+            for (name, now) in self.spent.of(participant) {
+                if let Some(reading) = levels.get_mut(&name) {
+                    let earlier = tokens.get(&name).copied().unwrap_or_default();
+                    reading.held = now.held_since(&earlier);
+                }
+            }
+        }
+        Before { at, tokens, levels }
     }
 
     /// The category that DICT states applies from now on.
@@ -287,26 +333,19 @@ impl Dict {
     }
 
     /// Corrects a mirrored bucket to what is certainly there: DICT's level, less what the mirror
-    /// withholds, less what DICT may have counted since.
+    /// withholds, less what DICT may not have counted.
     ///
-    /// The bucket is read before the sums of tokens, and changed by a difference. So a call that ends
-    /// meanwhile counts at least once: in the sums, or in the bucket.
+    /// In memory the bucket is read before the sums of tokens, and changed by a difference. So a call
+    /// that ends meanwhile counts at least once: in the sums, or in the bucket.
     async fn apply_level(
         &self,
         limits: &Limits,
         participant: &str,
         state: &BucketState,
-        before: &Tokens,
+        before: &Before,
     ) {
-        let Some(policy) = self.table.profile().policy(&state.name) else {
-            return;
-        };
-        let is_listed = policy
-            .scope()
-            .parts()
-            .iter()
-            .all(|part| *part == KeyPart::Participant);
-        if !is_listed {
+        let policy = self.table.profile().policy(&state.name);
+        if !policy.is_some_and(is_listed) {
             return;
         }
         let subject = Subject::participant(participant);
@@ -318,40 +357,30 @@ impl Dict {
             return;
         };
         let withheld = i64::try_from(limit.withheld()).unwrap_or(i64::MAX);
-        let tokens = self.spent.of(participant);
-        let tokens = tokens.get(&state.name).copied().unwrap_or_default();
         let expected = found.level().saturating_add(withheld);
         let drift = expected.saturating_sub(state.available_tokens);
         let certain = state.available_tokens.saturating_sub(withheld);
-        let (own, all) = if self.is_redis {
-            // The bucket has the highest prices of calls in flight, which give back what they do not
-            // cost.
-            let own = tokens.held_since(before);
-            (own, self.of_all_gateways(own, found.limit()))
+        let by = if self.is_redis {
+            let Some(reading) = before.levels.get(&state.name) else {
+                return;
+            };
+            let others = self.held_by_others_max(engine, &state.name, participant);
+            let passed = before.at.elapsed();
+            certain.saturating_sub(reading.level_at_most(&found, others, passed))
         } else {
-            let own = tokens.spent.saturating_sub(before.spent);
-            (own, own)
+            let spent =
+                |tokens: &TokensByPolicy| tokens.get(&state.name).map_or(0, |own| own.spent);
+            let since = spent(&self.spent.of(participant)) - spent(&before.tokens);
+            let since = i64::try_from(since).unwrap_or(i64::MAX);
+            certain.saturating_sub(found.level().saturating_add(since))
         };
-        let less = |tokens: u64| certain.saturating_sub(i64::try_from(tokens).unwrap_or(i64::MAX));
-        // In between, calls of other gateways explain the difference.
-        if found.level() > less(own) || found.level() < less(all) {
-            let by = less(all).saturating_sub(found.level());
+        if by != 0 {
             let adjusted = engine.adjust_level(&state.name, &subject, by).await;
             if let Err(error) = adjusted {
                 tracing::warn!(policy = state.name, %error, "a bucket could not be corrected");
             }
         }
         self.note_drift(participant, state, drift);
-    }
-
-    /// What calls of all gateways hold on a shared bucket, estimated from what this one's do.
-    fn of_all_gateways(&self, own: u64, limit: &Limit) -> u64 {
-        match self.config().gateways {
-            0 | 1 => own,
-            gateways => own
-                .saturating_mul(gateways)
-                .max(limit.capacity() / OTHERS_SHARE),
-        }
     }
 
     fn note_drift(&self, participant: &str, state: &BucketState, drift: i64) {
@@ -372,6 +401,35 @@ impl Dict {
                  use the same quota?"
             );
         }
+    }
+}
+
+impl Reading {
+    /// The most that the bucket would have had when DICT reported its level, if DICT had counted none
+    /// of the calls in flight by then. What DICT has less or more is corrected by a difference, so
+    /// calls that began or ended since the reading count in the bucket as always.
+    fn level_at_most(
+        &self,
+        now: &balde_policy::BucketState,
+        held_by_others: u64,
+        passed: Duration,
+    ) -> i64 {
+        let signed = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+        let limit = now.limit();
+        let level = if limit.capacity() == self.capacity {
+            self.level
+        } else {
+            // Another limit keeps the deficit, as far as it can have it.
+            let grown = signed(limit.capacity()).saturating_sub(signed(self.capacity));
+            self.level.saturating_add(grown).max(now.level())
+        };
+        let refilled = u128::from(limit.refill_tokens()) * passed.as_micros();
+        let refilled = refilled.div_ceil(u128::from(limit.period_us()));
+        let refilled = u64::try_from(refilled).unwrap_or(u64::MAX);
+        level
+            .saturating_add(signed(self.held))
+            .saturating_add(signed(held_by_others))
+            .saturating_add(signed(refilled))
     }
 }
 

@@ -38,23 +38,34 @@ impl Spent {
         self.change(participant, policy, |tokens| tokens.spent += price);
     }
 
-    /// Holds the highest prices of a call until the returned value is dropped.
+    /// Holds the highest prices of a call until the returned value is dropped. If calls in flight
+    /// would then hold more than `most` on a bucket, nothing is held, and the policy is returned.
     pub(super) fn hold(
         self: &Arc<Self>,
         participant: &str,
         prices: Vec<(Box<str>, u64)>,
-    ) -> HeldTokens {
-        for (policy, price) in &prices {
-            self.change(participant, policy, |tokens| {
-                tokens.held += price;
-                tokens.held_ever += price;
-            });
+        most: impl Fn(&str) -> Option<u64>,
+    ) -> Result<HeldTokens, Box<str>> {
+        let most: Vec<Option<u64>> = prices.iter().map(|(policy, _)| most(policy)).collect();
+        let mut spent = self.0.lock();
+        let by_policy = of_participant(&mut spent, participant);
+        for ((policy, price), most) in prices.iter().zip(most) {
+            let held = by_policy.get(&**policy).map_or(0, |tokens| tokens.held);
+            if most.is_some_and(|most| held + price > most) {
+                return Err(policy.clone());
+            }
         }
-        HeldTokens {
+        for (policy, price) in &prices {
+            let tokens = of_policy(by_policy, policy);
+            tokens.held += price;
+            tokens.held_ever += price;
+        }
+        drop(spent);
+        Ok(HeldTokens {
             spent: Arc::clone(self),
             participant: participant.to_owned(),
             prices,
-        }
+        })
     }
 
     pub(super) fn of(&self, participant: &str) -> TokensByPolicy {
@@ -63,15 +74,27 @@ impl Spent {
 
     fn change(&self, participant: &str, policy: &str, change: impl FnOnce(&mut Tokens)) {
         let mut spent = self.0.lock();
-        if !spent.contains_key(participant) {
-            spent.insert(participant.to_owned(), HashMap::new());
-        }
-        let by_policy = spent.get_mut(participant).expect("just inserted");
-        match by_policy.get_mut(policy) {
-            Some(tokens) => change(tokens),
-            None => change(by_policy.entry(policy.to_owned()).or_default()),
-        }
+        change(of_policy(of_participant(&mut spent, participant), policy));
     }
+}
+
+// Both allocate a name only where it is new.
+
+fn of_participant<'s>(
+    spent: &'s mut HashMap<String, TokensByPolicy>,
+    participant: &str,
+) -> &'s mut TokensByPolicy {
+    if !spent.contains_key(participant) {
+        spent.insert(participant.to_owned(), HashMap::new());
+    }
+    spent.get_mut(participant).expect("just inserted")
+}
+
+fn of_policy<'s>(by_policy: &'s mut TokensByPolicy, policy: &str) -> &'s mut Tokens {
+    if !by_policy.contains_key(policy) {
+        by_policy.insert(policy.to_owned(), Tokens::default());
+    }
+    by_policy.get_mut(policy).expect("just inserted")
 }
 
 /// The highest prices of a call in flight.
@@ -98,8 +121,14 @@ mod tests {
     #[test]
     fn calls_in_flight_and_calls_since_are_held() {
         let spent = Arc::new(Spent::default());
-        let hold = |price| spent.hold("1", vec![("p".into(), price)]);
+        let hold = |price| {
+            let held = spent.hold("1", vec![("p".into(), price)], |_| Some(6));
+            held.expect("there is room")
+        };
         let (first, second) = (hold(3), hold(3));
+        let third = spent.hold("1", vec![("q".into(), 1), ("p".into(), 1)], |_| Some(6));
+        assert_eq!(third.unwrap_err().as_ref(), "p", "six are held already");
+        assert!(!spent.of("1").contains_key("q"), "all or nothing");
         drop(first);
         let earlier = spent.of("1")["p"];
         assert_eq!((earlier.held, earlier.held_ever), (3, 6));

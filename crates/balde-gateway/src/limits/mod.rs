@@ -100,7 +100,7 @@ impl Limits {
         &self,
         request: &Request<'_>,
         wait: Duration,
-        attempt: impl Fn() -> A,
+        attempt: impl Fn() -> Result<A, NotAdmitted>,
     ) -> Result<(Ticket, A), NotAdmitted> {
         self.queue.admit(&self.engine, request, wait, attempt).await
     }
@@ -129,7 +129,7 @@ impl Limits {
         request.participant = certificate.map(|certificate| certificate.name.as_str());
         request.class = class_of(&self.classes, caller, &parts.headers, route.class);
         let wait = self.wait(&parts.headers, route);
-        let (ticket, ()) = self.admit(&request, wait, || ()).await?;
+        let (ticket, ()) = self.admit(&request, wait, || Ok(())).await?;
         Ok(Some(ticket))
     }
 

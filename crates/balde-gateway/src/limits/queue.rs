@@ -37,6 +37,11 @@ pub(crate) enum NotAdmitted {
         /// The bucket's policy.
         policy: String,
     },
+    /// The calls that this gateway has in flight hold as much of a shared bucket as they may.
+    InFlight {
+        /// The bucket's policy.
+        policy: String,
+    },
 }
 
 impl WaitQueue {
@@ -60,14 +65,14 @@ impl WaitQueue {
     /// Admits a request, and waits up to `wait` for tokens. A request that comes while others wait
     /// for one of its buckets joins their line, or is refused if it does not wait.
     ///
-    /// `attempt` is called before each attempt. What it returned for the one that succeeded comes
-    /// with the ticket.
+    /// `attempt` is called before each attempt, and may refuse it. What it returned for the one that
+    /// succeeded comes with the ticket.
     pub(crate) async fn admit<A>(
         &self,
         engine: &Engine,
         request: &Request<'_>,
         wait: Duration,
-        attempt: impl Fn() -> A,
+        attempt: impl Fn() -> Result<A, NotAdmitted>,
     ) -> Result<(Ticket, A), NotAdmitted> {
         let mut line = None;
         if self.len() > 0 {
@@ -80,7 +85,7 @@ impl WaitQueue {
             }
             Some(_) => {}
             None => {
-                let attempted = attempt();
+                let attempted = attempt()?;
                 match engine.admit(request).await {
                     Ok(ticket) => return Ok((ticket, attempted)),
                     Err(AdmitError::Refused(refused)) if !wait.is_zero() => {
@@ -105,7 +110,7 @@ impl WaitQueue {
             return Err(not_admitted(refusal));
         };
         loop {
-            let attempted = attempt();
+            let attempted = attempt()?;
             let wait = match engine.admit(request).await {
                 Ok(ticket) => return Ok((ticket, attempted)),
                 Err(AdmitError::Refused(refused)) => {

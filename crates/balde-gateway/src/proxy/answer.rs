@@ -22,8 +22,8 @@ pub(crate) enum Format {
     DictXml,
 }
 
-/// `Retry-After` of a request that came while others wait for the same bucket.
-const OVERTAKING_RETRY: Duration = Duration::from_secs(1);
+/// `Retry-After` of a request that came while others wait for the same bucket, or are in flight.
+const OTHERS_RETRY: Duration = Duration::from_secs(1);
 
 /// A problem document. `detail` says what is wrong in words, without any value of the request.
 pub(crate) fn problem(format: Format, status: StatusCode, detail: &str) -> Response<ResponseBody> {
@@ -76,13 +76,19 @@ pub(crate) fn not_admitted(
         NotAdmitted::Overtaking { policy } => (
             StatusCode::TOO_MANY_REQUESTS,
             policy.as_str(),
-            Some(OVERTAKING_RETRY),
+            Some(OTHERS_RETRY),
             "earlier requests wait for this policy",
+        ),
+        NotAdmitted::InFlight { policy } => (
+            StatusCode::TOO_MANY_REQUESTS,
+            policy.as_str(),
+            Some(OTHERS_RETRY),
+            "too many requests of this policy are in flight",
         ),
         NotAdmitted::Refused(AdmitError::Unavailable(unavailable)) => (
             StatusCode::SERVICE_UNAVAILABLE,
             unavailable.policy(),
-            unavailable.retry_after().or(Some(OVERTAKING_RETRY)),
+            unavailable.retry_after().or(Some(OTHERS_RETRY)),
             "the limit could not be checked",
         ),
         NotAdmitted::Refused(error) => {

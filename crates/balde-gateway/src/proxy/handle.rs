@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 
 use balde_policy::{Outcome, Ticket};
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Response, StatusCode, Version};
@@ -18,21 +18,21 @@ use tokio::sync::watch;
 use tracing::Instrument as _;
 
 use super::answer::{self, Format};
-use super::client_stream::RawHead;
+use super::framing::RawFraming;
 use super::headers;
 use super::routing::{Route, Routing};
 use super::trace::Trace;
 use super::upgrade;
-use crate::body::{BodyFault, FaultCell, RequestBody, ResponseBody};
+use crate::body::{BodyFault, FaultCell, RequestBody, ResponseBody, Streaming};
 use crate::dict::{Dict, DictCall, DictRefusal};
 use crate::limits::{Caller, NotAdmitted};
 use crate::metrics::{GatewayMetrics, UpstreamFailure};
-use crate::upstream::{ConnectError, SendError};
+use crate::upstream::{ConnectError, NotReady, SendError};
 
 /// What requests of one connection share.
 pub(crate) struct Connection {
     pub(crate) caller: Caller,
-    pub(crate) head: RawHead,
+    pub(crate) framing: RawFraming,
     pub(crate) metrics: GatewayMetrics,
     pub(crate) clock: balde::Clock,
     pub(crate) shutdown: watch::Receiver<bool>,
@@ -49,13 +49,15 @@ pub(crate) async fn handle(
         Some(_) => Format::DictXml,
         None => Format::Json,
     };
+    if request.version() <= Version::HTTP_11 && connection.framing.is_ambiguous(&request) {
+        let detail = "Content-Length and Transfer-Encoding exclude each other";
+        return answer::problem_and_close(format, StatusCode::BAD_REQUEST, detail);
+    }
     if request.method() == Method::CONNECT {
-        connection.head.clear();
         let detail = "this is not a forward proxy";
         return answer::problem_and_close(format, StatusCode::METHOD_NOT_ALLOWED, detail);
     }
     let Some(route) = routing.find(&request) else {
-        connection.head.clear();
         return answer::problem(format, StatusCode::NOT_FOUND, "there is no such route");
     };
     let handling = Handling {
@@ -98,6 +100,17 @@ enum Admission {
     Dict(Box<DictCall>),
 }
 
+impl Admission {
+    /// Settles a request that is not sent.
+    async fn not_sent(self) {
+        match self {
+            Self::Free => {}
+            Self::Http(ticket) => ticket.settle(Outcome::NotSent).await,
+            Self::Dict(call) => call.settle(Outcome::NotSent).await,
+        }
+    }
+}
+
 impl Handling<'_> {
     async fn run(
         &self,
@@ -122,12 +135,14 @@ impl Handling<'_> {
         };
         let body = match (read, incoming) {
             (Some(bytes), _) => RequestBody::full(bytes),
-            (None, Some(incoming)) if !incoming.is_end_stream() => RequestBody::streaming(
-                incoming,
-                self.body_bytes_max(),
-                self.routing.server.body_timeout,
-                fault.clone(),
-            ),
+            (None, Some(incoming)) if !incoming.is_end_stream() => {
+                let mut body = self.streaming(incoming, self.body_bytes_max(), &fault);
+                if let Err(not_ready) = self.route.upstream.body_slots().ready(&mut body).await {
+                    admission.not_sent().await;
+                    return self.not_ready(not_ready, &fault);
+                }
+                RequestBody::Streaming(Box::new(body))
+            }
             _ => RequestBody::empty(),
         };
         let mut request = self.upstream_request(parts, body);
@@ -150,19 +165,7 @@ impl Handling<'_> {
 
     /// Refuses requests that must not be forwarded.
     fn refuse(&self, parts: &Parts, incoming: &Incoming) -> Option<Response<ResponseBody>> {
-        let head = &self.connection.head;
         let refuse = |status, detail| Some(answer::problem_and_close(self.format, status, detail));
-        if parts.version <= Version::HTTP_11 {
-            let has_both = parts.headers.contains_key(TRANSFER_ENCODING) && {
-                let line = format!("{} {} HTTP/1.", parts.method, parts.uri);
-                head.has_content_length(&line)
-            };
-            head.clear();
-            if has_both {
-                let detail = "Content-Length and Transfer-Encoding exclude each other";
-                return refuse(StatusCode::BAD_REQUEST, detail);
-            }
-        }
         let length = parts.headers.get(CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         let least = length.unwrap_or_else(|| incoming.size_hint().lower());
@@ -170,6 +173,11 @@ impl Handling<'_> {
             return refuse(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long");
         }
         None
+    }
+
+    fn streaming(&self, incoming: Incoming, bytes_max: u64, fault: &FaultCell) -> Streaming {
+        let timeout = self.routing.server.body_timeout;
+        Streaming::new(incoming, bytes_max, timeout, fault.clone())
     }
 
     fn body_bytes_max(&self) -> u64 {
@@ -218,7 +226,9 @@ impl Handling<'_> {
             NotAdmitted::Refused(balde_policy::AdmitError::Refused(refusal)) => {
                 Some(refusal.policy().name())
             }
-            NotAdmitted::Overtaking { policy } => Some(policy.as_str()),
+            NotAdmitted::Overtaking { policy } | NotAdmitted::InFlight { policy } => {
+                Some(policy.as_str())
+            }
             NotAdmitted::Refused(_) => None,
         };
         if let Some(policy) = policy {
@@ -239,8 +249,8 @@ impl Handling<'_> {
         };
         let fault = FaultCell::default();
         let bytes_max = self.body_bytes_max().min(Dict::BODY_BYTES_MAX);
-        let timeout = self.routing.server.body_timeout;
-        let body = RequestBody::streaming(incoming, bytes_max, timeout, fault.clone());
+        let body = self.streaming(incoming, bytes_max, &fault);
+        let body = RequestBody::Streaming(Box::new(body));
         match http_body_util::BodyExt::collect(body).await {
             Ok(read) => Ok(read.to_bytes()),
             Err(_) => Err(Box::new(self.failed(&SendError::Lost, &fault))),
@@ -365,6 +375,18 @@ impl Handling<'_> {
         *response.version_mut() = Version::default();
         let timeout = self.route.upstream.config().body_timeout;
         response.map(|incoming| ResponseBody::upstream(incoming, timeout))
+    }
+
+    /// The answer to a request whose body keeps it from being sent.
+    fn not_ready(&self, not_ready: NotReady, fault: &FaultCell) -> Response<ResponseBody> {
+        let error = match not_ready {
+            NotReady::Body => SendError::Lost,
+            NotReady::TooMany => {
+                self.route.upstream_metrics.count(UpstreamFailure::Connect);
+                SendError::NotSent(ConnectError::TooMany)
+            }
+        };
+        self.failed(&error, fault)
     }
 
     /// The answer to a request without a response of the upstream.

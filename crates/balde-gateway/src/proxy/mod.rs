@@ -6,12 +6,13 @@
 //! | `handle` | the life of a request: route, check, admit, forward, settle, answer |
 //! | `routing` | from a request to its route |
 //! | `headers`, `trace` | header fields that are removed, added and continued |
-//! | `client_stream` | connections with their limits and timeouts |
+//! | `client_stream`, `framing` | connections with their limits and timeouts; where their requests begin and end |
 //! | `upgrade` | connections that switch to another protocol |
 //! | `answer` | responses that the gateway writes itself |
 
 mod answer;
 mod client_stream;
+mod framing;
 mod handle;
 mod headers;
 mod routing;

@@ -16,7 +16,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::client_stream::{ClientStream, RawHead};
+use super::client_stream::ClientStream;
+use super::framing::RawFraming;
 use super::handle::{Connection, handle};
 use super::routing::Routing;
 use crate::config::ServerConfig;
@@ -140,16 +141,16 @@ async fn serve_http(
     mut shutdown: watch::Receiver<bool>,
 ) {
     let config = shared.routing().server.clone();
-    let head = RawHead::new(config.header_bytes_max);
+    let framing = RawFraming::new(config.header_bytes_max);
     let stream = ClientStream::new(
         stream,
         config.header_timeout,
         config.write_timeout,
-        head.clone(),
+        framing.clone(),
     );
     let connection = Arc::new(Connection {
         caller,
-        head,
+        framing,
         metrics: shared.metrics.clone(),
         clock: shared.clock.clone(),
         shutdown: shutdown.clone(),

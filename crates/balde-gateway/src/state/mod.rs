@@ -6,6 +6,7 @@
 //! | `GET /balde/states?user=NAME` | every bucket of a user |
 //! | `POST /balde/orders` | a payment order, which gives tokens back |
 //! | `GET /metrics` | metrics for Prometheus |
+//! | `GET /healthz` | that it runs; the only one without the token |
 
 mod report;
 
@@ -110,6 +111,9 @@ struct Order {
 
 impl StateEndpoint {
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        if request.method() == Method::GET && request.uri().path() == "/healthz" {
+            return json(StatusCode::OK, &serde_json::json!({"status": "ok"}));
+        }
         if !self.is_authorized(&request) {
             let mut response = json(
                 StatusCode::UNAUTHORIZED,

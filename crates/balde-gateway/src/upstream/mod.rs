@@ -1,5 +1,6 @@
 //! The servers that requests are forwarded to: connection pools and health.
 
+mod body_slots;
 mod connector;
 mod health;
 
@@ -14,6 +15,7 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
+pub(crate) use body_slots::{BodySlots, NotReady};
 pub(crate) use connector::ConnectError;
 
 use self::connector::Connector;
@@ -29,6 +31,7 @@ pub(crate) struct Upstream<B> {
     config: UpstreamConfig,
     client: Client<Connector, B>,
     health: Arc<Health>,
+    body_slots: BodySlots,
 }
 
 /// Why there is no response.
@@ -72,6 +75,7 @@ where
             .set_host(false)
             .build(connector);
         Ok(Self {
+            body_slots: BodySlots::new(config.connections_max, config.connect_timeout),
             config,
             client,
             health,
@@ -80,6 +84,10 @@ where
 
     pub(crate) fn config(&self) -> &UpstreamConfig {
         &self.config
+    }
+
+    pub(crate) fn body_slots(&self) -> &BodySlots {
+        &self.body_slots
     }
 
     /// Whether it is not known to be down.

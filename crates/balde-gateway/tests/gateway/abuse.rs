@@ -115,6 +115,62 @@ async fn idle_and_slow_clients_do_not_keep_others_out() {
 }
 
 #[tokio::test]
+async fn clients_that_hang_within_a_body_leave_connections_to_the_upstream() {
+    const CLIENTS: usize = 20;
+    let backend = Backend::start().await;
+    let text = simple(backend.address, "");
+    let limits = "connections_max = 4\nconnect_timeout_ms = 500\n";
+    let text = text.replace("[[route]]", &format!("{limits}[[route]]"));
+    let gateway = Running::start(&text).await;
+    let mut hanging = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+        let part = b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhello";
+        stream.write_all(part).await.unwrap();
+        hanging.push(stream);
+    }
+    // As many as may have reached the backend.
+    let reached = async {
+        while backend
+            .connections
+            .load(std::sync::atomic::Ordering::SeqCst)
+            < 2
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, reached).await.unwrap();
+    for _ in 0..10 {
+        assert_eq!(gateway.status("/").await, 200);
+        // A body that arrives completely passes, too.
+        let sent = gateway.client.post(gateway.url("/echo")).body("small");
+        let response = sent.send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.text().await.unwrap(), "small");
+    }
+    // One that is too long to be read ahead does not, until others have ended.
+    let mut long = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n".to_vec();
+    long.resize(20_000, b'x');
+    assert_eq!(status_of(&raw(gateway.address, &long).await), 503);
+    for mut stream in hanging {
+        stream.write_all(b"world").await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+    }
+    let received = backend.received();
+    let slow = received
+        .iter()
+        .filter(|one| one.parts.uri.path() == "/slow");
+    assert!(slow.clone().all(|one| one.body == "helloworld"));
+    assert_eq!(slow.count(), CLIENTS);
+    let long = vec![b'x'; 100_000];
+    let sent = gateway.client.post(gateway.url("/echo")).body(long.clone());
+    let response = sent.send().await.unwrap();
+    assert_eq!(response.bytes().await.unwrap(), long);
+}
+
+#[tokio::test]
 async fn a_large_body_passes_without_being_collected() {
     const CHUNKS: usize = 1_024;
     const CHUNK: usize = 64 * 1_024;

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use crate::backend::Backend;
 use crate::running::{Running, parse};
 use crate::simulated::{
-    Dict, MINUTE, PARTICIPANT, PAYER, PSP_POLICY, START_US, USER_POLICY, configuration, key,
+    Dict, MINUTE, PARTICIPANT, PAYER, PSP_POLICY, START_US, USER_POLICY, configuration, exact, key,
     no_key, order,
 };
 
@@ -40,12 +40,7 @@ async fn bodies_paths_and_the_host_reach_dict_as_they_are_signed() {
 #[tokio::test]
 async fn its_own_429_names_the_policy_in_xml_and_dict_never_sees_the_request() {
     let dict = Dict::start('H').await;
-    let gateway = dict
-        .gateway(
-            "refill = \"profile\"\ncategory = \"H\"\nreconcile_seconds = 0",
-            "",
-        )
-        .await;
+    let gateway = dict.exact_gateway('H').await;
     let mut passed = 0;
     let refused = loop {
         let response = gateway.ask("/cids/files/1").await;
@@ -76,12 +71,7 @@ async fn its_own_429_names_the_policy_in_xml_and_dict_never_sees_the_request() {
 #[tokio::test]
 async fn a_429_of_dict_is_passed_on_counted_and_empties_the_mirrored_bucket() {
     let dict = Dict::start('A').await;
-    let gateway = dict
-        .gateway(
-            "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0",
-            "",
-        )
-        .await;
+    let gateway = dict.exact_gateway('A').await;
     dict.set_level("CLAIMS_READ", None, 0).await;
     let passed_on = gateway.ask("/claims/x").await;
     assert_eq!(passed_on.status(), 429);
@@ -101,12 +91,7 @@ async fn a_429_of_dict_is_passed_on_counted_and_empties_the_mirrored_bucket() {
 #[tokio::test]
 async fn one_payers_429_does_not_empty_the_participants_bucket() {
     let dict = Dict::start('A').await;
-    let gateway = dict
-        .gateway(
-            "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0",
-            "",
-        )
-        .await;
+    let gateway = dict.exact_gateway('A').await;
     dict.set_level(USER_POLICY, Some(PAYER), 0).await;
     assert_eq!(
         gateway.look_up(&key(1), PAYER, &order(1)).await.status(),
@@ -131,12 +116,7 @@ async fn one_payers_429_does_not_empty_the_participants_bucket() {
 #[tokio::test]
 async fn lookups_in_flight_count_at_their_highest_price() {
     let dict = Dict::start('A').await;
-    let gateway = dict
-        .gateway(
-            "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0",
-            "",
-        )
-        .await;
+    let gateway = dict.exact_gateway('A').await;
     dict.put(
         "faults",
         &json!({"operation": "getEntry", "latency_ms": 300}),
@@ -178,11 +158,7 @@ async fn lookups_in_flight_count_at_their_highest_price() {
 async fn an_unknown_outcome_costs_the_highest_price_until_a_reconciliation() {
     // It accepts connections and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let text = configuration(
-        silent.local_addr().unwrap(),
-        "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0",
-        "",
-    );
+    let text = configuration(silent.local_addr().unwrap(), &exact('A'), "");
     let config = parse(&text.replace("response_timeout_ms = 20000", "response_timeout_ms = 300"));
     let clock = ManualClock::at_us(START_US);
     let gateway = Running::start_with(&config, Clock::manual(&clock)).await;
@@ -202,11 +178,7 @@ async fn an_unknown_outcome_costs_the_highest_price_until_a_reconciliation() {
     assert_eq!(gateway.mirrored(PSP_POLICY, None).await, 49_997);
     // DICT has not seen it: the next reconciliation gives it back.
     let dict = Dict::start('A').await;
-    let config = parse(&configuration(
-        dict.address,
-        "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0",
-        "",
-    ));
+    let config = parse(&configuration(dict.address, &exact('A'), ""));
     gateway.gateway.reload(&config).unwrap();
     gateway.gateway.reconcile().await;
     assert_eq!(gateway.mirrored(PSP_POLICY, None).await, 50_000);
@@ -217,10 +189,7 @@ async fn an_unknown_outcome_costs_the_highest_price_until_a_reconciliation() {
 async fn payment_orders_give_tokens_back_once() {
     let dict = Dict::start('A').await;
     let gateway = dict
-        .gateway(
-            "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0",
-            "order_header = \"x-payment-order\"",
-        )
+        .gateway(&exact('A'), "order_header = \"x-payment-order\"")
         .await;
     assert_eq!(
         gateway.look_up(&key(1), PAYER, &order(1)).await.status(),
@@ -311,9 +280,7 @@ async fn categories_limits_and_levels_of_dict_are_applied_live() {
 async fn payers_start_as_configured_and_refill_with_time() {
     let dict = Dict::start('A').await;
     for (start, expected) in [("full", 100), ("empty", 0), ("25%", 25)] {
-        let of_dict = format!(
-            "refill = \"profile\"\ncategory = \"A\"\nreconcile_seconds = 0\nuser_start = \"{start}\""
-        );
+        let of_dict = format!("{}\nuser_start = \"{start}\"", exact('A'));
         let gateway = dict.gateway(&of_dict, "").await;
         let status = gateway.look_up(&key(1), PAYER, &order(1)).await.status();
         assert_eq!(status == 200, expected > 0, "{start}");
@@ -356,12 +323,7 @@ async fn a_reserve_keeps_a_batch_from_starving_live_payments() {
     let more = "\n[[class]]\nname = \"live\"\nheader = \"x-class\"\nvalue = \"live\"\n\
                 networks = [\"127.0.0.0/8\"]\n[limiting]\n[[limiting.reserve]]\n\
                 policy = \"CIDS_EVENTS_LIST\"\nclass = \"live\"\npercent = 20\n";
-    let gateway = dict
-        .gateway(
-            "refill = \"profile\"\ncategory = \"H\"\nreconcile_seconds = 0",
-            more,
-        )
-        .await;
+    let gateway = dict.gateway(&exact('H'), more).await;
     let path = format!("/api/v2/cids/events?Participant={PARTICIPANT}&KeyType=CPF");
     let ask = async |class: &str| {
         let request = gateway

@@ -1,14 +1,16 @@
 //! Two gateways over one Redis.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use balde::Clock;
+use serde_json::json;
 
+use crate::promise::requests;
 use crate::redis_server::RedisServer;
-use crate::running::{Running, parse};
+use crate::running::{PATIENCE, Running, parse};
 use crate::simulated::{
-    Dict, MINUTE, PARTICIPANT, PAYER, PSP_POLICY, USER_POLICY, configuration, key, look_up, no_key,
-    order,
+    Dict, PARTICIPANT, PAYER, PSP_POLICY, USER_POLICY, configuration, key, look_up, no_key, order,
 };
 
 async fn two_gateways(dict: &Dict, redis: &RedisServer, of_dict: &str) -> [Arc<Running>; 2] {
@@ -30,28 +32,25 @@ async fn two_gateways_over_one_redis_keep_the_promise() {
     let Some(redis) = RedisServer::start() else {
         return;
     };
-    let dict = Dict::start('F').await;
+    let dict = Dict::start_in_real_time('F').await;
     let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 2000").await;
+    let each = requests() / 64;
     let mut callers = Vec::new();
     for caller in 0..8_usize {
         let gateway = Arc::clone(&gateways[caller % 2]);
-        let clock = dict.clock.clone();
         callers.push(tokio::spawn(async move {
             let mut refused = 0;
-            for number in 0..60 {
-                let payer = format!("1112223330{}", number % 3);
+            for number in 0..each {
+                let payer = format!("111222333{:02}", number % 10);
                 let key = if number % 5 == 0 {
                     no_key(number)
                 } else {
                     key(1 + number % 20)
                 };
-                let order = order(caller * 1_000 + number);
+                let order = order(caller * 10_000 + number);
                 let response =
                     look_up(&gateway.client, gateway.address, &key, &payer, &order).await;
                 refused += usize::from(response.status() == 429);
-                if number % 20 == 0 {
-                    clock.advance(MINUTE / 60);
-                }
             }
             refused
         }));
@@ -60,20 +59,175 @@ async fn two_gateways_over_one_redis_keep_the_promise() {
     for caller in callers {
         refused += caller.await.unwrap();
     }
+    println!(
+        "{} requests of two gateways, {refused} refused by them",
+        8 * each
+    );
     assert!(refused > 0, "the buckets ran dry");
     assert_eq!(dict.refusals().await, 0, "and DICT refused nothing");
-    // Both see the same buckets, and those are never above DICT's.
+    // Both see the same buckets, which refill from one reading to the next, and are never above
+    // DICT's.
     for policy in [PSP_POLICY, USER_POLICY] {
         let payer = (policy == USER_POLICY).then_some("11122233301");
         let certain = async |gateway: &Running| {
             let bucket = gateway.bucket(policy, payer).await;
             bucket["certain_level"].as_i64().unwrap()
         };
-        let levels = [certain(&gateways[0]).await, certain(&gateways[1]).await];
-        assert_eq!(levels[0], levels[1], "{policy}");
-        let of_dict = dict.level(policy, payer).await;
-        assert!(levels[0] <= of_dict, "{policy}: {} of {of_dict}", levels[0]);
+        let levels = [
+            certain(&gateways[0]).await,
+            certain(&gateways[1]).await,
+            dict.level(policy, payer).await,
+        ];
+        assert!(levels.is_sorted(), "{policy}: {levels:?}");
     }
+}
+
+/// Lookups of keys that do not exist, by eight callers and a payer each: the participant's bucket runs
+/// dry. Returns the statuses.
+async fn storm(gateways: &[Arc<Running>; 2], first: usize, count: usize) -> Vec<u16> {
+    let callers = (0..8_usize).map(|caller| {
+        let gateway = Arc::clone(&gateways[caller % 2]);
+        tokio::spawn(async move {
+            let mut statuses = Vec::new();
+            for number in (first + caller..first + count).step_by(8) {
+                statuses.push(look_up_nobody(&gateway, number).await);
+            }
+            statuses
+        })
+    });
+    let mut statuses = Vec::new();
+    for caller in callers.collect::<Vec<_>>() {
+        statuses.extend(caller.await.unwrap());
+    }
+    statuses
+}
+
+async fn look_up_nobody(gateway: &Running, number: usize) -> u16 {
+    let payer = format!("{:011}", 10_000_000_000 + number);
+    let (key, order) = (no_key(number), order(number));
+    let response = gateway.look_up(&key, &payer, &order).await;
+    response.status().as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reconciliation_allows_for_the_calls_of_other_gateways() {
+    // Three tokens each, within a tenth of the capacity.
+    const IN_FLIGHT: usize = 16;
+    let Some(redis) = RedisServer::start() else {
+        return;
+    };
+    let dict = Dict::start_in_real_time('F').await;
+    let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 2000").await;
+    // Somebody else has spent 400 tokens, and one gateway has calls in flight, whose price DICT has
+    // not counted yet.
+    dict.set_level(PSP_POLICY, None, 100).await;
+    let fault = json!({"operation": "getEntry", "latency_ms": 1_000});
+    dict.put("faults", &fault).await;
+    let calls: Vec<_> = (0..IN_FLIGHT)
+        .map(|number| {
+            let gateway = Arc::clone(&gateways[1]);
+            tokio::spawn(async move { look_up_nobody(&gateway, number).await })
+        })
+        .collect();
+    let counted = async {
+        // A few tokens are refilled meanwhile.
+        while dict.level(PSP_POLICY, None).await > 100 - 10 {}
+    };
+    tokio::time::timeout(PATIENCE, counted).await.unwrap();
+    gateways[0].gateway.reconcile().await;
+    for call in calls {
+        assert_eq!(call.await.unwrap(), 404);
+    }
+    dict.client
+        .delete(format!("http://{}/sim/faults", dict.address))
+        .send()
+        .await
+        .unwrap();
+    let own = gateways[0].bucket(PSP_POLICY, None).await["certain_level"].clone();
+    let of_dict = dict.level(PSP_POLICY, None).await;
+    assert!(own.as_i64().unwrap() <= of_dict, "{own} of {of_dict}");
+    let statuses = storm(&gateways, 1_000, 80).await;
+    assert!(statuses.contains(&429), "the bucket runs dry: {statuses:?}");
+    assert_eq!(dict.refusals().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_gateway_of_several_has_only_so_many_calls_in_flight() {
+    let Some(redis) = RedisServer::start() else {
+        return;
+    };
+    let dict = Dict::start('F').await;
+    let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 0").await;
+    let fault = json!({"operation": "getEntry", "latency_ms": 60_000});
+    dict.put("faults", &fault).await;
+    // A tenth of 500 tokens: sixteen lookups at three tokens each.
+    let calls: Vec<_> = (0..17)
+        .map(|number| {
+            let gateway = Arc::clone(&gateways[0]);
+            tokio::spawn(async move {
+                let payer = format!("{:011}", 10_000_000_000_u64 + number);
+                let response = gateway.look_up(&no_key(1), &payer, &order(1)).await;
+                response.text().await.unwrap()
+            })
+        })
+        .collect();
+    let refused = async {
+        loop {
+            if let Some(refused) = calls.iter().position(tokio::task::JoinHandle::is_finished) {
+                break refused;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let refused = tokio::time::timeout(PATIENCE, refused).await.unwrap();
+    let mut calls = calls;
+    let body = calls.swap_remove(refused).await.unwrap();
+    let expected = format!("{PSP_POLICY}: too many requests of this policy are in flight");
+    assert!(body.contains(&expected), "{body}");
+    assert!(calls.iter().all(|call| !call.is_finished()));
+    for call in calls {
+        call.abort();
+    }
+    // The other gateway has a share of its own, and other buckets are not concerned.
+    assert_eq!(gateways[0].ask("/policies/KEYS_CHECK").await.status(), 200);
+    assert_eq!(dict.refusals().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gateways_beside_another_spender_keep_the_promise_after_a_reconciliation() {
+    let Some(redis) = RedisServer::start() else {
+        return;
+    };
+    let dict = Arc::new(Dict::start_in_real_time('F').await);
+    let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 2000").await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let spending = {
+        let (dict, is_over) = (dict.clone(), is_over.clone());
+        tokio::spawn(async move {
+            let mut number = 0;
+            while !is_over.load(Ordering::SeqCst) {
+                number += 1;
+                let payer = format!("9{:010}", number % 1_000);
+                let order = order(500_000 + number);
+                dict.look_up(&key(1), &payer, &order).await;
+                if number % 20 == 5 {
+                    dict.set_level(PSP_POLICY, None, 0).await;
+                }
+            }
+        })
+    };
+    storm(&gateways, 0, 160).await;
+    is_over.store(true, Ordering::SeqCst);
+    spending.await.unwrap();
+    let by_then = dict.refusals().await;
+    println!("beside the other spender, DICT refused {by_then}");
+    // It is gone. One of the two reconciles, for both.
+    dict.set_level(PSP_POLICY, None, 200).await;
+    gateways[0].gateway.reconcile().await;
+    let statuses = storm(&gateways, 1_000, 160).await;
+    assert!(statuses.contains(&404), "{statuses:?}");
+    assert!(statuses.contains(&429), "the bucket runs dry: {statuses:?}");
+    assert_eq!(dict.refusals().await, by_then, "DICT refused nothing more");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,33 +236,10 @@ async fn a_redis_that_is_killed_under_load_loses_nothing_after_a_reconciliation(
     let Some(mut redis) = RedisServer::start() else {
         return;
     };
-    let dict = Dict::start('F').await;
-    let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 0").await;
-    // Lookups of keys that do not exist, by a payer each: the participant's bucket runs dry.
-    let storm = async |first: usize, count: usize| {
-        let callers = (0..8_usize).map(|caller| {
-            let gateway = Arc::clone(&gateways[caller % 2]);
-            tokio::spawn(async move {
-                let mut statuses = Vec::new();
-                for number in (first + caller..first + count).step_by(8) {
-                    let payer = format!("{:011}", 10_000_000_000 + number);
-                    let key = no_key(number);
-                    let order = order(number);
-                    let response =
-                        look_up(&gateway.client, gateway.address, &key, &payer, &order).await;
-                    statuses.push(response.status().as_u16());
-                }
-                statuses
-            })
-        });
-        let mut statuses = Vec::new();
-        for caller in callers.collect::<Vec<_>>() {
-            statuses.extend(caller.await.unwrap());
-        }
-        statuses
-    };
-    storm(0, 80).await;
-    let (statuses, ()) = tokio::join!(storm(1_000, 400), async {
+    let dict = Dict::start_in_real_time('F').await;
+    let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 2000").await;
+    storm(&gateways, 0, 80).await;
+    let (statuses, ()) = tokio::join!(storm(&gateways, 1_000, 400), async {
         tokio::task::yield_now().await;
         redis.kill();
     });
@@ -120,11 +251,9 @@ async fn a_redis_that_is_killed_under_load_loses_nothing_after_a_reconciliation(
             gateway.gateway.reconcile().await;
         }
     };
-    tokio::time::timeout(crate::running::PATIENCE, back)
-        .await
-        .unwrap();
+    tokio::time::timeout(PATIENCE, back).await.unwrap();
     let before = dict.refusals().await;
-    let statuses = storm(2_000, 400).await;
+    let statuses = storm(&gateways, 2_000, 400).await;
     assert!(statuses.contains(&429), "the bucket runs dry: {statuses:?}");
     assert_eq!(dict.refusals().await, before, "DICT refused nothing more");
     let own = gateways[0].bucket(PSP_POLICY, None).await["certain_level"].clone();
@@ -163,8 +292,6 @@ async fn payers_buckets_survive_a_restart_in_redis_and_an_outage_of_redis_is_den
     );
     redis.restart();
     let back = async { while second.look_up(&key(1), PAYER, &order(11)).await.status() != 200 {} };
-    tokio::time::timeout(crate::running::PATIENCE, back)
-        .await
-        .unwrap();
+    tokio::time::timeout(PATIENCE, back).await.unwrap();
     assert_eq!(dict.refusals().await, 0);
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use balde::{Clock, ManualClock};
-use balde_dict::simulator::{self, Simulator};
+use balde_dict::simulator::{self, Simulator, SimulatorBuilder};
 use balde_dict::{Category, profiles};
 use reqwest::Response;
 use serde_json::{Value, json};
@@ -43,14 +43,26 @@ impl Dict {
         start_us: u64,
     ) -> Self {
         let clock = ManualClock::at_us(start_us);
+        let builder = Simulator::builder().manual_clock(&clock);
+        Self::build(builder, category, settings, clock).await
+    }
+
+    /// With the clock of the machine, as Redis has it. `clock` does nothing.
+    pub(crate) async fn start_in_real_time(category: char) -> Self {
+        let clock = ManualClock::at_us(START_US);
+        Self::build(Simulator::builder(), category, &[], clock).await
+    }
+
+    async fn build(
+        builder: SimulatorBuilder,
+        category: char,
+        settings: &[(&str, &str)],
+        clock: ManualClock,
+    ) -> Self {
         let profile = profiles::named_with(profiles::DEFAULT, settings)
             .unwrap()
             .unwrap();
-        let simulator = Simulator::builder()
-            .profile(profile)
-            .manual_clock(&clock)
-            .build()
-            .unwrap();
+        let simulator = builder.profile(profile).build().unwrap();
         let category = Category::new(category).unwrap();
         simulator.assign(PARTICIPANT, category).await.unwrap();
         simulator
@@ -73,6 +85,11 @@ impl Dict {
             client: client(),
             _stop: stop,
         }
+    }
+
+    /// A gateway that mirrors the buckets of a category exactly, and reconciles only when asked to.
+    pub(crate) async fn exact_gateway(&self, category: char) -> Running {
+        self.gateway(&exact(category), "").await
     }
 
     /// A gateway in front of it; `of_dict` goes into `[dict]`, `more` before it.
@@ -140,6 +157,11 @@ impl Dict {
     pub(crate) async fn look_up(&self, key: &str, payer: &str, order: &str) -> Response {
         look_up(&self.client, self.address, key, payer, order).await
     }
+}
+
+/// The keys of `[dict]` for a gateway that mirrors the buckets of a category exactly.
+pub(crate) fn exact(category: char) -> String {
+    format!("refill = \"profile\"\ncategory = \"{category}\"\nreconcile_seconds = 0")
 }
 
 pub(crate) fn configuration(dict: SocketAddr, of_dict: &str, more: &str) -> String {

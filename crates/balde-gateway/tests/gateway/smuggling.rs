@@ -38,6 +38,45 @@ async fn content_length_and_transfer_encoding_together() {
 }
 
 #[tokio::test]
+async fn content_length_and_transfer_encoding_together_in_a_pipelined_request() {
+    let chunked = "POST /sound HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let both = "POST /both HTTP/1.1\r\nHost: x\r\nContent-Length: 40\r\n\
+                Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n\
+                GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
+    // What looks like such a request in a body is a body.
+    let quoting = format!(
+        "POST /quoting HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{both}",
+        both.len()
+    );
+    let quoting_in_chunks = format!(
+        "{chunked}{:x};x=1\r\n{both}\r\n0\r\nA: b\r\n\r\n",
+        both.len()
+    );
+    let fooling = format!("{chunked}{:x}\r\n{chunked}\r\n0\r\n\r\n", chunked.len());
+    for sound in [
+        "GET /sound HTTP/1.1\r\nHost: x\r\n\r\n",
+        &quoting,
+        &quoting_in_chunks,
+        &fooling,
+    ] {
+        let backend = Backend::start().await;
+        let gateway = Running::start(&simple(backend.address, "")).await;
+        let answer = raw(gateway.address, format!("{sound}{sound}{both}").as_bytes()).await;
+        assert_eq!(
+            answer.matches("HTTP/1.1 200").count(),
+            2,
+            "{sound}---\n{answer}"
+        );
+        assert_eq!(
+            answer.matches("HTTP/1.1 400").count(),
+            1,
+            "{sound}---\n{answer}"
+        );
+        assert_eq!(backend.received().len(), 2, "{sound}");
+    }
+}
+
+#[tokio::test]
 async fn transfer_encodings_that_hide_chunked() {
     for encoding in [
         "xchunked",

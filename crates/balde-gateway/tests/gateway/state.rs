@@ -29,6 +29,12 @@ async fn nothing_is_answered_without_the_token() {
     };
     assert_eq!(with("/metrics").await, 200);
     assert_eq!(with("/elsewhere").await, 404);
+    // A health check needs no token, and learns nothing else.
+    let healthy = gateway.client.get(url("/healthz")).send().await.unwrap();
+    assert_eq!(healthy.status(), 200);
+    assert_eq!(healthy.text().await.unwrap(), "{\"status\":\"ok\"}");
+    let posted = gateway.client.post(url("/healthz")).send().await.unwrap();
+    assert_eq!(posted.status(), 401);
     // Without policies there are no states; and the proxy's own address has no such endpoint.
     assert_eq!(with("/balde/states").await, 404);
     assert_eq!(gateway.status("/balde/states").await, 200);
