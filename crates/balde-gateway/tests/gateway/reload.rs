@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use balde::{Clock, ManualClock};
 
 use crate::backend::Backend;
-use crate::running::{Running, parse, simple};
+use crate::running::{PATIENCE, Running, parse, simple};
 
 fn policies(capacity: u64) -> String {
     format!(
@@ -37,9 +37,12 @@ async fn a_reload_under_load_loses_no_request_and_no_bucket() {
     let mut capacity = 10_000;
     for round in 0_u64..20 {
         let target = served.load(Ordering::SeqCst) + 10;
-        while served.load(Ordering::SeqCst) < target {
-            tokio::task::yield_now().await;
-        }
+        let reached = async {
+            while served.load(Ordering::SeqCst) < target {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, reached).await.unwrap();
         // Other policies, other timeouts and other routes.
         capacity = 10_000 + round * 10;
         let text = simple(backend.address, &policies(capacity));
