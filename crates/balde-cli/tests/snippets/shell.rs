@@ -181,6 +181,11 @@ fn readme_in_portuguese() {
 }
 
 #[test]
+fn front_page() {
+    run("docs/README.md", Session::new(), &[""]);
+}
+
+#[test]
 fn contributing() {
     run("CONTRIBUTING.md", Session::new(), &[""]);
 }
