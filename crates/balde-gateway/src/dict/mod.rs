@@ -474,8 +474,7 @@ impl Dict {
             let limit = self.limit_of(policy, state.value());
             let withheld = limit.map_or(0, |limit| limit.withheld());
             let below = i64::try_from(withheld.saturating_add(held)).unwrap_or(i64::MAX);
-            // DICT may have less of the next token than the mirror.
-            let surplus = state.level().saturating_add(below).saturating_add(1);
+            let surplus = state.level().saturating_add(below);
             if surplus > 0 {
                 let _as_far_as_possible = engine.adjust_level(policy, &subject, -surplus).await;
             }

@@ -374,8 +374,6 @@ impl Dict {
             let since = i64::try_from(since).unwrap_or(i64::MAX);
             certain.saturating_sub(found.level().saturating_add(since))
         };
-        let is_full = state.available_tokens >= state.capacity && found.level() + by >= certain;
-        let by = if is_full { by } else { whole_tokens(by) };
         if by != 0 {
             let adjusted = engine.adjust_level(&state.name, &subject, by).await;
             if let Err(error) = adjusted {
@@ -450,16 +448,6 @@ fn states_request(
         .header(PARTICIPANT_HEADER, participant)
         .body(RequestBody::empty())
         .expect("a path of the configuration and an ISPB make a request")
-}
-
-/// How a bucket is corrected that differs from DICT's by so many tokens. DICT states whole tokens, and
-/// the mirror keeps the part of the next one that it has: DICT may have less of it. So the mirror gets
-/// one token less, and a difference of one token is no difference.
-const fn whole_tokens(by: i64) -> i64 {
-    match by {
-        0 | 1 => 0,
-        _ => by.saturating_sub(1),
-    }
 }
 
 /// The limit that DICT states, if its numbers are valid.
