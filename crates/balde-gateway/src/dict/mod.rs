@@ -476,7 +476,8 @@ impl Dict {
             let below = i64::try_from(withheld.saturating_add(held)).unwrap_or(i64::MAX);
             let surplus = state.level().saturating_add(below);
             if surplus > 0 {
-                let _as_far_as_possible = engine.adjust_level(policy, &subject, -surplus).await;
+                let by = -surplus - reconcile::part_of_a_token(&state);
+                let _as_far_as_possible = engine.adjust_level(policy, &subject, by).await;
             }
         }
         self.trigger.notify_one();

@@ -372,7 +372,11 @@ impl Dict {
                 |tokens: &TokensByPolicy| tokens.get(&state.name).map_or(0, |own| own.spent);
             let since = spent(&self.spent.of(participant)) - spent(&before.tokens);
             let since = i64::try_from(since).unwrap_or(i64::MAX);
-            certain.saturating_sub(found.level().saturating_add(since))
+            let level = found.level().saturating_add(since);
+            match certain.saturating_sub(level) {
+                0 => 0,
+                by => by.saturating_sub(part_of_a_token(&found)),
+            }
         };
         if by != 0 {
             let adjusted = engine.adjust_level(&state.name, &subject, by).await;
@@ -426,11 +430,22 @@ impl Reading {
         let refilled = u128::from(limit.refill_tokens()) * passed.as_micros();
         let refilled = refilled.div_ceil(u128::from(limit.period_us()));
         let refilled = u64::try_from(refilled).unwrap_or(u64::MAX);
+        // Levels are whole tokens: there may be a part of one more.
         level
+            .saturating_add(1)
             .saturating_add(signed(self.held))
             .saturating_add(signed(held_by_others))
             .saturating_add(signed(refilled))
     }
+}
+
+/// One token if a bucket has a part of one more than its level says, else zero. DICT states whole
+/// tokens. A corrected bucket must not have the next one earlier than DICT's.
+pub(super) fn part_of_a_token(state: &balde_policy::BucketState) -> i64 {
+    let limit = state.limit();
+    let whole_us = limit.period_us().div_ceil(limit.refill_tokens());
+    let next = state.next_token_after();
+    next.map_or(0, |wait| i64::from(wait.as_micros() < whole_us.into()))
 }
 
 fn states_request(
