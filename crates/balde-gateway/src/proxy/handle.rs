@@ -9,7 +9,6 @@ use balde_policy::{Outcome, Ticket};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -115,7 +114,7 @@ impl Handling<'_> {
             .and_then(|_| parts.extensions.remove::<OnUpgrade>());
         let fault = FaultCell::default();
         let mut incoming = Some(incoming);
-        let admitted = self.admit(&mut parts, &mut incoming).await;
+        let admitted = self.admit(&parts, &mut incoming).await;
         let (admission, read) = match admitted {
             Ok(admitted) => admitted,
             Err(response) => return *response,
@@ -180,7 +179,7 @@ impl Handling<'_> {
     /// Admits a request. In front of DICT, the bodies of some operations have to be read for it.
     async fn admit(
         &self,
-        parts: &mut Parts,
+        parts: &Parts,
         incoming: &mut Option<Incoming>,
     ) -> Result<(Admission, Option<Bytes>), Box<Response<ResponseBody>>> {
         let route = &self.route.config;
@@ -247,17 +246,13 @@ impl Handling<'_> {
         }
     }
 
+    /// The upstream adapts the URI to the version of HTTP.
     fn upstream_request(&self, parts: Parts, body: RequestBody) -> Request<RequestBody> {
         let upstream = self.route.upstream.config();
         let authority = parts.uri.authority().cloned();
-        let mut uri = http::uri::Parts::default();
-        uri.scheme = Some(upstream.scheme.clone());
-        uri.authority = Some(upstream.authority.clone());
-        let path = parts.uri.into_parts().path_and_query;
-        uri.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         let mut request = Request::new(body);
         *request.method_mut() = parts.method;
-        *request.uri_mut() = Uri::from_parts(uri).expect("all parts of the URI are there");
+        *request.uri_mut() = parts.uri;
         // An HTTP/2 request becomes HTTP/1.1 unless the upstream's connection is HTTP/2 itself.
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = parts.headers;

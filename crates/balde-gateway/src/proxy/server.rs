@@ -106,13 +106,8 @@ async fn serve_stream(
     shutdown: watch::Receiver<bool>,
 ) {
     let _only_slower_without = stream.set_nodelay(true);
-    let caller = |certificate, is_tls| Caller {
-        peer,
-        is_tls,
-        certificate,
-    };
     let Some(config) = tls else {
-        return serve_http(shared, stream, caller(None, false), shutdown).await;
+        return serve_http(shared, stream, Caller::new(peer, false, None), shutdown).await;
     };
     let handshake = TlsAcceptor::from(config).accept(stream);
     match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
@@ -126,7 +121,8 @@ async fn serve_stream(
                     ispb: certificate_ispb(own),
                 }
             });
-            serve_http(shared, stream, caller(certificate, true), shutdown).await;
+            let caller = Caller::new(peer, true, certificate);
+            serve_http(shared, stream, caller, shutdown).await;
         }
         Ok(Err(error)) => tracing::info!(%error, "TLS handshake failed"),
         Err(_) => tracing::info!("TLS handshake timed out"),
