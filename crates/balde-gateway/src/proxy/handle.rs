@@ -346,9 +346,9 @@ impl Handling<'_> {
         client_upgrade: Option<OnUpgrade>,
     ) -> Response<ResponseBody> {
         let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let protocol = headers::upgrade_of(response.headers());
+        let protocol = is_switching.then(|| headers::upgrade_of(response.headers()));
         headers::remove_hop_by_hop(response.headers_mut());
-        if is_switching {
+        if let Some(protocol) = protocol {
             let (Some(client), Some(protocol)) = (client_upgrade, protocol) else {
                 return self.bad_gateway("the upstream switched protocols without being asked");
             };

@@ -52,8 +52,11 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let is_trailers = headers
         .get(TE)
         .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"));
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
+    // Most messages have none of these, and comparing the names costs less than looking each one up.
+    if headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        for name in &HOP_BY_HOP {
+            headers.remove(name);
+        }
     }
     if is_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));

@@ -27,6 +27,9 @@ use crate::{shutdown, tls};
 /// The most requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 100;
 
+/// The most header fields that hyper accepts by default.
+const HEADERS_MAX_OF_HYPER: usize = 100;
+
 /// How long a TLS handshake may take.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
@@ -175,9 +178,12 @@ fn http_builder(config: &ServerConfig) -> auto::Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(config.header_timeout)
-        .max_headers(config.headers_max)
         .max_buf_size(config.header_bytes_max)
         .half_close(false);
+    // hyper allocates and fills a table for every request if it is told a number, even its own.
+    if config.headers_max != HEADERS_MAX_OF_HYPER {
+        builder.http1().max_headers(config.headers_max);
+    }
     let bytes = u32::try_from(config.header_bytes_max).unwrap_or(u32::MAX);
     builder
         .http2()
