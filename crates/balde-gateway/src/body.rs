@@ -238,7 +238,7 @@ pub(crate) enum ResponseBody {
     /// One that the gateway wrote.
     Own(Full<Bytes>),
     /// The upstream's, as it arrives.
-    Upstream(Box<UpstreamBody>),
+    Upstream(UpstreamBody),
 }
 
 /// The body of an upstream's response.
@@ -257,10 +257,10 @@ impl ResponseBody {
         if incoming.is_end_stream() {
             return Self::Own(Full::default());
         }
-        Self::Upstream(Box::new(UpstreamBody {
+        Self::Upstream(UpstreamBody {
             incoming,
             stall: Stall::new(timeout),
-        }))
+        })
     }
 }
 

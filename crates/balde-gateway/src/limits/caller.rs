@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::HeaderMap;
+use balde::http::PeerAddr;
+use http::{Extensions, HeaderMap, HeaderValue};
 
 use crate::config::CallerClass;
 
@@ -12,6 +13,38 @@ pub(crate) struct Caller {
     pub(crate) peer: SocketAddr,
     pub(crate) is_tls: bool,
     pub(crate) certificate: Option<ClientCertificate>,
+    /// The address as the SDK's identity expects it.
+    pub(crate) extensions: Extensions,
+    /// The address as a list element of `X-Forwarded-For`.
+    pub(crate) address: HeaderValue,
+    /// The beginning of its list element of `Forwarded`.
+    pub(crate) forwarded: String,
+}
+
+impl Caller {
+    pub(crate) fn new(
+        peer: SocketAddr,
+        is_tls: bool,
+        certificate: Option<ClientCertificate>,
+    ) -> Self {
+        let mut extensions = Extensions::new();
+        extensions.insert(PeerAddr(peer));
+        let address = peer.ip().to_canonical();
+        let protocol = if is_tls { "https" } else { "http" };
+        let forwarded = match address {
+            IpAddr::V4(address) => format!("for={address};proto={protocol}"),
+            IpAddr::V6(address) => format!("for=\"[{address}]\";proto={protocol}"),
+        };
+        let address = HeaderValue::try_from(address.to_string());
+        Self {
+            peer,
+            is_tls,
+            certificate,
+            extensions,
+            address: address.expect("an address is a header value"),
+            forwarded,
+        }
+    }
 }
 
 /// What is known of a client's certificate. The handshake has verified it.

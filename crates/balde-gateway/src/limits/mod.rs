@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use balde::http::{HeaderOptions, Identity, PeerAddr};
+use balde::http::{HeaderOptions, Identity};
 use balde::telemetry::Metrics;
 use balde::{BuildError, Clock};
 use balde_policy::{Engine, HttpHeaders, InFlight, Mode, Profile, Request, Ticket};
@@ -108,15 +108,14 @@ impl Limits {
     /// Admits any request for HTTP; `None` if it is outside of the profile's base paths.
     pub(crate) async fn admit_http(
         &self,
-        parts: &mut Parts,
+        parts: &Parts,
         caller: &Caller,
         route: &RouteConfig,
     ) -> Result<Option<Ticket>, NotAdmitted> {
         let Some(path) = self.engine.without_base(parts.uri.path()) else {
             return Ok(None);
         };
-        parts.extensions.insert(PeerAddr(caller.peer));
-        let user = self.identity.key(&parts.headers, &parts.extensions).ok();
+        let user = self.identity.key(&parts.headers, &caller.extensions).ok();
         let user = user
             .as_ref()
             .map(|key| String::from_utf8_lossy(key.as_ref()));

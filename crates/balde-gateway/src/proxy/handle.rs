@@ -9,7 +9,6 @@ use balde_policy::{Outcome, Ticket};
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -128,7 +127,7 @@ impl Handling<'_> {
             .and_then(|_| parts.extensions.remove::<OnUpgrade>());
         let fault = FaultCell::default();
         let mut incoming = Some(incoming);
-        let admitted = self.admit(&mut parts, &mut incoming).await;
+        let admitted = self.admit(&parts, &mut incoming).await;
         let (admission, read) = match admitted {
             Ok(admitted) => admitted,
             Err(response) => return *response,
@@ -188,7 +187,7 @@ impl Handling<'_> {
     /// Admits a request. In front of DICT, the bodies of some operations have to be read for it.
     async fn admit(
         &self,
-        parts: &mut Parts,
+        parts: &Parts,
         incoming: &mut Option<Incoming>,
     ) -> Result<(Admission, Option<Bytes>), Box<Response<ResponseBody>>> {
         let route = &self.route.config;
@@ -257,17 +256,13 @@ impl Handling<'_> {
         }
     }
 
+    /// The upstream adapts the URI to the version of HTTP.
     fn upstream_request(&self, parts: Parts, body: RequestBody) -> Request<RequestBody> {
         let upstream = self.route.upstream.config();
         let authority = parts.uri.authority().cloned();
-        let mut uri = http::uri::Parts::default();
-        uri.scheme = Some(upstream.scheme.clone());
-        uri.authority = Some(upstream.authority.clone());
-        let path = parts.uri.into_parts().path_and_query;
-        uri.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         let mut request = Request::new(body);
         *request.method_mut() = parts.method;
-        *request.uri_mut() = Uri::from_parts(uri).expect("all parts of the URI are there");
+        *request.uri_mut() = parts.uri;
         // An HTTP/2 request becomes HTTP/1.1 unless the upstream's connection is HTTP/2 itself.
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = parts.headers;
@@ -361,9 +356,9 @@ impl Handling<'_> {
         client_upgrade: Option<OnUpgrade>,
     ) -> Response<ResponseBody> {
         let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let protocol = headers::upgrade_of(response.headers());
+        let protocol = is_switching.then(|| headers::upgrade_of(response.headers()));
         headers::remove_hop_by_hop(response.headers_mut());
-        if is_switching {
+        if let Some(protocol) = protocol {
             let (Some(client), Some(protocol)) = (client_upgrade, protocol) else {
                 return self.bad_gateway("the upstream switched protocols without being asked");
             };

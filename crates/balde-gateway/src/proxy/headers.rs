@@ -1,7 +1,6 @@
 //! Header fields on their way through: which are removed, which are added.
 
-use std::fmt::Write as _;
-
+use bytes::Bytes;
 use http::header::{
     CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
@@ -17,6 +16,18 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
+/// The fields that concern one connection only, besides `Connection` and those that it names.
+static HOP_BY_HOP: [HeaderName; 8] = [
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
 /// Removes the fields that concern one connection only: those that RFC 9110 lists, and those that
 /// `Connection` names.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
@@ -25,8 +36,10 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
             .get_all(CONNECTION)
             .iter()
             .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .filter_map(|name| name.trim().parse().ok())
+            .flat_map(|value| value.split(',').map(str::trim))
+            // The usual values are no names of fields, or of one that is removed in any case.
+            .filter(|name| !is_either(name, ["close", "keep-alive"]))
+            .filter_map(|name| name.parse().ok())
             .collect();
         for name in named {
             // A client must not make the gateway drop what the upstream needs to tell callers apart.
@@ -39,21 +52,19 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let is_trailers = headers
         .get(TE)
         .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"));
-    for name in [
-        KEEP_ALIVE,
-        PROXY_CONNECTION,
-        PROXY_AUTHENTICATE,
-        PROXY_AUTHORIZATION,
-        TE,
-        TRAILER,
-        TRANSFER_ENCODING,
-        UPGRADE,
-    ] {
-        headers.remove(name);
+    // Most messages have none of these, and comparing the names costs less than looking each one up.
+    if headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        for name in &HOP_BY_HOP {
+            headers.remove(name);
+        }
     }
     if is_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
+}
+
+fn is_either(word: &str, words: [&str; 2]) -> bool {
+    words.iter().any(|one| word.eq_ignore_ascii_case(one))
 }
 
 /// The protocol that a request asks to switch to.
@@ -100,22 +111,18 @@ pub(super) fn prepare_request(
 }
 
 fn add_forwarded(headers: &mut HeaderMap, caller: &Caller) {
-    let address = caller.peer.ip().to_canonical();
-    let protocol = if caller.is_tls { "https" } else { "http" };
-    let own = address.to_string();
-    append(headers, &X_FORWARDED_FOR, &own);
-    let mut element = if address.is_ipv6() {
-        format!("for=\"[{own}]\";proto={protocol}")
-    } else {
-        format!("for={own};proto={protocol}")
-    };
+    append(headers, &X_FORWARDED_FOR, caller.address.clone());
     let host = headers.get(HOST).cloned();
-    if let Some(host) = host.as_ref().and_then(|host| host.to_str().ok())
-        && !host.contains(['"', '\\'])
-    {
-        let _never_fails = write!(element, ";host=\"{host}\"");
+    let quoted = host.as_ref().and_then(|host| host.to_str().ok());
+    let quoted = quoted.filter(|host| !host.contains(['"', '\\']));
+    let element = match quoted {
+        Some(host) => [&caller.forwarded, ";host=\"", host, "\""].concat(),
+        None => caller.forwarded.clone(),
+    };
+    if let Ok(element) = HeaderValue::from_maybe_shared(Bytes::from(element)) {
+        append(headers, &FORWARDED, element);
     }
-    append(headers, &FORWARDED, &element);
+    let protocol = if caller.is_tls { "https" } else { "http" };
     headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(protocol));
     if let Some(host) = host {
         headers.insert(X_FORWARDED_HOST, host);
@@ -123,9 +130,14 @@ fn add_forwarded(headers: &mut HeaderMap, caller: &Caller) {
 }
 
 /// Appends to a list. Several lines form one list, so the last line is extended.
-fn append(headers: &mut HeaderMap, name: &HeaderName, element: &str) {
+fn append(headers: &mut HeaderMap, name: &HeaderName, element: HeaderValue) {
+    let mut lines = headers.get_all(name).iter().peekable();
+    if lines.peek().is_none() {
+        headers.insert(name, element);
+        return;
+    }
     let mut list = Vec::new();
-    for line in headers.get_all(name) {
+    for line in lines {
         list.extend_from_slice(line.as_bytes());
         list.extend_from_slice(b", ");
     }
@@ -185,11 +197,7 @@ mod tests {
 
     #[test]
     fn the_peer_is_appended_to_what_the_client_sent() {
-        let caller = Caller {
-            peer: "[2001:db8::1]:4711".parse().unwrap(),
-            is_tls: true,
-            certificate: None,
-        };
+        let caller = Caller::new("[2001:db8::1]:4711".parse().unwrap(), true, None);
         let mut all = headers(&[
             ("host", "shop.example:8443"),
             ("x-forwarded-for", "6.6.6.6"),

@@ -28,6 +28,9 @@ use crate::{shutdown, tls};
 /// The most requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 100;
 
+/// The most header fields that hyper accepts by default.
+const HEADERS_MAX_OF_HYPER: usize = 100;
+
 /// How long a TLS handshake may take.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
@@ -107,13 +110,8 @@ async fn serve_stream(
     shutdown: watch::Receiver<bool>,
 ) {
     let _only_slower_without = stream.set_nodelay(true);
-    let caller = |certificate, is_tls| Caller {
-        peer,
-        is_tls,
-        certificate,
-    };
     let Some(config) = tls else {
-        return serve_http(shared, stream, caller(None, false), shutdown).await;
+        return serve_http(shared, stream, Caller::new(peer, false, None), shutdown).await;
     };
     let handshake = TlsAcceptor::from(config).accept(stream);
     match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
@@ -127,7 +125,8 @@ async fn serve_stream(
                     ispb: certificate_ispb(own),
                 }
             });
-            serve_http(shared, stream, caller(certificate, true), shutdown).await;
+            let caller = Caller::new(peer, true, certificate);
+            serve_http(shared, stream, caller, shutdown).await;
         }
         Ok(Err(error)) => tracing::info!(%error, "TLS handshake failed"),
         Err(_) => tracing::info!("TLS handshake timed out"),
@@ -180,9 +179,12 @@ fn http_builder(config: &ServerConfig) -> auto::Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(config.header_timeout)
-        .max_headers(config.headers_max)
         .max_buf_size(config.header_bytes_max)
         .half_close(false);
+    // hyper allocates and fills a table for every request if it is told a number, even its own.
+    if config.headers_max != HEADERS_MAX_OF_HYPER {
+        builder.http1().max_headers(config.headers_max);
+    }
     let bytes = u32::try_from(config.header_bytes_max).unwrap_or(u32::MAX);
     builder
         .http2()

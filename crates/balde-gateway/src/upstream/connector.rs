@@ -1,22 +1,16 @@
-//! Opens connections to an upstream: within a timeout, at most so many, with TLS if it needs it.
+//! Opens connections to an upstream: within a timeout, with TLS if it needs it.
 
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use http::Uri;
-use hyper_util::client::legacy::connect::{Connected, Connection};
-use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tower_service::Service;
 
 use super::health::Health;
 use crate::config::{Protocol, UpstreamConfig};
@@ -40,15 +34,10 @@ pub(crate) enum ConnectError {
 }
 
 /// Opens connections to one upstream.
-#[derive(Clone)]
-pub(crate) struct Connector(Arc<Inner>);
-
-struct Inner {
+pub(crate) struct Connector {
     host: String,
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    timeout: Duration,
-    permits: Arc<Semaphore>,
     health: Arc<Health>,
     protocol: Protocol,
 }
@@ -65,62 +54,30 @@ impl Connector {
             let name = name.unwrap_or_else(|_| ServerName::try_from("invalid").expect("a name"));
             (TlsConnector::from(tls), name)
         });
-        Ok(Self(Arc::new(Inner {
+        Ok(Self {
             host: host.to_owned(),
             port: config.authority.port_u16().unwrap_or(by_default),
             tls,
-            timeout: config.connect_timeout,
-            permits: Arc::new(Semaphore::new(config.connections_max)),
             health: Arc::clone(health),
             protocol: config.protocol,
-        })))
-    }
-}
-
-impl Service<Uri> for Connector {
-    type Response = TokioIo<UpstreamStream>;
-    type Error = ConnectError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
-        Poll::Ready(Ok(()))
+        })
     }
 
-    fn call(&mut self, _: Uri) -> Self::Future {
-        let inner = Arc::clone(&self.0);
-        Box::pin(async move { inner.connect().await.map(TokioIo::new) })
-    }
-}
-
-impl Inner {
-    async fn connect(&self) -> Result<UpstreamStream, ConnectError> {
-        let opening = async {
-            let permit = Arc::clone(&self.permits).acquire_owned().await;
-            let permit = permit.map_err(|_| ConnectError::TooMany)?;
-            let stream = self.open().await.map_err(|error| {
-                self.health.failed();
-                ConnectError::Failed(error.kind())
-            })?;
-            Ok((stream, permit))
-        };
-        let Ok(opened) = tokio::time::timeout(self.timeout, opening).await else {
-            if self.permits.available_permits() == 0 {
-                return Err(ConnectError::TooMany);
-            }
+    pub(crate) async fn connect(&self, deadline: Instant) -> Result<UpstreamStream, ConnectError> {
+        let Ok(opened) = timeout_at(deadline, self.open()).await else {
             self.health.failed();
             return Err(ConnectError::Timeout);
         };
-        let (stream, permit) = opened?;
+        let stream = opened.map_err(|error| {
+            self.health.failed();
+            ConnectError::Failed(error.kind())
+        })?;
         self.health.connected();
-        let is_h2 = match &stream {
+        let is_http2 = match &stream {
             Stream::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
             Stream::Plain(_) => self.protocol == Protocol::Http2,
         };
-        Ok(UpstreamStream {
-            stream,
-            is_h2,
-            _permit: permit,
-        })
+        Ok(UpstreamStream { stream, is_http2 })
     }
 
     async fn open(&self) -> io::Result<Stream> {
@@ -144,17 +101,13 @@ enum Stream {
 /// A connection to an upstream.
 pub(crate) struct UpstreamStream {
     stream: Stream,
-    is_h2: bool,
-    _permit: OwnedSemaphorePermit,
+    is_http2: bool,
 }
 
-impl Connection for UpstreamStream {
-    fn connected(&self) -> Connected {
-        let connected = Connected::new();
-        if self.is_h2 {
-            return connected.negotiated_h2();
-        }
-        connected
+impl UpstreamStream {
+    /// Whether HTTP/2 was agreed on.
+    pub(crate) fn is_http2(&self) -> bool {
+        self.is_http2
     }
 }
 

@@ -3,6 +3,7 @@
 mod body_slots;
 mod connector;
 mod health;
+mod pool;
 
 use std::error::Error;
 use std::fmt;
@@ -12,24 +13,20 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 pub(crate) use body_slots::{BodySlots, NotReady};
 pub(crate) use connector::ConnectError;
 
 use self::connector::Connector;
 use self::health::{Health, Permit};
-use crate::config::{Protocol, UpstreamConfig};
+use self::pool::Pool;
+use crate::config::UpstreamConfig;
 use crate::tls::TlsError;
-
-/// The longest head of a response, in bytes; also how much of a body is buffered.
-const RESPONSE_BUFFER_BYTES_MAX: usize = 64 * 1_024;
 
 /// An upstream with its pool of connections.
 pub(crate) struct Upstream<B> {
     config: UpstreamConfig,
-    client: Client<Connector, B>,
+    pool: Arc<Pool<B>>,
     health: Arc<Health>,
     body_slots: BodySlots,
 }
@@ -64,20 +61,11 @@ where
     pub(crate) fn new(config: UpstreamConfig) -> Result<Self, TlsError> {
         let health = Arc::new(Health::new());
         let connector = Connector::new(&config, &health)?;
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .pool_idle_timeout(config.idle_timeout)
-            .pool_max_idle_per_host(config.connections_max)
-            .http1_max_buf_size(RESPONSE_BUFFER_BYTES_MAX)
-            .http2_only(config.protocol == Protocol::Http2)
-            .http2_adaptive_window(true)
-            .set_host(false)
-            .build(connector);
+        let pool = Arc::new(Pool::new(&config, connector));
         Ok(Self {
             body_slots: BodySlots::new(config.connections_max, config.connect_timeout),
             config,
-            client,
+            pool,
             health,
         })
     }
@@ -102,16 +90,13 @@ where
             Permit::Probe => Some(Probe(&self.health)),
             Permit::Down => return Err(SendError::NotSent(ConnectError::Down)),
         };
-        let response = self.client.request(request);
+        let response = self.pool.send(request);
         match tokio::time::timeout(self.config.response_timeout, response).await {
             Ok(Ok(response)) => {
                 self.health.answered();
                 Ok(response)
             }
-            Ok(Err(error)) => Err(match not_sent(&error) {
-                Some(cause) => SendError::NotSent(cause),
-                None => SendError::Lost,
-            }),
+            Ok(Err(error)) => Err(error),
             Err(_) => {
                 self.health.timed_out();
                 Err(SendError::Timeout)
@@ -127,21 +112,6 @@ impl Drop for Probe<'_> {
     fn drop(&mut self) {
         self.0.probe_ended();
     }
-}
-
-/// Why a connection was not opened, if that is why a request failed.
-fn not_sent(error: &hyper_util::client::legacy::Error) -> Option<ConnectError> {
-    if !error.is_connect() {
-        return None;
-    }
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(one) = cause {
-        if let Some(found) = one.downcast_ref::<ConnectError>() {
-            return Some(*found);
-        }
-        cause = one.source();
-    }
-    Some(ConnectError::Failed(std::io::ErrorKind::Other))
 }
 
 impl<B> fmt::Debug for Upstream<B> {
