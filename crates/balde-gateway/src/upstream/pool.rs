@@ -170,15 +170,14 @@ where
             return Ok((Connection::Http2(sender), true));
         }
         let permits = Arc::clone(&self.permits);
-        let (permit, deadline) = match permits.try_acquire_owned() {
-            Ok(permit) => (permit, None),
-            Err(_) => {
-                let deadline = Instant::now() + self.connect_timeout;
-                let waiting = Arc::clone(&self.permits).acquire_owned();
-                let permit = timeout_at(deadline, waiting).await;
-                let permit = permit.ok().and_then(Result::ok);
-                (permit.ok_or(ConnectError::TooMany)?, Some(deadline))
-            }
+        let (permit, deadline) = if let Ok(permit) = permits.try_acquire_owned() {
+            (permit, None)
+        } else {
+            let deadline = Instant::now() + self.connect_timeout;
+            let waiting = Arc::clone(&self.permits).acquire_owned();
+            let permit = timeout_at(deadline, waiting).await;
+            let permit = permit.ok().and_then(Result::ok);
+            (permit.ok_or(ConnectError::TooMany)?, Some(deadline))
         };
         match self.unused(permit) {
             Ok(connection) => Ok((Connection::Http1(connection), true)),
