@@ -100,7 +100,7 @@ fn a_restart_that_loses_its_data_adds_one_capacity() {
 fn share(mode: Mode, restart: Restart) {
     let _turn = TURN.lock();
     let args: &[&str] = match restart {
-        Restart::KeepsAll => &["--appendonly", "yes"],
+        Restart::KeepsAll => &["--appendonly", "yes", "--appendfsync", "no"],
         Restart::LosesAll => &[],
     };
     let Some(mut server) = RedisServer::start_with(args) else {

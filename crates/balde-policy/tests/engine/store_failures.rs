@@ -75,7 +75,8 @@ async fn each_policy_obeys_its_own_failure_policy() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_settlement_is_made_once_when_redis_is_back() {
-    let Some(server) = RedisServer::start_with(&["--appendonly", "yes"]) else {
+    let Some(server) = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "no"])
+    else {
         return;
     };
     let engine = engine(&server);

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::{
     BACK_WITHIN, CALL_WITHIN, CAPACITY, LOCAL_ONE_IN, LOCAL_TOKENS, Mode, OPEN_P99_WITHIN,
-    for_a_while, limiter,
+    for_a_while, limiter, until,
 };
 
 const CALLERS_PER_POLICY: usize = 4;
@@ -56,7 +56,10 @@ impl Load {
             .collect();
         for (key, limiter) in &limiters {
             until_served(limiter, key, Duration::from_secs(20)).await;
-            limiter.set_level(key, CAPACITY).await.expect("an answer");
+            until("the bucket is full", Duration::from_secs(20), async || {
+                limiter.set_level(key, CAPACITY).await.is_ok()
+            })
+            .await;
         }
         let is_over = Arc::new(AtomicBool::new(false));
         let callers = limiters
