@@ -133,7 +133,7 @@ fn until(what: &str, mut is_reached: impl FnMut() -> bool) {
     }
 }
 
-/// A lookup of a key that does not exist, by a payer of its own: only the participant's bucket runs
+/// A lookup of a key that does not exist, by a payer used only once: only the participant's bucket runs
 /// dry.
 fn look_up(gateway: SocketAddr, number: usize) -> (u16, String) {
     let payer = payer(number);

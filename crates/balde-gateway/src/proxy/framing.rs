@@ -28,7 +28,7 @@ struct State {
     bytes_max: usize,
     /// What is left of the last request's body.
     body: BodyRest,
-    /// False once requests cannot be told apart any more, or are not HTTP/1.
+    /// False once the boundaries between requests are unknown, or the protocol is not HTTP/1.
     is_followed: bool,
 }
 

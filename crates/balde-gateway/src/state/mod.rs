@@ -1,4 +1,4 @@
-//! The state endpoint for operators and monitors: JSON, on an address of its own, behind a token.
+//! The state endpoint for operators and monitors: JSON, on a separate address, behind a token.
 //!
 //! | Request | Response |
 //! |--|--|

@@ -4,7 +4,7 @@
 //! A request polls its HTTP/1.1 connection itself until the head of the response has arrived. Small
 //! requests with small responses therefore need no other task, and no channel to one: waking tasks
 //! costs more than the rest of the pool. Only what is left after the head, such as a long body, is
-//! polled by a task of its own.
+//! polled by a separate task.
 
 use std::error::Error;
 use std::future::poll_fn;
