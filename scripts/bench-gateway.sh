@@ -30,8 +30,8 @@ if ! compgen -G "$tools/bin/envoy*" >/dev/null; then
 fi
 envoy=$(compgen -G "$tools/bin/envoy*" | head -1)
 
-[ -n "${BALDE_BIN:-}" ] || cargo build --release --quiet -p balde-cli
-balde=${BALDE_BIN:-$target/release/balde}
+[ -n "${BALDE_BIN:-}" ] || cargo build --profile dist --quiet -p balde-cli
+balde=${BALDE_BIN:-$target/dist/balde}
 if $proxies; then
   # Pingora compiles a C library with it.
   command -v cmake >/dev/null || "$tools/bin/pip" install --quiet --disable-pip-version-check cmake
@@ -113,13 +113,14 @@ envoy_conf envoy-limit 19704 '          - name: envoy.filters.http.local_ratelim
               filter_enabled: { default_value: { numerator: 100, denominator: HUNDRED } }
               filter_enforced: { default_value: { numerator: 100, denominator: HUNDRED } }'
 
-gateway_conf() { # NAME PORT POLICIES
+gateway_conf() { # NAME PORT POLICIES [UPSTREAM]
   cat >"$folder/$1.toml" <<CONF
 [[listener]]
 address = "127.0.0.1:$2"
 [[upstream]]
 name = "backend"
 url = "http://127.0.0.1:19700"
+${4:-}
 [[route]]
 path = "/"
 upstream = "backend"
@@ -129,10 +130,16 @@ $3
 CONF
 }
 gateway_conf gateway 19705 ''
-gateway_conf gateway-limit 19706 '[[policies.policy]]
+policy='[[policies.policy]]
 name = "all"
 scope = "user"
 limit = "1000000/s burst 1000000"'
+gateway_conf gateway-limit 19706 "$policy"
+# As nginx above: a limit, and no header field added to a request or a response.
+gateway_conf gateway-bare 19707 "[headers]
+x_ratelimit = false
+ietf = false
+$policy" 'forwarded = false'
 
 run() { "$@" >"$folder/out.log" 2>&1 & pids+=($!); }
 declare -A pid port
@@ -142,12 +149,12 @@ for name in upstream nginx nginx-limit; do
 done
 run "$envoy" -c "$folder/envoy-limit.yaml" --concurrency 1 --disable-hot-restart -l off
 pid[envoy-limit]=$!
-for name in gateway gateway-limit; do
+for name in gateway gateway-limit gateway-bare; do
   run "$balde" gateway -c "$folder/$name.toml" --log error
   pid[$name]=$!
 done
-port=([upstream]=19700 [nginx]=19701 [nginx-limit]=19702 [envoy-limit]=19704 [gateway]=19705 [gateway-limit]=19706)
-names=(upstream nginx nginx-limit envoy-limit gateway gateway-limit)
+port=([upstream]=19700 [nginx]=19701 [nginx-limit]=19702 [envoy-limit]=19704 [gateway]=19705 [gateway-limit]=19706 [gateway-bare]=19707)
+names=(upstream nginx nginx-limit envoy-limit gateway gateway-limit gateway-bare)
 if $proxies; then
   for name in hyper-proxy pingora-proxy; do
     port[$name]=$((19700 + ${#names[@]} + 1))
@@ -199,4 +206,4 @@ for name in "${names[@]}"; do
   awk -v name="$name" '$5 > 0 { print name ": " $5 " responses were not 2xx" }' "$folder/$name.result" >&2
 done
 awk -v a="$(of gateway-limit 1)" -v b="$(of gateway 1)" \
-  'BEGIN { printf "limits cost %.1f %% of the throughput of the gateway\n", (1 - a / b) * 100 }'
+  'BEGIN { printf "limits and their header fields cost %.1f %% of the throughput of the gateway\n", (1 - a / b) * 100 }'

@@ -37,10 +37,10 @@ for triple in x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu; do
   say "$triple"
   name=$(tr a-z- A-Z_ <<<"$triple")
   env "CARGO_TARGET_${name}_LINKER=$linker" "CC_${triple//-/_}=$linker" \
-    cargo build --release --locked --package balde-cli --features pulsar,temporal --target "$triple"
+    cargo build --profile dist --locked --package balde-cli --features pulsar,temporal --target "$triple"
   folder=balde-$version-$triple
   stage=$(mktemp -d)
-  install -D "$target/$triple/release/balde" "$stage/$folder/balde"
+  install -D "$target/$triple/dist/balde" "$stage/$folder/balde"
   "${linker%gcc}strip" "$stage/$folder/balde"
   install -m 644 -t "$stage/$folder" LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md
   install -D -m 644 -t "$stage/$folder/systemd" deploy/systemd/*.service

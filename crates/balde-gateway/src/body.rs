@@ -30,21 +30,33 @@ pub(crate) enum BodyFault {
 }
 
 /// Where the body of a request notes what went wrong, for the one who answers.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FaultCell(Arc<AtomicU8>);
+#[derive(Clone, Debug)]
+pub(crate) struct FaultCell(Option<Arc<AtomicU8>>);
 
 impl FaultCell {
+    /// For a request whose body cannot fail: it has none, or it is there already.
+    pub(crate) const fn without_body() -> Self {
+        Self(None)
+    }
+
+    /// For a request whose body is read.
+    pub(crate) fn of_body() -> Self {
+        Self(Some(Arc::default()))
+    }
+
     pub(crate) fn get(&self) -> BodyFault {
-        match self.0.load(Ordering::Acquire) {
-            1 => BodyFault::TooLong,
-            2 => BodyFault::Timeout,
-            3 => BodyFault::Broken,
+        match self.0.as_ref().map(|fault| fault.load(Ordering::Acquire)) {
+            Some(1) => BodyFault::TooLong,
+            Some(2) => BodyFault::Timeout,
+            Some(3) => BodyFault::Broken,
             _ => BodyFault::None,
         }
     }
 
     fn set(&self, fault: BodyFault) {
-        self.0.store(fault as u8, Ordering::Release);
+        if let Some(noted) = &self.0 {
+            noted.store(fault as u8, Ordering::Release);
+        }
     }
 }
 

@@ -15,6 +15,7 @@
 
 mod body;
 pub mod config;
+mod deadline;
 mod dict;
 mod gateway;
 mod limits;

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use balde::http::PeerAddr;
+use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderValue};
+use parking_lot::Mutex;
 
 use crate::config::CallerClass;
 
@@ -18,7 +20,9 @@ pub(crate) struct Caller {
     /// The address as a list element of `X-Forwarded-For`.
     pub(crate) address: HeaderValue,
     /// The beginning of its list element of `Forwarded`.
-    pub(crate) forwarded: String,
+    forwarded: String,
+    /// The host of the last request, with the whole list element.
+    last_forwarded: Mutex<Option<(Box<[u8]>, HeaderValue)>>,
 }
 
 impl Caller {
@@ -43,7 +47,36 @@ impl Caller {
             extensions,
             address: address.expect("an address is a header value"),
             forwarded,
+            last_forwarded: Mutex::default(),
         }
+    }
+
+    /// The list element of `Forwarded`, for a request to this host. The requests of a connection
+    /// usually have the same.
+    pub(crate) fn forwarded(&self, host: Option<&HeaderValue>) -> HeaderValue {
+        let without_host = || {
+            let element = HeaderValue::from_str(&self.forwarded);
+            element.expect("an address and a protocol are a header value")
+        };
+        let Some(host) = host else {
+            return without_host();
+        };
+        let mut last = self.last_forwarded.lock();
+        if let Some((same, element)) = &*last
+            && **same == *host.as_bytes()
+        {
+            return element.clone();
+        }
+        let quoted = host.to_str().ok();
+        let quoted = quoted.filter(|host| !host.contains(['"', '\\']));
+        let element = quoted.and_then(|host| {
+            let element = [&self.forwarded, ";host=\"", host, "\""].concat();
+            HeaderValue::from_maybe_shared(Bytes::from(element)).ok()
+        });
+        let element = element.unwrap_or_else(without_host);
+        // A clone of the host would keep the whole buffer that it was read into.
+        *last = Some((host.as_bytes().into(), element.clone()));
+        element
     }
 }
 

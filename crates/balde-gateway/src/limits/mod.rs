@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use balde::http::{HeaderOptions, Identity};
+use balde::http::{CachedHeaders, Identity};
 use balde::telemetry::Metrics;
 use balde::{BuildError, Clock};
 use balde_policy::{Engine, HttpHeaders, InFlight, Mode, Profile, Request, Ticket};
@@ -24,7 +24,7 @@ use crate::config::{CallerClass, Config, LimitingConfig, RouteConfig, Shadow};
 pub(crate) struct Limits {
     engine: Engine,
     identity: Identity,
-    pub(crate) headers: HeaderOptions,
+    pub(crate) headers: Arc<CachedHeaders>,
     pub(crate) classes: Vec<CallerClass>,
     wait_header: http::HeaderName,
     queue: Arc<WaitQueue>,
@@ -79,7 +79,7 @@ impl Limits {
         Self {
             engine,
             identity: config.service.identity().clone(),
-            headers: config.service.header_options(),
+            headers: Arc::new(CachedHeaders::new(config.service.header_options())),
             classes: config.classes.clone(),
             wait_header: config.limiting.wait_header.clone(),
             queue,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use balde::http::headers::write_retry_after;
-use balde::http::{HeaderOptions, Problem, ProblemFormat};
+use balde::http::{CachedHeaders, Problem, ProblemFormat};
 use balde_dict::wire;
 use balde_policy::AdmitError;
 use bytes::Bytes;
@@ -63,7 +63,7 @@ pub(crate) fn problem_and_close(
 pub(crate) fn not_admitted(
     format: Format,
     error: &NotAdmitted,
-    options: HeaderOptions,
+    fields: &CachedHeaders,
     request: &HeaderMap,
 ) -> Response<ResponseBody> {
     let (status, policy, wait, detail) = match error {
@@ -126,7 +126,7 @@ pub(crate) fn not_admitted(
     {
         let decisions: Vec<_> = refusal.decisions().collect();
         let now = std::time::SystemTime::now();
-        options.write(response.headers_mut(), &decisions, now);
+        fields.write(response.headers_mut(), &decisions, now);
     }
     if let Some(wait) = wait {
         write_retry_after(response.headers_mut(), wait);

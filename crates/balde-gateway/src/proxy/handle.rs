@@ -13,6 +13,7 @@ use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use smallvec::SmallVec;
 use tokio::sync::watch;
 use tracing::Instrument as _;
 
@@ -125,7 +126,7 @@ impl Handling<'_> {
         let client_upgrade = upgrade
             .as_ref()
             .and_then(|_| parts.extensions.remove::<OnUpgrade>());
-        let fault = FaultCell::default();
+        let mut fault = FaultCell::without_body();
         let mut incoming = Some(incoming);
         let admitted = self.admit(&parts, &mut incoming).await;
         let (admission, read) = match admitted {
@@ -135,6 +136,7 @@ impl Handling<'_> {
         let body = match (read, incoming) {
             (Some(bytes), _) => RequestBody::full(bytes),
             (None, Some(incoming)) if !incoming.is_end_stream() => {
+                fault = FaultCell::of_body();
                 let mut body = self.streaming(incoming, self.body_bytes_max(), &fault);
                 if let Err(not_ready) = self.route.upstream.body_slots().ready(&mut body).await {
                     admission.not_sent().await;
@@ -234,7 +236,7 @@ impl Handling<'_> {
             let now_us = self.connection.clock.now_us();
             self.connection.metrics.count_refusal(policy, now_us);
         }
-        let response = answer::not_admitted(self.format, &refused, limits.headers, &parts.headers);
+        let response = answer::not_admitted(self.format, &refused, &limits.headers, &parts.headers);
         Err(Box::new(response))
     }
 
@@ -246,7 +248,7 @@ impl Handling<'_> {
         let Some(incoming) = incoming else {
             return Ok(Bytes::new());
         };
-        let fault = FaultCell::default();
+        let fault = FaultCell::of_body();
         let bytes_max = self.body_bytes_max().min(Dict::BODY_BYTES_MAX);
         let body = self.streaming(incoming, bytes_max, &fault);
         let body = RequestBody::Streaming(Box::new(body));
@@ -294,7 +296,7 @@ impl Handling<'_> {
         }
         let mut response = sent?;
         if let Some(limits) = &self.routing.limits {
-            let decisions: Vec<_> = settlement.decisions().collect();
+            let decisions: SmallVec<[_; 4]> = settlement.decisions().collect();
             if !decisions.is_empty() {
                 let now = SystemTime::now();
                 limits

@@ -1,65 +1,72 @@
 //! Header fields on their way through: which are removed, which are added.
 
-use bytes::Bytes;
 use http::header::{
-    CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, EXPECT, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, UPGRADE,
 };
 use http::uri::Authority;
+use smallvec::SmallVec;
 
 use crate::config::{HostHeader, UpstreamConfig};
 use crate::limits::Caller;
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// The fields that concern one connection only, besides `Connection` and those that it names.
-static HOP_BY_HOP: [HeaderName; 8] = [
-    KEEP_ALIVE,
-    PROXY_CONNECTION,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
+/// Whether a field concerns one connection only, besides those that `Connection` names.
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}
 
 /// Removes the fields that concern one connection only: those that RFC 9110 lists, and those that
 /// `Connection` names.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        let named: Vec<HeaderName> = headers
-            .get_all(CONNECTION)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(',').map(str::trim))
-            // The usual values are no names of fields, or of one that is removed in any case.
-            .filter(|name| !is_either(name, ["close", "keep-alive"]))
-            .filter_map(|name| name.parse().ok())
-            .collect();
-        for name in named {
-            // A client must not make the gateway drop what the upstream needs to tell callers apart.
-            if name != HOST && name != X_FORWARDED_FOR && name != FORWARDED {
-                headers.remove(name);
-            }
-        }
-        headers.remove(CONNECTION);
+    // Most messages have at most one of them, and looking up each name costs more than this.
+    let names = headers.keys().filter(|name| is_hop_by_hop(name));
+    let names: SmallVec<[HeaderName; 4]> = names.cloned().collect();
+    if names.contains(&CONNECTION) {
+        remove_named(headers);
     }
-    let is_trailers = headers
-        .get(TE)
-        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"));
-    // Most messages have none of these, and comparing the names costs less than looking each one up.
-    if headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
-        for name in &HOP_BY_HOP {
-            headers.remove(name);
-        }
+    let is_trailers = names.contains(&TE)
+        && headers
+            .get(TE)
+            .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"));
+    for name in names {
+        headers.remove(name);
     }
     if is_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Removes the fields that `Connection` names.
+fn remove_named(headers: &mut HeaderMap) {
+    let mut named: Vec<HeaderName> = Vec::new();
+    for value in headers.get_all(CONNECTION) {
+        // The usual values are no names of fields, or of one that is removed in any case.
+        let Ok(value) = value.to_str() else { continue };
+        if is_either(value, ["close", "keep-alive"]) {
+            continue;
+        }
+        let names = value.split(',').map(str::trim);
+        named.extend(names.filter_map(|name| name.parse::<HeaderName>().ok()));
+    }
+    for name in named {
+        // A client must not make the gateway drop what the upstream needs to tell callers apart.
+        if name != HOST && name != X_FORWARDED_FOR && name != FORWARDED {
+            headers.remove(name);
+        }
     }
 }
 
@@ -94,56 +101,50 @@ pub(super) fn prepare_request(
     remove_hop_by_hop(headers);
     // hyper has answered, or will answer, `100 Continue` itself.
     headers.remove(EXPECT);
+    let mut host = headers.get(HOST).cloned();
     // HTTP/2 has the host in the URI.
-    if !headers.contains_key(HOST)
-        && let Some(authority) = authority
-        && let Ok(host) = HeaderValue::from_str(authority.as_str())
-    {
-        headers.insert(HOST, host);
+    if host.is_none() {
+        host = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+        if let Some(host) = &host {
+            headers.insert(HOST, host.clone());
+        }
     }
     if upstream.is_forwarded_added {
-        add_forwarded(headers, caller);
+        add_forwarded(headers, host.as_ref(), caller);
     }
-    if upstream.host == HostHeader::Upstream || !headers.contains_key(HOST) {
+    if upstream.host == HostHeader::Upstream || host.is_none() {
         let host = HeaderValue::from_str(upstream.authority.as_str());
         headers.insert(HOST, host.expect("an authority is a header value"));
     }
 }
 
-fn add_forwarded(headers: &mut HeaderMap, caller: &Caller) {
-    append(headers, &X_FORWARDED_FOR, caller.address.clone());
-    let host = headers.get(HOST).cloned();
-    let quoted = host.as_ref().and_then(|host| host.to_str().ok());
-    let quoted = quoted.filter(|host| !host.contains(['"', '\\']));
-    let element = match quoted {
-        Some(host) => [&caller.forwarded, ";host=\"", host, "\""].concat(),
-        None => caller.forwarded.clone(),
-    };
-    if let Ok(element) = HeaderValue::from_maybe_shared(Bytes::from(element)) {
-        append(headers, &FORWARDED, element);
-    }
+fn add_forwarded(headers: &mut HeaderMap, host: Option<&HeaderValue>, caller: &Caller) {
+    append(headers, X_FORWARDED_FOR, caller.address.clone());
+    append(headers, FORWARDED, caller.forwarded(host));
     let protocol = if caller.is_tls { "https" } else { "http" };
     headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(protocol));
     if let Some(host) = host {
-        headers.insert(X_FORWARDED_HOST, host);
+        headers.insert(X_FORWARDED_HOST, host.clone());
     }
 }
 
 /// Appends to a list. Several lines form one list, so the last line is extended.
-fn append(headers: &mut HeaderMap, name: &HeaderName, element: HeaderValue) {
-    let mut lines = headers.get_all(name).iter().peekable();
-    if lines.peek().is_none() {
-        headers.insert(name, element);
-        return;
-    }
+fn append(headers: &mut HeaderMap, name: HeaderName, element: HeaderValue) {
+    let mut lines = match headers.entry(name) {
+        Entry::Vacant(vacant) => {
+            vacant.insert(element);
+            return;
+        }
+        Entry::Occupied(lines) => lines,
+    };
     let mut list = Vec::new();
-    for line in lines {
+    for line in lines.iter() {
         list.extend_from_slice(line.as_bytes());
         list.extend_from_slice(b", ");
     }
     list.extend_from_slice(element.as_bytes());
     if let Ok(list) = HeaderValue::from_bytes(&list) {
-        headers.insert(name, list);
+        lines.insert(list);
     }
 }
 
@@ -204,7 +205,8 @@ mod tests {
             ("x-forwarded-for", "203.0.113.7"),
             ("x-forwarded-proto", "gopher"),
         ]);
-        add_forwarded(&mut all, &caller);
+        let host = all.get(HOST).cloned();
+        add_forwarded(&mut all, host.as_ref(), &caller);
         assert_eq!(all["x-forwarded-for"], "6.6.6.6, 203.0.113.7, 2001:db8::1");
         assert_eq!(
             all["forwarded"],

@@ -1,6 +1,7 @@
 //! Accepts connections, with TLS where the listener has it, and serves their requests.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,14 +162,22 @@ async fn serve_http(
     let builder = http_builder(&config);
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut serving = std::pin::pin!(serving);
-    let result = tokio::select! {
-        result = serving.as_mut() => result,
-        () = shutdown::begun(&mut shutdown) => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
+    let mut begun = std::pin::pin!(shutdown::begun(&mut shutdown));
+    let (mut is_registered, mut is_ending) = (false, false);
+    let served = poll_fn(|cx| {
+        // The waker of this task stays the same, so it is registered once. After that it suffices to
+        // look whether anything has changed.
+        let is_unchanged = is_registered && matches!(connection.shutdown.has_changed(), Ok(false));
+        if !is_unchanged && !is_ending {
+            is_registered = true;
+            is_ending = begun.as_mut().poll(cx).is_ready();
+            if is_ending {
+                serving.as_mut().graceful_shutdown();
+            }
         }
-    };
-    if let Err(error) = result {
+        serving.as_mut().poll(cx)
+    });
+    if let Err(error) = served.await {
         tracing::debug!(%error, "a connection ended with an error");
     }
 }

@@ -90,18 +90,13 @@ where
             Permit::Probe => Some(Probe(&self.health)),
             Permit::Down => return Err(SendError::NotSent(ConnectError::Down)),
         };
-        let response = self.pool.send(request);
-        match tokio::time::timeout(self.config.response_timeout, response).await {
-            Ok(Ok(response)) => {
-                self.health.answered();
-                Ok(response)
-            }
-            Ok(Err(error)) => Err(error),
-            Err(_) => {
-                self.health.timed_out();
-                Err(SendError::Timeout)
-            }
+        let sent = self.pool.send(request).await;
+        match &sent {
+            Ok(_) => self.health.answered(),
+            Err(SendError::Timeout) => self.health.timed_out(),
+            Err(_) => {}
         }
+        sent
     }
 }
 

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use http::uri::{PathAndQuery, Uri};
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -28,6 +28,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::SendError;
 use super::connector::{ConnectError, Connector};
 use crate::config::{Protocol, UpstreamConfig};
+use crate::deadline::DeadlineTimer;
 
 /// The longest head of a response, in bytes; also how much of a body is buffered.
 const RESPONSE_BUFFER_BYTES_MAX: usize = 64 * 1_024;
@@ -39,6 +40,7 @@ const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Pool<B> {
     connector: Connector,
     connect_timeout: Duration,
+    response_timeout: Duration,
     idle_timeout: Duration,
     base: Uri,
     /// One for each HTTP/1.1 connection that is in use. A connection is opened only if none is unused,
@@ -63,7 +65,15 @@ struct Http1<B> {
     sender: http1::SendRequest<B>,
     /// `None` once the connection is closed.
     connection: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
+    /// What the connection wakes, whichever task uses it.
+    user: Arc<User>,
+    user_waker: Waker,
+    timer: DeadlineTimer,
 }
+
+/// The task that uses a connection.
+#[derive(Debug, Default)]
+struct User(Mutex<Option<Waker>>);
 
 /// An HTTP/1.1 connection for one request, after which it goes back to the pool.
 struct InUse<B> {
@@ -77,6 +87,9 @@ enum Connection<B> {
     Http2(http2::SendRequest<B>),
 }
 
+/// There was no response in time.
+struct TimedOut;
+
 impl<B> Pool<B>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -87,6 +100,7 @@ where
         Self {
             connector,
             connect_timeout: config.connect_timeout,
+            response_timeout: config.response_timeout,
             idle_timeout: config.idle_timeout,
             base: config.uri(),
             permits: Arc::new(Semaphore::new(config.connections_max)),
@@ -105,27 +119,43 @@ where
         self: &Arc<Self>,
         mut request: Request<B>,
     ) -> Result<Response<Incoming>, SendError> {
+        let deadline = Instant::now() + self.response_timeout;
         loop {
-            let connection = self.connection().await;
+            let connection = match self.unused_now() {
+                Some(connection) => Ok((Connection::Http1(connection), true)),
+                None => timeout_at(deadline, self.connection())
+                    .await
+                    .map_err(|_| SendError::Timeout)?,
+            };
             let (connection, is_reused) = connection.map_err(SendError::NotSent)?;
             let sent = match connection {
                 Connection::Http1(connection) => {
                     set_origin_form(request.uri_mut());
-                    connection.send(request).await
+                    connection.send(request, deadline).await
                 }
                 Connection::Http2(mut sender) => {
                     set_base(request.uri_mut(), &self.base);
-                    sender.try_send_request(request).await
+                    let responding = sender.try_send_request(request);
+                    match timeout_at(deadline, responding).await {
+                        Ok(Ok(response)) => Ok(Ok(response)),
+                        Ok(Err(mut error)) => Ok(Err(error.take_message())),
+                        Err(_) => Err(TimedOut),
+                    }
                 }
             };
             match sent {
-                Ok(response) => return Ok(response),
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) if is_reused => request = unsent,
-                    _ => return Err(SendError::Lost),
-                },
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(Some(unsent))) if is_reused => request = unsent,
+                Ok(Err(_)) => return Err(SendError::Lost),
+                Err(TimedOut) => return Err(SendError::Timeout),
             }
         }
+    }
+
+    /// An HTTP/1.1 connection that no request uses, if there is one.
+    fn unused_now(self: &Arc<Self>) -> Option<InUse<B>> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+        self.unused(permit).ok()
     }
 
     /// The HTTP/2 connection, if there is one.
@@ -147,10 +177,11 @@ where
     ) -> Result<InUse<B>, OwnedSemaphorePermit> {
         loop {
             let popped = self.unused.lock().http1.pop();
-            let Some((mut http1, _)) = popped else {
+            let Some((http1, _)) = popped else {
                 return Err(permit);
             };
-            if http1.is_usable() {
+            // If the upstream has closed it, sending notices it before anything is written.
+            if http1.is_ready() {
                 return Ok(self.in_use(http1, permit));
             }
         }
@@ -224,9 +255,13 @@ where
             .max_buf_size(RESPONSE_BUFFER_BYTES_MAX)
             .handshake(stream);
         let (sender, connection) = handshake.await.map_err(failed)?;
+        let user = Arc::new(User::default());
         let http1 = Http1 {
             sender,
             connection: Some(Box::pin(connection.with_upgrades())),
+            user_waker: Waker::from(Arc::clone(&user)),
+            user,
+            timer: DeadlineTimer::default(),
         };
         Ok((Connection::Http1(self.in_use(http1, permit)), false))
     }
@@ -269,10 +304,43 @@ where
     }
 }
 
+impl Wake for User {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let user = self.0.lock().take();
+        if let Some(user) = user {
+            user.wake();
+        }
+    }
+}
+
+impl User {
+    fn set(&self, waker: &Waker) {
+        let mut user = self.0.lock();
+        if !user.as_ref().is_some_and(|user| user.will_wake(waker)) {
+            *user = Some(waker.clone());
+        }
+    }
+
+    fn remove(&self) {
+        *self.0.lock() = None;
+    }
+}
+
 impl<B> Http1<B> {
-    fn poll(&mut self, cx: &mut Context<'_>) {
+    /// Makes progress for a task, which is woken when there is more to do.
+    fn poll(&mut self, cx: &Context<'_>) {
+        self.user.set(cx.waker());
+        self.poll_connection();
+    }
+
+    fn poll_connection(&mut self) {
+        let mut cx = Context::from_waker(&self.user_waker);
         if let Some(connection) = &mut self.connection
-            && connection.as_mut().poll(cx).is_ready()
+            && connection.as_mut().poll(&mut cx).is_ready()
         {
             self.connection = None;
         }
@@ -285,7 +353,7 @@ impl<B> Http1<B> {
 
     /// Whether an unused connection is still open. Polling it also notices that it was closed.
     fn is_usable(&mut self) -> bool {
-        self.poll(&mut Context::from_waker(Waker::noop()));
+        self.poll_connection();
         self.is_ready()
     }
 }
@@ -295,29 +363,39 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    /// Sends a request and waits for the head of its response. Dropping the future closes the
-    /// connection.
+    /// Sends a request and waits for the head of its response; a request that was not sent comes
+    /// back. Dropping the future closes the connection.
     async fn send(
         mut self,
         request: Request<B>,
-    ) -> Result<Response<Incoming>, TrySendError<Request<B>>> {
+        deadline: Instant,
+    ) -> Result<Result<Response<Incoming>, Option<Request<B>>>, TimedOut> {
         // Only the connection below completes this future, so it needs no waker; and no budget, which
         // it would need a waker for.
         let responding = unconstrained(self.http1.sender.try_send_request(request));
         let mut responding = pin!(responding);
-        let response = poll_fn(|cx| {
+        let responded = poll_fn(|cx| {
             self.http1.poll(cx);
             let mut no_waker = Context::from_waker(Waker::noop());
-            responding.as_mut().poll(&mut no_waker)
+            match responding.as_mut().poll(&mut no_waker) {
+                Poll::Ready(responded) => Poll::Ready(Ok(responded)),
+                Poll::Pending => {
+                    let timed_out = self.http1.timer.poll(deadline, cx);
+                    timed_out.map(|()| Err(TimedOut))
+                }
+            }
         });
-        let response = response.await?;
+        let response = match responded.await? {
+            Ok(response) => response,
+            Err(mut error) => return Ok(Err(error.take_message())),
+        };
         if self.http1.is_ready() {
             self.put_back();
         } else if self.http1.connection.is_some() {
             // A body is still on its way, in either direction, or the protocol is switched.
             tokio::spawn(self.finish());
         }
-        Ok(response)
+        Ok(Ok(response))
     }
 
     async fn finish(mut self) {
@@ -340,6 +418,8 @@ where
             pool,
             permit,
         } = self;
+        // The response's body, which may still be read, wakes the connection.
+        http1.user.remove();
         let mut unused = pool.unused.lock();
         unused.http1.push((http1, Instant::now()));
         pool.check(&mut unused);
@@ -365,4 +445,127 @@ fn set_base(uri: &mut Uri, base: &Uri) {
     let path = std::mem::take(uri).into_parts().path_and_query;
     parts.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
     *uri = Uri::from_parts(parts).expect("scheme, authority and path make a URI");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http_body_util::{BodyExt as _, Full};
+    use hyper::server::conn::http1 as server;
+    use hyper::service::service_fn;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::upstream::Upstream;
+
+    type Body = Full<Bytes>;
+
+    /// An upstream whose requests wait for permits, and how many connections it has accepted.
+    async fn start(settings: &str) -> (Upstream<Body>, Arc<Semaphore>, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (gate, accepted) = (Arc::new(Semaphore::new(0)), Arc::default());
+        let (gated, counted) = (Arc::clone(&gate), Arc::clone(&accepted));
+        tokio::spawn(async move {
+            let counted: Arc<AtomicUsize> = counted;
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                counted.fetch_add(1, Ordering::SeqCst);
+                let gated = Arc::clone(&gated);
+                let service = service_fn(move |_| {
+                    let gated = Arc::clone(&gated);
+                    async move {
+                        gated.acquire().await.unwrap().forget();
+                        Ok::<_, Infallible>(Response::new(Body::from("answer")))
+                    }
+                });
+                let serving =
+                    server::Builder::new().serve_connection(TokioIo::new(stream), service);
+                tokio::spawn(serving);
+            }
+        });
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"one\"\n\
+             url = \"http://{address}\"\n{settings}\n[[route]]\npath = \"/\"\nupstream = \"one\"\n"
+        );
+        let config = Config::parse(&text, "test.toml", Path::new(""), |_| None).unwrap();
+        let upstream = Upstream::new(config.upstreams[0].clone()).unwrap();
+        (upstream, gate, accepted)
+    }
+
+    fn request() -> Request<Body> {
+        Request::new(Body::default())
+    }
+
+    async fn text_of(response: Result<Response<Incoming>, SendError>) -> Bytes {
+        let body = response.unwrap().into_body();
+        body.collect().await.unwrap().to_bytes()
+    }
+
+    fn unused(upstream: &Upstream<Body>) -> usize {
+        upstream.pool.unused.lock().http1.len()
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_for_the_connection_of_another() {
+        let (upstream, gate, accepted) = start("connections_max = 1").await;
+        let mut first = pin!(upstream.send(request()));
+        let mut second = pin!(upstream.send(request()));
+        tokio::select! {
+            biased;
+            _ = &mut first => panic!("the gate is closed"),
+            () = async { while accepted.load(Ordering::SeqCst) == 0 { tokio::task::yield_now().await } } => {}
+        }
+        let is_pending = poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await;
+        assert!(is_pending, "there is one connection, and it is in use");
+        gate.add_permits(2);
+        assert_eq!(text_of(first.await).await, "answer");
+        assert_eq!(text_of(second.await).await, "answer");
+        assert_eq!(accepted.load(Ordering::SeqCst), 1);
+        assert_eq!(unused(&upstream), 1);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_gets_no_connection_in_time_was_not_sent() {
+        let (upstream, _gate, accepted) = start("connections_max = 1").await;
+        let mut first = pin!(upstream.send(request()));
+        tokio::select! {
+            biased;
+            _ = &mut first => panic!("the gate is closed"),
+            () = async { while accepted.load(Ordering::SeqCst) == 0 { tokio::task::yield_now().await } } => {}
+        }
+        tokio::time::pause();
+        let sent = upstream.send(request()).await;
+        assert!(
+            matches!(sent, Err(SendError::NotSent(ConnectError::TooMany))),
+            "{sent:?}"
+        );
+        let sent = first.await;
+        assert!(matches!(sent, Err(SendError::Timeout)), "{sent:?}");
+        assert_eq!(unused(&upstream), 0, "what did not answer is closed");
+    }
+
+    #[tokio::test]
+    async fn an_unused_connection_is_closed_after_a_while() {
+        let (upstream, gate, accepted) = start("").await;
+        let idle_timeout = upstream.config().idle_timeout;
+        gate.add_permits(2);
+        text_of(upstream.send(request()).await).await;
+        assert_eq!(unused(&upstream), 1);
+        tokio::time::pause();
+        tokio::time::advance(idle_timeout / 2).await;
+        tokio::task::yield_now().await;
+        assert_eq!(unused(&upstream), 1);
+        tokio::time::advance(idle_timeout / 2 + 2 * CHECK_INTERVAL_MAX).await;
+        sleep(CHECK_INTERVAL_MAX).await;
+        assert_eq!(unused(&upstream), 0);
+        assert!(!upstream.pool.unused.lock().is_checked, "nothing is left");
+        tokio::time::resume();
+        text_of(upstream.send(request()).await).await;
+        assert_eq!(accepted.load(Ordering::SeqCst), 2);
+    }
 }

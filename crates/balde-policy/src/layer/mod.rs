@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use balde::Decision;
 use balde::http::headers::write_retry_after;
-use balde::http::{HeaderOptions, Identity, IdentityError, Problem, ProblemFormat};
+use balde::http::{CachedHeaders, HeaderOptions, Identity, IdentityError, Problem, ProblemFormat};
 use http::{Extensions, HeaderMap, Response};
 use tower_layer::Layer;
 
@@ -67,7 +67,7 @@ pub struct PolicyLayer {
 pub(crate) struct Config {
     pub(crate) engine: Engine,
     pub(crate) identity: Identity,
-    headers: HeaderOptions,
+    headers: Arc<CachedHeaders>,
     format: ProblemFormat,
     pub(crate) participant: Option<Arc<FindParticipant>>,
     /// Shared by all services of one layer.
@@ -81,7 +81,7 @@ impl PolicyLayer {
             config: Config {
                 engine,
                 identity: Identity::default(),
-                headers: HeaderOptions::default(),
+                headers: Arc::new(CachedHeaders::new(HeaderOptions::default())),
                 format: ProblemFormat::default(),
                 participant: None,
                 no_key_log: Arc::new(NoKeyLog::default()),
@@ -107,7 +107,7 @@ impl PolicyLayer {
 
     /// Sets which rate-limit header fields responses carry.
     pub fn headers(mut self, headers: HeaderOptions) -> Self {
-        self.config.headers = headers;
+        self.config.headers = Arc::new(CachedHeaders::new(headers));
         self
     }
 

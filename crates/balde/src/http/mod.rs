@@ -15,7 +15,7 @@ pub mod identity;
 mod outcome;
 pub mod problem;
 
-pub use headers::{HeaderOptions, ResetFormat};
+pub use headers::{CachedHeaders, HeaderOptions, ResetFormat};
 pub use identity::{ApiKey, ClientKey, ForwardedHeader, Identity, IdentityError, PeerAddr, UserId};
 pub use outcome::Outcome;
 pub use problem::{Problem, ProblemFormat};

@@ -10,6 +10,7 @@
 //! `RateLimit-Policy` and `RateLimit` follow draft-ietf-httpapi-ratelimit-headers-11 and are lists
 //! of structured fields (RFC 9651). Nothing in this module reads a clock.
 
+mod cache;
 mod encode;
 mod options;
 #[cfg(any(test, feature = "tower"))]
@@ -22,6 +23,7 @@ mod template;
 mod times;
 mod writer;
 
+pub use cache::CachedHeaders;
 pub use options::{HeaderOptions, ResetFormat};
 pub use read::{LimitStatus, RateLimitStatus, read};
 pub use writer::write_retry_after;

@@ -68,7 +68,6 @@ impl HeaderOptions {
     }
 
     /// Returns true if no field is written except `Retry-After` on refusals.
-    #[cfg(any(test, feature = "tower"))]
     pub(crate) const fn is_empty(self) -> bool {
         !self.has_x && !self.has_ietf
     }
