@@ -1,7 +1,6 @@
 //! Two gateways over one Redis.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use balde::Clock;
 use serde_json::json;
@@ -200,25 +199,9 @@ async fn two_gateways_beside_another_spender_keep_the_promise_after_a_reconcilia
     };
     let dict = Arc::new(Dict::start_in_real_time('F').await);
     let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 2000").await;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let spending = {
-        let (dict, is_over) = (dict.clone(), is_over.clone());
-        tokio::spawn(async move {
-            let mut number = 0;
-            while !is_over.load(Ordering::SeqCst) {
-                number += 1;
-                let payer = format!("9{:010}", number % 1_000);
-                let order = order(500_000 + number);
-                dict.look_up(&key(1), &payer, &order).await;
-                if number % 20 == 5 {
-                    dict.set_level(PSP_POLICY, None, 0).await;
-                }
-            }
-        })
-    };
+    let spending = dict.spend(|_| key(1), |number| number % 20 == 5);
     storm(&gateways, 0, 160).await;
-    is_over.store(true, Ordering::SeqCst);
-    spending.await.unwrap();
+    spending.end().await;
     let by_then = dict.refusals().await;
     println!("beside the other spender, DICT refused {by_then}");
     // It is gone. One of the two reconciles, for both.
