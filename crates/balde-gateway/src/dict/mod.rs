@@ -487,8 +487,8 @@ impl Dict {
             let subject = Subject::request(call.request());
             // No reconciliation meanwhile.
             let reconciled = self.reconciled.while_unchanged().await;
-            let may_be_known =
-                self.is_one_of_several() || reconciled.was_answered_since(id.participant, at_us);
+            let is_by_others = self.is_one_of_several() && self.config().reconcile.is_some();
+            let may_be_known = is_by_others || reconciled.was_answered_since(id.participant, at_us);
             let credited = engine
                 .credit_where(PAYMENT_ORDER, &subject, &once, |policy| {
                     !(may_be_known && is_listed(policy))

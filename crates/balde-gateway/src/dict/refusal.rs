@@ -37,13 +37,13 @@ impl Streaks {
         count
     }
 
-    fn admitted(&self, bucket: impl FnOnce() -> u64) {
-        // On the way of every lookup, and nearly always empty.
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return;
-        }
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    fn admitted(&self, bucket: u64) {
         let mut refusals = self.refusals.lock();
-        refusals.remove(&bucket());
+        refusals.remove(&bucket);
         self.count.store(refusals.len(), Ordering::Relaxed);
     }
 }
@@ -110,17 +110,16 @@ impl Dict {
 
     /// Notes that DICT admitted a lookup of a payer.
     pub(super) fn note_admitted(&self, facts: &CallFacts) {
+        // Nearly always, and for every lookup.
+        if self.streaks.is_empty() {
+            return;
+        }
         let payer = facts.payer.as_deref().unwrap_or_default();
-        for policy in facts
-            .policies
-            .iter()
-            .filter(|policy| self.is_of_payers(policy))
-        {
-            let bucket = || {
-                self.hashing
-                    .hash_one((&**policy, &facts.participant, payer))
-            };
-            self.streaks.admitted(bucket);
+        for policy in &facts.policies {
+            if self.is_of_payers(policy) {
+                let bucket = (&**policy, &facts.participant, payer);
+                self.streaks.admitted(self.hashing.hash_one(bucket));
+            }
         }
     }
 
