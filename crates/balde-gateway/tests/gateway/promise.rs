@@ -443,8 +443,8 @@ async fn beside_another_spender(rivals: Rivals) {
     if count >= 25_000 {
         assert!(refused * 1_000 < count as u64, "{refused} of {count}");
     }
-    // It goes on as before, without draining. A few are refused in minutes in which it happens to be
-    // faster than in any of the five before.
+    // It goes on as before, without draining. Whenever it uses more than in each of the five minutes
+    // before, which depends on the scheduler, a call may still be refused.
     let spending = dict.spend(key_of, |_| false);
     let refused = send(111).await;
     println!("beside {}", spending.end().await);
