@@ -492,6 +492,23 @@ fn write_dict(dict: &Dict, writer: &mut MetricsWriter<'_>) {
         "Tokens by which DICT's bucket differed from the mirrored one, when they were last compared.",
         lines,
     );
+    let withheld = dict.others.all();
+    let lines = withheld.iter().map(|((participant, policy), tokens)| {
+        let labels = [
+            ("participant", participant.as_str()),
+            ("policy", policy.as_str()),
+        ];
+        (labels, *tokens)
+    });
+    writer.gauge(
+        "gateway_dict_withheld_tokens",
+        "Tokens withheld for others who use the same quota, when levels were last compared.",
+        lines,
+    );
+    write_duties(dict, writer);
+}
+
+fn write_duties(dict: &Dict, writer: &mut MetricsWriter<'_>) {
     let now_us = dict.clock.now_us();
     let participants = dict.duties.participants();
     let counts: Vec<_> = participants

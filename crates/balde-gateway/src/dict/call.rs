@@ -105,6 +105,9 @@ impl DictCall {
             return;
         };
         let now_us = dict.clock.now_us();
+        if status != 429 {
+            dict.note_admitted(facts);
+        }
         if matches!(status, 200 | 404) {
             let payer = facts.payer.as_deref();
             dict.duties

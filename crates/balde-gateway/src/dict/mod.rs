@@ -8,15 +8,20 @@
 //! |--|--|
 //! | `mirror` | DICT's limits as the gateway mirrors them |
 //! | `call` | one call, from admission to settlement |
-//! | `reconcile`, `spent` | DICT's own levels, limits and categories correct the mirror |
+//! | `reconcile`, `level`, `spent` | DICT's own levels, limits and categories correct the mirror |
+//! | `others` | what somebody else uses of the same buckets, which is withheld |
+//! | `refusal` | a 429 of DICT corrects the mirror, too |
 //! | `orders` | payment orders, which give tokens back |
 //! | `duties` | what participants must watch themselves |
 
 mod call;
 mod duties;
+mod level;
 mod mirror;
 mod orders;
+mod others;
 mod reconcile;
+mod refusal;
 mod spent;
 
 use std::collections::{HashMap, HashSet};
@@ -46,7 +51,9 @@ use self::call::CallFacts;
 use self::duties::Duties;
 use self::mirror::{Announced, LimitMap, Mirroring};
 use self::orders::{Claim, Lookups};
-use self::reconcile::Drift;
+use self::others::Others;
+use self::reconcile::{Drift, Reconciled};
+use self::refusal::Streaks;
 use self::spent::{HeldTokens, Spent};
 use crate::config::{DictConfig, RouteConfig, UserStart};
 use crate::limits::{Caller, Limits, NotAdmitted, class_of};
@@ -78,6 +85,8 @@ pub(crate) struct Dict {
     pub(crate) duties: Duties,
     lookups: Lookups,
     pub(crate) drift: Mutex<Drift>,
+    pub(crate) others: Others,
+    reconciled: Reconciled,
     pub(crate) counters: DictCounters,
     trigger: Notify,
     /// Payers whose buckets have the level that they start with.
@@ -86,6 +95,8 @@ pub(crate) struct Dict {
     engine: OnceLock<Engine>,
     /// The payers that DICT refused since the last reconciliation, by participant.
     refused: Mutex<HashMap<String, HashSet<u64>>>,
+    /// The payers that DICT refused since it last admitted one of their lookups.
+    streaks: Streaks,
 }
 
 /// Counters of a gateway in front of DICT.
@@ -160,12 +171,15 @@ impl Dict {
             limits: Mutex::default(),
             spent: Arc::default(),
             drift: Mutex::default(),
+            others: Others::default(),
+            reconciled: Reconciled::default(),
             counters: DictCounters::default(),
             trigger: Notify::new(),
             started: tokio::sync::Mutex::default(),
             hashing: RandomState::new(),
             engine: OnceLock::new(),
             refused: Mutex::default(),
+            streaks: Streaks::default(),
         })
     }
 
@@ -374,6 +388,11 @@ impl Dict {
         each.unwrap_or(0).saturating_mul(others)
     }
 
+    /// Whether other gateways correct the same buckets.
+    fn is_one_of_several(&self) -> bool {
+        self.is_redis && self.config().gateways > 1
+    }
+
     /// Gives a payer's buckets the level that they start with, if the gateway started without
     /// knowing it. Once every bucket must have refilled, there is nothing left to do.
     async fn start_payer(
@@ -428,67 +447,16 @@ impl Dict {
             .with(KeyPart::User, payer)
     }
 
-    /// DICT answered 429: one of the buckets is empty there, and the response does not say which.
-    ///
-    /// A single bucket is emptied. Of a payer's and the participant's, it is the one with fewer tokens
-    /// left; once a second payer is refused, both are. A reconciliation follows at once, as far as its
-    /// budget allows.
-    async fn correct_after_refusal(&self, facts: &CallFacts) {
-        let Some(engine) = self.engine.get() else {
-            return;
-        };
-        let payer = facts.payer.as_deref().unwrap_or_default();
-        let subject = Self::payer_subject(&facts.participant, payer);
-        let is_of_payer = |policy: &str| {
-            let policy = self.table.profile().policy(policy);
-            policy.is_some_and(|policy| !is_listed(policy))
-        };
-        let has_payer = facts.policies.iter().any(|policy| is_of_payer(policy));
-        let is_second = {
-            let mut refused = self.refused.lock();
-            let payers = refused.entry(facts.participant.clone()).or_default();
-            payers.insert(self.hashing.hash_one(payer));
-            payers.len() > 1
-        };
-        let mut found = Vec::new();
-        for policy in &facts.policies {
-            // Nothing can be done about a store that is unavailable; its failure is logged.
-            if let Ok(state) = engine.state(policy, &subject).await {
-                let held = i64::try_from(state.held()).unwrap_or(i64::MAX);
-                found.push((policy, state.level().saturating_sub(held), state));
-            }
-        }
-        let lowest = found.iter().map(|(_, free, _)| *free).min();
-        let tokens = self.spent.of(&facts.participant);
-        for (policy, free, state) in found {
-            if has_payer && !is_second && lowest != Some(free) {
-                continue;
-            }
-            // Calls in flight will give back what they hold; for payers it is not known.
-            let held = if is_of_payer(policy) {
-                0
-            } else {
-                let own = tokens.get(policy).map_or(0, |tokens| tokens.held);
-                own.saturating_add(self.held_by_others_max(engine, policy, &facts.participant))
-            };
-            let limit = self.limit_of(policy, state.value());
-            let withheld = limit.map_or(0, |limit| limit.withheld());
-            let below = i64::try_from(withheld.saturating_add(held)).unwrap_or(i64::MAX);
-            let surplus = state.level().saturating_add(below);
-            if surplus > 0 {
-                let by = -surplus - reconcile::part_of_a_token(&state);
-                let _as_far_as_possible = engine.adjust_level(policy, &subject, by).await;
-            }
-        }
-        self.trigger.notify_one();
-    }
-
     /// Gives tokens back for a payment order, once for each lookup.
+    ///
+    /// A bucket that DICT lists gets nothing if it was reconciled after the lookup: DICT's level may
+    /// include the tokens of the order. If it does not, the next reconciliation adds them. With several
+    /// gateways, one of the others may have reconciled at any time.
     pub(crate) async fn credit_order(&self, id: OrderId<'_>) -> Result<OrderResult, balde::Error> {
         let now_us = self.clock.now_us();
         let claim = self.lookups.claim(id, now_us);
         let reason = match &claim {
-            Claim::Key(_) => None,
+            Claim::Lookup { .. } => None,
             Claim::NoLookup => Some("no lookup by this participant for this payer and id"),
             Claim::TooLate => Some("the lookup was too long ago"),
             Claim::Before => Some("it was credited before"),
@@ -496,7 +464,7 @@ impl Dict {
         if claim != Claim::Before {
             self.duties.count_order(id.participant, id.payer, now_us);
         }
-        let (Claim::Key(key), Some(engine)) = (claim, self.engine.get()) else {
+        let (Claim::Lookup { key, at_us }, Some(engine)) = (claim, self.engine.get()) else {
             self.counters.not_credited.fetch_add(1, Ordering::Relaxed);
             return Ok(OrderResult {
                 credited: false,
@@ -517,7 +485,16 @@ impl Dict {
             let name = format!("{}/{}", id.payer, id.end_to_end_id);
             let once = OpId::new(name).unwrap_or_else(|_| OpId::random());
             let subject = Subject::request(call.request());
-            let credited = engine.credit(PAYMENT_ORDER, &subject, &once).await;
+            // No reconciliation meanwhile.
+            let reconciled = self.reconciled.while_unchanged().await;
+            let is_by_others = self.is_one_of_several() && self.config().reconcile.is_some();
+            let may_be_known = is_by_others || reconciled.was_answered_since(id.participant, at_us);
+            let credited = engine
+                .credit_where(PAYMENT_ORDER, &subject, &once, |policy| {
+                    !(may_be_known && is_listed(policy))
+                })
+                .await;
+            drop(reconciled);
             let credited = credited.inspect_err(|_| self.lookups.release(id))?;
             let shown = credited.iter().map(|credited| CreditedBucket {
                 policy: credited.policy().to_owned(),

@@ -33,8 +33,8 @@ struct Lookup {
 /// Whether an order gives tokens back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// It does, for the lookup of this key.
-    Key(Box<str>),
+    /// It does, for the lookup of this key, which ended at this time.
+    Lookup { key: Box<str>, at_us: u64 },
     /// There was no lookup with this participant, payer and `EndToEndId`.
     NoLookup,
     /// The lookup was too long ago.
@@ -102,7 +102,10 @@ impl Lookups {
             return Claim::Before;
         }
         lookup.is_credited = true;
-        Claim::Key(lookup.key.clone())
+        Claim::Lookup {
+            key: lookup.key.clone(),
+            at_us: lookup.at_us,
+        }
     }
 
     /// Releases a claim whose tokens could not be given back.

@@ -2,27 +2,31 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use balde_core::Limit;
 use balde_dict::wire::{BucketState, BucketStates};
-use balde_dict::{Category, Operation, PARTICIPANT_HEADER};
-use balde_policy::{Outcome, Subject};
+use balde_dict::{Category, PARTICIPANT_HEADER};
+use balde_policy::{Outcome, Policy, Subject};
 use bytes::Bytes;
 use http::header::{ACCEPT, HOST};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Limited};
-use tokio::sync::watch;
+use tokio::sync::{RwLock, RwLockReadGuard, watch};
 use tokio::time::Instant;
 
 use super::call::{CallFacts, DictCall};
-use super::spent::TokensByPolicy;
+use super::level::Before;
+use super::others::Schedule;
 use super::{CATEGORY, Dict, is_listed};
 use crate::body::RequestBody;
 use crate::limits::Limits;
 use crate::shutdown;
 use crate::upstream::{SendError, Upstream};
+
+/// The policy that counts reconciliations.
+const OWN_POLICY: &str = "POLICIES_LIST";
 
 /// The longest response that is read, in bytes.
 const STATES_BYTES_MAX: usize = 1 << 20;
@@ -38,22 +42,32 @@ const TRIGGERED_LEAVE_PERCENT: u64 = 50;
 /// had fewer.
 pub(crate) type Drift = BTreeMap<(String, String), i64>;
 
-/// What was known of a participant's buckets before DICT was asked for theirs.
-#[derive(Debug)]
-struct Before {
-    at: Instant,
-    tokens: TokensByPolicy,
-    /// The levels of buckets in Redis.
-    levels: HashMap<String, Reading>,
+/// When participants were reconciled, and will be.
+#[derive(Debug, Default)]
+pub(super) struct Reconciled {
+    /// When DICT last answered, by participant.
+    answered_us: RwLock<HashMap<String, u64>>,
+    /// When the next regular reconciliation is due.
+    next_us: AtomicU64,
 }
 
-/// A bucket in Redis, as it was read.
-#[derive(Clone, Copy, Debug)]
-struct Reading {
-    level: i64,
-    capacity: u64,
-    /// The highest prices of the calls in flight that are in the level, or more.
-    held: u64,
+/// No bucket is reconciled while this exists.
+#[derive(Debug)]
+pub(super) struct Unchanged<'r>(RwLockReadGuard<'r, HashMap<String, u64>>);
+
+impl Reconciled {
+    pub(super) async fn while_unchanged(&self) -> Unchanged<'_> {
+        Unchanged(self.answered_us.read().await)
+    }
+}
+
+impl Unchanged<'_> {
+    /// Whether DICT reported a participant's levels at this time, or later.
+    pub(super) fn was_answered_since(&self, participant: &str, at_us: u64) -> bool {
+        self.0
+            .get(participant)
+            .is_some_and(|answered_us| *answered_us >= at_us)
+    }
 }
 
 /// Why a participant's buckets were not reconciled.
@@ -115,7 +129,7 @@ impl Dict {
         let refused: Vec<String> = self.refused.lock().keys().cloned().collect();
         for participant in refused {
             let subject = Subject::participant(&*participant);
-            let budget = limits.engine().state("POLICIES_LIST", &subject).await;
+            let budget = limits.engine().state(OWN_POLICY, &subject).await;
             let is_left = budget.is_ok_and(|budget| {
                 let capacity = budget.limit().capacity();
                 let leave = i64::try_from(capacity * TRIGGERED_LEAVE_PERCENT / 100);
@@ -134,7 +148,11 @@ impl Dict {
         limits: &Limits,
         upstream: &Upstream<RequestBody>,
     ) {
-        for participant in &self.config().participants {
+        let config = self.config();
+        let interval_us = micros(config.reconcile.unwrap_or_default());
+        let next_us = self.clock.now_us().saturating_add(interval_us);
+        self.reconciled.next_us.store(next_us, Ordering::Relaxed);
+        for participant in &config.participants {
             self.reconcile_and_count(limits, upstream, participant)
                 .await;
         }
@@ -166,28 +184,84 @@ impl Dict {
         }
     }
 
-    /// Fetches the states of a participant's buckets, by the budget that all its calls share, and
-    /// corrects the mirror.
+    /// When buckets are reconciled.
+    pub(super) fn schedule(&self) -> Schedule {
+        Schedule {
+            interval_us: self.config().reconcile.map(micros),
+            next_us: self.reconciled.next_us.load(Ordering::Relaxed),
+            is_only_gateway: !self.is_one_of_several(),
+        }
+    }
+
+    /// Corrects the mirror of a participant's buckets by what DICT reports.
     async fn reconcile(
         self: &Arc<Self>,
         limits: &Limits,
         upstream: &Upstream<RequestBody>,
         participant: &str,
     ) -> Result<(), ReconcileError> {
-        let path = format!("{}policies/", self.config().base_path);
+        let before = self.before(limits, participant, is_listed).await;
+        let states = self.fetch_states(limits, upstream, participant, "").await?;
+        {
+            // No order gives back meanwhile what DICT's levels already include.
+            let mut answered_us = self.reconciled.answered_us.write().await;
+            answered_us.insert(participant.to_owned(), self.clock.now_us());
+            self.apply_category(limits, participant, &states).await;
+            self.apply_limits(limits, participant, &states);
+            for state in states.policies.iter().filter(|one| one.name != OWN_POLICY) {
+                self.apply_level(limits, participant, state, &before).await;
+            }
+        }
+        if let Some(own) = states.policies.iter().find(|one| one.name == OWN_POLICY) {
+            self.reconcile_own(limits, upstream, participant, own, &before)
+                .await;
+        }
+        Ok(())
+    }
+
+    /// Corrects the bucket of listBucketStates itself. Its level may have been reported before or after
+    /// that call was counted, so it is fetched by getBucketState, which another bucket counts. If that
+    /// fails, the call counts once more.
+    async fn reconcile_own(
+        self: &Arc<Self>,
+        limits: &Limits,
+        upstream: &Upstream<RequestBody>,
+        participant: &str,
+        listed: &BucketState,
+        before_list: &Before,
+    ) {
+        let is_own = |policy: &Policy| policy.name() == OWN_POLICY;
+        let before = self.before(limits, participant, is_own).await;
+        let fetched = self.fetch_states(limits, upstream, participant, OWN_POLICY);
+        let fetched = fetched.await.ok();
+        let mut states = fetched.iter().flat_map(|states| &states.policies);
+        let own = states.find(|one| one.name == OWN_POLICY);
+        let (state, before) = own.map_or((listed, before_list), |own| (own, &before));
+        self.apply_level(limits, participant, state, before).await;
+    }
+
+    /// Fetches the states of a participant's buckets, or of one policy's, by the budget that all its
+    /// calls share.
+    async fn fetch_states(
+        self: &Arc<Self>,
+        limits: &Limits,
+        upstream: &Upstream<RequestBody>,
+        participant: &str,
+        policy: &str,
+    ) -> Result<BucketStates, ReconcileError> {
+        let path = format!("{}policies/{policy}", self.config().base_path);
         let headers = [(PARTICIPANT_HEADER, participant)];
         let headers = headers.as_slice();
         let incoming = balde_dict::Incoming::new("", &headers);
         let route = self.table.route("GET", &path);
         let route = route.map_err(|error| ReconcileError::Answer(error.to_string()))?;
         let call = self.table.resolve(&route, &incoming);
-        let before = self.before(limits, participant).await;
         let held = self.hold(limits, &call.request(), participant);
         let held = held.map_err(|_| ReconcileError::OwnLimit)?;
         let ticket = limits.engine().admit(&call.request()).await;
         let ticket = ticket.map_err(|_| ReconcileError::OwnLimit)?;
         let facts = CallFacts {
-            operation: Operation::ListBucketStates,
+            operation: route.operation(),
             policies: ticket
                 .decisions()
                 .map(|(name, _)| name.to_owned())
@@ -217,45 +291,7 @@ impl Dict {
         let body = body.map_err(|error| ReconcileError::Answer(error.to_string()))?;
         let body: Bytes = body.to_bytes();
         let states = BucketStates::read(&body);
-        let states = states.map_err(|error| ReconcileError::Answer(error.to_string()))?;
-        self.apply_category(limits, participant, &states).await;
-        self.apply_limits(limits, participant, &states);
-        for state in &states.policies {
-            self.apply_level(limits, participant, state, &before).await;
-        }
-        Ok(())
-    }
-
-    /// Reads what a reconciliation compares DICT's levels with.
-    async fn before(&self, limits: &Limits, participant: &str) -> Before {
-        let at = Instant::now();
-        let tokens = self.spent.of(participant);
-        let mut levels = HashMap::new();
-        if self.is_redis {
-            let subject = Subject::participant(participant);
-            for policy in self.table.profile().policies() {
-                let name = policy.name();
-                if !is_listed(policy) {
-                    continue;
-                }
-                if let Ok(found) = limits.engine().state(name, &subject).await {
-                    let reading = Reading {
-                        level: found.level(),
-                        capacity: found.limit().capacity(),
-                        held: 0,
-                    };
-                    levels.insert(name.to_owned(), reading);
-                }
-            }
-            // Calls that began meanwhile may be in the levels, too.
-            for (name, now) in self.spent.of(participant) {
-                if let Some(reading) = levels.get_mut(&name) {
-                    let earlier = tokens.get(&name).copied().unwrap_or_default();
-                    reading.held = now.held_since(&earlier);
-                }
-            }
-        }
-        Before { at, tokens, levels }
+        states.map_err(|error| ReconcileError::Answer(error.to_string()))
     }
 
     /// The category that DICT states applies from now on.
@@ -331,121 +367,6 @@ impl Dict {
             Err(error) => tracing::error!(%error, "limits that DICT states cannot be applied"),
         }
     }
-
-    /// Corrects a mirrored bucket to what is certainly there: DICT's level, less what the mirror
-    /// withholds, less what DICT may not have counted.
-    ///
-    /// In memory the bucket is read before the sums of tokens, and changed by a difference. So a call
-    /// that ends meanwhile counts at least once: in the sums, or in the bucket.
-    async fn apply_level(
-        &self,
-        limits: &Limits,
-        participant: &str,
-        state: &BucketState,
-        before: &Before,
-    ) {
-        let policy = self.table.profile().policy(&state.name);
-        if !policy.is_some_and(is_listed) {
-            return;
-        }
-        let subject = Subject::participant(participant);
-        let engine = limits.engine();
-        let Ok(found) = engine.state(&state.name, &subject).await else {
-            return;
-        };
-        let Some(limit) = self.limit_of(&state.name, found.value()) else {
-            return;
-        };
-        let withheld = i64::try_from(limit.withheld()).unwrap_or(i64::MAX);
-        let expected = found.level().saturating_add(withheld);
-        let drift = expected.saturating_sub(state.available_tokens);
-        let certain = state.available_tokens.saturating_sub(withheld);
-        let by = if self.is_redis {
-            let Some(reading) = before.levels.get(&state.name) else {
-                return;
-            };
-            let others = self.held_by_others_max(engine, &state.name, participant);
-            let passed = before.at.elapsed();
-            certain.saturating_sub(reading.level_at_most(&found, others, passed))
-        } else {
-            let spent =
-                |tokens: &TokensByPolicy| tokens.get(&state.name).map_or(0, |own| own.spent);
-            let since = spent(&self.spent.of(participant)) - spent(&before.tokens);
-            let since = i64::try_from(since).unwrap_or(i64::MAX);
-            let level = found.level().saturating_add(since);
-            match certain.saturating_sub(level) {
-                0 => 0,
-                by => by.saturating_sub(part_of_a_token(&found)),
-            }
-        };
-        if by != 0 {
-            let adjusted = engine.adjust_level(&state.name, &subject, by).await;
-            if let Err(error) = adjusted {
-                tracing::warn!(policy = state.name, %error, "a bucket could not be corrected");
-            }
-        }
-        self.note_drift(participant, state, drift);
-    }
-
-    fn note_drift(&self, participant: &str, state: &BucketState, drift: i64) {
-        let name = (participant.to_owned(), state.name.clone());
-        self.drift.lock().insert(name, drift);
-        let bound = state
-            .capacity
-            .saturating_mul(i64::try_from(self.config().drift_percent).unwrap_or(0))
-            / 100;
-        if drift.abs() > bound {
-            tracing::warn!(
-                event_type = "drift",
-                participant,
-                policy = state.name,
-                drift,
-                level = state.available_tokens,
-                "DICT's bucket differs from the mirrored one by {drift} tokens; does somebody else \
-                 use the same quota?"
-            );
-        }
-    }
-}
-
-impl Reading {
-    /// The most that the bucket would have had when DICT reported its level, if DICT had counted none
-    /// of the calls in flight by then. What DICT has less or more is corrected by a difference, so
-    /// calls that began or ended since the reading count in the bucket as always.
-    fn level_at_most(
-        &self,
-        now: &balde_policy::BucketState,
-        held_by_others: u64,
-        passed: Duration,
-    ) -> i64 {
-        let signed = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
-        let limit = now.limit();
-        let level = if limit.capacity() == self.capacity {
-            self.level
-        } else {
-            // Another limit keeps the deficit, as far as it can have it.
-            let grown = signed(limit.capacity()).saturating_sub(signed(self.capacity));
-            self.level.saturating_add(grown).max(now.level())
-        };
-        let refilled = u128::from(limit.refill_tokens()) * passed.as_micros();
-        let refilled = refilled.div_ceil(u128::from(limit.period_us()));
-        let refilled = u64::try_from(refilled).unwrap_or(u64::MAX);
-        // Levels are whole tokens: there may be a part of one more.
-        level
-            .saturating_add(1)
-            .saturating_add(signed(self.held))
-            .saturating_add(signed(held_by_others))
-            .saturating_add(signed(refilled))
-    }
-}
-
-/// One token if a bucket has a part of one more than its level says, else zero. DICT states whole
-/// tokens. A corrected bucket must not have the next one earlier than DICT's.
-pub(super) fn part_of_a_token(state: &balde_policy::BucketState) -> i64 {
-    let limit = state.limit();
-    let whole_us = limit.period_us().div_ceil(limit.refill_tokens());
-    let next = state.next_token_after();
-    next.map_or(0, |wait| i64::from(wait.as_micros() < whole_us.into()))
 }
 
 fn states_request(
@@ -463,6 +384,10 @@ fn states_request(
         .header(PARTICIPANT_HEADER, participant)
         .body(RequestBody::empty())
         .expect("a path of the configuration and an ISPB make a request")
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The limit that DICT states, if its numbers are valid.

@@ -95,9 +95,14 @@ fn bucket(
     // In front of DICT: as DICT would report it, as far as that is known. Held back are tokens that
     // may not be there yet.
     let limit = of_dict.map_or(*state.limit(), |limit| limit.of_dict);
-    let level = state
-        .level()
-        .saturating_add(i64::try_from(withheld).unwrap_or(i64::MAX));
+    let signed = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+    let level = state.level().saturating_add(signed(withheld));
+    let for_others = dict.zip(participant).map_or(0, |(dict, participant)| {
+        let name = policy.name();
+        let spent = dict.spent_by(participant, name);
+        dict.others.withheld(participant, name, level, spent)
+    });
+    let level = level.saturating_add(signed(for_others));
     let drift = dict.zip(participant).and_then(|(dict, participant)| {
         let name = (participant.to_owned(), policy.name().to_owned());
         dict.drift.lock().get(&name).copied()
@@ -119,5 +124,6 @@ fn bucket(
         "refusals": endpoint.counters.recent_refusals(policy.name(), now_us),
         "refusals_minutes": REFUSAL_MINUTES,
         "drift": drift,
+        "withheld_for_others": for_others,
     })
 }

@@ -231,6 +231,127 @@ async fn payment_orders_give_tokens_back_once() {
 }
 
 #[tokio::test]
+async fn an_order_reported_after_a_reconciliation_does_not_count_twice() {
+    let dict = Dict::start('H').await;
+    let gateway = dict.exact_gateway('H').await;
+    dict.set_level(PSP_POLICY, None, 10).await;
+    gateway.gateway.reconcile().await;
+    let look_up = async |number: usize| {
+        // A whole token is refilled.
+        dict.clock.advance(MINUTE / 2);
+        let response = gateway.look_up(&key(1), PAYER, &order(number)).await;
+        assert_eq!(response.status(), 200);
+    };
+    let report = async |number: usize| {
+        let credited = gateway.post_order(PAYER, &order(number)).await;
+        assert_eq!(credited["credited"], true, "{credited}");
+        let buckets = credited["buckets"].as_array().unwrap().clone();
+        let names = buckets
+            .iter()
+            .map(|one| one["policy"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let dict_has_more =
+        async || dict.level(PSP_POLICY, None).await - gateway.mirrored(PSP_POLICY, None).await;
+    // DICT has given the token back before the reconciliation, and the gateway hears of it after.
+    look_up(1).await;
+    dict.receive_order(PAYER, &order(1)).await;
+    gateway.gateway.reconcile().await;
+    assert_eq!(dict_has_more().await, 0);
+    assert_eq!(report(1).await, [USER_POLICY]);
+    assert_eq!(dict_has_more().await, 0);
+    // DICT gives it back after the reconciliation: the next one brings it.
+    look_up(2).await;
+    gateway.gateway.reconcile().await;
+    dict.receive_order(PAYER, &order(2)).await;
+    assert_eq!(report(2).await, [USER_POLICY]);
+    assert_eq!(dict_has_more().await, 1);
+    gateway.gateway.reconcile().await;
+    assert_eq!(dict_has_more().await, 0);
+    // Without a reconciliation in between, the order gives it back at once.
+    look_up(3).await;
+    dict.receive_order(PAYER, &order(3)).await;
+    assert_eq!(report(3).await.len(), 2);
+    assert_eq!(dict_has_more().await, 0);
+    assert_eq!(
+        gateway.mirrored(USER_POLICY, Some(PAYER)).await,
+        dict.level(USER_POLICY, Some(PAYER)).await
+    );
+}
+
+#[tokio::test]
+async fn what_others_use_is_withheld_shown_and_given_back() {
+    let dict = Dict::start('F').await;
+    let of_dict = "refill = \"profile\"\ncategory = \"F\"\nreconcile_seconds = 60";
+    let gateway = dict.gateway(of_dict, "").await;
+    gateway.gateway.reconcile().await;
+    let shown = async || {
+        let bucket = gateway.bucket("CLAIMS_LIST_WITH_ROLE", None).await;
+        ["level", "certain_level", "withheld_for_others", "drift"]
+            .map(|name| bucket[name].as_i64().unwrap())
+    };
+    assert_eq!(shown().await, [200, 200, 0, 0]);
+    // Somebody else uses thirty tokens of two hundred. DICT refills forty in a minute.
+    for minute in 1..=3 {
+        dict.clock.advance(MINUTE);
+        dict.set_level("CLAIMS_LIST_WITH_ROLE", None, 170).await;
+        gateway.gateway.reconcile().await;
+        assert_eq!(shown().await, [170, 137, 33, 30], "{minute}");
+        let metrics = gateway.metrics();
+        let line = "gateway_dict_withheld_tokens{participant=\"12345678\",policy=\"CLAIMS_LIST_WITH_ROLE\"} 33";
+        assert!(metrics.contains(line), "{metrics}");
+    }
+    // It has gone: the reserve stays for five minutes after its last use.
+    for minute in 1..=5 {
+        dict.clock.advance(MINUTE);
+        gateway.gateway.reconcile().await;
+        let for_others = if minute < 5 { 33 } else { 0 };
+        assert_eq!(
+            shown().await,
+            [200, 200 - for_others, for_others, 0],
+            "{minute}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_payer_that_dict_refuses_again_and_again_waits_longer_each_time() {
+    let dict = Dict::start('A').await;
+    let gateway = dict.exact_gateway('A').await;
+    let look_up = async |number: usize| {
+        let response = gateway.look_up(&key(1), PAYER, &order(number)).await;
+        response.status().as_u16()
+    };
+    // Somebody else takes every token that DICT refills, one each thirty seconds.
+    let mut refused_after = Vec::new();
+    for half_minute in 0..32 {
+        dict.set_level(USER_POLICY, Some(PAYER), 0).await;
+        let before = gateway.dict_refusals();
+        assert_eq!(look_up(half_minute).await, 429);
+        if gateway.dict_refusals() > before {
+            refused_after.push(half_minute);
+        }
+        dict.clock.advance(MINUTE / 2);
+    }
+    assert_eq!(refused_after, [0, 1, 3, 6, 11, 20]);
+    // It ends. After one success, the next refusal is again the first.
+    dict.set_level(USER_POLICY, Some(PAYER), 100).await;
+    while look_up(100).await != 200 {
+        dict.clock.advance(MINUTE / 2);
+    }
+    dict.clock.advance(MINUTE / 2);
+    dict.set_level(USER_POLICY, Some(PAYER), 0).await;
+    let before = gateway.dict_refusals();
+    assert_eq!(look_up(101).await, 429);
+    assert_eq!(gateway.dict_refusals(), before + 1);
+    dict.clock.advance(MINUTE / 2);
+    assert_eq!(look_up(102).await, 200);
+    // The participant's bucket is not concerned.
+    let own = gateway.mirrored(PSP_POLICY, None).await;
+    assert_eq!(own, dict.level(PSP_POLICY, None).await);
+}
+
+#[tokio::test]
 async fn categories_limits_and_levels_of_dict_are_applied_live() {
     let dict = Dict::start('F').await;
     let gateway = dict
@@ -269,8 +390,11 @@ async fn categories_limits_and_levels_of_dict_are_applied_live() {
     );
     // Both reconciliations came out of the budget that a monitor uses.
     assert_eq!(dict.level("POLICIES_LIST", None).await, 18);
-    let list = gateway.mirrored("POLICIES_LIST", None).await;
-    assert!((17..=18).contains(&list), "{list}");
+    assert_eq!(gateway.mirrored("POLICIES_LIST", None).await, 18);
+    for policy in ["POLICIES_READ", "POLICIES_LIST"] {
+        let own = gateway.mirrored(policy, None).await;
+        assert_eq!(own, dict.level(policy, None).await, "{policy}");
+    }
     let metrics = gateway.metrics();
     let line = "gateway_dict_drift_tokens{participant=\"12345678\",policy=\"CLAIMS_READ\",direction=\"missing\"} 18007";
     assert!(metrics.contains(line), "{metrics}");

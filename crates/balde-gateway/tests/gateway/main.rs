@@ -14,6 +14,7 @@ mod simulated;
 mod smuggling;
 mod state;
 mod tls;
+mod unknown_refill;
 
 #[path = "../../../balde/tests/support/redis_server.rs"]
 #[expect(dead_code, reason = "these tests do not freeze the server")]

@@ -6,16 +6,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use balde::ManualClock;
 use parking_lot::Mutex;
 
 use crate::running::Running;
-use crate::simulated::{
-    Dict, MINUTE, PARTICIPANT, PSP_POLICY, START_US, USER_POLICY, key, no_key, order,
-};
+use crate::simulated::{Dict, MINUTE, PARTICIPANT, PSP_POLICY, USER_POLICY, key, no_key, order};
 
 /// Callers at a time.
 const CALLERS: usize = 16;
@@ -27,7 +25,7 @@ pub(crate) fn requests() -> usize {
 
 /// What callers saw.
 #[derive(Debug, Default)]
-struct Seen {
+pub(crate) struct Seen {
     statuses: Mutex<HashMap<u16, usize>>,
 }
 
@@ -36,7 +34,7 @@ impl Seen {
         *self.statuses.lock().entry(status).or_default() += 1;
     }
 
-    fn of(&self, status: u16) -> usize {
+    pub(crate) fn of(&self, status: u16) -> usize {
         self.statuses.lock().get(&status).copied().unwrap_or(0)
     }
 
@@ -50,7 +48,7 @@ const SHARING: usize = 2;
 
 /// One of a caller's payers: six persons and two companies. They are so many that both their buckets
 /// and the participant's run dry.
-fn payer_of(caller: usize, random: &mut fastrand::Rng) -> String {
+pub(crate) fn payer_of(caller: usize, random: &mut fastrand::Rng) -> String {
     let group = caller / SHARING;
     match random.u32(..8) {
         company @ 0..2 => format!("112223330{group:04}{company}"),
@@ -116,52 +114,90 @@ async fn send(
     }
 }
 
-/// Sends requests from many callers while the clocks run on, and checks each refusal.
-async fn storm(
-    gateway: &Arc<Running>,
-    clocks: &[ManualClock],
-    count: usize,
-    seed: u64,
-    payer_of: fn(usize, &mut fastrand::Rng) -> String,
-    refusals: Option<&Arc<Refusals>>,
-) -> Seen {
-    let seen = Arc::new(Seen::default());
-    let next = Arc::new(AtomicUsize::new(0));
-    let mut callers = Vec::new();
-    for caller in 0..CALLERS {
-        let (gateway, seen, next) = (gateway.clone(), seen.clone(), next.clone());
-        let (clocks, refusals) = (clocks.to_vec(), refusals.cloned());
-        callers.push(tokio::spawn(async move {
-            let mut random = fastrand::Rng::with_seed(seed + caller as u64);
-            loop {
-                let number = next.fetch_add(1, Ordering::SeqCst);
-                if number >= count {
-                    return;
-                }
-                // About a minute in a thousand requests, in uneven steps and while calls are in
-                // flight. All clocks run at the same pace.
-                if random.u32(..10) == 0 {
-                    let step = Duration::from_millis(random.u64(..1_200));
-                    for clock in &clocks {
-                        clock.advance(step);
+/// Requests of many callers, while the clocks run on.
+pub(crate) struct Storm {
+    pub(crate) gateway: Arc<Running>,
+    pub(crate) clocks: Vec<ManualClock>,
+    pub(crate) seed: u64,
+    pub(crate) payer_of: fn(usize, &mut fastrand::Rng) -> String,
+    /// Checks each refusal.
+    refusals: Option<Arc<Refusals>>,
+    /// The minute of the last reconciliation, if there is one in every minute.
+    reconciled: Option<AtomicU64>,
+}
+
+impl Storm {
+    pub(crate) fn new(gateway: &Arc<Running>, clocks: &[ManualClock], seed: u64) -> Self {
+        Self {
+            gateway: gateway.clone(),
+            clocks: clocks.to_vec(),
+            seed,
+            payer_of,
+            refusals: None,
+            reconciled: None,
+        }
+    }
+
+    fn minute(&self) -> u64 {
+        self.clocks[0].now_us() / u64::try_from(MINUTE.as_micros()).unwrap()
+    }
+
+    /// Sends so many requests.
+    pub(crate) async fn send(self, count: usize) -> Seen {
+        let seen = Arc::new(Seen::default());
+        let next = Arc::new(AtomicUsize::new(0));
+        let storm = Arc::new(self);
+        let mut callers = Vec::new();
+        for caller in 0..CALLERS {
+            let (storm, seen, next) = (storm.clone(), seen.clone(), next.clone());
+            callers.push(tokio::spawn(async move {
+                let mut random = fastrand::Rng::with_seed(storm.seed + caller as u64);
+                loop {
+                    let number = next.fetch_add(1, Ordering::SeqCst);
+                    if number >= count {
+                        return;
                     }
+                    storm.send_one(caller, number, &mut random, &seen).await;
                 }
-                let payer = payer_of(caller, &mut random);
-                let began_us = clocks[0].now_us();
-                let response = send(&gateway, number, &payer, &mut random).await;
-                seen.count(response.status().as_u16());
-                if response.status() == 429
-                    && let Some(refusals) = &refusals
-                {
-                    refusals.check(response, &payer, began_us).await;
-                }
+            }));
+        }
+        for caller in callers {
+            caller.await.unwrap();
+        }
+        Arc::try_unwrap(seen).unwrap()
+    }
+
+    async fn send_one(
+        &self,
+        caller: usize,
+        number: usize,
+        random: &mut fastrand::Rng,
+        seen: &Seen,
+    ) {
+        // About a minute in a thousand requests, in uneven steps and while calls are in flight. All
+        // clocks run at the same pace.
+        if random.u32(..10) == 0 {
+            let step = Duration::from_millis(random.u64(..1_200));
+            for clock in &self.clocks {
+                clock.advance(step);
             }
-        }));
+        }
+        if let Some(reconciled) = &self.reconciled {
+            let minute = self.minute();
+            if reconciled.swap(minute, Ordering::SeqCst) != minute {
+                self.gateway.gateway.reconcile().await;
+            }
+        }
+        let payer = (self.payer_of)(caller, random);
+        let began_us = self.clocks[0].now_us();
+        let response = send(&self.gateway, number, &payer, random).await;
+        seen.count(response.status().as_u16());
+        if response.status() == 429
+            && let Some(refusals) = &self.refusals
+        {
+            refusals.check(response, &payer, began_us).await;
+        }
     }
-    for caller in callers {
-        caller.await.unwrap();
-    }
-    Arc::try_unwrap(seen).unwrap()
 }
 
 /// Checks refusals of a gateway that mirrors DICT exactly: but for the calls in flight, DICT would
@@ -232,7 +268,9 @@ async fn dict_never_refuses_what_the_gateway_forwards() {
     let count = requests();
     let clocks = std::slice::from_ref(&dict.clock);
     let refusals = Refusals::new(&dict, &gateway).await;
-    let seen = storm(&gateway, clocks, count, seed, payer_of, Some(&refusals)).await;
+    let mut storm = Storm::new(&gateway, clocks, seed);
+    storm.refusals = Some(refusals.clone());
+    let seen = storm.send(count).await;
     println!("seed {seed}: {count} requests, {:?}", seen.statuses.lock());
     println!(
         "refusals, most tokens at DICT, explained: {:?}",
@@ -345,295 +383,83 @@ async fn calls_in_flight_explain_every_refusal() {
     assert_eq!(dict.refusals().await, 0);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_spender_is_noticed_and_the_refusals_stop() {
-    let count = requests() / 4;
-    let refused = beside_another_spender(count, few_payers).await;
-    if count < 25_000 {
-        return;
-    }
-    // What is in flight when a bucket is drained is refused, whatever the gateway does: the share is
-    // that of a long campaign.
-    assert!(refused * 1_000 < count as u64, "{refused} of {count}");
-    // Where the two compete for each token of an empty bucket, nothing foresees what the other takes.
-    beside_another_spender(count, payer_of).await;
-}
-
-/// Sends requests while somebody else spends the same tokens, and then without. Returns how many DICT
-/// has refused.
-async fn beside_another_spender(
-    count: usize,
+/// A gateway and somebody else who spend the same tokens.
+#[derive(Clone, Copy, Debug)]
+struct Rivals {
+    name: &'static str,
+    /// The gateway's payers.
     payer_of: fn(usize, &mut fastrand::Rng) -> String,
-) -> u64 {
+    /// The keys that the other looks up.
+    key_of: fn(usize) -> String,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_spender_that_uses_a_third_is_noticed_and_the_refusals_stop() {
+    let rivals = Rivals {
+        name: "a third",
+        payer_of: few_payers,
+        key_of: |_| key(1),
+    };
+    beside_another_spender(rivals).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_spender_that_competes_for_every_token_is_noticed_and_the_refusals_stop() {
+    let rivals = Rivals {
+        name: "every token",
+        payer_of,
+        // Three tokens each: together with the gateway's payers, more than is refilled.
+        key_of: no_key,
+    };
+    beside_another_spender(rivals).await;
+}
+
+/// Sends requests while somebody else spends the same tokens, with a reconciliation every minute, and
+/// then without.
+async fn beside_another_spender(rivals: Rivals) {
+    let Rivals { name, key_of, .. } = rivals;
+    let count = requests() / 4;
     let dict = Arc::new(Dict::start('F').await);
-    let gateway = dict
-        .gateway(
-            "refill = \"profile\"\ncategory = \"F\"\nreconcile_seconds = 3600",
-            "",
-        )
-        .await;
-    let gateway = Arc::new(gateway);
-    gateway.gateway.reconcile().await;
-    let is_over = Arc::new(AtomicBool::new(false));
-    // Somebody else spends the same participant's tokens, and knows nothing of the gateway.
-    let spending = {
-        let (dict, is_over) = (dict.clone(), is_over.clone());
-        tokio::spawn(async move {
-            let mut number = 0;
-            while !is_over.load(Ordering::SeqCst) {
-                number += 1;
-                let payer = format!("9{:010}", number % 1_000);
-                dict.look_up(&key(1), &payer, &order(500_000 + number))
-                    .await;
-                // Now and then it takes everything at once.
-                if number % 1_000 == 20 {
-                    dict.set_level(PSP_POLICY, None, 0).await;
-                }
-            }
-            number
-        })
-    };
-    let clocks = std::slice::from_ref(&dict.clock);
-    let seen = storm(&gateway, clocks, count, 99, payer_of, None).await;
-    is_over.store(true, Ordering::SeqCst);
-    let spent = spending.await.unwrap();
-    let refused = gateway.dict_refusals();
-    println!("{count} requests beside {spent} of another: DICT refused {refused}, {seen:?}");
-    let reconciled = gateway.counter("gateway_dict_reconciliations_total{result=\"ok\"}");
-    // One when it started, one above.
-    assert!(
-        refused == 0 || reconciled > 2,
-        "refusals lead to reconciliations"
-    );
-    // The other one is gone. After the next reconciliation, DICT refuses nothing any more.
-    gateway.gateway.reconcile().await;
-    let before = gateway.dict_refusals();
-    storm(&gateway, clocks, count, 123, payer_of, None).await;
-    assert_eq!(gateway.dict_refusals(), before);
-    let own = gateway.mirrored(PSP_POLICY, None).await;
-    let of_dict = dict.level(PSP_POLICY, None).await;
-    assert!(own <= of_dict, "{own} of {of_dict}");
-    refused
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn steps_of_an_unknown_phase_and_a_clock_that_is_off_do_not_matter() {
-    for (round, phase) in [2_000_000, 17_300_000, 59_999_999].into_iter().enumerate() {
-        // DICT's clock is two seconds and a phase ahead, and it refills in steps.
-        let dict = Dict::start_with('F', &[("refill", "stepwise")], START_US + phase).await;
-        let own = ManualClock::at_us(START_US);
-        let gateway = dict
-            .gateway_with("category = \"F\"\nreconcile_seconds = 0", "", &own)
-            .await;
-        let gateway = Arc::new(gateway);
-        let clocks = [dict.clock.clone(), own];
-        let count = requests() / 8;
-        let seen = storm(&gateway, &clocks, count, 5 + round as u64, payer_of, None).await;
-        assert!(seen.of(429) > 0, "{seen:?}");
-        assert_eq!(gateway.dict_refusals(), 0, "phase {phase}: {seen:?}");
-    }
-}
-
-/// A request for each bucket of a participant that refills by the minute: method and path. Most are of
-/// things that do not exist, which costs as much.
-const REQUESTS: [(&str, &str, &str); 28] = [
-    (PSP_POLICY, "GET", "/entries/pessoa0000001@exemplo.com.br"),
-    (
-        "ENTRIES_STATISTICS_READ",
-        "GET",
-        "/entries/a@b.br/statistics",
-    ),
-    ("ENTRIES_WRITE", "POST", "/entries/a@b.br/delete"),
-    ("ENTRIES_UPDATE", "PUT", "/entries/a@b.br"),
-    ("CLAIMS_READ", "GET", "/claims/1"),
-    ("CLAIMS_WRITE", "POST", "/claims/1/cancel"),
-    (
-        "CLAIMS_LIST_WITH_ROLE",
-        "GET",
-        "/claims/?Participant=12345678&IsDonor=true",
-    ),
-    (
-        "CLAIMS_LIST_WITHOUT_ROLE",
-        "GET",
-        "/claims/?Participant=12345678",
-    ),
-    ("SYNC_VERIFICATIONS_WRITE", "POST", "/sync-verifications/"),
-    ("CIDS_FILES_READ", "GET", "/cids/files/1"),
-    (
-        "CIDS_EVENTS_LIST",
-        "GET",
-        "/cids/events?Participant=12345678&KeyType=EMAIL",
-    ),
-    ("CIDS_ENTRIES_READ", "GET", "/cids/entries/1"),
-    ("INFRACTION_REPORTS_READ", "GET", "/infraction-reports/1"),
-    (
-        "INFRACTION_REPORTS_WRITE",
-        "POST",
-        "/infraction-reports/1/cancel",
-    ),
-    (
-        "INFRACTION_REPORTS_LIST_WITH_ROLE",
-        "GET",
-        "/infraction-reports/?Participant=12345678&IsReporter=true",
-    ),
-    (
-        "INFRACTION_REPORTS_LIST_WITHOUT_ROLE",
-        "GET",
-        "/infraction-reports/?Participant=12345678",
-    ),
-    ("KEYS_CHECK", "POST", "/keys/check"),
-    ("REFUNDS_READ", "GET", "/refunds/1"),
-    ("REFUNDS_WRITE", "POST", "/refunds/1/cancel"),
-    (
-        "REFUND_LIST_WITH_ROLE",
-        "GET",
-        "/refunds/?Participant=12345678&ParticipantRole=REQUESTING",
-    ),
-    (
-        "REFUND_LIST_WITHOUT_ROLE",
-        "GET",
-        "/refunds/?Participant=12345678",
-    ),
-    ("FRAUD_MARKERS_READ", "GET", "/fraud-markers/1"),
-    ("FRAUD_MARKERS_WRITE", "POST", "/fraud-markers/1/cancel"),
-    (
-        "FRAUD_MARKERS_LIST",
-        "GET",
-        "/fraud-markers/?Participant=12345678",
-    ),
-    (
-        "PERSONS_STATISTICS_READ",
-        "GET",
-        "/persons/11122233300/statistics",
-    ),
-    ("POLICIES_READ", "GET", "/policies/EVENT_LIST"),
-    ("POLICIES_LIST", "GET", "/policies/"),
-    (
-        "EVENT_LIST",
-        "GET",
-        "/event-notifications?Participant=12345678",
-    ),
-];
-
-/// Sends a request again and again until the gateway refuses it; returns how often it did not.
-async fn send_all(gateway: &Running, method: &str, path: &str) -> u64 {
-    let body = format!(
-        "<Request><Participant>{PARTICIPANT}</Participant>\
-         <Account><Participant>{PARTICIPANT}</Participant></Account>\
-         <SyncVerification><Participant>{PARTICIPANT}</Participant></SyncVerification>\
-         <Keys><Key>a@b.br</Key></Keys></Request>"
-    );
-    let mut granted = 0;
-    loop {
-        let url = gateway.url(&format!("/api/v2{path}"));
-        let request = gateway.client.request(method.parse().unwrap(), url);
-        let request = request
-            .header("PI-RequestingParticipant", PARTICIPANT)
-            // Each time another payer, whose bucket is full.
-            .header(
-                "PI-PayerId",
-                format!("{:011}", fastrand::u64(..100_000_000_000)),
-            )
-            .header("PI-EndToEndId", order(1));
-        let request = if method == "GET" {
-            request
-        } else {
-            let request = request.header("content-type", "application/xml");
-            request.body(body.clone())
-        };
-        if request.send().await.unwrap().status() == 429 {
-            return granted;
-        }
-        granted += 1;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unknown_refill_leaves_at_most_one_step_unused_per_bucket_and_minute() {
-    /// Often enough that no mirrored bucket is full in between.
-    const TIMES_A_MINUTE: u32 = 12;
-    // A long campaign drives all buckets; otherwise those that refill slowly.
-    let is_long = requests() >= 100_000;
-    let (minutes, step_max) = if is_long { (3, u64::MAX) } else { (1, 70) };
-    let mut worst: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
-    // How far DICT's steps are off the minutes of the gateway's clock, two seconds included.
-    let phases_ms: &[u64] = if is_long {
-        &[2_000, 19_300, 61_999]
-    } else {
-        &[2_000, 34_700]
-    };
-    for phase_ms in phases_ms {
-        let start_us = START_US + phase_ms * 1_000;
-        let dict = Dict::start_with('H', &[("refill", "stepwise")], start_us).await;
-        let own = ManualClock::at_us(START_US);
-        let of_dict = "category = \"H\"\nreconcile_seconds = 0";
-        let gateway = Arc::new(dict.gateway_with(of_dict, "", &own).await);
-        let states = gateway.states(&format!("participant={PARTICIPANT}")).await;
-        let mut driven = Vec::new();
-        for (policy, method, path) in REQUESTS {
-            let mut buckets = states["policies"].as_array().unwrap().iter();
-            let bucket = buckets.find(|bucket| bucket["policy"] == policy).unwrap();
-            let number = |name: &str| bucket[name].as_u64().unwrap();
-            let (capacity, step) = (number("capacity"), number("refill_tokens"));
-            assert_eq!(number("period_us"), 60_000_000);
-            if step > step_max {
-                continue;
-            }
-            // The long way down from a full bucket says nothing about minutes.
-            let level = capacity.min(2 * step);
-            let signed = i64::try_from(level).unwrap();
-            dict.set_level(policy, None, signed).await;
-            driven.push((policy, method, path, step, level, 0));
-        }
+    let of_dict = "refill = \"profile\"\ncategory = \"F\"\nreconcile_seconds = 60";
+    let gateway = Arc::new(dict.gateway(of_dict, "").await);
+    // Returns how many DICT has refused, after a reconciliation.
+    let send = async |seed: u64| {
         gateway.gateway.reconcile().await;
-        for bucket in driven.iter_mut().filter(|one| one.0 == "POLICIES_LIST") {
-            bucket.5 = 1;
-        }
-        for moment in 0..=minutes * TIMES_A_MINUTE {
-            if moment > 0 {
-                dict.clock.advance(MINUTE / TIMES_A_MINUTE);
-                own.advance(MINUTE / TIMES_A_MINUTE);
-            }
-            let sending: Vec<_> = driven
-                .iter()
-                .map(|(_, method, path, ..)| {
-                    let (gateway, method, path) = (gateway.clone(), *method, *path);
-                    tokio::spawn(async move { send_all(&gateway, method, path).await })
-                })
-                .collect();
-            for (sent, bucket) in sending.into_iter().zip(&mut driven) {
-                bucket.5 += sent.await.unwrap();
-            }
-            let minute = u64::from(moment / TIMES_A_MINUTE);
-            let is_whole = moment % TIMES_A_MINUTE == 0;
-            for (policy, _, _, step, level, granted) in driven.iter().filter(|_| is_whole) {
-                // What DICT would have granted by now, to somebody who knows its steps.
-                let unused = level + minute * step - granted;
-                if moment == 0 {
-                    let left = dict.level(policy, None).await;
-                    assert_eq!(
-                        left,
-                        i64::try_from(unused).unwrap(),
-                        "{policy}: DICT counts it"
-                    );
-                    continue;
-                }
-                // The reconciliation above may have been counted before or after the level that it
-                // returned, so the mirror counts it twice.
-                let doubt = u64::from(*policy == "POLICIES_LIST");
-                assert!(
-                    unused <= minute * step + doubt,
-                    "{policy}: {unused} unused in {minute} minutes, phase {phase_ms} ms"
-                );
-                let worst = worst.entry(policy).or_default();
-                *worst = (*step, unused.max(worst.1), minute);
-            }
-        }
-        assert_eq!(gateway.dict_refusals(), 0, "phase {phase_ms} ms");
-        assert_eq!(dict.refusals().await, 0);
+        let before = gateway.dict_refusals();
+        let clocks = std::slice::from_ref(&dict.clock);
+        let mut storm = Storm::new(&gateway, clocks, seed);
+        storm.payer_of = rivals.payer_of;
+        storm.reconciled = Some(AtomicU64::new(storm.minute()));
+        let seen = storm.send(count).await;
+        let refused = gateway.dict_refusals() - before;
+        println!("{name}: of {count} requests DICT refused {refused}, {seen:?}");
+        refused
+    };
+    // Now and then it takes everything at once. What is in flight then is refused, whatever the gateway
+    // does: the share is that of a long campaign.
+    let spending = dict.spend(key_of, |number| number % 1_000 == 20);
+    let refused = send(99).await;
+    println!("beside {} that drain, too", spending.end().await);
+    if count >= 25_000 {
+        assert!(refused * 1_000 < count as u64, "{refused} of {count}");
     }
-    for (policy, (step, unused, minutes)) in &worst {
-        println!("{policy}: step {step}, at most {unused} unused in {minutes} minutes");
+    // It goes on as before, without draining. Whenever it uses more than in each of the five minutes
+    // before, which depends on the scheduler, a call may still be refused.
+    let spending = dict.spend(key_of, |_| false);
+    let refused = send(111).await;
+    println!("beside {}", spending.end().await);
+    if count >= 25_000 {
+        assert!(refused * 5_000 <= count as u64, "{refused} of {count}");
     }
-    assert_eq!(worst.len(), if is_long { REQUESTS.len() } else { 15 });
+    // It is gone: DICT refuses nothing any more.
+    assert_eq!(send(123).await, 0);
+    let own = gateway.bucket(PSP_POLICY, None).await;
+    let of_dict = dict.level(PSP_POLICY, None).await;
+    assert!(
+        own["level"].as_i64().unwrap() <= of_dict,
+        "{own} of {of_dict}"
+    );
+    if count >= 25_000 {
+        assert_eq!(own["withheld_for_others"], 0, "{own}");
+    }
 }

@@ -1,7 +1,6 @@
 //! Two gateways over one Redis.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use balde::Clock;
 use serde_json::json;
@@ -18,7 +17,12 @@ async fn two_gateways(dict: &Dict, redis: &RedisServer, of_dict: &str) -> [Arc<R
         "[limiting]\nstorage = \"redis\"\n[redis]\naddr = \"{}\"\ntimeout_ms = 100\n",
         redis.addr()
     );
-    let of_dict = format!("refill = \"profile\"\ngateways = 2\nreconcile_seconds = 0\n{of_dict}");
+    let regularly = if of_dict.contains("reconcile_seconds") {
+        ""
+    } else {
+        "reconcile_seconds = 0\n"
+    };
+    let of_dict = format!("refill = \"profile\"\ngateways = 2\n{regularly}{of_dict}");
     let config = parse(&configuration(dict.address, &of_dict, &more));
     let clock = Clock::manual(&dict.clock);
     [
@@ -200,25 +204,9 @@ async fn two_gateways_beside_another_spender_keep_the_promise_after_a_reconcilia
     };
     let dict = Arc::new(Dict::start_in_real_time('F').await);
     let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 2000").await;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let spending = {
-        let (dict, is_over) = (dict.clone(), is_over.clone());
-        tokio::spawn(async move {
-            let mut number = 0;
-            while !is_over.load(Ordering::SeqCst) {
-                number += 1;
-                let payer = format!("9{:010}", number % 1_000);
-                let order = order(500_000 + number);
-                dict.look_up(&key(1), &payer, &order).await;
-                if number % 20 == 5 {
-                    dict.set_level(PSP_POLICY, None, 0).await;
-                }
-            }
-        })
-    };
+    let spending = dict.spend(|_| key(1), |number| number % 20 == 5);
     storm(&gateways, 0, 160).await;
-    is_over.store(true, Ordering::SeqCst);
-    spending.await.unwrap();
+    spending.end().await;
     let by_then = dict.refusals().await;
     println!("beside the other spender, DICT refused {by_then}");
     // It is gone. One of the two reconciles, for both.
@@ -228,6 +216,31 @@ async fn two_gateways_beside_another_spender_keep_the_promise_after_a_reconcilia
     assert!(statuses.contains(&404), "{statuses:?}");
     assert!(statuses.contains(&429), "the bucket runs dry: {statuses:?}");
     assert_eq!(dict.refusals().await, by_then, "DICT refused nothing more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gateways_beside_another_spender_are_seldom_refused() {
+    let Some(redis) = RedisServer::start() else {
+        return;
+    };
+    let dict = Arc::new(Dict::start_in_real_time('F').await);
+    let of_dict = "category = \"F\"\nlatency_ms = 2000\nreconcile_seconds = 5";
+    let gateways = two_gateways(&dict, &redis, of_dict).await;
+    for gateway in &gateways {
+        gateway.gateway.reconcile().await;
+    }
+    // It takes every token, all the time.
+    let spending = dict.spend(|_| key(1), |_| false);
+    let count = requests() / 4;
+    let statuses = storm(&gateways, 0, count).await;
+    let spent = spending.end().await;
+    let refused = gateways[0].dict_refusals() + gateways[1].dict_refusals();
+    println!("{count} requests beside {spent} of another: DICT refused {refused}");
+    assert!(statuses.contains(&429), "the bucket runs dry: {statuses:?}");
+    // At first, the calls in flight of both gateways. It weighs less in a long campaign.
+    if count >= 25_000 {
+        assert!(refused * 1_000 < count as u64, "{refused} of {count}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

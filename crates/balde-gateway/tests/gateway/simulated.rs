@@ -1,6 +1,8 @@
 //! A simulated DICT in this process, and a gateway in front of it with the same clock.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use balde::{Clock, ManualClock};
@@ -10,6 +12,7 @@ use reqwest::Response;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::running::{Running, client, parse};
 
@@ -138,6 +141,17 @@ impl Dict {
         self.put("buckets", &body).await;
     }
 
+    /// Lets the payment system receive an order.
+    pub(crate) async fn receive_order(&self, payer: &str, order: &str) {
+        let url = format!("http://{}/sim/payment-orders", self.address);
+        let body = json!({
+            "participant": PARTICIPANT, "payer": payer, "end_to_end_id": order,
+        });
+        let response = self.client.post(url).json(&body).send().await.unwrap();
+        let shown: Value = response.json().await.unwrap();
+        assert_eq!(shown["credited"], true, "{shown}");
+    }
+
     /// How many requests it has refused.
     pub(crate) async fn refusals(&self) -> usize {
         let url = format!("http://{}/sim/refusals?limit=1000", self.address);
@@ -153,9 +167,49 @@ impl Dict {
         shown["refusals"].as_array().unwrap().len()
     }
 
+    /// Lets somebody else spend the participant's tokens, who knows nothing of the gateway: lookups of
+    /// many payers and the keys of `key_of`, one after the other, past the gateway. After those for
+    /// which `is_draining` returns true, the participant's bucket is empty.
+    pub(crate) fn spend(
+        self: &Arc<Self>,
+        key_of: fn(usize) -> String,
+        is_draining: fn(usize) -> bool,
+    ) -> Spending {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (dict, ended) = (Arc::clone(self), Arc::clone(&is_over));
+        let task = tokio::spawn(async move {
+            let mut number = 0;
+            while !ended.load(Ordering::SeqCst) {
+                number += 1;
+                let payer = format!("9{:010}", number % 1_000);
+                let (key, order) = (key_of(number), order(500_000 + number));
+                dict.look_up(&key, &payer, &order).await;
+                if is_draining(number) {
+                    dict.set_level(PSP_POLICY, None, 0).await;
+                }
+            }
+            number
+        });
+        Spending { is_over, task }
+    }
+
     /// Sends a lookup to DICT, past the gateway.
     pub(crate) async fn look_up(&self, key: &str, payer: &str, order: &str) -> Response {
         look_up(&self.client, self.address, key, payer, order).await
+    }
+}
+
+/// Somebody else who spends the same tokens.
+pub(crate) struct Spending {
+    is_over: Arc<AtomicBool>,
+    task: JoinHandle<usize>,
+}
+
+impl Spending {
+    /// Ends it, and returns how many requests it has sent.
+    pub(crate) async fn end(self) -> usize {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.task.await.unwrap()
     }
 }
 

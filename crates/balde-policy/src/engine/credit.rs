@@ -14,7 +14,7 @@ use super::matching::Located;
 use super::ruleset::Ruleset;
 use super::{Engine, State, Subject};
 use crate::policy::{MatchedRequest, PartSource};
-use crate::{ByVariant, VariantSource};
+use crate::{ByVariant, Policy, VariantSource};
 
 /// The most ids of credits that an engine in memory remembers; the oldest are forgotten first.
 pub const CREDIT_IDS_MAX: usize = 65_536;
@@ -64,9 +64,21 @@ impl Engine {
         subject: &Subject<'_>,
         id: &OpId,
     ) -> Result<Vec<Credited>, Error> {
+        self.credit_where(event, subject, id, |_| true).await
+    }
+
+    /// Like [`credit`](Engine::credit), but only to the buckets of some policies.
+    pub async fn credit_where(
+        &self,
+        event: &str,
+        subject: &Subject<'_>,
+        id: &OpId,
+        is_credited: impl Fn(&Policy) -> bool,
+    ) -> Result<Vec<Credited>, Error> {
         let (rules, due) = {
             let state = self.0.state.read();
-            let due = self.due(&state, event, subject);
+            let mut due = self.due(&state, event, subject);
+            due.retain(|one| is_credited(state.rules.policy(one.policy)));
             if !self.0.options.is_redis() {
                 // Still locked, so that no assignment comes in between.
                 return self.credit_in_memory(&state.rules, due, id);

@@ -33,6 +33,22 @@ async fn an_event_gives_tokens_back_once_for_each_id() {
 }
 
 #[tokio::test]
+async fn a_credit_may_leave_out_policies() {
+    let fixture = Fixture::new();
+    assert!(fixture.lookup("ana", 404).await);
+    let ana = Subject::user("ana");
+    let id = OpId::new("order-1").unwrap();
+    let left_out = fixture
+        .engine
+        .credit_where("order", &ana, &id, |policy| policy.name() != "lookups");
+    assert!(left_out.await.unwrap().is_empty());
+    assert_eq!(fixture.level("lookups", "ana").await, 15);
+    // What was left out may still be credited by the same id.
+    let credited = fixture.engine.credit("order", &ana, &id).await.unwrap();
+    assert_eq!(credited[0].level(), 18);
+}
+
+#[tokio::test]
 async fn an_unknown_event_or_subject_gives_nothing() {
     let fixture = Fixture::new();
     let id = OpId::random();

@@ -1,0 +1,543 @@
+//! What somebody else uses of a participant's buckets: estimated from what DICT reports, and withheld
+//! from the mirror until the next reconciliation.
+//!
+//! When DICT has fewer tokens than the gateway's own calls explain, somebody else has used them. The
+//! estimate is the most that others used within one reconciliation interval, among the last
+//! [`INTERVALS`]. The mirror is lowered by what they will have used by the next reconciliation, which
+//! makes another forecast. So what others do not use comes back, and nothing is withheld where nobody
+//! else uses the bucket.
+
+use std::collections::BTreeMap;
+
+use balde_core::{Limit, Strategy};
+use parking_lot::Mutex;
+
+/// How many reconciliation intervals the estimate covers. Use that varies from one interval to the next
+/// is withheld at its highest.
+const INTERVALS: usize = 5;
+
+/// From so many refusals within one interval on, all that DICT refills is considered used by others.
+const REFUSALS_MAX: u32 = 2;
+
+/// Estimates by participant and policy, for the buckets that DICT lists.
+#[derive(Debug, Default)]
+pub(crate) struct Others(Mutex<BTreeMap<(String, String), Estimate>>);
+
+/// What others use of one bucket.
+#[derive(Clone, Debug)]
+struct Estimate {
+    /// DICT's limit. Levels under different limits cannot be compared.
+    limit: Limit,
+    /// What others have used within each interval: the current one first. Negative is what DICT had
+    /// more than expected, where its refill is not known.
+    used: [i64; INTERVALS],
+    /// When the current interval began.
+    since_us: u64,
+    /// How often DICT refused within the current interval what the mirror had admitted.
+    refusals: u32,
+    /// By how much the mirror was lowered.
+    withheld: u64,
+    /// What the gateway's own calls had cost by then; `None` until levels were compared.
+    spent: Option<u64>,
+}
+
+/// How DICT's level became known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// DICT reported it.
+    Reconciliation,
+    /// DICT answered 429: it had no token.
+    Refusal,
+}
+
+/// A bucket of DICT beside its mirror.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Observation {
+    pub(super) source: Source,
+    pub(super) now_us: u64,
+    pub(super) limit: Limit,
+    /// DICT's level.
+    pub(super) level: i64,
+    /// What DICT's level would be by the mirror, if nothing were withheld for others.
+    pub(super) mirrored: i64,
+    /// How many tokens DICT may have less because of calls in flight, and because the mirror has
+    /// refilled since DICT was asked.
+    pub(super) explained: u64,
+    /// By how many tokens `mirrored` may be wrong, because it is not known when DICT refills.
+    pub(super) doubt: u64,
+    /// What the gateway's own calls had cost before DICT was asked, since the gateway started.
+    pub(super) spent_before: u64,
+    /// The same, when the mirror was read.
+    pub(super) spent: u64,
+}
+
+/// When buckets are reconciled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Schedule {
+    /// The interval; `None` if they are not reconciled regularly.
+    pub(super) interval_us: Option<u64>,
+    /// When the next regular reconciliation is due.
+    pub(super) next_us: u64,
+    /// Whether no other gateway corrects the same mirror. Otherwise it is not known whether what was
+    /// withheld is still withheld.
+    pub(super) is_only_gateway: bool,
+}
+
+impl Others {
+    /// Adds an observation to the estimate, and returns how many tokens have to be withheld: the mirror
+    /// must be set to DICT's level less these.
+    pub(super) fn observe(
+        &self,
+        participant: &str,
+        policy: &str,
+        seen: &Observation,
+        schedule: &Schedule,
+    ) -> u64 {
+        let mut estimates = self.0.lock();
+        let name = (participant.to_owned(), policy.to_owned());
+        let estimate = estimates
+            .entry(name)
+            .or_insert_with(|| Estimate::new(seen.limit, seen.now_us));
+        if estimate.limit != seen.limit {
+            *estimate = Estimate::new(seen.limit, seen.now_us);
+        }
+        estimate.observe(seen, schedule)
+    }
+
+    /// How many of the tokens withheld from a bucket DICT still has, if others have used none of them.
+    /// `mirrored` is the level without them, and `spent` what the gateway's own calls have cost.
+    pub(crate) fn withheld(
+        &self,
+        participant: &str,
+        policy: &str,
+        mirrored: i64,
+        spent: u64,
+    ) -> u64 {
+        let name = (participant.to_owned(), policy.to_owned());
+        let estimates = self.0.lock();
+        let estimate = estimates.get(&name);
+        estimate.map_or(0, |estimate| estimate.still_there(mirrored, spent))
+    }
+
+    /// The tokens that were withheld when levels were last compared, by participant and policy.
+    pub(crate) fn all(&self) -> Vec<((String, String), u64)> {
+        let estimates = self.0.lock();
+        let all = estimates.iter();
+        all.map(|(name, estimate)| (name.clone(), estimate.withheld))
+            .collect()
+    }
+}
+
+impl Estimate {
+    fn new(limit: Limit, now_us: u64) -> Self {
+        Self {
+            limit,
+            used: [0; INTERVALS],
+            since_us: now_us,
+            refusals: 0,
+            withheld: 0,
+            spent: None,
+        }
+    }
+
+    fn observe(&mut self, seen: &Observation, schedule: &Schedule) -> u64 {
+        let mut most = self.used_in_an_interval(seen, schedule);
+        // Nobody knows who used what is missing at the first look.
+        if self.spent.is_some() {
+            self.used[0] = self.used[0].saturating_add(self.used_since(seen, schedule));
+        }
+        match seen.source {
+            Source::Reconciliation => {
+                most = self.used_in_an_interval(seen, schedule);
+                self.end_interval(seen, schedule);
+            }
+            // A single refusal says nothing about the future: the bucket may have been drained once.
+            Source::Refusal => self.refusals = self.refusals.saturating_add(1),
+        }
+        self.withheld = self.forecast(most, seen, schedule);
+        self.spent = Some(seen.spent_before);
+        self.withheld
+    }
+
+    /// What others have used since the last observation.
+    fn used_since(&self, seen: &Observation, schedule: &Schedule) -> i64 {
+        let withheld = if schedule.is_only_gateway {
+            self.still_there(seen.mirrored, seen.spent)
+        } else {
+            0
+        };
+        let expected = seen.mirrored.saturating_add(signed(withheld));
+        let least = expected.saturating_sub(signed(seen.explained));
+        let used = least.saturating_sub(seen.level);
+        if !schedule.is_only_gateway {
+            return used.saturating_sub(signed(seen.doubt)).max(0);
+        }
+        // An early step of the refill makes up for a late one, in the sum.
+        if seen.doubt > 0 { used } else { used.max(0) }
+    }
+
+    /// How many of the withheld tokens DICT has beside those of the mirror: all of them, unless DICT's
+    /// bucket may have been full since, and the mirror was not. It then has at least its capacity less
+    /// what own calls have cost.
+    fn still_there(&self, mirrored: i64, spent: u64) -> u64 {
+        let own = spent.saturating_sub(self.spent.unwrap_or(spent));
+        let least_if_full = signed(self.limit.capacity()).saturating_sub(signed(own));
+        let room = least_if_full.saturating_sub(mirrored);
+        self.withheld.min(u64::try_from(room).unwrap_or(0))
+    }
+
+    /// The most that others have used within an interval, on average over any number of them. Over more
+    /// intervals, the doubt about the refill weighs less.
+    fn used_in_an_interval(&self, seen: &Observation, schedule: &Schedule) -> u64 {
+        let doubt = if schedule.is_only_gateway {
+            signed(seen.doubt)
+        } else {
+            0
+        };
+        let mut used = self.used;
+        used[0] = self.used_in_this_interval(seen.now_us, schedule);
+        let mut most = 0;
+        for first in 0..INTERVALS {
+            let mut sum = 0_i64;
+            for (count, one) in (1..).zip(&used[first..]) {
+                sum = sum.saturating_add(*one);
+                most = most.max(sum.saturating_sub(doubt) / count);
+            }
+        }
+        u64::try_from(most).unwrap_or(0)
+    }
+
+    fn used_in_this_interval(&self, now_us: u64, schedule: &Schedule) -> i64 {
+        let passed_us = now_us.saturating_sub(self.since_us);
+        match (schedule.interval_us, u64::try_from(self.used[0])) {
+            // A reconciliation is late, or has failed.
+            (Some(interval_us), Ok(used)) if passed_us > interval_us => {
+                signed(share(used, interval_us, passed_us))
+            }
+            _ => self.used[0],
+        }
+    }
+
+    /// Begins another interval, if the current one is over. Reconciliations that refusals ask for are
+    /// in between.
+    fn end_interval(&mut self, seen: &Observation, schedule: &Schedule) {
+        let passed_us = seen.now_us.saturating_sub(self.since_us);
+        let interval_us = schedule.interval_us.unwrap_or(0);
+        if passed_us < interval_us / 4 * 3 {
+            return;
+        }
+        self.used[0] = self.used_in_this_interval(seen.now_us, schedule);
+        self.used.rotate_right(1);
+        self.used[0] = 0;
+        self.refusals = 0;
+        self.since_us = seen.now_us;
+    }
+
+    /// What others will use until the next reconciliation, which may be a little late.
+    fn forecast(&self, most: u64, seen: &Observation, schedule: &Schedule) -> u64 {
+        let Some(interval_us) = schedule.interval_us else {
+            // No reconciliation will give it back, so the pause grows with each refusal.
+            let tokens = doubled(self.refusals);
+            return tokens.min(self.limit.capacity());
+        };
+        let time_us = schedule.next_us.saturating_sub(seen.now_us) + interval_us / 10;
+        let refill = refilled(&self.limit, time_us);
+        let mut others = share(most, time_us, interval_us);
+        if self.refusals >= REFUSALS_MAX {
+            others = others.max(refill);
+        }
+        let there = signed(refill).saturating_add(seen.level);
+        others.min(u64::try_from(there).unwrap_or(0))
+    }
+}
+
+/// What is withheld after some refusals in a row, where DICT's level is never reported: nothing after
+/// the first, and then twice as much with each.
+pub(super) fn doubled(refusals: u32) -> u64 {
+    let repeated = refusals.checked_sub(REFUSALS_MAX);
+    repeated.map_or(0, |repeated| 1 << repeated.min(32))
+}
+
+/// The most tokens that a bucket refills in some time.
+pub(super) fn refilled(limit: &Limit, time_us: u64) -> u64 {
+    let (tokens, period_us) = (limit.refill_tokens(), limit.period_us());
+    match limit.strategy() {
+        Strategy::Stepwise => tokens.saturating_mul(time_us.div_ceil(period_us)),
+        _ => share(tokens, time_us, period_us),
+    }
+}
+
+/// `tokens` times `part` over `whole`, rounded up.
+fn share(tokens: u64, part: u64, whole: u64) -> u64 {
+    let share = (u128::from(tokens) * u128::from(part)).div_ceil(u128::from(whole.max(1)));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+fn signed(tokens: u64) -> i64 {
+    i64::try_from(tokens).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use balde_core::{Command, State};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND_US: u64 = 1_000_000;
+    const MINUTE: u64 = 60;
+
+    fn limit(capacity: u64, refill: u64) -> Limit {
+        Limit::bucket_of(capacity, refill, Duration::from_secs(MINUTE)).unwrap()
+    }
+
+    /// DICT's bucket, its mirror and somebody else, second by second. Reconciliations are a minute
+    /// apart.
+    struct Model {
+        limit: Limit,
+        others: Others,
+        dict: Option<State>,
+        mirror: Option<State>,
+        second: u64,
+        /// What the gateway has used.
+        own: u64,
+        refusals: u64,
+        withheld: u64,
+    }
+
+    impl Model {
+        fn new(limit: Limit) -> Self {
+            let mut model = Self {
+                limit,
+                others: Others::default(),
+                dict: None,
+                mirror: None,
+                second: 0,
+                own: 0,
+                refusals: 0,
+                withheld: 0,
+            };
+            model.reconcile();
+            model
+        }
+
+        fn now_us(&self) -> u64 {
+            self.second * SECOND_US
+        }
+
+        /// A minute in which the gateway wants `own` tokens in each second, and others take as many as
+        /// `others` returns for it, if they are there.
+        fn minute(&mut self, own: u64, others: impl Fn(u64) -> u64) {
+            for _ in 0..MINUTE {
+                self.second += 1;
+                let taken = Command::TakeUpTo {
+                    n: others(self.second),
+                };
+                self.dict = self.limit.apply(self.dict, taken, self.now_us()).state();
+                for _ in 0..own {
+                    if !self.call() {
+                        break;
+                    }
+                }
+            }
+            self.reconcile();
+        }
+
+        /// Sends a call, if the mirror admits it.
+        fn call(&mut self) -> bool {
+            let take = Command::Take { n: 1 };
+            let admitted = self.limit.apply(self.mirror, take, self.now_us());
+            if !admitted.is_allowed() {
+                return false;
+            }
+            let taken = self.limit.apply(self.dict, take, self.now_us());
+            self.dict = taken.state();
+            if taken.is_allowed() {
+                self.mirror = admitted.state();
+                self.own += 1;
+            } else {
+                self.refusals += 1;
+                self.correct(Source::Refusal, 0);
+            }
+            true
+        }
+
+        fn reconcile(&mut self) {
+            let peeked = self.limit.apply(self.dict, Command::Peek, self.now_us());
+            self.correct(Source::Reconciliation, peeked.level());
+        }
+
+        fn correct(&mut self, source: Source, level: i64) {
+            let mirrored = self.limit.apply(self.mirror, Command::Peek, self.now_us());
+            let seen = Observation {
+                source,
+                now_us: self.now_us(),
+                limit: self.limit,
+                level,
+                mirrored: mirrored.level(),
+                explained: 0,
+                doubt: 0,
+                spent_before: self.own,
+                spent: self.own,
+            };
+            let next_minute = self.second / MINUTE + 1;
+            let schedule = Schedule {
+                interval_us: Some(MINUTE * SECOND_US),
+                next_us: next_minute * MINUTE * SECOND_US,
+                is_only_gateway: true,
+            };
+            self.withheld = self.others.observe("1", "p", &seen, &schedule);
+            let level = level - signed(self.withheld);
+            let set = Command::SetLevel { level };
+            self.mirror = self.limit.apply(self.mirror, set, self.now_us()).state();
+        }
+
+        fn dict_level(&self) -> i64 {
+            let peeked = self.limit.apply(self.dict, Command::Peek, self.now_us());
+            peeked.level()
+        }
+    }
+
+    proptest! {
+        /// Without another spender nothing is withheld, and the gateway uses what DICT has.
+        #[test]
+        fn alone_nothing_is_withheld(
+            capacity in 1_u64..1_000,
+            refill in 1_u64..1_000,
+            wanted in proptest::collection::vec(0_u64..40, 1..12),
+        ) {
+            let mut model = Model::new(limit(capacity, refill));
+            for wanted in wanted {
+                model.minute(wanted, |_| 0);
+                prop_assert_eq!((model.withheld, model.refusals), (0, 0));
+            }
+        }
+
+        /// Beside somebody with steady use, refusals stop after the second reconciliation, and the
+        /// gateway uses what is left. That needs a bucket that cannot overflow between two
+        /// reconciliations: how much more others took of a bucket that could, nobody knows.
+        #[test]
+        fn a_steady_spender_is_withheld_and_the_rest_is_used(
+            spare in 0_u64..500,
+            per_second in 1_u64..20,
+            others in 1_u64..20,
+        ) {
+            let capacity = 66 * per_second + spare;
+            let mut model = Model::new(limit(capacity, 60 * per_second));
+            model.minute(40, |_| others);
+            model.minute(40, |_| others);
+            let (refusals, own) = (model.refusals, model.own);
+            let minutes = 10;
+            for _ in 0..minutes {
+                model.minute(40, |_| others);
+            }
+            prop_assert_eq!(model.refusals, refusals);
+            let left = minutes * 60 * per_second.saturating_sub(others);
+            // A reconciliation drops the part of a token, and what is withheld for the last one has not
+            // come back yet.
+            let used = model.own - own + 66 * others + minutes;
+            prop_assert!(used >= left, "{} of {}", used, left);
+        }
+
+        /// Once others are gone, what was withheld comes back.
+        #[test]
+        fn what_was_withheld_comes_back(
+            capacity in 100_u64..1_000,
+            per_second in 1_u64..10,
+            others in 1_u64..20,
+            wanted in 0_u64..20,
+        ) {
+            let mut model = Model::new(limit(capacity, 60 * per_second));
+            for _ in 0..3 {
+                model.minute(wanted, |_| others);
+            }
+            let refusals = model.refusals;
+            for _ in 0..=INTERVALS {
+                model.minute(wanted, |_| 0);
+            }
+            prop_assert_eq!((model.withheld, model.refusals), (0, refusals));
+        }
+
+        /// Whatever others do, DICT refuses at most twice between two reconciliations.
+        #[test]
+        fn sudden_changes_cause_two_refusals_at_most_in_a_minute(
+            capacity in 1_u64..500,
+            refill in 1_u64..500,
+            wanted in 0_u64..20,
+            others in proptest::collection::vec(0_u64..500, 60),
+        ) {
+            let mut model = Model::new(limit(capacity, refill));
+            for _ in 0..10 {
+                let before = model.refusals;
+                model.minute(wanted, |second| others[usize::try_from(second * 7 % 60).unwrap()]);
+                prop_assert!(model.refusals <= before + 2);
+                prop_assert!(model.dict_level() >= 0);
+            }
+        }
+    }
+
+    #[test]
+    fn where_the_refill_is_unknown_its_steps_are_not_taken_for_others() {
+        let limit: Limit = "250/min burst 500".parse().unwrap();
+        let schedule = |minute: u64| Schedule {
+            interval_us: Some(60 * SECOND_US),
+            next_us: (minute + 1) * 60 * SECOND_US,
+            is_only_gateway: true,
+        };
+        let seen = |minute: u64, mirrored, level| Observation {
+            source: Source::Reconciliation,
+            now_us: minute * 60 * SECOND_US,
+            limit,
+            level,
+            mirrored,
+            explained: 0,
+            doubt: 250,
+            spent_before: 0,
+            spent: 0,
+        };
+        let others = Others::default();
+        let observe = |minute, mirrored, level| {
+            others.observe("1", "p", &seen(minute, mirrored, level), &schedule(minute))
+        };
+        assert_eq!(observe(0, 500, 500), 0);
+        // A step late, a step early, and again.
+        for minute in 1..10 {
+            let (mirrored, level) = if minute % 2 == 0 { (0, 250) } else { (250, 0) };
+            assert_eq!(observe(minute, mirrored, level), 0);
+        }
+        // A hundred tokens less each time: no step explains the sum.
+        let withheld: Vec<u64> = (10..15).map(|minute| observe(minute, 100, 0)).collect();
+        assert!(withheld.is_sorted() && withheld[4] >= 50, "{withheld:?}");
+    }
+
+    #[test]
+    fn with_other_gateways_only_what_is_missing_now_counts() {
+        let limit: Limit = "60/min burst 60".parse().unwrap();
+        let schedule = Schedule {
+            interval_us: Some(60 * SECOND_US),
+            next_us: 120 * SECOND_US,
+            is_only_gateway: false,
+        };
+        let mut seen = Observation {
+            source: Source::Reconciliation,
+            now_us: 0,
+            limit,
+            level: 60,
+            mirrored: 60,
+            explained: 0,
+            doubt: 0,
+            spent_before: 0,
+            spent: 0,
+        };
+        let others = Others::default();
+        others.observe("1", "p", &seen, &schedule);
+        (seen.now_us, seen.level, seen.mirrored) = (60 * SECOND_US, 10, 30);
+        assert_eq!(others.observe("1", "p", &seen, &schedule), 22);
+        // Another gateway may have given back what was withheld, so it counts as gone.
+        seen.now_us = 100 * SECOND_US;
+        (seen.level, seen.mirrored) = (30, 30);
+        assert_eq!(others.observe("1", "p", &seen, &schedule), 9);
+    }
+}
