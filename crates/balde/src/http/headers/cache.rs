@@ -121,7 +121,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use crate::{ManualClock, RateLimiter};
+    use crate::{Clock, ManualClock, RateLimiter};
 
     /// Whatever is remembered, the fields are those of `HeaderOptions::write`.
     #[test]
@@ -130,7 +130,7 @@ mod tests {
         let limiter = |index: usize| {
             let limit = format!("{}/s burst {}", index % 7 + 1, index % 11 + 2);
             let builder = RateLimiter::builder().limit(limit.as_str());
-            builder.clock(clock.clone()).build().unwrap()
+            builder.clock(Clock::manual(&clock)).build().unwrap()
         };
         let limiters: Vec<RateLimiter> = (0..REMEMBERED_MAX + 20).map(limiter).collect();
         let mut random = fastrand::Rng::with_seed(17);
