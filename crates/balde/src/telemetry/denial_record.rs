@@ -6,7 +6,7 @@ use balde_core::{Strategy, Wait};
 
 use super::trace_ids::TraceIds;
 use super::word_ring::{Append, Words, words_of};
-use crate::decision::{Decision, Reason};
+use crate::decision::Decision;
 #[cfg(feature = "redis")]
 use crate::failure::StoreFailure;
 use crate::key::BadKey;
@@ -58,11 +58,12 @@ pub(super) struct DenialRecord<K> {
 impl<'k> DenialRecord<&'k [u8]> {
     #[inline]
     pub(super) fn new(key: &'k [u8], decision: &Decision, took: Duration, decided_us: u64) -> Self {
-        let kind = DenialKind::of(decision);
+        let wait = decision.wait();
+        let kind = DenialKind::of(decision, wait);
         Self {
             kind,
             decided_us,
-            wait_us: match decision.wait() {
+            wait_us: match wait {
                 Wait::Us(us) => Some(us),
                 Wait::None | Wait::Never => None,
             },
@@ -90,7 +91,11 @@ impl<'k> DenialRecord<&'k [u8]> {
 
     #[inline]
     pub(super) fn write(&self, mut to: Append<'_>) {
-        let took_ns = u32::try_from(self.took.as_nanos()).unwrap_or(u32::MAX);
+        // Without the 128 bits of `as_nanos`.
+        let took_ns = match self.took.as_secs() {
+            0 => self.took.subsec_nanos(),
+            _ => u32::try_from(self.took.as_nanos()).unwrap_or(u32::MAX),
+        };
         let mut head = u64::from(took_ns)
             | u64::from(self.kind.number()) << KIND_SHIFT
             | (self.key.len() as u64) << KEY_SHIFT;
@@ -160,14 +165,14 @@ fn id_bytes(ids: &TraceIds) -> [&[u8]; 2] {
 
 impl DenialKind {
     #[inline]
-    fn of(decision: &Decision) -> Self {
+    fn of(decision: &Decision, wait: Wait) -> Self {
         #[cfg(feature = "redis")]
         if let Some(failure) = decision.failure() {
             return Self::Fallback(failure);
         }
-        match decision.reason() {
-            Reason::BadKey(bad) => Self::BadKey(bad),
-            Reason::OverCapacity => Self::OverCapacity,
+        match (decision.bad_key(), wait) {
+            (Some(bad), _) => Self::BadKey(bad),
+            (None, Wait::Never) => Self::OverCapacity,
             _ => Self::OverLimit,
         }
     }
