@@ -1,9 +1,17 @@
 //! What a line for every denial costs the decisions: `cargo bench -p balde-bench --bench denials`.
 //!
-//! A flood of denials is decided with `Denials::Summary` and with `Denials::Every`, in processes of
-//! their own that take turns. The log of each goes into a pipe, as in a container, and this program
-//! reads it and counts: lines and counted drops must add up to the denials. Each decision is timed by
-//! itself. A timing fails nothing.
+//! Denials are decided in processes of their own that take turns, in three ways:
+//!
+//! - with `Denials::Summary`;
+//! - with `Denials::Every`;
+//! - with `Denials::Summary`, while another thread of the process has another limiter with
+//!   `Denials::Every` deny as often. The log thread then does the same work, but the timed decisions
+//!   queue nothing: what they take longer than in the first way is the log's share of two cores, of
+//!   their caches and of memory.
+//!
+//! The log of each process goes into a pipe, as in a container, and this program reads it and counts:
+//! lines and counted drops must add up to the denials. Each decision is timed by itself. A timing
+//! fails nothing.
 //!
 //! `--quick` makes it short, for trying things out, and then writes no report.
 
@@ -14,7 +22,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use balde::RateLimiter;
@@ -38,6 +48,14 @@ const PACES: [(&str, &str); 3] = [
 
 const PACE: Duration = Duration::from_micros(10);
 
+/// In a flood the log thread always has work; so it has with denials at this pace.
+const PACE_BESIDE_FLOOD: Duration = Duration::from_micros(2);
+
+/// The other thread denies in bursts, so that it uses little of a processor by itself.
+const BURST_EVERY: Duration = Duration::from_millis(5);
+
+const MODES: [&str; 3] = ["summary", "every", "summary, every beside"];
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let after = |name: &str| {
@@ -50,11 +68,7 @@ fn main() {
         return;
     }
     let is_quick = args.iter().any(|arg| arg == "--quick");
-    let (rounds, checks) = if is_quick {
-        (3, 200_000)
-    } else {
-        (5, 1_000_000)
-    };
+    let rounds = if is_quick { 7 } else { 21 };
     let mut table = report::Table::new(&[
         "denials",
         "logged",
@@ -66,25 +80,29 @@ fn main() {
         "counted drops",
     ]);
     for (pace, text) in PACES {
-        let mut samples = [Vec::new(), Vec::new()];
+        // A flood must be longer than the queue.
+        let checks = if pace == "flood" { 400_000 } else { 50_000 };
+        let mut samples = MODES.map(|_| Vec::new());
         for round in 0..rounds {
-            for (mode, samples) in ["summary", "every"].iter().zip(&mut samples) {
-                samples.push(run(mode, pace, checks));
+            // Each mode is the first equally often.
+            for at in 0..MODES.len() {
+                let at = (round + at) % MODES.len();
+                samples[at].push(run(MODES[at], pace, checks));
             }
             eprintln!("{pace}: round {} of {rounds}", round + 1);
         }
-        let summary_p99 = median(&samples[0], |sample| sample.quantiles[1]);
-        for (mode, samples) in ["summary", "every"].iter().zip(&samples) {
-            let p99 = median(samples, |sample| sample.quantiles[1]);
+        for (mode, of_mode) in MODES.iter().zip(&samples) {
+            let in_turn = of_mode.iter().zip(&samples[0]);
+            let ratios = in_turn.map(|(own, summary)| own.quantiles[1] / summary.quantiles[1]);
             table.row(&[
                 text.to_owned(),
                 (*mode).to_owned(),
-                format!("{:.0}", median(samples, |sample| sample.quantiles[0])),
-                format!("{p99:.0}"),
-                format!("{:.0}", median(samples, |sample| sample.quantiles[2])),
-                format!("{:.2}", p99 / summary_p99),
-                format!("{:.0}", median(samples, |sample| sample.lines)),
-                format!("{:.0}", median(samples, |sample| sample.dropped)),
+                format!("{:.0}", median(of_mode, |sample| sample.quantiles[0])),
+                format!("{:.0}", median(of_mode, |sample| sample.quantiles[1])),
+                format!("{:.0}", median(of_mode, |sample| sample.quantiles[2])),
+                format!("{:.2}", report::median(ratios.collect())),
+                format!("{:.0}", median(of_mode, |sample| sample.lines)),
+                format!("{:.0}", median(of_mode, |sample| sample.dropped)),
             ]);
             eprintln!("{}", table.last_line());
         }
@@ -92,8 +110,12 @@ fn main() {
     let text = format!(
         "Durations of single denials in memory, as `Instant` measures them (two readings of the \
          clock included), {KEYS} keys, one thread; the log is read from a pipe. Medians of {rounds} \
-         rounds of {checks} denials, in turn, each in a process of its own. Lines and counted drops \
-         add up to the denials in every round.\n\n{table}",
+         rounds in turn, each in a process of its own; the ratio is the median of the rounds' \
+         ratios. A round has 400,000 denials of a flood, 50,000 of the others. Lines and counted \
+         drops add up to the denials in every round.\n\n\
+         \"Summary, every beside\" is the floor: the timed decisions are summarised, and another \
+         thread has another limiter deny as often with a line each, so that the log thread does \
+         the same work on the same two cores.\n\n{table}",
     );
     println!("{text}");
     if !is_quick {
@@ -161,19 +183,58 @@ fn sample(mode: &str, pace: &str, checks: usize) {
         "every" => Denials::Every,
         _ => Denials::Summary,
     };
-    let builder = RateLimiter::builder().name("per-user").limit("1/97day");
-    let limiter = builder
-        .denials(denials)
-        .build()
-        .expect("the limit is valid");
-    let mut took = match pace {
-        "layer" => requests(&limiter, checks),
-        _ => direct(&limiter, pace == "paced", checks),
+    let build = |denials| {
+        let builder = RateLimiter::builder().name("per-user").limit("1/97day");
+        let built = builder.denials(denials).build();
+        built.expect("the limit is valid")
     };
+    let limiter = build(denials);
+    let is_done = AtomicBool::new(false);
+    let mut took = thread::scope(|scope| {
+        if mode == MODES[2] {
+            let every = match pace {
+                "flood" => PACE_BESIDE_FLOOD,
+                _ => PACE,
+            };
+            let other = build(Denials::Every);
+            let is_done = &is_done;
+            scope.spawn(move || deny_beside(&other, every, is_done));
+        }
+        let took = match pace {
+            "layer" => requests(&limiter, checks),
+            _ => direct(&limiter, pace == "paced", checks),
+        };
+        is_done.store(true, Ordering::Relaxed);
+        took
+    });
     drop(guard);
     took.sort_unstable();
     let quantile = |thousandths: usize| took[took.len() * thousandths / 1_000].as_nanos();
     eprintln!("{} {} {}", quantile(500), quantile(990), quantile(999));
+}
+
+/// Makes the denials of another limiter, in bursts, until the timed ones are done.
+fn deny_beside(limiter: &RateLimiter, every: Duration, is_done: &AtomicBool) {
+    let keys = keys();
+    let check = limiter.blocking();
+    for key in &keys {
+        assert!(check.check(key).is_allowed());
+    }
+    let start = Instant::now();
+    let mut at = 0;
+    while !is_done.load(Ordering::Relaxed) {
+        thread::sleep(BURST_EVERY);
+        let due = start.elapsed().as_nanos() / every.as_nanos();
+        while at < usize::try_from(due).expect("a number of checks") {
+            black_box(check.check(&keys[at * 619 % KEYS]));
+            at += 1;
+        }
+    }
+}
+
+fn keys() -> Vec<String> {
+    let key = |n| format!("tenant-{n:05}/user-{n:06}");
+    (0..KEYS).map(key).collect()
 }
 
 /// Waits until the time of the next denial.
@@ -185,9 +246,7 @@ fn pace(start: Instant, at: usize) {
 }
 
 fn direct(limiter: &RateLimiter, is_paced: bool, checks: usize) -> Vec<Duration> {
-    let keys: Vec<String> = (0..KEYS)
-        .map(|n| format!("tenant-{n:05}/user-{n:06}"))
-        .collect();
+    let keys = keys();
     let check = limiter.blocking();
     for key in &keys {
         assert!(check.check(key).is_allowed());

@@ -19,9 +19,11 @@ const IDLE_INTERVALS: u32 = 100;
 
 /// A queue of lines.
 pub(super) trait LogSource: Send + Sync {
-    /// Writes what is in the queue, and returns the number of lines. Some may be left for the next
-    /// interval if others were written.
+    /// Writes what is in the queue, and returns the number of lines.
     fn drain(&self, urgency: Urgency) -> usize;
+
+    /// Writes what other queues have put into this one while they were drained.
+    fn finish(&self) {}
 }
 
 /// Why a queue is drained.
@@ -127,10 +129,12 @@ impl LogThread {
                 thread::park_timeout(INTERVAL);
                 continue;
             }
-            // A line that is queued before this drain is found by it. One that is queued later
-            // locked its queue after the drain did, and so sees that the thread is asleep.
-            self.is_asleep.store(true, Ordering::Relaxed);
-            if self.drain() == 0 {
+            // Whoever queues a line after this has become visible wakes the thread. A line that was
+            // queued before may itself become visible a moment after this, since nothing orders the
+            // two; so the thread looks once more when that moment has long passed.
+            self.is_asleep.store(true, Ordering::SeqCst);
+            thread::park_timeout(INTERVAL);
+            if self.drain() == 0 && self.is_asleep.load(Ordering::Relaxed) {
                 thread::park();
             }
             self.is_asleep.store(false, Ordering::Relaxed);
@@ -147,13 +151,18 @@ impl LogThread {
         };
         // The list is not locked while lines are written, so that limiters can be built meanwhile.
         let mut sources = std::mem::take(&mut *self.sources.lock());
+        let is_unused = |source: &Arc<dyn LogSource>| Arc::strong_count(source) == 1;
+        let unused: Vec<bool> = sources.iter().map(is_unused).collect();
         let mut lines = 0;
-        sources.retain(|source| {
-            let is_last = Arc::strong_count(source) == 1;
-            let urgency = if is_last { Urgency::Flush } else { urgency };
+        for (source, is_unused) in sources.iter().zip(&unused) {
+            let urgency = if *is_unused { Urgency::Flush } else { urgency };
             lines += source.drain(urgency);
-            !is_last
-        });
+        }
+        for source in &sources {
+            source.finish();
+        }
+        let mut unused = unused.into_iter();
+        sources.retain(|_| unused.next() == Some(false));
         self.sources.lock().append(&mut sources);
         if urgency == Urgency::Flush {
             self.flushes.lock().done = requested;

@@ -20,6 +20,9 @@ use super::log_thread::{self, LogSource, Urgency};
 /// The most bytes of lines that wait to be written. Lines that do not fit are dropped and counted.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 
+/// The log thread writes so many bytes at once: as many as a pipe holds by default.
+const WRITE_BYTES: usize = 64 << 10;
+
 /// How long the guard waits for the last lines.
 const FLUSH_WITHIN: Duration = Duration::from_secs(5);
 
@@ -200,14 +203,22 @@ struct LineQueue {
     reported: AtomicU64,
 }
 
-impl LogSource for LineQueue {
-    fn drain(&self, _urgency: Urgency) -> usize {
+impl LineQueue {
+    /// Writes the lines that wait. Only the log thread calls this: it may wait for the writer.
+    fn write_waiting(&self) -> usize {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         let lines = waiting.split(|byte| *byte == b'\n').count() - 1;
         if lines > 0 {
             // A failure to log cannot be logged.
             let _lost = write_out(&waiting);
         }
+        lines
+    }
+}
+
+impl LogSource for LineQueue {
+    fn drain(&self, _urgency: Urgency) -> usize {
+        let lines = self.write_waiting();
         let dropped = self.dropped.load(Ordering::Relaxed);
         let since = dropped - self.reported.swap(dropped, Ordering::Relaxed);
         if since > 0 {
@@ -219,6 +230,10 @@ impl LogSource for LineQueue {
             );
         }
         lines
+    }
+
+    fn finish(&self) {
+        self.write_waiting();
     }
 }
 
@@ -236,11 +251,16 @@ impl MakeWriter<'_> for QueueWriter {
 impl Write for QueueWriter {
     /// The layer writes one whole line at a time.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut waiting = self.0.waiting.lock();
         if log_thread::is_current() {
-            write_out(line)?;
+            waiting.extend_from_slice(line);
+            let is_enough = waiting.len() >= WRITE_BYTES;
+            drop(waiting);
+            if is_enough {
+                self.0.write_waiting();
+            }
             return Ok(line.len());
         }
-        let mut waiting = self.0.waiting.lock();
         if waiting.len() + line.len() <= QUEUE_BYTES_MAX {
             waiting.extend_from_slice(line);
         } else {

@@ -19,6 +19,7 @@
 //! `balde`: lines at INFO and above, spans at DEBUG. Without a subscriber they cost a load and a
 //! branch.
 
+mod denial_record;
 mod denials;
 #[cfg(feature = "prometheus")]
 mod histogram;
@@ -43,6 +44,7 @@ mod timestamp;
 mod trace_ids;
 #[cfg(feature = "prometheus")]
 mod unit;
+mod word_ring;
 
 use std::time::Duration;
 

@@ -28,20 +28,23 @@ pub(super) struct TraceIds {
 
 impl TraceIds {
     /// The ids at this moment, for a line that is written later by another thread.
-    pub(super) fn capture() -> Option<Box<Self>> {
+    #[inline]
+    pub(super) fn capture() -> Option<Self> {
         #[cfg(feature = "otlp")]
         if let Some(ids) = Self::of_opentelemetry() {
-            return Some(Box::new(ids));
+            return Some(ids);
         }
         #[cfg(feature = "logs")]
         if HAS_FIELDS.load(Ordering::Relaxed) {
-            return tracing::dispatcher::get_default(|dispatch| {
-                let registry = dispatch.downcast_ref::<Registry>()?;
-                let current = registry.current_span();
-                Self::of_span(&registry.span(current.id()?)?).map(Box::new)
-            });
+            return Self::of_current_span();
         }
         None
+    }
+
+    /// Empty ids are none.
+    pub(super) fn new(trace_id: Option<String>, span_id: Option<String>) -> Self {
+        let [trace_id, span_id] = [trace_id, span_id].map(|id| id.filter(|id| !id.is_empty()));
+        Self { trace_id, span_id }
     }
 
     pub(super) fn trace_id(&self) -> Option<&str> {
@@ -72,6 +75,15 @@ impl TraceIds {
 
 #[cfg(feature = "logs")]
 impl TraceIds {
+    #[cold]
+    fn of_current_span() -> Option<Self> {
+        tracing::dispatcher::get_default(|dispatch| {
+            let registry = dispatch.downcast_ref::<Registry>()?;
+            let current = registry.current_span();
+            Self::of_span(&registry.span(current.id()?)?)
+        })
+    }
+
     /// The ids in the fields of a span or of the nearest span around it.
     pub(super) fn of_span<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>) -> Option<Self> {
         span.scope().find_map(|span| {
