@@ -14,8 +14,11 @@ use crate::clock::Stopwatch;
 /// thread for each.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// After this many intervals without a line the thread sleeps until it is woken.
+/// After this many intervals without a line the thread sleeps until it is woken, or for [`SLEEP_MAX`].
 const IDLE_INTERVALS: u32 = 100;
+
+/// The longest sleep: by so much a line is late at most whose wake is missed.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// A queue of lines.
 pub(super) trait LogSource: Send + Sync {
@@ -131,11 +134,12 @@ impl LogThread {
             }
             // Whoever queues a line after this has become visible wakes the thread. A line that was
             // queued before may itself become visible a moment after this, since nothing orders the
-            // two; so the thread looks once more when that moment has long passed.
+            // two; so the thread looks once more when that moment has passed, and does not sleep
+            // without an end.
             self.is_asleep.store(true, Ordering::SeqCst);
             thread::park_timeout(INTERVAL);
             if self.drain() == 0 && self.is_asleep.load(Ordering::Relaxed) {
-                thread::park();
+                thread::park_timeout(SLEEP_MAX);
             }
             self.is_asleep.store(false, Ordering::Relaxed);
             idle = 0;
