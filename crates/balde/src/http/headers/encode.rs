@@ -80,22 +80,7 @@ impl FieldBuffer {
 
 /// Appends `number`, capped at [`INTEGER_MAX`].
 pub(super) fn push_integer(text: &mut FieldBuffer, number: u64) {
-    if let Some(digits) = small_text(number) {
-        text.push(digits.as_bytes());
-        return;
-    }
-    let mut number = number.min(INTEGER_MAX);
-    let mut digits = [0; 15];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + u8::try_from(number % 10).unwrap_or(0);
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    text.push(&digits[at..]);
+    with_digits(number, |digits| text.push(digits));
 }
 
 /// Encodes `number`, capped at [`INTEGER_MAX`], as a whole header value. Small numbers, which most
@@ -103,7 +88,26 @@ pub(super) fn push_integer(text: &mut FieldBuffer, number: u64) {
 pub(super) fn integer(number: u64) -> HeaderValue {
     match small_text(number) {
         Some(digits) => HeaderValue::from_static(digits),
-        None => HeaderValue::from(number.min(INTEGER_MAX)),
+        // One allocation, where `HeaderValue::from` makes two.
+        None => with_digits(number, header_value),
+    }
+}
+
+/// The decimal digits of `number`, capped at [`INTEGER_MAX`].
+fn with_digits<T>(number: u64, digits: impl FnOnce(&[u8]) -> T) -> T {
+    if let Some(text) = small_text(number) {
+        return digits(text.as_bytes());
+    }
+    let mut number = number.min(INTEGER_MAX);
+    let mut text = [0; 15];
+    let mut at = text.len();
+    loop {
+        at -= 1;
+        text[at] = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        number /= 10;
+        if number == 0 {
+            return digits(&text[at..]);
+        }
     }
 }
 

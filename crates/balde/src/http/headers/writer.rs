@@ -27,6 +27,9 @@ impl HeaderOptions {
     /// [`OnFailure`](crate::OnFailure) decided without one, or the key was invalid), the limit
     /// appears in `RateLimit-Policy` only.
     pub fn write(&self, headers: &mut HeaderMap, decisions: &[(&str, &Decision)], now: SystemTime) {
+        if self.is_empty() {
+            return write_wait(headers, decisions.iter().map(|(_, one)| *one));
+        }
         let limits = decisions.iter().map(|(name, one)| (*name, *one.limit()));
         let all: Vec<Decision> = decisions.iter().map(|(_, one)| **one).collect();
         let indices: Vec<usize> = (0..all.len()).collect();
@@ -90,11 +93,7 @@ impl HeaderWriter {
     ) {
         // Grows the map once instead of several times. If that fails, the insertions grow it.
         let _reserved = headers.try_reserve(6);
-        if decisions.iter().any(|one| !one.is_allowed())
-            && let Some(wait) = longest_wait(decisions)
-        {
-            write_retry_after(headers, wait);
-        }
+        write_wait(headers, decisions.iter());
         if self.options.has_x() {
             self.write_x(headers, limits, decisions, now);
         }
@@ -165,6 +164,15 @@ impl HeaderWriter {
         } else {
             headers.insert(RATE_LIMIT, header_value(text.as_bytes()));
         }
+    }
+}
+
+/// Writes `Retry-After` if one of these decisions refuses.
+fn write_wait<'a>(headers: &mut HeaderMap, decisions: impl Iterator<Item = &'a Decision> + Clone) {
+    if decisions.clone().any(|one| !one.is_allowed())
+        && let Some(wait) = longest_wait(decisions)
+    {
+        write_retry_after(headers, wait);
     }
 }
 
