@@ -492,7 +492,7 @@ fn write_dict(dict: &Dict, writer: &mut MetricsWriter<'_>) {
         "Tokens by which DICT's bucket differed from the mirrored one, when they were last compared.",
         lines,
     );
-    let withheld = dict.others.all();
+    let withheld = dict.external_usage.all();
     let lines = withheld.iter().map(|((participant, policy), tokens)| {
         let labels = [
             ("participant", participant.as_str()),

@@ -7,7 +7,7 @@ use balde_dict::wire::BucketState;
 use balde_policy::{Policy, Subject};
 use tokio::time::Instant;
 
-use super::others::{Observation, Source, refilled};
+use super::external_usage::{Observation, Source, refilled};
 use super::spent::TokensByPolicy;
 use super::{Dict, MirroredLimit, is_listed};
 use crate::config::Refill;
@@ -98,17 +98,17 @@ impl Dict {
         let Some(limit) = self.limit_of(&state.name, found.value()) else {
             return;
         };
-        let withheld = i64::try_from(limit.withheld()).unwrap_or(i64::MAX);
-        let certain = state.available_tokens.saturating_sub(withheld);
+        let uncertain = i64::try_from(limit.uncertain_refill()).unwrap_or(i64::MAX);
+        let certain = state.available_tokens.saturating_sub(uncertain);
         let spent = self.spent_by(participant, &state.name);
         let spent_before = before.tokens.get(&state.name).map_or(0, |own| own.spent);
         let by = if self.is_redis {
             let Some(reading) = before.levels.get(&state.name) else {
                 return;
             };
-            let others = self.held_by_others_max(engine, &state.name, participant);
+            let held_by_others = self.held_by_other_gateways_max(engine, &state.name, participant);
             let passed = before.at.elapsed();
-            certain.saturating_sub(reading.level_at_most(&found, others, passed))
+            certain.saturating_sub(reading.level_at_most(&found, held_by_others, passed))
         } else {
             let since = i64::try_from(spent - spent_before).unwrap_or(i64::MAX);
             let level = found.level().saturating_add(since);
@@ -122,7 +122,7 @@ impl Dict {
             now_us: self.clock.now_us(),
             limit: limit.of_dict,
             level: state.available_tokens,
-            mirrored: found.level().saturating_add(withheld),
+            mirrored: found.level().saturating_add(uncertain),
             explained: found
                 .held()
                 .saturating_add(refilled(&limit.of_dict, self.passed_us(before))),
@@ -130,16 +130,19 @@ impl Dict {
             spent_before,
             spent,
         };
-        let for_others = self
-            .others
-            .withheld(participant, &state.name, seen.mirrored, spent);
+        let for_others =
+            self.external_usage
+                .withheld(participant, &state.name, seen.mirrored, spent);
         let expected = seen
             .mirrored
             .saturating_add(i64::try_from(for_others).unwrap_or(i64::MAX));
         let drift = expected.saturating_sub(state.available_tokens);
-        let for_others = self
-            .others
-            .observe(participant, &state.name, &seen, &self.schedule());
+        let for_others = self.external_usage.observe(
+            participant,
+            &state.name,
+            &seen,
+            &self.schedule(participant),
+        );
         let by = by.saturating_sub(i64::try_from(for_others).unwrap_or(i64::MAX));
         if by != 0 {
             let adjusted = engine.adjust_level(&state.name, &subject, by).await;
@@ -170,7 +173,7 @@ impl Dict {
     pub(super) fn refill_doubt(&self, limit: &MirroredLimit) -> u64 {
         match self.config().refill {
             Refill::Profile => 0,
-            Refill::Unknown => limit.withheld().max(limit.of_dict.refill_tokens()),
+            Refill::Unknown => limit.uncertain_refill().max(limit.of_dict.refill_tokens()),
         }
     }
 

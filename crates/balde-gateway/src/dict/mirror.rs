@@ -31,8 +31,9 @@ pub(crate) struct MirroredLimit {
 }
 
 impl MirroredLimit {
-    /// The tokens that the mirror withholds: its level is DICT's less these, at most.
-    pub(crate) fn withheld(&self) -> u64 {
+    /// The tokens that the mirror leaves out because it is not certain that DICT has refilled them: its
+    /// level is DICT's less these, at most.
+    pub(crate) fn uncertain_refill(&self) -> u64 {
         self.of_dict
             .capacity()
             .saturating_sub(self.mirrored.capacity())
@@ -122,13 +123,16 @@ mod tests {
     fn an_unknown_refill_withholds_one_step() {
         let limit = mirrored("1200/min burst 36000");
         assert_eq!(limit.mirrored, "1200/min burst 34800".parse().unwrap());
-        assert_eq!(limit.withheld(), 1_200);
+        assert_eq!(limit.uncertain_refill(), 1_200);
         // One step is everything: a tenth is left as burst.
         let limit = mirrored("70/min burst 70");
         assert_eq!(limit.mirrored, "63/min burst 7".parse().unwrap());
-        assert_eq!(limit.withheld(), 63);
+        assert_eq!(limit.uncertain_refill(), 63);
         let limit = mirrored("1/min burst 1 stepwise");
-        assert_eq!((limit.mirrored.capacity(), limit.withheld()), (1, 0));
+        assert_eq!(
+            (limit.mirrored.capacity(), limit.uncertain_refill()),
+            (1, 0)
+        );
     }
 
     #[test]
@@ -138,9 +142,9 @@ mod tests {
             lead: Duration::from_millis(250),
         };
         let limit = mirroring.limit("25000/min burst 50000".parse().unwrap());
-        assert_eq!(limit.withheld(), 105);
+        assert_eq!(limit.uncertain_refill(), 105);
         let limit = mirroring.limit("2/min burst 50".parse().unwrap());
-        assert_eq!(limit.withheld(), 1);
+        assert_eq!(limit.uncertain_refill(), 1);
     }
 
     proptest::proptest! {

@@ -9,17 +9,17 @@
 //! | `mirror` | DICT's limits as the gateway mirrors them |
 //! | `call` | one call, from admission to settlement |
 //! | `reconcile`, `level`, `spent` | DICT's own levels, limits and categories correct the mirror |
-//! | `others` | what somebody else uses of the same buckets, which is withheld |
+//! | `external_usage` | what somebody else uses of the same buckets, which is withheld |
 //! | `refusal` | a 429 of DICT corrects the mirror, too |
 //! | `orders` | payment orders, which give tokens back |
 //! | `duties` | what participants must watch themselves |
 
 mod call;
 mod duties;
+mod external_usage;
 mod level;
 mod mirror;
 mod orders;
-mod others;
 mod reconcile;
 mod refusal;
 mod spent;
@@ -49,9 +49,9 @@ pub(crate) use orders::OrderId;
 
 use self::call::CallFacts;
 use self::duties::Duties;
+use self::external_usage::ExternalUsage;
 use self::mirror::{Announced, LimitMap, Mirroring};
 use self::orders::{Claim, Lookups};
-use self::others::Others;
 use self::reconcile::{Drift, Reconciled};
 use self::refusal::Streaks;
 use self::spent::{HeldTokens, Spent};
@@ -66,7 +66,7 @@ const CREDIT_ID_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// What the calls in flight of all other gateways may hold on a shared bucket, in percent of its
 /// capacity.
-const OTHERS_HELD_PERCENT: u64 = 10;
+const OTHER_GATEWAYS_HELD_PERCENT: u64 = 10;
 
 /// The most payers whose buckets are remembered as started.
 const STARTED_MAX: usize = 1_000_000;
@@ -85,7 +85,7 @@ pub(crate) struct Dict {
     pub(crate) duties: Duties,
     lookups: Lookups,
     pub(crate) drift: Mutex<Drift>,
-    pub(crate) others: Others,
+    pub(crate) external_usage: ExternalUsage,
     reconciled: Reconciled,
     pub(crate) counters: DictCounters,
     trigger: Notify,
@@ -171,7 +171,7 @@ impl Dict {
             limits: Mutex::default(),
             spent: Arc::default(),
             drift: Mutex::default(),
-            others: Others::default(),
+            external_usage: ExternalUsage::default(),
             reconciled: Reconciled::default(),
             counters: DictCounters::default(),
             trigger: Notify::new(),
@@ -376,13 +376,13 @@ impl Dict {
         let variant = policy.limits().variant();
         let value = variant.and_then(|variant| engine.assigned(variant, participant));
         let limit = self.limit_of(policy.name(), value.as_deref())?;
-        let share = limit.of_dict.capacity() * OTHERS_HELD_PERCENT / 100 / others;
+        let share = limit.of_dict.capacity() * OTHER_GATEWAYS_HELD_PERCENT / 100 / others;
         // One call at a time is always possible.
         Some(share.max(policy.prices().price(Outcome::Unknown)))
     }
 
     /// The most tokens that the calls of all other gateways hold on a bucket at a time.
-    fn held_by_others_max(&self, engine: &Engine, policy: &str, participant: &str) -> u64 {
+    fn held_by_other_gateways_max(&self, engine: &Engine, policy: &str, participant: &str) -> u64 {
         let each = self.held_max(engine, policy, participant);
         let others = self.config().gateways.saturating_sub(1);
         each.unwrap_or(0).saturating_mul(others)
@@ -488,7 +488,10 @@ impl Dict {
             // No reconciliation meanwhile.
             let reconciled = self.reconciled.while_unchanged().await;
             let is_by_others = self.is_one_of_several() && self.config().reconcile.is_some();
-            let may_be_known = is_by_others || reconciled.was_answered_since(id.participant, at_us);
+            // In Redis a correction is a difference to a level that was read before DICT was asked.
+            let is_asking = self.is_redis && reconciled.is_asking(id.participant);
+            let may_be_known =
+                is_by_others || is_asking || reconciled.was_answered_since(id.participant, at_us);
             let credited = engine
                 .credit_where(PAYMENT_ORDER, &subject, &once, |policy| {
                     !(may_be_known && is_listed(policy))

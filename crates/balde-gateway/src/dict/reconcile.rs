@@ -1,8 +1,8 @@
 //! Reconciliation: DICT's own levels, limits and categories correct the mirror.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use balde_core::Limit;
@@ -13,12 +13,13 @@ use bytes::Bytes;
 use http::header::{ACCEPT, HOST};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Limited};
+use parking_lot::Mutex;
 use tokio::sync::{RwLock, RwLockReadGuard, watch};
 use tokio::time::Instant;
 
 use super::call::{CallFacts, DictCall};
+use super::external_usage::Schedule;
 use super::level::Before;
-use super::others::Schedule;
 use super::{CATEGORY, Dict, is_listed};
 use crate::body::RequestBody;
 use crate::limits::Limits;
@@ -45,28 +46,49 @@ pub(crate) type Drift = BTreeMap<(String, String), i64>;
 /// When participants were reconciled, and will be.
 #[derive(Debug, Default)]
 pub(super) struct Reconciled {
+    answers: RwLock<Answers>,
+    /// When the next regular reconciliation is due, by participant.
+    next_us: Mutex<HashMap<String, u64>>,
+}
+
+/// What DICT was asked, and has answered.
+#[derive(Debug, Default)]
+struct Answers {
     /// When DICT last answered, by participant.
-    answered_us: RwLock<HashMap<String, u64>>,
-    /// When the next regular reconciliation is due.
-    next_us: AtomicU64,
+    at_us: HashMap<String, u64>,
+    /// The participants whose levels were read here and requested from DICT, until DICT answers.
+    asking: HashSet<String>,
 }
 
 /// No bucket is reconciled while this exists.
 #[derive(Debug)]
-pub(super) struct Unchanged<'r>(RwLockReadGuard<'r, HashMap<String, u64>>);
+pub(super) struct Unchanged<'r>(RwLockReadGuard<'r, Answers>);
 
 impl Reconciled {
+    fn set_next(&self, participant: &str, next_us: u64) {
+        let mut next = self.next_us.lock();
+        next.insert(participant.to_owned(), next_us);
+    }
+
+    fn next_us(&self, participant: &str) -> u64 {
+        self.next_us.lock().get(participant).copied().unwrap_or(0)
+    }
+
     pub(super) async fn while_unchanged(&self) -> Unchanged<'_> {
-        Unchanged(self.answered_us.read().await)
+        Unchanged(self.answers.read().await)
     }
 }
 
 impl Unchanged<'_> {
     /// Whether DICT reported a participant's levels at this time, or later.
     pub(super) fn was_answered_since(&self, participant: &str, at_us: u64) -> bool {
-        self.0
-            .get(participant)
-            .is_some_and(|answered_us| *answered_us >= at_us)
+        let answered_us = self.0.at_us.get(participant);
+        answered_us.is_some_and(|answered_us| *answered_us >= at_us)
+    }
+
+    /// Whether DICT is being asked for a participant's levels.
+    pub(super) fn is_asking(&self, participant: &str) -> bool {
+        self.0.asking.contains(participant)
     }
 }
 
@@ -150,9 +172,9 @@ impl Dict {
     ) {
         let config = self.config();
         let interval_us = micros(config.reconcile.unwrap_or_default());
-        let next_us = self.clock.now_us().saturating_add(interval_us);
-        self.reconciled.next_us.store(next_us, Ordering::Relaxed);
         for participant in &config.participants {
+            let next_us = self.clock.now_us().saturating_add(interval_us);
+            self.reconciled.set_next(participant, next_us);
             self.reconcile_and_count(limits, upstream, participant)
                 .await;
         }
@@ -184,11 +206,11 @@ impl Dict {
         }
     }
 
-    /// When buckets are reconciled.
-    pub(super) fn schedule(&self) -> Schedule {
+    /// When a participant's buckets are reconciled.
+    pub(super) fn schedule(&self, participant: &str) -> Schedule {
         Schedule {
             interval_us: self.config().reconcile.map(micros),
-            next_us: self.reconciled.next_us.load(Ordering::Relaxed),
+            next_us: self.reconciled.next_us(participant),
             is_only_gateway: !self.is_one_of_several(),
         }
     }
@@ -200,18 +222,26 @@ impl Dict {
         upstream: &Upstream<RequestBody>,
         participant: &str,
     ) -> Result<(), ReconcileError> {
-        let before = self.before(limits, participant, is_listed).await;
-        let states = self.fetch_states(limits, upstream, participant, "").await?;
         {
+            let mut answers = self.reconciled.answers.write().await;
+            answers.asking.insert(participant.to_owned());
+        }
+        let before = self.before(limits, participant, is_listed).await;
+        let states = self.fetch_states(limits, upstream, participant, "").await;
+        let states = {
             // No order gives back meanwhile what DICT's levels already include.
-            let mut answered_us = self.reconciled.answered_us.write().await;
-            answered_us.insert(participant.to_owned(), self.clock.now_us());
+            let mut answers = self.reconciled.answers.write().await;
+            answers.asking.remove(participant);
+            let states = states?;
+            let now_us = self.clock.now_us();
+            answers.at_us.insert(participant.to_owned(), now_us);
             self.apply_category(limits, participant, &states).await;
             self.apply_limits(limits, participant, &states);
             for state in states.policies.iter().filter(|one| one.name != OWN_POLICY) {
                 self.apply_level(limits, participant, state, &before).await;
             }
-        }
+            states
+        };
         if let Some(own) = states.policies.iter().find(|one| one.name == OWN_POLICY) {
             self.reconcile_own(limits, upstream, participant, own, &before)
                 .await;

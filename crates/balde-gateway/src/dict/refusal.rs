@@ -8,7 +8,7 @@ use balde_policy::{BucketState, Engine};
 use parking_lot::Mutex;
 
 use super::call::CallFacts;
-use super::others::{self, Observation, Source};
+use super::external_usage::{self, Observation, Source};
 use super::{Dict, is_listed, level};
 
 /// The most payers whose refusals are counted. Beyond it, counting begins anew.
@@ -97,7 +97,7 @@ impl Dict {
                 } else {
                     0
                 };
-                others::doubled(refusals).min(state.limit().capacity())
+                external_usage::doubled(refusals).min(state.limit().capacity())
             } else {
                 self.refused_by_others(&facts.participant, &state)
             };
@@ -143,10 +143,10 @@ impl Dict {
         } else {
             let tokens = self.spent.of(&facts.participant);
             let own = tokens.get(policy).map_or(0, |tokens| tokens.held);
-            own.saturating_add(self.held_by_others_max(engine, policy, &facts.participant))
+            own.saturating_add(self.held_by_other_gateways_max(engine, policy, &facts.participant))
         };
         let limit = self.limit_of(policy, state.value());
-        let withheld = limit.map_or(0, |limit| limit.withheld());
+        let withheld = limit.map_or(0, |limit| limit.uncertain_refill());
         let below = i64::try_from(withheld.saturating_add(held)).unwrap_or(i64::MAX);
         let surplus = state.level().saturating_add(below);
         (surplus > 0).then(|| -surplus - level::part_of_a_token(state))
@@ -158,7 +158,7 @@ impl Dict {
         let Some(limit) = self.limit_of(policy, state.value()) else {
             return 0;
         };
-        let withheld = i64::try_from(limit.withheld()).unwrap_or(i64::MAX);
+        let withheld = i64::try_from(limit.uncertain_refill()).unwrap_or(i64::MAX);
         let spent = self.spent_by(participant, policy);
         let seen = Observation {
             source: Source::Refusal,
@@ -171,7 +171,8 @@ impl Dict {
             spent_before: spent,
             spent,
         };
-        let schedule = self.schedule();
-        self.others.observe(participant, policy, &seen, &schedule)
+        let schedule = self.schedule(participant);
+        self.external_usage
+            .observe(participant, policy, &seen, &schedule)
     }
 }

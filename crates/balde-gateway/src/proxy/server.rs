@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, unconstrained};
 use tokio_rustls::TlsAcceptor;
 
 use super::client_stream::ClientStream;
@@ -162,11 +162,11 @@ async fn serve_http(
     let builder = http_builder(&config);
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut serving = std::pin::pin!(serving);
-    let mut begun = std::pin::pin!(shutdown::begun(&mut shutdown));
+    let mut begun = std::pin::pin!(unconstrained(shutdown::begun(&mut shutdown)));
     let (mut is_registered, mut is_ending) = (false, false);
     let served = poll_fn(|cx| {
-        // The waker of this task stays the same, so it is registered once. After that it suffices to
-        // look whether anything has changed.
+        // The waker of this task stays the same, so it is registered once: by the first poll, which has
+        // no budget that could keep it from that. Then it suffices to look whether anything has changed.
         let is_unchanged = is_registered && matches!(connection.shutdown.has_changed(), Ok(false));
         if !is_unchanged && !is_ending {
             is_registered = true;

@@ -91,7 +91,7 @@ fn bucket(
 ) -> Value {
     let policy = state.policy();
     let of_dict = dict.and_then(|dict| dict.limit_of(policy.name(), state.value()));
-    let withheld = of_dict.map_or(0, |limit| limit.withheld());
+    let withheld = of_dict.map_or(0, |limit| limit.uncertain_refill());
     // In front of DICT: as DICT would report it, as far as that is known. Held back are tokens that
     // may not be there yet.
     let limit = of_dict.map_or(*state.limit(), |limit| limit.of_dict);
@@ -100,7 +100,8 @@ fn bucket(
     let for_others = dict.zip(participant).map_or(0, |(dict, participant)| {
         let name = policy.name();
         let spent = dict.spent_by(participant, name);
-        dict.others.withheld(participant, name, level, spent)
+        dict.external_usage
+            .withheld(participant, name, level, spent)
     });
     let level = level.saturating_add(signed(for_others));
     let drift = dict.zip(participant).and_then(|(dict, participant)| {

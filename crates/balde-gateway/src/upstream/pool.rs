@@ -65,15 +65,15 @@ struct Http1<B> {
     sender: http1::SendRequest<B>,
     /// `None` once the connection is closed.
     connection: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
-    /// What the connection wakes, whichever task uses it.
-    user: Arc<User>,
-    user_waker: Waker,
+    task: Arc<CurrentTask>,
+    /// The waker that the connection is polled with. It wakes the task that uses the connection now.
+    waker: Waker,
     timer: DeadlineTimer,
 }
 
-/// The task that uses a connection.
+/// The task that polls a connection now; `None` while the connection is unused.
 #[derive(Debug, Default)]
-struct User(Mutex<Option<Waker>>);
+struct CurrentTask(Mutex<Option<Waker>>);
 
 /// An HTTP/1.1 connection for one request, after which it goes back to the pool.
 struct InUse<B> {
@@ -255,12 +255,12 @@ where
             .max_buf_size(RESPONSE_BUFFER_BYTES_MAX)
             .handshake(stream);
         let (sender, connection) = handshake.await.map_err(failed)?;
-        let user = Arc::new(User::default());
+        let task = Arc::new(CurrentTask::default());
         let http1 = Http1 {
             sender,
             connection: Some(Box::pin(connection.with_upgrades())),
-            user_waker: Waker::from(Arc::clone(&user)),
-            user,
+            waker: Waker::from(Arc::clone(&task)),
+            task,
             timer: DeadlineTimer::default(),
         };
         Ok((Connection::Http1(self.in_use(http1, permit)), false))
@@ -304,24 +304,24 @@ where
     }
 }
 
-impl Wake for User {
+impl Wake for CurrentTask {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let user = self.0.lock().take();
-        if let Some(user) = user {
-            user.wake();
+        let waker = self.0.lock().take();
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 }
 
-impl User {
+impl CurrentTask {
     fn set(&self, waker: &Waker) {
-        let mut user = self.0.lock();
-        if !user.as_ref().is_some_and(|user| user.will_wake(waker)) {
-            *user = Some(waker.clone());
+        let mut current = self.0.lock();
+        if !current.as_ref().is_some_and(|one| one.will_wake(waker)) {
+            *current = Some(waker.clone());
         }
     }
 
@@ -333,12 +333,12 @@ impl User {
 impl<B> Http1<B> {
     /// Makes progress for a task, which is woken when there is more to do.
     fn poll(&mut self, cx: &Context<'_>) {
-        self.user.set(cx.waker());
+        self.task.set(cx.waker());
         self.poll_connection();
     }
 
     fn poll_connection(&mut self) {
-        let mut cx = Context::from_waker(&self.user_waker);
+        let mut cx = Context::from_waker(&self.waker);
         if let Some(connection) = &mut self.connection
             && connection.as_mut().poll(&mut cx).is_ready()
         {
@@ -419,7 +419,7 @@ where
             permit,
         } = self;
         // The response's body, which may still be read, wakes the connection.
-        http1.user.remove();
+        http1.task.remove();
         let mut unused = pool.unused.lock();
         unused.http1.push((http1, Instant::now()));
         pool.check(&mut unused);

@@ -195,9 +195,8 @@ impl RateLimiter {
         decision
     }
 
-    /// Logs a denial of the memory store, at the time that the check has read. It took less than a
-    /// microsecond, which is the clock's resolution; reading the clock again would cost more than it
-    /// tells.
+    /// Logs a denial of the memory store, at the time that the check has read. The duration is not
+    /// measured: reading the clock a second time would take as long as a part of the check.
     #[inline(never)]
     fn log_denial(&self, key: &[u8], decision: &Decision) {
         let decided_us = decision.core().now_us();

@@ -1,4 +1,4 @@
-//! One line for every denial, without a decision that waits for its line.
+//! Logs one line for every denial; no decision waits for the log.
 //!
 //! A decision appends a record of the denial to a queue and goes on. The log thread takes the
 //! records out, hashes the keys and emits the events. While nobody reads the log, the queue fills;
@@ -32,7 +32,7 @@ const STRIPES: usize = 8;
 /// with keys of 24 bytes.
 const STRIPE_WORDS: usize = 1 << 16;
 
-/// After so many denials of a full stripe were written, it takes more.
+/// After taking this many records out of a full stripe, the log thread lets decisions append to it again.
 const WRITTEN_BEFORE_MORE: usize = 1_024;
 
 /// While denials are dropped, their number is logged this often.
@@ -47,8 +47,8 @@ pub enum Denials {
     #[default]
     Summary,
     /// One line for each denial, whether by the limit, by the failure policy or for a bad key: for
-    /// audit. Lines are written by another thread; denials that it cannot keep up with are counted
-    /// and not written.
+    /// audit. Lines are written by another thread; denials that find its queue full, or in use by
+    /// other threads, are counted and not written.
     Every,
 }
 

@@ -117,7 +117,7 @@ pub(super) fn fallback(
     );
 }
 
-/// Denials were not logged, because the log did not keep up.
+/// Denials were not logged, because their queue was full or in use.
 pub(super) fn denials_dropped(policy: &str, storage_mode: &str, dropped: u64) {
     tracing::warn!(
         target: "balde",
@@ -125,6 +125,6 @@ pub(super) fn denials_dropped(policy: &str, storage_mode: &str, dropped: u64) {
         storage_mode,
         policy,
         dropped,
-        "{dropped} denials were not logged: the log does not keep up"
+        "{dropped} denials were not logged: the queue was full or in use by other threads"
     );
 }

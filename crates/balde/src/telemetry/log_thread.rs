@@ -1,7 +1,7 @@
-//! The thread that writes lines of which no decision waits to be written.
+//! The thread that writes queued log lines, so that no decision waits for a writer.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_millis(10);
 /// After this many intervals without a line the thread sleeps until it is woken, or for [`SLEEP_MAX`].
 const IDLE_INTERVALS: u32 = 100;
 
-/// The longest sleep: by so much a line is late at most whose wake is missed.
+/// The longest sleep. A line whose wake-up was missed is written at most this late.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// A queue of lines.
@@ -124,10 +124,14 @@ impl LogThread {
 
     fn run(&self) {
         IS_LOG_THREAD.set(true);
-        let mut idle = 0;
+        let mut idle = 0_u32;
         loop {
             let lines = self.drain();
-            idle = if lines == 0 { idle + 1 } else { 0 };
+            idle = if lines == 0 {
+                idle.saturating_add(1)
+            } else {
+                0
+            };
             if idle < IDLE_INTERVALS {
                 thread::park_timeout(INTERVAL);
                 continue;
@@ -138,11 +142,14 @@ impl LogThread {
             // without an end.
             self.is_asleep.store(true, Ordering::SeqCst);
             thread::park_timeout(INTERVAL);
-            if self.drain() == 0 && self.is_asleep.load(Ordering::Relaxed) {
+            let lines = self.drain();
+            if lines == 0 && self.is_asleep.load(Ordering::Relaxed) {
                 thread::park_timeout(SLEEP_MAX);
             }
-            self.is_asleep.store(false, Ordering::Relaxed);
-            idle = 0;
+            let is_woken = !self.is_asleep.swap(false, Ordering::Relaxed);
+            if is_woken || lines > 0 {
+                idle = 0;
+            }
         }
     }
 
@@ -157,6 +164,8 @@ impl LogThread {
         let mut sources = std::mem::take(&mut *self.sources.lock());
         let is_unused = |source: &Arc<dyn LogSource>| Arc::strong_count(source) == 1;
         let unused: Vec<bool> = sources.iter().map(is_unused).collect();
+        // Pairs with the release of the last other owner: what it has queued is visible from here on.
+        fence(Ordering::Acquire);
         let mut lines = 0;
         for (source, is_unused) in sources.iter().zip(&unused) {
             let urgency = if *is_unused { Urgency::Flush } else { urgency };

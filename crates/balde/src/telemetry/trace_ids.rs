@@ -18,6 +18,10 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 #[cfg(feature = "logs")]
 static HAS_FIELDS: AtomicBool = AtomicBool::new(false);
 
+/// Longer values are no ids, and are ignored.
+#[cfg(feature = "logs")]
+const ID_BYTES_MAX: usize = 128;
+
 /// The ids of the current OpenTelemetry span, or the fields `trace_id` and `span_id` of a `tracing`
 /// span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,6 +102,9 @@ impl TraceIds {
     }
 
     fn set(&mut self, name: &str, value: String) {
+        if value.len() > ID_BYTES_MAX {
+            return;
+        }
         match name {
             "trace_id" => self.trace_id = Some(value),
             "span_id" => self.span_id = Some(value),

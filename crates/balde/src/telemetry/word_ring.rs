@@ -22,7 +22,8 @@ pub(super) struct WordRing {
 struct Appending {
     /// Where the last record ends, times two, plus [`LOCKED`]. Positions count words and do not wrap.
     end: AtomicU64,
-    /// The taking thread was here. An append reads its position only if this leaves no room.
+    /// A copy of [`Taking::begin`], possibly out of date. An append reads the original only if the copy
+    /// leaves no room.
     taken_until: AtomicU64,
 }
 
@@ -119,7 +120,7 @@ impl WordRing {
     }
 }
 
-/// A record that is being appended. Without [`end`](Append::end) it was never there.
+/// A record that is being appended. Dropping it without calling [`end`](Append::end) discards it.
 pub(super) struct Append<'a> {
     ring: &'a WordRing,
     /// What others see as the end, until this record is complete.

@@ -65,22 +65,14 @@ impl CachedHeaders {
         if self.options.is_empty() || decisions.is_empty() {
             return self.options.write(headers, decisions, now);
         }
-        if self.write_remembered(headers, decisions, now) {
-            return;
-        }
-        self.remember(decisions);
-        self.options.write(headers, decisions, now);
-    }
-
-    fn write_remembered(
-        &self,
-        headers: &mut HeaderMap,
-        decisions: &[(&str, &Decision)],
-        now: SystemTime,
-    ) -> bool {
         let remembered = self.remembered.read();
         let Some(found) = remembered.iter().find(|one| one.is_for(decisions)) else {
-            return false;
+            let has_room = remembered.len() < REMEMBERED_MAX;
+            drop(remembered);
+            if has_room {
+                self.remember(decisions);
+            }
+            return self.options.write(headers, decisions, now);
         };
         if let [(_, only)] = decisions {
             found.writer.write(headers, &[0], &[**only], now);
@@ -89,7 +81,6 @@ impl CachedHeaders {
             let indices: SmallVec<[usize; 4]> = (0..all.len()).collect();
             found.writer.write(headers, &indices, &all, now);
         }
-        true
     }
 
     fn remember(&self, decisions: &[(&str, &Decision)]) {

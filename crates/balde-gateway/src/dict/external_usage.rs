@@ -16,12 +16,13 @@ use parking_lot::Mutex;
 /// is withheld at its highest.
 const INTERVALS: usize = 5;
 
-/// From so many refusals within one interval on, all that DICT refills is considered used by others.
+/// After this many refusals within one interval, the forecast assumes that others use everything that
+/// DICT refills.
 const REFUSALS_MAX: u32 = 2;
 
 /// Estimates by participant and policy, for the buckets that DICT lists.
 #[derive(Debug, Default)]
-pub(crate) struct Others(Mutex<BTreeMap<(String, String), Estimate>>);
+pub(crate) struct ExternalUsage(Mutex<BTreeMap<(String, String), Estimate>>);
 
 /// What others use of one bucket.
 #[derive(Clone, Debug)]
@@ -35,6 +36,9 @@ struct Estimate {
     since_us: u64,
     /// How often DICT refused within the current interval what the mirror had admitted.
     refusals: u32,
+    /// What refusals alone have added to the current interval. The next reconciliation shows whether
+    /// it was this bucket that was empty.
+    assumed: i64,
     /// By how much the mirror was lowered.
     withheld: u64,
     /// What the gateway's own calls had cost by then; `None` until levels were compared.
@@ -83,7 +87,7 @@ pub(super) struct Schedule {
     pub(super) is_only_gateway: bool,
 }
 
-impl Others {
+impl ExternalUsage {
     /// Adds an observation to the estimate, and returns how many tokens have to be withheld: the mirror
     /// must be set to DICT's level less these.
     pub(super) fn observe(
@@ -135,6 +139,7 @@ impl Estimate {
             used: [0; INTERVALS],
             since_us: now_us,
             refusals: 0,
+            assumed: 0,
             withheld: 0,
             spent: None,
         }
@@ -142,17 +147,26 @@ impl Estimate {
 
     fn observe(&mut self, seen: &Observation, schedule: &Schedule) -> u64 {
         let mut most = self.used_in_an_interval(seen, schedule);
-        // Nobody knows who used what is missing at the first look.
-        if self.spent.is_some() {
-            self.used[0] = self.used[0].saturating_add(self.used_since(seen, schedule));
-        }
+        // The first comparison has no earlier one: tokens that are missing then were used by anybody.
+        let used = match self.spent {
+            Some(_) => self.used_since(seen, schedule),
+            None => 0,
+        };
+        self.used[0] = self.used[0].saturating_add(used);
         match seen.source {
             Source::Reconciliation => {
+                self.assumed = 0;
                 most = self.used_in_an_interval(seen, schedule);
                 self.end_interval(seen, schedule);
             }
             // A single refusal says nothing about the future: the bucket may have been drained once.
-            Source::Refusal => self.refusals = self.refusals.saturating_add(1),
+            Source::Refusal => {
+                self.assumed = self.assumed.saturating_add(used.max(0));
+                if schedule.interval_us.is_none() {
+                    self.forget_old_refusals(seen.now_us);
+                }
+                self.refusals = self.refusals.saturating_add(1);
+            }
         }
         self.withheld = self.forecast(most, seen, schedule);
         self.spent = Some(seen.spent_before);
@@ -169,11 +183,30 @@ impl Estimate {
         let expected = seen.mirrored.saturating_add(signed(withheld));
         let least = expected.saturating_sub(signed(seen.explained));
         let used = least.saturating_sub(seen.level);
+        // What refusals have added for the wrong bucket is taken back.
+        let least_used = match seen.source {
+            Source::Reconciliation => -self.assumed,
+            Source::Refusal => 0,
+        };
         if !schedule.is_only_gateway {
-            return used.saturating_sub(signed(seen.doubt)).max(0);
+            return used.saturating_sub(signed(seen.doubt)).max(least_used);
         }
         // An early step of the refill makes up for a late one, in the sum.
-        if seen.doubt > 0 { used } else { used.max(0) }
+        if seen.doubt > 0 {
+            used
+        } else {
+            used.max(least_used)
+        }
+    }
+
+    /// Without reconciliations nothing else ends a row of refusals: DICT's bucket may have been full
+    /// since the last one.
+    fn forget_old_refusals(&mut self, now_us: u64) {
+        let passed_us = now_us.saturating_sub(self.since_us);
+        if passed_us >= self.limit.fill_us().saturating_mul(2) {
+            self.refusals = 0;
+        }
+        self.since_us = now_us;
     }
 
     /// How many of the withheld tokens DICT has beside those of the mirror: all of them, unless DICT's
@@ -297,7 +330,7 @@ mod tests {
     /// apart.
     struct Model {
         limit: Limit,
-        others: Others,
+        external_usage: ExternalUsage,
         dict: Option<State>,
         mirror: Option<State>,
         second: u64,
@@ -311,7 +344,7 @@ mod tests {
         fn new(limit: Limit) -> Self {
             let mut model = Self {
                 limit,
-                others: Others::default(),
+                external_usage: ExternalUsage::default(),
                 dict: None,
                 mirror: None,
                 second: 0,
@@ -388,7 +421,7 @@ mod tests {
                 next_us: next_minute * MINUTE * SECOND_US,
                 is_only_gateway: true,
             };
-            self.withheld = self.others.observe("1", "p", &seen, &schedule);
+            self.withheld = self.external_usage.observe("1", "p", &seen, &schedule);
             let level = level - signed(self.withheld);
             let set = Command::SetLevel { level };
             self.mirror = self.limit.apply(self.mirror, set, self.now_us()).state();
@@ -497,7 +530,7 @@ mod tests {
             spent_before: 0,
             spent: 0,
         };
-        let others = Others::default();
+        let others = ExternalUsage::default();
         let observe = |minute, mirrored, level| {
             others.observe("1", "p", &seen(minute, mirrored, level), &schedule(minute))
         };
@@ -510,6 +543,71 @@ mod tests {
         // A hundred tokens less each time: no step explains the sum.
         let withheld: Vec<u64> = (10..15).map(|minute| observe(minute, 100, 0)).collect();
         assert!(withheld.is_sorted() && withheld[4] >= 50, "{withheld:?}");
+    }
+
+    #[test]
+    fn a_refusal_by_another_bucket_is_forgotten_at_the_reconciliation() {
+        for is_only_gateway in [true, false] {
+            let limit: Limit = "2/min burst 50".parse().unwrap();
+            let usage = ExternalUsage::default();
+            let observe = |source, second: u64, mirrored, level| {
+                let seen = Observation {
+                    source,
+                    now_us: second * SECOND_US,
+                    limit,
+                    level,
+                    mirrored,
+                    explained: 0,
+                    doubt: 0,
+                    spent_before: 0,
+                    spent: 0,
+                };
+                let schedule = Schedule {
+                    interval_us: Some(60 * SECOND_US),
+                    next_us: (second / 60 + 1) * 60 * SECOND_US,
+                    is_only_gateway,
+                };
+                usage.observe("1", "p", &seen, &schedule)
+            };
+            assert_eq!(observe(Source::Reconciliation, 0, 50, 50), 0);
+            // Two payers were refused by their own buckets, and this one was emptied with theirs.
+            observe(Source::Refusal, 10, 50, 0);
+            // DICT had its tokens all the time.
+            assert_eq!(observe(Source::Reconciliation, 11, 0, 50), 0);
+            assert_eq!(observe(Source::Reconciliation, 60, 50, 50), 0);
+        }
+    }
+
+    #[test]
+    fn without_reconciliations_refusals_far_apart_do_not_add_up() {
+        let limit: Limit = "60/min burst 60".parse().unwrap();
+        let usage = ExternalUsage::default();
+        let refused = |second: u64| {
+            let seen = Observation {
+                source: Source::Refusal,
+                now_us: second * SECOND_US,
+                limit,
+                level: 0,
+                mirrored: 10,
+                explained: 0,
+                doubt: 0,
+                spent_before: 0,
+                spent: 0,
+            };
+            let schedule = Schedule {
+                interval_us: None,
+                next_us: 0,
+                is_only_gateway: true,
+            };
+            usage.observe("1", "p", &seen, &schedule)
+        };
+        let in_a_row: Vec<u64> = (0..5).map(refused).collect();
+        assert_eq!(in_a_row, [0, 1, 2, 4, 8]);
+        let one_a_day: Vec<u64> = (1..20).map(|day| refused(day * 86_400)).collect();
+        assert!(
+            one_a_day.iter().all(|withheld| *withheld == 0),
+            "{one_a_day:?}"
+        );
     }
 
     #[test]
@@ -531,7 +629,7 @@ mod tests {
             spent_before: 0,
             spent: 0,
         };
-        let others = Others::default();
+        let others = ExternalUsage::default();
         others.observe("1", "p", &seen, &schedule);
         (seen.now_us, seen.level, seen.mirrored) = (60 * SECOND_US, 10, 30);
         assert_eq!(others.observe("1", "p", &seen, &schedule), 22);
