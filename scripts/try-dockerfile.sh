@@ -6,7 +6,7 @@
 # what it polls.
 #
 # Needs root, debootstrap, a Debian mirror, and the Rust toolchain of the `FROM rust:` line, which is
-# mounted from this machine. The first run builds balde for release, which takes many minutes.
+# mounted from this machine. The first run builds balde with the profile dist, which takes many minutes.
 # usage: scripts/try-dockerfile.sh [--again] [FOLDER]
 # Stages and caches go below FOLDER, by default target/dockerfile. --again starts the image of the last
 # run without building it.

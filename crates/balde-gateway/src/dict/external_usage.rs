@@ -3,9 +3,9 @@
 //!
 //! When DICT has fewer tokens than the gateway's own calls explain, somebody else has used them. The
 //! estimate is the most that others used within one reconciliation interval, among the last
-//! [`INTERVALS`]. The mirror is lowered by what they will have used by the next reconciliation, which
-//! makes another forecast. So what others do not use comes back, and nothing is withheld where nobody
-//! else uses the bucket.
+//! [`INTERVALS`]. The mirror is lowered by what they are expected to use until the next reconciliation.
+//! That one starts from DICT's level again, so tokens that others have not used become available. If
+//! nobody else uses the bucket, nothing is withheld.
 
 use std::collections::BTreeMap;
 
@@ -449,8 +449,8 @@ mod tests {
         }
 
         /// Beside somebody with steady use, refusals stop after the second reconciliation, and the
-        /// gateway uses what is left. That needs a bucket that cannot overflow between two
-        /// reconciliations: how much more others took of a bucket that could, nobody knows.
+        /// gateway uses what is left. The bucket is large enough not to become full between two
+        /// reconciliations: from a bucket that was full, others' use cannot be determined exactly.
         #[test]
         fn a_steady_spender_is_withheld_and_the_rest_is_used(
             spare in 0_u64..500,

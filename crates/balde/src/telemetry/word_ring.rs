@@ -17,7 +17,7 @@ pub(super) struct WordRing {
     words: Box<[AtomicU64]>,
 }
 
-/// What the appending threads write, in cache lines of its own.
+/// The fields that appending threads write. Aligned, so that they share no cache line with [`Taking`].
 #[repr(align(128))]
 struct Appending {
     /// Where the last record ends, times two, plus [`LOCKED`]. Positions count words and do not wrap.
