@@ -47,7 +47,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ),
     // What benchmarks share; its benchmarks see the whole as development dependencies.
     ("balde-bench", &[]),
-    // Only tests: the memory store over loom's atomics.
+    // Only tests: lock-free code over loom's atomics.
     ("balde-loom", &["balde-core"]),
 ];
 

@@ -4,8 +4,16 @@
 //! atomic read-modify-write operation, at its start. The words and the end of the record are plain
 //! stores, so the processor goes on while it fetches memory that the taking thread has read; an
 //! operation that unlocks a mutex would wait for it.
+//!
+//! `loom_tests` explores the interleavings: `cargo test -p balde-loom` runs them.
 
+#[cfg(balde_loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(balde_loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(all(test, balde_loom))]
+mod loom_tests;
 
 /// Set in [`Appending::end`] while a thread appends.
 const LOCKED: u64 = 1;
@@ -193,7 +201,7 @@ pub(super) const fn words_of(bytes: usize) -> usize {
     bytes.div_ceil(8)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(balde_loom)))]
 mod tests {
     use super::*;
 
