@@ -113,9 +113,9 @@ fn main() {
          rounds in turn, each in a process of its own; the ratio is the median of the rounds' \
          ratios. A round has 400,000 denials of a flood, 50,000 of the others. Lines and counted \
          drops add up to the denials in every round.\n\n\
-         \"Summary, every beside\" is the floor: the timed decisions are summarised, and another \
-         thread has another limiter deny as often with a line each, so that the log thread does \
-         the same work on the same two cores.\n\n{table}",
+         \"Summary, every beside\" is the baseline with a busy log thread: the timed limiter logs \
+         summaries, while a second limiter in another thread denies as often and logs every \
+         denial.\n\n{table}",
     );
     println!("{text}");
     if !is_quick {
