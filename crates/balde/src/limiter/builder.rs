@@ -404,6 +404,12 @@ fn reading(limiter: &RateLimiter) -> LimiterReading {
         log_dropped: limiter.observer().denials_dropped(),
         ..LimiterReading::default()
     };
+    #[cfg(feature = "tokio")]
+    let reading = LimiterReading {
+        waiters: limiter.waiting() as u64,
+        waits: limiter.waiters().outcomes(),
+        ..reading
+    };
     #[cfg(feature = "redis")]
     let reading = {
         let leases = limiter.lease_stats();

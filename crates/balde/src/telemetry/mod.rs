@@ -64,6 +64,8 @@ pub(crate) use meter::Meter;
 pub(crate) use metrics::LimiterReading;
 #[cfg(all(feature = "prometheus", feature = "redis"))]
 pub(crate) use metrics::StoreReading;
+#[cfg(all(feature = "prometheus", feature = "tokio"))]
+pub(crate) use metrics::WaitCounts;
 #[cfg(feature = "prometheus")]
 pub use metrics::{
     DurationHistogram, METRICS_CONTENT_TYPE, Metrics, MetricsWriter, prometheus_text,

@@ -1,9 +1,14 @@
 //! Every decision is counted once, under what became of it.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
+use std::time::Duration;
 
 use balde::telemetry::Metrics;
-use balde::{Leases, OnFailure, RateLimiter, RedisStore, check_all, check_all_blocking};
+use balde::{
+    AcquireError, Clock, Leases, OnFailure, RateLimiter, RedisStore, check_all, check_all_blocking,
+};
+use tokio::time::timeout;
 
 use crate::redis_server::RedisServer;
 use crate::{patience, value};
@@ -37,6 +42,9 @@ fn every_metric_is_there_from_the_first_scrape_on_and_zero() {
         r#"rate_limiter_lock_contention_total{policy="idle"}"#,
         r#"rate_limiter_keys{policy="idle"}"#,
         r#"rate_limiter_evicted_keys_total{policy="idle"}"#,
+        r#"rate_limiter_waiters{policy="idle"}"#,
+        r#"rate_limiter_waits_total{outcome="granted",policy="idle"}"#,
+        r#"rate_limiter_waits_total{outcome="refused",policy="idle"}"#,
         r#"rate_limiter_lease_tokens{policy="idle"}"#,
         r#"rate_limiter_lease_tokens_max{policy="idle"}"#,
         r#"rate_limiter_backend_errors_total{reason="timeout"}"#,
@@ -129,6 +137,58 @@ fn limiters_of_one_name_count_together_and_no_series_is_there_twice() {
     assert_eq!(names.len(), distinct.len());
 }
 
+#[tokio::test(start_paused = true)]
+async fn waiters_show_while_they_wait_and_are_counted_by_how_they_ended() {
+    let metrics = Metrics::new();
+    let builder = RateLimiter::builder().name("awaited").limit("10/s");
+    let builder = builder.waiters_max(2).clock(Clock::tokio());
+    let limiter = builder.metrics(&metrics).build().unwrap();
+    let assert_shows = |waiters: u64, outcomes: [(&str, u64); 5]| {
+        let text = metrics.encode();
+        let series = r#"rate_limiter_waiters{policy="awaited"}"#;
+        assert_eq!(value(&text, series), Some(waiters), "{text}");
+        for (outcome, number) in outcomes {
+            let labels = format!("outcome=\"{outcome}\",policy=\"awaited\"");
+            let series = format!("rate_limiter_waits_total{{{labels}}}");
+            assert_eq!(value(&text, &series), Some(number), "{series}");
+        }
+    };
+    let outcomes = |granted, timed_out, dropped, too_many_waiters, refused| {
+        [
+            ("granted", granted),
+            ("timed_out", timed_out),
+            ("dropped", dropped),
+            ("too_many_waiters", too_many_waiters),
+            ("refused", refused),
+        ]
+    };
+    limiter.acquire("a", 10).await.unwrap();
+    assert_shows(0, outcomes(0, 0, 0, 0, 0));
+    // Refused at once: the time is too short, and the capacity too small.
+    let soon = Duration::from_millis(50);
+    let refused = limiter.acquire_within("a", 1, soon).await;
+    assert_eq!(refused, Err(AcquireError::TimedOut));
+    limiter.acquire("a", 11).await.unwrap_err();
+    assert_shows(0, outcomes(0, 1, 0, 0, 1));
+
+    {
+        let mut first = pin!(limiter.acquire("a", 4));
+        let mut second = pin!(limiter.acquire_within("a", 1, Duration::from_millis(450)));
+        let _pending = timeout(Duration::ZERO, first.as_mut()).await;
+        let _pending = timeout(Duration::ZERO, second.as_mut()).await;
+        limiter.acquire("a", 1).await.unwrap_err();
+        assert_shows(2, outcomes(0, 1, 0, 1, 1));
+        first.await.unwrap();
+        assert_eq!(second.await, Err(AcquireError::TimedOut));
+    }
+    assert_shows(0, outcomes(1, 2, 0, 1, 1));
+
+    timeout(soon, limiter.acquire("a", 4)).await.unwrap_err();
+    assert_shows(0, outcomes(1, 2, 1, 1, 1));
+    drop(limiter);
+    assert_shows(0, outcomes(1, 2, 1, 1, 1));
+}
+
 #[test]
 fn one_check_in_64_is_timed_in_memory() {
     let metrics = Metrics::new();
@@ -164,7 +224,7 @@ async fn an_outage_shows_in_errors_fallbacks_and_the_breaker() {
     let in_time = patience("the store answers");
     while open.check("a").await.is_fallback() {
         in_time();
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let [_, _, early] = decisions(&metrics, "open");
     shut.check("a").await;

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 
 use super::driver;
+use super::outcome::Outcome;
 use super::queue::Place;
 use super::{Timer, WaitResult};
 use crate::error::AcquireError;
@@ -72,6 +73,7 @@ impl Drop for Acquire<'_> {
         if self.is_done {
             return;
         }
+        self.limiter.waiters().count(Outcome::Dropped);
         let unseen = self.limiter.waiters().cancel(self.key, &self.place);
         if let Some(decision) = unseen {
             driver::give_back(self.limiter, self.key, &decision);

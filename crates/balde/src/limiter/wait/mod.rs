@@ -9,9 +9,11 @@
 //! | `queue` | the queues: who waits, and what became of each. Pure: it calls no store |
 //! | `driver` | the task that takes tokens for a queue |
 //! | `acquire` | the future of one request; what happens when it is dropped |
+//! | `outcome` | counts of how requests ended |
 
 mod acquire;
 mod driver;
+mod outcome;
 mod queue;
 
 use std::future::Future;
@@ -25,6 +27,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::time::Instant;
 
 use self::acquire::Acquire;
+use self::outcome::Outcome;
 use super::{RateLimiter, Store};
 use crate::decision::Decision;
 use crate::error::AcquireError;
@@ -60,7 +63,7 @@ impl RateLimiter {
         let deadline = within.and_then(|within| Instant::now().checked_add(within));
         let result = match self.take_at_once(key, n, within) {
             Some(result) => result,
-            None => Acquire::join(self, key, n, deadline, timer)?.await,
+            None => self.wait_in_queue(key, n, deadline, timer).await,
         };
         match result {
             Ok(decision) => {
@@ -68,12 +71,26 @@ impl RateLimiter {
                 Ok(decision)
             }
             Err(refused) => {
+                self.waiters().count(Outcome::from(&refused.error));
                 if let Some(decision) = &refused.decision {
                     self.report_acquire(key, decision);
                 }
                 Err(refused.error)
             }
         }
+    }
+
+    async fn wait_in_queue(
+        &self,
+        key: &[u8],
+        n: u64,
+        deadline: Option<Instant>,
+        timer: Timer,
+    ) -> WaitResult {
+        let joined = Acquire::join(self, key, n, deadline, timer);
+        let granted = joined.map_err(Refused::undecided)?.await?;
+        self.waiters().count(Outcome::Granted);
+        Ok(granted)
     }
 
     /// [`wait_for_tokens`](RateLimiter::wait_for_tokens) on a thread that may block.
@@ -161,6 +178,13 @@ impl Refused {
         Self {
             error: AcquireError::TimedOut,
             decision: decision.copied().map(Decision::of),
+        }
+    }
+
+    fn undecided(error: AcquireError) -> Self {
+        Self {
+            error,
+            decision: None,
         }
     }
 

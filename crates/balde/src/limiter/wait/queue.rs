@@ -10,14 +10,18 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
+use super::outcome::{Outcome, Outcomes};
 use super::{Refused, WaitResult};
 use crate::decision::Decision;
+#[cfg(feature = "prometheus")]
+use crate::telemetry::WaitCounts;
 
 /// All requests of one limiter that wait.
 pub(crate) struct Waiters {
     queues: Mutex<Queues>,
     /// How many wait. Read without the lock: callers that find nobody skip the queues.
     waiting: AtomicUsize,
+    outcomes: Outcomes,
     max: usize,
 }
 
@@ -92,6 +96,7 @@ impl Waiters {
         Self {
             queues: Mutex::default(),
             waiting: AtomicUsize::new(0),
+            outcomes: Outcomes::default(),
             max,
         }
     }
@@ -99,6 +104,16 @@ impl Waiters {
     /// How many requests wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
+    }
+
+    /// How the requests ended that were not granted at once.
+    #[cfg(feature = "prometheus")]
+    pub(crate) fn outcomes(&self) -> WaitCounts {
+        self.outcomes.read()
+    }
+
+    pub(super) fn count(&self, outcome: Outcome) {
+        self.outcomes.add_one(outcome);
     }
 
     pub(super) fn has_queue(&self, key: &[u8]) -> bool {

@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::policies::{LimiterReading, Policies, Row};
+use super::policies::{LimiterReading, Policies, Row, WaitCounts};
 use super::stores::{StoreReading, Stores};
 use crate::failure::StoreFailure;
 use crate::telemetry::meter::{Count, Times};
@@ -75,7 +75,7 @@ type Column = (
 );
 
 /// Values that are read from the limiters at each scrape, by policy.
-const BY_READING: [Column; 12] = [
+const BY_READING: [Column; 13] = [
     (
         "rate_limiter_lock_contention",
         "Times that a check waited for a lock of the memory store.",
@@ -105,6 +105,12 @@ const BY_READING: [Column; 12] = [
         "Denials that were to be logged one by one and were not, because the log did not keep up.",
         MetricType::Counter,
         |reading| reading.log_dropped,
+    ),
+    (
+        "rate_limiter_waiters",
+        "Requests that wait in acquire.",
+        MetricType::Gauge,
+        |reading| reading.waiters,
     ),
     (
         "rate_limiter_lease_keys",
@@ -148,6 +154,17 @@ const BY_READING: [Column; 12] = [
         MetricType::Counter,
         |reading| reading.lease_returned,
     ),
+];
+
+type WaitOutcome = (&'static str, fn(&WaitCounts) -> u64);
+
+/// How a request of acquire ends that is not granted at once, as a label shows it.
+const WAIT_OUTCOMES: [WaitOutcome; 5] = [
+    ("granted", |waits| waits.granted),
+    ("timed_out", |waits| waits.timed_out),
+    ("dropped", |waits| waits.dropped),
+    ("too_many_waiters", |waits| waits.too_many_waiters),
+    ("refused", |waits| waits.refused),
 ];
 
 type StoreColumn = (
@@ -202,6 +219,7 @@ impl Collector for Exposition {
                 write(metric.encode_family(&labels)?, kind, column(&row.reading))?;
             }
         }
+        encode_waits(&mut encoder, &rows)?;
         encode_stores(&mut encoder, &self.stores.read())?;
         self.encode_times(&mut encoder)
     }
@@ -257,6 +275,20 @@ fn encode_counts(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> fmt::Resu
             counter,
             row.counts.read(Count::BadKey),
         )?;
+    }
+    Ok(())
+}
+
+fn encode_waits(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> fmt::Result {
+    let help = "Requests of acquire that were not granted at once, by how they ended.";
+    let counter = MetricType::Counter;
+    let mut metric = encoder.encode_descriptor("rate_limiter_waits", help, None, counter)?;
+    for row in rows {
+        for (outcome, number) in WAIT_OUTCOMES {
+            let labels = [("outcome", outcome), ("policy", row.name.as_str())];
+            let number = number(&row.reading.waits);
+            write(metric.encode_family(&labels)?, counter, number)?;
+        }
     }
     Ok(())
 }

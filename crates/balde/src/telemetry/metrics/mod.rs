@@ -26,6 +26,8 @@ use super::meter::Meter;
 use super::unit::{MetricsUnit, Unit};
 
 pub(crate) use policies::LimiterReading;
+#[cfg(feature = "tokio")]
+pub(crate) use policies::WaitCounts;
 pub use source::{DurationHistogram, MetricsWriter};
 
 #[cfg(feature = "redis")]

@@ -44,6 +44,8 @@ pub(crate) struct LimiterReading {
     pub(crate) evicted: u64,
     pub(crate) lock_waits: u64,
     pub(crate) log_dropped: u64,
+    pub(crate) waiters: u64,
+    pub(crate) waits: WaitCounts,
     pub(crate) lease_keys: u64,
     pub(crate) lease_tokens: u64,
     pub(crate) lease_tokens_max: u64,
@@ -51,6 +53,16 @@ pub(crate) struct LimiterReading {
     pub(crate) lease_refused: u64,
     pub(crate) lease_requests: u64,
     pub(crate) lease_returned: u64,
+}
+
+/// Requests of acquire that were not granted at once, by how they ended.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct WaitCounts {
+    pub(crate) granted: u64,
+    pub(crate) timed_out: u64,
+    pub(crate) dropped: u64,
+    pub(crate) too_many_waiters: u64,
+    pub(crate) refused: u64,
 }
 
 /// A policy at a scrape.
@@ -118,6 +130,8 @@ impl LimiterReading {
             evicted: self.evicted + other.evicted,
             lock_waits: self.lock_waits + other.lock_waits,
             log_dropped: self.log_dropped + other.log_dropped,
+            waiters: self.waiters + other.waiters,
+            waits: self.waits.plus(other.waits),
             lease_keys: self.lease_keys + other.lease_keys,
             lease_tokens: self.lease_tokens + other.lease_tokens,
             lease_tokens_max: self.lease_tokens_max.saturating_add(other.lease_tokens_max),
@@ -132,10 +146,23 @@ impl LimiterReading {
     fn without_gauges(self) -> Self {
         Self {
             keys: 0,
+            waiters: 0,
             lease_keys: 0,
             lease_tokens: 0,
             lease_tokens_max: 0,
             ..self
+        }
+    }
+}
+
+impl WaitCounts {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            granted: self.granted + other.granted,
+            timed_out: self.timed_out + other.timed_out,
+            dropped: self.dropped + other.dropped,
+            too_many_waiters: self.too_many_waiters + other.too_many_waiters,
+            refused: self.refused + other.refused,
         }
     }
 }
