@@ -153,6 +153,36 @@ async fn two_processes_on_leases_grant_no_more_than_there_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bound_of_leased_tokens_is_that_of_the_largest_tier() {
+    let Some(server) = RedisServer::start() else {
+        return;
+    };
+    let store = RedisStore::new(server.url()).unwrap();
+    let limiter = RateLimiter::builder()
+        .name("tiers")
+        .limit("1000/day")
+        .tier("large", "1000000/day")
+        .redis(&store, OnFailure::Deny)
+        .leases(Leases::new())
+        .build()
+        .unwrap();
+    ready(&limiter).await;
+    assert_eq!(limiter.lease_stats().block_max, 100_000);
+    limiter.set_tier("busy", "large").await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    // More than a key without a tier may have.
+    while limiter.lease_stats().tokens_out <= 100 {
+        assert!(Instant::now() < deadline, "{:?}", limiter.lease_stats());
+        assert!(limiter.check("busy").await.is_allowed());
+    }
+    let stats = limiter.lease_stats();
+    assert!(stats.tokens_out <= stats.block_max, "{stats:?}");
+    limiter.release_leases().await;
+    limiter.set_tier_limit("large", "10/day").unwrap();
+    assert_eq!(limiter.lease_stats().block_max, 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_spent_goes_back_by_itself() {
     let Some(server) = RedisServer::start() else {
         return;

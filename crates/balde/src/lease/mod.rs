@@ -95,7 +95,8 @@ pub struct LeaseStats {
     pub keys: u64,
     /// Tokens held ahead of use now, over all keys.
     pub tokens_out: u64,
-    /// The most tokens of one key that this process ever holds ahead of use.
+    /// The most tokens of one key that this process ever holds ahead of use. Where there are tiers, a
+    /// key of the tier with the largest capacity may have so many, others fewer.
     pub block_max: u64,
     /// Checks granted from a lease.
     pub granted_total: u64,
@@ -141,7 +142,7 @@ impl LeaseManager {
     pub(crate) fn stats(&self) -> LeaseStats {
         let this = &*self.0;
         let mut stats = LeaseStats {
-            block_max: this.leases.block_max(&this.buckets.limit()),
+            block_max: this.block_max_of_all(),
             granted_total: this.granted.load(Ordering::Relaxed),
             refused_total: this.refused.load(Ordering::Relaxed),
             requests_total: this.requests.load(Ordering::Relaxed),
@@ -446,6 +447,14 @@ impl Drop for Waiter<'_> {
 impl Inner {
     fn block_max(&self, key: &[u8]) -> u64 {
         self.leases.block_max(&self.buckets.limit_of(key))
+    }
+
+    /// Whichever tier a key is in. Keys that hold tokens are not asked for their tiers, because the
+    /// function given to [`tier_of`](crate::RateLimiterBuilder::tier_of) would run under a lock.
+    fn block_max_of_all(&self) -> u64 {
+        let limits = self.buckets.limits();
+        let blocks = limits.iter().map(|limit| self.leases.block_max(limit));
+        blocks.max().unwrap_or_default()
     }
 
     fn count(&self, decided: &LeaseDecision) -> Option<Decision> {

@@ -145,6 +145,11 @@ impl RedisBuckets {
         self.tier_limit(TierId::NONE)
     }
 
+    /// The limits of all tiers, and of keys without one.
+    pub(crate) fn limits(&self) -> Vec<Limit> {
+        self.limits.read().iter().map(|(limit, _)| *limit).collect()
+    }
+
     /// The limit of a tier.
     pub(crate) fn tier_limit(&self, tier: TierId) -> Limit {
         self.limits.read()[tier.index()].0
