@@ -310,7 +310,12 @@ impl Decision {
     fn level_of(&self, owed: u64) -> i64 {
         // Both are at most EXACT_MAX, so neither the casts nor the difference can wrap.
         let units = self.limit.capacity_units().cast_signed() - owed.cast_signed();
-        units.div_euclid(self.limit.token_units().cast_signed())
+        let token = self.limit.token_units().cast_signed();
+        // After most refusals there is less than one token, and a comparison is cheaper than a division.
+        if (0..token).contains(&units) {
+            return 0;
+        }
+        units.div_euclid(token)
     }
 
     /// Microseconds until `units` are refilled.

@@ -42,8 +42,9 @@ pub(super) enum DenialKind {
     Fallback(StoreFailure),
 }
 
+/// A denial with its key and its ids: borrowed where it is written, owned where it is read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct DenialRecord<K> {
+pub(super) struct DenialRecord<K, T> {
     pub(super) kind: DenialKind,
     pub(super) decided_us: u64,
     pub(super) wait_us: Option<u64>,
@@ -52,12 +53,22 @@ pub(super) struct DenialRecord<K> {
     pub(super) is_window: bool,
     /// Empty if the key is bad.
     pub(super) key: K,
-    pub(super) ids: Option<TraceIds>,
+    pub(super) ids: Option<T>,
 }
 
-impl<'k> DenialRecord<&'k [u8]> {
-    #[inline]
-    pub(super) fn new(key: &'k [u8], decision: &Decision, took: Duration, decided_us: u64) -> Self {
+#[expect(
+    clippy::inline_always,
+    reason = "the fields stay in registers; otherwise a record is built in memory for each denial"
+)]
+impl<'a> DenialRecord<&'a [u8], &'a TraceIds> {
+    #[inline(always)]
+    pub(super) fn new(
+        key: &'a [u8],
+        decision: &Decision,
+        ids: Option<&'a TraceIds>,
+        took: Duration,
+        decided_us: u64,
+    ) -> Self {
         let wait = decision.wait();
         let kind = DenialKind::of(decision, wait);
         Self {
@@ -75,21 +86,21 @@ impl<'k> DenialRecord<&'k [u8]> {
                 DenialKind::BadKey(_) => &[],
                 _ => key,
             },
-            ids: TraceIds::capture(),
+            ids,
         }
     }
 
     /// How many words the record takes.
-    #[inline]
+    #[inline(always)]
     pub(super) fn words(&self) -> usize {
-        let ids = self.ids.as_ref().map_or(0, |ids| {
+        let ids = self.ids.map_or(0, |ids| {
             let [trace_id, span_id] = id_bytes(ids);
             1 + words_of(trace_id.len()) + words_of(span_id.len())
         });
         FIXED_WORDS + words_of(self.key.len()) + ids
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn write(&self, mut to: Append<'_>) {
         // Without the 128 bits of `as_nanos`.
         let took_ns = match self.took.as_secs() {
@@ -114,7 +125,7 @@ impl<'k> DenialRecord<&'k [u8]> {
         });
         to.word(self.remaining);
         to.bytes(self.key);
-        if let Some(ids) = &self.ids {
+        if let Some(ids) = self.ids {
             let [trace_id, span_id] = id_bytes(ids);
             to.word(trace_id.len() as u64 | (span_id.len() as u64) << 32);
             to.bytes(trace_id);
@@ -124,7 +135,7 @@ impl<'k> DenialRecord<&'k [u8]> {
     }
 }
 
-impl DenialRecord<Vec<u8>> {
+impl DenialRecord<Vec<u8>, TraceIds> {
     pub(super) fn read(from: &mut Words<'_>) -> Self {
         let head = from.word();
         let decided_us = from.word();
@@ -226,7 +237,7 @@ mod tests {
     use super::*;
 
     /// A record that differs with `at`.
-    fn record<K>(at: u64, kind: DenialKind, key: K, ids: Option<TraceIds>) -> DenialRecord<K> {
+    fn record<K, T>(at: u64, kind: DenialKind, key: K, ids: Option<T>) -> DenialRecord<K, T> {
         let is_bad = matches!(kind, DenialKind::BadKey(_));
         DenialRecord {
             kind,
@@ -241,7 +252,7 @@ mod tests {
     }
 
     /// Writes a record and reads it.
-    fn write_and_read(written: &DenialRecord<&[u8]>) -> DenialRecord<Vec<u8>> {
+    fn write_and_read(written: &DenialRecord<&[u8], &TraceIds>) -> DenialRecord<Vec<u8>, TraceIds> {
         let ring = WordRing::new(1 << 10);
         written.write(ring.append(written.words()).unwrap());
         let mut read = Vec::new();
@@ -266,7 +277,7 @@ mod tests {
         for (at, kind) in (0..).zip(kinds) {
             for (ids, length) in ids.iter().zip([4_096, 13, 0]) {
                 let key = &long[..length];
-                let written = record(at, kind, key, ids.clone());
+                let written = record(at, kind, key, ids.as_ref());
                 let expected = record(at, kind, key.to_vec(), ids.clone());
                 assert_eq!(write_and_read(&written), expected);
             }

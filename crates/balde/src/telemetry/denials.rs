@@ -134,7 +134,8 @@ impl DenialQueue {
             return false;
         }
         // Complete before a stripe is locked: then only the copy is between the two.
-        let record = DenialRecord::new(key, decision, took(), decided_us());
+        let ids = TraceIds::capture();
+        let record = DenialRecord::new(key, decision, ids.as_ref(), took(), decided_us());
         let words = record.words();
         let own = super::stripe::of_thread();
         for turn in 0..STRIPES {
@@ -161,7 +162,7 @@ impl DenialQueue {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    fn emit(&self, record: &DenialRecord<Vec<u8>>) {
+    fn emit(&self, record: &DenialRecord<Vec<u8>, TraceIds>) {
         let key = record.key.as_slice();
         let timestamp = timestamp::at_us(record.decided_us);
         let ids = record.ids.as_ref();

@@ -3,7 +3,8 @@
 //! Appending never waits: it fails if another thread is appending, or if there is no room. It has one
 //! atomic read-modify-write operation, at its start. The words and the end of the record are plain
 //! stores, so the processor goes on while it fetches memory that the taking thread has read; an
-//! operation that unlocks a mutex would wait for it.
+//! operation that unlocks a mutex would wait for it. So would the next atomic operation of the thread,
+//! whatever it is for; therefore an append prefetches memory for those that follow.
 //!
 //! `loom_tests` explores the interleavings: `cargo test -p balde-loom` runs them.
 
@@ -12,11 +13,19 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(balde_loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
+#[cfg(not(balde_loom))]
+use prefetch_index::prefetch_index;
+
 #[cfg(all(test, balde_loom))]
 mod loom_tests;
 
 /// Set in [`Appending::end`] while a thread appends.
 const LOCKED: u64 = 1;
+
+/// An append prefetches the cache lines this many words after its end. Most records are shorter than a
+/// line, which is eight words.
+#[cfg(not(balde_loom))]
+const PREFETCHED: [u64; 2] = [8, 16];
 
 pub(super) struct WordRing {
     appending: Appending,
@@ -119,12 +128,16 @@ impl WordRing {
 
     #[inline]
     fn word(&self, at: u64) -> &AtomicU64 {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the mask keeps the low bits"
-        )]
-        let index = at as usize & (self.words.len() - 1);
-        &self.words[index]
+        &self.words[self.index(at)]
+    }
+
+    #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the mask keeps the low bits"
+    )]
+    fn index(&self, at: u64) -> usize {
+        at as usize & (self.words.len() - 1)
     }
 }
 
@@ -169,6 +182,10 @@ impl Drop for Append<'_> {
     fn drop(&mut self) {
         let end = &self.ring.appending.end;
         end.store(self.begin * 2, Ordering::Release);
+        #[cfg(not(balde_loom))]
+        for ahead in PREFETCHED {
+            prefetch_index(&self.ring.words, self.ring.index(self.begin + ahead));
+        }
     }
 }
 
