@@ -193,10 +193,14 @@ impl Estimate {
         }
         // An early step of the refill makes up for a late one, in the sum.
         if seen.doubt > 0 {
-            used
-        } else {
-            used.max(least_used)
+            return used;
         }
+        // Others certainly use the bucket. What calls in flight may explain counts as theirs, too: they
+        // would otherwise seem to use less than they do in every interval.
+        if used > 0 && seen.source == Source::Reconciliation {
+            return expected.saturating_sub(seen.level);
+        }
+        used.max(least_used)
     }
 
     /// Without reconciliations nothing else ends a row of refusals: DICT's bucket may have been full

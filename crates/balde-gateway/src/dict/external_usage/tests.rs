@@ -234,6 +234,36 @@ fn where_the_refill_is_unknown_its_steps_are_not_taken_for_others() {
 }
 
 #[test]
+fn what_calls_in_flight_may_explain_counts_only_beside_others() {
+    let limit: Limit = "250/min burst 500".parse().unwrap();
+    let usage = ExternalUsage::default();
+    let observe = |minute: u64, missing: i64| {
+        let seen = Observation {
+            source: Source::Reconciliation,
+            now_us: minute * 60 * SECOND_US,
+            limit,
+            level: 400,
+            mirrored: 400 + missing,
+            explained: 10,
+            doubt: 0,
+            spent_before: 0,
+            spent: 0,
+        };
+        let schedule = Schedule {
+            interval_us: Some(60 * SECOND_US),
+            next_us: (minute + 1) * 60 * SECOND_US,
+            is_only_gateway: true,
+        };
+        usage.observe("1", "p", &seen, &schedule)
+    };
+    assert_eq!(observe(0, 0), 0);
+    // Own calls may have cost all of it.
+    assert_eq!(observe(1, 10), 0);
+    // Others have used some of it, and perhaps all: it is withheld, and a tenth more.
+    assert_eq!(observe(2, 50), 55);
+}
+
+#[test]
 fn a_refusal_by_another_bucket_is_forgotten_at_the_reconciliation() {
     for is_only_gateway in [true, false] {
         let limit: Limit = "2/min burst 50".parse().unwrap();
