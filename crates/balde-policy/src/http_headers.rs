@@ -1,6 +1,6 @@
 //! The header fields of an HTTP request, as policies read them.
 
-use crate::Headers;
+use crate::policy::Headers;
 
 /// The header fields of an HTTP request, for [`Request::headers`](crate::Request::headers).
 #[derive(Clone, Copy, Debug)]

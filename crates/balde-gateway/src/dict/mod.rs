@@ -10,6 +10,7 @@
 //! | `call` | one call, from admission to settlement |
 //! | `reconcile`, `level`, `spent` | DICT's own levels, limits and categories correct the mirror |
 //! | `external_usage` | what somebody else uses of the same buckets, which is withheld |
+//! | `reconciled` | keeps payment orders and reconciliations apart |
 //! | `refusal` | a 429 of DICT corrects the mirror, too |
 //! | `orders` | payment orders, which give tokens back |
 //! | `duties` | what participants must watch themselves |
@@ -21,6 +22,7 @@ mod level;
 mod mirror;
 mod orders;
 mod reconcile;
+mod reconciled;
 mod refusal;
 mod spent;
 
@@ -52,7 +54,8 @@ use self::duties::Duties;
 use self::external_usage::ExternalUsage;
 use self::mirror::{Announced, LimitMap, Mirroring};
 use self::orders::{Claim, Lookups};
-use self::reconcile::{Drift, Reconciled};
+use self::reconcile::Drift;
+use self::reconciled::Reconciled;
 use self::refusal::Streaks;
 use self::spent::{HeldTokens, Spent};
 use crate::config::{DictConfig, RouteConfig, UserStart};
@@ -231,8 +234,8 @@ impl Dict {
     }
 
     /// Enforces limits that DICT states.
-    fn enforce(&self, limits: &Limits, announced: Announced) -> Result<(), BuildError> {
-        let (mirrored, map) = self.mirroring().profile(self.table.profile(), &announced);
+    fn enforce(&self, limits: &Limits, announced: &Announced) -> Result<(), BuildError> {
+        let (mirrored, map) = self.mirroring().profile(self.table.profile(), announced);
         // Reserves and shadow modes of the configuration stay.
         let current = limits.engine().profile();
         let mut profile = current.clone();
@@ -244,7 +247,6 @@ impl Dict {
         }
         limits.engine().replace(profile)?;
         *self.limits.lock() = map;
-        *self.announced.lock() = announced;
         Ok(())
     }
 
@@ -449,9 +451,10 @@ impl Dict {
 
     /// Gives tokens back for a payment order, once for each lookup.
     ///
-    /// A bucket that DICT lists gets nothing if it was reconciled after the lookup: DICT's level may
-    /// include the tokens of the order. If it does not, the next reconciliation adds them. With several
-    /// gateways, one of the others may have reconciled at any time.
+    /// A bucket that DICT lists gets nothing if it was reconciled after the lookup, or is being
+    /// corrected: DICT's level may include the tokens of the order. If it does not, the next
+    /// reconciliation adds them. With several gateways, one of the others may have reconciled at any
+    /// time.
     pub(crate) async fn credit_order(&self, id: OrderId<'_>) -> Result<OrderResult, balde::Error> {
         let now_us = self.clock.now_us();
         let claim = self.lookups.claim(id, now_us);
@@ -485,19 +488,16 @@ impl Dict {
             let name = format!("{}/{}", id.payer, id.end_to_end_id);
             let once = OpId::new(name).unwrap_or_else(|_| OpId::random());
             let subject = Subject::request(call.request());
-            // No reconciliation meanwhile.
-            let reconciled = self.reconciled.while_unchanged().await;
+            let reconciliations = self.reconciled.of(id.participant);
+            let unchanged = reconciliations.while_unchanged().await;
             let is_by_others = self.is_one_of_several() && self.config().reconcile.is_some();
-            // In Redis a correction is a difference to a level that was read before DICT was asked.
-            let is_asking = self.is_redis && reconciled.is_asking(id.participant);
-            let may_be_known =
-                is_by_others || is_asking || reconciled.was_answered_since(id.participant, at_us);
+            let may_be_known = is_by_others || unchanged.may_include_order(at_us);
             let credited = engine
                 .credit_where(PAYMENT_ORDER, &subject, &once, |policy| {
                     !(may_be_known && is_listed(policy))
                 })
                 .await;
-            drop(reconciled);
+            drop(unchanged);
             let credited = credited.inspect_err(|_| self.lookups.release(id))?;
             let shown = credited.iter().map(|credited| CreditedBucket {
                 policy: credited.policy().to_owned(),

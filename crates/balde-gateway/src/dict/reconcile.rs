@@ -1,6 +1,6 @@
 //! Reconciliation: DICT's own levels, limits and categories correct the mirror.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,8 +13,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, HOST};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Limited};
-use parking_lot::Mutex;
-use tokio::sync::{RwLock, RwLockReadGuard, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::call::{CallFacts, DictCall};
@@ -42,55 +41,6 @@ const TRIGGERED_LEAVE_PERCENT: u64 = 50;
 /// The difference between the mirror and DICT that a reconciliation found, in tokens: positive if DICT
 /// had fewer.
 pub(crate) type Drift = BTreeMap<(String, String), i64>;
-
-/// When participants were reconciled, and will be.
-#[derive(Debug, Default)]
-pub(super) struct Reconciled {
-    answers: RwLock<Answers>,
-    /// When the next regular reconciliation is due, by participant.
-    next_us: Mutex<HashMap<String, u64>>,
-}
-
-/// What DICT was asked, and has answered.
-#[derive(Debug, Default)]
-struct Answers {
-    /// When DICT last answered, by participant.
-    at_us: HashMap<String, u64>,
-    /// The participants whose levels were read here and requested from DICT, until DICT answers.
-    asking: HashSet<String>,
-}
-
-/// No bucket is reconciled while this exists.
-#[derive(Debug)]
-pub(super) struct Unchanged<'r>(RwLockReadGuard<'r, Answers>);
-
-impl Reconciled {
-    fn set_next(&self, participant: &str, next_us: u64) {
-        let mut next = self.next_us.lock();
-        next.insert(participant.to_owned(), next_us);
-    }
-
-    fn next_us(&self, participant: &str) -> u64 {
-        self.next_us.lock().get(participant).copied().unwrap_or(0)
-    }
-
-    pub(super) async fn while_unchanged(&self) -> Unchanged<'_> {
-        Unchanged(self.answers.read().await)
-    }
-}
-
-impl Unchanged<'_> {
-    /// Whether DICT reported a participant's levels at this time, or later.
-    pub(super) fn was_answered_since(&self, participant: &str, at_us: u64) -> bool {
-        let answered_us = self.0.at_us.get(participant);
-        answered_us.is_some_and(|answered_us| *answered_us >= at_us)
-    }
-
-    /// Whether DICT is being asked for a participant's levels.
-    pub(super) fn is_asking(&self, participant: &str) -> bool {
-        self.0.asking.contains(participant)
-    }
-}
 
 /// Why a participant's buckets were not reconciled.
 #[derive(Debug, thiserror::Error)]
@@ -174,7 +124,7 @@ impl Dict {
         let interval_us = micros(config.reconcile.unwrap_or_default());
         for participant in &config.participants {
             let next_us = self.clock.now_us().saturating_add(interval_us);
-            self.reconciled.set_next(participant, next_us);
+            self.reconciled.of(participant).set_next(next_us);
             self.reconcile_and_count(limits, upstream, participant)
                 .await;
         }
@@ -210,7 +160,7 @@ impl Dict {
     pub(super) fn schedule(&self, participant: &str) -> Schedule {
         Schedule {
             interval_us: self.config().reconcile.map(micros),
-            next_us: self.reconciled.next_us(participant),
+            next_us: self.reconciled.of(participant).next_us(),
             is_only_gateway: !self.is_one_of_several(),
         }
     }
@@ -222,26 +172,28 @@ impl Dict {
         upstream: &Upstream<RequestBody>,
         participant: &str,
     ) -> Result<(), ReconcileError> {
-        {
-            let mut answers = self.reconciled.answers.write().await;
-            answers.asking.insert(participant.to_owned());
-        }
-        let before = self.before(limits, participant, is_listed).await;
-        let states = self.fetch_states(limits, upstream, participant, "").await;
-        let states = {
-            // No order gives back meanwhile what DICT's levels already include.
-            let mut answers = self.reconciled.answers.write().await;
-            answers.asking.remove(participant);
-            let states = states?;
-            let now_us = self.clock.now_us();
-            answers.at_us.insert(participant.to_owned(), now_us);
-            self.apply_category(limits, participant, &states).await;
-            self.apply_limits(limits, participant, &states);
-            for state in states.policies.iter().filter(|one| one.name != OWN_POLICY) {
-                self.apply_level(limits, participant, state, &before).await;
-            }
-            states
+        let reconciliations = self.reconciled.of(participant);
+        let _only_one = reconciliations.run().await;
+        // In Redis a correction is a difference to the levels that are read now, in memory to those that
+        // are read when it is applied.
+        let correction = if self.is_redis {
+            Some(reconciliations.correct().await)
+        } else {
+            None
         };
+        let before = self.before(limits, participant, is_listed).await;
+        let states = self.fetch_states(limits, upstream, participant, "").await?;
+        let correction = match correction {
+            Some(correction) => correction,
+            None => reconciliations.correct().await,
+        };
+        correction.answered(self.clock.now_us()).await;
+        self.apply_category(limits, participant, &states).await;
+        self.apply_limits(limits, participant, &states);
+        for state in states.policies.iter().filter(|one| one.name != OWN_POLICY) {
+            self.apply_level(limits, participant, state, &before).await;
+        }
+        drop(correction);
         if let Some(own) = states.policies.iter().find(|one| one.name == OWN_POLICY) {
             self.reconcile_own(limits, upstream, participant, own, &before)
                 .await;
@@ -352,7 +304,9 @@ impl Dict {
 
     /// Limits that DICT states, and that differ from the profile's, apply from now on.
     fn apply_limits(&self, limits: &Limits, participant: &str, states: &BucketStates) {
-        let mut announced = self.announced.lock().clone();
+        // Until the end, since another participant may be reconciled at the same time.
+        let mut enforced = self.announced.lock();
+        let mut announced = enforced.clone();
         let mut has_changed = false;
         let category = limits.engine().assigned(CATEGORY, participant);
         for state in &states.policies {
@@ -392,8 +346,8 @@ impl Dict {
         if !has_changed {
             return;
         }
-        match self.enforce(limits, announced) {
-            Ok(()) => {}
+        match self.enforce(limits, &announced) {
+            Ok(()) => *enforced = announced,
             Err(error) => tracing::error!(%error, "limits that DICT states cannot be applied"),
         }
     }

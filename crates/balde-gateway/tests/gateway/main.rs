@@ -4,6 +4,7 @@ mod abuse;
 mod backend;
 mod config;
 mod dict;
+mod during_reconciliation;
 mod forwarding;
 mod limits;
 mod promise;

@@ -16,8 +16,7 @@ use super::matching::NoBucketError;
 use super::ruleset::Ruleset;
 use super::ticket::{Bucket, Held, Indices, Ticket};
 use super::{Engine, InFlight, OnMissingPart, Outcome, State};
-use crate::Request;
-use crate::policy::{KeyError, MatchedRequest};
+use crate::policy::{KeyError, MatchedRequest, Request};
 
 /// The wait of a request that is refused only because of requests in flight. They end soon, and until
 /// then nothing is known.

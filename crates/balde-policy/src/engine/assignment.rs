@@ -8,7 +8,8 @@ use super::matching::Located;
 use super::ruleset::{Ruleset, carry_over};
 use super::subject::Subject;
 use super::{Engine, State};
-use crate::{Profile, VariantSource};
+use crate::policy::VariantSource;
+use crate::profile::Profile;
 
 /// The most subjects that can have an assigned value, for each variant.
 pub const ASSIGNED_MAX: usize = 1_000_000;

@@ -12,7 +12,8 @@ use balde::{BuildError, Clock, Limit, RateLimiter};
 
 use super::ruleset::Ruleset;
 use super::{Engine, Inner, State};
-use crate::{Policy, Profile};
+use crate::policy::Policy;
+use crate::profile::Profile;
 
 /// How long a credit's id is remembered by default.
 const CREDIT_ID_TTL_DEFAULT: Duration = Duration::from_secs(12 * 3_600);

@@ -13,8 +13,7 @@ use parking_lot::Mutex;
 use super::matching::Located;
 use super::ruleset::Ruleset;
 use super::{Engine, State, Subject};
-use crate::policy::{MatchedRequest, PartSource};
-use crate::{ByVariant, Policy, VariantSource};
+use crate::policy::{ByVariant, MatchedRequest, PartSource, Policy, VariantSource};
 
 /// The most ids of credits that an engine in memory remembers; the oldest are forgotten first.
 pub const CREDIT_IDS_MAX: usize = 65_536;

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::matching::NoBucketError;
 use super::ruleset::Ruleset;
-use crate::Policy;
+use crate::policy::Policy;
 
 /// Why a request was not admitted. Nothing was taken from any bucket.
 #[derive(Clone, Debug, Error)]

@@ -2,10 +2,13 @@
 
 use std::convert::Infallible;
 
+use balde::Limit;
 use smallvec::SmallVec;
 
-use crate::policy::{Key, KeyError, MatchRule, MatchedRequest, PartSource, Segment};
-use crate::{Limit, Policy, Profile, Request, VariantSource};
+use crate::policy::{
+    Key, KeyError, MatchRule, MatchedRequest, PartSource, Policy, Request, Segment, VariantSource,
+};
+use crate::profile::Profile;
 
 /// A profile whose rules are indexed by path, so that a request is compared only with the rules
 /// that its path fits.

@@ -36,7 +36,7 @@ use self::builder::Options;
 use self::credit::CreditLog;
 use self::holds::Holds;
 use self::ruleset::Ruleset;
-use crate::Profile;
+use crate::profile::Profile;
 
 /// Enforces a [`Profile`]: admits requests, settles them by their outcome, gives tokens back for
 /// events. Clones share their buckets.

@@ -1,6 +1,6 @@
 //! How an admitted request ended.
 
-use crate::PriceList;
+use crate::policy::PriceList;
 
 /// How an admitted request ended. [`Ticket::settle`](crate::Ticket::settle) charges the price of
 /// the outcome.

@@ -10,7 +10,8 @@ use balde::{BuildError, RateLimiter};
 
 use super::Options;
 use super::matching::Matcher;
-use crate::{Mode, Policy, Profile};
+use crate::policy::{Mode, Policy};
+use crate::profile::Profile;
 
 /// The most limiters of earlier profiles that a policy keeps for buckets not yet carried over.
 const RETIRED_MAX: usize = 16;

@@ -9,8 +9,7 @@ use thiserror::Error;
 use super::matching::{Located, NoBucketError};
 use super::ruleset::Ruleset;
 use super::{Engine, State, Subject};
-use crate::Policy;
-use crate::policy::MatchedRequest;
+use crate::policy::{MatchedRequest, Policy};
 
 /// The state of a bucket at one moment.
 #[derive(Clone, Debug)]

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::policy::PartSource;
-use crate::{KeyPart, Request};
+use crate::policy::{KeyPart, PartSource, Request};
 
 /// Names buckets outside of a request: by the values of key parts, or by a request that would
 /// take tokens from them.

@@ -13,8 +13,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::Config;
-use crate::engine::Admitting;
-use crate::{Outcome, Settlement, Ticket};
+use crate::engine::{Admitting, Outcome, Settlement, Ticket};
 
 pin_project! {
     /// The response future of a service behind a [`PolicyLayer`](crate::PolicyLayer).

@@ -19,7 +19,7 @@ use self::no_key::{NoKey, NoKeyLog};
 pub use future::ResponseFuture;
 pub use service::PolicyService;
 
-use crate::{AdmitError, Engine};
+use crate::engine::{AdmitError, Engine};
 
 /// Finds a participant in the headers and extensions of a request.
 type FindParticipant = dyn Fn(&HeaderMap, &Extensions) -> Option<String> + Send + Sync;

@@ -5,7 +5,8 @@ use std::time::Instant;
 use balde::http::{IdentityError, Problem};
 use balde::telemetry::LogThrottle;
 
-use crate::{KeyError, KeyPart, NoBucketError};
+use crate::engine::NoBucketError;
+use crate::policy::{KeyError, KeyPart};
 
 /// A request that lacks a part of a bucket's key.
 pub(super) struct NoKey<'a> {

@@ -12,7 +12,8 @@ use tower_service::Service;
 use super::Config;
 use super::future::ResponseFuture;
 use crate::engine::Admission;
-use crate::{HttpHeaders, Request as PolicyRequest};
+use crate::http_headers::HttpHeaders;
+use crate::policy::Request as PolicyRequest;
 
 use balde::http::{ClientKey, IdentityError, ResponseBody};
 
