@@ -47,6 +47,8 @@ pub(crate) type Drift = BTreeMap<(String, String), i64>;
 pub(crate) enum ReconcileError {
     #[error("the gateway's own limit of POLICIES_LIST is reached")]
     OwnLimit,
+    #[error("another gateway reconciles the same buckets, or Redis cannot be reached")]
+    Locked,
     #[error("{0}")]
     Send(SendError),
     #[error("DICT answered with status {0}")]
@@ -174,6 +176,13 @@ impl Dict {
     ) -> Result<(), ReconcileError> {
         let reconciliations = self.reconciled.of(participant);
         let _only_one = reconciliations.run().await;
+        // Two that read the same levels would both correct the same difference.
+        let _only_gateway = if self.is_one_of_several() {
+            let lock = limits.lock_reconciliation(participant).await;
+            Some(lock.ok_or(ReconcileError::Locked)?)
+        } else {
+            None
+        };
         // In Redis a correction is a difference to the levels that are read now, in memory to those that
         // are read when it is applied.
         let correction = if self.is_redis {

@@ -2,6 +2,7 @@
 
 mod caller;
 mod queue;
+mod shared_lock;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,7 +18,15 @@ use http::request::Parts;
 pub(crate) use caller::{Caller, ClientCertificate, class_of};
 pub(crate) use queue::{NotAdmitted, WaitQueue};
 
+use self::shared_lock::{SharedGuard, SharedLock};
+
 use crate::config::{CallerClass, Config, LimitingConfig, RouteConfig, Shadow};
+
+/// The name of the lock of reconciliations, in Redis and in logs.
+const RECONCILIATION: &str = "gateway.reconciliation";
+
+/// How long a reconciliation waits for one of another gateway.
+const OTHER_RECONCILIATION_MAX: Duration = Duration::from_secs(10);
 
 /// The policies that are enforced, with their buckets.
 #[derive(Clone, Debug)]
@@ -28,6 +37,8 @@ pub(crate) struct Limits {
     pub(crate) classes: Vec<CallerClass>,
     wait_header: http::HeaderName,
     queue: Arc<WaitQueue>,
+    /// Present if the buckets are in Redis.
+    reconciliations: Option<SharedLock>,
 }
 
 /// How an engine is built.
@@ -53,12 +64,15 @@ impl Limits {
         if !limiting.reserves.is_empty() {
             builder = builder.in_flight(InFlight::HighestPrice);
         }
+        let mut reconciliations = None;
         if let Some(redis) = config.service.redis().filter(|_| limiting.is_redis) {
-            builder = builder.redis(&redis.build()?);
+            let store = redis.build()?;
+            reconciliations = Some(SharedLock::new(RECONCILIATION, &store, &options.clock)?);
+            builder = builder.redis(&store);
         }
         let engine = configure(builder).build()?;
         let queue = Arc::new(WaitQueue::new(limiting.waiting_max));
-        Ok(Self::with(config, engine, queue))
+        Ok(Self::with(config, engine, queue, reconciliations))
     }
 
     /// The same buckets under another configuration.
@@ -72,10 +86,16 @@ impl Limits {
             config,
             self.engine.clone(),
             Arc::clone(&self.queue),
+            self.reconciliations.clone(),
         ))
     }
 
-    fn with(config: &Config, engine: Engine, queue: Arc<WaitQueue>) -> Self {
+    fn with(
+        config: &Config,
+        engine: Engine,
+        queue: Arc<WaitQueue>,
+        reconciliations: Option<SharedLock>,
+    ) -> Self {
         Self {
             engine,
             identity: config.service.identity().clone(),
@@ -83,7 +103,15 @@ impl Limits {
             classes: config.classes.clone(),
             wait_header: config.limiting.wait_header.clone(),
             queue,
+            reconciliations,
         }
+    }
+
+    /// Waits until no other gateway reconciles a participant; `None` if that takes too long. The buckets
+    /// must be in Redis.
+    pub(crate) async fn lock_reconciliation(&self, participant: &str) -> Option<SharedGuard> {
+        let lock = self.reconciliations.as_ref()?;
+        lock.lock(participant, OTHER_RECONCILIATION_MAX).await
     }
 
     pub(crate) fn engine(&self) -> &Engine {

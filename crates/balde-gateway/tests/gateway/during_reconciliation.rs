@@ -166,12 +166,18 @@ impl Drop for SlowRedis {
 }
 
 async fn gateway(dict: &LateDict, redis: &SlowRedis) -> Arc<Running> {
+    one_gateway_of(1, dict, redis).await
+}
+
+async fn one_gateway_of(gateways: usize, dict: &LateDict, redis: &SlowRedis) -> Arc<Running> {
     let more = format!(
         "[limiting]\nstorage = \"redis\"\n[redis]\naddr = \"{}\"\ntimeout_ms = 100\n",
         redis.address
     );
-    let of_dict = "refill = \"profile\"\ncategory = \"H\"\nlatency_ms = 0\nreconcile_seconds = 0";
-    let text = configuration(dict.address, of_dict, &more);
+    let of_dict = format!(
+        "refill = \"profile\"\ncategory = \"H\"\nlatency_ms = 0\nreconcile_seconds = 0\ngateways = {gateways}"
+    );
+    let text = configuration(dict.address, &of_dict, &more);
     let one = format!("[\"{PARTICIPANT}\"]");
     let both = format!("[\"{PARTICIPANT}\", \"{SECOND_PARTICIPANT}\"]");
     let config = parse(&text.replace(&one, &both));
@@ -270,6 +276,40 @@ async fn an_order_reported_while_dict_is_asked_does_not_count_twice() {
     look_up(&gateway, PARTICIPANT, 7).await;
     assert_eq!(report(&gateway, PARTICIPANT, 7).await.len(), 2);
     assert_eq!(dict.refusals().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gateways_that_reconcile_at_once_correct_a_bucket_once() {
+    let Some(redis) = RedisServer::start() else {
+        return;
+    };
+    let dict = Dict::start_in_real_time('H').await;
+    let (late, redis) = (LateDict::start(&dict).await, SlowRedis::start(&redis).await);
+    let one = one_gateway_of(2, &late, &redis).await;
+    let other = one_gateway_of(2, &late, &redis).await;
+    dict.set_level(PSP_POLICY, None, 2).await;
+    late.release();
+    late.release();
+    one.gateway.reconcile().await;
+    late.answer_is_held().await;
+    late.answer_is_held().await;
+    assert!(one.mirrored(PSP_POLICY, None).await <= 2);
+    // DICT has more tokens. Gateways that both ask for them would learn it from answers that arrive
+    // together; they have time to.
+    dict.set_level(PSP_POLICY, None, 30).await;
+    let reconciliations = [reconcile(&one), reconcile(&other)];
+    late.answer_is_held().await;
+    let both = tokio::time::timeout(Duration::from_millis(300), late.answer_is_held()).await;
+    assert!(both.is_err(), "both have asked for the same buckets");
+    (0..4).for_each(|_| late.release());
+    for reconciliation in reconciliations {
+        ended(reconciliation).await;
+    }
+    let own = one.mirrored(PSP_POLICY, None).await;
+    let of_dict = dict.level(PSP_POLICY, None).await;
+    println!("DICT has {of_dict}, the mirror {own}");
+    assert!(own <= of_dict, "the mirror has {own}, DICT {of_dict}");
+    assert!(own > 2, "the mirror has {own}, DICT {of_dict}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
