@@ -199,7 +199,7 @@ impl Options {
     /// The settings of `[redis]`, to build a store for another purpose than the limiters; `None` if
     /// neither the file nor the environment has an address.
     #[cfg(feature = "redis")]
-    pub fn redis_builder(&self) -> Option<crate::RedisBuilder> {
+    pub fn redis_builder(&self) -> Option<crate::store::redis::RedisBuilder> {
         self.redis.as_ref().map(RedisOptions::builder)
     }
 
