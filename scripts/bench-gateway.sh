@@ -5,6 +5,7 @@
 #
 #   scripts/bench-gateway.sh [--proxies] [SECONDS per round, 5] [ROUNDS, 3] [CONNECTIONS, 64]
 #
+# The gateway is the binary that scripts/build-dist.sh builds, or BALDE_BIN.
 # Rounds are interleaved; the table shows the median of each. --proxies adds bare proxies on hyper and
 # on Pingora, without limits (bench/proxies).
 set -euo pipefail
@@ -30,8 +31,7 @@ if ! compgen -G "$tools/bin/envoy*" >/dev/null; then
 fi
 envoy=$(compgen -G "$tools/bin/envoy*" | head -1)
 
-[ -n "${BALDE_BIN:-}" ] || cargo build --profile dist --quiet -p balde-cli
-balde=${BALDE_BIN:-$target/dist/balde}
+balde=${BALDE_BIN:-$(scripts/build-dist.sh --quiet | tail -n 1)}
 if $proxies; then
   # Pingora compiles a C library with it.
   command -v cmake >/dev/null || "$tools/bin/pip" install --quiet --disable-pip-version-check cmake

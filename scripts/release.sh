@@ -2,7 +2,8 @@
 # Builds release archives and their SHA-256 sums into FOLDER (default: target/release-archives):
 # x86-64 and, where the cross toolchain is installed, arm64. Each has the binary with Pulsar and
 # Temporal compiled in, the licences, systemd units, Prometheus rules, Grafana dashboards and the
-# reference configuration files.
+# reference configuration files. The one for this machine's architecture is optimised with a profile
+# (scripts/build-dist.sh).
 #
 # arm64 on x86-64 needs: rustup target add aarch64-unknown-linux-gnu, and Debian's
 # gcc-aarch64-linux-gnu and libc6-dev-arm64-cross.
@@ -35,9 +36,15 @@ for triple in x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu; do
     continue
   fi
   say "$triple"
-  name=$(tr a-z- A-Z_ <<<"$triple")
-  env "CARGO_TARGET_${name}_LINKER=$linker" "CC_${triple//-/_}=$linker" \
-    cargo build --profile dist --locked --package balde-cli --features pulsar,temporal --target "$triple"
+  options=(--features pulsar,temporal)
+  if [ "$triple" = "$(rustc --version --verbose | sed -n 's/^host: //p')" ]; then
+    scripts/build-dist.sh "${options[@]}"
+  else
+    # A profile is recorded by running the binary, so only this machine's architecture has one.
+    name=$(tr a-z- A-Z_ <<<"$triple")
+    env "CARGO_TARGET_${name}_LINKER=$linker" "CC_${triple//-/_}=$linker" \
+      cargo build --profile dist --locked --package balde-cli --target "$triple" "${options[@]}"
+  fi
   folder=balde-$version-$triple
   stage=$(mktemp -d)
   install -D "$target/$triple/dist/balde" "$stage/$folder/balde"

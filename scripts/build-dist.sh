@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Builds the binary that is published, guided by a profile: builds it with counters, sends requests to
+# its gateway, and builds it again with what the counters say, which saves a quarter of the processor
+# time that the gateway spends in its own code. The binary is target/TRIPLE/dist/balde, and its path is
+# the last line of the output. BALDE_PROFILE=FILE uses a recorded profile; one fits the source, the
+# features and the target it was recorded with, and the compiler ignores what does not fit.
+#
+# Installs wrk and nginx from Debian's packages, and rustup's llvm-tools, where they are missing.
+# Loopback only. It takes twice as long as `cargo build --profile dist`.
+# usage: scripts/build-dist.sh [OPTION of cargo build]...
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+profile=${BALDE_PROFILE:-$target/balde.profdata}
+seconds=5
+
+say() { printf '== %s (%d s)\n' "$*" "$SECONDS" >&2; }
+
+triple=$(rustc --version --verbose | sed -n 's/^host: //p')
+build() { # RUSTFLAGS TARGET-DIR OPTION...
+  # With a target, so that build scripts and macros are built without these flags.
+  RUSTFLAGS=$1 cargo build --profile dist --locked --package balde-cli --target "$triple" --target-dir "$2" "${@:3}"
+}
+build_guided() {
+  say "building with the profile"
+  build "-Cprofile-use=$(realpath "$profile")" "$target" "$@"
+  echo "$target/$triple/dist/balde"
+}
+if [ -n "${BALDE_PROFILE:-}" ]; then build_guided "$@"; exit; fi
+
+as_root=(); [ "$(id -u)" = 0 ] || as_root=(sudo)
+missing=()
+command -v wrk >/dev/null || missing+=(wrk)
+[ -x /usr/sbin/nginx ] || missing+=(nginx-light)
+if [ ${#missing[@]} -gt 0 ]; then
+  "${as_root[@]}" apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq "${missing[@]}"
+fi
+profdata=$(rustc --print sysroot)/lib/rustlib/$triple/bin/llvm-profdata
+if [ ! -x "$profdata" ]; then
+  command -v rustup >/dev/null || { say "llvm-profdata is missing: install the toolchain's llvm-tools"; exit 1; }
+  rustup component add llvm-tools >&2
+fi
+
+folder=$(mktemp -d)
+pids=()
+cleanup() {
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+  wait 2>/dev/null || true
+  rm -rf "$folder"
+}
+trap cleanup EXIT
+
+say "building with counters"
+# Always the same folder, because it is part of the flags: another one would build everything again.
+raw=$target/profile/raw
+build "-Cprofile-generate=$raw" "$target/profile" "$@"
+rm -rf "$raw"
+balde=$target/profile/$triple/dist/balde
+
+cat >"$folder/nginx.conf" <<CONF
+worker_processes 1;
+pid $folder/nginx.pid;
+error_log $folder/nginx.log crit;
+daemon off;
+events { worker_connections 1024; }
+http {
+  access_log off;
+  client_body_temp_path $folder/body;
+  proxy_temp_path $folder/proxy;
+  fastcgi_temp_path $folder/fastcgi;
+  uwsgi_temp_path $folder/uwsgi;
+  scgi_temp_path $folder/scgi;
+  server {
+    listen 127.0.0.1:19800;
+    location / { return 200 "hello world\n"; }
+    location /none { return 204; }
+    location /missing { return 404 "{}\n"; }
+  }
+}
+CONF
+gateway_conf() { # NAME PORT REST
+  cat >"$folder/$1.toml" <<CONF
+[[listener]]
+address = "127.0.0.1:$2"
+[[upstream]]
+name = "backend"
+url = "http://127.0.0.1:19800"
+[[route]]
+path = "/"
+upstream = "backend"
+[server]
+workers = 1
+$3
+CONF
+}
+gateway_conf free 19801 ''
+gateway_conf limited 19802 '[[policies.policy]]
+name = "all"
+scope = "user"
+limit = "1000000/s burst 1000000"'
+gateway_conf refusing 19803 '[[policies.policy]]
+name = "all"
+scope = "user"
+limit = "10/s"'
+cat >"$folder/post.lua" <<'LUA'
+wrk.method = "POST"
+wrk.body = string.rep("x", 400)
+wrk.headers["Content-Type"] = "application/xml"
+wrk.headers["User-Agent"] = "profile/1.0"
+wrk.headers["Accept"] = "*/*"
+LUA
+
+run() { "$@" >>"$folder/out.log" 2>&1 & pids+=($!); }
+run /usr/sbin/nginx -c "$folder/nginx.conf" -p "$folder"
+for name in free limited refusing; do run "$balde" gateway -c "$folder/$name.toml"; done
+run "$balde" up --dict 127.0.0.1:0 --gateway 127.0.0.1:0 --state 127.0.0.1:0 --monitor 127.0.0.1:0
+answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+for port in 19800 19801 19802 19803; do
+  for _ in $(seq 100); do
+    if answers $port; then break; fi
+    sleep 0.1
+  done
+  answers $port || { cat "$folder/out.log" >&2; say "nothing answers on port $port"; exit 1; }
+done
+say "sending requests"
+load() { wrk -t1 -c64 -d"${seconds}s" "$@" | sed -n 's/^Requests\/sec: */   requests a second: /p' >&2; }
+for port in 19801 19802; do
+  for path in / /none /missing; do load "http://127.0.0.1:$port$path"; done
+  load -s "$folder/post.lua" "http://127.0.0.1:$port/"
+done
+load http://127.0.0.1:19803/
+# Counters are written when the processes end.
+for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+wait
+pids=()
+"$profdata" merge -o "$profile" "$raw"
+build_guided "$@"
