@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the binary that is published, guided by a profile: builds it with counters, sends requests to
-# its gateway, and builds it again with what the counters say, which saves a quarter of the processor
-# time that the gateway spends in its own code. The binary is target/TRIPLE/dist/balde, and its path is
+# Builds balde with profile-guided optimisation: builds it with counters, sends requests to its gateway,
+# and builds it again with what the counters say, which saves a quarter of the processor time that the
+# gateway spends in its own code (docs/benchmarks.md). The binary is target/TRIPLE/dist/balde, and its path is
 # the last line of the output. BALDE_PROFILE=FILE uses a recorded profile; one fits the source, the
 # features and the target it was recorded with, and the compiler ignores what does not fit.
 #
@@ -9,24 +9,26 @@
 # Loopback only. It takes twice as long as `cargo build --profile dist`.
 # usage: scripts/build-dist.sh [OPTION of cargo build]...
 set -euo pipefail
+given=${BALDE_PROFILE:+$(realpath "$BALDE_PROFILE")}
 cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-profile=${BALDE_PROFILE:-$target/balde.profdata}
+profile=${given:-$target/balde.profdata}
 seconds=5
 
 say() { printf '== %s (%d s)\n' "$*" "$SECONDS" >&2; }
 
 triple=$(rustc --version --verbose | sed -n 's/^host: //p')
-build() { # RUSTFLAGS TARGET-DIR OPTION...
-  # With a target, so that build scripts and macros are built without these flags.
-  RUSTFLAGS=$1 cargo build --profile dist --locked --package balde-cli --target "$triple" --target-dir "$2" "${@:3}"
+build() { # FLAG TARGET-DIR OPTION...
+  # With a target, so that build scripts and macros are built without these flags. Encoded, since a path
+  # may contain spaces.
+  CARGO_ENCODED_RUSTFLAGS=$1 cargo build --profile dist --locked --package balde-cli --target "$triple" --target-dir "$2" "${@:3}"
 }
 build_guided() {
   say "building with the profile"
-  build "-Cprofile-use=$(realpath "$profile")" "$target" "$@"
+  build "-Cprofile-use=$profile" "$target" "$@"
   echo "$target/$triple/dist/balde"
 }
-if [ -n "${BALDE_PROFILE:-}" ]; then build_guided "$@"; exit; fi
+if [ -n "$given" ]; then build_guided "$@"; exit; fi
 
 as_root=(); [ "$(id -u)" = 0 ] || as_root=(sudo)
 missing=()
@@ -122,6 +124,9 @@ for port in 19800 19801 19802 19803; do
     sleep 0.1
   done
   answers $port || { cat "$folder/out.log" >&2; say "nothing answers on port $port"; exit 1; }
+done
+for pid in "${pids[@]}"; do
+  kill -0 "$pid" 2>/dev/null || { cat "$folder/out.log" >&2; say "a process has ended"; exit 1; }
 done
 say "sending requests"
 load() { wrk -t1 -c64 -d"${seconds}s" "$@" | sed -n 's/^Requests\/sec: */   requests a second: /p' >&2; }

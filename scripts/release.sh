@@ -2,8 +2,9 @@
 # Builds release archives and their SHA-256 sums into FOLDER (default: target/release-archives):
 # x86-64 and, where the cross toolchain is installed, arm64. Each has the binary with Pulsar and
 # Temporal compiled in, the licences, systemd units, Prometheus rules, Grafana dashboards and the
-# reference configuration files. The one for this machine's architecture is optimised with a profile
-# (scripts/build-dist.sh).
+# reference configuration files. The binary for this machine's architecture is built by
+# scripts/build-dist.sh, with a profile that is recorded first; see there for what that needs.
+# BALDE_PROFILE=FILE uses a recorded one, so that the same commit gives the same binary.
 #
 # arm64 on x86-64 needs: rustup target add aarch64-unknown-linux-gnu, and Debian's
 # gcc-aarch64-linux-gnu and libc6-dev-arm64-cross.
@@ -54,7 +55,7 @@ for triple in x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu; do
   install -D -m 644 -t "$stage/$folder/prometheus" deploy/prometheus/balde-rules.yml deploy/prometheus/balde-limits-rules.yml
   install -D -m 644 -t "$stage/$folder/grafana" deploy/grafana/*.json
   install -D -m 644 -t "$stage/$folder/examples" docs/*.toml
-  # The same input gives the same archive: fixed order, owner and time.
+  # The same binary gives the same archive: fixed order, owner and time.
   tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}" \
     -cf - "$folder" | gzip -n >"$out/$folder.tar.gz"
   rm -rf "$stage"

@@ -19,9 +19,10 @@ use tokio::time::Instant;
 use super::call::{CallFacts, DictCall};
 use super::external_usage::Schedule;
 use super::level::Before;
+use super::reconciled::Reconciliations;
 use super::{CATEGORY, Dict, is_listed};
 use crate::body::RequestBody;
-use crate::limits::Limits;
+use crate::limits::{HELD_MAX, Limits, NotLocked};
 use crate::shutdown;
 use crate::upstream::{SendError, Upstream};
 
@@ -47,8 +48,12 @@ pub(crate) type Drift = BTreeMap<(String, String), i64>;
 pub(crate) enum ReconcileError {
     #[error("the gateway's own limit of POLICIES_LIST is reached")]
     OwnLimit,
-    #[error("another gateway reconciles the same buckets, or Redis cannot be reached")]
-    Locked,
+    #[error("another gateway has been reconciling the same buckets for {} s", HELD_MAX.as_secs())]
+    HeldByAnother,
+    #[error("Redis does not answer")]
+    Redis,
+    #[error("it took longer than {} s", HELD_MAX.as_secs())]
+    TooLong,
     #[error("{0}")]
     Send(SendError),
     #[error("DICT answered with status {0}")]
@@ -175,14 +180,32 @@ impl Dict {
         participant: &str,
     ) -> Result<(), ReconcileError> {
         let reconciliations = self.reconciled.of(participant);
-        let _only_one = reconciliations.run().await;
-        // Two that read the same levels would both correct the same difference.
-        let _only_gateway = if self.is_one_of_several() {
-            let lock = limits.lock_reconciliation(participant).await;
-            Some(lock.ok_or(ReconcileError::Locked)?)
+        let _only_one = reconciliations.lock().await;
+        // Two gateways that read the same levels would both correct the same difference.
+        let lock = if self.is_one_of_several() {
+            limits.lock_reconciliation(participant).await
         } else {
             None
         };
+        let lock = lock.transpose().map_err(|error| match error {
+            NotLocked::Held => ReconcileError::HeldByAnother,
+            NotLocked::Unavailable => ReconcileError::Redis,
+        })?;
+        let correcting = self.correct_all(limits, upstream, participant, &reconciliations);
+        let corrected = tokio::time::timeout(HELD_MAX, correcting).await;
+        if let Some(lock) = lock {
+            lock.release().await;
+        }
+        corrected.unwrap_or(Err(ReconcileError::TooLong))
+    }
+
+    async fn correct_all(
+        self: &Arc<Self>,
+        limits: &Limits,
+        upstream: &Upstream<RequestBody>,
+        participant: &str,
+        reconciliations: &Reconciliations,
+    ) -> Result<(), ReconcileError> {
         // In Redis a correction is a difference to the levels that are read now, in memory to those that
         // are read when it is applied.
         let correction = if self.is_redis {

@@ -15,8 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::{MutexGuard, RwLock, RwLockReadGuard};
 
-/// The reconciliations of all participants. There are no more entries than participants in the
-/// configuration.
+/// The reconciliations of all participants that were ever configured.
 #[derive(Debug, Default)]
 pub(super) struct Reconciled(Mutex<HashMap<String, Arc<Reconciliations>>>);
 
@@ -58,12 +57,12 @@ impl Reconciled {
 impl Reconciliations {
     /// Waits until no other reconciliation of the participant runs: two at a time could both correct the
     /// same difference.
-    pub(super) async fn run(&self) -> MutexGuard<'_, ()> {
+    pub(super) async fn lock(&self) -> MutexGuard<'_, ()> {
         self.running.lock().await
     }
 
     /// Begins to correct buckets, after the orders that are giving tokens back. Must be called before
-    /// the levels are read to which the correction is a difference.
+    /// reading the levels that the correction is computed from.
     pub(super) async fn correct(&self) -> Correction<'_> {
         let _no_order = self.answered_us.write().await;
         self.is_correcting.store(true, Ordering::SeqCst);
@@ -134,7 +133,7 @@ mod tests {
         let reconciled = Reconciled::default();
         let (one, other) = (reconciled.of("1"), reconciled.of("2"));
         assert!(!may_include(&one, 5));
-        let running = one.run().await;
+        let running = one.lock().await;
         let correction = one.correct().await;
         assert!(may_include(&one, 5));
         correction.answered(10).await;
@@ -144,8 +143,8 @@ mod tests {
         drop(correction);
         assert!(may_include(&one, 10));
         assert!(!may_include(&one, 11));
-        assert!(at_once(one.run()).is_none(), "one at a time");
-        assert!(at_once(other.run()).is_some());
+        assert!(at_once(one.lock()).is_none(), "one at a time");
+        assert!(at_once(other.lock()).is_some());
         drop(running);
     }
 

@@ -2,7 +2,7 @@
 
 mod caller;
 mod queue;
-mod shared_lock;
+mod redis_lock;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,16 +17,13 @@ use http::request::Parts;
 
 pub(crate) use caller::{Caller, ClientCertificate, class_of};
 pub(crate) use queue::{NotAdmitted, WaitQueue};
+pub(crate) use redis_lock::{HELD_MAX, NotLocked, RedisLockGuard};
 
-use self::shared_lock::{SharedGuard, SharedLock};
-
+use self::redis_lock::RedisLock;
 use crate::config::{CallerClass, Config, LimitingConfig, RouteConfig, Shadow};
 
-/// The name of the lock of reconciliations, in Redis and in logs.
-const RECONCILIATION: &str = "gateway.reconciliation";
-
-/// How long a reconciliation waits for one of another gateway.
-const OTHER_RECONCILIATION_MAX: Duration = Duration::from_secs(10);
+/// The name of the lock of reconciliations in Redis.
+const RECONCILIATION_LOCK: &str = "gateway.reconciliation";
 
 /// The policies that are enforced, with their buckets.
 #[derive(Clone, Debug)]
@@ -38,7 +35,7 @@ pub(crate) struct Limits {
     wait_header: http::HeaderName,
     queue: Arc<WaitQueue>,
     /// Present if the buckets are in Redis.
-    reconciliations: Option<SharedLock>,
+    reconciliation_lock: Option<RedisLock>,
 }
 
 /// How an engine is built.
@@ -64,15 +61,16 @@ impl Limits {
         if !limiting.reserves.is_empty() {
             builder = builder.in_flight(InFlight::HighestPrice);
         }
-        let mut reconciliations = None;
+        let mut reconciliation_lock = None;
         if let Some(redis) = config.service.redis().filter(|_| limiting.is_redis) {
             let store = redis.build()?;
-            reconciliations = Some(SharedLock::new(RECONCILIATION, &store, &options.clock)?);
+            let lock = RedisLock::new(RECONCILIATION_LOCK, &store, &options.clock)?;
+            reconciliation_lock = Some(lock);
             builder = builder.redis(&store);
         }
         let engine = configure(builder).build()?;
         let queue = Arc::new(WaitQueue::new(limiting.waiting_max));
-        Ok(Self::with(config, engine, queue, reconciliations))
+        Ok(Self::with(config, engine, queue, reconciliation_lock))
     }
 
     /// The same buckets under another configuration.
@@ -86,7 +84,7 @@ impl Limits {
             config,
             self.engine.clone(),
             Arc::clone(&self.queue),
-            self.reconciliations.clone(),
+            self.reconciliation_lock.clone(),
         ))
     }
 
@@ -94,7 +92,7 @@ impl Limits {
         config: &Config,
         engine: Engine,
         queue: Arc<WaitQueue>,
-        reconciliations: Option<SharedLock>,
+        reconciliation_lock: Option<RedisLock>,
     ) -> Self {
         Self {
             engine,
@@ -103,15 +101,17 @@ impl Limits {
             classes: config.classes.clone(),
             wait_header: config.limiting.wait_header.clone(),
             queue,
-            reconciliations,
+            reconciliation_lock,
         }
     }
 
-    /// Waits until no other gateway reconciles a participant; `None` if that takes too long. The buckets
-    /// must be in Redis.
-    pub(crate) async fn lock_reconciliation(&self, participant: &str) -> Option<SharedGuard> {
-        let lock = self.reconciliations.as_ref()?;
-        lock.lock(participant, OTHER_RECONCILIATION_MAX).await
+    /// Waits until no other gateway reconciles a participant. `None` if the buckets are not in Redis.
+    pub(crate) async fn lock_reconciliation(
+        &self,
+        participant: &str,
+    ) -> Option<Result<RedisLockGuard, NotLocked>> {
+        let lock = self.reconciliation_lock.as_ref()?;
+        Some(lock.lock(participant, HELD_MAX).await)
     }
 
     pub(crate) fn engine(&self) -> &Engine {

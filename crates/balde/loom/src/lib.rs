@@ -1,6 +1,6 @@
 //! The memory store and the queue of denials to log of `balde`, and the prefetched tokens of
-//! `balde-throttle`, compiled once more over loom's atomics, with tests that loom runs in every
-//! interleaving. Nothing but tests.
+//! `balde-throttle`, compiled once more over loom's atomics, with tests that loom runs in all
+//! interleavings with few preemptions. Nothing but tests.
 
 /// Only because checks of the workspace switch all features on.
 #[cfg(all(test, feature = "tower"))]

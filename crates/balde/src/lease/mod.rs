@@ -96,7 +96,7 @@ pub struct LeaseStats {
     /// Tokens held ahead of use now, over all keys.
     pub tokens_out: u64,
     /// The most tokens of one key that this process ever holds ahead of use. Where there are tiers, a
-    /// key of the tier with the largest capacity may have so many, others fewer.
+    /// key of the tier with the largest capacity may have that many, others fewer.
     pub block_max: u64,
     /// Checks granted from a lease.
     pub granted_total: u64,
@@ -449,7 +449,7 @@ impl Inner {
         self.leases.block_max(&self.buckets.limit_of(key))
     }
 
-    /// Whichever tier a key is in. Keys that hold tokens are not asked for their tiers, because the
+    /// The largest block that any tier allows. Keys that hold tokens are not asked for their tiers, because the
     /// function given to [`tier_of`](crate::RateLimiterBuilder::tier_of) would run under a lock.
     fn block_max_of_all(&self) -> u64 {
         let limits = self.buckets.limits();

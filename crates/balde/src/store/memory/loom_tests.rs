@@ -1,4 +1,4 @@
-//! Every interleaving of small stories, by loom: `cargo test -p balde-loom` runs them.
+//! The interleavings of small scenarios with few preemptions, by loom: `cargo test -p balde-loom` runs them.
 //!
 //! The table is made small, so that two threads meet where it is rearranged. What is shown: no
 //! grant is lost or made twice, whatever a reader does between two of a lock-holder's steps.

@@ -280,7 +280,7 @@ fn encode_counts(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> fmt::Resu
 }
 
 fn encode_waits(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> fmt::Result {
-    let help = "Requests of acquire that were not granted at once, by how they ended.";
+    let help = "Calls of acquire that did not get their tokens at once, by outcome.";
     let counter = MetricType::Counter;
     let mut metric = encoder.encode_descriptor("rate_limiter_waits", help, None, counter)?;
     for row in rows {

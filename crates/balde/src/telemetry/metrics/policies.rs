@@ -55,7 +55,7 @@ pub(crate) struct LimiterReading {
     pub(crate) lease_returned: u64,
 }
 
-/// Requests of acquire that were not granted at once, by how they ended.
+/// Calls of acquire that did not get their tokens at once, by outcome.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct WaitCounts {
     pub(crate) granted: u64,

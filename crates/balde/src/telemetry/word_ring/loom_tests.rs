@@ -1,9 +1,9 @@
-//! Every interleaving of small stories, by loom. What is shown: each record that was appended is taken
-//! out exactly once, complete and in the order in which it was appended, and no word is overwritten
-//! before it has been taken.
+//! The interleavings of small scenarios with at most two preemptions, by loom. What is shown: each
+//! record that was appended is taken out exactly once, complete and in the order in which it was
+//! appended, and no word is overwritten before it has been taken.
 //!
 //! A load in loom returns no value that is stored later. So an overwritten word alone would not show
-//! that an append came too early, and [`Story::taken`] is checked instead.
+//! that an append came too early, and [`Scenario::taken`] is checked instead.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{NotAppended, WordRing};
 const CAPACITY: usize = 4;
 
 /// A ring, and what has been taken out of it.
-struct Story {
+struct Scenario {
     ring: WordRing,
     /// For each position, whether its word has been taken. Only orderings of the ring make a store
     /// here visible to other threads.
@@ -25,7 +25,7 @@ struct Story {
 /// A record is its number, as often as this.
 const LENGTH: usize = 2;
 
-impl Story {
+impl Scenario {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             ring: WordRing::new(CAPACITY),
@@ -76,11 +76,11 @@ impl Story {
     /// load of `end` would be hidden by the load with which every append begins.
     fn run<T: 'static>(self: &Arc<Self>, appends: [fn(&Self) -> T; 2]) -> ([T; 2], Vec<u64>) {
         let appending = appends.map(|append| {
-            let story = Arc::clone(self);
-            thread::spawn(move || append(&story))
+            let scenario = Arc::clone(self);
+            thread::spawn(move || append(&scenario))
         });
-        let story = Arc::clone(self);
-        let taking = thread::spawn(move || [story.take(), story.take()].concat());
+        let scenario = Arc::clone(self);
+        let taking = thread::spawn(move || [scenario.take(), scenario.take()].concat());
         let results = appending.map(|thread| thread.join().unwrap());
         let mut numbers = taking.join().unwrap();
         numbers.extend(self.take());
@@ -88,10 +88,10 @@ impl Story {
     }
 }
 
-fn explore(story: impl Fn() + Sync + Send + 'static) {
+fn explore(scenario: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
-    model.check(story);
+    model.check(scenario);
 }
 
 /// The numbers of the records that were appended, smallest first.
@@ -108,9 +108,9 @@ fn sorted(mut numbers: Vec<u64>) -> Vec<u64> {
 #[test]
 fn each_record_is_taken_once_and_whole() {
     explore(|| {
-        let story = Story::new();
+        let scenario = Scenario::new();
         let ([first, second], numbers) =
-            story.run([|story| story.append(1), |story| story.append(2)]);
+            scenario.run([|scenario| scenario.append(1), |scenario| scenario.append(2)]);
         assert_eq!(sorted(numbers), appended([(1, first), (2, second)]));
         // There is room for both, and of two that meet, one gets in.
         let refused = [first, second].map(Result::err);
@@ -122,15 +122,15 @@ fn each_record_is_taken_once_and_whole() {
 #[test]
 fn a_record_that_is_dropped_unfinished_leaves_no_trace() {
     explore(|| {
-        let story = Story::new();
-        let ([first, second], numbers) = story.run([
-            |story| {
-                let _dropped = story.append_words(8, 1);
-                story.append(1)
+        let scenario = Scenario::new();
+        let ([first, second], numbers) = scenario.run([
+            |scenario| {
+                let _dropped = scenario.append_words(8, 1);
+                scenario.append(1)
             },
-            |story| {
-                let result = story.append(2);
-                let _dropped = story.append_words(9, 1);
+            |scenario| {
+                let result = scenario.append(2);
+                let _dropped = scenario.append_words(9, 1);
                 result
             },
         ]);
@@ -143,27 +143,27 @@ fn a_full_ring_overwrites_nothing_that_was_not_taken() {
     // The appending side's copy of `begin` is out of date as soon as something is taken, and the first
     // append that finds room renews it for the other thread.
     explore(|| {
-        let story = Story::new();
-        assert_eq!([story.append(1), story.append(2)], [Ok(()); 2]);
-        assert_eq!(story.append(3), Err(NotAppended::Full));
+        let scenario = Scenario::new();
+        assert_eq!([scenario.append(1), scenario.append(2)], [Ok(()); 2]);
+        assert_eq!(scenario.append(3), Err(NotAppended::Full));
         let ([first, second], numbers) =
-            story.run([|story| story.append(4), |story| story.append(5)]);
+            scenario.run([|scenario| scenario.append(4), |scenario| scenario.append(5)]);
         assert_eq!(numbers[..2], [1, 2]);
         let rest = numbers[2..].to_vec();
         assert_eq!(sorted(rest), appended([(4, first), (5, second)]));
         // Whatever happened to the two, all records are taken now, so there is room again.
-        assert_eq!([story.append(6), story.append(7)], [Ok(()); 2]);
-        assert_eq!(story.take(), [6, 7]);
+        assert_eq!([scenario.append(6), scenario.append(7)], [Ok(()); 2]);
+        assert_eq!(scenario.take(), [6, 7]);
     });
 }
 
 #[test]
 fn records_of_one_thread_come_out_in_its_order() {
     explore(|| {
-        let story = Story::new();
-        let ([ours, theirs], numbers) = story.run([
-            |story| vec![story.append(1), story.append(2)],
-            |story| vec![story.append(3)],
+        let scenario = Scenario::new();
+        let ([ours, theirs], numbers) = scenario.run([
+            |scenario| vec![scenario.append(1), scenario.append(2)],
+            |scenario| vec![scenario.append(3)],
         ]);
         let (of_first, of_second) = numbers.into_iter().partition::<Vec<_>, _>(|n| *n < 3);
         assert_eq!(of_first, appended([(1, ours[0]), (2, ours[1])]));

@@ -22,7 +22,7 @@ mod loom_tests;
 /// Set in [`Appending::end`] while a thread appends.
 const LOCKED: u64 = 1;
 
-/// An append prefetches the cache lines this many words after its end. Most records are shorter than a
+/// An append prefetches, for reading, the cache lines this many words after its end. Most records are shorter than a
 /// line, which is eight words.
 #[cfg(not(balde_loom))]
 const PREFETCHED: [u64; 2] = [8, 16];
