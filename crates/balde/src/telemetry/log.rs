@@ -62,6 +62,13 @@ pub(crate) fn is_on() -> bool {
     tracing::level_enabled!(Level::WARN)
 }
 
+/// Returns whether any subscriber listens at level INFO, to whatever target. One load and a branch,
+/// where [`is_info_on`] asks the subscriber.
+#[inline]
+pub(super) fn is_info_level_on() -> bool {
+    tracing::level_enabled!(Level::INFO)
+}
+
 /// Returns whether a subscriber wants lines about denials.
 pub(super) fn is_info_on() -> bool {
     tracing::enabled!(target: "balde", Level::INFO)

@@ -210,7 +210,8 @@ impl Observer {
         if let Some(queue) = &self.every_denial
             && !decision.is_allowed()
         {
-            if log::is_info_on() {
+            // Whether a subscriber wants the line is asked by the log thread.
+            if log::is_info_level_on() {
                 queue.push(key, decision, took, now_us);
             }
             return;
