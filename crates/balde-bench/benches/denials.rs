@@ -81,7 +81,7 @@ fn main() {
     ]);
     for (pace, text) in PACES {
         // A flood must be longer than the queue.
-        let checks = if pace == "flood" { 400_000 } else { 50_000 };
+        let checks = if pace == "flood" { 1_000_000 } else { 50_000 };
         let mut samples = MODES.map(|_| Vec::new());
         for round in 0..rounds {
             // Each mode is the first equally often.
@@ -111,7 +111,7 @@ fn main() {
         "Durations of single denials in memory, as `Instant` measures them (two readings of the \
          clock included), {KEYS} keys, one thread; the log is read from a pipe. Medians of {rounds} \
          rounds in turn, each in a process of its own; the ratio is the median of the rounds' \
-         ratios. A round has 400,000 denials of a flood, 50,000 of the others. Lines and counted \
+         ratios. A round has 1,000,000 denials of a flood, 50,000 of the others. Lines and counted \
          drops add up to the denials in every round.\n\n\
          \"Summary, every beside\" is the baseline with a busy log thread: the timed limiter logs \
          summaries, while a second limiter in another thread denies as often and logs every \
