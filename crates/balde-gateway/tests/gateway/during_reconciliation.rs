@@ -357,6 +357,8 @@ async fn orders_do_not_wait_for_a_reconciliation() {
     ended(reconciliation).await;
     let all = corrected();
     println!("{by_then} and {at_last} of {all} buckets were corrected when the orders ended");
-    assert!(at_last < all / 2, "{by_then} and {at_last} of {all}");
+    // Orders that waited would end after all of them, or all but one. Without waiting it is some three;
+    // the rest is for a slow machine.
+    assert!(at_last + 5 < all, "{by_then} and {at_last} of {all}");
     assert_eq!((second.len(), first), (2, vec![USER_POLICY.to_owned()]));
 }
