@@ -14,15 +14,12 @@ proxies=false
 if [ "${1:-}" = --proxies ]; then proxies=true; shift; fi
 seconds=${1:-5} rounds=${2:-3} connections=${3:-64}
 
-as_root=(); [ "$(id -u)" = 0 ] || as_root=(sudo)
+source scripts/common.sh
 missing=()
 command -v wrk >/dev/null || missing+=(wrk)
 [ -x /usr/sbin/nginx ] || missing+=(nginx-light)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
-if [ ${#missing[@]} -gt 0 ]; then
-  "${as_root[@]}" apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq "${missing[@]}"
-fi
+install_packages "${missing[@]}"
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 tools=$target/bench-tools
 if ! compgen -G "$tools/bin/envoy*" >/dev/null; then
@@ -38,45 +35,15 @@ if $proxies; then
   PATH=$PATH:$tools/bin cargo build --release --quiet --manifest-path bench/proxies/Cargo.toml --target-dir "$target/bench-proxies"
 fi
 
-folder=$(mktemp -d)
-pids=()
-cleanup() {
-  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
-  wait 2>/dev/null || true
-  rm -rf "$folder"
-}
-trap cleanup EXIT
-
-# A limit that is checked for every request and never reached.
-nginx_conf() { # NAME PORT LOCATION HTTP
-  cat >"$folder/$1.conf" <<CONF
-worker_processes 1;
-pid $folder/$1.pid;
-error_log $folder/$1.log crit;
-daemon off;
-events { worker_connections 4096; }
-http {
-  access_log off;
-  keepalive_requests 1000000000;
-  client_body_temp_path $folder/$1-body;
-  proxy_temp_path $folder/$1-proxy;
-  fastcgi_temp_path $folder/$1-fastcgi;
-  uwsgi_temp_path $folder/$1-uwsgi;
-  scgi_temp_path $folder/$1-scgi;
-  upstream backend { server 127.0.0.1:19700; keepalive 256; keepalive_requests 1000000000; }
-  $4
-  server {
-    listen 127.0.0.1:$2 reuseport;
-    location / { $3 }
-  }
-}
-CONF
-}
+start_folder
+upstream_port=19700
+backend="upstream backend { server 127.0.0.1:$upstream_port; keepalive 256; keepalive_requests 1000000000; }"
 proxy='proxy_pass http://backend; proxy_http_version 1.1; proxy_set_header Connection "";'
-nginx_conf upstream 19700 'return 200 "hello world\n";' ''
-nginx_conf nginx 19701 "$proxy" ''
-nginx_conf nginx-limit 19702 "limit_req zone=all burst=1000000 nodelay; $proxy" \
-  'limit_req_zone $binary_remote_addr zone=all:10m rate=1000000r/s;'
+nginx_conf upstream $upstream_port 'location / { return 200 "hello world\n"; }' ''
+nginx_conf nginx 19701 "location / { $proxy }" "$backend"
+# A limit that is checked for every request and never reached, as everywhere below.
+nginx_conf nginx-limit 19702 "location / { limit_req zone=all burst=1000000 nodelay; $proxy }" \
+  "$backend limit_req_zone \$binary_remote_addr zone=all:10m rate=1000000r/s;"
 
 envoy_conf() { # NAME PORT FILTERS
   cat >"$folder/$1.yaml" <<CONF
@@ -113,35 +80,14 @@ envoy_conf envoy-limit 19704 '          - name: envoy.filters.http.local_ratelim
               filter_enabled: { default_value: { numerator: 100, denominator: HUNDRED } }
               filter_enforced: { default_value: { numerator: 100, denominator: HUNDRED } }'
 
-gateway_conf() { # NAME PORT POLICIES [UPSTREAM]
-  cat >"$folder/$1.toml" <<CONF
-[[listener]]
-address = "127.0.0.1:$2"
-[[upstream]]
-name = "backend"
-url = "http://127.0.0.1:19700"
-${4:-}
-[[route]]
-path = "/"
-upstream = "backend"
-[server]
-workers = 1
-$3
-CONF
-}
 gateway_conf gateway 19705 ''
-policy='[[policies.policy]]
-name = "all"
-scope = "user"
-limit = "1000000/s burst 1000000"'
-gateway_conf gateway-limit 19706 "$policy"
+gateway_conf gateway-limit 19706 "$unreached_policy"
 # As nginx above: a limit, and no header field added to a request or a response.
 gateway_conf gateway-bare 19707 "[headers]
 x_ratelimit = false
 ietf = false
-$policy" 'forwarded = false'
+$unreached_policy" 'forwarded = false'
 
-run() { "$@" >"$folder/out.log" 2>&1 & pids+=($!); }
 declare -A pid port
 for name in upstream nginx nginx-limit; do
   run /usr/sbin/nginx -c "$folder/$name.conf" -p "$folder"

@@ -8,12 +8,8 @@ rounds=${ROUNDS:-5}
 seconds=${SECONDS_EACH:-4}
 connections=${CONNECTIONS:-32}
 
-if ! command -v wrk >/dev/null; then
-  as_root=()
-  [ "$(id -u)" = 0 ] || as_root=(sudo)
-  "${as_root[@]}" apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq wrk
-fi
+source scripts/common.sh
+command -v wrk >/dev/null || install_packages wrk
 
 cargo build --release -p balde-cli -p balde-dict --bin balde --example answer_without_rules
 target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')

@@ -30,28 +30,18 @@ build_guided() {
 }
 if [ -n "$given" ]; then build_guided "$@"; exit; fi
 
-as_root=(); [ "$(id -u)" = 0 ] || as_root=(sudo)
+source scripts/common.sh
 missing=()
 command -v wrk >/dev/null || missing+=(wrk)
 [ -x /usr/sbin/nginx ] || missing+=(nginx-light)
-if [ ${#missing[@]} -gt 0 ]; then
-  "${as_root[@]}" apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq "${missing[@]}"
-fi
+install_packages "${missing[@]}" >&2
 profdata=$(rustc --print sysroot)/lib/rustlib/$triple/bin/llvm-profdata
 if [ ! -x "$profdata" ]; then
   command -v rustup >/dev/null || { say "llvm-profdata is missing: install the toolchain's llvm-tools"; exit 1; }
   rustup component add llvm-tools >&2
 fi
 
-folder=$(mktemp -d)
-pids=()
-cleanup() {
-  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
-  wait 2>/dev/null || true
-  rm -rf "$folder"
-}
-trap cleanup EXIT
+start_folder
 
 say "building with counters"
 # Always the same folder, because it is part of the flags: another one would build everything again.
@@ -60,47 +50,13 @@ build "-Cprofile-generate=$raw" "$target/profile" "$@"
 rm -rf "$raw"
 balde=$target/profile/$triple/dist/balde
 
-cat >"$folder/nginx.conf" <<CONF
-worker_processes 1;
-pid $folder/nginx.pid;
-error_log $folder/nginx.log crit;
-daemon off;
-events { worker_connections 1024; }
-http {
-  access_log off;
-  client_body_temp_path $folder/body;
-  proxy_temp_path $folder/proxy;
-  fastcgi_temp_path $folder/fastcgi;
-  uwsgi_temp_path $folder/uwsgi;
-  scgi_temp_path $folder/scgi;
-  server {
-    listen 127.0.0.1:19800;
+upstream_port=19800
+nginx_conf nginx $upstream_port '
     location / { return 200 "hello world\n"; }
     location /none { return 204; }
-    location /missing { return 404 "{}\n"; }
-  }
-}
-CONF
-gateway_conf() { # NAME PORT REST
-  cat >"$folder/$1.toml" <<CONF
-[[listener]]
-address = "127.0.0.1:$2"
-[[upstream]]
-name = "backend"
-url = "http://127.0.0.1:19800"
-[[route]]
-path = "/"
-upstream = "backend"
-[server]
-workers = 1
-$3
-CONF
-}
+    location /missing { return 404 "{}\n"; }' ''
 gateway_conf free 19801 ''
-gateway_conf limited 19802 '[[policies.policy]]
-name = "all"
-scope = "user"
-limit = "1000000/s burst 1000000"'
+gateway_conf limited 19802 "$unreached_policy"
 gateway_conf refusing 19803 '[[policies.policy]]
 name = "all"
 scope = "user"
@@ -113,7 +69,6 @@ wrk.headers["User-Agent"] = "profile/1.0"
 wrk.headers["Accept"] = "*/*"
 LUA
 
-run() { "$@" >>"$folder/out.log" 2>&1 & pids+=($!); }
 run /usr/sbin/nginx -c "$folder/nginx.conf" -p "$folder"
 for name in free limited refusing; do run "$balde" gateway -c "$folder/$name.toml"; done
 run "$balde" up --dict 127.0.0.1:0 --gateway 127.0.0.1:0 --state 127.0.0.1:0 --monitor 127.0.0.1:0
@@ -136,8 +91,6 @@ for port in 19801 19802; do
 done
 load http://127.0.0.1:19803/
 # Counters are written when the processes end.
-for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
-wait
-pids=()
+stop_processes
 "$profdata" merge -o "$profile" "$raw"
 build_guided "$@"

@@ -5,8 +5,8 @@
 //! buckets that DICT lists alone while they are corrected, and afterwards if its lookup ended before
 //! DICT answered.
 //!
-//! Each participant has a lock of its own, and a reconciliation holds it only to change what orders read.
-//! So an order waits neither for DICT nor for the corrections in Redis.
+//! There is one lock per participant. A reconciliation holds it only while it updates its state, so an
+//! order waits neither for DICT nor for the corrections in Redis.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -4,8 +4,7 @@
 //! When DICT has fewer tokens than the gateway's own calls explain, somebody else has used them. The
 //! estimate is the most that others used within one reconciliation interval, among the last
 //! [`INTERVALS`]. The mirror is lowered by what they are expected to use until the next reconciliation.
-//! That one starts from DICT's level again, so tokens that others have not used become available. If
-//! nobody else uses the bucket, nothing is withheld.
+//! That one starts from DICT's level again, so tokens that others have not used become available.
 
 use std::collections::BTreeMap;
 

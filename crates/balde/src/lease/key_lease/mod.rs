@@ -203,7 +203,7 @@ impl KeyLease {
         self.take_all()
     }
 
-    /// Takes out the tokens beyond `block_max` that nobody waits for: those of callers that gave up.
+    /// Takes out the tokens beyond `block_max` for which no caller waits any more.
     pub(super) fn take_surplus(&mut self, block_max: u64) -> u64 {
         let kept = self.tokens.min(self.waiting + block_max);
         let surplus = self.tokens - kept;
