@@ -11,7 +11,7 @@ connections=${CONNECTIONS:-32}
 source scripts/common.sh
 command -v wrk >/dev/null || install_packages wrk
 
-cargo build --release -p balde-cli -p balde-dict --bin balde --example answer_without_rules
+cargo build --release -p balde-cli -p balde-simulator --bin balde --example answer_without_rules
 target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 
 work=$(mktemp -d)

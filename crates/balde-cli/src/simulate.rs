@@ -10,9 +10,9 @@ use anyhow::{Context as _, anyhow, bail};
 use balde::{ManualClock, StorageMode};
 use balde_config::Source;
 use balde_dict::Category;
-use balde_dict::directory::DirectoryRules;
-use balde_dict::simulator::{self, Participants, Simulator, SimulatorBuilder};
 use balde_dict::wire::{XmlSigner, XmlVerifier};
+use balde_simulator::directory::DirectoryRules;
+use balde_simulator::{self as simulator, Participants, Simulator, SimulatorBuilder};
 
 use crate::output::{LogArgs, Output};
 use crate::policies::setting;

@@ -161,7 +161,7 @@ fn the_log_names_the_bucket_that_refused_and_no_tax_number() {
 
 #[test]
 fn it_signs_its_answers_and_verifies_writes() {
-    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../balde-dict/tests/data");
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../balde-simulator/tests/data");
     let (key, cert) = (
         format!("{data}/sign-dict.key"),
         format!("{data}/sign-dict.pem"),

@@ -1,5 +1,5 @@
-//! The Pix DICT: its rate-limit policies as data, its operations and messages, a client and a
-//! simulator.
+//! The Pix DICT: its rate-limit policies as data, its operations, and a client for bucket states.
+//! The crate `balde-simulator` has a simulated DICT.
 //!
 //! # From a request to its buckets
 //!
@@ -47,15 +47,13 @@
 //! | [`RouteError`], [`RequestError`] | why a request is invalid, and DICT's response to it |
 //! | [`KeyType`], [`PayerKind`], [`Category`] | types of keys, payers and participants |
 //! | [`client`] | a client for DICT's bucket states |
-//! | [`simulator`] | a simulated DICT, with its [`directory`] |
-//! | [`wire`] | DICT's XML messages |
+//! | [`wire`] | the XML messages of a client and a gateway, and XML signatures |
+//! | [`certificate_ispb`], [`install_crypto_provider`] | TLS |
 
 pub mod client;
-pub mod directory;
 mod operations;
 pub mod profiles;
 mod settings;
-pub mod simulator;
 mod tls;
 pub mod wire;
 mod x509;
@@ -63,10 +61,10 @@ mod x509;
 pub use balde_config::ConfigError;
 pub use balde_policy::{BucketRef, Headers, HttpHeaders, InFlight, Policy, Profile};
 pub use operations::{
-    Call, Category, END_TO_END_ID_HEADER, Incoming, Operation, PARTICIPANT_HEADER, PATH_BYTES_MAX,
-    PAYER_HEADER, PAYMENT_ORDER, ParticipantFrom, PayerKind, QUERY_BYTES_MAX, RequestError, Route,
-    RouteError, Table,
+    CATEGORY, Call, Category, END_TO_END_ID_HEADER, Incoming, Operation, PARTICIPANT_HEADER,
+    PATH_BYTES_MAX, PAYER_HEADER, PAYMENT_ORDER, ParticipantFrom, PayerKind, QUERY_BYTES_MAX,
+    RequestError, Route, RouteError, Table,
 };
 pub use settings::{ClaimPeriodStart, FundsRecoveryPolicy, Settings};
-pub use tls::certificate_ispb;
+pub use tls::{certificate_ispb, install_crypto_provider};
 pub use wire::KeyType;

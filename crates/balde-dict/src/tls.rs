@@ -1,12 +1,11 @@
-//! TLS: the cryptography provider, and what is known of a client certificate.
+//! TLS: the cryptography provider, and the ISPB in a certificate.
 
-use ::ring::digest;
 use rustls::crypto::{CryptoProvider, ring};
 
 use crate::x509;
 
 /// Installs ring as the process's cryptography provider for rustls, unless one is installed already.
-pub(crate) fn install_crypto_provider() {
+pub fn install_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
         let _installed_concurrently = ring::default_provider().install_default();
     }
@@ -16,22 +15,4 @@ pub(crate) fn install_crypto_provider() {
 /// check whether the certificate is trusted.
 pub fn certificate_ispb(certificate: &[u8]) -> Option<String> {
     x509::subject_ispb(certificate)
-}
-
-/// What is known of a client's certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClientCertificate {
-    /// The ISPB in its subject, if there is one.
-    pub(crate) ispb: Option<String>,
-    /// The SHA-256 of its DER, in lower-case hexadecimal.
-    pub(crate) sha256: String,
-}
-
-impl ClientCertificate {
-    pub(crate) fn of(der: &[u8]) -> Self {
-        Self {
-            ispb: x509::subject_ispb(der),
-            sha256: hex::encode(digest::digest(&digest::SHA256, der)),
-        }
-    }
 }

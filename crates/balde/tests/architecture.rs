@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which crates of the workspace each may depend on. Every crate must be listed.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("balde-core", &[]),
     ("balde-config", &["balde-core"]),
     ("balde", &["balde-core", "balde-config"]),
@@ -17,6 +17,16 @@ const ARROWS: [(&str, &[&str]); 11] = [
     (
         "balde-dict",
         &["balde-core", "balde-config", "balde", "balde-policy"],
+    ),
+    (
+        "balde-simulator",
+        &[
+            "balde-core",
+            "balde-config",
+            "balde",
+            "balde-policy",
+            "balde-dict",
+        ],
     ),
     (
         "balde-gateway",
@@ -41,6 +51,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
             "balde-policy",
             "balde-throttle",
             "balde-dict",
+            "balde-simulator",
             "balde-gateway",
             "balde-monitor",
         ],

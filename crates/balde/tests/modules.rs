@@ -14,11 +14,11 @@ const INNER_FOLDERS: [(&str, &str); 8] = [
     ("balde", "options"),
     ("balde", "telemetry"),
     ("balde-config", "document"),
-    ("balde-dict", "directory"),
     ("balde-dict", "operations"),
     ("balde-gateway", "config"),
     ("balde-monitor", "history"),
     ("balde-policy", "engine"),
+    ("balde-simulator", "directory"),
 ];
 
 /// The text of each source file, by its path below `src`.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use balde::{Clock, ManualClock};
 use balde_dict::Category;
-use balde_dict::simulator::Simulator;
 use balde_monitor::Monitor;
+use balde_simulator::Simulator;
 use tokio::task::JoinHandle;
 
 /// The participant of the generated entries.

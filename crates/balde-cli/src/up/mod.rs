@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use balde::Clock;
-use balde_dict::simulator;
 use balde_gateway::Gateway;
 use balde_monitor::{Config, Monitor, TimeSource};
+use balde_simulator as simulator;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

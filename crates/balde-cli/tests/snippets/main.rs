@@ -97,7 +97,13 @@ fn commands_in_sentences_exist_with_their_options() {
                 checked += 1;
             } else if let Some((_, example)) = span.split_once("--example ") {
                 let name = example.split_whitespace().next().unwrap();
-                let crates = ["balde", "balde-dict", "balde-gateway", "balde-throttle"];
+                let crates = [
+                    "balde",
+                    "balde-dict",
+                    "balde-gateway",
+                    "balde-simulator",
+                    "balde-throttle",
+                ];
                 let is_there = crates.iter().any(|package| {
                     let examples = repository().join(format!("crates/{package}/examples"));
                     examples.join(name).is_dir() || examples.join(format!("{name}.rs")).exists()

@@ -11,7 +11,7 @@ impl Operation {
     }
 
     /// The participant that a parsed body names: for entries and claims within the account.
-    pub(crate) fn participant_in(self, root: &Element) -> Option<&str> {
+    pub fn participant_in(self, root: &Element) -> Option<&str> {
         let path = match self {
             Self::CreateEntry => "Entry/Account/Participant",
             Self::UpdateEntry => "Account/Participant",

@@ -20,7 +20,6 @@ pub use kinds::{Category, PayerKind};
 pub use operation::{Operation, ParticipantFrom};
 pub use request_error::{RequestError, RouteError};
 pub use route::{PATH_BYTES_MAX, Route};
-pub(crate) use table::CATEGORY;
-pub use table::{PAYMENT_ORDER, Table};
+pub use table::{CATEGORY, PAYMENT_ORDER, Table};
 
 use crate::wire::KeyType;

@@ -12,7 +12,7 @@ use super::{
     ParticipantFrom, PayerKind, QUERY_BYTES_MAX, RequestError,
 };
 use crate::settings::FundsRecoveryPolicy;
-use crate::wire::canonical_ispb;
+use crate::wire::formats::canonical_ispb;
 
 impl Table {
     /// Finds the participant and the payer of a request, and what is wrong with it.

@@ -14,7 +14,7 @@ use crate::settings::Settings;
 pub const PAYMENT_ORDER: &str = "payment-order";
 
 /// The variant that is assigned to participants.
-pub(crate) const CATEGORY: &str = "category";
+pub const CATEGORY: &str = "category";
 
 /// DICT's operations with the policies of a profile.
 #[derive(Clone, Debug)]

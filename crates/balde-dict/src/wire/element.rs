@@ -6,7 +6,7 @@ use quick_xml::events::{BytesRef, BytesStart, Event};
 use thiserror::Error;
 
 /// The longest document that is parsed, in bytes. A list of 200 claims has about 200 kB.
-pub(crate) const XML_BYTES_MAX: usize = 1 << 20;
+pub const XML_BYTES_MAX: usize = 1 << 20;
 
 /// How deep elements may be nested. DICT's messages need 5 levels, a signature 8.
 pub const XML_DEPTH_MAX: usize = 24;
@@ -20,7 +20,7 @@ const XML_ATTRIBUTES_MAX: usize = 32;
 /// An XML element with its text and children. Namespace prefixes are dropped: clients choose theirs,
 /// and no two elements of DICT differ only by namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Element {
+pub struct Element {
     name: String,
     attributes: Vec<(String, String)>,
     text: String,
@@ -39,7 +39,7 @@ pub struct XmlPosition {
 
 impl Element {
     /// Parses a whole document. DOCTYPE declarations and custom entities are rejected.
-    pub(crate) fn read(document: &[u8]) -> Result<Self, XmlError> {
+    pub fn read(document: &[u8]) -> Result<Self, XmlError> {
         if document.len() > XML_BYTES_MAX {
             return Err(XmlError::new(
                 XmlErrorKind::TooLong {
@@ -57,43 +57,39 @@ impl Element {
     }
 
     /// The name, without its namespace prefix.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The element's own text, without surrounding white space.
-    pub(crate) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         self.text.trim()
     }
 
-    /// The value of an attribute.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "DICT's requests have no attributes")
-    )]
-    pub(crate) fn attribute(&self, name: &str) -> Option<&str> {
+    /// The value of an attribute, or `None` if the element has no such attribute.
+    pub fn attribute(&self, name: &str) -> Option<&str> {
         let found = self.attributes.iter().find(|(own, _)| own == name);
         found.map(|(_, value)| value.as_str())
     }
 
     /// The child elements.
-    pub(crate) fn children(&self) -> &[Self] {
+    pub fn children(&self) -> &[Self] {
         &self.children
     }
 
     /// The first child element with this name.
-    pub(crate) fn child(&self, name: &str) -> Option<&Self> {
+    pub fn child(&self, name: &str) -> Option<&Self> {
         self.children.iter().find(|child| child.name == name)
     }
 
     /// The descendant at a path such as `Entry/Account/Participant`.
-    pub(crate) fn at(&self, path: &str) -> Option<&Self> {
+    pub fn at(&self, path: &str) -> Option<&Self> {
         path.split('/')
             .try_fold(self, |element, name| element.child(name))
     }
 
     /// The position of its start tag.
-    pub(crate) fn position(&self) -> XmlPosition {
+    pub fn position(&self) -> XmlPosition {
         self.position
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// The longest key, in characters.
-pub(crate) const KEY_CHARS_MAX: usize = 77;
+pub const KEY_CHARS_MAX: usize = 77;
 
 /// The longest name of an owner, in characters.
 const NAME_CHARS_MAX: usize = 150;
@@ -17,7 +17,7 @@ pub fn is_ispb(text: &str) -> bool {
 }
 
 /// An ISPB in capital letters. Its case does not matter, so that one participant has one spelling.
-pub(crate) fn canonical_ispb(text: &str) -> Cow<'_, str> {
+pub fn canonical_ispb(text: &str) -> Cow<'_, str> {
     if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
         Cow::Owned(text.to_ascii_uppercase())
     } else {
@@ -26,27 +26,28 @@ pub(crate) fn canonical_ispb(text: &str) -> Cow<'_, str> {
 }
 
 /// Returns true for a CPF or CNPJ as `TaxIdNumber`: 11 or 14 digits.
-pub(crate) fn is_tax_id(text: &str) -> bool {
+pub fn is_tax_id(text: &str) -> bool {
     is_cpf(text) || is_company_tax_id(text)
 }
 
-pub(crate) fn is_cpf(text: &str) -> bool {
+/// Returns true for a CPF: 11 digits.
+pub fn is_cpf(text: &str) -> bool {
     is_all(text, 11..=11, |byte| byte.is_ascii_digit())
 }
 
 /// Returns true for a company's `TaxIdNumber`: 14 digits.
-pub(crate) fn is_company_tax_id(text: &str) -> bool {
+pub fn is_company_tax_id(text: &str) -> bool {
     is_all(text, 14..=14, |byte| byte.is_ascii_digit())
 }
 
 /// Returns true for a CNPJ as a key: 14 letters or digits.
-pub(crate) fn is_cnpj(text: &str) -> bool {
+pub fn is_cnpj(text: &str) -> bool {
     is_all(text, 14..=14, |byte| byte.is_ascii_alphanumeric())
 }
 
 /// Returns true for an `EndToEndId`: `E`, an ISPB, a date and time to the minute, and eleven letters
 /// or digits.
-pub(crate) fn is_end_to_end_id(text: &str) -> bool {
+pub fn is_end_to_end_id(text: &str) -> bool {
     text.len() == 32
         && text.is_ascii()
         && text.starts_with('E')
@@ -56,12 +57,12 @@ pub(crate) fn is_end_to_end_id(text: &str) -> bool {
 }
 
 /// Returns true for the id of a payment transaction: 32 letters, digits or underscores.
-pub(crate) fn is_transaction_id(text: &str) -> bool {
+pub fn is_transaction_id(text: &str) -> bool {
     is_all(text, 32..=32, is_word)
 }
 
 /// Returns true for the id of a transaction in an infraction report, which may be shorter.
-pub(crate) fn is_reported_transaction_id(text: &str) -> bool {
+pub fn is_reported_transaction_id(text: &str) -> bool {
     is_all(text, 8..=32, is_word)
 }
 
@@ -69,7 +70,8 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-pub(crate) fn is_uuid(text: &str) -> bool {
+/// Returns true for a UUID of any version, in either case.
+pub fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(at, byte)| match at {
             8 | 13 | 18 | 23 => byte == b'-',
@@ -78,7 +80,7 @@ pub(crate) fn is_uuid(text: &str) -> bool {
 }
 
 /// Returns true for a random UUID: version 4.
-pub(crate) fn is_uuid_v4(text: &str) -> bool {
+pub fn is_uuid_v4(text: &str) -> bool {
     let bytes = text.as_bytes();
     is_uuid(text)
         && bytes[14] == b'4'
@@ -86,27 +88,29 @@ pub(crate) fn is_uuid_v4(text: &str) -> bool {
 }
 
 /// Returns true for a content id: 64 hexadecimal digits.
-pub(crate) fn is_cid(text: &str) -> bool {
+pub fn is_cid(text: &str) -> bool {
     is_all(text, 64..=64, |byte| byte.is_ascii_hexdigit())
 }
 
-pub(crate) fn is_branch(text: &str) -> bool {
+/// Returns true for the number of a branch: up to four digits.
+pub fn is_branch(text: &str) -> bool {
     is_all(text, 1..=4, |byte| byte.is_ascii_digit())
 }
 
-pub(crate) fn is_account_number(text: &str) -> bool {
+/// Returns true for the number of an account: up to twenty letters or digits.
+pub fn is_account_number(text: &str) -> bool {
     is_all(text, 1..=20, |byte| byte.is_ascii_alphanumeric())
 }
 
 /// Returns true for an amount of money: digits, and up to two decimals.
-pub(crate) fn is_amount(text: &str) -> bool {
+pub fn is_amount(text: &str) -> bool {
     let (whole, cents) = text.split_once('.').unwrap_or((text, "00"));
     is_all(whole, 1..=16, |byte| byte.is_ascii_digit())
         && is_all(cents, 1..=2, |byte| byte.is_ascii_digit())
 }
 
 /// The cents of an amount.
-pub(crate) fn cents(amount: &str) -> Option<u64> {
+pub fn cents(amount: &str) -> Option<u64> {
     if !is_amount(amount) {
         return None;
     }
@@ -118,12 +122,12 @@ pub(crate) fn cents(amount: &str) -> Option<u64> {
 }
 
 /// Writes cents as an amount, such as `100.00`.
-pub(crate) fn amount_text(cents: u64) -> String {
+pub fn amount_text(cents: u64) -> String {
     format!("{}.{:02}", cents / 100, cents % 100)
 }
 
 /// Returns true for a person's name: letters, also accented ones, apostrophes, hyphens and spaces.
-pub(crate) fn is_person_name(text: &str) -> bool {
+pub fn is_person_name(text: &str) -> bool {
     let is_letter = |c: char| {
         c.is_ascii_alphabetic()
             || matches!(c, '\u{c0}'..='\u{d6}' | '\u{d8}'..='\u{f6}' | '\u{f8}'..='\u{ff}')
@@ -132,30 +136,30 @@ pub(crate) fn is_person_name(text: &str) -> bool {
 }
 
 /// Returns true for a company's name: printable characters of Latin-1.
-pub(crate) fn is_company_name(text: &str) -> bool {
+pub fn is_company_name(text: &str) -> bool {
     has_chars(text, NAME_CHARS_MAX) && text.chars().all(is_latin)
 }
 
 /// Returns true for a company's trade name, which does not consist of asterisks only.
-pub(crate) fn is_trade_name(text: &str) -> bool {
+pub fn is_trade_name(text: &str) -> bool {
     has_chars(text, TRADE_NAME_CHARS_MAX)
         && text.chars().all(is_latin)
         && text.chars().any(|c| c != '*')
 }
 
 /// Returns true for a phone number in contact information.
-pub(crate) fn is_contact_phone(text: &str) -> bool {
+pub fn is_contact_phone(text: &str) -> bool {
     let digits = text.strip_prefix('+').unwrap_or_default();
     is_all(digits, 2..=15, |byte| byte.is_ascii_digit())
 }
 
 /// Returns true for an e-mail address in contact information.
-pub(crate) fn is_contact_email(text: &str) -> bool {
+pub fn is_contact_email(text: &str) -> bool {
     is_email(text, b".!#$%&'*+/=?^_`{|}~-")
 }
 
 /// Returns true for an e-mail address as a key, which has neither `%` nor `&`.
-pub(crate) fn is_email_key(text: &str) -> bool {
+pub fn is_email_key(text: &str) -> bool {
     text.len() <= KEY_CHARS_MAX && is_email(text, b".!#$'*+/=?^_`{|}~-")
 }
 

@@ -48,7 +48,7 @@ impl fmt::Display for KeyType {
 }
 
 /// Returns the type of a key, or `None` if the text is not a key. No text matches two types.
-pub(crate) fn key_type_of(key: &str) -> Option<KeyType> {
+pub fn key_type_of(key: &str) -> Option<KeyType> {
     if formats::is_cpf(key) {
         Some(KeyType::Cpf)
     } else if formats::is_cnpj(key) {
@@ -64,32 +64,6 @@ pub(crate) fn key_type_of(key: &str) -> Option<KeyType> {
     }
 }
 
-/// Serializes a key type as its name in DICT's messages.
-pub(super) mod key_type_text {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use super::KeyType;
-
-    #[expect(
-        clippy::trivially_copy_pass_by_ref,
-        reason = "serde passes fields by reference"
-    )]
-    pub(in crate::wire) fn serialize<S: Serializer>(
-        key_type: &KeyType,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(key_type.as_str())
-    }
-
-    pub(in crate::wire) fn deserialize<'d, D: Deserializer<'d>>(
-        deserializer: D,
-    ) -> Result<KeyType, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        KeyType::parse(&text).ok_or_else(|| D::Error::custom("unknown key type"))
-    }
-}
-
 /// `+` and 2 to 15 digits, the first of them not zero.
 fn is_phone(key: &str) -> bool {
     let Some(digits) = key.strip_prefix('+') else {
@@ -101,7 +75,7 @@ fn is_phone(key: &str) -> bool {
 }
 
 /// A key as it is stored and compared: the case of a CNPJ does not matter.
-pub(crate) fn canonical_key(key: &str) -> Cow<'_, str> {
+pub fn canonical_key(key: &str) -> Cow<'_, str> {
     if key.len() == 14 && formats::is_cnpj(key) && key.bytes().any(|byte| byte.is_ascii_lowercase())
     {
         Cow::Owned(key.to_ascii_uppercase())

@@ -3,9 +3,7 @@
 use thiserror::Error;
 
 use super::element::{Element, XmlError, XmlPosition};
-use super::envelope::{Envelope, ResponseHead};
 use super::timestamp::Timestamp;
-use super::writer::Writer;
 
 /// The state of one bucket, as DICT reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,37 +104,6 @@ impl BucketState {
             refill_period_sec: number("RefillPeriodSec")?,
         })
     }
-
-    fn write(&self, xml: &mut Writer) {
-        xml.open("Policy")
-            .element("AvailableTokens", &self.available_tokens.to_string())
-            .element("Capacity", &self.capacity.to_string())
-            .element("RefillTokens", &self.refill_tokens.to_string())
-            .element("RefillPeriodSec", &self.refill_period_sec.to_string())
-            .element("Name", &self.name)
-            .close("Policy");
-    }
-}
-
-/// Writes the response to listBucketStates.
-pub(crate) fn list_policies(head: &ResponseHead, category: &str, states: &[BucketState]) -> String {
-    let mut envelope =
-        Envelope::correlation_first("ListPoliciesResponse", head, 400 + 220 * states.len());
-    envelope.xml().element("Category", category);
-    envelope.xml().within("Policies", |xml| {
-        for state in states {
-            state.write(xml);
-        }
-    });
-    envelope.finish()
-}
-
-/// Writes the response to getBucketState.
-pub(crate) fn get_policy(head: &ResponseHead, category: &str, state: &BucketState) -> String {
-    let mut envelope = Envelope::correlation_first("GetPolicyResponse", head, 600);
-    envelope.xml().element("Category", category);
-    state.write(envelope.xml());
-    envelope.finish()
 }
 
 /// Why a response with bucket states cannot be parsed.
@@ -171,47 +138,6 @@ pub enum ReadStatesError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_list_is_written_as_published_and_reads_back() {
-        let head = ResponseHead::new(Timestamp::from_ms(1_662_124_765_833), [7; 16]);
-        let states = vec![
-            BucketState {
-                name: "ENTRIES_WRITE".to_owned(),
-                available_tokens: -15,
-                capacity: 36_000,
-                refill_tokens: 1_200,
-                refill_period_sec: 60,
-            };
-            2
-        ];
-        let document = list_policies(&head, "A", &states);
-        let policy = "<Policy><AvailableTokens>-15</AvailableTokens><Capacity>36000</Capacity>\
-                      <RefillTokens>1200</RefillTokens><RefillPeriodSec>60</RefillPeriodSec>\
-                      <Name>ENTRIES_WRITE</Name></Policy>";
-        assert_eq!(
-            document,
-            format!(
-                "<?xml version=\"1.0\" encoding=\"UTF-8\" ?>\n<ListPoliciesResponse>\
-                 <Signature></Signature><CorrelationId>{}</CorrelationId>\
-                 <ResponseTime>2022-09-02T13:19:25.833Z</ResponseTime><Category>A</Category>\
-                 <Policies>{policy}{policy}</Policies></ListPoliciesResponse>",
-                "07".repeat(16)
-            )
-        );
-        let read = BucketStates::read(document.as_bytes()).unwrap();
-        assert_eq!(read.policies, states);
-        assert_eq!(read.correlation_id, Some("07".repeat(16)));
-        assert_eq!(
-            read.response_time,
-            Some(Timestamp::from_ms(1_662_124_765_833))
-        );
-        let one = get_policy(&head, "A", &states[0]);
-        assert_eq!(
-            BucketStates::read(one.as_bytes()).unwrap().policies,
-            states[..1]
-        );
-    }
 
     #[test]
     fn errors_name_their_position() {

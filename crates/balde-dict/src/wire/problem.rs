@@ -10,12 +10,12 @@ pub const PROBLEM_XML: &str = "application/problem+xml";
 
 const NAMESPACE: &str = "urn:ietf:rfc:7807";
 /// What the type URI of an error begins with, in version 2 of the API.
-pub(crate) const ERROR_BASE: &str = "https://dict.pi.rsfn.net.br/api/v2/error/";
+pub const ERROR_BASE: &str = "https://dict.pi.rsfn.net.br/api/v2/error/";
 /// The same in version 1.
-pub(crate) const ERROR_BASE_V1: &str = "https://dict.pi.rsfn.net.br/api/v1/error/";
+pub const ERROR_BASE_V1: &str = "https://dict.pi.rsfn.net.br/api/v1/error/";
 
 /// Every error type of version 2.12.1 with its status, and the title where an example has one.
-pub(crate) const ERROR_TYPES: [(&str, u16, Option<&str>); 62] = [
+const ERROR_TYPES: [(&str, u16, Option<&str>); 62] = [
     ("Forbidden", 403, Some("Forbidden")),
     ("BadRequest", 400, Some("Bad Request")),
     ("NotFound", 404, Some("Not found")),
@@ -89,14 +89,14 @@ pub(crate) const ERROR_TYPES: [(&str, u16, Option<&str>); 62] = [
 ];
 
 /// The status of an error type, if it is one of DICT's.
-pub(crate) fn status_of(error_type: &str) -> Option<u16> {
+pub fn status_of(error_type: &str) -> Option<u16> {
     let mut types = ERROR_TYPES.iter();
     let found = types.find(|(own, _, _)| *own == error_type);
     found.map(|(_, status, _)| *status)
 }
 
 /// DICT's general error type for a status.
-pub(crate) fn error_type_of(status: u16) -> &'static str {
+pub fn error_type_of(status: u16) -> &'static str {
     match status {
         403 => "Forbidden",
         404 => "NotFound",
@@ -243,7 +243,7 @@ impl Problem {
     }
 
     /// Writes the document with the type URIs of another version.
-    pub(crate) fn to_xml_in(&self, error_base: &str) -> String {
+    pub fn to_xml_in(&self, error_base: &str) -> String {
         let mut xml = Writer::document(400);
         xml.raw("<problem xmlns=\"").raw(NAMESPACE).raw("\">");
         xml.open("type")

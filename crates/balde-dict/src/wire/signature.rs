@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use super::envelope::EMPTY_SIGNATURE;
+/// The empty signature, which a signer replaces.
+pub const EMPTY_SIGNATURE: &str = "<Signature></Signature>";
 
 /// Signs documents.
 ///

@@ -28,7 +28,7 @@ pub struct Timestamp(u64);
 
 impl Timestamp {
     /// A timestamp that is known when the program is written.
-    pub(crate) const fn known_ms(ms: u64) -> Self {
+    pub const fn known_ms(ms: u64) -> Self {
         Self(ms)
     }
 

@@ -1,68 +1,75 @@
 //! Writes XML documents in DICT's format.
 
 /// The XML declaration of every document.
-pub(crate) const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\" ?>\n";
+const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\" ?>\n";
 
 /// Appends elements to a document and escapes their text.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Writer(String);
+pub struct Writer(String);
 
 impl Writer {
     /// Starts a document. `bytes` is the capacity to reserve.
-    pub(crate) fn document(bytes: usize) -> Self {
+    pub fn document(bytes: usize) -> Self {
         let mut text = String::with_capacity(bytes);
         text.push_str(DECLARATION);
         Self(text)
     }
 
     /// Starts a fragment of a document.
-    pub(crate) fn fragment() -> Self {
+    pub fn fragment() -> Self {
         Self::default()
     }
 
-    pub(crate) fn open(&mut self, name: &str) -> &mut Self {
+    /// Appends a start tag.
+    pub fn open(&mut self, name: &str) -> &mut Self {
         self.0.push('<');
         self.0.push_str(name);
         self.0.push('>');
         self
     }
 
-    pub(crate) fn close(&mut self, name: &str) -> &mut Self {
+    /// Appends an end tag.
+    pub fn close(&mut self, name: &str) -> &mut Self {
         self.0.push_str("</");
         self.0.push_str(name);
         self.0.push('>');
         self
     }
 
-    pub(crate) fn element(&mut self, name: &str, text: &str) -> &mut Self {
+    /// Appends an element with its text, which is escaped.
+    pub fn element(&mut self, name: &str, text: &str) -> &mut Self {
         self.open(name).text(text).close(name)
     }
 
-    pub(crate) fn optional(&mut self, name: &str, text: Option<&str>) -> &mut Self {
+    /// Appends an element if there is a text for it.
+    pub fn optional(&mut self, name: &str, text: Option<&str>) -> &mut Self {
         match text {
             Some(text) => self.element(name, text),
             None => self,
         }
     }
 
-    pub(crate) fn within(&mut self, name: &str, inside: impl FnOnce(&mut Self)) -> &mut Self {
+    /// Appends an element whose content `inside` writes.
+    pub fn within(&mut self, name: &str, inside: impl FnOnce(&mut Self)) -> &mut Self {
         self.open(name);
         inside(self);
         self.close(name)
     }
 
-    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
+    /// Appends escaped text.
+    pub fn text(&mut self, text: &str) -> &mut Self {
         escape(text, &mut self.0);
         self
     }
 
     /// Appends text that is XML already.
-    pub(crate) fn raw(&mut self, xml: &str) -> &mut Self {
+    pub fn raw(&mut self, xml: &str) -> &mut Self {
         self.0.push_str(xml);
         self
     }
 
-    pub(crate) fn finish(self) -> String {
+    /// Returns what was written.
+    pub fn finish(self) -> String {
         self.0
     }
 }

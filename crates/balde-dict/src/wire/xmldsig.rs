@@ -17,8 +17,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::element::Element;
-use super::envelope::EMPTY_SIGNATURE;
-use super::signature::{SignatureError, Signer, Verifier};
+use super::signature::{EMPTY_SIGNATURE, SignatureError, Signer, Verifier};
 use crate::x509;
 
 const DS: &str = "http://www.w3.org/2000/09/xmldsig#";

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use balde::{Clock, ManualClock};
-use balde_dict::simulator::{self, Simulator, SimulatorBuilder};
 use balde_dict::{Category, profiles};
+use balde_simulator::{self as simulator, Simulator, SimulatorBuilder};
 use reqwest::Response;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

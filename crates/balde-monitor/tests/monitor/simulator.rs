@@ -6,12 +6,12 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use balde::ManualClock;
-use balde_dict::simulator::{self, Simulator};
 use balde_monitor::alert::{Event, EventKind};
 use balde_monitor::cycle::Cycle;
 use balde_monitor::schedule::PollPlan;
 use balde_monitor::schedule::{NextAction, Planner};
 use balde_monitor::{Config, Monitor, TimeSource};
+use balde_simulator::{self as simulator, Simulator};
 use tokio::net::TcpListener;
 
 const PARTICIPANT: &str = "12345678";

@@ -13,7 +13,6 @@ use std::time::Duration;
 use balde::{Clock, ManualClock};
 use balde_core::{Command, Limit, State};
 use balde_dict::client::Client;
-use balde_dict::simulator::{self, Simulator};
 use balde_monitor::analyse::{Assessment, SettingsByPolicy};
 use balde_monitor::sample::{Poll, Sample};
 use balde_monitor::schedule::{
@@ -21,6 +20,7 @@ use balde_monitor::schedule::{
 };
 use balde_monitor::severity::{Severity, Thresholds};
 use balde_monitor::source::Source;
+use balde_simulator::{self as simulator, Simulator};
 use fastrand::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
