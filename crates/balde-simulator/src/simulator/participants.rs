@@ -35,7 +35,7 @@ impl Participants {
     ///
     /// ```
     /// use balde_config::Source;
-    /// use balde_dict::simulator::Participants;
+    /// use balde_simulator::Participants;
     ///
     /// let file = "[[participant]]\nispb = \"12345678\"\n\n[[participant]]\nispb = \"87654321\"\n\
     ///             liquidator = \"12345678\"\n";
