@@ -27,6 +27,8 @@
 //! | [`Degradation`], [`Circuit`] | how errors change a rate; the state of a circuit breaker |
 //! | [`Outcome`], [`Report`], [`Permit`] | how a request ended, and how that is reported |
 //! | [`Refusal`], [`RunError`] | why tokens were refused; why work has no result |
+//! | [`RetryPolicy`], [`RetryBudget`], [`RetryError`] | sending again until a request succeeds |
+//! | [`Progress`], [`Checkpoint`] | how far a job is; going on after it was killed |
 //! | [`Oversize`] | requests above the burst: in slices, or refused |
 //! | [`SettingsError`] | why a throttler cannot be built |
 //! | `ThrottleLayer`, `ThrottleService` (feature `tower`) | a layer for HTTP clients |
@@ -42,6 +44,7 @@ mod event;
 mod health;
 mod hints;
 mod inner;
+mod job;
 #[cfg(feature = "tower")]
 mod layer;
 #[cfg(feature = "prometheus")]
@@ -55,12 +58,14 @@ mod permit;
 mod rate;
 #[cfg(feature = "redis")]
 mod remote;
+mod retry;
 mod scheduler;
 mod settings;
 mod throttler;
 
 pub use error::{Refusal, RunError, SettingsError};
 pub use health::{Circuit, Degradation};
+pub use job::{Checkpoint, CheckpointError, Progress, ProgressReport};
 #[cfg(feature = "tower")]
 pub use layer::{ThrottleLayer, ThrottleService};
 #[cfg(feature = "prometheus")]
@@ -70,6 +75,7 @@ pub use options::{ThrottlerOptions, Throttlers};
 pub use outcome::{Outcome, Report};
 pub use permit::Permit;
 pub use rate::{InvalidRate, Pace, Rate};
+pub use retry::{GaveUp, RetryBudget, RetryError, RetryPolicy};
 pub use scheduler::partition::PartitionStats;
 pub use settings::Oversize;
 pub use throttler::{Partition, Throttler, ThrottlerBuilder};

@@ -321,7 +321,12 @@ impl Settings {
 }
 
 fn degradation(mut section: Section<'_>, diagnostics: &mut Diagnostics) -> Degradation {
-    let mut degradation = Degradation::new();
+    let presets = [
+        ("default", Degradation::new()),
+        ("strict", Degradation::strict()),
+    ];
+    let preset = section.choice("preset", &presets, diagnostics);
+    let mut degradation = preset.map_or_else(Degradation::new, |preset| preset.value);
     if let Some(ratio) = share(&mut section, "ratio", diagnostics) {
         degradation = degradation.ratio(ratio);
     }
@@ -334,6 +339,19 @@ fn degradation(mut section: Section<'_>, diagnostics: &mut Diagnostics) -> Degra
     let interval = INTERVAL_MIN..=INTERVAL_MAX;
     if let Some(recovery) = section.duration("recovery", interval.clone(), diagnostics) {
         degradation = degradation.recovery(recovery.value);
+    }
+    let step_interval = section.duration("step_interval", interval.clone(), diagnostics);
+    if let Some(step_interval) = step_interval {
+        degradation = degradation.step_interval(step_interval.value);
+    }
+    if let Some(tolerance) = share(&mut section, "tolerance", diagnostics) {
+        degradation = degradation.tolerance(tolerance);
+    }
+    if let Some(window) = section.duration("window", interval.clone(), diagnostics) {
+        degradation = degradation.window(window.value);
+    }
+    if let Some(open_after) = section.duration("open_after", interval.clone(), diagnostics) {
+        degradation = degradation.open_after(open_after.value);
     }
     if let Some(reset) = section.duration("reset", interval, diagnostics) {
         degradation = degradation.reset(reset.value);

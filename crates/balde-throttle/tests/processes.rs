@@ -142,7 +142,7 @@ async fn an_error_in_one_process_degrades_the_other_and_a_circuit_opens_for_all(
             .rate(100_000)
             .partition_rate(2_000)
             .degradation(
-                Degradation::new()
+                Degradation::strict()
                     .reset(Duration::from_secs(2))
                     .recovery(Duration::from_millis(100))
                     .step(Share::percent(50))

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use balde::Clock;
-use balde_throttle::{Degradation, Outcome, Refusal, Report, RunError, Throttler};
+use balde_throttle::{
+    Degradation, Outcome, Progress, ProgressReport, Refusal, Report, RunError, Throttler,
+};
 use tokio::time::Instant;
 
 use super::store::{PARTITIONS, Store, WriteError};
@@ -34,7 +36,7 @@ struct Inner {
     names: Vec<String>,
     /// The next batch of each partition.
     cursors: Vec<AtomicU64>,
-    written: AtomicU64,
+    progress: Progress,
     /// Records that left for the store, by second, until the first partition has no more.
     left: SecondCounts,
     failures: AtomicU64,
@@ -49,7 +51,7 @@ impl Import {
             .rate(RATE)
             .partition_rate(PARTITION_RATE)
             .degradation(
-                Degradation::new()
+                Degradation::strict()
                     .recovery(Duration::from_secs(2))
                     .reset(Duration::from_secs(5)),
             )
@@ -63,7 +65,7 @@ impl Import {
             throttler,
             names: (0..PARTITIONS).map(|at| format!("p{at:02}")).collect(),
             cursors: (0..PARTITIONS).map(|_| AtomicU64::new(0)).collect(),
-            written: AtomicU64::new(0),
+            progress: Progress::new(records, 0),
             left: SecondCounts::default(),
             failures: AtomicU64::new(0),
             pushbacks: AtomicU64::new(0),
@@ -81,7 +83,7 @@ impl Import {
         let this = &self.0;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Summary {
-            records: read(&this.written),
+            records: self.progress().done,
             took: this.start.elapsed(),
             failures: read(&this.failures),
             pushbacks: read(&this.pushbacks),
@@ -95,7 +97,7 @@ impl Import {
         while let Some(batch) = self.next_batch(partition) {
             while !self.write(partition, &batch).await {}
             let n = batch.len() as u64;
-            self.0.written.fetch_add(n, Ordering::Relaxed);
+            self.0.progress.add_done(n);
         }
         self.0.left.end(self.0.start.elapsed());
     }
@@ -125,6 +127,7 @@ impl Import {
         match outcome {
             Ok(()) => return true,
             Err(RunError::Failed(WriteError::Down)) => {
+                this.progress.add_error();
                 this.failures.fetch_add(1, Ordering::Relaxed)
             }
             Err(RunError::Failed(WriteError::OverLimit { .. })) => {
@@ -143,12 +146,8 @@ impl Import {
         &self.0.throttler
     }
 
-    pub(crate) fn records(&self) -> u64 {
-        self.0.records
-    }
-
-    pub(crate) fn written(&self) -> u64 {
-        self.0.written.load(Ordering::Relaxed)
+    pub(crate) fn progress(&self) -> ProgressReport {
+        self.0.progress.report(self.0.start.elapsed())
     }
 
     /// How many records of a partition were written, and their sum.

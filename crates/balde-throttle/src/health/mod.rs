@@ -1,153 +1,35 @@
-//! The health of a partition: errors degrade its rate, successes raise it, and at the floor its
-//! circuit opens.
+//! The health of a partition: errors degrade its rate, successes raise it, and at the floor, or after
+//! nothing but errors, its circuit opens.
 //!
 //! ```text
-//!            error: rate × ratio                 reset interval over
+//!      too many errors: rate × ratio            reset interval over
 //!   closed ───────────────────────▶ open ──────────────────────────▶ half-open
 //!     ▲ ▲ │  (at the floor: opens)   ▲                                │   │
 //!     │ └─┘ success, quiet: + step   └───────── a probe fails ────────┘   │
-//!     └──────────────────── all probes succeed: at the floor ────────────┘
+//!     └──────────────── all probes succeed: at the rate as it was ────────┘
 //! ```
 //!
 //! Pure: time is an argument, in microseconds. Rates are whole tokens per period. A degraded rate is
 //! the rate times the ratio, rounded down, and never below the floor: 2000 becomes 1800, 1620, 1458,
 //! 1312.
 
+mod degradation;
+#[cfg(feature = "redis")]
+mod shared;
+mod window;
+
 use std::time::Duration;
 
-use balde::Share;
+pub use degradation::Degradation;
+use window::Window;
 
-use crate::error::SettingsError;
 use crate::micros::whole_us;
 
-/// The most probes that can be set.
-const PROBES_MAX: u32 = 1_000;
+/// How many requests in a row must have failed, at least, to open the circuit above the floor.
+const FAILURES_TO_OPEN: u64 = 20;
 
 /// The longest interval that can be set.
 pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(24 * 3_600);
-
-/// How errors lower a partition's rate, when its circuit opens, and how it recovers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "settings do nothing until they are passed to a builder"]
-pub struct Degradation {
-    pub(crate) ratio: Share,
-    pub(crate) floor: Share,
-    pub(crate) step: Share,
-    pub(crate) recovery: Duration,
-    pub(crate) reset: Duration,
-    pub(crate) spacing: Duration,
-    pub(crate) probes: u32,
-}
-
-impl Degradation {
-    /// The defaults: an error leaves 90 % of the rate; the circuit opens at 10 % of the configured
-    /// rate, stays open for 30 s and closes after 3 successful probes; then each 30 s without an error
-    /// add 10 % of the configured rate.
-    pub const fn new() -> Self {
-        Self {
-            ratio: Share::percent(90),
-            floor: Share::percent(10),
-            step: Share::percent(10),
-            recovery: Duration::from_secs(30),
-            reset: Duration::from_secs(30),
-            spacing: Duration::ZERO,
-            probes: 3,
-        }
-    }
-
-    /// Sets the share of the current rate that remains after an error: less than 100 %.
-    pub const fn ratio(self, ratio: Share) -> Self {
-        Self { ratio, ..self }
-    }
-
-    /// Sets the share of the configured rate at which the circuit opens.
-    pub const fn floor(self, floor: Share) -> Self {
-        Self { floor, ..self }
-    }
-
-    /// Sets the share of the configured rate that one step of recovery adds.
-    pub const fn step(self, step: Share) -> Self {
-        Self { step, ..self }
-    }
-
-    /// Sets how long a partition must be without an error, and without another step, before a
-    /// success adds a step.
-    pub const fn recovery(self, interval: Duration) -> Self {
-        Self {
-            recovery: interval,
-            ..self
-        }
-    }
-
-    /// Sets how long the circuit stays open before it half-opens.
-    pub const fn reset(self, interval: Duration) -> Self {
-        Self {
-            reset: interval,
-            ..self
-        }
-    }
-
-    /// Sets how many probes must succeed before a half-open circuit closes, between 1 and 1,000.
-    /// Until their outcomes are reported, no more than that many requests pass.
-    pub const fn probes(self, probes: u32) -> Self {
-        Self { probes, ..self }
-    }
-
-    /// Sets how long after an error that lowered the rate further errors do not lower it again, so
-    /// that many requests that fail together lower it only once. Zero by default: every error
-    /// lowers the rate.
-    pub const fn spacing(self, spacing: Duration) -> Self {
-        Self { spacing, ..self }
-    }
-
-    pub(crate) fn check(&self) -> Result<(), SettingsError> {
-        let share = |which, share: Share, is_right: bool, advice| {
-            if share.is_valid() && is_right {
-                Ok(())
-            } else {
-                Err(SettingsError::Share { which, advice })
-            }
-        };
-        let ratio_is_less = self.ratio.of_tokens(1 << 40) < 1 << 40;
-        share(
-            "ratio",
-            self.ratio,
-            ratio_is_less,
-            "an error must leave less than 100 percent of the rate",
-        )?;
-        share("floor", self.floor, true, "it must be 1 to 100 percent")?;
-        share("step", self.step, true, "it must be 1 to 100 percent")?;
-        for (which, interval) in [("recovery", self.recovery), ("reset", self.reset)] {
-            if !(Duration::from_millis(1)..=INTERVAL_MAX).contains(&interval) {
-                return Err(SettingsError::Interval { which, interval });
-            }
-        }
-        if self.spacing > INTERVAL_MAX {
-            return Err(SettingsError::Interval {
-                which: "spacing",
-                interval: self.spacing,
-            });
-        }
-        if !(1..=PROBES_MAX).contains(&self.probes) {
-            return Err(SettingsError::Number {
-                which: "probes",
-                number: self.probes as usize,
-                max: PROBES_MAX as usize,
-            });
-        }
-        Ok(())
-    }
-
-    fn floor_of(&self, configured: u64) -> u64 {
-        self.floor.of_tokens(configured)
-    }
-}
-
-impl Default for Degradation {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 /// The state of a partition's circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,15 +57,27 @@ struct Probes {
     issued_at_us: u64,
 }
 
+/// Requests that failed, with no success among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Failing {
+    since_us: u64,
+    errors: u64,
+}
+
 /// One partition's health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Health {
     configured: u64,
     current: u64,
     state: State,
-    /// The last error, step of recovery, opening or closing.
+    /// From when the interval of recovery is counted: the last error that mattered, opening or closing.
+    /// After a step of recovery, so long ago that the next one may follow in time.
     quiet_from_us: u64,
     degraded_at_us: Option<u64>,
+    /// The latest outcomes. Each process counts its own.
+    window: Window,
+    /// The errors since the last success.
+    failing: Option<Failing>,
     /// Counts openings and half-openings. Outcomes of requests that were admitted in an earlier epoch
     /// are ignored.
     epoch: u32,
@@ -212,13 +106,15 @@ pub(crate) enum Admission {
 }
 
 impl Health {
-    pub(crate) const fn new(configured: u64) -> Self {
+    pub(crate) fn new(configured: u64) -> Self {
         Self {
             configured,
             current: configured,
             state: State::Closed,
             quiet_from_us: 0,
             degraded_at_us: None,
+            window: Window::default(),
+            failing: None,
             epoch: 0,
         }
     }
@@ -247,7 +143,12 @@ impl Health {
     /// Returns true if a success would raise the rate or count as a probe.
     pub(crate) fn can_recover(&self, degradation: &Degradation, now_us: u64) -> bool {
         match self.state {
-            State::Closed => self.current < self.configured && self.is_quiet(degradation, now_us),
+            State::Closed => {
+                self.current < self.configured
+                    && self.is_quiet(degradation, now_us)
+                    && (degradation.is_every_error()
+                        || !self.has_too_many_errors(degradation, 0, now_us))
+            }
             State::Open { .. } => false,
             State::HalfOpen(_) => true,
         }
@@ -297,11 +198,13 @@ impl Health {
         }
     }
 
-    /// Records that a request failed. Without an epoch it counts for the current one.
+    /// Records that a request failed, while so many others had no outcome yet. Without an epoch it
+    /// counts for the current one.
     pub(crate) fn record_error(
         &mut self,
         degradation: &Degradation,
         epoch: Option<u32>,
+        in_flight: u64,
         now_us: u64,
     ) -> Change {
         if epoch.is_some_and(|epoch| epoch != self.epoch) {
@@ -310,18 +213,42 @@ impl Health {
         match self.state {
             State::Open { .. } => Change::default(),
             State::HalfOpen(_) => self.open(degradation, None, now_us),
-            State::Closed => {
-                self.quiet_from_us = self.quiet_from_us.max(now_us);
-                let is_within_spacing = self.degraded_at_us.is_some_and(|at_us| {
-                    now_us < at_us.saturating_add(whole_us(degradation.spacing))
-                });
-                if is_within_spacing {
-                    return Change::default();
-                }
-                self.degraded_at_us = Some(now_us);
-                self.degrade(degradation, now_us)
-            }
+            State::Closed => self.record_error_closed(degradation, in_flight, now_us),
         }
+    }
+
+    fn record_error_closed(
+        &mut self,
+        degradation: &Degradation,
+        in_flight: u64,
+        now_us: u64,
+    ) -> Change {
+        self.window.record(true, degradation.window_us(), now_us);
+        let failing = self.failing.get_or_insert(Failing {
+            since_us: now_us,
+            errors: 0,
+        });
+        failing.errors += 1;
+        let Failing { since_us, errors } = *failing;
+        let is_down = errors >= FAILURES_TO_OPEN
+            && degradation
+                .open_after_us()
+                .is_some_and(|after_us| now_us >= since_us.saturating_add(after_us));
+        if is_down {
+            return self.open(degradation, None, now_us);
+        }
+        if degradation.is_every_error() {
+            self.quiet_from_us = self.quiet_from_us.max(now_us);
+        }
+        let is_within_spacing = self
+            .degraded_at_us
+            .is_some_and(|at_us| now_us < at_us.saturating_add(whole_us(degradation.spacing)));
+        if is_within_spacing || !self.has_too_many_errors(degradation, in_flight, now_us) {
+            return Change::default();
+        }
+        self.quiet_from_us = self.quiet_from_us.max(now_us);
+        self.degraded_at_us = Some(now_us);
+        self.degrade(degradation, now_us)
     }
 
     /// Records that a request succeeded. Without an epoch it counts for the current one.
@@ -331,8 +258,14 @@ impl Health {
         epoch: Option<u32>,
         now_us: u64,
     ) -> Change {
-        if epoch.is_some_and(|epoch| epoch != self.epoch) || !self.can_recover(degradation, now_us)
-        {
+        if epoch.is_some_and(|epoch| epoch != self.epoch) {
+            return Change::default();
+        }
+        if self.state == State::Closed {
+            self.window.record(false, degradation.window_us(), now_us);
+            self.failing = None;
+        }
+        if !self.can_recover(degradation, now_us) {
             return Change::default();
         }
         if let State::HalfOpen(probes) = &mut self.state {
@@ -350,11 +283,28 @@ impl Health {
         let before = self.current;
         let step = degradation.step.of_tokens(self.configured);
         self.current = before.saturating_add(step).min(self.configured);
-        self.quiet_from_us = self.quiet_from_us.max(now_us);
+        let advanced_us = now_us.saturating_sub(degradation.step_advance_us());
+        self.quiet_from_us = self.quiet_from_us.max(advanced_us);
         Change {
             rate: Some((before, self.current)),
             circuit: None,
         }
+    }
+
+    /// Returns true if more than the counts of this process differ from an earlier health.
+    pub(crate) fn concerns_others(&self, earlier: &Self) -> bool {
+        let shared = |health: &Self| {
+            let Self {
+                configured,
+                current,
+                state,
+                quiet_from_us,
+                degraded_at_us,
+                ..
+            } = *health;
+            (configured, current, state, quiet_from_us, degraded_at_us)
+        };
+        shared(self) != shared(earlier)
     }
 
     /// When an open circuit half-opens.
@@ -365,81 +315,12 @@ impl Health {
         }
     }
 
-    /// This health with all its times shifted, to convert between the clocks of two machines.
-    #[cfg(feature = "redis")]
-    pub(crate) fn shifted(mut self, by_us: i64) -> Self {
-        let shifted = |us: u64| us.saturating_add_signed(by_us);
-        self.quiet_from_us = shifted(self.quiet_from_us);
-        self.degraded_at_us = self.degraded_at_us.map(shifted);
-        if let State::Open { until_us } = &mut self.state {
-            *until_us = shifted(*until_us);
-        }
-        self
-    }
-
-    /// The numbers that are shared with other processes. Each process has its own probes, so a
-    /// half-open circuit is shared as one that was open until now.
-    #[cfg(feature = "redis")]
-    pub(crate) fn to_words(self, now_us: u64) -> [u64; 4] {
-        let until_us = match self.state {
-            State::Closed => 0,
-            State::Open { until_us } => until_us.max(1),
-            State::HalfOpen(_) => now_us.max(1),
-        };
-        let degraded_at_us = self.degraded_at_us.map_or(0, |us| us.max(1));
-        [self.current, until_us, self.quiet_from_us, degraded_at_us]
-    }
-
-    /// The health that another process has shared, within this process's configured rate.
-    #[cfg(feature = "redis")]
-    pub(crate) fn from_words(words: [u64; 4], configured: u64, degradation: &Degradation) -> Self {
-        let [current, until_us, quiet_from_us, degraded_at_us] = words;
-        Self {
-            configured,
-            current: current.clamp(degradation.floor_of(configured), configured),
-            state: match until_us {
-                0 => State::Closed,
-                until_us => State::Open { until_us },
-            },
-            quiet_from_us,
-            degraded_at_us: (degraded_at_us > 0).then_some(degraded_at_us),
-            epoch: 0,
-        }
-    }
-
-    /// Replaces this health by the one that processes share, and returns what changes. If the circuit
-    /// is half open here, its probes go on unless another process has opened it again.
-    #[cfg(feature = "redis")]
-    pub(crate) fn merge(&self, shared: Self, now_us: u64) -> (Self, Change) {
-        let is_probing = matches!(self.state, State::HalfOpen(_))
-            && shared
-                .open_until_us()
-                .is_some_and(|until_us| until_us <= now_us);
-        let state = if is_probing { self.state } else { shared.state };
-        let mut merged = Self {
-            state,
-            epoch: self.epoch,
-            ..shared
-        };
-        let is_circuit_changed = self.circuit() != merged.circuit();
-        if is_circuit_changed {
-            merged.epoch = self.epoch.wrapping_add(1);
-        }
-        let is_rate_changed = self.current != merged.current;
-        let change = Change {
-            rate: is_rate_changed.then_some((self.current, merged.current)),
-            circuit: is_circuit_changed.then(|| merged.circuit()),
-        };
-        (merged, change)
-    }
-
-    /// Lets the next success close a half-open circuit: the other probes were counted by the process
-    /// that sent them.
-    #[cfg(feature = "redis")]
-    pub(crate) fn count_remote_probes(&mut self, degradation: &Degradation) {
-        if let State::HalfOpen(probes) = &mut self.state {
-            probes.passed = degradation.probes.saturating_sub(1);
-        }
+    /// Requests in flight count as requests without an error. Otherwise the first error of a job that
+    /// has just started would be all that is known, and lower the rate.
+    fn has_too_many_errors(&self, degradation: &Degradation, in_flight: u64, now_us: u64) -> bool {
+        let counts = self.window.counts(degradation.window_us(), now_us);
+        let requests = counts.outcomes.saturating_add(in_flight);
+        degradation.is_too_many(counts.errors, requests)
     }
 
     fn is_quiet(&self, degradation: &Degradation, now_us: u64) -> bool {
@@ -469,6 +350,7 @@ impl Health {
         };
         self.epoch = self.epoch.wrapping_add(1);
         self.quiet_from_us = self.quiet_from_us.max(now_us);
+        self.failing = None;
         Change {
             rate,
             circuit: Some(Circuit::Open),

@@ -2,12 +2,14 @@
 
 use proptest::prelude::*;
 
+use balde::Share;
+
 use super::*;
 
 const SECOND: u64 = 1_000_000;
 
 fn degradation() -> Degradation {
-    Degradation::new()
+    Degradation::strict()
         .recovery(Duration::from_secs(10))
         .reset(Duration::from_secs(5))
 }
@@ -18,7 +20,7 @@ fn errors_leave_nine_tenths_rounded_down_until_the_floor_opens_the_circuit() {
     let mut health = Health::new(2_000);
     let mut rates = Vec::new();
     let opened = loop {
-        let change = health.record_error(&degradation, None, 0);
+        let change = health.record_error(&degradation, None, 0, 0);
         rates.push(health.current());
         if change.circuit.is_some() {
             break change;
@@ -41,7 +43,7 @@ fn it_half_opens_with_a_few_probes_closes_at_the_floor_and_climbs_a_step_per_int
     let degradation = degradation();
     let mut health = Health::new(1_000);
     while health.circuit() == Circuit::Closed {
-        health.record_error(&degradation, None, 0);
+        health.record_error(&degradation, None, 0, 0);
     }
     let (admission, change) = health.admit(&degradation, 5 * SECOND);
     assert_eq!(admission, Admission::Yes);
@@ -59,7 +61,7 @@ fn it_half_opens_with_a_few_probes_closes_at_the_floor_and_climbs_a_step_per_int
 
     // Outcomes of requests from before the circuit opened are ignored.
     assert_eq!(
-        health.record_error(&degradation, Some(0), 6 * SECOND),
+        health.record_error(&degradation, Some(0), 0, 6 * SECOND),
         Change::default()
     );
     assert_eq!(
@@ -96,7 +98,7 @@ fn a_probe_that_fails_opens_again_and_one_that_never_answers_is_replaced() {
     let degradation = degradation().probes(1);
     let mut health = Health::new(1);
     assert_eq!(
-        health.record_error(&degradation, None, 0).circuit,
+        health.record_error(&degradation, None, 0, 0).circuit,
         Some(Circuit::Open),
         "a rate of one is its own floor"
     );
@@ -111,7 +113,7 @@ fn a_probe_that_fails_opens_again_and_one_that_never_answers_is_replaced() {
     health.record_abandoned(Some(health.epoch()));
     assert_eq!(health.admit(&degradation, 10 * SECOND).0, Admission::Yes);
     health.record_admitted(10 * SECOND);
-    let change = health.record_error(&degradation, Some(health.epoch()), 11 * SECOND);
+    let change = health.record_error(&degradation, Some(health.epoch()), 0, 11 * SECOND);
     assert_eq!(change.circuit, Some(Circuit::Open));
     assert_eq!(health.open_until_us(), Some(16 * SECOND));
 }
@@ -121,29 +123,152 @@ fn errors_within_the_spacing_count_once() {
     let degradation = degradation().spacing(Duration::from_secs(1));
     let mut health = Health::new(1_000);
     for _ in 0..50 {
-        health.record_error(&degradation, None, 7);
+        health.record_error(&degradation, None, 0, 7);
     }
     assert_eq!(health.current(), 900);
-    health.record_error(&degradation, None, 7 + SECOND);
+    health.record_error(&degradation, None, 0, 7 + SECOND);
     assert_eq!(health.current(), 810);
 }
 
 #[test]
 fn invalid_settings_are_refused_by_name() {
     for (degradation, which) in [
-        (Degradation::new().ratio(Share::percent(100)), "ratio"),
-        (Degradation::new().ratio(Share::percent(0)), "ratio"),
-        (Degradation::new().floor(Share::percent(101)), "floor"),
-        (Degradation::new().step(Share::one_in(0)), "step"),
-        (Degradation::new().recovery(Duration::ZERO), "recovery"),
-        (Degradation::new().reset(Duration::MAX), "reset"),
-        (Degradation::new().spacing(Duration::MAX), "spacing"),
-        (Degradation::new().probes(0), "probes"),
+        (Degradation::strict().ratio(Share::percent(100)), "ratio"),
+        (Degradation::strict().ratio(Share::percent(0)), "ratio"),
+        (Degradation::strict().floor(Share::percent(101)), "floor"),
+        (Degradation::strict().step(Share::one_in(0)), "step"),
+        (Degradation::strict().recovery(Duration::ZERO), "recovery"),
+        (Degradation::strict().reset(Duration::MAX), "reset"),
+        (Degradation::strict().spacing(Duration::MAX), "spacing"),
+        (Degradation::strict().probes(0), "probes"),
+        (Degradation::new().tolerance(Share::percent(0)), "tolerance"),
+        (Degradation::new().window(Duration::ZERO), "window"),
+        (
+            Degradation::new().step_interval(Duration::MAX),
+            "step_interval",
+        ),
+        (Degradation::new().open_after(Duration::ZERO), "open_after"),
     ] {
         let error = degradation.check().expect_err(which).to_string();
         assert!(error.starts_with(which), "{error}");
     }
-    assert_eq!(Degradation::new().check(), Ok(()));
+    assert_eq!(Degradation::strict().check(), Ok(()));
+}
+
+/// Records `per_second` outcomes a second, evenly, of which every `error_every`th is an error.
+fn record_steady(
+    health: &mut Health,
+    degradation: &Degradation,
+    seconds: std::ops::Range<u64>,
+    per_second: u64,
+    error_every: u64,
+) {
+    for at in seconds.start * per_second..seconds.end * per_second {
+        let now_us = at * SECOND / per_second;
+        if at % error_every == error_every - 1 {
+            health.record_error(degradation, None, 0, now_us);
+        } else {
+            health.record_success(degradation, None, now_us);
+        }
+    }
+}
+
+#[test]
+fn by_default_one_error_at_5_s_gives_1800_and_the_next_at_10_s_gives_1620() {
+    let degradation = Degradation::new();
+    let mut health = Health::new(2_000);
+    health.record_error(&degradation, None, 0, 5 * SECOND);
+    assert_eq!(health.current(), 1_800);
+    health.record_error(&degradation, None, 0, 10 * SECOND);
+    assert_eq!(health.current(), 1_620);
+    // The same with a few requests a second that succeed in between.
+    let mut health = Health::new(2_000);
+    for tenth in 0..=100 {
+        let now_us = tenth * SECOND / 10;
+        if tenth == 50 || tenth == 100 {
+            health.record_error(&degradation, None, 0, now_us);
+        } else {
+            health.record_success(&degradation, None, now_us);
+        }
+        let expected = match tenth {
+            0..50 => 2_000,
+            50..100 => 1_800,
+            _ => 1_620,
+        };
+        assert_eq!(health.current(), expected, "at {tenth} tenths of a second");
+    }
+}
+
+#[test]
+fn a_steady_share_of_errors_below_the_tolerance_never_lowers_the_rate() {
+    let degradation = Degradation::new();
+    for per_second in [100, 2_000] {
+        let mut health = Health::new(2_000);
+        record_steady(&mut health, &degradation, 0..60, per_second, 25);
+        assert!(health.is_healthy(), "4 % of {per_second} a second");
+        record_steady(&mut health, &degradation, 60..62, per_second, 10);
+        assert_eq!(health.current(), 1_800, "10 % of {per_second} a second");
+        record_steady(&mut health, &degradation, 62..68, per_second, 25);
+        assert!(health.is_healthy(), "it recovers although some still fail");
+    }
+}
+
+#[test]
+fn the_first_error_of_a_job_does_not_stand_for_all_its_requests_in_flight() {
+    let degradation = Degradation::new();
+    let mut health = Health::new(2_000);
+    health.record_error(&degradation, None, 20, SECOND);
+    assert!(health.is_healthy());
+    health.record_error(&degradation, None, 19, SECOND);
+    assert_eq!(health.current(), 1_800, "2 of 21");
+}
+
+#[test]
+fn one_outage_lowers_the_rate_once_and_a_longer_one_opens_the_circuit() {
+    let degradation = Degradation::new();
+    let mut health = Health::new(2_000);
+    record_steady(&mut health, &degradation, 0..3, 2_000, u64::MAX);
+    record_steady(&mut health, &degradation, 3..5, 2_000, 1);
+    assert_eq!(health.current(), 1_800);
+    record_steady(&mut health, &degradation, 5..9, 2_000, u64::MAX);
+    assert_eq!(health.current(), 1_800, "6 s after the error");
+    record_steady(&mut health, &degradation, 9..10, 2_000, u64::MAX);
+    assert!(health.is_healthy());
+
+    record_steady(&mut health, &degradation, 20..25, 2_000, 1);
+    assert_eq!(health.circuit(), Circuit::Closed);
+    health.record_error(&degradation, None, 0, 25 * SECOND);
+    assert_eq!(health.circuit(), Circuit::Open);
+    assert_eq!(health.open_until_us(), Some(30 * SECOND));
+    assert_eq!(health.current(), 1_800);
+}
+
+#[test]
+fn after_a_long_degradation_the_steps_follow_each_other_every_second() {
+    let degradation = Degradation::new();
+    let mut health = Health::new(2_000);
+    // Half of the requests fail, so nothing opens the circuit: 1800, 1620, 1458, 1312.
+    record_steady(&mut health, &degradation, 0..20, 100, 2);
+    assert_eq!(health.current(), 1_312);
+    let mut rates = Vec::new();
+    for second in 20..26 {
+        record_steady(&mut health, &degradation, second..second + 1, 100, u64::MAX);
+        rates.push(health.current());
+    }
+    // Lowered last at 15.01 s.
+    assert_eq!(rates, [1_312, 1_512, 1_712, 1_912, 2_000, 2_000]);
+}
+
+#[test]
+fn few_errors_in_a_row_do_not_open_the_circuit_however_long_they_take() {
+    let degradation = Degradation::new().spacing(Duration::from_secs(3_600));
+    let mut health = Health::new(2_000);
+    for minute in 1..FAILURES_TO_OPEN {
+        health.record_error(&degradation, None, 0, minute * 60 * SECOND);
+    }
+    assert_eq!(health.circuit(), Circuit::Closed);
+    health.record_error(&degradation, None, 0, 3_600 * SECOND);
+    assert_eq!(health.circuit(), Circuit::Open);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -184,7 +309,7 @@ proptest! {
             };
             let change = match event {
                 Event::Error { is_stale } => {
-                    let change = health.record_error(&degradation, epoch(is_stale), now_us);
+                    let change = health.record_error(&degradation, epoch(is_stale), 0, now_us);
                     if is_stale {
                         prop_assert_eq!(health, before);
                     } else if before.circuit() == Circuit::Closed {

@@ -73,11 +73,16 @@ impl SharedHealth {
             let before = health;
             for event in events {
                 match event {
-                    HealthEvent::Error => health.record_error(degradation, None, now_us),
-                    HealthEvent::Success => health.record_success(degradation, None, now_us),
-                };
+                    HealthEvent::Error => {
+                        health.record_error(degradation, None, 0, now_us);
+                    }
+                    HealthEvent::Success => {
+                        health.record_success(degradation, None, now_us);
+                    }
+                    HealthEvent::Down => health.open_by_failures(degradation, now_us),
+                }
             }
-            let is_changed = health != before;
+            let is_changed = health.concerns_others(&before);
             if is_changed {
                 let new = encode(&health, now_us);
                 values = self.0.compare_and_set(partition, &old, &new, TTL).await?;

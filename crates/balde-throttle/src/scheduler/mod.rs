@@ -78,11 +78,15 @@ pub(crate) struct Scheduler {
     pub(crate) is_closed: bool,
 }
 
-/// An outcome that other processes apply to a partition that they share.
+/// What one process concluded from outcomes, for others to apply to a partition that they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HealthEvent {
+    /// An error that lowered the rate, or that recovery has to wait for.
     Error,
+    /// A success that raised the rate or closed the circuit.
     Success,
+    /// Nothing but errors: the circuit opened above the floor.
+    Down,
 }
 
 /// The answer to a request before it has joined a queue.

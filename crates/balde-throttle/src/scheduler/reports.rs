@@ -40,6 +40,7 @@ impl Scheduler {
         let is_repeated =
             partition.hints.is_paused(now_us) && matches!(report.outcome, Outcome::Pushback);
         let in_flight = partition.in_flight;
+        let requests_in_flight = u64::try_from(partition.permits).unwrap_or(u64::MAX);
         let pause_max_us = whole_us(settings.pause_max);
         partition
             .hints
@@ -51,28 +52,37 @@ impl Scheduler {
             health.record_abandoned(epoch);
             (None, Change::default())
         } else if is_failure {
-            let change = health.record_error(degradation, epoch, now_us);
-            (Some(HealthEvent::Error), change)
+            let change = health.record_error(degradation, epoch, requests_in_flight, now_us);
+            let is_down = before.circuit() == Circuit::Closed
+                && change.circuit == Some(Circuit::Open)
+                && change.rate.is_none();
+            let event = if is_down {
+                HealthEvent::Down
+            } else {
+                HealthEvent::Error
+            };
+            (
+                Some(event).filter(|_| health.concerns_others(&before)),
+                change,
+            )
         } else if report.outcome == Outcome::Unknown {
             health.record_abandoned(epoch);
             (None, Change::default())
         } else {
             let change = health.record_success(degradation, epoch, now_us);
-            (Some(HealthEvent::Success), change)
+            let event = Some(HealthEvent::Success);
+            (event.filter(|_| change != Change::default()), change)
         };
-        let event = event.filter(|_| change != Change::default() || before != *health);
         if let Some(event) = event {
-            self.queue_health_event(index, event, change);
+            self.queue_health_event(index, event);
         }
         self.apply(index, change, now_us);
         self.reschedule(index, now_us);
     }
 
-    /// Queues an event for the other processes that share the partition: every error, and each success
-    /// that raised the rate or closed the circuit.
-    fn queue_health_event(&mut self, index: u32, event: HealthEvent, change: Change) {
-        let is_published = event == HealthEvent::Error || change != Change::default();
-        if self.source == TokenSource::Remote && is_published {
+    /// Queues an event for the other processes that share the partition.
+    fn queue_health_event(&mut self, index: u32, event: HealthEvent) {
+        if self.source == TokenSource::Remote {
             let partition = self.partition_mut(index);
             if partition.unpublished.len() < UNPUBLISHED_MAX {
                 partition.unpublished.push(event);

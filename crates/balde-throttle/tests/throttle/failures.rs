@@ -93,7 +93,7 @@ async fn others_keep_their_rate_while_the_failing_one_degrades_opens_and_recover
         .rate(10 * RATE)
         .partition_rate(RATE)
         .degradation(
-            Degradation::new()
+            Degradation::strict()
                 .recovery(Duration::from_secs(5))
                 .reset(Duration::from_secs(5)),
         )
@@ -172,7 +172,11 @@ async fn an_open_circuit_refuses_new_and_waiting_requests_with_the_time_to_retry
     let throttler = builder()
         .rate(1_000)
         .partition_rate(1)
-        .degradation(Degradation::new().reset(Duration::from_secs(7)).probes(1))
+        .degradation(
+            Degradation::strict()
+                .reset(Duration::from_secs(7))
+                .probes(1),
+        )
         .build()
         .unwrap();
     let crowd: Vec<_> = (0..1_000)

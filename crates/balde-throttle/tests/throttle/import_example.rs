@@ -24,7 +24,7 @@ async fn five_million_records_are_written_once_each_at_the_stores_rate() {
         tokio::spawn(async move {
             // In the middle of the first long outage.
             tokio::time::sleep(Duration::from_secs(50)).await;
-            progress::line(&import, import.written(), 20_000)
+            progress::line(&import)
         })
     };
     let summary = import.run().await;

@@ -1,6 +1,7 @@
 //! The throttler in virtual time: tokio's clock is paused while any task can run.
 
 mod accuracy;
+mod bulk_job;
 mod failures;
 mod import_example;
 #[cfg(all(feature = "prometheus", feature = "tower"))]
@@ -10,6 +11,7 @@ mod options;
 mod pace;
 mod queue;
 mod reports;
+mod retry;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -88,7 +88,7 @@ fn the_reference_file_has_every_key_of_a_throttler() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 12 + 7);
+    assert_eq!(keys, 12 + 12);
 }
 
 #[test]

@@ -14,7 +14,12 @@ fn is_a_tenth(pace: Pace) -> bool {
 
 #[test]
 fn two_thousand_becomes_1800_with_180_and_1620_with_162() {
-    let throttler = Throttler::new(10_000, 2_000).unwrap();
+    let throttler = Throttler::builder()
+        .rate(10_000)
+        .partition_rate(2_000)
+        .degradation(Degradation::strict())
+        .build()
+        .unwrap();
     let store = throttler.partition("store").unwrap();
     let mut paces = vec![store.pace().to_string()];
     for _ in 0..3 {
@@ -33,6 +38,28 @@ fn two_thousand_becomes_1800_with_180_and_1620_with_162() {
     assert_eq!(throttler.pace().to_string(), "10000/s burst 1000");
 }
 
+#[test]
+fn by_default_an_error_at_5_s_gives_1800_with_180_and_the_next_at_10_s_1620_with_162() {
+    let clock = ManualClock::at_us(0);
+    let throttler = Throttler::builder()
+        .rate(10_000)
+        .partition_rate(2_000)
+        .clock(Clock::manual(&clock))
+        .build()
+        .unwrap();
+    let store = throttler.partition("store").unwrap();
+    let mut paces = Vec::new();
+    for _ in 0..3 {
+        paces.push(store.pace().to_string());
+        clock.advance(Duration::from_secs(5));
+        store.report(Outcome::Error);
+    }
+    assert_eq!(
+        paces,
+        ["2000/s burst 200", "1800/s burst 180", "1620/s burst 162"]
+    );
+}
+
 /// A manual clock, and a throttler for a random walk of errors and recoveries.
 fn walker(seed: u64, rate: u64) -> (fastrand::Rng, ManualClock, Throttler) {
     let clock = ManualClock::at_us(1_000_000);
@@ -40,7 +67,7 @@ fn walker(seed: u64, rate: u64) -> (fastrand::Rng, ManualClock, Throttler) {
         .rate(1_000_000)
         .partition_rate(rate)
         .degradation(
-            Degradation::new()
+            Degradation::strict()
                 .recovery(Duration::from_millis(500))
                 .reset(Duration::from_secs(1)),
         )
@@ -92,7 +119,7 @@ fn a_reader_during_concurrent_reports_finds_a_tenth() {
         .rate(1_000_000)
         .partition_rate(2_000)
         .degradation(
-            Degradation::new()
+            Degradation::strict()
                 .recovery(Duration::from_millis(1))
                 .reset(Duration::from_millis(1))
                 .step(Share::percent(7)),

@@ -11,7 +11,7 @@ fn throttler() -> Throttler {
     builder()
         .rate(100_000)
         .partition_rate(10_000)
-        .degradation(Degradation::new().recovery(Duration::from_millis(1)))
+        .degradation(Degradation::strict().recovery(Duration::from_millis(1)))
         .build()
         .unwrap()
 }
@@ -64,7 +64,11 @@ async fn a_cancelled_probe_makes_room_for_another() {
     let throttler = builder()
         .rate(1_000)
         .partition_rate(1)
-        .degradation(Degradation::new().probes(1).reset(Duration::from_secs(60)))
+        .degradation(
+            Degradation::strict()
+                .probes(1)
+                .reset(Duration::from_secs(60)),
+        )
         .build()
         .unwrap();
     let failed = throttler.run("store", 1, async { Err::<(), _>(()) }).await;
