@@ -28,6 +28,10 @@ pub(crate) struct Args {
     token_env: Option<String>,
 }
 
+/// The name is not repeated: people write the token itself there by mistake.
+const TOKEN_ENV: &str =
+    "--token-env: give the name of an environment variable that is set, not the token";
+
 pub(crate) fn run(args: &Args) -> ExitCode {
     service::run_on("health", Some(1), health(args))
 }
@@ -35,7 +39,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 async fn health(args: &Args) -> anyhow::Result<()> {
     let timeout = Duration::from_millis(args.timeout_ms);
     let token = match &args.token_env {
-        Some(name) => Some(std::env::var(name).with_context(|| format!("--token-env {name}"))?),
+        Some(name) => Some(std::env::var(name).context(TOKEN_ENV)?),
         None => None,
     };
     for url in &args.urls {

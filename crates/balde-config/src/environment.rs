@@ -65,23 +65,23 @@ impl<'e> Environment<'e> {
     }
 
     /// Returns the value of a variable that a file names. Problems, and a variable that is unset,
-    /// are reported at its name in the file.
+    /// are reported at its name in the file. The message does not repeat the name: people write the
+    /// secret itself there by mistake.
     pub fn read_named(
         &self,
         variable: &Located<&str>,
         diagnostics: &mut Diagnostics,
     ) -> Option<String> {
-        let name = variable.value;
-        let problem = match self.get(name) {
+        let problem = match self.get(variable.value) {
             Ok(Some(value)) => return Some(value),
-            Ok(None) => "it is not set, or empty".to_owned(),
-            Err(error) => error.to_string(),
+            Ok(None) => {
+                "the environment variable that is named here is not set, or empty; write the \
+                         name of a variable, not its value, and set the variable"
+                    .to_owned()
+            }
+            Err(error) => format!("the environment variable that is named here: {error}"),
         };
-        let name = name.escape_debug();
-        diagnostics.at(
-            variable.span,
-            format!("environment variable {name}: {problem}"),
-        );
+        diagnostics.at(variable.span, problem);
         None
     }
 }

@@ -1,7 +1,8 @@
 //! Masks secrets, so that lines of a file can be shown in messages.
 
 /// Replaces secrets by asterisks: the values of keys whose names contain a word such as `pass` or
-/// `token`, and the credentials before the `@` of a URL. Every other byte stays where it is.
+/// `token` or end in `_env`, and the credentials before the `@` of a URL. Every other byte stays where
+/// it is.
 pub(crate) fn masked(text: &str) -> String {
     let mut masked = String::with_capacity(text.len());
     let mut open = None;
@@ -32,8 +33,9 @@ fn value_of_secret(line: &str) -> Option<usize> {
         let before = line[..*at].trim_end();
         let key = before.rsplit(|c| !is_key_char(c)).next().unwrap_or(before);
         let key = key.to_lowercase();
-        // Keys such as `password_env` hold the name of a variable, which is not secret.
-        WORDS.iter().any(|word| key.contains(word)) && !key.ends_with("_env")
+        // Keys such as `url_env` hold the name of a variable, or by mistake the secret itself.
+        let key = key.trim_matches(['"', '\'']);
+        WORDS.iter().any(|word| key.contains(word)) || key.ends_with("_env")
     });
     secret.next().map(|at| at + 1)
 }
@@ -72,7 +74,9 @@ mod tests {
             ("addr = \"h:1\"\n", "addr = \"h:1\"\n"),
             ("password = \"pä\"\n", "password = *****\n"),
             ("PassWord='x' # y\nz = 1", "PassWord=*** * *\nz = 1"),
-            ("password_env = \"X\"", "password_env = \"X\""),
+            ("password_env = \"X\"", "password_env = ***"),
+            ("url_env = \"https://h/s\"", "url_env = *************"),
+            ("\"routing_key_env\" = 'X'", "\"routing_key_env\" = ***"),
             ("redis.pwd= 'x'", "redis.pwd= ***"),
             ("\"Auth\" = 1", "\"Auth\" = *"),
             ("strategy = \"token_bucket\"", "strategy = \"token_bucket\""),

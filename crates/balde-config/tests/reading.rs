@@ -223,8 +223,9 @@ fn variables_are_bounded_unicode_and_unset_when_empty() {
     assert_eq!(
         found,
         [
-            "test.toml:2:5: environment variable BLANK: it is not set, or empty",
-            "test.toml:3:5: environment variable LONG: the value has more than 4096 bytes",
+            "test.toml:2:5: the environment variable that is named here is not set, or empty; write the \
+             name of a variable, not its value, and set the variable",
+            "test.toml:3:5: the environment variable that is named here: the value has more than 4096 bytes",
             "environment variable LONG: the value has more than 4096 bytes",
         ]
     );

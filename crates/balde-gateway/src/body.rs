@@ -105,6 +105,12 @@ impl RequestBody {
     }
 }
 
+impl From<Bytes> for RequestBody {
+    fn from(bytes: Bytes) -> Self {
+        Self::full(bytes)
+    }
+}
+
 impl Body for RequestBody {
     type Data = Bytes;
     type Error = BodyError;

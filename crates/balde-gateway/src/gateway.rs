@@ -207,6 +207,9 @@ impl Gateway {
         {
             return restart("whether there are reserves");
         }
+        if config.limiting.keys_max != current.limiting.keys_max {
+            return restart("the most buckets in memory");
+        }
         if config.server.connections_max != current.server.connections_max
             || config.server.workers != current.server.workers
         {

@@ -69,6 +69,8 @@ pub(crate) struct UpstreamMetrics {
     failures: [AtomicU64; FAILURES.len()],
     /// Responses with status 429.
     pub(crate) refused: AtomicU64,
+    /// Requests that were sent on a second connection.
+    pub(crate) retried: AtomicU64,
 }
 
 impl UpstreamMetrics {
@@ -214,6 +216,14 @@ impl GatewayMetrics {
         writer.counter(
             "gateway_upstream_refusals",
             "Responses of the upstream with status 429.",
+            lines,
+        );
+        let lines = upstreams
+            .iter()
+            .map(|(name, upstream)| ([("upstream", name.as_str())], load(&upstream.retried)));
+        writer.counter(
+            "gateway_upstream_retries",
+            "Requests that were sent once more, because their connection had been closed.",
             lines,
         );
         let refusals = self.0.refusals.lock();

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use ::http::header::HOST;
+use ::http::uri::Authority;
 use ::http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use balde::http::headers::{RateLimitStatus, read};
 use tower_layer::Layer;
@@ -209,10 +210,49 @@ fn outcome_of(status: StatusCode) -> Outcome {
     }
 }
 
+/// The host of a request, in one spelling: lower case, without a port and without the dot at the end of
+/// an absolute name. URLs may come from users, who must not get a partition for each spelling.
 fn host(_method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
-    let in_header = || headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = uri.host().or_else(in_header).unwrap_or(NO_HOST);
+    let in_header = || {
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok())?;
+        host.parse::<Authority>().ok()
+    };
+    let authority = uri.authority().cloned().or_else(in_header);
+    let host = authority.as_ref().map(|authority| authority.host());
+    let host = host.map(|host| host.strip_suffix('.').unwrap_or(host));
+    let host = host.filter(|host| !host.is_empty()).unwrap_or(NO_HOST);
     let mut host = host.to_ascii_lowercase();
     host.truncate(PARTITION_BYTES_MAX);
     host
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_one_spelling() {
+        let of = |uri: &str, header: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(header) = header {
+                headers.insert(HOST, header.parse().unwrap());
+            }
+            host(&Method::GET, &uri.parse().unwrap(), &headers)
+        };
+        for (uri, header) in [
+            ("http://api.example/", None),
+            ("http://API.example:8080/", None),
+            ("https://api.example./", Some("other.example")),
+            ("http://user@api.example/", None),
+            ("/items", Some("api.example")),
+            ("/items", Some("Api.Example.:443")),
+        ] {
+            assert_eq!(of(uri, header), "api.example", "{uri} {header:?}");
+        }
+        assert_eq!(of("http://[::1]:80/", None), "[::1]");
+        for (uri, header) in [("/items", None), ("/items", Some("a b")), ("/", Some("."))] {
+            assert_eq!(of(uri, header), NO_HOST, "{uri} {header:?}");
+        }
+        assert_eq!(of(&format!("http://{}/", "a".repeat(200)), None).len(), 128);
+    }
 }

@@ -12,6 +12,10 @@ use super::upstreams::UpstreamConfig;
 
 const PARTICIPANTS_MAX: usize = 1_000;
 
+/// What is kept for reconciliations by default, in percent: 5 of the 20 tokens of `POLICIES_LIST`, for
+/// at most 6 reconciliations a minute.
+const RECONCILE_RESERVE_PERCENT: u64 = 25;
+
 /// What a gateway in front of DICT needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DictConfig {
@@ -27,6 +31,9 @@ pub struct DictConfig {
     pub refill: Refill,
     /// How often bucket states are compared with DICT's; `None` for never.
     pub reconcile: Option<Duration>,
+    /// The share of the buckets of POLICIES_LIST and POLICIES_READ that is kept for these
+    /// comparisons, in percent of the capacity.
+    pub reconcile_reserve_percent: u64,
     /// The difference to DICT that is logged as a warning, in percent of the capacity.
     pub drift_percent: u64,
     /// The level of buckets that DICT does not list, when the gateway starts without Redis.
@@ -94,6 +101,7 @@ pub(super) fn read(
     let refill = section.choice("refill", &words, diagnostics);
     let reconcile = section.integer("reconcile_seconds", 0..=86_400, diagnostics);
     let reconcile = reconcile.map_or(60, |seconds| seconds.value);
+    let reserve = reserve(&mut section, diagnostics);
     let drift = section.integer("drift_percent", 0..=100, diagnostics);
     let user_start = user_start(&mut section, diagnostics);
     let latency = millis(
@@ -118,6 +126,7 @@ pub(super) fn read(
             category: category.unwrap_or(Category::H),
             refill: refill.map_or(Refill::Unknown, |refill| refill.value),
             reconcile: (reconcile > 0).then(|| Duration::from_secs(reconcile)),
+            reconcile_reserve_percent: reserve,
             drift_percent: drift.map_or(5, |drift| drift.value),
             user_start,
             latency,
@@ -125,6 +134,22 @@ pub(super) fn read(
         },
         span,
     })
+}
+
+fn reserve(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> u64 {
+    let Some(text) = section.string("reconcile_reserve", diagnostics) else {
+        return RECONCILE_RESERVE_PERCENT;
+    };
+    let percent = text.value.strip_suffix('%');
+    let percent = percent.and_then(|percent| percent.trim_end().parse().ok());
+    match percent {
+        Some(percent @ 0..=90) => percent,
+        _ => {
+            let message = "`reconcile_reserve` must be a share from \"0%\" to \"90%\"";
+            diagnostics.at(text.span, message);
+            RECONCILE_RESERVE_PERCENT
+        }
+    }
 }
 
 fn user_start(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> UserStart {

@@ -16,6 +16,9 @@ use super::{Resolver, count};
 /// The header with which callers ask to wait, if the file names no other.
 const WAIT_HEADER: &str = "balde-wait-ms";
 
+/// The most that `keys_max` may be.
+const KEYS_MAX_MAX: u64 = 1 << 30;
+
 /// Which policies are enforced, and where their buckets are kept.
 #[derive(Clone)]
 pub struct LimitingConfig {
@@ -31,6 +34,9 @@ pub struct LimitingConfig {
     pub wait_header: HeaderName,
     /// The most requests that wait for tokens.
     pub waiting_max: usize,
+    /// The most buckets in memory, for each policy and each value of its variant; `None` for the
+    /// default of the SDK.
+    pub keys_max: Option<usize>,
 }
 
 impl fmt::Debug for LimitingConfig {
@@ -78,6 +84,7 @@ pub(super) fn read(
         reserves: Vec::new(),
         wait_header: HeaderName::from_static(WAIT_HEADER),
         waiting_max: 1_000,
+        keys_max: None,
     };
     let mut named = None;
     let mut storage = service.storage();
@@ -110,6 +117,8 @@ pub(super) fn read(
             config.waiting_max,
             diagnostics,
         );
+        let keys_max = section.integer("keys_max", 1..=KEYS_MAX_MAX, diagnostics);
+        config.keys_max = keys_max.and_then(|keys_max| usize::try_from(keys_max.value).ok());
         reserves = section.tables("reserve", diagnostics);
         if let Some(named) = named {
             config.profile = profile(named, &overrides, resolver, diagnostics);

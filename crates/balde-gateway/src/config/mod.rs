@@ -20,9 +20,10 @@ use balde_config::{ConfigError, Diagnostics, Document, Environment, Resolver, Se
 
 pub use dict::{DictConfig, Refill, UserStart};
 pub use limiting::{LimitingConfig, Reserve, Shadow};
+pub(crate) use routes::RECONCILIATION_CLASS;
 pub use routes::{CallerClass, RouteConfig};
 pub use server::{ListenerConfig, ServerConfig, StateConfig};
-pub use upstreams::{HostHeader, Protocol, UpstreamConfig};
+pub use upstreams::{HostHeader, Protocol, Retry, UpstreamConfig};
 
 /// A validated configuration file.
 #[derive(Clone)]

@@ -9,6 +9,9 @@ use ipnet::IpNet;
 
 use super::upstreams::UpstreamConfig;
 
+/// The class of the gateway's own requests to DICT, for which a share of some buckets is reserved.
+pub(crate) const RECONCILIATION_CLASS: &str = "balde.reconciliation";
+
 const ROUTES_MAX: usize = 1_024;
 const CLASSES_MAX: usize = 32;
 
@@ -105,6 +108,10 @@ pub(super) fn classes(root: &mut Section<'_>, diagnostics: &mut Diagnostics) -> 
             }
         };
         let Some(name) = name else { continue };
+        if name.value == RECONCILIATION_CLASS {
+            let message = format!("the class `{RECONCILIATION_CLASS}` is the gateway's own");
+            diagnostics.at(name.span, message);
+        }
         if classes.iter().any(|known| known.name == name.value) {
             let message = format!("there is a class `{}` already", name.value.escape_debug());
             diagnostics.at(name.span, message);

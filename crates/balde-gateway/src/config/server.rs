@@ -68,6 +68,8 @@ pub struct ServerConfig {
     pub body_timeout: Duration,
     /// The longest time in which a client accepts no byte of a response.
     pub write_timeout: Duration,
+    /// How long a response may take to begin after the client has closed its half of the connection.
+    pub half_close_timeout: Duration,
     /// How long requests in flight may take after shutdown has begun.
     pub shutdown_timeout: Duration,
 }
@@ -83,6 +85,7 @@ impl Default for ServerConfig {
             header_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
+            half_close_timeout: Duration::from_secs(5),
             shutdown_timeout: Duration::from_secs(30),
         }
     }
@@ -161,6 +164,11 @@ pub(super) fn read(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) 
         config.write_timeout,
         diagnostics,
     );
+    let range_of_half = Duration::ZERO..=Duration::from_secs(3_600);
+    let half_close = server.duration("half_close_timeout", range_of_half, diagnostics);
+    if let Some(half_close) = half_close {
+        config.half_close_timeout = half_close.value;
+    }
     config.shutdown_timeout = millis(
         server,
         "shutdown_timeout_ms",

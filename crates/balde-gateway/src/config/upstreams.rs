@@ -40,6 +40,9 @@ pub struct UpstreamConfig {
     pub body_timeout: Duration,
     /// The value of `Host`.
     pub host: HostHeader,
+    /// Which requests are sent once more on a new connection, if a connection that was used before is
+    /// closed before there is a response.
+    pub retry: Retry,
     /// Whether `X-Forwarded-For`, `X-Forwarded-Proto` and `Forwarded` are added.
     pub is_forwarded_added: bool,
 }
@@ -53,6 +56,17 @@ pub enum Protocol {
     Http1,
     /// HTTP/2, also without TLS.
     Http2,
+}
+
+/// Which requests are sent once more, if their connection was used before and is closed before any
+/// byte of a response was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// Those that were not written, and those whose method is idempotent (GET, HEAD, PUT, DELETE,
+    /// OPTIONS). The upstream may process one of the latter twice.
+    Idempotent,
+    /// Only those of which no byte was written.
+    Unsent,
 }
 
 /// The value of `Host` in requests to an upstream.
@@ -177,6 +191,8 @@ fn read_one(
     ];
     let host = section.choice("host", &words, diagnostics);
     let forwarded = section.boolean("forwarded", diagnostics);
+    let words = [("idempotent", Retry::Idempotent), ("unsent", Retry::Unsent)];
+    let retry = section.choice("retry", &words, diagnostics);
     section.finish(diagnostics);
 
     let (name, url) = (name?, url?);
@@ -201,11 +217,19 @@ fn read_one(
         let message = "`ca`, `certificate` and `key` need https:// in `url`";
         diagnostics.at(span, message);
     }
-    let by_default = if is_dict {
-        HostHeader::Upstream
+    let (host_by_default, retry_by_default) = if is_dict {
+        (HostHeader::Upstream, Retry::Unsent)
     } else {
-        HostHeader::Client
+        (HostHeader::Client, Retry::Idempotent)
     };
+    if let Some(retry) = &retry
+        && is_dict
+        && retry.value == Retry::Idempotent
+    {
+        let message = "a gateway with [dict] must not send a request twice, because DICT may count \
+                       both; write \"unsent\" or leave `retry` out";
+        diagnostics.at(retry.span, message);
+    }
     Some(UpstreamConfig {
         name: name.value.to_owned(),
         scheme,
@@ -218,7 +242,8 @@ fn read_one(
         connect_timeout,
         response_timeout,
         body_timeout,
-        host: host.map_or(by_default, |host| host.value),
+        host: host.map_or(host_by_default, |host| host.value),
+        retry: retry.map_or(retry_by_default, |retry| retry.value),
         is_forwarded_added: forwarded.map_or(!is_dict, |forwarded| forwarded.value),
     })
 }

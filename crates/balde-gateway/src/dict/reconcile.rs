@@ -22,9 +22,10 @@ use super::level::Before;
 use super::reconciled::Reconciliations;
 use super::{CATEGORY, Dict, is_listed};
 use crate::body::RequestBody;
+use crate::config::RECONCILIATION_CLASS;
 use crate::limits::{HELD_MAX, Limits, NotLocked};
 use crate::shutdown;
-use crate::upstream::{SendError, Upstream};
+use crate::upstream::{SendError, Sending, Upstream};
 
 /// The policy that counts reconciliations.
 const OWN_POLICY: &str = "POLICIES_LIST";
@@ -270,9 +271,12 @@ impl Dict {
         let route = self.table.route("GET", &path);
         let route = route.map_err(|error| ReconcileError::Answer(error.to_string()))?;
         let call = self.table.resolve(&route, &incoming);
-        let held = self.hold(limits, &call.request(), participant);
+        let mut request = call.request();
+        // Clients that list policies, too, must not keep the gateway from it.
+        request.class = Some(RECONCILIATION_CLASS);
+        let held = self.hold(limits, &request, participant);
         let held = held.map_err(|_| ReconcileError::OwnLimit)?;
-        let ticket = limits.engine().admit(&call.request()).await;
+        let ticket = limits.engine().admit(&request).await;
         let ticket = ticket.map_err(|_| ReconcileError::OwnLimit)?;
         let facts = CallFacts {
             operation: route.operation(),
@@ -289,10 +293,11 @@ impl Dict {
         let mut call = DictCall::new(self, ticket, facts, held);
         let request = states_request(upstream, &path, participant);
         call.sending();
-        let sent = upstream.send(request).await;
+        let sending = Sending::default();
+        let sent = upstream.send(request, &sending).await;
         let outcome = match &sent {
             Ok(response) => Outcome::Status(response.status().as_u16()),
-            Err(SendError::NotSent(_)) => Outcome::NotSent,
+            Err(_) if !sending.is_written() => Outcome::NotSent,
             Err(_) => Outcome::Unknown,
         };
         call.settle(outcome).await;

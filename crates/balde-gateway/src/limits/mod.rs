@@ -20,10 +20,15 @@ pub(crate) use queue::{NotAdmitted, WaitQueue};
 pub(crate) use redis_lock::{HELD_MAX, NotLocked, RedisLockGuard};
 
 use self::redis_lock::RedisLock;
-use crate::config::{CallerClass, Config, LimitingConfig, RouteConfig, Shadow};
+use crate::config::{
+    CallerClass, Config, DictConfig, LimitingConfig, RECONCILIATION_CLASS, RouteConfig, Shadow,
+};
 
 /// The name of the lock of reconciliations in Redis.
 const RECONCILIATION_LOCK: &str = "gateway.reconciliation";
+
+/// The policies that count reconciliations: of listBucketStates, and of getBucketState.
+const RECONCILIATION_POLICIES: [&str; 2] = ["POLICIES_LIST", "POLICIES_READ"];
 
 /// The policies that are enforced, with their buckets.
 #[derive(Clone, Debug)]
@@ -60,6 +65,9 @@ impl Limits {
             .metrics(&options.metrics);
         if !limiting.reserves.is_empty() {
             builder = builder.in_flight(InFlight::HighestPrice);
+        }
+        if let Some(keys_max) = limiting.keys_max {
+            builder = builder.keys_max(keys_max);
         }
         let mut reconciliation_lock = None;
         if let Some(redis) = config.service.redis().filter(|_| limiting.is_redis) {
@@ -174,6 +182,14 @@ impl Limits {
     }
 }
 
+/// The share of a policy's buckets that only the gateway's reconciliations may use, in percent.
+fn kept_for_reconciliation(policy: &str, dict: Option<&DictConfig>) -> Option<u64> {
+    let dict = dict.filter(|dict| dict.reconcile.is_some())?;
+    RECONCILIATION_POLICIES
+        .contains(&policy)
+        .then_some(dict.reconcile_reserve_percent)
+}
+
 /// A profile with the reserves and the shadow mode of the configuration.
 fn applied(profile: &Profile, config: &Config) -> Profile {
     let LimitingConfig {
@@ -193,6 +209,10 @@ fn applied(profile: &Profile, config: &Config) -> Profile {
             let class = config.classes[reserve.class].name.as_str();
             let policy = changed.into_owned().with_reserve(class, reserve.percent);
             changed = Cow::Owned(policy);
+        }
+        if let Some(percent) = kept_for_reconciliation(policy.name(), config.dict.as_ref()) {
+            let policy = changed.into_owned();
+            changed = Cow::Owned(policy.with_reserve(RECONCILIATION_CLASS, percent));
         }
         if let Cow::Owned(changed) = changed {
             applied = applied.with_policy(changed);

@@ -1,6 +1,7 @@
 //! Where the requests of an HTTP/1 connection begin and end, in the raw bytes.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use http::Request;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -14,10 +15,11 @@ const BUFFER_BYTES_KEPT: usize = 4_096;
 
 /// Follows the raw bytes of an HTTP/1 connection from request to request, pipelined ones too.
 ///
-/// hyper follows RFC 9112 and drops `Content-Length` from a request that also has
-/// `Transfer-Encoding`. Such a request is an attempt to smuggle another one, or a broken client, and
-/// is refused here; by then only the raw head shows it. Bodies are skipped by the framing by which
-/// hyper reads them, so that a body that looks like a head is not taken for one.
+/// hyper follows RFC 9112: it drops `Content-Length` from a request that also has
+/// `Transfer-Encoding`, and merges several equal `Content-Length` lines into one. Such a request is an
+/// attempt to smuggle another one, or a broken client, and is refused here; by then only the raw head
+/// shows it. Bodies are skipped by the framing by which hyper reads them, so that a body that looks
+/// like a head is not taken for one.
 #[derive(Clone, Debug)]
 pub(crate) struct RawFraming(Arc<Mutex<State>>);
 
@@ -30,6 +32,20 @@ struct State {
     body: BodyRest,
     /// False once the boundaries between requests are unknown, or the protocol is not HTTP/1.
     is_followed: bool,
+    /// Whether a request is being answered.
+    is_in_flight: bool,
+    /// Who reads from the connection, while the client has closed its half and waits for a response.
+    reader: Option<Waker>,
+}
+
+/// Why two servers could disagree on where a request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ambiguity {
+    /// It has both `Content-Length` and `Transfer-Encoding`, or it has the latter and its head cannot
+    /// be found in the raw bytes.
+    LengthAndEncoding,
+    /// It has several `Content-Length` lines.
+    SeveralLengths,
 }
 
 #[derive(Debug)]
@@ -46,6 +62,8 @@ impl RawFraming {
             bytes_max: head_bytes_max.saturating_mul(READ_AHEAD),
             body: BodyRest::Length(0),
             is_followed: true,
+            is_in_flight: false,
+            reader: None,
         })))
     }
 
@@ -69,31 +87,68 @@ impl RawFraming {
         self.0.lock().give_up();
     }
 
-    /// Notes that hyper has parsed a head. Returns whether its request has both `Content-Length` and
-    /// `Transfer-Encoding`, or has the latter and its head cannot be found.
-    pub(crate) fn is_ambiguous<B>(&self, request: &Request<B>) -> bool {
+    /// Notes that hyper has parsed a head. Returns what is ambiguous in it, or `None`.
+    pub(crate) fn ambiguity<B>(&self, request: &Request<B>) -> Option<Ambiguity> {
         let is_chunked = request.headers().contains_key(TRANSFER_ENCODING);
+        let length = request.headers().get(CONTENT_LENGTH);
         let mut state = self.0.lock();
         let method = request.method().as_str().as_bytes();
         let Some((start, end)) = state.find_head(method) else {
             state.give_up();
-            return is_chunked;
+            return is_chunked.then_some(Ambiguity::LengthAndEncoding);
         };
-        let is_ambiguous = is_chunked && has_content_length(&state.heads[start..end]);
+        // Most requests have neither, and their heads need not be looked at.
+        let lengths = if is_chunked || length.is_some() {
+            content_lengths(&state.heads[start..end])
+        } else {
+            0
+        };
+        let ambiguity = match (is_chunked, lengths) {
+            (true, 1..) => Some(Ambiguity::LengthAndEncoding),
+            (false, 2..) => Some(Ambiguity::SeveralLengths),
+            _ => None,
+        };
         state.body = if is_chunked {
             BodyRest::Chunked(Chunks::default())
         } else {
-            let length = request.headers().get(CONTENT_LENGTH);
             let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
             BodyRest::Length(length.unwrap_or(0))
         };
+        state.is_in_flight = true;
         let State { heads, body, .. } = &mut *state;
         let skipped = body.skip(&heads[end..]);
         heads.drain(..end + skipped);
         if heads.is_empty() && heads.capacity() > BUFFER_BYTES_KEPT {
             *heads = Vec::new();
         }
-        is_ambiguous
+        ambiguity
+    }
+
+    /// Notes that the response to the last request has ended, as far as the gateway has to produce it.
+    pub(crate) fn answered(&self) {
+        let mut state = self.0.lock();
+        state.is_in_flight = false;
+        let reader = state.reader.take();
+        drop(state);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    /// Whether the client has sent a whole request and waits for its response. False if the
+    /// boundaries between requests are unknown.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let state = self.0.lock();
+        state.is_followed && state.is_in_flight && state.body.is_over()
+    }
+
+    /// Whether a request is being answered; the waker is woken once it is.
+    pub(crate) fn is_in_flight(&self, reader: &Waker) -> bool {
+        let mut state = self.0.lock();
+        if state.is_in_flight {
+            state.reader = Some(reader.clone());
+        }
+        state.is_in_flight
     }
 }
 
@@ -123,14 +178,23 @@ impl State {
     }
 }
 
-fn has_content_length(head: &[u8]) -> bool {
-    head.split(|byte| *byte == b'\n').any(|line| {
+/// How many `Content-Length` lines a head has.
+fn content_lengths(head: &[u8]) -> usize {
+    let lines = head.split(|byte| *byte == b'\n').filter(|line| {
         let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
         name.trim_ascii().eq_ignore_ascii_case(b"content-length")
-    })
+    });
+    lines.count()
 }
 
 impl BodyRest {
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Length(left) => *left == 0,
+            Self::Chunked(chunks) => chunks.part == Part::End,
+        }
+    }
+
     /// How many of these bytes belong to the body.
     fn skip(&mut self, bytes: &[u8]) -> usize {
         match self {
@@ -219,6 +283,8 @@ impl Chunks {
 mod tests {
     use super::*;
 
+    const BOTH: Option<Ambiguity> = Some(Ambiguity::LengthAndEncoding);
+
     fn request(method: &str, name: &str, value: &str) -> Request<()> {
         let request = Request::builder().method(method).uri("/");
         request.header(name, value).body(()).unwrap()
@@ -245,12 +311,15 @@ mod tests {
             for read in bytes.as_bytes().chunks(size) {
                 framing.push(read);
             }
-            assert!(!framing.is_ambiguous(&request("GET", "x", "1")));
+            assert_eq!(framing.ambiguity(&request("GET", "x", "1")), None);
             let length = both.len().to_string();
-            assert!(!framing.is_ambiguous(&request("POST", "content-length", &length)));
-            assert!(!framing.is_ambiguous(&chunked), "{size}");
-            assert!(!framing.is_ambiguous(&chunked), "{size}");
-            assert!(framing.is_ambiguous(&chunked), "{size}");
+            assert_eq!(
+                framing.ambiguity(&request("POST", "content-length", &length)),
+                None
+            );
+            assert_eq!(framing.ambiguity(&chunked), None, "{size}");
+            assert_eq!(framing.ambiguity(&chunked), None, "{size}");
+            assert_eq!(framing.ambiguity(&chunked), BOTH, "{size}");
             assert!(framing.0.lock().heads.is_empty(), "{size}");
         }
     }
@@ -262,23 +331,46 @@ mod tests {
             framing.push(&[b'x'; 11]);
         }
         assert!(framing.0.lock().heads.is_empty(), "what is kept is bounded");
-        assert!(!framing.is_ambiguous(&request("GET", "x", "1")));
-        assert!(framing.is_ambiguous(&request("POST", "transfer-encoding", "chunked")));
+        assert_eq!(framing.ambiguity(&request("GET", "x", "1")), None);
+        assert_eq!(
+            framing.ambiguity(&request("POST", "transfer-encoding", "chunked")),
+            BOTH
+        );
         let framing = RawFraming::new(100);
         framing.push(b"PUT / HTTP/1.1\r\n\r\n");
-        assert!(framing.is_ambiguous(&request("POST", "transfer-encoding", "chunked")));
+        assert_eq!(
+            framing.ambiguity(&request("POST", "transfer-encoding", "chunked")),
+            BOTH
+        );
+    }
+
+    #[test]
+    fn several_equal_lengths_are_seen_in_the_raw_head_only() {
+        let framing = RawFraming::new(200);
+        framing.push(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nX: 1\r\ncontent-length:2\r\n\r\nab");
+        framing.push(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nab");
+        let request = request("POST", "content-length", "2");
+        let several = Some(Ambiguity::SeveralLengths);
+        assert_eq!(framing.ambiguity(&request), several);
+        assert_eq!(framing.ambiguity(&request), None);
     }
 
     #[test]
     fn a_long_body_is_skipped_and_not_kept() {
         let framing = RawFraming::new(100);
         framing.push(b"POST / HTTP/1.1\r\nContent-Length: 5000\r\n\r\n");
-        assert!(!framing.is_ambiguous(&request("POST", "content-length", "5000")));
+        assert_eq!(
+            framing.ambiguity(&request("POST", "content-length", "5000")),
+            None
+        );
         for _ in 0..50 {
             framing.push(&[b'x'; 100]);
         }
         assert!(framing.0.lock().heads.is_empty());
         framing.push(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
-        assert!(!framing.is_ambiguous(&request("POST", "transfer-encoding", "chunked")));
+        assert_eq!(
+            framing.ambiguity(&request("POST", "transfer-encoding", "chunked")),
+            None
+        );
     }
 }

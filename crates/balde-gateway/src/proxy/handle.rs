@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
-use balde_policy::{Outcome, Ticket};
+use balde_policy::Outcome;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -17,7 +17,9 @@ use smallvec::SmallVec;
 use tokio::sync::watch;
 use tracing::Instrument as _;
 
+use super::acceptable;
 use super::answer::{self, Format};
+use super::call::Call;
 use super::framing::RawFraming;
 use super::headers;
 use super::routing::{Route, Routing};
@@ -27,7 +29,7 @@ use crate::body::{BodyFault, FaultCell, RequestBody, ResponseBody, Streaming};
 use crate::dict::{Dict, DictCall, DictRefusal};
 use crate::limits::{Caller, NotAdmitted};
 use crate::metrics::{GatewayMetrics, UpstreamFailure};
-use crate::upstream::{ConnectError, NotReady, SendError};
+use crate::upstream::{ConnectError, NotReady, SendError, Sending};
 
 /// What requests of one connection share.
 pub(crate) struct Connection {
@@ -49,13 +51,8 @@ pub(crate) async fn handle(
         Some(_) => Format::DictXml,
         None => Format::Json,
     };
-    if request.version() <= Version::HTTP_11 && connection.framing.is_ambiguous(&request) {
-        let detail = "Content-Length and Transfer-Encoding exclude each other";
-        return answer::problem_and_close(format, StatusCode::BAD_REQUEST, detail);
-    }
-    if request.method() == Method::CONNECT {
-        let detail = "this is not a forward proxy";
-        return answer::problem_and_close(format, StatusCode::METHOD_NOT_ALLOWED, detail);
+    if let Err(refused) = acceptable::request(&request, &connection.framing, &routing.server) {
+        return refused.response(format);
     }
     let Some(route) = routing.find(&request) else {
         return answer::problem(format, StatusCode::NOT_FOUND, "there is no such route");
@@ -94,9 +91,7 @@ struct Handling<'h> {
 
 /// What a request has to pay for.
 enum Admission {
-    /// No policy counts it.
-    Free,
-    Http(Ticket),
+    Http(Call),
     Dict(Box<DictCall>),
 }
 
@@ -104,8 +99,11 @@ impl Admission {
     /// Settles a request that is not sent.
     async fn not_sent(self) {
         match self {
-            Self::Free => {}
-            Self::Http(ticket) => ticket.settle(Outcome::NotSent).await,
+            Self::Http(call) => {
+                if let Some(ticket) = call.into_ticket() {
+                    ticket.settle(Outcome::NotSent).await;
+                }
+            }
             Self::Dict(call) => call.settle(Outcome::NotSent).await,
         }
     }
@@ -154,8 +152,7 @@ impl Handling<'_> {
             headers::insert_upgrade(request.headers_mut(), protocol);
         }
         let sent = match admission {
-            Admission::Free => self.send(request, None).await,
-            Admission::Http(ticket) => self.send(request, Some(ticket)).await,
+            Admission::Http(call) => self.send(request, call).await,
             Admission::Dict(call) => self.send_dict(request, *call).await,
         };
         match sent {
@@ -194,13 +191,13 @@ impl Handling<'_> {
     ) -> Result<(Admission, Option<Bytes>), Box<Response<ResponseBody>>> {
         let route = &self.route.config;
         let Some(limits) = self.routing.limits.as_ref().filter(|_| route.is_limited) else {
-            return Ok((Admission::Free, None));
+            return Ok((Admission::Http(Call::free()), None));
         };
         let caller = &self.connection.caller;
         let refused = match &self.routing.dict {
             None => match limits.admit_http(parts, caller, route).await {
-                Ok(Some(ticket)) => return Ok((Admission::Http(ticket), None)),
-                Ok(None) => return Ok((Admission::Free, None)),
+                Ok(Some(ticket)) => return Ok((Admission::Http(Call::admitted(ticket)), None)),
+                Ok(None) => return Ok((Admission::Http(Call::free()), None)),
                 Err(refused) => refused,
             },
             Some(dict) => {
@@ -212,7 +209,7 @@ impl Handling<'_> {
                 let body = read.as_deref();
                 match dict.admit(limits, parts, body, caller, route).await {
                     Ok(Some(call)) => return Ok((Admission::Dict(Box::new(call)), read)),
-                    Ok(None) => return Ok((Admission::Free, read)),
+                    Ok(None) => return Ok((Admission::Http(Call::free()), read)),
                     Err(DictRefusal::NotAdmitted(refused)) => refused,
                     Err(DictRefusal::Invalid { status, detail }) => {
                         let status = StatusCode::from_u16(status);
@@ -274,20 +271,20 @@ impl Handling<'_> {
     }
 
     /// Sends a request and settles it by what came of it. If the client goes away meanwhile, the
-    /// ticket is dropped, and settled as abandoned.
+    /// call is dropped, and settled as abandoned, or as not sent if nothing was written.
     async fn send(
         &self,
         request: Request<RequestBody>,
-        ticket: Option<Ticket>,
+        call: Call,
     ) -> Result<Response<Incoming>, SendError> {
-        let sent = self.route.upstream.send(request).await;
+        let sent = self.route.upstream.send(request, call.sending()).await;
         let outcome = match &sent {
             Ok(response) => Outcome::Status(response.status().as_u16()),
-            Err(SendError::NotSent(_)) => Outcome::NotSent,
+            Err(_) if !call.sending().is_written() => Outcome::NotSent,
             Err(_) => Outcome::Failed,
         };
-        self.count(&sent);
-        let Some(ticket) = ticket else {
+        self.count(&sent, call.sending());
+        let Some(ticket) = call.into_ticket() else {
             return sent;
         };
         let mut settlement = ticket.settle(outcome);
@@ -317,23 +314,28 @@ impl Handling<'_> {
         let calling = async move {
             let mut call = call;
             call.sending();
-            let sent = upstream.send(request).await;
+            let sending = Sending::default();
+            let sent = upstream.send(request, &sending).await;
             let outcome = match &sent {
                 Ok(response) => Outcome::Status(response.status().as_u16()),
-                Err(SendError::NotSent(_)) => Outcome::NotSent,
-                Err(SendError::Timeout | SendError::Lost) => Outcome::Unknown,
+                Err(_) if !sending.is_written() => Outcome::NotSent,
+                Err(_) => Outcome::Unknown,
             };
             call.settle(outcome).await;
-            sent
+            (sent, sending)
         };
         let task = tokio::spawn(calling.in_current_span());
-        let sent = task.await.unwrap_or(Err(SendError::Lost));
-        self.count(&sent);
+        let ended = task.await;
+        let (sent, sending) = ended.unwrap_or_else(|_| (Err(SendError::Lost), Sending::default()));
+        self.count(&sent, &sending);
         sent
     }
 
-    fn count(&self, sent: &Result<Response<Incoming>, SendError>) {
+    fn count(&self, sent: &Result<Response<Incoming>, SendError>, sending: &Sending) {
         let metrics = &self.route.upstream_metrics;
+        if sending.is_retried() {
+            metrics.retried.fetch_add(1, Ordering::Relaxed);
+        }
         match sent {
             Ok(response) => {
                 if response.status() == StatusCode::TOO_MANY_REQUESTS {
@@ -357,6 +359,9 @@ impl Handling<'_> {
         mut response: Response<Incoming>,
         client_upgrade: Option<OnUpgrade>,
     ) -> Response<ResponseBody> {
+        if let Err(detail) = acceptable::response(response.headers()) {
+            return self.bad_gateway(detail);
+        }
         let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let protocol = is_switching.then(|| headers::upgrade_of(response.headers()));
         headers::remove_hop_by_hop(response.headers_mut());

@@ -4,13 +4,18 @@
 //! |--|--|
 //! | `server` | accepts connections and serves their requests |
 //! | `handle` | the life of a request: route, check, admit, forward, settle, answer |
+//! | `call` | an admitted request until it is settled |
+//! | `acceptable` | requests that are refused, and responses that are not passed on, for their framing |
 //! | `routing` | from a request to its route |
 //! | `headers`, `trace` | header fields that are removed, added and continued |
 //! | `client_stream`, `framing` | connections with their limits and timeouts; where their requests begin and end |
 //! | `upgrade` | connections that switch to another protocol |
-//! | `answer` | responses that the gateway writes itself |
+//! | `answer`, `answering` | responses that the gateway writes itself; when a response has ended |
 
+mod acceptable;
 mod answer;
+mod answering;
+mod call;
 mod client_stream;
 mod framing;
 mod handle;

@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, unconstrained};
 use tokio_rustls::TlsAcceptor;
 
+use super::answering::Answering;
 use super::client_stream::ClientStream;
 use super::framing::RawFraming;
 use super::handle::{Connection, handle};
@@ -142,12 +143,7 @@ async fn serve_http(
 ) {
     let config = shared.routing().server.clone();
     let framing = RawFraming::new(config.header_bytes_max);
-    let stream = ClientStream::new(
-        stream,
-        config.header_timeout,
-        config.write_timeout,
-        framing.clone(),
-    );
+    let stream = ClientStream::new(stream, &config, framing.clone());
     let connection = Arc::new(Connection {
         caller,
         framing,
@@ -157,7 +153,12 @@ async fn serve_http(
     });
     let service = service_fn(|request| {
         let (routing, connection) = (shared.routing(), Arc::clone(&connection));
-        async move { Ok::<_, Infallible>(handle(routing, connection, request).await) }
+        async move {
+            let version = request.version();
+            let response = handle(routing, Arc::clone(&connection), request).await;
+            let response = Answering::response(response, version, &connection.framing);
+            Ok::<_, Infallible>(response)
+        }
     });
     let builder = http_builder(&config);
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);

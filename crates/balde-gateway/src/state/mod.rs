@@ -87,6 +87,9 @@ pub(crate) async fn serve(
             let serving = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(IDLE_MAX)
+                // A client that closes its half after a request still gets the response, which does
+                // not take long.
+                .half_close(true)
                 .serve_connection(TokioIo::new(stream), service);
             if let Err(error) = serving.await {
                 tracing::debug!(%error, "a connection to the state endpoint ended with an error");
@@ -169,8 +172,12 @@ impl StateEndpoint {
     fn is_authorized(&self, request: &Request<Incoming>) -> bool {
         let given = request.headers().get(AUTHORIZATION);
         let given = given.and_then(|value| value.to_str().ok());
-        let given = given.and_then(|value| value.strip_prefix("Bearer "));
-        let Some(given) = given else { return false };
+        let given = given.and_then(|value| value.split_once(' '));
+        // RFC 9110: the name of the scheme is case-insensitive.
+        let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer"));
+        let Some((_, given)) = given else {
+            return false;
+        };
         let digest = |text: &str| ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         let token = self.token.read();
         let (given, own) = (digest(given.trim()), digest(&token));

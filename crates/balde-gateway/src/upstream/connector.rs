@@ -31,6 +31,9 @@ pub(crate) enum ConnectError {
     /// The connection or the TLS handshake failed.
     #[error("the upstream cannot be reached: {0}")]
     Failed(io::ErrorKind),
+    /// The connection was closed, or the request was given up, before anything was written.
+    #[error("the connection to the upstream was closed before the request was sent")]
+    Closed,
 }
 
 /// Opens connections to one upstream.

@@ -4,6 +4,7 @@ mod body_slots;
 mod connector;
 mod health;
 mod pool;
+mod sending;
 
 use std::error::Error;
 use std::fmt;
@@ -16,6 +17,7 @@ use hyper::body::Incoming;
 
 pub(crate) use body_slots::{BodySlots, NotReady};
 pub(crate) use connector::ConnectError;
+pub(crate) use sending::Sending;
 
 use self::connector::Connector;
 use self::health::{Health, Permit};
@@ -34,7 +36,7 @@ pub(crate) struct Upstream<B> {
 /// Why there is no response.
 #[derive(Debug)]
 pub(crate) enum SendError {
-    /// The request was not sent: the upstream has not seen it.
+    /// The request was not sent: the upstream has not seen any byte of it.
     NotSent(ConnectError),
     /// There was no response in time. The upstream may have processed the request.
     Timeout,
@@ -55,7 +57,7 @@ impl fmt::Display for SendError {
 
 impl<B> Upstream<B>
 where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B: Body<Data = Bytes> + From<Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     pub(crate) fn new(config: UpstreamConfig) -> Result<Self, TlsError> {
@@ -83,14 +85,19 @@ where
         self.health.is_up()
     }
 
-    /// Sends a request and waits for the head of its response.
-    pub(crate) async fn send(&self, request: Request<B>) -> Result<Response<Incoming>, SendError> {
+    /// Sends a request and waits for the head of its response. `sending` says how far the request came,
+    /// also if this future is dropped.
+    pub(crate) async fn send(
+        &self,
+        request: Request<B>,
+        sending: &Sending,
+    ) -> Result<Response<Incoming>, SendError> {
         let _probe = match self.health.permit() {
             Permit::Go => None,
             Permit::Probe => Some(Probe(&self.health)),
             Permit::Down => return Err(SendError::NotSent(ConnectError::Down)),
         };
-        let sent = self.pool.send(request).await;
+        let sent = self.pool.send(request, sending).await;
         match &sent {
             Ok(_) => self.health.answered(),
             Err(SendError::Timeout) => self.health.timed_out(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Frame;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -36,6 +36,53 @@ async fn oversized_heads_are_431() {
     assert!(matches!(status, 414 | 431), "{status}");
     assert!(backend.received().is_empty());
     assert_eq!(gateway.status("/").await, 200);
+}
+
+#[tokio::test]
+async fn too_many_header_fields_are_431_over_http2_too() {
+    let backend = Backend::start().await;
+    let gateway = Running::start(&simple(backend.address, "[server]\nheaders_max = 20\n")).await;
+    let client = Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .build_http::<Full<Bytes>>();
+    for (fields, status) in [(20, 200), (21, 431), (300, 431)] {
+        let mut request = Request::get(gateway.url("/"));
+        for number in 0..fields {
+            // As many lines of one field as there are fields.
+            let name = format!("x-{}", number % 2);
+            request = request.header(name, "1");
+        }
+        let request = request.body(Full::default()).unwrap();
+        let response = client.request(request).await.unwrap();
+        assert_eq!(response.status(), status, "{fields}");
+    }
+    assert_eq!(backend.received().len(), 1);
+}
+
+#[tokio::test]
+async fn several_lengths_are_refused_over_http2_too() {
+    let backend = Backend::start().await;
+    let gateway = Running::start(&simple(backend.address, "")).await;
+    for lengths in [&["5", "5"][..], &["5, 5"], &["5,6"], &["+5"]] {
+        let stream = TcpStream::connect(gateway.address).await.unwrap();
+        let (mut sender, connection) = h2::client::handshake(stream).await.unwrap();
+        let serving = tokio::spawn(connection);
+        let mut request = Request::post(gateway.url("/"));
+        for length in lengths {
+            request = request.header("content-length", *length);
+        }
+        let request = request.body(()).unwrap();
+        let (response, mut body) = sender.send_request(request, false).unwrap();
+        // The gateway may have reset the stream already.
+        let _ = body.send_data(Bytes::from_static(b"hello"), true);
+        let response = tokio::time::timeout(PATIENCE, response).await.unwrap();
+        // h2 itself resets streams whose length is not a number.
+        if let Ok(response) = response {
+            assert_eq!(response.status(), 400, "{lengths:?}");
+        }
+        serving.abort();
+    }
+    assert!(backend.received().is_empty(), "{:?}", backend.received());
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use balde_gateway::Config;
-use balde_gateway::config::{HostHeader, Protocol, Refill, Shadow, UserStart};
+use balde_gateway::config::{HostHeader, Protocol, Refill, Retry, Shadow, UserStart};
 
 fn parse(text: &str) -> Result<Config, String> {
     let variable = |name: &str| (name == "BALDE_GATEWAY_TOKEN").then(|| "secret".to_owned());
@@ -55,6 +55,7 @@ fn the_reference_file_has_every_key_and_is_valid() {
     assert_eq!(config.upstreams[0].protocol, Protocol::Auto);
     assert_eq!(config.limiting.shadow, Shadow::Some(Vec::new()));
     assert_eq!(config.limiting.reserves.len(), 1);
+    assert_eq!(config.limiting.keys_max, Some(1_000_000));
     assert_eq!(config.classes.len(), 2);
 }
 
@@ -85,13 +86,56 @@ fn all_problems_are_reported_at_once_with_their_places() {
         "gateway.toml:17:8: `path` must begin with `/`",
         "gateway.toml:22:9: there is no class `live`",
         "gateway.toml:24:11: `workers` must be",
-        "gateway.toml:27:13: environment variable NOT_SET",
+        "gateway.toml:27:13: the environment variable that is named here is not set",
         "gateway.toml:30:13: unknown unit `fortnight`",
     ] {
         assert!(
             problems.contains(expected),
             "{expected}\n is not in\n{problems}"
         );
+    }
+}
+
+#[test]
+fn a_token_in_the_place_of_a_variables_name_is_not_shown() {
+    for token in ["hunter2", "HUNTER2", "a b=c", "HUNTER_2"] {
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1:0\"\n\
+             [[upstream]]\nname = \"a\"\nurl = \"http://127.0.0.1:1\"\n\
+             [[route]]\npath = \"/\"\nupstream = \"a\"\n\
+             [state]\nlisten = \"127.0.0.1:9\"\ntoken_env = \"{token}\"\n\
+             [redis]\npassword_env = \"{token}\"\n"
+        );
+        let problems = parse(&text).unwrap_err();
+        assert!(!problems.contains(token), "{problems}");
+        let hint = "write the name of a variable, not its value";
+        assert_eq!(problems.matches(hint).count(), 2, "{problems}");
+    }
+}
+
+#[test]
+fn a_request_to_dict_is_not_repeated_and_the_gateways_own_class_is_not_given_away() {
+    let text = |of_upstream: &str, more: &str| {
+        format!(
+            "[[listener]]\naddress = \"127.0.0.1:0\"\n\
+             [[upstream]]\nname = \"a\"\nurl = \"http://127.0.0.1:1\"\n{of_upstream}\n\
+             [[route]]\npath = \"/\"\nupstream = \"a\"\n{more}\n"
+        )
+    };
+    let dict = "[dict]\nupstream = \"a\"\nparticipants = [\"12345678\"]\n";
+    let retry = |text: &str| parse(text).map(|config| config.upstreams[0].retry);
+    assert_eq!(retry(&text("", "")), Ok(Retry::Idempotent));
+    assert_eq!(retry(&text("", dict)), Ok(Retry::Unsent));
+    assert_eq!(retry(&text("retry = \"unsent\"", "")), Ok(Retry::Unsent));
+    let problems = retry(&text("retry = \"idempotent\"", dict)).unwrap_err();
+    assert!(problems.contains("DICT may count both"), "{problems}");
+    let class = "[[class]]\nname = \"balde.reconciliation\"\nheader = \"x\"\nvalue = \"y\"\n\
+                 networks = [\"127.0.0.0/8\"]\n";
+    let problems = parse(&text("", class)).unwrap_err();
+    assert!(problems.contains("is the gateway's own"), "{problems}");
+    for (reserve, is_valid) in [("0%", true), ("90%", true), ("91%", false), ("25", false)] {
+        let reserve = format!("{dict}reconcile_reserve = \"{reserve}\"\n");
+        assert_eq!(parse(&text("", &reserve)).is_ok(), is_valid, "{reserve}");
     }
 }
 

@@ -468,3 +468,44 @@ async fn a_reserve_keeps_a_batch_from_starving_live_payments() {
     assert_eq!(live, 20);
     assert_eq!(gateway.dict_refusals(), 0);
 }
+
+#[tokio::test]
+async fn clients_that_list_policies_leave_tokens_for_reconciliations() {
+    for (reserve, listed) in [("", 15), ("reconcile_reserve = \"50%\"\n", 10)] {
+        let dict = Dict::start('H').await;
+        let of_dict = format!("refill = \"profile\"\nreconcile_seconds = 3600\n{reserve}");
+        let gateway = dict.gateway(&of_dict, "").await;
+        // The first reconciliation, when it starts, must not be between two requests.
+        let first = async {
+            while gateway.counter(RECONCILED) == 0 {
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(crate::running::PATIENCE, first)
+            .await
+            .unwrap();
+        dict.clock.advance(10 * MINUTE);
+        let mut passed = 0;
+        while gateway.ask("/policies/").await.status() == 200 {
+            passed += 1;
+        }
+        assert_eq!(passed, listed, "{reserve}");
+        for _ in 0..3 {
+            gateway.gateway.reconcile().await;
+        }
+        assert_eq!(gateway.counter(RECONCILED), 4, "{reserve}");
+        assert_eq!(gateway.counter(NOT_RECONCILED), 0, "{reserve}");
+        // Single buckets can be read up to the same share.
+        let mut read = 0;
+        while gateway.ask("/policies/CLAIMS_READ").await.status() == 200 {
+            read += 1;
+        }
+        assert!((90..200).contains(&read), "{read}");
+        gateway.gateway.reconcile().await;
+        assert_eq!(gateway.counter(RECONCILED), 5, "{reserve}");
+        assert_eq!(dict.refusals().await, 0);
+    }
+}
+
+const RECONCILED: &str = "gateway_dict_reconciliations_total{result=\"ok\"}";
+const NOT_RECONCILED: &str = "gateway_dict_reconciliations_total{result=\"failed\"}";

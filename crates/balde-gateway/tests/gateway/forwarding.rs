@@ -47,6 +47,25 @@ async fn path_query_and_body_arrive_as_they_were_sent() {
 }
 
 #[tokio::test]
+async fn the_body_of_any_method_arrives_with_and_without_a_length() {
+    for method in ["GET", "HEAD", "DELETE", "OPTIONS", "PROPFIND", "POST"] {
+        for body in [
+            "Transfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
+            "Content-Length: 5\r\n\r\nhello",
+        ] {
+            let backend = Backend::start().await;
+            let gateway = Running::start(&simple(backend.address, "")).await;
+            let request = format!("{method} / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{body}");
+            let answer = raw(gateway.address, request.as_bytes()).await;
+            assert_eq!(status_of(&answer), 200, "{request}\n---\n{answer}");
+            let received = backend.only();
+            assert_eq!(received.body, "hello", "{request}");
+            assert_eq!(received.parts.method, method);
+        }
+    }
+}
+
+#[tokio::test]
 async fn hop_by_hop_fields_are_removed_in_both_directions() {
     let backend = Backend::start().await;
     let gateway = Running::start(&simple(backend.address, "")).await;

@@ -250,3 +250,64 @@ limit = \"1/h burst 10\"
     }
     assert_eq!(live().await, 429);
 }
+
+#[tokio::test]
+async fn the_buckets_in_memory_are_as_many_as_the_file_says() {
+    let backend = Backend::start().await;
+    let more = "
+[[policies.policy]]
+name = \"all\"
+scope = \"user\"
+limit = \"1/h burst 10\"
+[identity]
+trusted_proxies = [\"127.0.0.0/8\"]
+[limiting]
+keys_max = 50
+";
+    let gateway = Running::start(&simple(backend.address, more)).await;
+    for number in 0..200 {
+        let request = gateway.client.get(gateway.url("/"));
+        let request = request.header("x-forwarded-for", format!("203.0.113.{number}"));
+        assert_eq!(request.send().await.unwrap().status(), 200);
+    }
+    let keys = gateway.counter("rate_limiter_keys{policy=\"all\"}");
+    assert!((1..=50).contains(&keys), "{keys}");
+    let evicted = gateway.counter("rate_limiter_evicted_keys_total{policy=\"all\"}");
+    assert_eq!(evicted, 200 - keys);
+    // Another number needs a restart.
+    let changed = simple(backend.address, &more.replace("= 50", "= 60"));
+    let refused = gateway.gateway.reload(&parse(&changed)).unwrap_err();
+    assert!(
+        refused.to_string().contains("the most buckets"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn the_reserves_of_several_classes_add_up() {
+    let backend = Backend::start().await;
+    let mut more = "[[policies.policy]]\nname = \"all\"\nlimit = \"1/h burst 10\"\n".to_owned();
+    for (class, percent) in [("live", 30), ("night", 20)] {
+        more += &format!(
+            "[[class]]\nname = \"{class}\"\nheader = \"x-class\"\nvalue = \"{class}\"\n\
+             networks = [\"127.0.0.0/8\"]\n[[limiting.reserve]]\npolicy = \"all\"\n\
+             class = \"{class}\"\npercent = {percent}\n"
+        );
+    }
+    let gateway = Running::start(&simple(backend.address, &more)).await;
+    let passed = async |class: &str| {
+        let mut passed = 0;
+        loop {
+            let request = gateway.client.get(gateway.url("/"));
+            let response = request.header("x-class", class).send().await.unwrap();
+            if response.status() != 200 {
+                return passed;
+            }
+            passed += 1;
+        }
+    };
+    assert_eq!(passed("batch").await, 5);
+    // A class leaves the shares of those that come after it.
+    assert_eq!(passed("live").await, 3);
+    assert_eq!(passed("night").await, 2);
+}

@@ -6,9 +6,12 @@ mod config;
 mod dict;
 mod during_reconciliation;
 mod forwarding;
+mod half_close;
 mod limits;
 mod promise;
+mod raw_upstream;
 mod reload;
+mod retry;
 mod running;
 mod shared_redis;
 mod simulated;
@@ -16,6 +19,7 @@ mod smuggling;
 mod state;
 mod tls;
 mod unknown_refill;
+mod unsent;
 
 #[path = "../../../balde/tests/support/redis_server.rs"]
 #[expect(dead_code, reason = "these tests do not freeze the server")]

@@ -1,6 +1,7 @@
 //! Requests that two servers could read differently. Each must be refused, or arrive as one request.
 
 use crate::backend::Backend;
+use crate::raw_upstream::{RawUpstream, Reply};
 use crate::running::{Running, raw, simple, status_of};
 
 /// What was sent, the expected status of the first response, and how many requests may arrive.
@@ -91,6 +92,22 @@ async fn transfer_encodings_that_hide_chunked() {
         );
         expect(request.as_bytes(), 400, 0).await;
     }
+    // What is decoded is chunked, and a second coding below it would be lost.
+    for (encoding, status) in [
+        ("gzip, chunked", 501),
+        ("gzip,chunked", 501),
+        ("gzip\r\nTransfer-Encoding: chunked", 501),
+        ("identity, chunked", 501),
+        (", chunked", 501),
+        ("chunked, chunked", 400),
+        ("chunked\r\nTransfer-Encoding: Chunked", 400),
+    ] {
+        let request = format!(
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {encoding}\r\n\r\n\
+             0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+        );
+        expect(request.as_bytes(), status, 0).await;
+    }
     // HTTP/1.0 has no transfer encodings.
     expect(
         b"POST / HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -113,20 +130,26 @@ async fn several_content_lengths() {
             format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\nhello");
         expect(request.as_bytes(), 400, 0).await;
     }
-    // The same twice is one length, and only one arrives.
-    let backend = Backend::start().await;
-    let gateway = Running::start(&simple(backend.address, "")).await;
-    let answer = raw(
-        gateway.address,
-        b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\
-          Content-Length: 5\r\n\r\nhello",
-    )
-    .await;
-    assert_eq!(status_of(&answer), 200, "{answer}");
-    let received = backend.only();
-    let lengths = received.parts.headers.get_all("content-length").iter();
-    assert_eq!(lengths.count(), 1);
-    assert_eq!(received.body, "hello");
+    // The same twice is refused, too: another server may believe neither.
+    for lengths in [
+        "Content-Length: 5\r\nContent-Length: 5",
+        "Content-Length: 5\r\ncontent-length:5",
+        "Content-Length: 5\r\nX: 1\r\nCONTENT-LENGTH: 05",
+        "Content-Length: 5, 5",
+        "Content-Length: 5,5",
+    ] {
+        let request = format!("POST / HTTP/1.1\r\nHost: x\r\n{lengths}\r\n\r\nhello");
+        expect(request.as_bytes(), 400, 0).await;
+        // Behind another request on the same connection.
+        let request =
+            format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n\r\n{request}");
+        let backend = Backend::start().await;
+        let gateway = Running::start(&simple(backend.address, "")).await;
+        let answer = raw(gateway.address, request.as_bytes()).await;
+        assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{answer}");
+        assert_eq!(answer.matches("HTTP/1.1 400").count(), 1, "{answer}");
+        assert_eq!(backend.only().body, "\r\n");
+    }
 }
 
 #[tokio::test]
@@ -218,4 +241,39 @@ async fn connect_and_absolute_targets_do_not_make_it_a_forward_proxy() {
     .await;
     assert_eq!(status_of(&answer), 200, "{answer}");
     assert_eq!(backend.only().parts.uri, "/path");
+}
+
+#[tokio::test]
+async fn methods_that_send_a_request_back_are_refused() {
+    for method in ["TRACE", "TRACK", "trace", "Track"] {
+        let request = format!("{method} / HTTP/1.1\r\nHost: x\r\nCookie: secret\r\n\r\n");
+        let backend = Backend::start().await;
+        let gateway = Running::start(&simple(backend.address, "")).await;
+        let answer = raw(gateway.address, request.as_bytes()).await;
+        assert_eq!(status_of(&answer), 405, "{answer}");
+        assert!(answer.contains("allow: GET, HEAD, POST"), "{answer}");
+        assert!(!answer.contains("secret"), "{answer}");
+        assert!(backend.received().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn responses_that_two_clients_could_read_differently_are_not_passed_on() {
+    for fields in [
+        "Transfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "Transfer-Encoding: gzip\r\n\r\nhello",
+        "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+        "Content-Length: 5, 5\r\n\r\nhello",
+        "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+    ] {
+        let response = format!("HTTP/1.1 200 OK\r\n{fields}");
+        let upstream = RawUpstream::start(move |_, _| Reply::Bytes(response.clone())).await;
+        let gateway = Running::start(&simple(upstream.address, "")).await;
+        let request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let answer = raw(gateway.address, request).await;
+        assert_eq!(status_of(&answer), 502, "{fields}\n---\n{answer}");
+        assert!(!answer.contains("hello"), "{answer}");
+    }
 }

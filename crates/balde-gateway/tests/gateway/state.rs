@@ -28,6 +28,19 @@ async fn nothing_is_answered_without_the_token() {
         request.send().await.unwrap().status().as_u16()
     };
     assert_eq!(with("/metrics").await, 200);
+    for (value, status) in [
+        (format!("bearer {TOKEN}"), 200),
+        (format!("BEARER {TOKEN}"), 200),
+        (format!("Bearer  {TOKEN}"), 200),
+        (format!("Basic {TOKEN}"), 401),
+        (format!("Bearer{TOKEN}"), 401),
+        (format!("Bearer {}", TOKEN.to_uppercase()), 401),
+        (TOKEN.to_owned(), 401),
+    ] {
+        let request = gateway.client.get(url("/metrics"));
+        let request = request.header("authorization", &value);
+        assert_eq!(request.send().await.unwrap().status(), status, "{value}");
+    }
     assert_eq!(with("/elsewhere").await, 404);
     // A health check needs no token, and learns nothing else.
     let healthy = gateway.client.get(url("/healthz")).send().await.unwrap();

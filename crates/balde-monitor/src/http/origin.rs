@@ -23,7 +23,13 @@ const ANY_HOST: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 pub(super) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let headers = request.headers();
-    if !ANY_HOST.contains(&path) && !is_own_host(headers, app.hosts()) {
+    // A target such as `http://name/path` has a host, too, which HTTP puts before the header's.
+    let is_own_target = request
+        .uri()
+        .authority()
+        .is_none_or(|authority| is_own_name(authority.as_str(), app.hosts()));
+    let is_own = is_own_target && is_own_host(headers, app.hosts());
+    if !ANY_HOST.contains(&path) && !is_own {
         let detail = "this monitor does not answer under the name in the Host header; add the name \
                       to `hosts` in [http], or use its address";
         return ApiError::new(StatusCode::MISDIRECTED_REQUEST, detail).into_response();
@@ -46,9 +52,10 @@ fn is_own_host(headers: &HeaderMap, hosts: &[String]) -> bool {
     let Ok(host) = host.to_str() else {
         return false;
     };
-    if values.next().is_some() {
-        return false;
-    }
+    values.next().is_none() && is_own_name(host, hosts)
+}
+
+fn is_own_name(host: &str, hosts: &[String]) -> bool {
     let name = without_port(host)
         .trim_end_matches('.')
         .to_ascii_lowercase();

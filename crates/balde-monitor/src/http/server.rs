@@ -106,6 +106,9 @@ async fn serve_connection(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_MAX)
         .max_buf_size(16 * 1024)
+        // A client that closes its half after a request still gets the response, and one that is gone
+        // costs no more than `REQUEST_MAX`, or a stream until its next event.
+        .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let ended = async {

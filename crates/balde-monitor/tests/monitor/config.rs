@@ -194,15 +194,28 @@ fn the_horizons_of_the_analysis_are_read_and_checked() {
 }
 
 #[test]
-fn a_secret_that_is_not_set_is_named_and_none_is_shown() {
+fn a_secret_that_is_not_set_is_pointed_at_and_none_is_shown() {
     let text = "[[participant]]\nispb = \"12345678\"\ndict = \"http://127.0.0.1/\"\n\
                 [[sink]]\nname = \"chat\"\nkind = \"slack\"\nurl_env = \"NOT_SET\"\n";
     let error = Config::parse(text, "monitor.toml", Path::new(""), |_| None).unwrap_err();
+    let shown = error.to_string();
+    assert!(shown.contains("monitor.toml:7:11"), "{shown}");
     assert!(
-        error
-            .to_string()
-            .contains("environment variable NOT_SET: it is not set, or empty")
+        shown.contains("the name of a variable, not its value"),
+        "{shown}"
     );
+    // Somebody may have written the secret itself there.
+    assert!(!shown.contains("NOT_SET"), "{shown}");
+    let sinks = "[[sink]]\nname = \"a\"\nkind = \"pagerduty\"\nrouting_key_env = \"hunter2\"\n\
+                 [[sink]]\nname = \"b\"\nkind = \"webhook\"\nurl_env = \"hunter2\"\n\
+                 secret_env = \"hunter2\"\nproxy_env = \"hunter2\"\n\
+                 [http]\ntoken_env = \"hunter2\"\n[history]\naddress_env = \"hunter2\"\n";
+    let all = format!("{DICT}{sinks}");
+    let error = Config::parse(&all, "monitor.toml", Path::new(""), |_| None).unwrap_err();
+    let shown = format!("{error} {error:?}");
+    assert!(!shown.contains("hunter2"), "{shown}");
+    let hints = shown.matches("is not set, or empty").count();
+    assert!(hints >= 6, "{hints}: {shown}");
     let config = parsed(&text.replace("NOT_SET", "BALDE_SLACK_URL")).unwrap();
     assert!(!format!("{config:?}").contains("secret"));
 }

@@ -10,7 +10,8 @@ use balde::ManualClock;
 use balde_monitor::http::{App, WriteAccess, serve};
 use balde_monitor::{Config, Monitor, TimeSource};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 const PARTICIPANT: &str = "12345678";
 const START_US: u64 = 1_767_225_600_000_000;
@@ -319,6 +320,76 @@ async fn foreign_names_and_foreign_pages_are_refused() {
         .header("host", "evil.example")
         .header("origin", "http://evil.example");
     assert_eq!(rebound.send().await.unwrap().status(), 421);
+}
+
+/// Sends bytes, closes this half of the connection, and returns everything that comes back.
+async fn half_closing(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut answer = String::new();
+    let reading = stream.read_to_string(&mut answer);
+    let read = tokio::time::timeout(Duration::from_secs(60), reading).await;
+    read.expect("the connection is closed").unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn raw_requests_of_a_client_that_closes_its_half() {
+    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    monitor.cycle(36_000).await;
+    let own = monitor.address;
+    for (request, status) in [
+        (format!("GET /metrics HTTP/1.1\r\nHost: {own}\r\n\r\n"), 200),
+        (
+            format!("GET /api/v1/states HTTP/1.1\r\nHost: {own}\r\n\r\n"),
+            200,
+        ),
+        // The host of a target comes before that of the header.
+        (
+            format!("GET http://evil.example/api/v1/states HTTP/1.1\r\nHost: {own}\r\n\r\n"),
+            421,
+        ),
+        (
+            format!("GET http://{own}/api/v1/states HTTP/1.1\r\nHost: {own}\r\n\r\n"),
+            200,
+        ),
+        (
+            format!("GET /api/v1/states HTTP/1.1\r\nHost: {own}\r\nHost: evil.example\r\n\r\n"),
+            421,
+        ),
+        // Other spellings of a path that any name may ask for are other paths.
+        (
+            "GET //metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n".to_owned(),
+            421,
+        ),
+        (
+            "GET /%6detrics HTTP/1.1\r\nHost: evil.example\r\n\r\n".to_owned(),
+            421,
+        ),
+        (
+            "GET /metrics/../api/v1/states HTTP/1.1\r\nHost: evil.example\r\n\r\n".to_owned(),
+            421,
+        ),
+        (
+            format!("TRACE /metrics HTTP/1.1\r\nHost: {own}\r\n\r\n"),
+            405,
+        ),
+        (
+            format!(
+                "POST /api/v1/silences HTTP/1.1\r\nHost: {own}\r\n\
+                 Content-Type: application/json\r\nContent-Length: 999999\r\n\r\n"
+            ),
+            413,
+        ),
+    ] {
+        let answer = half_closing(own, &request).await;
+        let found = answer.split(' ').nth(1).unwrap_or_default();
+        assert_eq!(found, status.to_string(), "{request}\n---\n{answer}");
+    }
+    let many = "X: 1\r\n".repeat(200);
+    let answer = half_closing(own, &format!("GET / HTTP/1.1\r\nHost: {own}\r\n{many}\r\n")).await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
 }
 
 #[tokio::test]

@@ -72,6 +72,7 @@ pub(super) struct Options {
     pub(super) on_missing_part: OnMissingPart,
     pub(super) refusal_cost: u64,
     pub(super) credit_id_ttl: Duration,
+    keys_max: Option<usize>,
     defaults: Vec<(Box<str>, Box<str>)>,
 }
 
@@ -90,6 +91,7 @@ impl EngineBuilder {
                 on_missing_part: OnMissingPart::default(),
                 refusal_cost: 0,
                 credit_id_ttl: CREDIT_ID_TTL_DEFAULT,
+                keys_max: None,
                 defaults: Vec::new(),
             },
         }
@@ -149,6 +151,14 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets the most buckets in memory, for each policy and each value of its variant; a million by
+    /// default. Beyond it, the buckets that are closest to full are forgotten
+    /// ([`RateLimiterBuilder::keys_max`](balde::RateLimiterBuilder::keys_max)).
+    pub fn keys_max(mut self, keys_max: usize) -> Self {
+        self.options.keys_max = Some(keys_max);
+        self
+    }
+
     /// Sets the value of a variant for subjects that have none [assigned](Engine::assign).
     pub fn default_value(
         mut self,
@@ -191,6 +201,10 @@ impl Options {
             .limit(*limit)
             .once_ttl(self.credit_id_ttl)
             .clock(self.clock.clone());
+        let builder = match self.keys_max {
+            Some(keys_max) => builder.keys_max(keys_max),
+            None => builder,
+        };
         #[cfg(feature = "redis")]
         let builder = match &self.redis {
             Some(store) => builder.redis(store, policy.on_failure()),

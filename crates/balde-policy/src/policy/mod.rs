@@ -55,7 +55,7 @@ pub struct Policy {
     credits: Vec<Credit>,
     on_failure: OnFailure,
     mode: Mode,
-    reserve: Option<Reserve>,
+    reserves: Vec<Reserve>,
 }
 
 /// A share of a policy's buckets that only one class of callers may use.
@@ -78,7 +78,7 @@ impl Policy {
             credits: Vec::new(),
             on_failure: OnFailure::Deny,
             mode: Mode::Enforce,
-            reserve: None,
+            reserves: Vec::new(),
         }
     }
 
@@ -128,31 +128,28 @@ impl Policy {
     /// Reserves a share of each bucket, in percent of its capacity, for callers of one
     /// [class](Request::class): requests of others are refused while the level is not above it. Takes
     /// effect with [`InFlight::HighestPrice`](crate::InFlight::HighestPrice). A share of 100 or more
-    /// is lowered to 99.
-    pub fn with_reserve(self, class: impl Into<Box<str>>, percent: u64) -> Self {
-        let reserve = Reserve {
-            class: class.into(),
+    /// is lowered to 99. A second share for the same class replaces the first. The shares of several
+    /// classes add up, and a class may also use the shares of the classes that were added before it.
+    pub fn with_reserve(mut self, class: impl Into<Box<str>>, percent: u64) -> Self {
+        let class = class.into();
+        self.reserves.retain(|reserve| reserve.class != class);
+        self.reserves.push(Reserve {
+            class,
             percent: percent.min(99),
-        };
-        Self {
-            reserve: Some(reserve),
-            ..self
-        }
+        });
+        self
     }
 
     /// The tokens of a bucket with this limit that callers of `class` may not use.
     pub fn reserved_tokens(&self, limit: &Limit, class: Option<&str>) -> u64 {
-        match &self.reserve {
-            Some(reserve) if class != Some(&*reserve.class) => {
-                // Rounded up, and always less than the capacity.
-                let capacity = u128::from(limit.capacity());
-                let tokens = (capacity * u128::from(reserve.percent)).div_ceil(100);
-                u64::try_from(tokens)
-                    .unwrap_or(u64::MAX)
-                    .min(limit.capacity().saturating_sub(self.admission))
-            }
-            _ => 0,
-        }
+        let reserves = self.reserves.iter().rev();
+        let reserves = reserves.take_while(|reserve| class != Some(&*reserve.class));
+        let percent: u64 = reserves.map(|reserve| reserve.percent).sum();
+        // Rounded up, and always less than the capacity.
+        let tokens = (u128::from(limit.capacity()) * u128::from(percent)).div_ceil(100);
+        u64::try_from(tokens)
+            .unwrap_or(u64::MAX)
+            .min(limit.capacity().saturating_sub(self.admission))
     }
 
     /// The policy's name, under which it appears in logs and metrics.
@@ -263,4 +260,30 @@ pub enum Mode {
     Enforce,
     /// Requests above the limit are counted and reported, and pass.
     Shadow,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_may_use_its_own_reserve_and_those_before_it() {
+        let limit: Limit = "1/min burst 20".parse().unwrap();
+        let policy = Policy::new("p", limit)
+            .with_reserve("live", 10)
+            .with_reserve("own", 50)
+            .with_reserve("live", 30)
+            .with_reserve("own", 25);
+        let reserved = |class| policy.reserved_tokens(&limit, class);
+        assert_eq!(reserved(None), 11);
+        assert_eq!(reserved(Some("batch")), 11);
+        assert_eq!(reserved(Some("live")), 5);
+        assert_eq!(reserved(Some("own")), 0);
+        let more = policy.clone().with_reserve("more", 99);
+        assert_eq!(
+            more.reserved_tokens(&limit, None),
+            19,
+            "one request always fits"
+        );
+    }
 }

@@ -100,7 +100,10 @@ fn addresses_are_checked_before_anything_is_built() {
         ),
         (
             "password_env = \"NOWHERE\"",
-            Some("4:16: environment variable NOWHERE: it is not set, or empty"),
+            Some(
+                "4:16: the environment variable that is named here is not set, or empty; write the \
+                 name of a variable, not its value, and set the variable",
+            ),
         ),
     ] {
         let found = parse(&file(redis), &[]);

@@ -5,6 +5,14 @@
 //! requests with small responses therefore need no other task, and no channel to one: waking tasks
 //! costs more than the rest of the pool. Only what is left after the head, such as a long body, is
 //! polled by a separate task.
+//!
+//! | File | Holds |
+//! |--|--|
+//! | `watched` | what passes over a connection while it serves a request |
+//! | `repeat` | which requests are sent a second time, if their connection was closed |
+
+mod repeat;
+mod watched;
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -14,6 +22,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use http::uri::{PathAndQuery, Uri};
 use http::{Request, Response};
 use http_body::Body;
@@ -25,9 +34,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::SendError;
+use self::watched::{Traffic, Watched};
 use super::connector::{ConnectError, Connector};
-use crate::config::{Protocol, UpstreamConfig};
+use super::{SendError, Sending};
+use crate::config::{Protocol, Retry, UpstreamConfig};
 use crate::deadline::DeadlineTimer;
 
 /// The longest head of a response, in bytes; also how much of a body is buffered.
@@ -42,6 +52,7 @@ pub(super) struct Pool<B> {
     connect_timeout: Duration,
     response_timeout: Duration,
     idle_timeout: Duration,
+    retry: Retry,
     base: Uri,
     /// One for each HTTP/1.1 connection that is in use. A connection is opened only if none is unused,
     /// so that they also limit all connections.
@@ -68,6 +79,7 @@ struct Http1<B> {
     task: Arc<CurrentTask>,
     /// The waker that the connection is polled with. It wakes the task that uses the connection now.
     waker: Waker,
+    traffic: Arc<Traffic>,
     timer: DeadlineTimer,
 }
 
@@ -87,12 +99,17 @@ enum Connection<B> {
     Http2(http2::SendRequest<B>),
 }
 
-/// There was no response in time.
-struct TimedOut;
+/// Why a connection has no response to a request.
+enum Unanswered<B> {
+    /// There was no response in time.
+    TimedOut,
+    /// The connection was closed. The request comes back if it may be sent on another one.
+    Closed(Option<Request<B>>),
+}
 
 impl<B> Pool<B>
 where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B: Body<Data = Bytes> + From<Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     pub(super) fn new(config: &UpstreamConfig, connector: Connector) -> Self {
@@ -102,6 +119,7 @@ where
             connect_timeout: config.connect_timeout,
             response_timeout: config.response_timeout,
             idle_timeout: config.idle_timeout,
+            retry: config.retry,
             base: config.uri(),
             permits: Arc::new(Semaphore::new(config.connections_max)),
             unused: Mutex::new(Unused {
@@ -113,42 +131,88 @@ where
         }
     }
 
-    /// Sends a request and waits for the head of its response. A request that was not sent because
-    /// its pooled connection had been closed is sent on another one.
+    /// Sends a request and waits for the head of its response. If a connection that was used before
+    /// turns out to be closed, the request is sent once more on a new one, unless the upstream may have
+    /// processed it and the configuration does not allow that.
     pub(super) async fn send(
         self: &Arc<Self>,
         mut request: Request<B>,
+        sending: &Sending,
     ) -> Result<Response<Incoming>, SendError> {
         let deadline = Instant::now() + self.response_timeout;
         loop {
-            let connection = match self.unused_now() {
+            let is_retry = sending.is_retried();
+            let connection = match self.unused_now().filter(|_| !is_retry) {
                 Some(connection) => Ok((Connection::Http1(connection), true)),
-                None => timeout_at(deadline, self.connection())
+                None => timeout_at(deadline, self.connection(is_retry))
                     .await
                     .map_err(|_| SendError::Timeout)?,
             };
-            let (connection, is_reused) = connection.map_err(SendError::NotSent)?;
+            let (connection, is_reused) = match connection {
+                Ok(connection) => connection,
+                // The first attempt may have reached the upstream.
+                Err(_) if sending.is_written() => return Err(SendError::Lost),
+                Err(error) => return Err(SendError::NotSent(error)),
+            };
             let sent = match connection {
                 Connection::Http1(connection) => {
-                    set_origin_form(request.uri_mut());
-                    connection.send(request, deadline).await
+                    let may_repeat = is_reused && self.may_repeat(&request);
+                    connection
+                        .send(request, deadline, may_repeat, sending)
+                        .await
                 }
-                Connection::Http2(mut sender) => {
-                    set_base(request.uri_mut(), &self.base);
-                    let responding = sender.try_send_request(request);
-                    match timeout_at(deadline, responding).await {
-                        Ok(Ok(response)) => Ok(Ok(response)),
-                        Ok(Err(mut error)) => Ok(Err(error.take_message())),
-                        Err(_) => Err(TimedOut),
-                    }
+                Connection::Http2(sender) => {
+                    self.send_http2(sender, request, deadline, sending).await
                 }
             };
             match sent {
-                Ok(Ok(response)) => return Ok(response),
-                Ok(Err(Some(unsent))) if is_reused => request = unsent,
-                Ok(Err(_)) => return Err(SendError::Lost),
-                Err(TimedOut) => return Err(SendError::Timeout),
+                Ok(response) => return Ok(response),
+                Err(Unanswered::Closed(Some(again))) if is_reused && !is_retry => {
+                    sending.retried();
+                    request = again;
+                }
+                Err(Unanswered::Closed(_)) if !sending.is_written() => {
+                    return Err(SendError::NotSent(ConnectError::Closed));
+                }
+                Err(Unanswered::Closed(_)) => return Err(SendError::Lost),
+                Err(Unanswered::TimedOut) => return Err(SendError::Timeout),
             }
+        }
+    }
+
+    /// Whether a request may be sent again although it was written.
+    fn may_repeat(&self, request: &Request<B>) -> bool {
+        self.retry == Retry::Idempotent && repeat::is_idempotent(request.method())
+    }
+
+    async fn send_http2(
+        &self,
+        mut sender: http2::SendRequest<B>,
+        mut request: Request<B>,
+        deadline: Instant,
+        sending: &Sending,
+    ) -> Result<Response<Incoming>, Unanswered<B>> {
+        set_base(request.uri_mut(), &self.base);
+        // Other requests use the connection at the same time, so that there is nothing to copy from.
+        let copy = (self.may_repeat(&request) && request.body().is_end_stream()).then(|| {
+            let mut copy = Request::new(B::from(Bytes::new()));
+            *copy.method_mut() = request.method().clone();
+            *copy.uri_mut() = request.uri().clone();
+            *copy.headers_mut() = request.headers().clone();
+            copy
+        });
+        let was_written = sending.is_written();
+        sending.written();
+        match timeout_at(deadline, sender.try_send_request(request)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(mut error)) => {
+                let unsent = error.take_message();
+                if unsent.is_some() && !was_written {
+                    sending.not_written();
+                }
+                Err(Unanswered::Closed(unsent.or(copy)))
+            }
+            Err(_) => Err(Unanswered::TimedOut),
         }
     }
 
@@ -195,8 +259,12 @@ where
         }
     }
 
-    /// A connection, and whether it has been used before.
-    async fn connection(self: &Arc<Self>) -> Result<(Connection<B>, bool), ConnectError> {
+    /// A connection, and whether it has been used before. For a retry it is a new one, unless the
+    /// upstream speaks HTTP/2 and its connection is still open.
+    async fn connection(
+        self: &Arc<Self>,
+        is_retry: bool,
+    ) -> Result<(Connection<B>, bool), ConnectError> {
         if let Some(sender) = self.shared() {
             return Ok((Connection::Http2(sender), true));
         }
@@ -210,13 +278,14 @@ where
             let permit = permit.ok().and_then(Result::ok);
             (permit.ok_or(ConnectError::TooMany)?, Some(deadline))
         };
-        match self.unused(permit) {
-            Ok(connection) => Ok((Connection::Http1(connection), true)),
-            Err(permit) => {
-                let deadline = deadline.unwrap_or_else(|| Instant::now() + self.connect_timeout);
-                self.open(permit, deadline).await
-            }
-        }
+        let permit = match self.unused(permit) {
+            // The new connection takes the place of the unused one.
+            Ok(connection) if is_retry => connection.permit,
+            Ok(connection) => return Ok((Connection::Http1(connection), true)),
+            Err(permit) => permit,
+        };
+        let deadline = deadline.unwrap_or_else(|| Instant::now() + self.connect_timeout);
+        self.open(permit, deadline).await
     }
 
     async fn open(
@@ -237,13 +306,12 @@ where
         };
         let stream = self.connector.connect(deadline).await?;
         let is_http2 = stream.is_http2();
-        let stream = TokioIo::new(stream);
         let failed = |_| ConnectError::Failed(std::io::ErrorKind::InvalidData);
         if is_http2 {
             let handshake = http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .adaptive_window(true)
-                .handshake(stream);
+                .handshake(TokioIo::new(stream));
             let (sender, connection) = handshake.await.map_err(failed)?;
             tokio::spawn(connection);
             let mut unused = self.unused.lock();
@@ -251,9 +319,11 @@ where
             self.check(&mut unused);
             return Ok((Connection::Http2(sender), false));
         }
+        let traffic = Arc::new(Traffic::default());
+        let stream = Watched::new(stream, Arc::clone(&traffic));
         let handshake = http1::Builder::new()
             .max_buf_size(RESPONSE_BUFFER_BYTES_MAX)
-            .handshake(stream);
+            .handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.map_err(failed)?;
         let task = Arc::new(CurrentTask::default());
         let http1 = Http1 {
@@ -261,6 +331,7 @@ where
             connection: Some(Box::pin(connection.with_upgrades())),
             waker: Waker::from(Arc::clone(&task)),
             task,
+            traffic,
             timer: DeadlineTimer::default(),
         };
         Ok((Connection::Http1(self.in_use(http1, permit)), false))
@@ -282,7 +353,7 @@ where
 /// none is left.
 async fn close_unused<B>(pool: Weak<Pool<B>>, interval: Duration)
 where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B: Body<Data = Bytes> + From<Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     loop {
@@ -360,34 +431,50 @@ impl<B> Http1<B> {
 
 impl<B> InUse<B>
 where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B: Body<Data = Bytes> + From<Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    /// Sends a request and waits for the head of its response; a request that was not sent comes
-    /// back. Dropping the future closes the connection.
+    /// Sends a request and waits for the head of its response. A request comes back if it was not
+    /// written, or may be repeated and was not answered. Dropping the future closes the connection.
     async fn send(
         mut self,
-        request: Request<B>,
+        mut request: Request<B>,
         deadline: Instant,
-    ) -> Result<Result<Response<Incoming>, Option<Request<B>>>, TimedOut> {
+        may_repeat: bool,
+        sending: &Sending,
+    ) -> Result<Response<Incoming>, Unanswered<B>> {
+        set_origin_form(request.uri_mut());
+        set_chunked(&mut request);
+        self.http1.traffic.begin(may_repeat);
         // Only the connection below completes this future, so it needs no waker; and no budget, which
         // it would need a waker for.
         let responding = unconstrained(self.http1.sender.try_send_request(request));
         let mut responding = pin!(responding);
         let responded = poll_fn(|cx| {
             self.http1.poll(cx);
+            if self.http1.traffic.is_written() {
+                sending.written();
+            }
             let mut no_waker = Context::from_waker(Waker::noop());
             match responding.as_mut().poll(&mut no_waker) {
                 Poll::Ready(responded) => Poll::Ready(Ok(responded)),
                 Poll::Pending => {
                     let timed_out = self.http1.timer.poll(deadline, cx);
-                    timed_out.map(|()| Err(TimedOut))
+                    timed_out.map(|()| Err(Unanswered::TimedOut))
                 }
             }
         });
         let response = match responded.await? {
             Ok(response) => response,
-            Err(mut error) => return Ok(Err(error.take_message())),
+            Err(mut error) => {
+                let traffic = &self.http1.traffic;
+                let again = error.take_message().filter(|_| !traffic.is_written());
+                let again = again.or_else(|| {
+                    let written = repeat::parse(traffic.unanswered()?)?;
+                    Some(written.map(B::from))
+                });
+                return Err(Unanswered::Closed(again));
+            }
         };
         if self.http1.is_ready() {
             self.put_back();
@@ -395,7 +482,7 @@ where
             // A body is still on its way, in either direction, or the protocol is switched.
             tokio::spawn(self.finish());
         }
-        Ok(Ok(response))
+        Ok(response)
     }
 
     async fn finish(mut self) {
@@ -436,6 +523,17 @@ fn set_origin_form(uri: &mut Uri) {
             Some(path) if path != "/" => Uri::from(path.clone()),
             _ => Uri::default(),
         };
+    }
+}
+
+/// hyper sends no body with a GET or HEAD whose length is not known, unless it is told to.
+fn set_chunked<B: Body>(request: &mut Request<B>) {
+    if request.body().is_end_stream() || request.body().size_hint().exact().is_some() {
+        return;
+    }
+    let headers = request.headers_mut();
+    if !headers.contains_key(CONTENT_LENGTH) {
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
 }
 

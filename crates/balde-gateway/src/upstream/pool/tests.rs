@@ -61,8 +61,10 @@ fn unused(upstream: &Upstream<Body>) -> usize {
 #[tokio::test]
 async fn a_request_waits_for_the_connection_of_another() {
     let (upstream, gate, accepted) = start("connections_max = 1").await;
-    let mut first = pin!(upstream.send(request()));
-    let mut second = pin!(upstream.send(request()));
+    let sending = Sending::default();
+    let mut first = pin!(upstream.send(request(), &sending));
+    let of_second = Sending::default();
+    let mut second = pin!(upstream.send(request(), &of_second));
     tokio::select! {
         biased;
         _ = &mut first => panic!("the gate is closed"),
@@ -80,14 +82,15 @@ async fn a_request_waits_for_the_connection_of_another() {
 #[tokio::test]
 async fn a_request_that_gets_no_connection_in_time_was_not_sent() {
     let (upstream, _gate, accepted) = start("connections_max = 1").await;
-    let mut first = pin!(upstream.send(request()));
+    let sending = Sending::default();
+    let mut first = pin!(upstream.send(request(), &sending));
     tokio::select! {
         biased;
         _ = &mut first => panic!("the gate is closed"),
         () = async { while accepted.load(Ordering::SeqCst) == 0 { tokio::task::yield_now().await } } => {}
     }
     tokio::time::pause();
-    let sent = upstream.send(request()).await;
+    let sent = upstream.send(request(), &Sending::default()).await;
     assert!(
         matches!(sent, Err(SendError::NotSent(ConnectError::TooMany))),
         "{sent:?}"
@@ -102,7 +105,7 @@ async fn an_unused_connection_is_closed_after_a_while() {
     let (upstream, gate, accepted) = start("").await;
     let idle_timeout = upstream.config().idle_timeout;
     gate.add_permits(2);
-    text_of(upstream.send(request()).await).await;
+    text_of(upstream.send(request(), &Sending::default()).await).await;
     assert_eq!(unused(&upstream), 1);
     tokio::time::pause();
     tokio::time::advance(idle_timeout / 2).await;
@@ -113,6 +116,6 @@ async fn an_unused_connection_is_closed_after_a_while() {
     assert_eq!(unused(&upstream), 0);
     assert!(!upstream.pool.unused.lock().is_checked, "nothing is left");
     tokio::time::resume();
-    text_of(upstream.send(request()).await).await;
+    text_of(upstream.send(request(), &Sending::default()).await).await;
     assert_eq!(accepted.load(Ordering::SeqCst), 2);
 }
