@@ -5,7 +5,7 @@ use http::header::{ALLOW, CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCOD
 use http::{Method, Request, Response, StatusCode, Version};
 
 use super::answer::{self, Format};
-use super::framing::{Ambiguity, RawFraming};
+use super::framing::Ambiguity;
 use crate::body::ResponseBody;
 use crate::config::ServerConfig;
 
@@ -38,20 +38,19 @@ impl Refused {
 /// Checks the head of a request.
 pub(super) fn request<B>(
     request: &Request<B>,
-    framing: &RawFraming,
+    ambiguity: Option<Ambiguity>,
     server: &ServerConfig,
 ) -> Result<(), Refused> {
-    if request.version() <= Version::HTTP_11 {
-        match framing.ambiguity(request) {
-            None => {}
-            Some(Ambiguity::LengthAndEncoding) => {
-                let detail = "Content-Length and Transfer-Encoding exclude each other";
-                return Err(Refused::new(StatusCode::BAD_REQUEST, detail));
-            }
-            Some(Ambiguity::SeveralLengths) => return Err(SEVERAL_LENGTHS),
+    match ambiguity {
+        None => {}
+        Some(Ambiguity::LengthAndEncoding) => {
+            let detail = "Content-Length and Transfer-Encoding exclude each other";
+            return Err(Refused::new(StatusCode::BAD_REQUEST, detail));
         }
-    } else if request.headers().len() > server.headers_max {
-        // hyper counts the fields of HTTP/1 itself.
+        Some(Ambiguity::SeveralLengths) => return Err(SEVERAL_LENGTHS),
+    }
+    // hyper counts the fields of HTTP/1 itself.
+    if request.version() > Version::HTTP_11 && request.headers().len() > server.headers_max {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         let detail = "the request has too many header fields";
         return Err(Refused::new(status, detail));

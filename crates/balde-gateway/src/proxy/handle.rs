@@ -20,7 +20,7 @@ use tracing::Instrument as _;
 use super::acceptable;
 use super::answer::{self, Format};
 use super::call::Call;
-use super::framing::RawFraming;
+use super::framing::{Ambiguity, RawFraming};
 use super::headers;
 use super::routing::{Route, Routing};
 use super::trace::Trace;
@@ -40,18 +40,19 @@ pub(crate) struct Connection {
     pub(crate) shutdown: watch::Receiver<bool>,
 }
 
-/// Answers a request.
+/// Answers a request. `ambiguity` is what its raw head says about its framing.
 pub(crate) async fn handle(
     routing: Arc<Routing>,
     connection: Arc<Connection>,
     request: Request<Incoming>,
+    ambiguity: Option<Ambiguity>,
 ) -> Response<ResponseBody> {
     let started = Instant::now();
     let format = match &routing.dict {
         Some(_) => Format::DictXml,
         None => Format::Json,
     };
-    if let Err(refused) = acceptable::request(&request, &connection.framing, &routing.server) {
+    if let Err(refused) = acceptable::request(&request, ambiguity, &routing.server) {
         return refused.response(format);
     }
     let Some(route) = routing.find(&request) else {

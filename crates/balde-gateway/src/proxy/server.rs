@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use balde_dict::certificate_ispb;
+use http::{Request, Version};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -146,16 +148,21 @@ async fn serve_http(
     let stream = ClientStream::new(stream, &config, framing.clone());
     let connection = Arc::new(Connection {
         caller,
-        framing,
+        framing: framing.clone(),
         metrics: shared.metrics.clone(),
         clock: shared.clock.clone(),
         shutdown: shutdown.clone(),
     });
-    let service = service_fn(|request| {
+    let service = service_fn(|request: Request<Incoming>| {
         let (routing, connection) = (shared.routing(), Arc::clone(&connection));
+        // Not within the future: hyper may read the end of the connection before it polls the future.
+        let version = request.version();
+        let ambiguity = match version {
+            Version::HTTP_09 | Version::HTTP_10 | Version::HTTP_11 => framing.ambiguity(&request),
+            _ => None,
+        };
         async move {
-            let version = request.version();
-            let response = handle(routing, Arc::clone(&connection), request).await;
+            let response = handle(routing, Arc::clone(&connection), request, ambiguity).await;
             let response = Answering::response(response, version, &connection.framing);
             Ok::<_, Infallible>(response)
         }

@@ -161,3 +161,43 @@ async fn a_body_that_was_sent_in_part_is_not_repeated() {
     assert_eq!(status_of(&answer), 400, "{answer}");
     assert_retries(&gateway, 0);
 }
+
+#[tokio::test]
+async fn an_http2_connection_that_is_lost_is_replaced_once() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&asked);
+    // Each connection answers one request, and is lost at the second.
+    let upstream = tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let counted = std::sync::Arc::clone(&counted);
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(stream).await.unwrap();
+                let mut is_first = true;
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    if !std::mem::take(&mut is_first) {
+                        return;
+                    }
+                    let response = http::Response::new(());
+                    respond.send_response(response, true).unwrap();
+                }
+            });
+        }
+    });
+    let text = simple(address, POLICY).replace("[[route]]", "protocol = \"http2\"\n[[route]]");
+    let clock = ManualClock::at_us(1_000_000_000);
+    let gateway = Running::start_with(&parse(&text), Clock::manual(&clock)).await;
+    let count = || asked.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(send(&gateway, "GET", "").await.0, 200);
+    assert_eq!(send(&gateway, "GET", "").await.0, 200);
+    assert_eq!((count(), level(&gateway).await), (3, 98));
+    assert_retries(&gateway, 1);
+    // The new connection has answered one request, too.
+    assert_eq!(send(&gateway, "POST", "").await.0, 502);
+    assert_eq!((count(), level(&gateway).await), (4, 91));
+    assert_retries(&gateway, 1);
+    upstream.abort();
+}

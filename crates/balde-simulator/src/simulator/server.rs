@@ -115,6 +115,9 @@ async fn serve_stream(
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_MAX)
         .keep_alive(true)
+        // A client that closes its half after a request still gets the response. Requests are short, so
+        // one that is gone costs little.
+        .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let shutdown_started = async {

@@ -99,3 +99,31 @@ async fn web_pages_cannot_use_the_inspection_endpoints() {
         assert_eq!(request.send().await.unwrap().status(), 403);
     }
 }
+
+#[tokio::test]
+async fn a_client_that_closes_its_half_gets_its_response() {
+    let server = TestServer::new().await;
+    for (request, status) in [
+        ("GET /api/v2/policies/ HTTP/1.1\r\nHost: dict\r\n\r\n", 200),
+        (
+            "TRACE /api/v2/policies/ HTTP/1.1\r\nHost: dict\r\n\r\n",
+            405,
+        ),
+        ("GET /api/v2//policies/ HTTP/1.1\r\nHost: dict\r\n\r\n", 404),
+        (
+            "POST /api/v2/entries/ HTTP/1.1\r\nHost: dict\r\nContent-Length: 3\r\n\
+             Content-Type: application/xml\r\n\r\n<a>",
+            400,
+        ),
+    ] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = String::new();
+        let reading = stream.read_to_string(&mut answer);
+        let read = tokio::time::timeout(std::time::Duration::from_secs(60), reading).await;
+        read.expect("the connection is closed").unwrap();
+        let found = answer.split(' ').nth(1).unwrap_or_default();
+        assert_eq!(found, status.to_string(), "{request}\n---\n{answer}");
+    }
+}
