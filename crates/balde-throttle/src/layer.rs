@@ -218,7 +218,7 @@ fn host(_method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
         host.parse::<Authority>().ok()
     };
     let authority = uri.authority().cloned().or_else(in_header);
-    let host = authority.as_ref().map(|authority| authority.host());
+    let host = authority.as_ref().map(Authority::host);
     let host = host.map(|host| host.strip_suffix('.').unwrap_or(host));
     let host = host.filter(|host| !host.is_empty()).unwrap_or(NO_HOST);
     let mut host = host.to_ascii_lowercase();

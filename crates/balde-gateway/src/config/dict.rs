@@ -31,7 +31,7 @@ pub struct DictConfig {
     pub refill: Refill,
     /// How often bucket states are compared with DICT's; `None` for never.
     pub reconcile: Option<Duration>,
-    /// The share of the buckets of POLICIES_LIST and POLICIES_READ that is kept for these
+    /// The share of the buckets of `POLICIES_LIST` and `POLICIES_READ` that is kept for these
     /// comparisons, in percent of the capacity.
     pub reconcile_reserve_percent: u64,
     /// The difference to DICT that is logged as a warning, in percent of the capacity.
@@ -142,14 +142,12 @@ fn reserve(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> u64 {
     };
     let percent = text.value.strip_suffix('%');
     let percent = percent.and_then(|percent| percent.trim_end().parse().ok());
-    match percent {
-        Some(percent @ 0..=90) => percent,
-        _ => {
-            let message = "`reconcile_reserve` must be a share from \"0%\" to \"90%\"";
-            diagnostics.at(text.span, message);
-            RECONCILE_RESERVE_PERCENT
-        }
+    if let Some(percent @ 0..=90) = percent {
+        return percent;
     }
+    let message = "`reconcile_reserve` must be a share from \"0%\" to \"90%\"";
+    diagnostics.at(text.span, message);
+    RECONCILE_RESERVE_PERCENT
 }
 
 fn user_start(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> UserStart {

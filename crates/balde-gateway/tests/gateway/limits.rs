@@ -286,14 +286,15 @@ keys_max = 50
 #[tokio::test]
 async fn the_reserves_of_several_classes_add_up() {
     let backend = Backend::start().await;
-    let mut more = "[[policies.policy]]\nname = \"all\"\nlimit = \"1/h burst 10\"\n".to_owned();
-    for (class, percent) in [("live", 30), ("night", 20)] {
-        more += &format!(
+    let classes = [("live", 30), ("night", 20)].map(|(class, percent)| {
+        format!(
             "[[class]]\nname = \"{class}\"\nheader = \"x-class\"\nvalue = \"{class}\"\n\
              networks = [\"127.0.0.0/8\"]\n[[limiting.reserve]]\npolicy = \"all\"\n\
              class = \"{class}\"\npercent = {percent}\n"
-        );
-    }
+        )
+    });
+    let policy = "[[policies.policy]]\nname = \"all\"\nlimit = \"1/h burst 10\"\n";
+    let more = format!("{policy}{}", classes.concat());
     let gateway = Running::start(&simple(backend.address, &more)).await;
     let passed = async |class: &str| {
         let mut passed = 0;

@@ -104,7 +104,7 @@ enum Unanswered<B> {
     /// There was no response in time.
     TimedOut,
     /// The connection was closed. The request comes back if it may be sent on another one.
-    Closed(Option<Request<B>>),
+    Closed(Option<Box<Request<B>>>),
 }
 
 impl<B> Pool<B>
@@ -169,7 +169,7 @@ where
                 Ok(response) => return Ok(response),
                 Err(Unanswered::Closed(Some(again))) if is_reused && !is_retry => {
                     sending.retried();
-                    request = again;
+                    request = *again;
                 }
                 Err(Unanswered::Closed(_)) if !sending.is_written() => {
                     return Err(SendError::NotSent(ConnectError::Closed));
@@ -210,7 +210,7 @@ where
                 if unsent.is_some() && !was_written {
                     sending.not_written();
                 }
-                Err(Unanswered::Closed(unsent.or(copy)))
+                Err(Unanswered::Closed(unsent.or(copy).map(Box::new)))
             }
             Err(_) => Err(Unanswered::TimedOut),
         }
@@ -473,7 +473,7 @@ where
                     let written = repeat::parse(traffic.unanswered()?)?;
                     Some(written.map(B::from))
                 });
-                return Err(Unanswered::Closed(again));
+                return Err(Unanswered::Closed(again.map(Box::new)));
             }
         };
         if self.http1.is_ready() {
