@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::dict::Dict;
 use crate::limits::{EngineOptions, Limits};
 use crate::metrics::GatewayMetrics;
-use crate::proxy::{Listener, Route, Routing, Shared, serve};
+use crate::proxy::{Listener, ProxyFields, Route, Routing, Shared, serve};
 use crate::state::{self, StateEndpoint};
 use crate::tls::TlsError;
 use crate::upstream::Upstream;
@@ -135,6 +135,8 @@ impl Gateway {
         let shared = Arc::new(Shared {
             routing: RwLock::new(Arc::new(Routing {
                 server: config.server.clone(),
+                paths: config.paths,
+                proxy_fields: ProxyFields::new(config),
                 routes,
                 limits: limits.map(Arc::new),
                 dict,
@@ -253,6 +255,8 @@ impl Gateway {
         }
         *self.0.shared.routing.write() = Arc::new(Routing {
             server: config.server.clone(),
+            paths: config.paths,
+            proxy_fields: ProxyFields::new(config),
             routes,
             limits,
             dict: before.dict.clone(),

@@ -18,6 +18,7 @@ pub mod config;
 mod deadline;
 mod dict;
 mod gateway;
+mod host;
 mod limits;
 mod metrics;
 mod proxy;

@@ -93,6 +93,11 @@ pub(crate) fn client(
     Ok(Arc::new(config))
 }
 
+/// The first certificate of a chain; `None` if there is none.
+pub(crate) fn first_certificate(pem: &[u8]) -> Option<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem).next()?.ok()
+}
+
 /// SHA-256 of a certificate.
 pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
     let mut fingerprint = [0; 32];

@@ -5,6 +5,7 @@ mod engine;
 mod http_headers;
 #[cfg(feature = "tower")]
 mod layer;
+mod path;
 mod policy;
 mod profile;
 
@@ -19,6 +20,7 @@ pub use engine::{
 pub use http_headers::HttpHeaders;
 #[cfg(feature = "tower")]
 pub use layer::{PolicyLayer, PolicyService, ResponseFuture};
+pub use path::{DotSegments, PathError, PathRules, Permission};
 pub use policy::{
     ADMISSION_DEFAULT, ByVariant, COST_MAX, Condition, Credit, FlagRule, Flags, Headers, KeyError,
     KeyPart, MatchRule, Mode, NamedPattern, PathTemplate, PathTemplateError, Pattern, PatternError,

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use balde_config::{Diagnostics, Located, Section, Span};
-use balde_dict::Category;
-use balde_dict::wire::is_ispb;
+use balde_dict::wire::{canonical_ispb, is_ispb};
+use balde_dict::{Category, certificate_ispb};
 use balde_policy::Profile;
 
 use super::millis;
+use super::routes::fingerprint;
 use super::upstreams::UpstreamConfig;
+use crate::tls;
 
 const PARTICIPANTS_MAX: usize = 1_000;
 
@@ -25,6 +27,11 @@ pub struct DictConfig {
     pub base_path: String,
     /// The participants whose requests pass through, by ISPB.
     pub participants: Vec<String>,
+    /// The SHA-256 of the client certificates whose callers may speak for a participant.
+    pub certificates: Vec<(String, Vec<[u8; 32]>)>,
+    /// The participant that DICT charges for requests that name none: that of the certificate which the
+    /// gateway presents to DICT. `None` if that is not known.
+    pub charged: Option<String>,
     /// The category of participants until DICT states it.
     pub category: Category,
     /// How DICT refills its buckets.
@@ -77,7 +84,7 @@ pub(super) fn read(
     let mut participants = Vec::new();
     for text in section.strings("participants", diagnostics) {
         if is_ispb(text.value) && participants.len() < PARTICIPANTS_MAX {
-            participants.push(text.value.to_owned());
+            participants.push(canonical_ispb(text.value).into_owned());
         } else {
             let message = "a participant must be an ISPB: 8 digits and capital letters";
             diagnostics.at(text.span, message);
@@ -87,6 +94,15 @@ pub(super) fn read(
         let message = "`participants` must list at least one ISPB";
         diagnostics.at(span, message);
     }
+    let certificates = certificates(&mut section, &participants, diagnostics);
+    let charged = section.string("check_keys_as", diagnostics);
+    let charged = charged.and_then(|text| {
+        let is_known = participants.iter().any(|own| own == text.value);
+        if !is_known {
+            diagnostics.at(text.span, "`check_keys_as` must be one of `participants`");
+        }
+        is_known.then(|| text.value.to_owned())
+    });
     let category = section.string("category", diagnostics);
     let category = category.and_then(|text| {
         let mut letters = text.value.chars();
@@ -123,6 +139,8 @@ pub(super) fn read(
             upstream: upstream.map_or_else(String::new, |upstream| upstream.value.to_owned()),
             base_path: base_path.to_owned(),
             participants,
+            certificates,
+            charged,
             category: category.unwrap_or(Category::H),
             refill: refill.map_or(Refill::Unknown, |refill| refill.value),
             reconcile: (reconcile > 0).then(|| Duration::from_secs(reconcile)),
@@ -167,6 +185,61 @@ fn user_start(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> UserS
             diagnostics.at(text.span, message);
             UserStart::Full
         }
+    }
+}
+
+/// `[dict.certificates]`: a participant and the SHA-256 of certificates.
+fn certificates(
+    section: &mut Section<'_>,
+    participants: &[String],
+    diagnostics: &mut Diagnostics,
+) -> Vec<(String, Vec<[u8; 32]>)> {
+    let Some(section) = section.table("certificates", diagnostics) else {
+        return Vec::new();
+    };
+    let mut certificates = Vec::new();
+    for entry in section.entries() {
+        if !participants.iter().any(|own| own == entry.key()) {
+            let message = "certificates must belong to one of `participants`";
+            diagnostics.at(entry.key_span(), message);
+        }
+        let digests = entry.strings(diagnostics);
+        let digests = digests
+            .into_iter()
+            .filter_map(|text| fingerprint(text, diagnostics));
+        certificates.push((entry.key().to_owned(), digests.collect()));
+    }
+    certificates
+}
+
+/// Finds out whom DICT charges for requests that name no participant.
+pub(super) fn set_charged(
+    dict: &mut Located<DictConfig>,
+    upstreams: &[UpstreamConfig],
+    diagnostics: &mut Diagnostics,
+) {
+    let upstream = upstreams.iter().find(|own| own.name == dict.value.upstream);
+    let identity = upstream.and_then(|upstream| upstream.identity.as_ref());
+    let in_certificate = identity.and_then(|(chain, _)| {
+        let certificate = tls::first_certificate(chain)?;
+        certificate_ispb(&certificate)
+    });
+    let dict_config = &mut dict.value;
+    match (&dict_config.charged, in_certificate) {
+        (Some(charged), Some(ispb)) if *charged != ispb => {
+            let message = format!(
+                "`check_keys_as` is {charged}, but the upstream's certificate names {ispb}, which \
+                 DICT will charge"
+            );
+            diagnostics.at(dict.span, message);
+        }
+        (None, Some(ispb)) => dict_config.charged = Some(ispb),
+        (None, None) => {
+            if let [only] = dict_config.participants.as_slice() {
+                dict_config.charged = Some(only.clone());
+            }
+        }
+        (Some(_), _) => {}
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod dict;
 mod limiting;
+mod paths;
 mod routes;
 mod server;
 mod upstreams;
@@ -21,6 +22,7 @@ use balde_config::{ConfigError, Diagnostics, Document, Environment, Resolver, Se
 pub use dict::{DictConfig, Refill, UserStart};
 pub use limiting::{LimitingConfig, Reserve, Shadow};
 pub(crate) use routes::RECONCILIATION_CLASS;
+pub use paths::{ForwardedPath, MethodOverride, PathsConfig};
 pub use routes::{CallerClass, RouteConfig};
 pub use server::{ListenerConfig, ServerConfig, StateConfig};
 pub use upstreams::{HostHeader, Protocol, Retry, UpstreamConfig};
@@ -32,6 +34,8 @@ pub struct Config {
     pub listeners: Vec<ListenerConfig>,
     /// Sizes, timeouts and numbers of connections.
     pub server: ServerConfig,
+    /// Which spellings of requests are accepted.
+    pub paths: PathsConfig,
     /// The servers that requests are forwarded to.
     pub upstreams: Vec<UpstreamConfig>,
     /// Which requests go to which upstream.
@@ -77,14 +81,15 @@ impl Config {
         let resolver = Resolver::new(folder, environment);
         Document::read(source, Diagnostics::new(source), |mut root, diagnostics| {
             let service = ServiceOptions::read(&mut root, environment, diagnostics);
-            let dict = dict::read(&mut root, diagnostics);
+            let mut dict = dict::read(&mut root, diagnostics);
             let server = server::read(root.table("server", diagnostics), diagnostics);
+            let paths = paths::read(root.table("paths", diagnostics), diagnostics);
             let listeners = server::listeners(&mut root, &resolver, diagnostics);
             let state = server::state(root.table("state", diagnostics), &resolver, diagnostics);
             let is_dict = dict.is_some();
             let upstreams = upstreams::read(&mut root, is_dict, &resolver, diagnostics);
             let classes = routes::classes(&mut root, diagnostics);
-            let routes = routes::read(&mut root, &upstreams, &classes, diagnostics);
+            let routes = routes::read(&mut root, &upstreams, &classes, is_dict, diagnostics);
             let limiting = limiting::read(
                 &mut root,
                 &service,
@@ -93,12 +98,16 @@ impl Config {
                 &resolver,
                 diagnostics,
             );
+            if let Some(dict) = &mut dict {
+                dict::set_charged(dict, &upstreams, diagnostics);
+            }
             let profile = limiting.profile.as_ref();
             dict::check(dict.as_ref(), &upstreams, profile, diagnostics);
             root.finish(diagnostics);
             Self {
                 listeners,
                 server,
+                paths,
                 upstreams,
                 routes,
                 classes,

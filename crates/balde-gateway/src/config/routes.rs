@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use balde_config::{Diagnostics, Section};
+use balde_config::{Diagnostics, Located, Section};
+use balde_policy::{PathRules, Permission};
 use http::{HeaderName, Method};
 use ipnet::IpNet;
 
 use super::upstreams::UpstreamConfig;
+use crate::host;
 
 /// The class of the gateway's own requests to DICT, for which a share of some buckets is reserved.
 pub(crate) const RECONCILIATION_CLASS: &str = "balde.reconciliation";
@@ -40,6 +42,8 @@ pub struct RouteConfig {
     pub body_bytes_max: Option<u64>,
     /// The header whose value is the `EndToEndId` of a payment order that was sent.
     pub order_header: Option<HeaderName>,
+    /// The protocols that a connection may switch to.
+    pub upgrade: Vec<String>,
 }
 
 /// A group of callers.
@@ -55,6 +59,18 @@ pub struct CallerClass {
     pub networks: Vec<IpNet>,
 }
 
+/// The SHA-256 of a certificate, with or without colons.
+pub(super) fn fingerprint(text: Located<&str>, diagnostics: &mut Diagnostics) -> Option<[u8; 32]> {
+    let digits = text.value.replace(':', "");
+    let mut digest = [0; 32];
+    if hex::decode_to_slice(&digits, &mut digest).is_err() {
+        let message = "this must be the SHA-256 of a certificate: 64 hexadecimal digits";
+        diagnostics.at(text.span, message);
+        return None;
+    }
+    Some(digest)
+}
+
 pub(super) fn classes(root: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Vec<CallerClass> {
     let mut classes: Vec<CallerClass> = Vec::new();
     for mut section in root.tables("class", diagnostics) {
@@ -63,15 +79,7 @@ pub(super) fn classes(root: &mut Section<'_>, diagnostics: &mut Diagnostics) -> 
         let name = name.and_then(|name| name.string(diagnostics));
         let mut certificates = Vec::new();
         for text in section.strings("certificates", diagnostics) {
-            let digits = text.value.replace(':', "");
-            let mut digest = [0; 32];
-            match hex::decode_to_slice(&digits, &mut digest) {
-                Ok(()) => certificates.push(digest),
-                Err(_) => diagnostics.at(
-                    text.span,
-                    "this must be the SHA-256 of a certificate: 64 hexadecimal digits",
-                ),
-            }
+            certificates.extend(fingerprint(text, diagnostics));
         }
         let header = section.string("header", diagnostics);
         let value = section.string("value", diagnostics);
@@ -135,6 +143,7 @@ pub(super) fn read(
     root: &mut Section<'_>,
     upstreams: &[UpstreamConfig],
     classes: &[CallerClass],
+    is_dict: bool,
     diagnostics: &mut Diagnostics,
 ) -> Vec<RouteConfig> {
     let mut routes: Vec<RouteConfig> = Vec::new();
@@ -145,7 +154,7 @@ pub(super) fn read(
     }
     for section in sections {
         let span = section.span();
-        let Some(route) = read_one(section, upstreams, classes, diagnostics) else {
+        let Some(route) = read_one(section, upstreams, classes, is_dict, diagnostics) else {
             continue;
         };
         let is_same = |known: &RouteConfig| {
@@ -174,6 +183,7 @@ fn read_one(
     mut section: Section<'_>,
     upstreams: &[UpstreamConfig],
     classes: &[CallerClass],
+    is_dict: bool,
     diagnostics: &mut Diagnostics,
 ) -> Option<RouteConfig> {
     let name = section.string("name", diagnostics);
@@ -195,6 +205,7 @@ fn read_one(
     let class = section.string("class", diagnostics);
     let body_bytes_max = section.integer("body_bytes_max", 0..=1 << 50, diagnostics);
     let order_header = section.string("order_header", diagnostics);
+    let upgrade = upgrade(&mut section, is_dict, diagnostics);
     section.finish(diagnostics);
 
     let known = |name: &str| upstreams.iter().position(|known| known.name == name);
@@ -222,16 +233,25 @@ fn read_one(
         }
         name.ok()
     });
+    let host = host.and_then(|host| {
+        let canonical = host::canonical(host.value, 80);
+        let canonical = canonical.filter(|canonical| host::name_of(canonical) == canonical);
+        if canonical.is_none() {
+            diagnostics.at(host.span, "`host` must be a host without a port");
+        }
+        canonical.map(|canonical| canonical.into_owned())
+    });
     let path = path?;
     if !path.value.starts_with('/') || path.value.contains(['?', '#', ' ']) {
         let message = "`path` must begin with `/` and have no query";
         diagnostics.at(path.span, message);
     }
+    let prefix = normal_prefix(path, diagnostics);
     let wait = wait.map_or(0, |wait| wait.value);
     Some(RouteConfig {
         name: name.map_or_else(|| path.value.to_owned(), |name| name.value.to_owned()),
-        host: host.map(|host| host.value.to_ascii_lowercase()),
-        path: path.value.to_owned(),
+        host,
+        path: prefix,
         methods,
         upstream: upstream?,
         is_limited: limits.is_none_or(|limits| limits.value),
@@ -240,5 +260,41 @@ fn read_one(
         class,
         body_bytes_max: body_bytes_max.map(|bytes| bytes.value),
         order_header,
+        upgrade,
     })
+}
+
+/// The prefix in the form in which paths are compared.
+fn normal_prefix(path: Located<&str>, diagnostics: &mut Diagnostics) -> String {
+    let rules = PathRules::default().escaped_slashes(Permission::Keep);
+    match rules.normalized(path.value) {
+        Ok(normal) => normal.into_owned(),
+        Err(error) => {
+            let message = format!("no request can have this `path`: {error}");
+            diagnostics.at(path.span, message);
+            path.value.to_owned()
+        }
+    }
+}
+
+/// The protocols that connections may switch to. Other names than `websocket` have to be written out,
+/// because the gateway neither counts nor checks what passes through a tunnel.
+fn upgrade(section: &mut Section<'_>, is_dict: bool, diagnostics: &mut Diagnostics) -> Vec<String> {
+    if !section.contains("upgrade") {
+        let by_default = (!is_dict).then(|| "websocket".to_owned());
+        return by_default.into_iter().collect();
+    }
+    let mut protocols = Vec::new();
+    for text in section.strings("upgrade", diagnostics) {
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/".contains(&byte);
+        if !text.value.is_empty() && text.value.bytes().all(is_token) {
+            protocols.push(text.value.to_owned());
+        } else {
+            diagnostics.at(
+                text.span,
+                "this must be the name of a protocol, such as websocket",
+            );
+        }
+    }
+    protocols
 }

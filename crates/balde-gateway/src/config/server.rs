@@ -72,6 +72,8 @@ pub struct ServerConfig {
     pub half_close_timeout: Duration,
     /// How long requests in flight may take after shutdown has begun.
     pub shutdown_timeout: Duration,
+    /// How long a connection that has switched protocols may be idle.
+    pub tunnel_idle_timeout: Duration,
 }
 
 impl Default for ServerConfig {
@@ -87,6 +89,7 @@ impl Default for ServerConfig {
             write_timeout: Duration::from_secs(30),
             half_close_timeout: Duration::from_secs(5),
             shutdown_timeout: Duration::from_secs(30),
+            tunnel_idle_timeout: Duration::from_secs(300),
         }
     }
 }
@@ -176,6 +179,10 @@ pub(super) fn read(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) 
         config.shutdown_timeout,
         diagnostics,
     );
+    let range = Duration::from_secs(1)..=Duration::from_secs(86_400);
+    if let Some(timeout) = server.duration("tunnel_idle_timeout", range, diagnostics) {
+        config.tunnel_idle_timeout = timeout.value;
+    }
     section.finish(diagnostics);
     config
 }

@@ -8,6 +8,7 @@
 //! |--|--|
 //! | `mirror` | DICT's limits as the gateway mirrors them |
 //! | `call` | one call, from admission to settlement |
+//! | `callers` | who may speak for which participant |
 //! | `reconcile`, `level`, `spent` | DICT's own levels, limits and categories correct the mirror |
 //! | `external_usage` | what somebody else uses of the same buckets, which is withheld |
 //! | `reconciled` | keeps payment orders and reconciliations apart |
@@ -16,6 +17,7 @@
 //! | `duties` | what participants must watch themselves |
 
 mod call;
+mod callers;
 mod duties;
 mod external_usage;
 mod level;
@@ -36,7 +38,7 @@ use balde::{BuildError, Clock, OpId};
 use balde_config::ConfigError;
 use balde_dict::{
     END_TO_END_ID_HEADER, HttpHeaders, Incoming, Operation, PARTICIPANT_HEADER, PAYER_HEADER,
-    PAYMENT_ORDER, ParticipantFrom, Table,
+    PAYMENT_ORDER, ParticipantFrom, RequestError, RouteError, Table,
 };
 use balde_policy::{
     Engine, EngineBuilder, InFlight, KeyPart, OnMissingPart, Outcome, Policy, Profile, Subject,
@@ -50,6 +52,7 @@ pub(crate) use mirror::MirroredLimit;
 pub(crate) use orders::OrderId;
 
 use self::call::CallFacts;
+use self::callers::Callers;
 use self::duties::Duties;
 use self::external_usage::ExternalUsage;
 use self::mirror::{Announced, LimitMap, Mirroring};
@@ -129,6 +132,18 @@ pub(crate) enum DictRefusal {
         /// What is wrong.
         detail: String,
     },
+}
+
+/// A request to DICT, with what is known of it.
+pub(crate) struct DictRequest<'r> {
+    pub(crate) parts: &'r Parts,
+    /// Its path in normal form.
+    pub(crate) path: &'r str,
+    pub(crate) body: Option<&'r [u8]>,
+    pub(crate) caller: &'r Caller,
+    pub(crate) route: &'r RouteConfig,
+    /// The name of the upstream that it goes to.
+    pub(crate) upstream: &'r str,
 }
 
 /// What a payment order gave back.
@@ -257,56 +272,73 @@ impl Dict {
     }
 
     /// Whether the body of a request has to be read to find its participant.
-    pub(crate) fn needs_body(&self, parts: &Parts) -> bool {
-        let route = self.table.route(parts.method.as_str(), parts.uri.path());
+    pub(crate) fn needs_body(&self, parts: &Parts, path: &str) -> bool {
+        let route = self.table.route(parts.method.as_str(), path);
         route.is_ok_and(|route| route.operation().participant() == ParticipantFrom::Body)
     }
 
-    /// Admits a request; `None` if it is none of DICT's operations, so that no policy counts it.
+    /// Admits a request; `None` if it does not go to DICT, so that no policy counts it.
     pub(crate) async fn admit(
         self: &Arc<Self>,
         limits: &Limits,
-        parts: &Parts,
-        body: Option<&[u8]>,
-        caller: &Caller,
-        route: &RouteConfig,
+        incoming: &DictRequest<'_>,
     ) -> Result<Option<DictCall>, DictRefusal> {
-        let Ok(found) = self.table.route(parts.method.as_str(), parts.uri.path()) else {
-            return Ok(None);
+        let DictRequest {
+            parts,
+            caller,
+            route,
+            ..
+        } = *incoming;
+        let config = self.config();
+        let found = match self.table.route(parts.method.as_str(), incoming.path) {
+            Ok(found) => found,
+            Err(RouteError::OutsideBase) if incoming.upstream != config.upstream => {
+                return Ok(None);
+            }
+            // What is none of DICT's operations is not forwarded to it: nobody would count it.
+            Err(error) => {
+                return Err(DictRefusal::Invalid {
+                    status: error.status(),
+                    detail: error.to_string(),
+                });
+            }
         };
         let operation = found.operation();
-        let config = self.config();
-        // With one participant, what names none is its own.
-        let only = match config.participants.as_slice() {
-            [only] => Some(only.as_str()),
-            _ => None,
-        };
-        let in_body = body.and_then(|body| operation.body_participant(body));
-        let in_certificate = caller.certificate.as_ref();
-        let in_certificate = in_certificate.and_then(|own| own.ispb.as_deref());
+        callers::check_single(parts)?;
+        let in_body = incoming
+            .body
+            .and_then(|body| operation.body_participant(body));
+        let callers = Callers::new(&config, caller);
+        callers.check(parts, in_body.as_deref())?;
         let in_header = parts.headers.get(PARTICIPANT_HEADER);
         let in_header = in_header.and_then(|value| value.to_str().ok());
         let fields = HttpHeaders(&parts.headers);
         let query = parts.uri.query().unwrap_or_default();
-        let incoming = Incoming::new(query, &fields)
-            .with_body_participant(in_body.as_deref().or(in_certificate).or(in_header).or(only))
-            .with_certificate(in_certificate.or(in_header).or(only));
-        let call = self.table.resolve(&found, &incoming);
-        let participant = call.participant();
-        let Some(participant) = participant else {
-            // DICT would refuse it too, and without a participant it counts for nobody.
-            let detail = call.error().map(balde_dict::RequestError::detail);
-            return Err(DictRefusal::Invalid {
-                status: call.error().map_or(400, balde_dict::RequestError::status),
-                detail: detail.unwrap_or_default(),
-            });
-        };
-        if !config.participants.iter().any(|own| own == participant) {
+        // DICT charges a request that names no participant to the certificate that it sees: the
+        // gateway's own, not the caller's.
+        let charged = config.charged.as_deref();
+        let named = Incoming::new(query, &fields)
+            .with_body_participant(in_body.as_deref().or(in_header).or(charged))
+            .with_certificate(charged);
+        if operation.participant() == ParticipantFrom::Certificate && charged.is_none() {
             return Err(DictRefusal::Invalid {
                 status: 403,
-                detail: "the participant may not use this gateway".to_owned(),
+                detail: "the gateway's file does not say whom DICT charges: set `check_keys_as`"
+                    .to_owned(),
             });
         }
+        let call = self.table.resolve(&found, &named);
+        let Some(participant) = call.participant() else {
+            // DICT would refuse it too, and without a participant it counts for nobody.
+            return Err(call.error().map_or_else(
+                || callers::invalid(RequestError::MissingParticipant),
+                callers::invalid,
+            ));
+        };
+        if !callers.may_speak_for(participant) {
+            return Err(callers::forbidden());
+        }
+        callers::check_payer(call.error())?;
         let mut request = call.request();
         request.class = class_of(&limits.classes, caller, &parts.headers, route.class);
         if operation == Operation::GetEntry

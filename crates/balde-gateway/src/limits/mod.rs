@@ -11,7 +11,7 @@ use std::time::Duration;
 use balde::http::{CachedHeaders, Identity};
 use balde::telemetry::Metrics;
 use balde::{BuildError, Clock};
-use balde_policy::{Engine, HttpHeaders, InFlight, Mode, Profile, Request, Ticket};
+use balde_policy::{Engine, HttpHeaders, InFlight, Mode, PathRules, Profile, Request, Ticket};
 use http::HeaderMap;
 use http::request::Parts;
 
@@ -38,6 +38,7 @@ pub(crate) struct Limits {
     pub(crate) headers: Arc<CachedHeaders>,
     pub(crate) classes: Vec<CallerClass>,
     wait_header: http::HeaderName,
+    path_rules: PathRules,
     queue: Arc<WaitQueue>,
     /// Present if the buckets are in Redis.
     reconciliation_lock: Option<RedisLock>,
@@ -108,6 +109,7 @@ impl Limits {
             headers: Arc::new(CachedHeaders::new(config.service.header_options())),
             classes: config.classes.clone(),
             wait_header: config.limiting.wait_header.clone(),
+            path_rules: config.paths.rules,
             queue,
             reconciliation_lock,
         }
@@ -141,14 +143,16 @@ impl Limits {
         self.queue.admit(&self.engine, request, wait, attempt).await
     }
 
-    /// Admits any request for HTTP; `None` if it is outside of the profile's base paths.
+    /// Admits any request for HTTP, by its path in normal form; `None` if it is outside of the profile's
+    /// base paths.
     pub(crate) async fn admit_http(
         &self,
         parts: &Parts,
+        path: &str,
         caller: &Caller,
         route: &RouteConfig,
     ) -> Result<Option<Ticket>, NotAdmitted> {
-        let Some(path) = self.engine.without_base(parts.uri.path()) else {
+        let Some(path) = self.engine.without_base(path) else {
             return Ok(None);
         };
         let user = self.identity.key(&parts.headers, &caller.extensions).ok();
@@ -158,6 +162,7 @@ impl Limits {
         let fields = HttpHeaders(&parts.headers);
         let query = parts.uri.query().unwrap_or_default();
         let mut request = Request::new(parts.method.as_str(), path, query);
+        request.path_rules = self.path_rules;
         request.headers = &fields;
         request.user = user.as_deref();
         let certificate = caller.certificate.as_ref();

@@ -9,7 +9,7 @@ use balde_policy::Outcome;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use http::{Request, Response, StatusCode, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -22,17 +22,21 @@ use super::answer::{self, Format};
 use super::call::Call;
 use super::framing::{Ambiguity, RawFraming};
 use super::headers;
+use super::proxy_fields::Peer;
 use super::routing::{Route, Routing};
+use super::server::OpenConnection;
+use super::target::Target;
 use super::trace::Trace;
-use super::upgrade;
+use super::upgrade::{self, Tunnel};
 use crate::body::{BodyFault, FaultCell, RequestBody, ResponseBody, Streaming};
-use crate::dict::{Dict, DictCall, DictRefusal};
+use crate::dict::{Dict, DictCall, DictRefusal, DictRequest};
 use crate::limits::{Caller, NotAdmitted};
 use crate::metrics::{GatewayMetrics, UpstreamFailure};
 use crate::upstream::{ConnectError, NotReady, SendError, Sending};
 
 /// What requests of one connection share.
 pub(crate) struct Connection {
+    pub(crate) open: Arc<OpenConnection>,
     pub(crate) caller: Caller,
     pub(crate) framing: RawFraming,
     pub(crate) metrics: GatewayMetrics,
@@ -44,7 +48,7 @@ pub(crate) struct Connection {
 pub(crate) async fn handle(
     routing: Arc<Routing>,
     connection: Arc<Connection>,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     ambiguity: Option<Ambiguity>,
 ) -> Response<ResponseBody> {
     let started = Instant::now();
@@ -55,12 +59,20 @@ pub(crate) async fn handle(
     if let Err(refused) = acceptable::request(&request, ambiguity, &routing.server) {
         return refused.response(format);
     }
-    let Some(route) = routing.find(&request) else {
+    let default_port = if connection.caller.is_tls { 443 } else { 80 };
+    let target = match Target::take(&mut request, &routing.paths, default_port) {
+        Ok(target) => target,
+        Err(error) => {
+            return answer::problem(format, StatusCode::BAD_REQUEST, &error.to_string());
+        }
+    };
+    let Some(route) = routing.find(&request, &target) else {
         return answer::problem(format, StatusCode::NOT_FOUND, "there is no such route");
     };
     let handling = Handling {
         routing: &routing,
         route,
+        target,
         connection: &connection,
         format,
     };
@@ -86,6 +98,7 @@ pub(crate) async fn handle(
 struct Handling<'h> {
     routing: &'h Routing,
     route: &'h Route,
+    target: Target,
     connection: &'h Arc<Connection>,
     format: Format,
 }
@@ -121,7 +134,11 @@ impl Handling<'_> {
             return response;
         }
         let upgrade = headers::upgrade_of(&parts.headers)
-            .filter(|_| parts.version == Version::HTTP_11 && incoming.is_end_stream());
+            .filter(|_| parts.version == Version::HTTP_11 && incoming.is_end_stream())
+            .and_then(|offered| upgrade::allowed(&offered, &self.route.config.upgrade));
+        headers::remove_named(&mut parts.headers);
+        let proxy_fields = &self.routing.proxy_fields;
+        let peer = proxy_fields.remove_forged(&mut parts.headers, &self.connection.caller);
         let client_upgrade = upgrade
             .as_ref()
             .and_then(|_| parts.extensions.remove::<OnUpgrade>());
@@ -145,19 +162,19 @@ impl Handling<'_> {
             }
             _ => RequestBody::empty(),
         };
-        let mut request = self.upstream_request(parts, body);
+        let mut request = self.upstream_request(parts, peer, body);
         if let Some(trace) = trace {
             trace.write(request.headers_mut());
         }
-        if let Some(protocol) = upgrade {
-            headers::insert_upgrade(request.headers_mut(), protocol);
+        if let Some(offered) = &upgrade {
+            headers::insert_upgrade(request.headers_mut(), offered.clone());
         }
         let sent = match admission {
             Admission::Http(call) => self.send(request, call).await,
             Admission::Dict(call) => self.send_dict(request, *call).await,
         };
         match sent {
-            Ok(response) => self.relay(response, client_upgrade),
+            Ok(response) => self.relay(response, client_upgrade.zip(upgrade)),
             Err(error) => self.failed(&error, &fault),
         }
     }
@@ -195,20 +212,29 @@ impl Handling<'_> {
             return Ok((Admission::Http(Call::free()), None));
         };
         let caller = &self.connection.caller;
+        let path = self.target.path(&parts.uri);
         let refused = match &self.routing.dict {
-            None => match limits.admit_http(parts, caller, route).await {
+            None => match limits.admit_http(parts, path, caller, route).await {
                 Ok(Some(ticket)) => return Ok((Admission::Http(Call::admitted(ticket)), None)),
                 Ok(None) => return Ok((Admission::Http(Call::free()), None)),
                 Err(refused) => refused,
             },
             Some(dict) => {
-                let read = if dict.needs_body(parts) {
+                let read = if dict.needs_body(parts, path) {
                     Some(self.read_body(incoming.take()).await?)
                 } else {
                     None
                 };
                 let body = read.as_deref();
-                match dict.admit(limits, parts, body, caller, route).await {
+                let incoming = DictRequest {
+                    parts,
+                    path,
+                    body,
+                    caller,
+                    route,
+                    upstream: &self.route.upstream.config().name,
+                };
+                match dict.admit(limits, &incoming).await {
                     Ok(Some(call)) => return Ok((Admission::Dict(Box::new(call)), read)),
                     Ok(None) => return Ok((Admission::Http(Call::free()), read)),
                     Err(DictRefusal::NotAdmitted(refused)) => refused,
@@ -257,9 +283,13 @@ impl Handling<'_> {
     }
 
     /// The upstream adapts the URI to the version of HTTP.
-    fn upstream_request(&self, parts: Parts, body: RequestBody) -> Request<RequestBody> {
+    fn upstream_request(
+        &self,
+        parts: Parts,
+        peer: Peer,
+        body: RequestBody,
+    ) -> Request<RequestBody> {
         let upstream = self.route.upstream.config();
-        let authority = parts.uri.authority().cloned();
         let mut request = Request::new(body);
         *request.method_mut() = parts.method;
         *request.uri_mut() = parts.uri;
@@ -267,7 +297,7 @@ impl Handling<'_> {
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = parts.headers;
         let caller = &self.connection.caller;
-        headers::prepare_request(request.headers_mut(), authority.as_ref(), caller, upstream);
+        headers::prepare_request(request.headers_mut(), caller, peer, upstream);
         request
     }
 
@@ -358,7 +388,7 @@ impl Handling<'_> {
     fn relay(
         &self,
         mut response: Response<Incoming>,
-        client_upgrade: Option<OnUpgrade>,
+        asked: Option<(OnUpgrade, HeaderValue)>,
     ) -> Response<ResponseBody> {
         if let Err(detail) = acceptable::response(response.headers()) {
             return self.bad_gateway(detail);
@@ -367,12 +397,20 @@ impl Handling<'_> {
         let protocol = is_switching.then(|| headers::upgrade_of(response.headers()));
         headers::remove_hop_by_hop(response.headers_mut());
         if let Some(protocol) = protocol {
-            let (Some(client), Some(protocol)) = (client_upgrade, protocol) else {
+            let asked = asked
+                .zip(protocol)
+                .filter(|((_, offered), protocol)| upgrade::is_offered(protocol, offered));
+            let Some(((client, _), protocol)) = asked else {
                 return self.bad_gateway("the upstream switched protocols without being asked");
             };
             headers::insert_upgrade(response.headers_mut(), protocol);
-            let upstream = hyper::upgrade::on(&mut response);
-            upgrade::spawn(client, upstream, self.connection.shutdown.clone());
+            let tunnel = Tunnel {
+                client: Arc::clone(&self.connection.open),
+                upstream: response.extensions_mut().remove(),
+                idle_timeout: self.routing.server.tunnel_idle_timeout,
+                shutdown: self.connection.shutdown.clone(),
+            };
+            tunnel.spawn(client, hyper::upgrade::on(&mut response));
         }
         // The client's connection decides its own version.
         *response.version_mut() = Version::default();

@@ -1,23 +1,22 @@
 //! Header fields on their way through: which are removed, which are added.
 
 use http::header::{
-    CONNECTION, EXPECT, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, UPGRADE,
+    CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, UPGRADE,
 };
-use http::uri::Authority;
 use smallvec::SmallVec;
 
+use super::proxy_fields::{self, Peer};
 use crate::config::{HostHeader, UpstreamConfig};
 use crate::limits::Caller;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Whether a field concerns one connection only, besides those that `Connection` names.
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
         "connection"
+            | "http2-settings"
             | "keep-alive"
             | "proxy-authenticate"
             | "proxy-authorization"
@@ -50,8 +49,9 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes the fields that `Connection` names.
-fn remove_named(headers: &mut HeaderMap) {
+/// Removes the fields that `Connection` names. Called before policies read the fields, so that they see
+/// what the upstream will.
+pub(super) fn remove_named(headers: &mut HeaderMap) {
     let mut named: Vec<HeaderName> = Vec::new();
     for value in headers.get_all(CONNECTION) {
         // The usual values are no names of fields, or of one that is removed in any case.
@@ -94,57 +94,21 @@ pub(super) fn insert_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
 /// Prepares the fields of a request for an upstream.
 pub(super) fn prepare_request(
     headers: &mut HeaderMap,
-    authority: Option<&Authority>,
     caller: &Caller,
+    peer: Peer,
     upstream: &UpstreamConfig,
 ) {
     remove_hop_by_hop(headers);
     // hyper has answered, or will answer, `100 Continue` itself.
     headers.remove(EXPECT);
-    let mut host = headers.get(HOST).cloned();
-    // HTTP/2 has the host in the URI.
-    if host.is_none() {
-        host = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
-        if let Some(host) = &host {
-            headers.insert(HOST, host.clone());
-        }
-    }
+    // HTTP/1.0 may have no host.
+    let host = headers.get(HOST).cloned();
     if upstream.is_forwarded_added {
-        add_forwarded(headers, host.as_ref(), caller);
+        proxy_fields::add(headers, host.as_ref(), caller, peer);
     }
     if upstream.host == HostHeader::Upstream || host.is_none() {
         let host = HeaderValue::from_str(upstream.authority.as_str());
         headers.insert(HOST, host.expect("an authority is a header value"));
-    }
-}
-
-fn add_forwarded(headers: &mut HeaderMap, host: Option<&HeaderValue>, caller: &Caller) {
-    append(headers, X_FORWARDED_FOR, caller.address.clone());
-    append(headers, FORWARDED, caller.forwarded(host));
-    let protocol = if caller.is_tls { "https" } else { "http" };
-    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(protocol));
-    if let Some(host) = host {
-        headers.insert(X_FORWARDED_HOST, host.clone());
-    }
-}
-
-/// Appends to a list. Several lines form one list, so the last line is extended.
-fn append(headers: &mut HeaderMap, name: HeaderName, element: HeaderValue) {
-    let mut lines = match headers.entry(name) {
-        Entry::Vacant(vacant) => {
-            vacant.insert(element);
-            return;
-        }
-        Entry::Occupied(lines) => lines,
-    };
-    let mut list = Vec::new();
-    for line in lines.iter() {
-        list.extend_from_slice(line.as_bytes());
-        list.extend_from_slice(b", ");
-    }
-    list.extend_from_slice(element.as_bytes());
-    if let Ok(list) = HeaderValue::from_bytes(&list) {
-        lines.insert(list);
     }
 }
 
@@ -194,25 +158,5 @@ mod tests {
         assert_eq!(upgrade_of(&asked).unwrap(), "websocket");
         assert_eq!(upgrade_of(&headers(&[("upgrade", "h2c")])), None);
         assert_eq!(upgrade_of(&headers(&[("connection", "upgrade")])), None);
-    }
-
-    #[test]
-    fn the_peer_is_appended_to_what_the_client_sent() {
-        let caller = Caller::new("[2001:db8::1]:4711".parse().unwrap(), true, None);
-        let mut all = headers(&[
-            ("host", "shop.example:8443"),
-            ("x-forwarded-for", "6.6.6.6"),
-            ("x-forwarded-for", "203.0.113.7"),
-            ("x-forwarded-proto", "gopher"),
-        ]);
-        let host = all.get(HOST).cloned();
-        add_forwarded(&mut all, host.as_ref(), &caller);
-        assert_eq!(all["x-forwarded-for"], "6.6.6.6, 203.0.113.7, 2001:db8::1");
-        assert_eq!(
-            all["forwarded"],
-            "for=\"[2001:db8::1]\";proto=https;host=\"shop.example:8443\""
-        );
-        assert_eq!(all["x-forwarded-proto"], "https");
-        assert_eq!(all["x-forwarded-host"], "shop.example:8443");
     }
 }

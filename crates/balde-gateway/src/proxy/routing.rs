@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use http::Request;
 use http::header::HOST;
+use http::{Method, Request};
 
+use super::proxy_fields::ProxyFields;
+use super::target::Target;
 use crate::body::RequestBody;
-use crate::config::{RouteConfig, ServerConfig};
+use crate::config::{PathsConfig, RouteConfig, ServerConfig};
 use crate::dict::Dict;
+use crate::host;
 use crate::limits::Limits;
 use crate::metrics::{RouteMetrics, UpstreamMetrics};
 use crate::upstream::Upstream;
@@ -16,6 +19,8 @@ use crate::upstream::Upstream;
 #[derive(Debug)]
 pub(crate) struct Routing {
     pub(crate) server: ServerConfig,
+    pub(crate) paths: PathsConfig,
+    pub(crate) proxy_fields: ProxyFields,
     pub(crate) routes: Vec<Route>,
     pub(crate) limits: Option<Arc<Limits>>,
     pub(crate) dict: Option<Arc<Dict>>,
@@ -36,22 +41,31 @@ impl Routing {
         routes.sort_by_key(|route| {
             let config = &route.config;
             let rank = (config.host.is_some(), config.path.len());
-            std::cmp::Reverse((rank, !config.methods.is_empty()))
+            let methods = &config.methods;
+            let names_head = methods.contains(&Method::HEAD);
+            std::cmp::Reverse((rank, !methods.is_empty(), names_head))
         });
     }
 
-    pub(crate) fn find<B>(&self, request: &Request<B>) -> Option<&Route> {
-        let path = request.uri().path();
+    /// The route of a request whose host and path are in their one spelling.
+    pub(super) fn find<B>(&self, request: &Request<B>, target: &Target) -> Option<&Route> {
+        let path = target.path(request.uri());
+        let own = request.headers().get(HOST);
+        let own = own.and_then(|own| own.to_str().ok()).map(host::name_of);
         self.routes.iter().find(|route| {
             let config = &route.config;
             is_below(&config.path, path)
-                && (config.methods.is_empty() || config.methods.contains(request.method()))
-                && config
-                    .host
-                    .as_deref()
-                    .is_none_or(|host| host_of(request).is_some_and(|own| is_host(own, host)))
+                && is_method(&config.methods, request.method())
+                && (config.host.is_none() || config.host.as_deref() == own)
         })
     }
+}
+
+/// Whether a route has a method; `HEAD` is routed as `GET` is, unless a route names it.
+fn is_method(methods: &[Method], method: &Method) -> bool {
+    methods.is_empty()
+        || methods.contains(method)
+        || (method == Method::HEAD && methods.contains(&Method::GET))
 }
 
 /// Whether a path is the prefix, or below it.
@@ -60,20 +74,6 @@ fn is_below(prefix: &str, path: &str) -> bool {
         return false;
     };
     rest.is_empty() || prefix.ends_with('/') || rest.starts_with('/')
-}
-
-fn host_of<B>(request: &Request<B>) -> Option<&str> {
-    let of_uri = request.uri().authority().map(http::uri::Authority::as_str);
-    of_uri.or_else(|| request.headers().get(HOST)?.to_str().ok())
-}
-
-/// Whether a host with an optional port is this host.
-fn is_host(own: &str, host: &str) -> bool {
-    let name = match own.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => own,
-    };
-    name.eq_ignore_ascii_case(host)
 }
 
 #[cfg(test)]
@@ -92,13 +92,5 @@ mod tests {
         ] {
             assert_eq!(is_below(prefix, path), expected, "{prefix} {path}");
         }
-    }
-
-    #[test]
-    fn the_port_of_a_host_does_not_matter() {
-        assert!(is_host("Shop.example:8443", "shop.example"));
-        assert!(is_host("shop.example", "shop.example"));
-        assert!(!is_host("shop.example.evil", "shop.example"));
-        assert!(is_host("[::1]:80", "[::1]"));
     }
 }

@@ -15,7 +15,7 @@ use hyper_util::server::conn::auto;
 use parking_lot::RwLock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinSet, unconstrained};
 use tokio_rustls::TlsAcceptor;
 
@@ -60,6 +60,29 @@ pub(crate) struct Listener {
     pub(crate) tls: Arc<RwLock<Option<Arc<rustls::ServerConfig>>>>,
 }
 
+/// A connection of a client, which counts until nothing uses it: neither its requests nor the tunnel
+/// that it has become.
+pub(crate) struct OpenConnection {
+    _permit: Option<OwnedSemaphorePermit>,
+    metrics: GatewayMetrics,
+}
+
+impl OpenConnection {
+    fn new(permit: Option<OwnedSemaphorePermit>, metrics: &GatewayMetrics) -> Arc<Self> {
+        metrics.connection_opened();
+        Arc::new(Self {
+            _permit: permit,
+            metrics: metrics.clone(),
+        })
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.metrics.connection_closed();
+    }
+}
+
 /// Serves a listener until `shutdown` is true. Requests in flight are then answered, within the
 /// server's timeout.
 pub(crate) async fn serve(
@@ -83,11 +106,9 @@ pub(crate) async fn serve(
                 let shared = Arc::clone(&shared);
                 let tls = listener.tls.read().clone();
                 let shutdown = shutdown.clone();
+                let open = OpenConnection::new(permit.ok(), &shared.metrics);
                 connections.spawn(async move {
-                    shared.metrics.connection_opened();
-                    serve_stream(&shared, stream, peer, tls, shutdown).await;
-                    shared.metrics.connection_closed();
-                    drop(permit);
+                    serve_stream(&shared, open, stream, peer, tls, shutdown).await;
                 });
             }
             // Out of file descriptors, or the client is gone already: the listener still works.
@@ -108,6 +129,7 @@ pub(crate) async fn serve(
 
 async fn serve_stream(
     shared: &Arc<Shared>,
+    open: Arc<OpenConnection>,
     stream: TcpStream,
     peer: SocketAddr,
     tls: Option<Arc<rustls::ServerConfig>>,
@@ -115,7 +137,8 @@ async fn serve_stream(
 ) {
     let _only_slower_without = stream.set_nodelay(true);
     let Some(config) = tls else {
-        return serve_http(shared, stream, Caller::new(peer, false, None), shutdown).await;
+        let caller = Caller::new(peer, false, None);
+        return serve_http(shared, open, stream, caller, shutdown).await;
     };
     let handshake = TlsAcceptor::from(config).accept(stream);
     match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
@@ -130,7 +153,7 @@ async fn serve_stream(
                 }
             });
             let caller = Caller::new(peer, true, certificate);
-            serve_http(shared, stream, caller, shutdown).await;
+            serve_http(shared, open, stream, caller, shutdown).await;
         }
         Ok(Err(error)) => tracing::info!(%error, "TLS handshake failed"),
         Err(_) => tracing::info!("TLS handshake timed out"),
@@ -139,6 +162,7 @@ async fn serve_stream(
 
 async fn serve_http(
     shared: &Arc<Shared>,
+    open: Arc<OpenConnection>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     caller: Caller,
     mut shutdown: watch::Receiver<bool>,
@@ -147,6 +171,7 @@ async fn serve_http(
     let framing = RawFraming::new(config.header_bytes_max);
     let stream = ClientStream::new(stream, &config, framing.clone());
     let connection = Arc::new(Connection {
+        open,
         caller,
         framing: framing.clone(),
         metrics: shared.metrics.clone(),

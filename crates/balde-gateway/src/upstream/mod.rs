@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 pub(crate) use body_slots::{BodySlots, NotReady};
 pub(crate) use connector::ConnectError;
 pub(crate) use sending::Sending;
+pub(crate) use pool::TunnelPermit;
 
 use self::connector::Connector;
 use self::health::{Health, Permit};

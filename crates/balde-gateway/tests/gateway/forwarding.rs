@@ -19,7 +19,7 @@ use crate::running::{PATIENCE, Running, raw, simple, status_of};
 async fn path_query_and_body_arrive_as_they_were_sent() {
     let backend = Backend::start().await;
     let gateway = Running::start(&simple(backend.address, "")).await;
-    let path = "/a%2Fb//c;x=%C3%A3?q=1&q=2&%2B=+";
+    let path = "/a%20b/c+%2B/x%40y=%C3%A3?q=1&q=2&%2B=+//..;%zz";
     let body = "bytes \u{0} as they are";
     let response = gateway
         .client
@@ -121,7 +121,7 @@ async fn http2_in_and_out() {
 #[tokio::test]
 async fn an_upgraded_connection_passes_bytes_both_ways() {
     let backend = Backend::start().await;
-    let gateway = Running::start(&simple(backend.address, "")).await;
+    let gateway = Running::start(&simple(backend.address, "upgrade = [\"echo\"]\n")).await;
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();
     stream
         .write_all(

@@ -2,22 +2,28 @@
 
 mod abuse;
 mod backend;
+mod byte_log;
 mod config;
 mod dict;
 mod during_reconciliation;
 mod forwarding;
 mod half_close;
+mod hosts;
 mod limits;
+mod participants;
 mod promise;
 mod raw_upstream;
+mod proxy_fields;
 mod reload;
 mod retry;
 mod running;
 mod shared_redis;
 mod simulated;
 mod smuggling;
+mod spellings;
 mod state;
 mod tls;
+mod tunnels;
 mod unknown_refill;
 mod unsent;
 

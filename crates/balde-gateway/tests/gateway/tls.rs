@@ -10,14 +10,14 @@ use crate::backend::Backend;
 use crate::running::{Running, client};
 
 /// An authority, and certificates that it issued, as PEM files.
-struct Authority {
+pub(crate) struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![
@@ -36,7 +36,7 @@ impl Authority {
     }
 
     /// The names of a certificate file and its key file, and the certificate's DER.
-    fn issue(&self, name: &str) -> (PathBuf, PathBuf, Vec<u8>) {
+    pub(crate) fn issue(&self, name: &str) -> (PathBuf, PathBuf, Vec<u8>) {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         params
             .distinguished_name
@@ -49,11 +49,11 @@ impl Authority {
         (file("pem"), file("key"), certificate.der().to_vec())
     }
 
-    fn ca(&self) -> PathBuf {
+    pub(crate) fn ca(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    fn client(&self, identity: Option<&(PathBuf, PathBuf, Vec<u8>)>) -> reqwest::Client {
+    pub(crate) fn client(&self, identity: Option<&(PathBuf, PathBuf, Vec<u8>)>) -> reqwest::Client {
         let _provider = client();
         let root = reqwest::Certificate::from_pem(self.pem.as_bytes()).unwrap();
         let mut builder = reqwest::Client::builder().no_proxy().tls_certs_only([root]);
@@ -65,7 +65,7 @@ impl Authority {
     }
 }
 
-fn text(path: &std::path::Path) -> String {
+pub(crate) fn text(path: &std::path::Path) -> String {
     path.display().to_string()
 }
 

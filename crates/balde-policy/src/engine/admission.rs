@@ -36,7 +36,8 @@ pub(crate) type Admitting =
 impl Engine {
     /// Admits a request or refuses it: takes the admission cost from the bucket of every policy
     /// that applies to it, or from none. The request's path must not include the profile's base path;
-    /// see [`without_base`](Engine::without_base).
+    /// see [`without_base`](Engine::without_base). Rules see the path in its
+    /// [normal form](crate::PathRules::normalized).
     ///
     /// With buckets in memory this never waits.
     pub async fn admit(&self, request: &Request<'_>) -> Result<Ticket, AdmitError> {
@@ -63,8 +64,8 @@ impl Engine {
         }
     }
 
-    /// Strips the profile's base path from a path; `None` if the path is under none of the base
-    /// paths.
+    /// Strips the profile's base path from a path in its
+    /// [normal form](crate::PathRules::normalized); `None` if the path is under none of the base paths.
     pub fn without_base<'p>(&self, path: &'p str) -> Option<&'p str> {
         self.0.state.read().rules.profile().without_base(path)
     }
@@ -76,7 +77,7 @@ impl Engine {
             return Admission::Ready(self.admit_in_memory(request));
         }
         match self.matched(request) {
-            Err(error) => Admission::Ready(Err(error.into())),
+            Err(error) => Admission::Ready(Err(error)),
             Ok((rules, generation, buckets)) => {
                 let engine = self.clone();
                 let class = request.class.map(Into::into);
@@ -90,8 +91,14 @@ impl Engine {
     }
 
     /// Returns what `request` costs if it ends with `outcome`: the name of each policy that
-    /// applies to it, and the tokens. Policies that have no bucket for the request are left out.
+    /// applies to it, and the tokens. Policies that have no bucket for the request are left out. The list
+    /// is empty if servers read the request's path in different ways.
     pub fn prices(&self, request: &Request<'_>, outcome: Outcome) -> Vec<(Box<str>, u64)> {
+        let prices = request.with_normal_path(|request| self.prices_of(request, outcome));
+        prices.unwrap_or_default()
+    }
+
+    fn prices_of(&self, request: &Request<'_>, outcome: Outcome) -> Vec<(Box<str>, u64)> {
         let state = self.0.state.read();
         let mut prices = Vec::new();
         let Ok(()) = state
@@ -117,7 +124,16 @@ impl Engine {
 
     /// The buckets that a request takes tokens from. A policy that has none for it refuses the request,
     /// which is counted here, because no limiter will see it.
-    fn buckets(&self, state: &State, request: &Request<'_>) -> Result<Vec<Bucket>, NoBucketError> {
+    fn buckets(&self, state: &State, request: &Request<'_>) -> Result<Vec<Bucket>, AdmitError> {
+        let buckets = request.with_normal_path(|request| self.buckets_of(state, request))?;
+        Ok(buckets?)
+    }
+
+    fn buckets_of(
+        &self,
+        state: &State,
+        request: &Request<'_>,
+    ) -> Result<Vec<Bucket>, NoBucketError> {
         let rules = &state.rules;
         let is_redis = self.0.options.is_redis();
         let mut buckets = Vec::with_capacity(2);
@@ -138,7 +154,9 @@ impl Engine {
                         }
                         buckets.push(Bucket::new(index, located));
                     }
-                    Err(_) if self.0.options.on_missing_part == OnMissingPart::Skip => {}
+                    Err(error)
+                        if self.0.options.on_missing_part == OnMissingPart::Skip
+                            && !matches!(error.key_error(), KeyError::Ambiguous { .. }) => {}
                     Err(error) => {
                         rules.limiter(index, 0).count_no_key();
                         return Err(error);
@@ -152,7 +170,7 @@ impl Engine {
     fn matched(
         &self,
         request: &Request<'_>,
-    ) -> Result<(Arc<Ruleset>, u64, Vec<Bucket>), NoBucketError> {
+    ) -> Result<(Arc<Ruleset>, u64, Vec<Bucket>), AdmitError> {
         let state = self.0.state.read();
         let buckets = self.buckets(&state, request)?;
         Ok((

@@ -120,10 +120,13 @@ impl Engine {
         let rules = &state.rules;
         let mut due = Vec::new();
         if let Some(request) = &subject.request {
-            let Ok(()) = rules.matcher.for_each_match(request, |index, _, rule| {
-                let source = MatchedRequest { request, rule };
-                due.extend(self.due_to(state, index, event, &source));
-                Ok::<(), Infallible>(())
+            // A request that is not admitted for its path gets nothing back.
+            let _refused = request.with_normal_path(|request| {
+                let Ok(()) = rules.matcher.for_each_match(request, |index, _, rule| {
+                    let source = MatchedRequest { request, rule };
+                    due.extend(self.due_to(state, index, event, &source));
+                    Ok::<(), Infallible>(())
+                });
             });
         } else {
             for index in 0..rules.profile().policies().len() {

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::matching::NoBucketError;
 use super::ruleset::Ruleset;
+use crate::path::PathError;
 use crate::policy::Policy;
 
 /// Why a request was not admitted. Nothing was taken from any bucket.
@@ -25,6 +26,9 @@ pub enum AdmitError {
     /// A policy applies to the request, but the request lacks a part of the bucket's key.
     #[error(transparent)]
     NoBucket(#[from] NoBucketError),
+    /// Servers read the request's path in different ways.
+    #[error(transparent)]
+    Path(#[from] PathError),
 }
 
 /// A request that was refused because a bucket has too few tokens. If several buckets refused, this

@@ -13,6 +13,9 @@ use crate::profile::Profile;
 /// A profile whose rules are indexed by path, so that a request is compared only with the rules
 /// that its path fits.
 ///
+/// Paths are compared in their [normal form](crate::PathRules::normalized). A request with the method
+/// `HEAD` also matches rules for `GET`, unless it matches a rule that is for `HEAD` and not for `GET`.
+///
 /// A matcher needs no store and no clock; an [`Engine`](crate::Engine) has one.
 ///
 /// ```
@@ -89,8 +92,18 @@ impl Matcher {
     ///
     /// An item is an error if a policy applies to the request but has no bucket for it; the caller
     /// decides how to treat that. `assigned` returns the value of an assigned variant; it is called
-    /// with the variant's name and the subject.
+    /// with the variant's name and the subject. A path that servers read in different ways is compared
+    /// as it is; [`Engine::admit`](crate::Engine::admit) refuses it.
     pub fn buckets<'p>(
+        &'p self,
+        request: &Request<'_>,
+        assigned: &dyn Fn(&str, &str) -> Option<Box<str>>,
+    ) -> Vec<Result<BucketRef<'p>, NoBucketError>> {
+        let found = request.with_normal_path(|request| self.buckets_of(request, assigned));
+        found.unwrap_or_else(|_| self.buckets_of(request, assigned))
+    }
+
+    fn buckets_of<'p>(
         &'p self,
         request: &Request<'_>,
         assigned: &dyn Fn(&str, &str) -> Option<Box<str>>,
@@ -113,8 +126,8 @@ impl Matcher {
         buckets
     }
 
-    /// Calls `visit` with each policy that applies to a request, and the first of its rules that
-    /// matches.
+    /// Calls `visit` with each policy that applies to a request, whose path is in its normal form, and
+    /// the first of its rules that matches.
     #[inline]
     pub(super) fn for_each_match<'p, E>(
         &'p self,
@@ -126,21 +139,36 @@ impl Matcher {
             self.walk(0, Some(path), &mut found);
         }
         found.sort_unstable();
+        let is_head = request.method.eq_ignore_ascii_case("HEAD");
+        let is_get_left_out = is_head
+            && found.iter().any(|reference| {
+                let rule = self.rule(*reference);
+                rule.is_for_head_only() && rule.matches_details(request)
+            });
         let mut last = None;
-        for RuleRef { policy, rule } in found {
-            if last == Some(policy) {
+        for reference in found {
+            if last == Some(reference.policy) {
                 continue;
             }
-            let index = usize::from(policy);
-            let one = &self.profile.policies()[index];
-            let rule = one.rules().get(usize::from(rule));
-            let rule = rule.unwrap_or_else(|| MatchRule::any());
-            if rule.matches_method(request.method) && rule.matches_details(request) {
-                last = Some(policy);
-                visit(index, one, rule)?;
+            let rule = self.rule(reference);
+            let is_method = if is_get_left_out {
+                rule.methods().is_empty() || rule.names_method(request.method)
+            } else {
+                rule.matches_method(request.method)
+            };
+            if is_method && rule.matches_details(request) {
+                last = Some(reference.policy);
+                let index = usize::from(reference.policy);
+                visit(index, &self.profile.policies()[index], rule)?;
             }
         }
         Ok(())
+    }
+
+    fn rule(&self, reference: RuleRef) -> &MatchRule {
+        let policy = &self.profile.policies()[usize::from(reference.policy)];
+        let rule = policy.rules().get(usize::from(reference.rule));
+        rule.unwrap_or_else(|| MatchRule::any())
     }
 
     /// The bucket of a policy for a request or subject.
@@ -169,6 +197,12 @@ impl Matcher {
         };
         if let Some(name) = policy.limits().variant() {
             let variant = self.profile.variant(name);
+            if let Some(variant) = variant
+                && source.is_ambiguous(variant.part())
+            {
+                let part = variant.part().clone();
+                return Err(KeyError::Ambiguous { part });
+            }
             let index = match variant.map(|variant| (variant, variant.source())) {
                 Some((_, VariantSource::Assigned { part, .. })) => {
                     let missing = || KeyError::Missing { part: part.clone() };
@@ -196,8 +230,16 @@ impl Matcher {
         found.extend_from_slice(&node.opens);
         let Some(rest) = rest else {
             found.extend_from_slice(&node.ends);
+            // A rule may end with a slash that the path does not have.
+            for (_, next) in node.literals.iter().filter(|(text, _)| text.is_empty()) {
+                found.extend_from_slice(&self.nodes[*next].ends);
+            }
             return;
         };
+        // A path may end with a slash that the rule does not have.
+        if rest.is_empty() {
+            found.extend_from_slice(&node.ends);
+        }
         let (segment, rest) = match rest.split_once('/') {
             Some((segment, rest)) => (segment, Some(rest)),
             None => (rest, None),

@@ -201,11 +201,15 @@ impl Engine {
         let located = match &subject.request {
             None => rules.matcher.locate(index, subject, &assigned)?,
             Some(request) => {
-                let Some(rule) = rules.policy(index).matching_rule(request) else {
+                let located = request.with_normal_path(|request| {
+                    let rule = rules.policy(index).matching_rule(request)?;
+                    let source = MatchedRequest { request, rule };
+                    Some(rules.matcher.locate(index, &source, &assigned))
+                });
+                let Ok(Some(located)) = located else {
                     return Ok(None);
                 };
-                let source = MatchedRequest { request, rule };
-                rules.matcher.locate(index, &source, &assigned)?
+                located?
             }
         };
         if !self.0.options.is_redis() {

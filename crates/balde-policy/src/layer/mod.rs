@@ -20,6 +20,7 @@ pub use future::ResponseFuture;
 pub use service::PolicyService;
 
 use crate::engine::{AdmitError, Engine};
+use crate::path::PathRules;
 
 /// Finds a participant in the headers and extensions of a request.
 type FindParticipant = dyn Fn(&HeaderMap, &Extensions) -> Option<String> + Send + Sync;
@@ -29,8 +30,8 @@ type FindParticipant = dyn Fn(&HeaderMap, &Extensions) -> Option<String> + Send 
 /// A request is admitted by every policy that applies to it, or answered with a problem document:
 /// 429 if a bucket has too few tokens, 503 if the store is unavailable and the policy's `on-failure`
 /// is `deny`, 403 if the request lacks a part of a bucket's key, 500 if it does because the service
-/// does not provide the address of its peers (axum: serve the app with `balde::http::serve`). An
-/// admitted request is settled by the status of its response, or as abandoned if the client
+/// does not provide the address of its peers (axum: serve the app with `balde::http::serve`), 400 if
+/// servers read its path in different ways ([`PathRules`]). An admitted request is settled by the status of its response, or as abandoned if the client
 /// disconnects.
 ///
 /// The key part `user` is the client that [`Identity`] finds, and `participant` is what the function
@@ -70,6 +71,7 @@ pub(crate) struct Config {
     headers: Arc<CachedHeaders>,
     format: ProblemFormat,
     pub(crate) participant: Option<Arc<FindParticipant>>,
+    pub(crate) path_rules: PathRules,
     /// Shared by all services of one layer.
     no_key_log: Arc<NoKeyLog>,
 }
@@ -84,6 +86,7 @@ impl PolicyLayer {
                 headers: Arc::new(CachedHeaders::new(HeaderOptions::default())),
                 format: ProblemFormat::default(),
                 participant: None,
+                path_rules: PathRules::default(),
                 no_key_log: Arc::new(NoKeyLog::default()),
             },
         }
@@ -102,6 +105,16 @@ impl PolicyLayer {
         find: impl Fn(&HeaderMap, &Extensions) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         self.config.participant = Some(Arc::new(find));
+        self
+    }
+
+    /// Sets which spellings of paths are accepted; others are answered with 400.
+    ///
+    /// The service behind the layer gets the path as it was received. So keep
+    /// [`DotSegments::Refuse`](crate::DotSegments::Refuse), the default, unless the service resolves dot
+    /// segments itself.
+    pub fn path_rules(mut self, rules: PathRules) -> Self {
+        self.config.path_rules = rules;
         self
     }
 
@@ -157,6 +170,7 @@ impl Config {
                 let wait = unavailable.retry_after();
                 (Problem::unavailable([unavailable.policy()], wait), wait)
             }
+            AdmitError::Path(error) => (Problem::bad_request(error.to_string()), None),
             AdmitError::NoBucket(error) => {
                 let no_key = NoKey::new(error, user);
                 self.no_key_log.write(&no_key);

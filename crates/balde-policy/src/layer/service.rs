@@ -71,7 +71,13 @@ fn admit<A>(
     config: &Config,
     request: &Request<A>,
 ) -> Option<(Admission, Result<ClientKey, IdentityError>)> {
-    let path = config.engine.without_base(request.uri().path())?;
+    let received = request.uri().path();
+    let normal = config.path_rules.normalized(received);
+    let path = match &normal {
+        Ok(path) => config.engine.without_base(path)?,
+        // The engine refuses it, below a base path or not.
+        Err(_) => received,
+    };
     let (headers, extensions) = (request.headers(), request.extensions());
     let user = config.identity.key(headers, extensions);
     let user_id = user.as_ref().ok().map(AsRef::as_ref);
@@ -80,6 +86,7 @@ fn admit<A>(
     let query = request.uri().query().unwrap_or_default();
     let fields = HttpHeaders(headers);
     let mut parts = PolicyRequest::new(request.method().as_str(), path, query);
+    parts.path_rules = config.path_rules;
     parts.headers = &fields;
     parts.user = user_id.and_then(|user| std::str::from_utf8(user).ok());
     parts.participant = participant.as_deref();

@@ -18,6 +18,12 @@ pub(crate) type Key = SmallVec<[u8; 48]>;
 pub(crate) trait PartSource {
     /// The value of a part; `None` if it is missing or empty.
     fn part<'a>(&'a self, part: &'a KeyPart) -> Option<Cow<'a, str>>;
+
+    /// Whether servers could read different values of a part, so that a caller could choose between
+    /// buckets.
+    fn is_ambiguous(&self, _part: &KeyPart) -> bool {
+        false
+    }
 }
 
 /// A request, with the rule that it matched. The rule's path template names segments.
@@ -29,6 +35,14 @@ pub(crate) struct MatchedRequest<'a, 'r> {
 impl PartSource for MatchedRequest<'_, '_> {
     fn part<'a>(&'a self, part: &'a KeyPart) -> Option<Cow<'a, str>> {
         part.value(self.request, self.rule)
+    }
+
+    fn is_ambiguous(&self, part: &KeyPart) -> bool {
+        match part {
+            KeyPart::Header(name) => self.request.headers.values_differ(name),
+            KeyPart::Query(name) => self.request.query_readings(name).is_ambiguous(),
+            _ => false,
+        }
     }
 }
 
@@ -62,6 +76,12 @@ pub enum KeyError {
     /// The request does not have this part, or the part is empty.
     #[error("the request has no {part}")]
     Missing {
+        /// The part.
+        part: KeyPart,
+    },
+    /// The request has this part several times, with different values.
+    #[error("the request has several values of {part}")]
+    Ambiguous {
         /// The part.
         part: KeyPart,
     },

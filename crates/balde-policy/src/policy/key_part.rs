@@ -141,6 +141,9 @@ impl Scope {
         key: &mut Key,
     ) -> Result<(), KeyError> {
         for (index, part) in self.parts.iter().enumerate() {
+            if source.is_ambiguous(part) {
+                return Err(KeyError::Ambiguous { part: part.clone() });
+            }
             let missing = || KeyError::Missing { part: part.clone() };
             let value = source.part(part).ok_or_else(missing)?;
             if index > 0 {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use super::key::{MatchedRequest, PartSource as _};
 use super::{KeyPart, NamedPattern, PathTemplate, Request, percent_decoded};
 
 /// Selects the requests that a policy applies to: those that match the methods, the path and every
@@ -42,7 +43,7 @@ impl MatchRule {
     }
 
     /// Matches requests with one of these methods (any, if there are none) and a path that matches
-    /// the template.
+    /// the template. `GET` also matches `HEAD`; see [`Matcher`](crate::Matcher) for the exception.
     pub fn new<M: Into<Box<str>>>(
         methods: impl IntoIterator<Item = M>,
         path: PathTemplate,
@@ -62,13 +63,15 @@ impl MatchRule {
         }
     }
 
-    /// Adds a condition on a query parameter. If the parameter is repeated, its first value is tested.
+    /// Adds a condition on a query parameter. Servers read a parameter that is repeated with different
+    /// values in different ways, so the rule matches if the condition holds for any of the values.
     pub fn with_query(mut self, name: impl Into<Box<str>>, condition: Condition) -> Self {
         self.query.push((name.into(), condition));
         self
     }
 
-    /// Adds a condition on a header.
+    /// Adds a condition on a header. A header that is repeated with different values meets every
+    /// condition, so that a second value does not escape the rule.
     pub fn with_header(mut self, name: impl Into<Box<str>>, condition: Condition) -> Self {
         self.headers.push((name.into(), condition));
         self
@@ -110,18 +113,31 @@ impl MatchRule {
         !(self.query.is_empty() && self.headers.is_empty() && self.flags.is_empty())
     }
 
-    /// Whether a request matches.
+    /// Whether a request, with its path in [normal form](crate::PathRules::normalized), matches.
     pub fn matches(&self, request: &Request<'_>) -> bool {
         self.matches_route(request.method, request.path) && self.matches_details(request)
     }
 
-    /// Whether a method and a raw path match.
+    /// Whether a method and a path in its normal form match.
     pub fn matches_route(&self, method: &str, path: &str) -> bool {
         self.matches_method(method) && self.path.as_ref().is_none_or(|form| form.matches(path))
     }
 
     pub(crate) fn matches_method(&self, method: &str) -> bool {
-        self.methods.is_empty() || self.methods.iter().any(|m| **m == *method)
+        self.methods.is_empty()
+            || self.names_method(method)
+            || (method.eq_ignore_ascii_case("HEAD") && self.names_method("GET"))
+    }
+
+    /// Whether the rule names a method itself.
+    pub(crate) fn names_method(&self, method: &str) -> bool {
+        // Methods are case-sensitive, but not every server knows.
+        self.methods.iter().any(|m| m.eq_ignore_ascii_case(method))
+    }
+
+    /// Whether the rule is about `HEAD` and not about `GET`.
+    pub(crate) fn is_for_head_only(&self) -> bool {
+        self.names_method("HEAD") && !self.names_method("GET")
     }
 
     /// Whether a request meets all the rule's conditions on query, headers, flags and patterns.
@@ -130,15 +146,19 @@ impl MatchRule {
         let query = self.query.iter();
         let headers = self.headers.iter();
         query.clone().all(|(name, condition)| {
-            let value = request.query_first(name);
-            condition.holds(value.as_deref())
-        }) && headers
-            .clone()
-            .all(|(name, condition)| condition.holds(request.headers.value_of(name)))
-            && self.flags.iter().all(|flags| flags.hold(request))
+            let readings = request.query_readings(name);
+            readings.any(|value| condition.holds(value))
+        }) && headers.clone().all(|(name, condition)| {
+            condition.holds(request.headers.value_of(name)) || request.headers.values_differ(name)
+        }) && self.flags.iter().all(|flags| flags.hold(request))
             && self.patterns.as_ref().is_none_or(|(part, patterns)| {
+                let source = MatchedRequest {
+                    request,
+                    rule: self,
+                };
                 let value = part.value(request, self);
                 value.is_some_and(|text| patterns.iter().any(|(_, pattern)| pattern.matches(&text)))
+                    || source.is_ambiguous(part)
             })
     }
 
@@ -266,7 +286,12 @@ impl FlagRule {
 
 impl Flags {
     /// Whether a request meets the condition.
+    /// A request with a parameter that servers read in different ways does.
     pub fn hold(&self, request: &Request<'_>) -> bool {
+        let mut readings = self.names.iter().map(|name| request.query_readings(name));
+        if readings.any(|readings| readings.is_ambiguous()) {
+            return true;
+        }
         let values = self
             .names
             .iter()

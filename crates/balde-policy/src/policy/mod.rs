@@ -6,6 +6,7 @@ mod match_rule;
 mod path_template;
 mod pattern;
 mod price;
+mod query;
 mod request;
 mod variant;
 

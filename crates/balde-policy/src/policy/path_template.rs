@@ -2,17 +2,24 @@
 
 use std::fmt;
 
+use crate::path::{PathError, PathRules, spelled_literal};
+
 /// The most segments of a template.
 const SEGMENTS_MAX: usize = 32;
 
 /// A path with placeholders: `{name}` matches one segment that is not empty, and `{*}` at the end
-/// matches the rest of the path. A slash at the end is significant.
+/// matches the rest of the path. A slash at the end makes no difference, because many servers treat
+/// `/search` and `/search/` as one. Letter case makes one.
+///
+/// Templates are compared with paths in their [normal form](crate::PathRules::normalized). Characters
+/// of a template may be percent-encoded or not.
 ///
 /// ```
 /// use balde_policy::PathTemplate;
 ///
 /// let template = PathTemplate::new("/entries/{Key}/statistics")?;
 /// assert!(template.matches("/entries/%2B5511987654321/statistics"));
+/// assert!(template.matches("/entries/a/statistics/"));
 /// assert!(!template.matches("/entries//statistics"));
 /// assert_eq!(template.segment("/entries/a%40b/statistics", "Key"), Some("a%40b"));
 /// # Ok::<(), balde_policy::PathTemplateError>(())
@@ -71,19 +78,54 @@ impl PathTemplate {
         &self.text
     }
 
-    /// Whether a raw path, percent-encoded as it was received, matches.
+    /// Whether a path in its normal form matches.
     pub fn matches(&self, path: &str) -> bool {
         let Some(path) = path.strip_prefix('/') else {
             return false;
         };
         let mut found = path.split('/');
-        for segment in &self.segments {
-            let fits = found.next().is_some_and(|text| segment.fits(text));
-            if !fits {
+        let mut segments = self.segments.iter().peekable();
+        while let Some(segment) = segments.next() {
+            let is_fitting = match found.next() {
+                Some(text) => segment.fits(text),
+                // A template may end with a slash that the path does not have.
+                None => !self.is_open && segments.peek().is_none() && segment.fits(""),
+            };
+            if !is_fitting {
                 return false;
             }
         }
-        self.is_open || found.next().is_none()
+        self.is_open || matches!((found.next(), found.next()), (None | Some(""), None))
+    }
+
+    /// Why no path in its normal form matches the template, or only with other
+    /// [rules](crate::PathRules) than the default; `None` if the template can match.
+    pub fn never_matches(&self) -> Option<&'static str> {
+        let path = self.text.strip_suffix("{*}").unwrap_or(&self.text);
+        let mut segments = path[1..].split('/').peekable();
+        let mut reason = None;
+        while let Some(segment) = segments.next() {
+            if segment.starts_with('{') {
+                continue;
+            }
+            if segment.is_empty() && segments.peek().is_some() {
+                reason = reason.or(Some("repeated slashes of a request are merged"));
+            }
+            reason = reason.or(match PathRules::default().normalized(&format!("/{segment}")) {
+                Ok(_) => None,
+                Err(PathError::DotSegment | PathError::AboveRoot) => {
+                    Some("the segments `.` and `..` of a request are resolved, or the request is refused")
+                }
+                Err(PathError::EscapedSlash) => {
+                    Some("requests with an encoded slash are refused by default")
+                }
+                Err(PathError::Parameter) => {
+                    Some("requests with `;` are refused by default, and otherwise compared without it")
+                }
+                Err(_) => Some("requests that are spelled like this are refused"),
+            });
+        }
+        reason
     }
 
     /// The segment of a matching path that the placeholder `name` matches, still percent-encoded.
@@ -131,7 +173,8 @@ impl Segment {
         if text.contains(is_odd) {
             return Err(PathTemplateError::Character);
         }
-        Ok(Self::Literal(text.into()))
+        let literal = spelled_literal(text).unwrap_or_else(|| text.to_owned());
+        Ok(Self::Literal(literal.into()))
     }
 
     fn fits(&self, text: &str) -> bool {

@@ -3,8 +3,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use super::query::QueryReadings;
+use crate::path::{PathError, PathRules};
+
 /// The most query parameters that are read.
-const QUERY_PAIRS_MAX: usize = 256;
+pub(super) const QUERY_PAIRS_MAX: usize = 256;
 
 /// A request's headers. A header whose value is not text counts as absent.
 pub trait Headers: Sync {
@@ -45,10 +48,13 @@ impl<const N: usize> Headers for [(&str, &str); N] {
 /// The parts of a request that policies look at. An adapter for a protocol fills them in.
 #[derive(Clone, Copy)]
 pub struct Request<'r> {
-    /// The method as sent, such as `GET`. Rules compare it exactly.
+    /// The method as sent, such as `GET`.
     pub method: &'r str,
-    /// The raw path, without the profile's base path; still percent-encoded.
+    /// The path, without the profile's base path; still percent-encoded. Rules see its
+    /// [normal form](PathRules::normalized).
     pub path: &'r str,
+    /// Which spellings of the path are accepted.
+    pub path_rules: PathRules,
     /// The raw query, without its question mark.
     pub query: &'r str,
     /// The headers.
@@ -79,6 +85,7 @@ impl<'r> Request<'r> {
         Self {
             method,
             path,
+            path_rules: PathRules::default(),
             query,
             headers: NONE,
             participant: None,
@@ -94,7 +101,26 @@ impl<'r> Request<'r> {
         found.map(|(_, value)| *value)
     }
 
-    /// The first value of a query parameter, decoded. Servers also use the first.
+    /// Calls `use_it` with the request whose path is in its normal form.
+    pub(crate) fn with_normal_path<T>(
+        &self,
+        use_it: impl FnOnce(&Request<'_>) -> T,
+    ) -> Result<T, PathError> {
+        Ok(match self.path_rules.normalized(self.path)? {
+            Cow::Borrowed(_) => use_it(self),
+            Cow::Owned(path) => use_it(&Request {
+                path: &path,
+                ..*self
+            }),
+        })
+    }
+
+    /// All values that servers could read for a query parameter.
+    pub(crate) fn query_readings(&self, name: &str) -> QueryReadings<'r> {
+        QueryReadings::new(self.query, name)
+    }
+
+    /// The first value of a query parameter, decoded.
     pub fn query_first(&self, name: &str) -> Option<Cow<'r, str>> {
         let mut pairs = query_pairs(self.query);
         pairs
@@ -113,7 +139,7 @@ pub fn query_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, s
     })
 }
 
-fn form_decoded(text: &str) -> Cow<'_, str> {
+pub(super) fn form_decoded(text: &str) -> Cow<'_, str> {
     if text.contains('+') {
         let spaced = text.replace('+', " ");
         let decoded = percent_decoded(&spaced).map(Cow::into_owned);

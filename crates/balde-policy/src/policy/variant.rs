@@ -145,6 +145,15 @@ impl Variant {
         plain.iter().chain(patterned).map(|name| &**name)
     }
 
+    /// The part of a request that the value comes from.
+    pub(crate) fn part(&self) -> &KeyPart {
+        match &self.source {
+            VariantSource::Assigned { part, .. }
+            | VariantSource::Matched { part, .. }
+            | VariantSource::Listed { part, .. } => part,
+        }
+    }
+
     /// The value that is derived from the parts of a request. `None` if the value is assigned, or
     /// if no value fits.
     pub(crate) fn value_of(&self, source: &impl PartSource) -> Option<&str> {

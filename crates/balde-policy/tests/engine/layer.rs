@@ -145,3 +145,30 @@ async fn a_profile_with_a_base_path_leaves_other_paths_alone() {
     }
     assert_eq!(statuses, [200, 429, 200, 200]);
 }
+
+#[tokio::test]
+async fn other_spellings_of_a_path_are_counted_or_refused() {
+    let fixture = Fixture::new();
+    for path in [
+        "/%69tems/200",
+        "//items/200",
+        "/items//200/",
+        "/items/%32%30%30",
+    ] {
+        let before = level(&fixture.engine).await;
+        let response = service(&fixture.engine).oneshot(request(path, "ana"));
+        response.await.unwrap();
+        assert_eq!(level(&fixture.engine).await, before - 1, "{path}");
+    }
+    let before = level(&fixture.engine).await;
+    for path in [
+        "/x/../items/200",
+        "/items/200;x",
+        "/items%2F200",
+        "/%69tems/%00",
+    ] {
+        let response = service(&fixture.engine).oneshot(request(path, "ana"));
+        assert_eq!(response.await.unwrap().status(), 400, "{path}");
+    }
+    assert_eq!(level(&fixture.engine).await, before);
+}

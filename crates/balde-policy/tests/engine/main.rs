@@ -14,6 +14,7 @@ mod model;
 mod on_redis;
 mod replacing;
 mod shadow;
+mod spellings;
 mod store_failures;
 mod tickets;
 

@@ -16,7 +16,9 @@ mod outcome;
 pub mod problem;
 
 pub use headers::{CachedHeaders, HeaderOptions, ResetFormat};
-pub use identity::{ApiKey, ClientKey, ForwardedHeader, Identity, IdentityError, PeerAddr, UserId};
+pub use identity::{
+    ApiKey, ClientKey, ForwardedHeader, Identity, IdentityError, PeerAddr, UserId, is_forwarded,
+};
 pub use outcome::Outcome;
 pub use problem::{Problem, ProblemFormat};
 

@@ -129,6 +129,19 @@ impl Problem {
         }
     }
 
+    /// 400: the request is not one that a server can answer. `detail` says what is wrong with it, in a
+    /// sentence without any value of the request.
+    pub fn bad_request(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            kind: Cow::Borrowed("about:blank"),
+            title: Cow::Borrowed("Bad Request"),
+            detail: detail.into(),
+            policies: Vec::new(),
+            retry_after_s: None,
+        }
+    }
+
     /// 403: the request has no usable key. The document does not say why; the log does.
     pub fn missing_key() -> Self {
         Self {

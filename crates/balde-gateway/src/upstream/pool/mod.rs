@@ -24,7 +24,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use http::uri::{PathAndQuery, Uri};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -86,6 +86,11 @@ struct Http1<B> {
 /// The task that polls a connection now; `None` while the connection is unused.
 #[derive(Debug, Default)]
 struct CurrentTask(Mutex<Option<Waker>>);
+
+/// The place of a connection that has become a tunnel among the upstream's connections, as an extension
+/// of the response.
+#[derive(Clone, Debug)]
+pub(crate) struct TunnelPermit(#[expect(dead_code, reason = "held")] Arc<OwnedSemaphorePermit>);
 
 /// An HTTP/1.1 connection for one request, after which it goes back to the pool.
 struct InUse<B> {
@@ -417,6 +422,18 @@ impl<B> Http1<B> {
         }
     }
 
+    /// Polls a connection that switches protocols until it is handed over.
+    async fn hand_over(mut self) {
+        poll_fn(|cx| {
+            self.poll(cx);
+            match self.connection {
+                None => Poll::Ready(()),
+                Some(_) => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
     /// Whether the next request can be sent.
     fn is_ready(&self) -> bool {
         self.connection.is_some() && self.sender.is_ready()
@@ -464,7 +481,7 @@ where
                 }
             }
         });
-        let response = match responded.await? {
+        let mut response = match responded.await? {
             Ok(response) => response,
             Err(mut error) => {
                 let traffic = &self.http1.traffic;
@@ -476,10 +493,20 @@ where
                 return Err(Unanswered::Closed(again.map(Box::new)));
             }
         };
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            // The connection is the tunnel's now, and counts until the tunnel ends.
+            let Self { http1, permit, .. } = self;
+            let permit = TunnelPermit(Arc::new(permit));
+            response.extensions_mut().insert(permit);
+            if http1.connection.is_some() {
+                tokio::spawn(http1.hand_over());
+            }
+            return Ok(Ok(response));
+        }
         if self.http1.is_ready() {
             self.put_back();
         } else if self.http1.connection.is_some() {
-            // A body is still on its way, in either direction, or the protocol is switched.
+            // A body is still on its way, in either direction.
             tokio::spawn(self.finish());
         }
         Ok(response)

@@ -111,6 +111,13 @@ impl ChainWalk<'_> {
     }
 }
 
+/// Returns true if a line of the header `Forwarded` is as RFC 7239 demands. Nothing should be appended
+/// to a line that is not, because the rest of the line could hide it, for instance by a quote that was
+/// left open.
+pub fn is_forwarded(line: &[u8]) -> bool {
+    line.len() <= FORWARDED_BYTES_MAX && elements(line).is_some()
+}
+
 /// The `for` parameter of each element, in order, or `None` for an element without one. Returns
 /// `None` if the line violates RFC 7239 anywhere.
 fn elements(line: &[u8]) -> Option<Vec<Option<Vec<u8>>>> {

@@ -33,7 +33,7 @@ use self::peer::PeerFn;
 use crate::key::ShortKey;
 
 pub use address::TrustedProxyError;
-pub use chain::ForwardedHeader;
+pub use chain::{ForwardedHeader, is_forwarded};
 pub use error::IdentityError;
 pub use key::{ClientKey, KeyKind};
 pub use peer::{ApiKey, PeerAddr, UserId};
@@ -146,6 +146,18 @@ impl Identity {
     ) -> Self {
         self.peer = Some(Arc::new(peer));
         self
+    }
+
+    /// Returns true if a peer with this address is a trusted proxy.
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.trusted.contains(address::canonical(peer))
+    }
+
+    /// The headers that identify clients if a trusted proxy sent them:
+    /// [`api_key_header`](Identity::api_key_header) and [`user_id_header`](Identity::user_id_header).
+    /// A proxy removes them from the requests of everybody else.
+    pub fn proxy_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.api_key_header.iter().chain(&self.user_id_header)
     }
 
     /// Returns the key of the client that sent a request with these headers and extensions.
