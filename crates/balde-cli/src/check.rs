@@ -33,7 +33,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             continue;
         }
         match checked {
-            Ok(summary) => println!("{file}: {summary}, valid"),
+            Ok(checked) => {
+                println!("{file}: {}, valid", checked.summary);
+                for warning in checked.warnings {
+                    eprintln!("warning: {file}: {warning}");
+                }
+            }
             Err(error) => {
                 is_valid = false;
                 eprintln!("{error}\n");
@@ -47,9 +52,27 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn as_json(file: &str, checked: &Result<String, ConfigError>) -> serde_json::Value {
+/// What is in a valid file.
+struct Checked {
+    summary: String,
+    /// What may not do what was meant.
+    warnings: Vec<String>,
+}
+
+impl From<String> for Checked {
+    fn from(summary: String) -> Self {
+        Self {
+            summary,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+fn as_json(file: &str, checked: &Result<Checked, ConfigError>) -> serde_json::Value {
     match checked {
-        Ok(summary) => serde_json::json!({ "file": file, "valid": true, "summary": summary }),
+        Ok(Checked { summary, warnings }) => serde_json::json!({
+            "file": file, "valid": true, "summary": summary, "warnings": warnings,
+        }),
         Err(error) => {
             serde_json::json!({ "file": file, "valid": false, "error": error.to_string() })
         }
@@ -57,25 +80,31 @@ fn as_json(file: &str, checked: &Result<String, ConfigError>) -> serde_json::Val
 }
 
 /// Validates a file and summarises what is in it.
-fn check(file: &str, without_env: bool) -> Result<String, ConfigError> {
+fn check(file: &str, without_env: bool) -> Result<Checked, ConfigError> {
     let source = Source::read(file)?;
     Ok(match FileKind::detect(&source)? {
         FileKind::Profile => {
             let profile = profile::parse(&source, &[])?;
             let policies = counted(profile.policies().len(), "policy", "policies");
-            format!("profile {}, {policies}", profile.name())
+            Checked {
+                summary: format!("profile {}, {policies}", profile.name()),
+                warnings: profile.warnings(),
+            }
         }
         FileKind::Options => {
             let (options, throttlers) = ThrottlerOptions::read(file)?;
             let limits = counted(options.names().count(), "limit", "limits");
             let throttlers = counted(throttlers.names().count(), "throttler", "throttlers");
-            format!("options, {limits}, {throttlers}")
+            format!("options, {limits}, {throttlers}").into()
         }
         FileKind::Gateway => {
             let config = balde_gateway::Config::read(file)?;
             let routes = counted(config.routes.len(), "route", "routes");
             let upstreams = counted(config.upstreams.len(), "upstream", "upstreams");
-            format!("gateway, {routes}, {upstreams}")
+            Checked {
+                summary: format!("gateway, {routes}, {upstreams}"),
+                warnings: config.warnings(),
+            }
         }
         FileKind::Monitor => {
             let config = if without_env {
@@ -85,7 +114,7 @@ fn check(file: &str, without_env: bool) -> Result<String, ConfigError> {
             };
             let participants = counted(config.participants.len(), "participant", "participants");
             let sinks = counted(config.sinks.len(), "sink", "sinks");
-            format!("monitor, {participants}, {sinks}")
+            format!("monitor, {participants}, {sinks}").into()
         }
     })
 }

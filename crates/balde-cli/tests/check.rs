@@ -261,3 +261,36 @@ fn the_reference_file_of_options_is_valid() {
     let output = check(&docs, &["options.toml"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
+
+#[test]
+fn a_rule_that_another_spelling_escapes_is_a_warning() {
+    let profile = b"profile = 'p'\n[[policy]]\nname = 'a'\nlimit = '1/s'\n\
+        match = ['GET /x//y', 'GET /x/../y', 'GET /a%2Fb', 'GET /a;b', 'GET /fine/%41']\n\
+        [[policy]]\nname = 'heads'\nlimit = '1/s'\nmatch = ['HEAD /fine/%41']\n";
+    let gateway = b"[[listener]]\naddress = '127.0.0.1:0'\n[[upstream]]\nname = 'a'\n\
+        url = 'http://127.0.0.1:1'\n[[route]]\npath = '/'\nupstream = 'a'\nupgrade = ['h2c']\n\
+        [[route]]\npath = '/static/'\nupstream = 'a'\nlimits = false\n\
+        [identity]\nuser_id_header = 'x-user'\n[paths]\nmethod_override = 'keep'\n\
+        [[policies.policy]]\nname = 'b'\nlimit = '1/s'\nmatch = ['GET /static/x']\n";
+    let folder = folder(&[("profile.toml", profile), ("gateway.toml", gateway)]);
+    let output = check(folder.path(), &["profile.toml", "gateway.toml"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stderr);
+    for part in [
+        "warning: profile.toml: policy a: `/x//y` counts nothing, because repeated slashes",
+        "warning: profile.toml: policy a: `/x/../y` counts nothing, because the segments",
+        "warning: profile.toml: policy a: `/a%2Fb` counts nothing, because requests with an encoded",
+        "warning: profile.toml: policy a: `/a;b` counts nothing, because requests with `;`",
+        "warning: profile.toml: policy heads: because of `HEAD /fine/%41`, policy a does not count HEAD",
+        "warning: gateway.toml: route /: requests within a tunnel of h2c",
+        "warning: gateway.toml: route /static/: with `limits = false`, policy b does not count",
+        "warning: gateway.toml: [identity] names headers of proxies, but no `trusted_proxies`",
+        "warning: gateway.toml: [paths] method_override: a caller can name another method",
+    ] {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    }
+    assert_eq!(shown.lines().count(), 9, "{shown}");
+    let output = check(folder.path(), &["--json", "profile.toml"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["warnings"].as_array().unwrap().len(), 5);
+}

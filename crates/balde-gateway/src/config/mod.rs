@@ -9,6 +9,7 @@ mod paths;
 mod routes;
 mod server;
 mod upstreams;
+mod warnings;
 
 use std::ffi::OsString;
 use std::fmt;

@@ -135,6 +135,11 @@ impl MatchRule {
         self.methods.iter().any(|m| m.eq_ignore_ascii_case(method))
     }
 
+    /// Whether the rule is about `GET` and does not name `HEAD`.
+    pub(crate) fn is_for_get_only(&self) -> bool {
+        self.names_method("GET") && !self.names_method("HEAD")
+    }
+
     /// Whether the rule is about `HEAD` and not about `GET`.
     pub(crate) fn is_for_head_only(&self) -> bool {
         self.names_method("HEAD") && !self.names_method("GET")

@@ -2,6 +2,7 @@
 
 mod parse;
 mod setting;
+mod warnings;
 
 pub use parse::NAME_BYTES_MAX;
 pub use setting::{Setting, SettingValue};
