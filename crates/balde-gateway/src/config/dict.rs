@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use balde_config::{Diagnostics, Located, Section, Span};
-use balde_dict::wire::{canonical_ispb, is_ispb};
+use balde_dict::wire::formats::canonical_ispb;
+use balde_dict::wire::is_ispb;
 use balde_dict::{Category, certificate_ispb};
 use balde_policy::Profile;
 

@@ -1,6 +1,6 @@
 //! Who may speak for which participant, and who pays for a request that names none.
 
-use balde_dict::wire::canonical_ispb;
+use balde_dict::wire::formats::canonical_ispb;
 use balde_dict::{END_TO_END_ID_HEADER, PARTICIPANT_HEADER, PAYER_HEADER, RequestError};
 use balde_policy::query_pairs;
 use http::request::Parts;
