@@ -31,15 +31,21 @@ pub(crate) fn canonical(text: &str, default_port: u16) -> Option<Cow<'_, str>> {
         Some(digits) => Some(parsed_port(digits)?),
     };
     let port = port.filter(|port| *port != default_port);
-    let name = canonical_name(name)?;
-    let written = match port {
-        None => name,
-        Some(port) => Cow::Owned(format!("{name}:{port}")),
+    let canonical = canonical_name(name)?;
+    let digits = &text[name.len()..];
+    let is_written = match (&canonical, port) {
+        (Cow::Borrowed(own), None) => own.len() == name.len() && digits.is_empty(),
+        (Cow::Borrowed(own), Some(_)) => own.len() == name.len() && !digits.starts_with(":0"),
+        (Cow::Owned(_), _) => false,
     };
-    if written == text {
+    if is_written {
+        // The usual host, for which nothing is allocated.
         return Some(Cow::Borrowed(text));
     }
-    Some(written)
+    Some(match port {
+        None => canonical,
+        Some(port) => Cow::Owned(format!("{canonical}:{port}")),
+    })
 }
 
 /// A host without its port.
@@ -105,7 +111,10 @@ mod tests {
             ("a_b-c~d", "a_b-c~d"),
         ] {
             assert_eq!(canonical(text, 80).as_deref(), Some(expected), "{text}");
-            assert_eq!(canonical(expected, 80).as_deref(), Some(expected));
+            let again = canonical(expected, 80).unwrap();
+            assert_eq!(again, expected);
+            let is_borrowed = matches!(again, Cow::Borrowed(_));
+            assert_eq!(is_borrowed, !text.starts_with('['), "{text}");
         }
     }
 
