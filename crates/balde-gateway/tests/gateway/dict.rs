@@ -437,8 +437,9 @@ async fn requests_of_others_and_of_nobody_are_not_forwarded() {
     assert_eq!(other.headers()["content-type"], "application/problem+xml");
     assert_eq!(gateway.client.get(&url).send().await.unwrap().status(), 400);
     assert!(backend.received().is_empty());
-    // What is none of DICT's operations passes, and is not counted.
-    assert_eq!(gateway.status("/api/v2/unknown").await, 200);
+    // What is none of DICT's operations does not pass, because nobody would count it.
+    assert_eq!(gateway.status("/api/v2/unknown").await, 404);
+    assert!(backend.received().is_empty());
 }
 
 #[tokio::test]

@@ -115,6 +115,10 @@ async fn http2_in_and_out() {
         // The client's host arrives, wherever its version of HTTP has it.
         let host = received.parts.headers.get("host").unwrap();
         assert_eq!(host.to_str().unwrap(), gateway.address.to_string());
+        // HTTP/2 has it twice, and the same.
+        if let Some(authority) = received.parts.uri.authority() {
+            assert_eq!(authority.as_str(), host);
+        }
     }
 }
 

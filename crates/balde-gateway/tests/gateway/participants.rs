@@ -173,7 +173,7 @@ async fn all_operations(fixture: &Fixture, clients: &[reqwest::Client; 2]) {
 }
 
 #[tokio::test]
-async fn the_isbp_in_a_certificate_is_the_only_one_that_its_caller_speaks_for() {
+async fn the_ispb_in_a_certificate_is_the_only_one_that_its_caller_speaks_for() {
     let fixture = Fixture::start(Authority::new(), "", "").await;
     nobody_spends_anothers_quota(&fixture, [ONE, OTHER]).await;
 }

@@ -22,8 +22,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
-use http::uri::{PathAndQuery, Uri};
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::uri::{Authority, PathAndQuery, Uri};
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -197,7 +197,7 @@ where
         deadline: Instant,
         sending: &Sending,
     ) -> Result<Response<Incoming>, Unanswered<B>> {
-        set_base(request.uri_mut(), &self.base);
+        set_base(&mut request, &self.base);
         // Other requests use the connection at the same time, so that there is nothing to copy from.
         let copy = (self.may_repeat(&request) && request.body().is_end_stream()).then(|| {
             let mut copy = Request::new(B::from(Bytes::new()));
@@ -564,9 +564,15 @@ fn set_chunked<B: Body>(request: &mut Request<B>) {
     }
 }
 
-/// HTTP/2 also has scheme and authority.
-fn set_base(uri: &mut Uri, base: &Uri) {
+/// HTTP/2 also has scheme and authority. The authority must be what `Host` says, because a server may
+/// read either.
+fn set_base<B>(request: &mut Request<B>, base: &Uri) {
     let mut parts = base.clone().into_parts();
+    let host = request.headers().get(HOST);
+    if let Some(host) = host.and_then(|host| Authority::try_from(host.as_bytes()).ok()) {
+        parts.authority = Some(host);
+    }
+    let uri = request.uri_mut();
     let path = std::mem::take(uri).into_parts().path_and_query;
     parts.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
     *uri = Uri::from_parts(parts).expect("scheme, authority and path make a URI");
