@@ -1,6 +1,7 @@
 //! The normal form of paths, compared with a second implementation.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use balde_policy::{DotSegments, PathError, PathRules, Permission};
 use proptest::prelude::*;
@@ -227,8 +228,8 @@ proptest! {
                     let is_encoded = random >> 63 == 1 || !byte.is_ascii_graphic();
                     match (is_encoded, random >> 62 & 1) {
                         (false, _) => path.push(char::from(byte)),
-                        (true, 0) => path.push_str(&format!("%{byte:02x}")),
-                        (true, _) => path.push_str(&format!("%{byte:02X}")),
+                        (true, 0) => write!(path, "%{byte:02x}").unwrap(),
+                        (true, _) => write!(path, "%{byte:02X}").unwrap(),
                     }
                 }
             }

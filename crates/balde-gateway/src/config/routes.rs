@@ -239,7 +239,7 @@ fn read_one(
         if canonical.is_none() {
             diagnostics.at(host.span, "`host` must be a host without a port");
         }
-        canonical.map(|canonical| canonical.into_owned())
+        canonical.map(std::borrow::Cow::into_owned)
     });
     let path = path?;
     if !path.value.starts_with('/') || path.value.contains(['?', '#', ' ']) {

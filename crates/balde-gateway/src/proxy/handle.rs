@@ -60,7 +60,7 @@ pub(crate) async fn handle(
         return refused.response(format);
     }
     let default_port = if connection.caller.is_tls { 443 } else { 80 };
-    let target = match Target::take(&mut request, &routing.paths, default_port) {
+    let target = match Target::take(&mut request, routing.paths, default_port) {
         Ok(target) => target,
         Err(error) => {
             return answer::problem(format, StatusCode::BAD_REQUEST, &error.to_string());

@@ -43,7 +43,7 @@ impl Target {
     /// are brought into the one spelling, so that whatever reads them later reads the same.
     pub(super) fn take<B>(
         request: &mut Request<B>,
-        config: &PathsConfig,
+        config: PathsConfig,
         default_port: u16,
     ) -> Result<Self, TargetError> {
         check_method(request.method(), request.headers(), config.method_override)?;

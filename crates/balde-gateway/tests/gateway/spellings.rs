@@ -1,5 +1,7 @@
 //! Other spellings of a path are counted by the rule of the plain one, or refused.
 
+use std::fmt::Write as _;
+
 use balde::{Clock, ManualClock};
 use bytes::Bytes;
 use http::Request;
@@ -24,36 +26,44 @@ const PATHS: [&str; 10] = [
     "/caf%C3%A9/menu",
 ];
 
+#[derive(Clone, Copy)]
+enum Digits {
+    Small,
+    Capital,
+}
+
+/// A path with every character encoded.
+fn encoded(path: &str, digits: Digits) -> String {
+    let mut text = String::new();
+    let mut bytes = path.bytes();
+    while let Some(byte) = bytes.next() {
+        match (byte, digits) {
+            (b'/', _) => text.push('/'),
+            (b'%', _) => {
+                text.push('%');
+                text.push(char::from(bytes.next().unwrap()));
+                text.push(char::from(bytes.next().unwrap()));
+            }
+            (_, Digits::Capital) => write!(text, "%{byte:02X}").unwrap(),
+            (_, Digits::Small) => write!(text, "%{byte:02x}").unwrap(),
+        }
+    }
+    text
+}
+
 /// Request targets that a server could read as this path.
 fn spellings(path: &str) -> Vec<String> {
     let rest = &path[1..];
     let last = rest.rsplit('/').next().unwrap();
     let before = &path[..path.len() - last.len()];
-    let encoded = |upper: bool| {
-        let mut text = String::new();
-        let mut bytes = path.bytes();
-        while let Some(byte) = bytes.next() {
-            match (byte, upper) {
-                (b'/', _) => text.push('/'),
-                (b'%', _) => {
-                    text.push('%');
-                    text.push(char::from(bytes.next().unwrap()));
-                    text.push(char::from(bytes.next().unwrap()));
-                }
-                (_, true) => text.push_str(&format!("%{byte:02X}")),
-                (_, false) => text.push_str(&format!("%{byte:02x}")),
-            }
-        }
-        text
-    };
     let first = path.as_bytes()[1];
     let one = format!("/%{first:02x}{}", &path[2..]);
     let twice = format!("/%25{first:02x}{}", &path[2..]);
     let mut all = vec![
         path.to_owned(),
         one,
-        encoded(false),
-        encoded(true),
+        encoded(path, Digits::Small),
+        encoded(path, Digits::Capital),
         twice,
         format!("/{path}"),
         format!("//{path}"),
@@ -133,10 +143,11 @@ fn spellings(path: &str) -> Vec<String> {
 fn policies() -> String {
     let mut text = String::new();
     for (index, path) in PATHS.iter().enumerate() {
-        text += &format!(
+        let policy = format!(
             "[[policies.policy]]\nname = \"p{index}\"\nmatch = [\"GET {path}\"]\n\
              limit = \"1/day burst 1\"\n"
         );
+        text.push_str(&policy);
     }
     text
 }
