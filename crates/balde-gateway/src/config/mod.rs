@@ -22,8 +22,8 @@ use balde_config::{ConfigError, Diagnostics, Document, Environment, Resolver, Se
 
 pub use dict::{DictConfig, Refill, UserStart};
 pub use limiting::{LimitingConfig, Reserve, Shadow};
-pub(crate) use routes::RECONCILIATION_CLASS;
 pub use paths::{ForwardedPath, MethodOverride, PathsConfig};
+pub(crate) use routes::RECONCILIATION_CLASS;
 pub use routes::{CallerClass, RouteConfig};
 pub use server::{ListenerConfig, ServerConfig, StateConfig};
 pub use upstreams::{HostHeader, Protocol, Retry, UpstreamConfig};

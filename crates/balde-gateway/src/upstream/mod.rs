@@ -17,8 +17,8 @@ use hyper::body::Incoming;
 
 pub(crate) use body_slots::{BodySlots, NotReady};
 pub(crate) use connector::ConnectError;
-pub(crate) use sending::Sending;
 pub(crate) use pool::TunnelPermit;
+pub(crate) use sending::Sending;
 
 use self::connector::Connector;
 use self::health::{Health, Permit};

@@ -501,7 +501,7 @@ where
             if http1.connection.is_some() {
                 tokio::spawn(http1.hand_over());
             }
-            return Ok(Ok(response));
+            return Ok(response);
         }
         if self.http1.is_ready() {
             self.put_back();
