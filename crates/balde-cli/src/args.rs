@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::{check, gateway, health, inspect, manual, monitor, policies, simulate, up};
+use crate::{certify, check, gateway, health, inspect, manual, monitor, policies, simulate, up};
 
 /// Listed in `--help` and in the manual page.
 const EXIT_CODES: &str = "Exit codes:\n  0    success; a service that was stopped by a signal\n  \
@@ -32,6 +32,8 @@ enum Verb {
     Inspect(inspect::Args),
     /// Run a DICT simulator that follows the published rules
     Simulate(Box<simulate::Args>),
+    /// Play a PSP's conversation with a DICT, and report which answers are not as published
+    Certify(Box<certify::Args>),
     /// Run a reverse proxy that enforces policies, in front of any service or of DICT
     Gateway(gateway::Args),
     /// Monitor the buckets of DICT participants: history, forecasts, alerts, metrics, a dashboard
@@ -51,6 +53,7 @@ impl Cli {
             Verb::Check(args) => check::run(&args),
             Verb::Inspect(args) => inspect::run(&args),
             Verb::Simulate(args) => simulate::run(&args),
+            Verb::Certify(args) => certify::run(&args),
             Verb::Gateway(args) => gateway::run(&args),
             Verb::Monitor(args) => monitor::run(&args),
             Verb::Up(args) => up::run(&args),

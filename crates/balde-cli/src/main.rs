@@ -2,6 +2,7 @@
 
 mod alert_lines;
 mod args;
+mod certify;
 mod check;
 mod gateway;
 mod health;

@@ -9,8 +9,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, anyhow, bail};
 use balde::{ManualClock, StorageMode};
 use balde_config::Source;
-use balde_dict::Category;
 use balde_dict::wire::{XmlSigner, XmlVerifier};
+use balde_dict::{Category, Settings};
 use balde_simulator::directory::DirectoryRules;
 use balde_simulator::{self as simulator, Participants, Simulator, SimulatorBuilder};
 
@@ -93,6 +93,10 @@ pub(crate) struct Args {
     /// checkKeys. By default, 99999999
     #[arg(long, value_name = "ISPB")]
     check_keys_as: Option<String>,
+    /// Write what clients do to this file, and which of Bacen's expectations they miss: one JSON object
+    /// per line, with a summary at the end. GET /sim/transcript has the summary at any time
+    #[arg(long, value_name = "FILE")]
+    transcript: Option<PathBuf>,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -161,6 +165,7 @@ async fn simulate(args: &Args) -> anyhow::Result<()> {
 fn builder(args: &Args) -> anyhow::Result<SimulatorBuilder> {
     let profile = profile::load(&args.profile, &args.settings);
     let profile = profile.map_err(|problems| anyhow!("{}", problems.trim_end()))?;
+    let has_key_info = Settings::of(&profile)?.answer_signature_certificate;
     let mut builder = Simulator::builder()
         .profile(profile)
         .category(args.category)
@@ -187,7 +192,11 @@ fn builder(args: &Args) -> anyhow::Result<SimulatorBuilder> {
     }
     if let (Some(key), Some(cert)) = (&args.sign_key, &args.sign_cert) {
         let signer = XmlSigner::from_pem(&read_pem(cert)?, &read_pem(key)?);
-        builder = builder.signer(Arc::new(signer.context("--sign-key, --sign-cert")?));
+        let mut signer = signer.context("--sign-key, --sign-cert")?;
+        if !has_key_info {
+            signer = signer.without_key_info();
+        }
+        builder = builder.signer(Arc::new(signer));
     }
     if let Some(verify) = args.verify {
         let verifier = match &args.verify_certs {
@@ -198,6 +207,9 @@ fn builder(args: &Args) -> anyhow::Result<SimulatorBuilder> {
         if verify == Verify::IfPresent {
             builder = builder.accept_unsigned();
         }
+    }
+    if let Some(path) = &args.transcript {
+        builder = builder.transcript(path);
     }
     if let Some(participant) = &args.check_keys_as {
         builder = builder.check_keys_participant(participant);

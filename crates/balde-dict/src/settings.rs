@@ -102,6 +102,10 @@ pub struct Settings {
     pub cache_max_age_s: u64,
     /// Whether problem documents have a correlation id.
     pub problem_correlation_id: bool,
+    /// Whether the reports of a funds recovery contain the creator's contact.
+    pub recovery_report_contact: bool,
+    /// Whether the signatures of answers contain the signer's certificate.
+    pub answer_signature_certificate: bool,
 }
 
 impl Settings {
@@ -195,6 +199,11 @@ impl Settings {
             )),
             cache_max_age_s: reader.number("cache-max-age-seconds", 180, 86_400),
             problem_correlation_id: reader.flag("problem-correlation-id", true),
+            recovery_report_contact: reader.choice("recovery_report_contact", ["shown", "hidden"])
+                == 0,
+            answer_signature_certificate: reader
+                .choice("answer_signature_key_info", ["certificate", "none"])
+                == 0,
         };
         if reader.flag("credit-above-capacity", false) {
             let reason = "buckets never hold more than their capacity here; only false is possible";

@@ -5,6 +5,8 @@ use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const VERSION: u8 = 0xa0;
@@ -48,6 +50,54 @@ pub(crate) fn rsa_public_key(certificate: &[u8]) -> Option<&[u8]> {
     Some(key)
 }
 
+/// Returns true if a time, in milliseconds since the Unix epoch, is within the validity of a
+/// certificate. False if the validity cannot be read.
+pub(crate) fn is_valid_at(certificate: &[u8], at_ms: i64) -> bool {
+    let bounds = || {
+        let (validity, _) = value(from_validity(certificate)?, SEQUENCE)?;
+        let (tag, not_before, after) = any(validity)?;
+        let (end_tag, not_after, _) = any(after)?;
+        Some((time(tag, not_before)?, time(end_tag, not_after)?))
+    };
+    // The last second is part of the validity.
+    bounds().is_some_and(|(from, until)| from <= at_ms && at_ms < until + 1_000)
+}
+
+/// A time as certificates write it: with two digits of the year up to 2049, with four from then on.
+fn time(tag: u8, text: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u16>().ok();
+    let (year, rest) = match tag {
+        UTC_TIME => {
+            let year = number(0..2)?;
+            (
+                if year < 50 {
+                    2_000 + year
+                } else {
+                    1_900 + year
+                },
+                2,
+            )
+        }
+        GENERALIZED_TIME => (number(0..4)?, 4),
+        _ => return None,
+    };
+    if text.len() != rest + 11 || !text.ends_with('Z') {
+        return None;
+    }
+    let part = |at: usize| number(rest + at..rest + at + 2);
+    let text = format!(
+        "{year:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
+        part(0)?,
+        part(2)?,
+        part(4)?,
+        part(6)?,
+        part(8)?
+    );
+    let time: jiff::Timestamp = text.parse().ok()?;
+    Some(time.as_millisecond())
+}
+
 /// Returns true if a certificate's own RSA key verifies its signature.
 pub(crate) fn is_self_signed(certificate: &[u8]) -> bool {
     let parts = || {
@@ -72,14 +122,19 @@ pub(crate) fn is_self_signed(certificate: &[u8]) -> bool {
 
 /// The bytes of a certificate from its subject on.
 fn from_subject(certificate: &[u8]) -> Option<&[u8]> {
+    Some(any(from_validity(certificate)?)?.2)
+}
+
+/// The bytes of a certificate from its validity on.
+fn from_validity(certificate: &[u8]) -> Option<&[u8]> {
     let (whole, _) = value(certificate, SEQUENCE)?;
     let (to_be_signed, _) = value(whole, SEQUENCE)?;
     let mut rest = to_be_signed;
     if rest.first() == Some(&VERSION) {
         rest = value(rest, VERSION)?.1;
     }
-    // Serial number, signature algorithm, issuer, validity.
-    for _ in 0..4 {
+    // Serial number, signature algorithm, issuer.
+    for _ in 0..3 {
         rest = any(rest)?.2;
     }
     Some(rest)

@@ -8,7 +8,9 @@
 //! | [`Simulator`], [`SimulatorBuilder`], [`run`] | a simulated DICT, its options, its server |
 //! | [`Participants`] | who may speak to it, and for whom |
 //! | [`directory`] | its records, and the rules by which they change |
+//! | [`certify`] | the other side: plays a PSP's conversation with any DICT, and reports what differs |
 
+pub mod certify;
 pub mod directory;
 mod simulator;
 mod tls;

@@ -88,6 +88,20 @@ impl Element {
             .try_fold(self, |element, name| element.child(name))
     }
 
+    /// Returns true if another element has the same name, attributes, text and children, wherever the
+    /// two are in their documents.
+    pub fn has_content_of(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.attributes == other.attributes
+            && self.text() == other.text()
+            && self.children.len() == other.children.len()
+            && self
+                .children
+                .iter()
+                .zip(&other.children)
+                .all(|(own, other)| own.has_content_of(other))
+    }
+
     /// The position of its start tag.
     pub fn position(&self) -> XmlPosition {
         self.position

@@ -48,9 +48,17 @@ pub fn is_cnpj(text: &str) -> bool {
 /// Returns true for an `EndToEndId`: `E`, an ISPB, a date and time to the minute, and eleven letters
 /// or digits.
 pub fn is_end_to_end_id(text: &str) -> bool {
+    text.starts_with('E') && has_sender_and_time(text)
+}
+
+/// Returns true for the id of a return (`RtrId`, pacs.004): as an `EndToEndId`, but with `D`.
+pub fn is_return_id(text: &str) -> bool {
+    text.starts_with('D') && has_sender_and_time(text)
+}
+
+fn has_sender_and_time(text: &str) -> bool {
     text.len() == 32
         && text.is_ascii()
-        && text.starts_with('E')
         && is_ispb(&text[1..9])
         && is_minute(&text[9..21])
         && is_all(&text[21..], 11..=11, |byte| byte.is_ascii_alphanumeric())

@@ -25,6 +25,12 @@ pub trait Signer: fmt::Debug + Send + Sync {
 pub trait Verifier: fmt::Debug + Send + Sync {
     /// Returns an error unless the document has a valid signature.
     fn verify(&self, document: &[u8]) -> Result<(), SignatureError>;
+
+    /// Verifies a document, and returns the certificate (DER) that it was signed with. By default,
+    /// the certificate is not known: `None`.
+    fn verify_signer(&self, document: &[u8]) -> Result<Option<Vec<u8>>, SignatureError> {
+        self.verify(document).map(|()| None)
+    }
 }
 
 /// A signer that leaves the signature empty, as DICT's published examples do. Clients that verify

@@ -2,6 +2,7 @@
 //! with the signer's certificate inside.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -18,6 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::element::Element;
 use super::signature::{EMPTY_SIGNATURE, SignatureError, Signer, Verifier};
+use super::timestamp::Timestamp;
 use crate::x509;
 
 const DS: &str = "http://www.w3.org/2000/09/xmldsig#";
@@ -35,6 +37,7 @@ const REFERENCES_MAX: usize = 2;
 pub struct XmlSigner {
     key: RsaKeyPair,
     certificate: String,
+    has_key_info: bool,
 }
 
 impl XmlSigner {
@@ -57,7 +60,15 @@ impl XmlSigner {
         Ok(Self {
             key,
             certificate: BASE64.encode(&certificate),
+            has_key_info: true,
         })
+    }
+
+    /// Leaves `KeyInfo` with the certificate out of signatures: who verifies them must know it.
+    #[must_use]
+    pub fn without_key_info(mut self) -> Self {
+        self.has_key_info = false;
+        self
     }
 }
 
@@ -83,10 +94,17 @@ impl Signer for XmlSigner {
             )
             .map_err(|_| signer("the key cannot sign"))?;
         let (value, certificate) = (BASE64.encode(value), &self.certificate);
+        let key_info = if self.has_key_info {
+            format!(
+                "<ds:KeyInfo><ds:X509Data><ds:X509Certificate>{certificate}\
+                 </ds:X509Certificate></ds:X509Data></ds:KeyInfo>"
+            )
+        } else {
+            String::new()
+        };
         let signature = format!(
             "<ds:Signature xmlns:ds=\"{DS}\">{signed_info}<ds:SignatureValue>{value}\
-             </ds:SignatureValue><ds:KeyInfo><ds:X509Data><ds:X509Certificate>{certificate}\
-             </ds:X509Certificate></ds:X509Data></ds:KeyInfo></ds:Signature>"
+             </ds:SignatureValue>{key_info}</ds:Signature>"
         );
         let mut signed = String::with_capacity(document.len() + signature.len());
         signed.push_str(&document[..at]);
@@ -151,6 +169,10 @@ impl XmlVerifier {
             }
             Some(embedded) if self.trusted.contains(&embedded) => Ok(vec![embedded]),
             Some(_) => Err(invalid("the certificate is not trusted")),
+            None if self.trusted.is_empty() => Err(invalid(
+                "it has no X509Certificate, and a certificate that X509IssuerSerial names cannot be \
+                 looked up: the signer's certificate must be among the known ones",
+            )),
             None => Ok(self.trusted.clone()),
         }
     }
@@ -158,6 +180,18 @@ impl XmlVerifier {
 
 impl Verifier for XmlVerifier {
     fn verify(&self, document: &[u8]) -> Result<(), SignatureError> {
+        self.verify_at(document, now()).map(|_| ())
+    }
+
+    fn verify_signer(&self, document: &[u8]) -> Result<Option<Vec<u8>>, SignatureError> {
+        self.verify_at(document, now()).map(Some)
+    }
+}
+
+impl XmlVerifier {
+    /// Verifies a document as of a time, within which the signer's certificate must be valid, and
+    /// returns that certificate (DER).
+    pub fn verify_at(&self, document: &[u8], at: Timestamp) -> Result<Vec<u8>, SignatureError> {
         // The limits of the reader hold for what is canonicalised too.
         Element::read(document).map_err(|error| invalid(&error.to_string()))?;
         let text = std::str::from_utf8(document).map_err(|_| invalid("it is not UTF-8"))?;
@@ -171,19 +205,28 @@ impl Verifier for XmlVerifier {
         let value = child(&parsed, signature, "SignatureValue")?;
         let value = decoded(&parsed.text_content_deep(value))?;
         let canonical = canonical_tree(&parsed, signed_info)?;
-        let is_valid = self.candidates(&parsed, signature)?.iter().any(|der| {
+        let candidates = self.candidates(&parsed, signature)?;
+        let signer = candidates.into_iter().find(|der| {
             x509::rsa_public_key(der).is_some_and(|key| {
                 UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, key)
                     .verify(&canonical, &value)
                     .is_ok()
             })
         });
-        if is_valid {
-            Ok(())
-        } else {
-            Err(invalid("the value does not match the key"))
+        let signer = signer.ok_or_else(|| invalid("the value does not match the key"))?;
+        let at_ms = i64::try_from(at.ms()).unwrap_or(i64::MAX);
+        if !x509::is_valid_at(&signer, at_ms) {
+            return Err(invalid("the certificate is not valid yet, or not any more"));
         }
+        Ok(signer.to_vec())
     }
+}
+
+/// The time of this machine, by which TLS judges certificates too.
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let ms = since.map_or(0, |since| since.as_millis());
+    Timestamp::from_ms(u64::try_from(ms).unwrap_or(u64::MAX))
 }
 
 /// The signature of a document: one, directly below the root.

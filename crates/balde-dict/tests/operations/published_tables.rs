@@ -246,6 +246,8 @@ fn every_open_question_has_a_named_setting_with_its_documented_default() {
         "cid-file-seconds",
         "cache-max-age-seconds",
         "problem-correlation-id",
+        "recovery_report_contact",
+        "answer_signature_key_info",
     ];
     for (name, text) in profiles::TEXTS {
         let profile = Profile::parse(text).unwrap();

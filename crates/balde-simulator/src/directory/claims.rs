@@ -4,13 +4,15 @@
 //! OPEN ── acknowledge (donor) ─▶ WAITING_RESOLUTION ── confirm (donor) ─▶ CONFIRMED ── complete (claimer) ─▶ COMPLETED
 //!   └────────── cancel ──────────────┴──────────────── cancel ─────────────┘
 //! ```
-//! Confirming removes the donor's entry, completing creates the claimer's. `confirm_states` and
+//! Confirming removes the donor's entry, completing creates the claimer's. In between the key is
+//! reserved: nobody can register or claim it. `confirm_states` and
 //! `cancel_states` are the published tables: who may do it, for which reason, in which status.
 
 use std::sync::Arc;
 
 use super::entries::{
-    EntryRecord, add_entry, entry_name, read_entry, remove_entry, used_request_name,
+    EntryRecord, add_entry, claimed_name, count_request, entry_name, is_claimed, read_entry,
+    remove_entry, used_request_name,
 };
 use super::error::DirectoryError;
 use super::handle::{Directory, RECORDS_MAX};
@@ -19,7 +21,7 @@ use super::lists::{Cursor, ListFilter, Listed};
 use super::store::RecordTransaction;
 use crate::wire::{
     Claim, ClaimActionRequest, ClaimReason, ClaimSide, ClaimStatus, ClaimType, CreateClaim, Entry,
-    Problem, Timestamp,
+    Problem, Timestamp, Violation, WireEnum,
 };
 use balde_dict::ClaimPeriodStart;
 use balde_dict::KeyType;
@@ -50,9 +52,15 @@ impl Directory {
         self.transact(|mut transaction| async move {
             let name = entry_name(&request.key);
             let found: Option<Arc<EntryRecord>> = transaction.read(&name).await?;
-            let found = found.ok_or_else(|| {
-                Problem::new(404, "ClaimKeyNotFound").with_detail("No entry has the claimed key")
-            })?;
+            let Some(found) = found else {
+                return Err(if is_claimed(&mut transaction, &request.key).await? {
+                    claim_exists()
+                } else {
+                    Problem::new(404, "ClaimKeyNotFound")
+                        .with_detail("No entry has the claimed key")
+                        .into()
+                });
+            };
             check_entry(request, &found.entry)?;
             let claim = Arc::new(open_claim(request, &found.entry, now));
             let mut entry = found.entry.clone();
@@ -132,16 +140,21 @@ impl Directory {
                     let entry = read_entry(&mut transaction, &claim.key).await?;
                     remove_entry(&mut transaction, &entry.entry, now);
                     claim.donor_entry = Some(Box::new(entry.entry.clone()));
+                    // Nobody can register the key until the claim is completed or cancelled.
+                    let id = Arc::new(claim.id.clone());
+                    transaction.put(claimed_name(&claim.key), id)?;
                 }
                 ClaimAction::Cancel => {
                     claim.status = ClaimStatus::Cancelled;
                     claim.cancel_reason = request.reason;
                     claim.cancelled_by = Some(side);
+                    transaction.delete(claimed_name(&claim.key));
                     self.release_entry(&mut transaction, &found, now).await?;
                 }
                 ClaimAction::Complete => {
                     claim.status = ClaimStatus::Completed;
                     claim.completion_request_id.clone_from(&request.request_id);
+                    transaction.delete(claimed_name(&claim.key));
                     create_claimed_entry(&mut transaction, &mut claim, request, now).await?;
                 }
             }
@@ -257,6 +270,7 @@ async fn create_claimed_entry(
         open_claim_creation_date: None,
         request_id,
     });
+    count_request(transaction);
     add_entry(transaction, &record, now)?;
     Ok(())
 }
@@ -317,16 +331,23 @@ fn check_key_type(request: &CreateClaim) -> Result<(), DirectoryError> {
     if is_claimable {
         return Ok(());
     }
-    let detail = "A key of this type cannot be claimed in this way";
-    Err(DirectoryError::rejected("ClaimInvalid", detail))
+    let violation = Violation {
+        reason: format!(
+            "a key of this type cannot be claimed by {}",
+            request.claim_type.as_str()
+        ),
+        value: Some(request.key_type.as_str().to_owned()),
+        property: Some("claim.keyType".to_owned()),
+    };
+    Err(Problem::new(400, "ClaimInvalid")
+        .with_detail("Claim has invalid fields")
+        .with_violations(vec![violation])
+        .into())
 }
 
 fn check_entry(request: &CreateClaim, entry: &Entry) -> Result<(), DirectoryError> {
     if entry.open_claim_creation_date.is_some() {
-        return Err(DirectoryError::rejected(
-            "ClaimAlreadyExistsForKey",
-            "The key already has an open claim",
-        ));
+        return Err(claim_exists());
     }
     let is_same_owner = entry.owner.tax_id_number == request.claimer.tax_id_number;
     let is_same_participant = entry.account.participant == request.claimer_account.participant;
@@ -348,6 +369,13 @@ fn check_entry(request: &CreateClaim, entry: &Entry) -> Result<(), DirectoryErro
         ));
     }
     Ok(())
+}
+
+fn claim_exists() -> DirectoryError {
+    DirectoryError::rejected(
+        "ClaimAlreadyExistsForKey",
+        "The key has a claim that is neither completed nor cancelled",
+    )
 }
 
 fn side_of(claim: &Claim, participant: &str) -> Result<ClaimSide, DirectoryError> {

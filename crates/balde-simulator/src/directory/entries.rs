@@ -10,13 +10,16 @@ use super::handle::Directory;
 use super::ids::new_id;
 use super::store::{RecordStoreError, RecordTransaction};
 use crate::wire::{
-    CreateEntry, DeleteEntry, Entry, EntryReason, OwnerType, Problem, Timestamp, UpdateEntry,
-    canonical_key,
+    Account, CreateEntry, DeleteEntry, Entry, EntryReason, OwnerType, Problem, Timestamp,
+    UpdateEntry, Violation, canonical_key,
 };
 use balde_dict::KeyType;
 
 /// The most entries of a directory.
 const ENTRIES_MAX: u64 = 1_000_000;
+
+/// The most request ids that are remembered: they stay used when their entries are removed.
+const REQUESTS_MAX: u64 = 4_000_000;
 
 /// The most keys of a person's account.
 const KEYS_PER_PERSON_ACCOUNT: u64 = 5;
@@ -110,6 +113,12 @@ impl Directory {
             if let Some(found) = found {
                 return Err(conflict(&found.entry, request));
             }
+            if is_claimed(&mut transaction, &key).await? {
+                return Err(DirectoryError::rejected(
+                    "EntryLockedByClaim",
+                    "The key has a claim that is neither completed nor cancelled",
+                ));
+            }
             let record = EntryRecord::new(Entry {
                 key,
                 key_type: request.key_type,
@@ -120,6 +129,7 @@ impl Directory {
                 open_claim_creation_date: None,
                 request_id: request.request_id.clone(),
             });
+            count_request(&mut transaction);
             add_entry(&mut transaction, &record, now)?;
             Ok(transaction.commit(record).await?)
         })
@@ -153,8 +163,15 @@ impl Directory {
             if let Some((owner_type, tax_id)) = &request.owner
                 && (*owner_type != entry.owner.owner_type || *tax_id != entry.owner.tax_id_number)
             {
-                let detail = "The owner's type and tax number cannot change";
-                return Err(DirectoryError::rejected("EntryInvalid", detail));
+                let violation = Violation {
+                    reason: "the owner's type and tax number cannot change".to_owned(),
+                    value: Some(tax_id.clone()),
+                    property: Some("owner.taxIdNumber".to_owned()),
+                };
+                return Err(Problem::new(400, "EntryInvalid")
+                    .with_detail("Entry has invalid fields")
+                    .with_violations(vec![violation])
+                    .into());
             }
             if let Some(account) = &request.account {
                 entry.account = account.clone();
@@ -203,7 +220,8 @@ impl Directory {
     }
 }
 
-/// Returns the entry that an earlier request with the same id created.
+/// Returns the entry that an earlier request with the same id created. The id stays used when that
+/// entry is removed.
 async fn created_before(
     transaction: &mut RecordTransaction<'_>,
     request: &CreateEntry,
@@ -220,9 +238,15 @@ async fn created_before(
     let existing: Option<Arc<EntryRecord>> = transaction.read(&entry_name(&key)).await?;
     let existing = existing.ok_or_else(used)?;
     let entry = &existing.entry;
-    let is_same = entry.key_type == request.key_type
+    // The opening date of the account is no part of an entry's content id.
+    let account = Account {
+        opening_date: entry.account.opening_date,
+        ..request.account.clone()
+    };
+    let is_same = entry.request_id == request.request_id
+        && entry.key_type == request.key_type
         && (request.key.is_none() || request.key.as_ref() == Some(&entry.key))
-        && entry.account == request.account
+        && entry.account == account
         && entry.owner == request.owner;
     if is_same {
         Ok(Some(existing))
@@ -287,12 +311,30 @@ pub(super) fn add_entry(
 pub(super) fn remove_entry(transaction: &mut RecordTransaction<'_>, entry: &Entry, now: Timestamp) {
     let cid = cids::cid(entry);
     transaction.delete(entry_name(&entry.key));
-    transaction.delete(request_name(entry));
     transaction.delete(cid_name(&cid));
     transaction.remove_member(owner_name(&entry.owner.tax_id_number), &entry.key);
     transaction.count("entries".to_owned(), -1, ENTRIES_MAX);
     transaction.count(account_name(entry), -1, 0);
     cids::record_removed(transaction, entry, &cid, now);
+}
+
+/// Counts a request id that creates an entry.
+pub(super) fn count_request(transaction: &mut RecordTransaction<'_>) {
+    transaction.count("requests".to_owned(), 1, REQUESTS_MAX);
+}
+
+/// Returns true if a confirmed claim reserves the key for its claimer.
+pub(super) async fn is_claimed(
+    transaction: &mut RecordTransaction<'_>,
+    key: &str,
+) -> Result<bool, DirectoryError> {
+    let claim: Option<Arc<String>> = transaction.read(&claimed_name(key)).await?;
+    Ok(claim.is_some())
+}
+
+/// The name of the record with the id of the confirmed claim of a key.
+pub(super) fn claimed_name(key: &str) -> String {
+    format!("claimed:{}", canonical_key(key))
 }
 
 pub(super) fn entry_name(key: &str) -> String {

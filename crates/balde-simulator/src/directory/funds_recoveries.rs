@@ -14,12 +14,13 @@ use super::error::DirectoryError;
 use super::handle::{Directory, RECORDS_MAX};
 use super::ids::new_id;
 use super::infractions::{active_name, infraction_name};
-use super::refunds::refund_name;
+use super::refunds::{recovery_name, refund_name};
 use super::store::RecordTransaction;
-use super::transactions::{Payment, TransactionKind};
+use super::transactions::{Payment, RETURN_PURPOSE};
 use crate::wire::{
     CreateFundsRecovery, FundsRecovery, FundsRecoveryActionRequest, FundsRecoveryStatus,
-    GraphParameters, InfractionReport, InfractionStatus, Problem, Refund, Timestamp, TrackingGraph,
+    GraphParameters, InfractionReport, InfractionStatus, Problem, Refund, RefundReason, Timestamp,
+    TrackingGraph,
 };
 
 const DAY_MS: u64 = 86_400_000;
@@ -57,7 +58,7 @@ impl Directory {
                     "The transaction has or had a funds recovery",
                 ));
             }
-            let payment = self.root_payment(request, now).await?;
+            let payment = self.root_payment(request, parameters, now).await?;
             let active: Option<Arc<String>> = transaction.read(&active_name(root_id)).await?;
             if active.is_some() {
                 return Err(not_eligible(
@@ -95,6 +96,7 @@ impl Directory {
     async fn root_payment(
         &self,
         request: &CreateFundsRecovery,
+        parameters: GraphParameters,
         now: Timestamp,
     ) -> Result<Payment, DirectoryError> {
         let participant = &request.participant;
@@ -117,9 +119,30 @@ impl Directory {
                 "The transaction is not settled",
             ));
         }
-        let is_refund = payment.kind == Some(TransactionKind::Refund);
-        if is_refund || payment.is_older_than(ROOT_AGE_MAX_MS, now) {
-            return Err(not_eligible("The transaction is a refund or too old"));
+        if payment.is_older_than(ROOT_AGE_MAX_MS, now) {
+            return Err(not_eligible("The transaction is too old"));
+        }
+        let id = &request.root_transaction_id;
+        let refund = self.refund_closed_by(id).await?;
+        let is_flaw = |refund: &Refund| refund.reason == RefundReason::OperationalFlaw;
+        if refund.as_deref().is_some_and(is_flaw) {
+            return Err(not_eligible("The transaction returned an operational flaw"));
+        }
+        let has_purpose = payment.purpose.as_deref() == Some(RETURN_PURPOSE);
+        let is_following = match &refund {
+            Some(refund) => self.is_following(refund).await?,
+            None => false,
+        };
+        if has_purpose || is_following {
+            let detail = "The transaction refunds a following transaction (purpose IPRT)";
+            return Err(not_eligible(detail));
+        }
+        let is_small = |cents: u64| cents < parameters.min_cents;
+        if payment.amount_cents.is_some_and(is_small) {
+            return Err(DirectoryError::rejected(
+                not_indexed,
+                "The transaction is below MinTransactionAmount",
+            ));
         }
         Ok(payment)
     }
@@ -329,7 +352,8 @@ impl Directory {
                 let report = InfractionReport {
                     situation_type: recovery.situation_type,
                     report_details: recovery.report_details.clone(),
-                    contact: Some(recovery.contact.clone()),
+                    contact: Some(recovery.contact.clone())
+                        .filter(|_| self.settings.recovery_report_contact),
                     last_modified: now,
                     ..(*found).clone()
                 };
@@ -387,10 +411,6 @@ fn require_creator(recovery: &FundsRecovery, participant: &str) -> Result<(), Di
         return Ok(());
     }
     Err(Problem::forbidden("Only the creator of the funds recovery may do this").into())
-}
-
-pub(super) fn recovery_name(id: &str) -> String {
-    format!("recovery:{}", id.to_lowercase())
 }
 
 fn not_found() -> Problem {

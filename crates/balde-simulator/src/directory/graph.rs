@@ -87,6 +87,7 @@ impl Directory {
                 payer_tax_id: None,
                 amount_cents: None,
                 kind: TransactionKind::Payment,
+                purpose: None,
                 is_settled: true,
                 at: now,
             },
@@ -94,7 +95,8 @@ impl Directory {
         );
         graph.add(root_id, &root);
         let mut frontier = vec![root];
-        for _ in 0..parameters.hops_max {
+        // The root is the first layer.
+        for _ in 1..parameters.hops_max {
             let mut next = Vec::new();
             for payment in &frontier {
                 for (id, onward) in self.onward(payment, parameters).await? {

@@ -45,10 +45,12 @@ impl Directory {
             let is_payer = payment.debited.as_ref() == Some(participant);
             let is_right_side = match request.reason {
                 InfractionReason::RefundRequest => is_payer,
-                InfractionReason::RefundCancelled => !is_payer,
+                // Who received the payment cancels its refund.
+                InfractionReason::RefundCancelled => is_payer == payment.is_return(id),
                 InfractionReason::Fraud => true,
             };
-            if payment.is_known && !is_right_side {
+            let is_return = payment.is_return(id);
+            if (payment.is_known || is_return) && !is_right_side {
                 let detail = "The other side of the transaction may report for this reason";
                 return Err(Problem::forbidden(detail).into());
             }

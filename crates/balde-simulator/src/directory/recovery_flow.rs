@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use super::error::DirectoryError;
-use super::funds_recoveries::{put_recovery, recovery_name};
+use super::funds_recoveries::put_recovery;
 use super::handle::Directory;
 use super::infractions::{active_name, infraction_name, new_report, set_report_cancelled};
 use super::refunds::{
-    active_name as active_refund_name, new_refund, open_refund, put_refund, refund_name,
-    set_refund_cancelled,
+    active_name as active_refund_name, new_refund, open_refund, put_refund, recovery_name,
+    refund_name, set_refund_cancelled,
 };
 use super::store::{Record, RecordTransaction};
 use super::transactions::Payment;
@@ -34,7 +34,8 @@ impl Directory {
             reason: InfractionReason::RefundRequest,
             situation_type: recovery.situation_type,
             report_details: recovery.report_details.clone(),
-            contact: Some(recovery.contact.clone()),
+            contact: Some(recovery.contact.clone())
+                .filter(|_| self.settings.recovery_report_contact),
         };
         let report = Arc::new(InfractionReport {
             funds_recovery_id: Some(recovery.id.clone()),
@@ -57,11 +58,17 @@ impl Directory {
         let graph = recovery.graph.clone();
         let ids = graph.iter().flat_map(|graph| &graph.transactions);
         let ids: Vec<_> = ids.map(|own| own.id.clone()).collect();
-        if chosen.is_some_and(|chosen| chosen.iter().any(|id| !ids.contains(id))) {
-            return Err(DirectoryError::rejected(
-                "FundsRecoveryPrioritizationInvalid",
-                "A listed transaction is not in the tracking graph",
-            ));
+        if let Some(chosen) = chosen {
+            let invalid = |detail| {
+                let error_type = "FundsRecoveryPrioritizationInvalid";
+                Err(DirectoryError::rejected(error_type, detail))
+            };
+            if chosen.iter().any(|id| !ids.contains(id)) {
+                return invalid("A listed transaction is not in the tracking graph");
+            }
+            if chosen.first() != ids.first() {
+                return invalid("The list does not begin with the root transaction");
+            }
         }
         for id in ids.iter().skip(1) {
             let is_chosen = chosen.is_none_or(|chosen| chosen.contains(id));
@@ -78,6 +85,7 @@ impl Directory {
                 credited: known.credited.clone(),
                 amount_cents: known.amount_cents,
                 kind: Some(known.kind),
+                purpose: known.purpose.clone(),
                 is_settled: known.is_settled,
                 at: Some(known.at),
             };
@@ -161,8 +169,9 @@ impl Directory {
         put_recovery(transaction, &recovery)
     }
 
-    /// Requests the refund of the next transaction whose report was agreed to. Without one, or once the
-    /// whole amount is refunded, the funds recovery is completed.
+    /// Requests the refund of the next transaction that a path of transactions whose reports were all
+    /// agreed to connects with the root. Without one, or once the whole amount is refunded, the funds
+    /// recovery is completed.
     pub(super) async fn next_refund(
         &self,
         transaction: &mut RecordTransaction<'_>,
@@ -187,15 +196,27 @@ impl Directory {
             found.map_or(0, |own| own.cents)
         };
         let whole = amount_of(&recovery.root_transaction_id);
-        for id in recovery.reports.clone() {
-            let report: Option<Arc<InfractionReport>> =
-                transaction.read(&infraction_name(&id)).await?;
-            let Some(report) = report else {
-                continue;
-            };
-            let is_agreed = report.analysis_result == Some(AnalysisResult::Agreed);
+        let mut reports: Vec<Arc<InfractionReport>> = Vec::new();
+        for id in &recovery.reports {
+            reports.extend(transaction.read(&infraction_name(id)).await?);
+        }
+        let is_agreed = |id: &str| {
+            let result = Some(AnalysisResult::Agreed);
+            let mut reports = reports.iter();
+            reports.any(|report| report.transaction_id == id && report.analysis_result == result)
+        };
+        let refundable = recovery
+            .graph
+            .as_ref()
+            .map(|graph| graph.connected(is_agreed))
+            .unwrap_or_default();
+        // The account that received the money is watched if no other participant was notified.
+        let receiver = reports.first().and_then(|root| root.counterparty.clone());
+        let is_account_monitored = reports.iter().all(|report| report.counterparty == receiver);
+        for report in &reports {
+            let is_refundable = refundable.contains(&report.transaction_id);
             let is_done = done.contains(&report.transaction_id);
-            if !is_agreed || is_done || refunded >= whole.max(1) {
+            if !is_refundable || is_done || refunded >= whole.max(1) {
                 continue;
             }
             let active = active_refund_name(&report.transaction_id);
@@ -210,6 +231,7 @@ impl Directory {
                 infraction_report_id: Some(report.id.clone()),
                 funds_recovery_id: Some(recovery.id.clone()),
                 contested_participant: report.counterparty.clone(),
+                is_account_monitored,
                 refund_account: Some(RefundAccount {
                     tax_id_number: payer.unwrap_or_else(|| "00000000000".to_owned()),
                     participant: recovery.reporter.clone(),

@@ -7,14 +7,17 @@ use super::handle::{Directory, RECORDS_MAX};
 use super::ids::new_id;
 use super::lists::{Cursor, ListFilter, Listed, Side};
 use super::store::RecordTransaction;
-use super::transactions::TransactionKind;
+use super::transactions::{RETURN_PURPOSE, TransactionKind};
 use crate::wire::{
-    AnalysisResult, CreateRefund, InfractionReport, InfractionStatus, Problem, Refund,
-    RefundActionRequest, RefundReason, RefundRejection, RefundStatus, Timestamp,
+    AnalysisResult, CreateRefund, FundsRecovery, InfractionReport, InfractionStatus, Problem,
+    Refund, RefundActionRequest, RefundReason, RefundRejection, RefundStatus, Timestamp,
 };
 
 /// How long after the closing of its report a refund for fraud may be requested: 72 hours.
 const FRAUD_PERIOD_MS: u64 = 72 * 3_600_000;
+
+/// How long after its transaction a refund for an operational flaw may be requested: ninety days.
+const FLAW_PERIOD_MS: u64 = 90 * 24 * 3_600_000;
 
 /// An action that changes a refund's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +40,11 @@ impl Directory {
                 .payment(participant, id, "RefundTransactionNotFound")
                 .await?;
             let is_payer = payment.debited.as_ref() == Some(participant);
-            let is_right_side = is_payer != (request.reason == RefundReason::RefundCancelled);
-            if payment.is_known && !is_right_side {
+            let is_cancelling = request.reason == RefundReason::RefundCancelled;
+            // Who received the payment cancels its refund: the payer of the return, if the id is that
+            // of the return.
+            let is_right_side = is_payer == (!is_cancelling || payment.is_return(id));
+            if (payment.is_known || payment.is_return(id)) && !is_right_side {
                 let detail = "The other side of the transaction may request this refund";
                 return Err(Problem::forbidden(detail).into());
             }
@@ -52,9 +58,17 @@ impl Directory {
             let is_too_much = payment
                 .amount_cents
                 .is_some_and(|amount| request.amount_cents > amount);
-            if is_too_much || payment.kind == Some(TransactionKind::Refund) {
+            let is_refund = payment.kind == Some(TransactionKind::Refund);
+            if is_too_much || is_refund && !is_cancelling {
                 let detail = "The amount is more than the transaction's, or it is a refund itself";
                 return Err(DirectoryError::rejected("TransactionNotRefundable", detail));
+            }
+            let is_flaw = request.reason == RefundReason::OperationalFlaw;
+            if is_flaw && payment.is_older_than(FLAW_PERIOD_MS, now) {
+                return Err(DirectoryError::rejected(
+                    "RefundPeriodExpired",
+                    "The transaction is more than ninety days old",
+                ));
             }
             let report = self.agreed_report(request, now).await?;
             let active = active_name(id);
@@ -144,6 +158,10 @@ impl Directory {
                         .refund_transaction_id
                         .clone_from(&request.refund_transaction_id);
                     refund.effective_cents = request.effective_cents;
+                    if let Some(id) = &request.refund_transaction_id {
+                        let closed = Arc::new(refund.id.clone());
+                        transaction.put(refunding_name(id), closed)?;
+                    }
                     self.refund_was_closed(&mut transaction, &refund, now)
                         .await?;
                 }
@@ -179,18 +197,54 @@ impl Directory {
                 "The refunding transaction is the refunded one",
             ));
         }
+        let is_following = self.is_following(refund).await?;
         let expected = match refund.reason {
+            _ if is_following => TransactionKind::Payment,
             RefundReason::Fraud | RefundReason::OperationalFlaw => TransactionKind::Refund,
             RefundReason::PixAutomatico | RefundReason::RefundCancelled => TransactionKind::Payment,
         };
-        let known = self.transaction(id).await?;
-        if known.is_some_and(|known| known.kind != expected) {
+        let Some(known) = self.transaction(id).await? else {
+            return Ok(());
+        };
+        if known.kind != expected {
             return Err(DirectoryError::rejected(
                 "TransactionTypeInvalid",
                 "The refunding transaction has the wrong type for this reason",
             ));
         }
+        let is_other_purpose = known
+            .purpose
+            .as_deref()
+            .is_some_and(|own| own != RETURN_PURPOSE);
+        if is_following && is_other_purpose {
+            return Err(DirectoryError::rejected(
+                "RefundTransactionInvalid",
+                "The refunding transaction does not have the purpose IPRT",
+            ));
+        }
         Ok(())
+    }
+
+    /// Whether a refund is of a transaction that follows the root of a funds recovery. Such a
+    /// transaction is refunded by a payment to the root's payer, because its own payer is another.
+    pub(super) async fn is_following(&self, refund: &Refund) -> Result<bool, DirectoryError> {
+        let Some(id) = &refund.funds_recovery_id else {
+            return Ok(false);
+        };
+        let recovery: Option<Arc<FundsRecovery>> = self.records.get(&recovery_name(id)).await?;
+        Ok(recovery.is_some_and(|own| own.root_transaction_id != refund.transaction_id))
+    }
+
+    /// The refund that a transaction closed, if it closed one.
+    pub(super) async fn refund_closed_by(
+        &self,
+        transaction_id: &str,
+    ) -> Result<Option<Arc<Refund>>, DirectoryError> {
+        let id: Option<Arc<String>> = self.records.get(&refunding_name(transaction_id)).await?;
+        match id {
+            Some(id) => Ok(self.records.get(&refund_name(&id)).await?),
+            None => Ok(None),
+        }
     }
 
     /// The report that a refund for fraud follows from, closed as agreed not too long ago.
@@ -265,6 +319,7 @@ pub(super) fn new_refund(transaction_id: &str, requesting: &str, now: Timestamp)
         rejection_reason: None,
         refund_transaction_id: None,
         refund_account: None,
+        is_account_monitored: false,
         effective_cents: None,
     }
 }
@@ -305,6 +360,16 @@ pub(super) fn put_refund(
         transaction.add_member(format!("refunds:{participant}"), at, &refund.id);
     }
     Ok(())
+}
+
+/// The name of the record with the id of the refund that a transaction closed.
+fn refunding_name(transaction_id: &str) -> String {
+    format!("refundedby:{transaction_id}")
+}
+
+/// The name of a funds recovery's record.
+pub(super) fn recovery_name(id: &str) -> String {
+    format!("recovery:{}", id.to_lowercase())
 }
 
 pub(super) fn refund_name(id: &str) -> String {

@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::error::DirectoryError;
 use super::handle::{Directory, RECORDS_MAX};
 use super::store::RecordStoreError;
-use crate::wire::{Timestamp, canonical_ispb, is_end_to_end_id};
+use crate::wire::{Timestamp, canonical_ispb, is_end_to_end_id, is_return_id};
+
+/// The purpose of a payment that refunds a transaction which follows the root of a funds recovery.
+pub(super) const RETURN_PURPOSE: &str = "IPRT";
 
 /// A payment transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +22,9 @@ pub(crate) struct Transaction {
     pub(crate) payer_tax_id: Option<String>,
     pub(crate) amount_cents: Option<u64>,
     pub(crate) kind: TransactionKind,
+    /// The purpose of a payment, such as `IPAY`, if the payment order names it.
+    #[serde(default)]
+    pub(crate) purpose: Option<String>,
     pub(crate) is_settled: bool,
     pub(crate) at: Timestamp,
 }
@@ -43,6 +49,7 @@ pub(super) struct Payment {
     pub(super) credited: Option<String>,
     pub(super) amount_cents: Option<u64>,
     pub(super) kind: Option<TransactionKind>,
+    pub(super) purpose: Option<String>,
     pub(super) is_settled: bool,
     pub(super) at: Option<Timestamp>,
 }
@@ -50,6 +57,14 @@ pub(super) struct Payment {
 impl Payment {
     pub(super) fn is_older_than(&self, ms: u64, now: Timestamp) -> bool {
         self.at.is_some_and(|at| now > at.plus_ms(ms))
+    }
+
+    /// Whether the transaction is a return (pacs.004), by its message or by its id.
+    pub(super) fn is_return(&self, id: &str) -> bool {
+        match self.kind {
+            Some(kind) => kind == TransactionKind::Refund,
+            None => is_return_id(id),
+        }
     }
 
     /// The participant on the other side, if it is known.
@@ -128,6 +143,7 @@ impl Directory {
                 credited: known.credited.clone(),
                 amount_cents: known.amount_cents,
                 kind: Some(known.kind),
+                purpose: known.purpose.clone(),
                 is_settled: known.is_settled,
                 at: Some(known.at),
             });
@@ -138,8 +154,8 @@ impl Directory {
                 "No payment order with this EndToEndId is known",
             ));
         }
-        let payer = is_end_to_end_id(transaction_id)
-            .then(|| canonical_ispb(&transaction_id[1..9]).into_owned());
+        let names_payer = is_end_to_end_id(transaction_id) || is_return_id(transaction_id);
+        let payer = names_payer.then(|| canonical_ispb(&transaction_id[1..9]).into_owned());
         let (debited, credited) = match payer {
             Some(payer) if payer != participant => (payer, Some(participant.to_owned())),
             _ => (participant.to_owned(), None),
@@ -150,6 +166,7 @@ impl Directory {
             credited,
             amount_cents: None,
             kind: None,
+            purpose: None,
             is_settled: true,
             at: None,
         })

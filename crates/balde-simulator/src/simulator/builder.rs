@@ -16,6 +16,7 @@ use thiserror::Error;
 use super::buckets::Buckets;
 use super::lookups::Lookups;
 use super::refusal_log::RefusalLog;
+use super::transcript::Transcript;
 use super::{Inner, Participants, Simulator};
 use crate::directory::{Directory, DirectoryRules, RecordStoreError};
 use crate::wire::{ApiVersion, Signer, Verifier};
@@ -41,6 +42,7 @@ pub struct SimulatorBuilder {
     requires_signatures: bool,
     participants: Option<Participants>,
     check_keys_participant: Option<String>,
+    transcript: Option<PathBuf>,
 }
 
 struct TlsFiles {
@@ -65,6 +67,7 @@ impl SimulatorBuilder {
             requires_signatures: true,
             participants: None,
             check_keys_participant: None,
+            transcript: None,
         }
     }
 
@@ -162,6 +165,13 @@ impl SimulatorBuilder {
         self
     }
 
+    /// Writes every request and what its client missed to a file: one JSON object per line, the last
+    /// with a summary. The file contains the payers' tax numbers.
+    pub fn transcript(mut self, path: impl Into<PathBuf>) -> Self {
+        self.transcript = Some(path.into());
+        self
+    }
+
     /// Builds the simulator. Connections to Redis are made by the first request.
     pub fn build(self) -> Result<Simulator, SimulatorBuildError> {
         let profile = self.profile.unwrap_or_else(profiles::default);
@@ -234,6 +244,13 @@ impl SimulatorBuilder {
             ApiVersion::V2
         };
         let default_caller = self.check_keys_participant;
+        let transcript = match &self.transcript {
+            Some(path) => Some(Transcript::create(path).map_err(|error| {
+                let path = path.display().to_string();
+                SimulatorBuildError::Transcript { path, error }
+            })?),
+            None => None,
+        };
         Ok(Simulator(Arc::new(Inner {
             table,
             buckets,
@@ -251,6 +268,7 @@ impl SimulatorBuilder {
             participants: self.participants,
             default_caller: default_caller.unwrap_or_else(|| DEFAULT_CALLER.to_owned()),
             version,
+            transcript,
         })))
     }
 }
@@ -360,6 +378,14 @@ pub enum SimulatorBuildError {
          UTC"
     )]
     TimeZoneOverRedis,
+    /// The file of the transcript cannot be created.
+    #[error("the transcript {path} cannot be written: {error}")]
+    Transcript {
+        /// The file.
+        path: String,
+        /// Why it cannot be created.
+        error: std::io::Error,
+    },
     /// Certificates or keys cannot be used.
     #[error("TLS cannot be set up: {reason}")]
     Tls {

@@ -24,7 +24,7 @@ use crate::wire::{Problem, Timestamp, canonical_ispb, canonical_key, is_ispb, st
 use balde_dict::{Category, Operation};
 
 /// The endpoints that `GET /sim/` lists.
-const ENDPOINTS: [(&str, &str); 15] = [
+const ENDPOINTS: [(&str, &str); 16] = [
     (
         "GET /sim/buckets?participant=&payer=&policy=",
         "levels of a participant's and its payers' buckets",
@@ -60,12 +60,16 @@ const ENDPOINTS: [(&str, &str); 15] = [
         "POST /sim/payment-orders",
         "send a payment order, as SPI does: {\"end_to_end_id\", \"payer\", \"participant\", \
          \"initiator\"?, \"credited_participant\"?, \"payee_tax_id\"?, \"amount\"?, \"settled\"?, \
-         \"message\"?}",
+         \"message\"?, \"purpose\"?}",
     ),
     ("GET /sim/restrictions", "the restricted keys and persons"),
     (
         "PUT /sim/restrictions",
         "restrict a key or a person: {\"key\" or \"tax_id\", \"restriction\": \"BLOCKED\", \"FRAUD\" or null}",
+    ),
+    (
+        "GET /sim/transcript",
+        "what clients did and missed so far, with --transcript",
     ),
     (
         "GET /sim/refusals?limit=",
@@ -151,6 +155,13 @@ impl Simulator {
             ("POST", "/sim/payment-orders") => match read(body) {
                 Ok(order) => self.order(&order).await.map(|credited| json!(credited)),
                 Err(problem) => Err(problem),
+            },
+            ("GET", "/sim/transcript") => match &self.0.transcript {
+                Some(transcript) => Ok(transcript.summary()),
+                None => {
+                    let detail = "The simulator was started without --transcript";
+                    Err(Problem::not_found(detail))
+                }
             },
             ("GET", "/sim/refusals") => Ok(self.show_refusals(&query)),
             ("GET", path) if path.starts_with("/sim/cids/files/") => {

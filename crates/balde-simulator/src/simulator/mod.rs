@@ -11,6 +11,7 @@
 //! | `runtime_settings` | categories, limits and faults that can be changed while it runs |
 //! | `inspect`, `refusal_log` | the inspection endpoints, and the refusals that they list |
 //! | `participants` | who may speak for whom |
+//! | `transcript` | what clients did, and what they missed |
 //! | `answer`, `query` | responses, query parameters |
 
 mod answer;
@@ -27,6 +28,7 @@ mod query;
 mod refusal_log;
 mod runtime_settings;
 mod server;
+mod transcript;
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,6 +52,7 @@ use buckets::Buckets;
 use lookups::Lookups;
 use refusal_log::RefusalLog;
 use runtime_settings::{CATEGORIES_MAX, RuntimeSettings};
+use transcript::Transcript;
 
 /// The name of the record with the runtime settings.
 const RUNTIME_SETTINGS: &str = "runtime";
@@ -94,6 +97,8 @@ struct Inner {
     /// The participant of a request that names none and has no certificate.
     default_caller: String,
     version: ApiVersion,
+    /// Where the requests of clients are written, if they are.
+    transcript: Option<Transcript>,
 }
 
 impl Simulator {

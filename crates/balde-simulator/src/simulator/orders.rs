@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Simulator;
 use super::lookups::{Claimed, LookupId};
 use crate::directory::{DirectoryError, Transaction, TransactionKind};
-use crate::wire::{Problem, canonical_ispb, cents, is_ispb, is_tax_id};
+use crate::wire::{Problem, canonical_ispb, cents, is_end_to_end_id, is_ispb, is_tax_id};
 use balde_dict::{END_TO_END_ID_HEADER, Incoming, PARTICIPANT_HEADER, PAYER_HEADER, PAYMENT_ORDER};
 
 /// A payment order.
@@ -40,6 +40,10 @@ pub(crate) struct Order {
     /// The payee's tax number, if it does not follow from the lookup.
     #[serde(default)]
     payee_tax_id: Option<String>,
+    /// The purpose of the payment, such as `IPAY`, or `IPRT` for the refund of a transaction that follows
+    /// the root of a funds recovery.
+    #[serde(default)]
+    purpose: Option<String>,
     /// Whether the transaction is settled. By default, it is.
     #[serde(default = "yes")]
     settled: bool,
@@ -86,6 +90,16 @@ impl Simulator {
         if table.payer_kind(&order.payer).is_none() {
             return Err(Problem::bad_request("payer is neither a CPF nor a CNPJ"));
         }
+        let is_purpose =
+            |text: &str| text.len() == 4 && text.bytes().all(|b| b.is_ascii_uppercase());
+        if order
+            .purpose
+            .as_deref()
+            .is_some_and(|text| !is_purpose(text))
+        {
+            let detail = "purpose is not four capital letters, such as IPAY";
+            return Err(Problem::bad_request(detail));
+        }
         let named = [&order.credited_participant, &order.initiator];
         let mut participants = named.into_iter().flatten().chain([&order.participant]);
         if !participants.all(|participant| is_ispb(participant)) {
@@ -114,9 +128,15 @@ impl Simulator {
             .map_err(|error| Problem::unavailable(error.to_string()))?;
         // Each participant that looked the key up gets its own tokens back.
         let payer = canonical_ispb(&order.participant).into_owned();
-        let initiator = order.initiator.as_deref().map(canonical_ispb);
+        // An order's id begins with the participant that initiated the payment.
+        let id = order.end_to_end_id.as_str();
+        let in_id = is_end_to_end_id(id).then(|| &id[1..9]);
+        let initiator = order.initiator.as_deref().or(in_id).map(canonical_ispb);
         let mut credited = vec![payer.clone()];
         credited.extend(initiator.map(Cow::into_owned).filter(|own| *own != payer));
+        if let Some(transcript) = &self.0.transcript {
+            transcript.record_order(self.now(), &credited, &order.payer, id);
+        }
         let (mut buckets, mut is_credited, mut reason, mut key) = (Vec::new(), false, None, None);
         for participant in &credited {
             let claimed = self.credit_participant(order, participant).await?;
@@ -241,6 +261,7 @@ impl Simulator {
             payer_tax_id: Some(order.payer.clone()),
             amount_cents: order.amount.as_deref().and_then(cents),
             kind: order.message,
+            purpose: order.purpose.clone(),
             is_settled: order.settled,
             at: self.now(),
         };

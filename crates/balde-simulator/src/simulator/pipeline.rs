@@ -25,13 +25,15 @@ use hyper::body::Incoming as HyperBody;
 use super::Simulator;
 use super::answer::{Answer, Body};
 use super::body::{has_body, read_body, read_request_body};
-use super::handlers::RequestContext;
+use super::handlers::{RequestContext, invalid_participant};
 use super::lookups::LookupId;
 use super::refusal_log::RefusalRecord;
+use super::transcript::Exchange;
 use crate::tls::ClientCertificate;
 use crate::wire::{Element, Problem, XmlError, error_type_of};
 use balde_dict::{
-    Call, HttpHeaders, Incoming, Operation, PARTICIPANT_HEADER, ParticipantFrom, Route, RouteError,
+    Call, END_TO_END_ID_HEADER, HttpHeaders, Incoming, Operation, PARTICIPANT_HEADER, PAYER_HEADER,
+    ParticipantFrom, RequestError, Route, RouteError,
 };
 
 /// `Retry-After` while a store is unavailable.
@@ -101,6 +103,18 @@ impl Simulator {
         let begun = Instant::now();
         let operation = route.operation();
         let (participant, answer) = self.answer(parts, route, body, certificate).await;
+        if let Some(transcript) = &self.0.transcript {
+            let header = |name: &str| parts.headers.get(name).and_then(|own| own.to_str().ok());
+            transcript.record(&Exchange {
+                at: self.now(),
+                operation,
+                participant: participant.as_deref(),
+                payer: header(PAYER_HEADER),
+                end_to_end_id: header(END_TO_END_ID_HEADER),
+                body,
+                status: answer.status,
+            });
+        }
         tracing::debug!(
             operation = operation.as_str(),
             participant,
@@ -277,6 +291,11 @@ impl Simulator {
             level: refusal.level(),
             retry_after_ms: wait_us.map(|us| us.div_ceil(1_000)),
         };
+        if let Some(transcript) = &self.0.transcript {
+            let until_ms = context.now.ms() + wait_us.unwrap_or(0) / 1_000;
+            let payer = call.payer();
+            transcript.refused(context.operation, context.participant, payer, until_ms);
+        }
         self.0.refusals.record(record, context.now.ms());
         let seconds = wait_us.map(|us| us.div_ceil(1_000_000).max(1));
         let seconds = seconds.filter(|_| self.0.table.settings().retry_after_on_429);
@@ -404,6 +423,9 @@ impl Simulator {
 fn not_resolved(call: &Call<'_>, document: Option<&Result<Element, XmlError>>) -> Problem {
     match (document, call.error()) {
         (Some(Err(error)), _) => Problem::bad_request(error.to_string()),
+        (Some(Ok(root)), Some(RequestError::InvalidParticipant)) => {
+            invalid_participant(call.operation(), root)
+        }
         (_, Some(error)) => {
             Problem::new(error.status(), error.error_type()).with_detail(error.detail())
         }

@@ -37,6 +37,7 @@ pub async fn run(
     simulator: Simulator,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
+    let finished = simulator.clone();
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let (shutdown_sender, shutdown_receiver) = watch::channel(false);
     let mut connections = JoinSet::new();
@@ -77,6 +78,9 @@ pub async fn run(
     if tokio::time::timeout(SHUTDOWN_GRACE, all).await.is_err() {
         tracing::warn!("closed connections whose requests did not finish in time");
         connections.shutdown().await;
+    }
+    if let Some(transcript) = &finished.0.transcript {
+        transcript.finish();
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::key_type_text;
 use balde_dict::wire::{Element, KeyType, Timestamp, Violation, Writer, key_type_of};
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Account, Entry, Owner};
+use super::entry::{Account, Entry, Owner, key_pattern};
 use super::enums::{ClaimReason, ClaimSide, ClaimStatus, ClaimType, WireEnum};
 use super::envelope::{Envelope, ResponseHead};
 use super::request_reader::RequestReader;
@@ -89,8 +89,8 @@ impl CreateClaim {
         let claim_type = reader.value("Claim/Type", ClaimType::parse);
         let key = reader.text("Claim/Key");
         let key_type = reader.value("Claim/KeyType", KeyType::parse);
-        if key_type.is_some_and(|key_type| key_type_of(&key) != Some(key_type)) {
-            reader.add_violation_at("Claim/Key", "does not have the format of its KeyType");
+        if let Some(key_type) = key_type.filter(|own| key_type_of(&key) != Some(*own)) {
+            reader.add_violation_at("Claim/Key", key_pattern(key_type));
         }
         let claimer_account = Account::read(&mut reader, "Claim/ClaimerAccount");
         let claimer = Owner::read(&mut reader, "Claim/Claimer");

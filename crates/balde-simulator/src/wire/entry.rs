@@ -6,11 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::enums::{AccountType, EntryReason, OwnerType, WireEnum};
 use super::envelope::{Envelope, ResponseHead};
-use super::request_reader::RequestReader;
+use super::request_reader::{RequestReader, no_match};
 use super::statistics::{KeyStatistics, PersonStatistics};
 
 /// The most keys of a checkKeys request.
 const CHECK_KEYS_MAX: usize = 200;
+
+/// The reason of a company's name with other characters than the printable ones of Latin-1.
+const NAME_PATTERN: &str = no_match!(r"^[\u0020-\u007E\u00A1-\u00FF]+$");
 
 /// A bank or payment account in Brazil.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,14 +124,17 @@ pub(crate) struct DeleteEntry {
 impl Account {
     pub(crate) fn read(reader: &mut RequestReader<'_>, at: &str) -> Self {
         let path = |name: &str| format!("{at}/{name}");
-        let branch =
-            reader.optional_matching(&path("Branch"), "is not 1 to 4 digits", formats::is_branch);
+        let branch = reader.optional_matching(
+            &path("Branch"),
+            no_match!("^[0-9]{1,4}$"),
+            formats::is_branch,
+        );
         Self {
             participant: reader.ispb(&path("Participant")),
             branch,
             account_number: reader.text_matching(
                 &path("AccountNumber"),
-                "is not 1 to 20 letters or digits",
+                no_match!("^(?i)[a-z0-9]{1,20}$"),
                 formats::is_account_number,
             ),
             account_type: reader.text_matching(
@@ -161,16 +167,16 @@ impl Owner {
             Some(OwnerType::LegalPerson) => (formats::is_company_tax_id, formats::is_company_name),
             None => (formats::is_tax_id, formats::is_company_name),
         };
-        let tax_id_number = reader.text_matching(
-            &path("TaxIdNumber"),
-            "is not a CPF or CNPJ of the owner's type, in digits",
-            is_tax_id,
-        );
-        let name = reader.text_matching(
-            &path("Name"),
-            "is not 1 to 150 characters of those that the owner's type allows",
-            is_name,
-        );
+        let (tax_id_pattern, name_pattern) = match owner_type {
+            Some(OwnerType::NaturalPerson) => (
+                no_match!("^[0-9]{11}$"),
+                no_match!("^([A-Za-zÀ-ÖØ-öø-ÿ' -]+)$"),
+            ),
+            Some(OwnerType::LegalPerson) => (no_match!("[0-9]{14}"), NAME_PATTERN),
+            None => (no_match!("([0-9]{11}|[0-9]{14})"), NAME_PATTERN),
+        };
+        let tax_id_number = reader.text_matching(&path("TaxIdNumber"), tax_id_pattern, is_tax_id);
+        let name = reader.text_matching(&path("Name"), name_pattern, is_name);
         let trade_name = Self::read_trade_name(reader, at, owner_type);
         Some(Self {
             owner_type: owner_type?,
@@ -191,7 +197,7 @@ impl Owner {
         }
         reader.optional_matching(
             &format!("{at}/TradeName"),
-            "is not 1 to 100 characters, other than asterisks only",
+            no_match!(r"^(?!\*+$)[\u0020-\u007E\u00A1-\u00FF]+$"),
             formats::is_trade_name,
         )
     }
@@ -238,7 +244,7 @@ impl CreateEntry {
                 );
             }
             (Some(key_type), Some(key)) if key_type_of(key) != Some(key_type) => {
-                reader.add_violation_at("Entry/Key", "does not have the format of its KeyType");
+                reader.add_violation_at("Entry/Key", key_pattern(key_type));
             }
             (Some(key_type), None) if key_type != KeyType::Evp => {
                 reader.add_violation_at("Entry/Key", "is missing");
@@ -279,8 +285,7 @@ impl UpdateEntry {
                 trade_name = read.trade_name;
             }
         } else if reader.has("Owner") {
-            let reason = "is not 1 to 150 characters";
-            name = reader.optional_matching("Owner/Name", reason, formats::is_company_name);
+            name = reader.optional_matching("Owner/Name", NAME_PATTERN, formats::is_company_name);
             trade_name = Owner::read_trade_name(&mut reader, "Owner", None);
         }
         let reason = reader.value("Reason", EntryReason::parse);
@@ -312,10 +317,10 @@ impl DeleteEntry {
     }
 }
 
-/// Reads the keys of a checkKeys request.
+/// Reads the keys of a checkKeys request. A text without the format of a key is a key without entry.
 pub(crate) fn read_check_keys(root: &Element) -> Result<Vec<String>, Vec<Violation>> {
     let mut reader = RequestReader::new(root, "CheckKeysRequest");
-    let keys = root.child("Keys").map_or(&[][..], Element::children);
+    let keys = reader.find("Keys").map_or(&[][..], Element::children);
     let keys: Vec<_> = keys
         .iter()
         .filter(|child| child.name() == "Key")
@@ -323,10 +328,21 @@ pub(crate) fn read_check_keys(root: &Element) -> Result<Vec<String>, Vec<Violati
         .collect();
     if !(1..=CHECK_KEYS_MAX).contains(&keys.len()) {
         reader.add_violation_at("Keys", "must have 1 to 200 keys");
-    } else if keys.iter().any(|key| key_type_of(key).is_none()) {
-        reader.add_violation_at("Keys", "contains a key without the format of any key type");
     }
     reader.finish(Some(keys))
+}
+
+/// The reason of a key without the format of its type, with the published pattern.
+pub(super) fn key_pattern(key_type: KeyType) -> &'static str {
+    match key_type {
+        KeyType::Cpf => no_match!("^[0-9]{11}$"),
+        KeyType::Cnpj => no_match!("^(?i)[a-z0-9]{14}$"),
+        KeyType::Phone => no_match!(r"^\+[1-9]\d{1,14}$"),
+        KeyType::Email => no_match!(
+            r"^[a-z0-9.!#$'*+\/=?^_`{|}~-]+@[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$"
+        ),
+        KeyType::Evp => no_match!("^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"),
+    }
 }
 
 /// Writes the response to getEntry with the statistics of the owner and of the key.

@@ -10,13 +10,13 @@ use super::enums::{
 use super::envelope::{Envelope, ResponseHead};
 use super::infraction::{DETAILS_CHARS_MAX, InfractionReport, ReportForm, parse_situation};
 use super::refund::Refund;
-use super::request_reader::RequestReader;
+use super::request_reader::{RequestReader, no_match};
 use super::version::ApiVersion;
 
 /// The longest time between two transactions of a graph, in seconds.
 const HOP_WINDOW_MAX_S: u64 = 2 * 3_600;
 
-/// The most transactions of a graph, and the most accounts that it follows the money through.
+/// The most transactions of a graph, and the most layers that it has, with the root as the first.
 const TRANSACTIONS_MAX: u64 = 5;
 const HOPS_MAX: u64 = 2;
 
@@ -64,7 +64,7 @@ pub(crate) struct GraphParameters {
     pub(crate) transactions_max: u64,
     /// The longest time between two transactions, in seconds.
     pub(crate) hop_window_s: u64,
-    /// The most accounts that the money is followed through.
+    /// The most layers of transactions, of which the root is the first.
     pub(crate) hops_max: u64,
 }
 
@@ -205,7 +205,7 @@ impl CreateFundsRecovery {
         });
         let root_transaction_id = reader.text_matching(
             "FundsRecovery/RootTransactionId",
-            "is not the id of a transaction: 32 letters, digits or underscores",
+            no_match!(r"\w{32}"),
             formats::is_transaction_id,
         );
         let situation_type = reader.value("FundsRecovery/SituationType", parse_situation);
@@ -268,6 +268,28 @@ impl FundsRecoveryActionRequest {
             _ => {}
         }
         reader.finish(Some(request))
+    }
+}
+
+impl TrackingGraph {
+    /// The ids of the transactions that a path connects with the root, on which every transaction is
+    /// accepted. A transaction follows another if its payer is the other's payee.
+    pub(crate) fn connected(&self, is_accepted: impl Fn(&str) -> bool) -> Vec<String> {
+        let owner = |account: usize| self.accounts.get(account - 1).map(|account| account.owner);
+        let mut connected: Vec<&GraphTransaction> = Vec::new();
+        // Every layer stands behind the one before it.
+        for (at, transaction) in self.transactions.iter().enumerate() {
+            let follows =
+                |other: &&GraphTransaction| owner(other.creditor) == owner(transaction.debtor);
+            let is_reached = at == 0 || connected.iter().any(follows);
+            if is_reached && is_accepted(&transaction.id) {
+                connected.push(transaction);
+            }
+        }
+        let ids = connected
+            .into_iter()
+            .map(|transaction| transaction.id.clone());
+        ids.collect()
     }
 }
 

@@ -9,7 +9,7 @@ use super::enums::{
     WireEnum,
 };
 use super::envelope::{Envelope, ResponseHead};
-use super::request_reader::RequestReader;
+use super::request_reader::{RequestReader, no_match};
 use super::version::ApiVersion;
 
 /// The most characters of a details field.
@@ -182,7 +182,7 @@ impl CreateInfractionReport {
         let participant = reader.ispb("Participant");
         let transaction_id = reader.text_matching(
             "InfractionReport/TransactionId",
-            "is not the id of a transaction: 8 to 32 letters, digits or underscores",
+            no_match!(r"\w{8,32}"),
             formats::is_reported_transaction_id,
         );
         let is_v1 = version == ApiVersion::V1;

@@ -27,7 +27,7 @@ mod statistics_v1;
 mod version;
 
 pub(crate) use balde_dict::wire::formats::{
-    canonical_ispb, cents, is_cid, is_end_to_end_id, is_tax_id, is_uuid,
+    canonical_ispb, cents, is_cid, is_end_to_end_id, is_return_id, is_tax_id, is_uuid,
 };
 pub(crate) use balde_dict::wire::{
     BucketState, Element, PROBLEM_XML, Problem, SignatureError, Signer, Timestamp, Verifier,
@@ -61,6 +61,7 @@ pub(crate) use reconciliation::{
 pub(crate) use refund::{
     CreateRefund, Refund, RefundAccount, RefundActionRequest, list_refunds, refund_response,
 };
+pub(crate) use request_reader::ISPB_PATTERN;
 pub(crate) use statistics::{
     Counts, KeyStatistics, PersonStatistics, SETTLEMENTS_FROM, Statistics, Windows,
     entry_statistics_response, person_statistics_response,

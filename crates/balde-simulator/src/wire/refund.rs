@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::enums::{RefundReason, RefundRejection, RefundResult, RefundStatus, WireEnum};
 use super::envelope::{Envelope, ResponseHead};
 use super::infraction::{DETAILS_CHARS_MAX, UNKNOWN_PARTICIPANT};
-use super::request_reader::RequestReader;
+use super::request_reader::{RequestReader, no_match};
 
 /// A refund request and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,9 @@ pub(crate) struct Refund {
     pub(crate) refund_transaction_id: Option<String>,
     /// The account to refund to, if a funds recovery made it.
     pub(crate) refund_account: Option<RefundAccount>,
+    /// Whether the account that received the money is watched for new deposits.
+    #[serde(default)]
+    pub(crate) is_account_monitored: bool,
     /// What was refunded, in cents.
     pub(crate) effective_cents: Option<u64>,
 }
@@ -130,7 +133,12 @@ impl Refund {
             )
             .optional("RefundTransactionId", self.refund_transaction_id.as_deref());
         if let Some(account) = &self.refund_account {
-            xml.element("MonitorAccount", "true");
+            let is_monitored = if self.is_account_monitored {
+                "true"
+            } else {
+                "false"
+            };
+            xml.element("MonitorAccount", is_monitored);
             xml.open("RefundAccount")
                 .element("TaxIdNumber", &account.tax_id_number)
                 .element("Participant", &account.participant)
@@ -152,7 +160,7 @@ impl CreateRefund {
         let participant = reader.ispb("Participant");
         let transaction_id = reader.text_matching(
             "Refund/TransactionId",
-            "is not the id of a transaction: 32 letters, digits or underscores",
+            no_match!(r"\w{32}"),
             formats::is_transaction_id,
         );
         let reason = reader.value("Refund/RefundReason", RefundReason::parse);
@@ -206,7 +214,7 @@ impl RefundActionRequest {
         });
         self.refund_transaction_id = reader.optional_matching(
             "RefundTransactionId",
-            "is not the id of a transaction: 32 letters, digits or underscores",
+            no_match!(r"\w{32}"),
             formats::is_transaction_id,
         );
         let amount = reader.optional_matching(

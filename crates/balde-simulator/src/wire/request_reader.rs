@@ -8,6 +8,17 @@ const VIOLATIONS_MAX: usize = 20;
 /// The most characters of a refused text that a response repeats.
 const VALUE_CHARS_MAX: usize = 200;
 
+/// The published reason of a text that does not have the pattern of its field, with that pattern.
+macro_rules! no_match {
+    ($pattern:literal) => {
+        concat!("Value does not match regex '", $pattern, "'")
+    };
+}
+pub(crate) use no_match;
+
+/// The reason of an ISPB that is not eight letters or digits.
+pub(crate) const ISPB_PATTERN: &str = no_match!("^(?i)[a-z0-9]{8}");
+
 /// Reads one request document. A missing or invalid field is recorded and reading continues, so that
 /// the sender learns of all violations at once. [`finish`](RequestReader::finish) returns either the
 /// request or the violations.
@@ -40,6 +51,24 @@ impl<'e> RequestReader<'e> {
         self.root.at(path).is_some()
     }
 
+    /// The element at a path. An element that the document has more than once must have the same
+    /// content each time: nobody could say which one was meant.
+    pub(crate) fn find(&mut self, path: &str) -> Option<&'e Element> {
+        let mut element = self.root;
+        for name in path.split('/') {
+            let mut same = element
+                .children()
+                .iter()
+                .filter(|child| child.name() == name);
+            let first = same.next()?;
+            if same.any(|other| !first.has_content_of(other)) {
+                self.add_violation(first, path, "appears several times with different values");
+            }
+            element = first;
+        }
+        Some(element)
+    }
+
     /// Reads an optional text, if it is present and not empty.
     pub(crate) fn optional_matching(
         &mut self,
@@ -47,7 +76,7 @@ impl<'e> RequestReader<'e> {
         reason: &str,
         is_valid: impl FnOnce(&str) -> bool,
     ) -> Option<String> {
-        let element = self.root.at(path)?;
+        let element = self.find(path)?;
         let text = element.text();
         if text.is_empty() {
             return None;
@@ -60,7 +89,7 @@ impl<'e> RequestReader<'e> {
 
     /// Reads an optional text of at most `chars_max` characters. An empty text counts as absent.
     pub(crate) fn optional_text(&mut self, path: &str, chars_max: usize) -> Option<String> {
-        let element = self.root.at(path)?;
+        let element = self.find(path)?;
         if element.text().chars().count() > chars_max {
             let reason = format!("is longer than {chars_max} characters");
             self.add_violation(element, path, &reason);
@@ -75,7 +104,7 @@ impl<'e> RequestReader<'e> {
         reason: &str,
         is_valid: impl FnOnce(&str) -> bool,
     ) -> String {
-        let Some(element) = self.root.at(path) else {
+        let Some(element) = self.find(path) else {
             self.add_missing(path);
             return String::new();
         };
@@ -87,13 +116,15 @@ impl<'e> RequestReader<'e> {
 
     /// Reads a participant's ISPB.
     pub(crate) fn ispb(&mut self, path: &str) -> String {
-        let ispb = self.text_matching(path, "is not an ISPB of 8 characters", formats::is_ispb);
+        let ispb = self.text_matching(path, ISPB_PATTERN, formats::is_ispb);
         formats::canonical_ispb(&ispb).into_owned()
     }
 
     /// Reads the id of a request: a UUID of version 4.
     pub(crate) fn request_id(&mut self, path: &str) -> String {
-        self.text_matching(path, "is not a UUID of version 4", formats::is_uuid_v4)
+        let pattern =
+            no_match!("^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$");
+        self.text_matching(path, pattern, formats::is_uuid_v4)
             .to_lowercase()
     }
 
@@ -109,7 +140,7 @@ impl<'e> RequestReader<'e> {
         path: &str,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
-        let Some(element) = self.root.at(path) else {
+        let Some(element) = self.find(path) else {
             self.add_missing(path);
             return None;
         };
@@ -169,12 +200,8 @@ impl<'e> RequestReader<'e> {
         if self.violations.len() >= VIOLATIONS_MAX {
             return;
         }
-        let position = element.position();
         self.violations.push(Violation {
-            reason: format!(
-                "{reason} (line {}, column {})",
-                position.line, position.column
-            ),
+            reason: reason.to_owned(),
             value: refused_text(element),
             property: Some(property(path)),
         });
@@ -189,7 +216,7 @@ fn refused_text(element: &Element) -> Option<String> {
 }
 
 /// `Entry/Account/Participant` is the property `entry.account.participant`.
-fn property(path: &str) -> String {
+pub(crate) fn property(path: &str) -> String {
     let mut property = String::with_capacity(path.len());
     for name in path.split('/') {
         if !property.is_empty() {

@@ -1,6 +1,7 @@
 //! The simulator and the client over HTTP: rate limits, life cycles of records, invalid requests.
 
 mod categories;
+mod certify;
 mod claims;
 mod client;
 mod counted;
@@ -19,6 +20,7 @@ mod published_api;
 mod reports;
 mod signatures;
 mod test_server;
+mod transcript;
 mod two_simulators;
 
 #[path = "../../../balde/tests/support/redis_server.rs"]

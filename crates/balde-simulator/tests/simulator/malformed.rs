@@ -267,7 +267,13 @@ fn bad(random: &mut Rng) -> InvalidRequest {
                     "<Participant>abcdefg-</Participant>",
                 ),
             ][random.usize(..3)];
-            InvalidRequest::post("no participant", ENTRIES, entry().replace(what, with))
+            let mut request =
+                InvalidRequest::post("no participant", ENTRIES, entry().replace(what, with));
+            if !with.is_empty() {
+                // The field is named, but whose bucket would count it is not known.
+                request.error_type = "EntryInvalid";
+            }
+            request
         }
         // From here on the participant and a policy are known, so the request is counted.
         21 => {
@@ -444,7 +450,7 @@ async fn a_missing_header_is_reported_in_dicts_words() {
 }
 
 #[tokio::test]
-async fn all_invalid_fields_are_reported_together_with_their_positions() {
+async fn all_invalid_fields_are_reported_together_with_their_values() {
     let server = TestServer::new().await;
     let body = entry()
         .replace("<KeyType>PHONE</KeyType>", "<KeyType>FAX</KeyType>")
@@ -461,12 +467,6 @@ async fn all_invalid_fields_are_reported_together_with_their_positions() {
     assert_eq!(
         properties,
         ["entry.keyType", "entry.account.accountNumber", "reason"]
-    );
-    assert!(
-        problem
-            .violations()
-            .iter()
-            .all(|violation| violation.reason.contains("line 1, column"))
     );
     let values: Vec<_> = problem
         .violations()

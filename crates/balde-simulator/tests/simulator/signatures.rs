@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use balde_dict::client::{Client, ClientError};
 use balde_dict::wire::{SignatureError, Signer, Verifier, XmlSigner, XmlVerifier};
+use balde_simulator::{Participants, Simulator};
 use reqwest::Method;
 use tempfile::TempDir;
 
+use crate::mutual_tls::Authority;
 use crate::test_server::{
-    CALLER, KEY, PERSON, TestServer, create_entry, end_to_end_id, error_type,
+    CALLER, KEY, KEY_HOLDER, PERSON, START_US, TestServer, create_entry, end_to_end_id, error_type,
 };
 
 fn data(name: &str) -> PathBuf {
@@ -289,4 +291,142 @@ fn keys_and_certificates_that_do_not_fit_are_refused() {
         assert!(error.contains(expected), "{error}");
     }
     assert!(XmlVerifier::trusting_pem(b"").is_err());
+}
+
+/// A certificate of the participants' key that names a participant, valid from one year to another.
+fn certificate(common_name: &str, years: [i32; 2]) -> String {
+    let key = String::from_utf8(pem("sign-participant.key")).unwrap();
+    let key = rcgen::KeyPair::from_pem(&key).unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    let name = &mut params.distinguished_name;
+    name.push(rcgen::DnType::CommonName, common_name);
+    params.not_before = rcgen::date_time_ymd(years[0], 1, 1);
+    params.not_after = rcgen::date_time_ymd(years[1], 1, 1);
+    params.self_signed(&key).unwrap().pem()
+}
+
+fn signed_by(common_name: &str, document: String) -> String {
+    let certificate = certificate(common_name, [2020, 2120]);
+    let signer = XmlSigner::from_pem(certificate.as_bytes(), &pem("sign-participant.key"));
+    signer.unwrap().sign(document).unwrap()
+}
+
+#[tokio::test]
+async fn a_write_signed_with_another_participants_certificate_is_refused() {
+    let verifier = Arc::new(XmlVerifier::trusting_any());
+    let server = TestServer::with(|builder| builder.verifier(verifier)).await;
+    let write = |number| create_entry("PHONE", "+5561911110001", CALLER, PERSON, number);
+    let (status, body) = server
+        .post("/entries/", signed_by(KEY_HOLDER, write(1)))
+        .await;
+    assert_eq!(
+        (status, error_type(&body)),
+        (400, "RequestSignatureInvalid"),
+        "{body}"
+    );
+    assert!(body.contains("another participant"), "{body}");
+    let (status, body) = server.post("/entries/", signed_by(CALLER, write(1))).await;
+    assert_eq!(status, 201, "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_mutual_tls_too_the_signature_belongs_to_the_participant_that_sends() {
+    let authority = Authority::new();
+    let (chain, key) = authority.issue("dict");
+    fs::write(authority.path("server.pem"), chain).unwrap();
+    fs::write(authority.path("server.key"), key).unwrap();
+    let liquidated = "11111111";
+    let file = format!(
+        "[[participant]]\nispb = \"{CALLER}\"\n[[participant]]\nispb = \"{KEY_HOLDER}\"\n\
+         [[participant]]\nispb = \"{liquidated}\"\nliquidator = \"{CALLER}\"\n"
+    );
+    let source = balde_config::Source::new("participants.toml", &*file);
+    let clock = balde::ManualClock::at_us(START_US);
+    let simulator = Simulator::builder()
+        .manual_clock(&clock)
+        .participants(Participants::read(&source).unwrap())
+        .verifier(Arc::new(XmlVerifier::trusting_any()))
+        .tls_files(
+            authority.path("server.pem"),
+            authority.path("server.key"),
+            Some(authority.path("ca.pem")),
+        )
+        .build()
+        .unwrap();
+    let mut server = TestServer::start(simulator, clock).await;
+    server.scheme = "https";
+    server.client = authority.client(CALLER);
+    for (participant, signer, expected) in [
+        (CALLER, KEY_HOLDER, 400),
+        (CALLER, CALLER, 201),
+        (liquidated, CALLER, 201),
+        (liquidated, KEY_HOLDER, 400),
+    ] {
+        let key = format!("+55619{participant}");
+        let write = create_entry("PHONE", &key, participant, PERSON, 1);
+        let (status, body) = server.post("/entries/", signed_by(signer, write)).await;
+        assert_eq!(status, expected, "{participant} signed by {signer}: {body}");
+        if status == 400 {
+            assert_eq!(error_type(&body), "RequestSignatureInvalid");
+        }
+    }
+}
+
+#[test]
+fn certificates_outside_their_validity_are_refused() {
+    let certificate = certificate(CALLER, [2020, 2030]);
+    let signer = XmlSigner::from_pem(certificate.as_bytes(), &pem("sign-participant.key"));
+    let signed = signer.unwrap().sign(DOCUMENTS[0].to_owned()).unwrap();
+    let verifiers = [
+        XmlVerifier::trusting_any(),
+        XmlVerifier::trusting_pem(certificate.as_bytes()).unwrap(),
+    ];
+    for (at, is_valid) in [
+        ("2019-12-31T23:59:59.999Z", false),
+        ("2020-01-01T00:00:00.000Z", true),
+        ("2030-01-01T00:00:00.000Z", true),
+        ("2030-01-01T00:00:01.000Z", false),
+    ] {
+        for verifier in &verifiers {
+            let verified = verifier.verify_at(signed.as_bytes(), at.parse().unwrap());
+            assert_eq!(verified.is_ok(), is_valid, "{at}: {verified:?}");
+        }
+    }
+}
+
+#[test]
+fn a_signature_that_only_names_its_certificate_says_what_is_missing() {
+    let certificate = certificate(CALLER, [2020, 2120]);
+    let signed = signed_by(CALLER, DOCUMENTS[0].to_owned());
+    let start = signed.find("<ds:X509Certificate>").unwrap();
+    let end = signed.find("</ds:X509Certificate>").unwrap() + "</ds:X509Certificate>".len();
+    let named = format!(
+        "{}<ds:X509IssuerSerial><ds:X509IssuerName>CN={CALLER}</ds:X509IssuerName>\
+         <ds:X509SerialNumber>1</ds:X509SerialNumber></ds:X509IssuerSerial>{}",
+        &signed[..start],
+        &signed[end..]
+    );
+    let error = XmlVerifier::trusting_any().verify(named.as_bytes());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("X509IssuerSerial"), "{error}");
+    assert!(error.contains("must be among the known ones"), "{error}");
+    let known = XmlVerifier::trusting_pem(certificate.as_bytes()).unwrap();
+    assert_eq!(known.verify(named.as_bytes()), Ok(()));
+}
+
+#[test]
+fn a_signature_without_key_info_verifies_by_the_known_certificate_only() {
+    let signed = signer("dict")
+        .without_key_info()
+        .sign(DOCUMENTS[0].to_owned())
+        .unwrap();
+    assert!(!signed.contains("KeyInfo"), "{signed}");
+    assert_eq!(trusting("dict").verify(signed.as_bytes()), Ok(()));
+    assert!(trusting("participant").verify(signed.as_bytes()).is_err());
+    assert!(
+        XmlVerifier::trusting_any()
+            .verify(signed.as_bytes())
+            .is_err()
+    );
 }

@@ -102,8 +102,11 @@ impl Page {
         if page.is_none() && items.is_none() {
             return Ok(Self { skip: 0, limit });
         }
-        let limit = items.unwrap_or(ITEMS_PER_PAGE_DEFAULT);
-        let skip = page.unwrap_or(0) * limit;
+        let mut size = items.unwrap_or(ITEMS_PER_PAGE_DEFAULT);
+        if query.one("Limit")?.is_some() {
+            size = size.min(limit);
+        }
+        let (skip, limit) = (page.unwrap_or(0) * size, size);
         Ok(Self { skip, limit })
     }
 }

@@ -17,7 +17,11 @@ use super::answer::Answer;
 use super::query::Query;
 use super::runtime_settings::Restriction;
 use crate::directory::DirectoryError;
-use crate::wire::{Element, Problem, ResponseHead, SignatureError, Timestamp, Violation};
+use crate::tls::ClientCertificate;
+use crate::wire::{
+    CreateClaim, CreateEntry, Element, ISPB_PATTERN, Problem, ResponseHead, SignatureError,
+    Timestamp, UpdateEntry, Violation, canonical_ispb,
+};
 use balde_dict::Operation;
 
 /// An admitted request, as the handlers see it.
@@ -152,11 +156,29 @@ impl Simulator {
         if !has_signature && !self.0.requires_signatures {
             return Ok(());
         }
-        verifier
-            .verify(context.body)
-            .map_err(|error: SignatureError| {
-                Problem::new(400, "RequestSignatureInvalid").with_detail(error.to_string())
-            })
+        let invalid =
+            |detail: String| Problem::new(400, "RequestSignatureInvalid").with_detail(detail);
+        let signer = verifier.verify_signer(context.body);
+        let signer = signer.map_err(|error: SignatureError| invalid(error.to_string()))?;
+        let signer = signer.map(|der| ClientCertificate::of(&der));
+        if signer.is_some_and(|signer| !self.may_sign(&signer, context.participant)) {
+            let detail =
+                "the signature is not valid: the certificate belongs to another participant";
+            return Err(invalid(detail.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Whether a certificate may sign for a participant: its own or, if the participants are known, its
+    /// liquidator's. A certificate that names no participant may sign for any if they are not known.
+    fn may_sign(&self, signer: &ClientCertificate, participant: &str) -> bool {
+        match &self.0.participants {
+            Some(participants) => participants.covers(signer, participant),
+            None => signer
+                .ispb
+                .as_deref()
+                .is_none_or(|own| canonical_ispb(own) == participant),
+        }
     }
 }
 
@@ -188,13 +210,38 @@ impl RequestContext<'_> {
     }
 }
 
-/// The problem of a document with missing or invalid fields.
+/// The problem of a document with missing or invalid fields, in the published words.
 fn invalid(error_type: &str) -> impl Fn(Vec<Violation>) -> Problem + '_ {
     move |violations| {
+        let subject = error_type.strip_suffix("Invalid").unwrap_or("Request");
         Problem::new(400, error_type)
-            .with_detail("The request has missing or invalid fields")
+            .with_detail(format!("{subject} has invalid fields"))
             .with_violations(violations)
     }
+}
+
+/// The problem of a body whose participant is not an ISPB: that of the operation's document.
+pub(super) fn invalid_participant(operation: Operation, root: &Element) -> Problem {
+    use Operation as O;
+    let error_type = match operation {
+        O::CreateEntry | O::UpdateEntry => "EntryInvalid",
+        O::CreateClaim => "ClaimInvalid",
+        _ => "BadRequest",
+    };
+    let violations = match operation {
+        O::CreateEntry => CreateEntry::read(root).err(),
+        O::UpdateEntry => UpdateEntry::read(root).err(),
+        O::CreateClaim => CreateClaim::read(root).err(),
+        _ => None,
+    };
+    let violations = violations.unwrap_or_else(|| {
+        vec![Violation {
+            reason: ISPB_PATTERN.to_owned(),
+            value: operation.participant_in(root).map(str::to_owned),
+            property: Some("participant".to_owned()),
+        }]
+    });
+    invalid(error_type)(violations)
 }
 
 fn problem(error: impl Into<DirectoryError>) -> Problem {

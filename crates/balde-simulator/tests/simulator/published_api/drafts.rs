@@ -370,12 +370,6 @@ pub(super) async fn refused(
             world.ok("confirmClaim", &step).await;
             world.claim_step(&claim, CALLER, "")
         }
-        ("completeClaim", "ClaimResultingEntryAlreadyExists") => {
-            let (claim, key) = world.claim_confirmed("OWNERSHIP").await;
-            let draft = world.entry_draft().with("Entry/Key", key);
-            world.ok("createEntry", &draft).await;
-            world.claim_step(&claim, CALLER, "")
-        }
         ("completeClaim", "RequestIdAlreadyUsed") => {
             let (claim, _) = world.claim_confirmed("OWNERSHIP").await;
             let used = world.request_id();

@@ -1,6 +1,7 @@
 //! Walks through the published API: every operation accepts a request made from its schema, answers as
 //! its schema says, answers a repetition alike where that is promised, and every error can be provoked.
 
+mod differences;
 #[expect(
     clippy::match_same_arms,
     reason = "one arm for each operation and error, in the order of the data"
@@ -229,6 +230,10 @@ impl<'a> Worlds<'a> {
                 [] => self.served.fault(operation, error).await,
                 policies => self.served.empty(operation, policies).await,
             },
+            // The key is reserved while the claim is confirmed, so that nobody can create the entry.
+            "ClaimResultingEntryAlreadyExists" if id == "completeClaim" => {
+                self.served.fault(operation, error).await
+            }
             _ if BY_FAULT.contains(&error) => self.served.fault(operation, error).await,
             _ => {
                 let (draft, is_strict) = refused(&self.served, &self.strict, id, error).await?;

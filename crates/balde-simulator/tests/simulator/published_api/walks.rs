@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use balde::ManualClock;
+use balde_dict::profiles;
 use balde_simulator::Simulator;
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -17,6 +18,7 @@ use crate::redis_server::RedisServer;
 use crate::test_server::{CALLER, KEY_HOLDER, START_US, TestServer};
 
 const STEPS: usize = 400;
+const CLAIM_STATUSES: [&str; 3] = ["OPEN", "WAITING_RESOLUTION", "CONFIRMED"];
 const DAY_MS: u64 = 86_400_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,22 +136,40 @@ async fn random_walks_through_the_deprecated_operations_stay_within_the_publishe
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_walks_over_redis_stay_within_the_published_tables() {
+    walk_over_redis(&[0]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_walks_over_two_simulators_stay_within_the_published_tables() {
+    walk_over_redis(&[0, 1_000_000]).await;
+}
+
+/// Walks over simulators that share one Redis, with funds recoveries that DICT drives and that their
+/// creators drive by hand.
+async fn walk_over_redis(first_numbers: &[u64]) {
     let Some(redis) = RedisServer::start() else {
         return;
     };
     let api = Api::load();
-    let mut worlds = Vec::new();
-    // The periods of both pass by the same clock.
-    let clock = ManualClock::at_us(START_US);
-    for first in [0, 1_000_000] {
-        let builder = Simulator::builder().redis(redis.url(), "walk");
-        let builder = builder.directory_clock(&clock);
-        let simulator = builder.build().expect("a simulator");
-        let server = TestServer::start(simulator, clock.clone()).await;
-        worlds.push(World::of(&api, server).numbered_from(first));
+    let by_hand = [("deprecated-operations", "served")];
+    for (namespace, settings) in [("walk", &[][..]), ("by-hand", &by_hand[..])] {
+        let mut worlds = Vec::new();
+        // The periods of all pass by the same clock.
+        let clock = ManualClock::at_us(START_US);
+        for first in first_numbers {
+            let profile = profiles::named_with("dict-2.12.1", settings).unwrap();
+            let builder = Simulator::builder().redis(redis.url(), namespace);
+            let builder = builder.profile(profile.unwrap()).directory_clock(&clock);
+            let simulator = builder.build().expect("a simulator");
+            let server = TestServer::start(simulator, clock.clone()).await;
+            let mut world = World::of(&api, server).numbered_from(*first);
+            world.is_served = !settings.is_empty();
+            worlds.push(world);
+        }
+        let visited = Walk::new(&api, worlds).run().await;
+        println!("{namespace}: funds recoveries were {visited:?}");
     }
-    Walk::new(&api, worlds).run().await;
 }
 
 impl<'a> Walk<'a> {
@@ -210,7 +230,13 @@ impl<'a> Walk<'a> {
             0 => {
                 let types = ["OWNERSHIP", "PORTABILITY"];
                 let claim_type = types[self.random.usize(..2)];
-                (Kind::Claim, world.claim(claim_type).await.0)
+                let claim = match self.random.u8(..4) {
+                    0 => world.claim(claim_type).await.0,
+                    1 => world.claim_waiting(claim_type).await.0,
+                    2 => world.claim_confirmed(claim_type).await.0,
+                    _ => world.claim_cancelled().await,
+                };
+                (Kind::Claim, claim)
             }
             1 => (Kind::Marker, world.marker().await),
             2 => (Kind::Refund, world.refund().await.0),
@@ -303,10 +329,37 @@ impl<'a> Walk<'a> {
             self.records[index].status = status;
             self.records[index].seen = seen;
         }
+        if record.kind == Kind::Claim {
+            self.register_claimed(&record.id).await;
+        }
         // The reports and refunds that a funds recovery made are records too.
         self.find_reports().await;
         self.find_refunds().await;
         is_accepted
+    }
+
+    /// Tries to register and to claim the key of a claim. While the claim is neither completed nor
+    /// cancelled, nobody can.
+    async fn register_claimed(&mut self, id: &str) {
+        let claim = self.records.iter().find(|own| own.id == id).unwrap();
+        if matches!(claim.status.as_str(), "COMPLETED" | "CANCELLED") {
+            return;
+        }
+        let key = claim.seen.at("Key").unwrap().to_owned();
+        let status = claim.status.clone();
+        let participant = [CALLER, KEY_HOLDER, "33333333"][self.random.usize(..3)];
+        let world = &self.worlds[self.world()];
+        let entry = world.entry_draft().with("Entry/Key", &*key);
+        let entry = entry.with("Entry/Account/Participant", participant);
+        let other = world.claim_draft("OWNERSHIP", &key);
+        for (operation, draft) in [("createEntry", entry), ("createClaim", other)] {
+            let (answered, body) = world.send(operation, &draft, false).await;
+            assert_eq!(
+                answered, 400,
+                "{operation} of a {status} claim's key: {body}"
+            );
+        }
+        assert!(CLAIM_STATUSES.contains(&&*status), "{status}");
     }
 
     async fn find_reports(&mut self) {
