@@ -133,6 +133,7 @@ async fn forward(
     body: Bytes,
 ) -> Response {
     headers.remove("host");
+    headers.remove("accept-encoding");
     let request = client.request(method, format!("http://{upstream}{uri}"));
     let answer = request.headers(headers).body(body).send().await.unwrap();
     let mut status = answer.status();

@@ -331,9 +331,9 @@ fn bad(random: &mut Rng) -> InvalidRequest {
             InvalidRequest::get("bad id", format!("/api/v2/claims/{id}")).costing("CLAIMS_READ")
         }
         24 => InvalidRequest::post(
-            "keys that are none",
+            "no keys",
             "/api-np/v2/keys/check",
-            "<CheckKeysRequest><Keys><Key>1</Key></Keys></CheckKeysRequest>",
+            "<CheckKeysRequest><Keys></Keys></CheckKeysRequest>",
         )
         .header("PI-RequestingParticipant", Some(CALLER.as_bytes()))
         .costing("KEYS_CHECK"),
