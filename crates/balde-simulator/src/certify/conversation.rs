@@ -326,6 +326,7 @@ fn reconciliation() -> Vec<Step> {
     ]
 }
 
+#[expect(clippy::too_many_lines, reason = "one step after another")]
 fn claims() -> Vec<Step> {
     let locked = "From the opening of a claim until its end the key can be neither registered nor \
                   removed.";
@@ -485,6 +486,7 @@ fn claims() -> Vec<Step> {
     ]
 }
 
+#[expect(clippy::too_many_lines, reason = "one step after another")]
 fn funds_recovery() -> Vec<Step> {
     vec![
         Step::post(
