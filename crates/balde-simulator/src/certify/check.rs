@@ -30,7 +30,7 @@ pub(super) fn observe(answer: &Answer) -> Observed {
         } else {
             root.name().to_owned()
         };
-        collect(root, String::new(), &mut observed.elements);
+        collect(root, "", &mut observed.elements);
     }
     observed
 }
@@ -158,7 +158,7 @@ fn error_type(problem: &Element) -> &str {
     text.rsplit('/').next().unwrap_or_default()
 }
 
-fn collect(element: &Element, below: String, into: &mut BTreeSet<String>) {
+fn collect(element: &Element, below: &str, into: &mut BTreeSet<String>) {
     if element.name() == "Signature" {
         return;
     }
@@ -168,7 +168,7 @@ fn collect(element: &Element, below: String, into: &mut BTreeSet<String>) {
         format!("{below}/{}", element.name())
     };
     for child in element.children() {
-        collect(child, path.clone(), into);
+        collect(child, &path, into);
     }
     into.insert(path);
 }

@@ -19,6 +19,7 @@ use super::body::is_json;
 use super::buckets::BucketName;
 use super::query::Query;
 use super::runtime_settings::{FAULT_LATENCY_MAX_MS, Fault, RESTRICTIONS_MAX, Restriction};
+use super::transcript::Transcript;
 use super::{AssignError, Simulator};
 use crate::wire::{Problem, Timestamp, canonical_ispb, canonical_key, is_ispb, status_of};
 use balde_dict::{Category, Operation};
@@ -156,13 +157,11 @@ impl Simulator {
                 Ok(order) => self.order(&order).await.map(|credited| json!(credited)),
                 Err(problem) => Err(problem),
             },
-            ("GET", "/sim/transcript") => match &self.0.transcript {
-                Some(transcript) => Ok(transcript.summary()),
-                None => {
-                    let detail = "The simulator was started without --transcript";
-                    Err(Problem::not_found(detail))
-                }
-            },
+            ("GET", "/sim/transcript") => {
+                let summary = self.0.transcript.as_ref().map(Transcript::summary);
+                let detail = "The simulator was started without --transcript";
+                summary.ok_or_else(|| Problem::not_found(detail))
+            }
             ("GET", "/sim/refusals") => Ok(self.show_refusals(&query)),
             ("GET", path) if path.starts_with("/sim/cids/files/") => {
                 return self.cid_file(&path["/sim/cids/files/".len()..]).await;
