@@ -117,6 +117,8 @@ async fn a_client_that_closes_its_half_gets_its_response() {
         ),
     ] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let named = format!("Host: dict\r\nPI-RequestingParticipant: {CALLER}\r\n");
+        let request = request.replace("Host: dict\r\n", &named);
         stream.write_all(request.as_bytes()).await.unwrap();
         stream.shutdown().await.unwrap();
         let mut answer = String::new();
