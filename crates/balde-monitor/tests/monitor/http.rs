@@ -441,23 +441,18 @@ async fn the_name_of_the_scheme_is_case_insensitive() {
 /// paused clock: what is awaited is the timeout, not ten seconds.
 #[tokio::test]
 async fn half_open_connections_are_closed_and_others_are_served_then() {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let monitor = TestMonitor::new(WriteAccess::Anyone).await;
     tokio::time::pause();
     let mut half_open = Vec::new();
     for _ in 0..300 {
-        let mut stream = tokio::net::TcpStream::connect(monitor.address)
-            .await
-            .unwrap();
+        let mut stream = TcpStream::connect(monitor.address).await.unwrap();
         stream
             .write_all(b"GET / HTTP/1.1\r\nHost: loc")
             .await
             .unwrap();
         half_open.push(stream);
     }
-    let mut stream = tokio::net::TcpStream::connect(monitor.address)
-        .await
-        .unwrap();
+    let mut stream = TcpStream::connect(monitor.address).await.unwrap();
     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let mut answer = String::new();
