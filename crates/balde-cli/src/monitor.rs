@@ -55,7 +55,7 @@ async fn monitor(args: &Args) -> anyhow::Result<()> {
                 }
             };
             tokio::select! {
-                () = &mut shutdown => {}
+                _ = &mut shutdown => {}
                 new = reloaded => next = Some(new),
             }
         };

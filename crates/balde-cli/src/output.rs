@@ -1,10 +1,10 @@
 //! What a service writes to standard output: its log, and the lines at its start and end. If the log is
-//! JSON, these lines are too.
+//! JSON, these lines are too. All of them go through one bounded queue, for which nobody waits.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _};
 
-use balde::telemetry::{LogFormat, Logs};
+use balde::telemetry::{LogFormat, LogWriter, Logs};
 use tracing::{Dispatch, Level, Metadata};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::filter_fn;
@@ -46,7 +46,7 @@ impl Output {
     /// Installs the log.
     pub(crate) fn start(args: &LogArgs) -> Self {
         let output = Self::new(args.log_format);
-        let logs = output.logs(args.log).layer_to(io::stdout);
+        let logs = output.logs(args.log).layer_to(LogWriter::stdout());
         tracing_subscriber::registry().with(logs).init();
         output
     }
@@ -72,7 +72,12 @@ impl Output {
                 .with_max_level_hint(alerts_from);
         let lines = AlertLines::new(has_colors());
         tracing_subscriber::registry()
-            .with(output.logs(level).layer_to(io::stdout).with_filter(others))
+            .with(
+                output
+                    .logs(level)
+                    .layer_to(LogWriter::stdout())
+                    .with_filter(others),
+            )
             .with(lines.with_filter(alerts))
             .init();
         output
@@ -126,7 +131,7 @@ impl Output {
 
     /// Runs `log` with a log at INFO. That costs other threads time, and is for rare events.
     fn always(self, log: impl FnOnce()) {
-        let logs = self.logs(Level::INFO).layer_to(io::stdout);
+        let logs = self.logs(Level::INFO).layer_to(LogWriter::stdout());
         let dispatch = Dispatch::new(tracing_subscriber::registry().with(logs));
         tracing::dispatcher::with_default(&dispatch, log);
         drop(dispatch);

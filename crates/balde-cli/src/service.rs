@@ -4,7 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use balde::telemetry::LogWriter;
 use tokio::net::TcpListener;
+
+use crate::print::print_error;
 
 /// Runs `work` on a new runtime, and prints its error to standard error.
 pub(crate) fn run(command: &str, work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
@@ -17,6 +20,7 @@ pub(crate) fn run_on(
     workers: Option<usize>,
     work: impl Future<Output = anyhow::Result<()>>,
 ) -> ExitCode {
+    raise_descriptors_limit();
     let mut builder = match workers {
         Some(1) => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
@@ -29,12 +33,31 @@ pub(crate) fn run_on(
         .build()
         .map_err(anyhow::Error::from)
         .and_then(|runtime| runtime.block_on(work));
+    LogWriter::stdout().flush_all();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("balde {command}: {error:#}");
+            print_error(format_args!("balde {command}: {error:#}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Raises the soft limit on file descriptors to the hard one. The soft limit is low for the sake of
+/// programs that use `select`.
+fn raise_descriptors_limit() {
+    #[cfg(target_os = "linux")]
+    if let Some(limits) = balde::http::descriptor_limits()
+        && limits.soft < limits.hard
+    {
+        use rustix::process::{Resource, Rlimit, setrlimit};
+        let hard = Some(limits.hard).filter(|hard| *hard != u64::MAX);
+        let raised = Rlimit {
+            current: hard,
+            maximum: hard,
+        };
+        // Where a sandbox forbids it, the soft limit stays, and connections are limited to it.
+        let _as_before = setrlimit(Resource::Nofile, raised);
     }
 }
 
@@ -74,21 +97,31 @@ pub(crate) async fn reload_signal() {
     std::future::pending::<()>().await;
 }
 
+/// A signal that ends a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShutdownSignal {
+    /// Ctrl-C: somebody waits.
+    Interrupt,
+    /// SIGTERM: a supervisor, such as systemd or Kubernetes, ends the service.
+    Terminate,
+}
+
 /// Waits for Ctrl-C or SIGTERM, from the call on. A second signal ends the process at once, with exit
 /// code 130.
-pub(crate) fn shutdown_signal() -> impl Future<Output = ()> {
+pub(crate) fn shutdown_signal() -> impl Future<Output = ShutdownSignal> {
     let received = signal_received();
     async {
-        received.await;
+        let signal = received.await;
         tokio::spawn(async {
             signal_received().await;
-            eprintln!("second signal received: exiting without a graceful shutdown");
+            print_error("second signal received: exiting without a graceful shutdown");
             std::process::exit(130);
         });
+        signal
     }
 }
 
-fn signal_received() -> impl Future<Output = ()> {
+fn signal_received() -> impl Future<Output = ShutdownSignal> {
     #[cfg(unix)]
     let signals = {
         use tokio::signal::unix::{SignalKind, signal};
@@ -100,13 +133,13 @@ fn signal_received() -> impl Future<Output = ()> {
     async move {
         #[cfg(unix)]
         if let (Ok(mut interrupt), Ok(mut terminate)) = signals {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
+            return tokio::select! {
+                _ = interrupt.recv() => ShutdownSignal::Interrupt,
+                _ = terminate.recv() => ShutdownSignal::Terminate,
+            };
         }
         // Where no handler can be installed, shutting down is the safe answer.
         let _error = tokio::signal::ctrl_c().await;
+        ShutdownSignal::Interrupt
     }
 }

@@ -158,6 +158,9 @@ async fn simulate(args: &Args) -> anyhow::Result<()> {
     let shutdown = service::shutdown_signal();
     output.address("DICT", format_args!("{scheme}://{address}/api/v2/"));
     output.address("inspection", format_args!("{scheme}://{address}/sim/"));
+    let shutdown = async {
+        shutdown.await;
+    };
     simulator::run(listener, simulator, shutdown).await?;
     Ok(())
 }

@@ -15,6 +15,8 @@ use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 
+use crate::held_responses::HeldResponse;
+
 /// What went wrong with a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -29,14 +31,24 @@ pub(crate) enum BodyFault {
     Broken = 3,
 }
 
-/// Where the body of a request notes what went wrong, for the one who answers.
-#[derive(Clone, Debug)]
+/// What a [`FaultCell`] notes once the whole body was read; otherwise a [`BodyFault`].
+const COMPLETE: u8 = 4;
+
+/// Where the body of a request notes what went wrong, for the one who answers, and whether it was read
+/// completely.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct FaultCell(Option<Arc<AtomicU8>>);
 
 impl FaultCell {
     /// For a request whose body cannot fail: it has none, or it is there already.
     pub(crate) const fn without_body() -> Self {
         Self(None)
+    }
+
+    /// Whether the whole body was read. True for a request without one.
+    pub(crate) fn is_complete(&self) -> bool {
+        let noted = self.0.as_ref();
+        noted.is_none_or(|noted| noted.load(Ordering::Acquire) == COMPLETE)
     }
 
     /// For a request whose body is read.
@@ -50,6 +62,12 @@ impl FaultCell {
             Some(2) => BodyFault::Timeout,
             Some(3) => BodyFault::Broken,
             _ => BodyFault::None,
+        }
+    }
+
+    fn set_complete(&self) {
+        if let Some(noted) = &self.0 {
+            noted.store(COMPLETE, Ordering::Release);
         }
     }
 
@@ -225,6 +243,7 @@ impl Streaming {
 
     fn complete(&mut self) {
         self.is_complete = true;
+        self.fault.set_complete();
         self.slot = None;
     }
 
@@ -263,6 +282,8 @@ pub(crate) enum ResponseBody {
 pub(crate) struct UpstreamBody {
     incoming: Incoming,
     stall: Stall,
+    /// Present if the body holds a connection to the upstream.
+    held: Option<Arc<HeldResponse>>,
 }
 
 impl ResponseBody {
@@ -271,13 +292,18 @@ impl ResponseBody {
     }
 
     /// The upstream's body, with at most `timeout` between its parts.
-    pub(crate) fn upstream(incoming: Incoming, timeout: Duration) -> Self {
+    pub(crate) fn upstream(
+        incoming: Incoming,
+        timeout: Duration,
+        held: Option<Arc<HeldResponse>>,
+    ) -> Self {
         if incoming.is_end_stream() {
             return Self::Own(Full::default());
         }
         Self::Upstream(UpstreamBody {
             incoming,
             stall: Stall::new(timeout),
+            held,
         })
     }
 }
@@ -295,12 +321,20 @@ impl Body for ResponseBody {
             Self::Upstream(body) => match Pin::new(&mut body.incoming).poll_frame(cx) {
                 Poll::Ready(frame) => {
                     body.stall.reset();
+                    if let (Some(held), Some(Ok(frame))) = (&body.held, &frame) {
+                        held.taken(length_of(frame));
+                    }
                     Poll::Ready(frame.map(|frame| frame.map_err(|_| BodyError)))
                 }
                 Poll::Pending if body.stall.poll(cx).is_ready() => {
                     Poll::Ready(Some(Err(BodyError)))
                 }
-                Poll::Pending => Poll::Pending,
+                Poll::Pending => {
+                    if let Some(held) = &body.held {
+                        held.awaits_upstream();
+                    }
+                    Poll::Pending
+                }
             },
         }
     }

@@ -5,9 +5,11 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use balde::telemetry::{Metrics, MetricsWriter};
+use balde::http::ConnectionSlots;
+use balde::telemetry::{LogThrottle, Metrics, MetricsWriter, dropped_log_lines};
 use balde::{BuildError, Clock};
 use balde_config::ConfigError;
 use parking_lot::RwLock;
@@ -17,11 +19,13 @@ use tokio::task::JoinSet;
 
 use crate::body::RequestBody;
 use crate::config::Config;
+use crate::descriptors::ConnectionLimits;
 use crate::dict::Dict;
+use crate::held_responses::CutReason;
 use crate::limits::{EngineOptions, Limits};
 use crate::metrics::GatewayMetrics;
 use crate::proxy::{Listener, ProxyFields, Route, Routing, Shared, serve};
-use crate::state::{self, StateEndpoint};
+use crate::state::{self, Readiness, StateEndpoint};
 use crate::tls::TlsError;
 use crate::upstream::Upstream;
 
@@ -131,7 +135,9 @@ impl Gateway {
                 (Some(limits), Some(dict))
             }
         };
-        let routes = routes(config, &counters, &[])?;
+        let connections = ConnectionLimits::new(config);
+        let routes = routes(config, &connections, &counters, &[])?;
+        let readiness = Arc::new(Readiness::default());
         let shared = Arc::new(Shared {
             routing: RwLock::new(Arc::new(Routing {
                 server: config.server.clone(),
@@ -143,7 +149,12 @@ impl Gateway {
             })),
             metrics: counters.clone(),
             clock: clock.clone(),
-            permits: Arc::new(Semaphore::new(config.server.connections_max)),
+            permits: Arc::new(Semaphore::new(connections.clients)),
+            slots: ConnectionSlots::new(connections.clients),
+            readiness: Arc::clone(&readiness),
+            accept_failures: LogThrottle::new(),
+            handshake_failures: LogThrottle::new(),
+            connections: AtomicU64::new(0),
         });
         let watched = Arc::clone(&shared);
         metrics.add_source(move |writer| write_shared(&watched, writer));
@@ -152,7 +163,7 @@ impl Gateway {
             tls.push(Arc::new(RwLock::new(listener.tls()?)));
         }
         let state = config.state.as_ref().map(|state| {
-            let shared = Arc::clone(&shared);
+            let (shared, of_upstreams) = (Arc::clone(&shared), Arc::clone(&shared));
             Arc::new(StateEndpoint {
                 token: RwLock::new(state.token.clone()),
                 metrics: metrics.clone(),
@@ -162,6 +173,8 @@ impl Gateway {
                     let routing = shared.routing();
                     (routing.limits.clone(), routing.dict.clone())
                 }),
+                readiness,
+                upstreams: Box::new(move || of_upstreams.routing().upstreams()),
             })
         });
         Ok(Self(Arc::new(Inner {
@@ -199,6 +212,9 @@ impl Gateway {
         if config.limiting.is_redis != current.limiting.is_redis {
             return restart("where buckets are kept");
         }
+        if config.limiting.denials != current.limiting.denials {
+            return restart("which refusals are logged");
+        }
         if config.dict.is_some() != current.dict.is_some()
             || config.limiting.profile.is_some() != current.limiting.profile.is_some()
         {
@@ -223,7 +239,9 @@ impl Gateway {
             tls.push(listener.tls()?);
         }
         let before = self.0.shared.routing();
-        let routes = routes(config, &self.0.shared.metrics, &before.routes)?;
+        let connections = ConnectionLimits::new(config);
+        let metrics = &self.0.shared.metrics;
+        let routes = routes(config, &connections, metrics, &before.routes)?;
         let limits = match (&before.limits, &config.limiting.profile, &before.dict) {
             (Some(limits), Some(profile), None) => {
                 Some(Arc::new(limits.reloaded(config, profile)?))
@@ -279,6 +297,20 @@ impl Gateway {
         {
             dict.reconcile_all(limits, &upstream).await;
         }
+    }
+
+    /// Announces that the gateway is about to end: from now on `/readyz` on the state endpoint is
+    /// 503, and responses over HTTP/1 ask the client to close the connection. The gateway still
+    /// accepts and serves everything. A program calls this some seconds before it completes the
+    /// future that it passed to [`Bound::run`], so that balancers have noticed.
+    pub fn drain(&self) {
+        self.0.shared.readiness.drain();
+    }
+
+    /// How long a program should wait between [`drain`](Gateway::drain) and the end of the gateway,
+    /// as the current file says.
+    pub fn drain_delay(&self) -> Duration {
+        self.0.config.read().server.drain_delay
     }
 
     /// Binds all addresses.
@@ -382,18 +414,19 @@ impl Bound {
 /// The routes of a configuration. Upstreams that have not changed keep their connections.
 fn routes(
     config: &Config,
+    connections: &ConnectionLimits,
     metrics: &GatewayMetrics,
     before: &[Route],
 ) -> Result<Vec<Route>, TlsError> {
     let mut upstreams: Vec<Arc<Upstream<RequestBody>>> = Vec::new();
-    for one in &config.upstreams {
+    for (one, connections_max) in config.upstreams.iter().zip(&connections.upstreams) {
         let same = before
             .iter()
             .find(|route| route.upstream.config() == one)
             .map(|route| Arc::clone(&route.upstream));
         upstreams.push(match same {
             Some(upstream) => upstream,
-            None => Arc::new(Upstream::new(one.clone())?),
+            None => Arc::new(Upstream::new(one.clone(), *connections_max)?),
         });
     }
     let mut routes: Vec<Route> = config
@@ -439,7 +472,35 @@ fn write_shared(shared: &Shared, writer: &mut MetricsWriter<'_>) {
         "1 if the upstream is not known to be down.",
         lines,
     );
+    let cuts: BTreeMap<(&str, &str), u64> = routing
+        .routes
+        .iter()
+        .flat_map(|route| {
+            let upstream = &route.upstream;
+            let name = upstream.config().name.as_str();
+            let reasons = CutReason::ALL.into_iter();
+            reasons.map(move |reason| ((name, reason.as_str()), upstream.cuts(reason)))
+        })
+        .collect();
+    let lines = cuts
+        .iter()
+        .map(|((name, reason), cuts)| ([("upstream", *name), ("reason", *reason)], *cuts));
+    writer.counter(
+        "gateway_slow_responses_cut",
+        "Responses that were cut because their clients took them too slowly, by reason.",
+        lines,
+    );
     let none: &[(&str, &str)] = &[];
+    writer.counter(
+        "gateway_idle_connections_closed",
+        "Idle connections of clients that were closed for new ones.",
+        [(none, shared.slots.evicted())],
+    );
+    writer.counter(
+        "balde_log_lines_dropped",
+        "Log lines that were dropped because standard output did not keep up.",
+        [(none, dropped_log_lines())],
+    );
     let waiting = routing.limits.as_ref().map_or(0, |limits| limits.waiting());
     let waiting = u64::try_from(waiting).unwrap_or(u64::MAX);
     writer.gauge(
@@ -451,7 +512,7 @@ fn write_shared(shared: &Shared, writer: &mut MetricsWriter<'_>) {
 
 fn write_dict(dict: &Dict, writer: &mut MetricsWriter<'_>) {
     let none: &[(&str, &str)] = &[];
-    let load = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+    let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let counters = &dict.counters;
     writer.counter(
         "gateway_dict_refusals",

@@ -15,9 +15,12 @@
 
 mod body;
 pub mod config;
+mod cut_tasks;
 mod deadline;
+mod descriptors;
 mod dict;
 mod gateway;
+mod held_responses;
 mod host;
 mod limits;
 mod metrics;

@@ -29,7 +29,13 @@ export const send = async (method, path, body) => {
   return response.status === 204 ? null : response.json();
 };
 
-/** Follows the live stream. The browser reconnects by itself; `onDown` is called while it does. */
+/** How long to wait before a stream is opened again that the server refused, in milliseconds. */
+const REFUSED_RETRY = 10_000;
+
+/**
+ * Follows the live stream. The browser reconnects by itself; `onDown` is called while it does. It gives up
+ * when the server refuses the stream, because too many are open: then it is opened again later.
+ */
 export const follow = (handlers, onUp, onDown) => {
   const stream = new EventSource("/api/v1/stream");
   for (const [name, handle] of Object.entries(handlers)) {
@@ -38,6 +44,10 @@ export const follow = (handlers, onUp, onDown) => {
       handle(JSON.parse(event.data));
     });
   }
-  stream.addEventListener("error", onDown);
-  return stream;
+  stream.addEventListener("error", () => {
+    onDown();
+    if (stream.readyState === EventSource.CLOSED) {
+      setTimeout(() => follow(handlers, onUp, onDown), REFUSED_RETRY);
+    }
+  });
 };

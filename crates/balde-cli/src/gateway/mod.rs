@@ -7,7 +7,8 @@ use anyhow::anyhow;
 use balde_gateway::{Config, Gateway};
 
 use crate::output::{LogArgs, Output};
-use crate::service;
+use crate::print::print_error;
+use crate::service::{self, ShutdownSignal};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -47,11 +48,31 @@ async fn serve(args: &Args, config: Config) -> anyhow::Result<()> {
         output.address("state", format_args!("http://{address}/balde/states"));
         output.address("metrics", format_args!("http://{address}/metrics"));
     }
+    let draining = gateway.clone();
     let reloads = tokio::spawn(reload_on_signal(gateway, args.config.clone(), output));
+    let shutdown = async {
+        if shutdown.await == ShutdownSignal::Terminate {
+            drain(&draining, output).await;
+        }
+    };
     bound.run(shutdown).await;
     reloads.abort();
     output.tell("stopped", "stopped");
     Ok(())
+}
+
+/// Goes on serving until balancers have noticed that the gateway is about to end.
+async fn drain(gateway: &Gateway, output: Output) {
+    let delay = gateway.drain_delay();
+    if delay.is_zero() {
+        return;
+    }
+    gateway.drain();
+    output.tell(
+        "draining",
+        format_args!("not ready: shutting down in {delay:?}"),
+    );
+    tokio::time::sleep(delay).await;
 }
 
 /// Reloads the file on every SIGHUP. A file that cannot be applied changes nothing.
@@ -86,7 +107,9 @@ fn reload(gateway: &Gateway, file: &Path, output: Output) {
             output.tell("reloaded", "the configuration was reloaded");
         }
         Err(error) => {
-            eprintln!("balde gateway: not reloaded, the old configuration stays\n{error}");
+            print_error(format_args!(
+                "balde gateway: not reloaded, the old configuration stays\n{error}"
+            ));
             tracing::error!(
                 event_type = "reload_refused",
                 "the old configuration stays: {error}"

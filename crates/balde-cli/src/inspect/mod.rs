@@ -51,7 +51,7 @@ async fn show(args: &Args, store: &RedisStore, wanted: Wanted<'_>) -> anyhow::Re
         }
         tokio::select! {
             () = tokio::time::sleep(args.interval()) => {}
-            () = service::shutdown_signal() => return Ok(()),
+            _ = service::shutdown_signal() => return Ok(()),
         }
     }
 }

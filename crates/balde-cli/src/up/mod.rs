@@ -134,6 +134,9 @@ async fn up(args: &Args) -> anyhow::Result<()> {
         "balde up: a simulated DICT behind a gateway at http://{}/api/v2/, with time accelerated {} times",
         addresses.gateway, args.speed
     );
+    let shutdown = async {
+        shutdown.await;
+    };
     let run = monitor.run(monitor_listener, &note, shutdown);
     let result = run.await;
     let _all_have_ended = end.send(true);

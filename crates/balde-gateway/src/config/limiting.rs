@@ -4,6 +4,7 @@ use std::fmt;
 
 use balde::StorageMode;
 use balde::options::ServiceOptions;
+use balde::telemetry::Denials;
 use balde_config::{Diagnostics, Located, Section, Source, Value};
 use balde_dict::{Table, profiles};
 use balde_policy::Profile;
@@ -37,6 +38,11 @@ pub struct LimitingConfig {
     /// The most buckets in memory, for each policy and each value of its variant; `None` for the
     /// default of the SDK.
     pub keys_max: Option<usize>,
+    /// The share of these places, in percent, beyond which one caller gets another place only while
+    /// fewer than half of all places are taken.
+    pub waiting_share_percent: usize,
+    /// Which refusals are logged.
+    pub denials: Denials,
 }
 
 impl fmt::Debug for LimitingConfig {
@@ -85,6 +91,8 @@ pub(super) fn read(
         wait_header: HeaderName::from_static(WAIT_HEADER),
         waiting_max: 1_000,
         keys_max: None,
+        waiting_share_percent: 10,
+        denials: Denials::Summary,
     };
     let mut named = None;
     let mut storage = service.storage();
@@ -119,6 +127,19 @@ pub(super) fn read(
         );
         let keys_max = section.integer("keys_max", 1..=KEYS_MAX_MAX, diagnostics);
         config.keys_max = keys_max.and_then(|keys_max| usize::try_from(keys_max.value).ok());
+        if let Some(share) = section.string("waiting_share", diagnostics) {
+            match percent_of(share.value) {
+                Some(percent) => config.waiting_share_percent = percent,
+                None => diagnostics.at(
+                    share.span,
+                    "`waiting_share` must be a share between 1% and 100%, such as \"10%\"",
+                ),
+            }
+        }
+        let words = [("summary", Denials::Summary), ("every", Denials::Every)];
+        if let Some(denials) = section.choice("denials", &words, diagnostics) {
+            config.denials = denials.value;
+        }
         reserves = section.tables("reserve", diagnostics);
         if let Some(named) = named {
             config.profile = profile(named, &overrides, resolver, diagnostics);
@@ -161,6 +182,15 @@ pub(super) fn read(
             .extend(reserve(section, profile, classes, diagnostics));
     }
     config
+}
+
+/// `10%` as a number.
+fn percent_of(text: &str) -> Option<usize> {
+    let number = text.trim().strip_suffix('%')?.trim_end();
+    number
+        .parse()
+        .ok()
+        .filter(|percent| (1..=100).contains(percent))
 }
 
 /// A profile by its name, or from a file.

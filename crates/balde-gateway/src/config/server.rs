@@ -74,6 +74,10 @@ pub struct ServerConfig {
     pub shutdown_timeout: Duration,
     /// How long a connection that has switched protocols may be idle.
     pub tunnel_idle_timeout: Duration,
+    /// How long the gateway goes on serving after SIGTERM, while `/readyz` says that it is not ready.
+    pub drain_delay: Duration,
+    /// Whether a line is logged for every request.
+    pub is_access_logged: bool,
 }
 
 impl Default for ServerConfig {
@@ -90,6 +94,8 @@ impl Default for ServerConfig {
             half_close_timeout: Duration::from_secs(5),
             shutdown_timeout: Duration::from_secs(30),
             tunnel_idle_timeout: Duration::from_secs(300),
+            drain_delay: Duration::from_secs(5),
+            is_access_logged: false,
         }
     }
 }
@@ -182,6 +188,13 @@ pub(super) fn read(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) 
     let range = Duration::from_secs(1)..=Duration::from_secs(86_400);
     if let Some(timeout) = server.duration("tunnel_idle_timeout", range, diagnostics) {
         config.tunnel_idle_timeout = timeout.value;
+    }
+    let range = Duration::ZERO..=Duration::from_secs(3_600);
+    if let Some(delay) = server.duration("drain_delay", range, diagnostics) {
+        config.drain_delay = delay.value;
+    }
+    if let Some(access_log) = server.boolean("access_log", diagnostics) {
+        config.is_access_logged = access_log.value;
     }
     section.finish(diagnostics);
     config

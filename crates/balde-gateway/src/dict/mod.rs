@@ -348,7 +348,9 @@ impl Dict {
         }
         let wait = limits.wait(&parts.headers, route);
         let attempt = || self.hold(limits, &request, participant);
-        let admitted = limits.admit(&request, wait, attempt).await;
+        let payer = call.payer();
+        let waiting_caller = payer.or(caller.address.to_str().ok()).unwrap_or_default();
+        let admitted = limits.admit(&request, waiting_caller, wait, attempt).await;
         let (ticket, held) = admitted.map_err(DictRefusal::NotAdmitted)?;
         let order = route.order_header.as_ref();
         let order = order.and_then(|name| parts.headers.get(name)?.to_str().ok());

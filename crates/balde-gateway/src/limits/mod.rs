@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use balde::http::{CachedHeaders, Identity};
-use balde::telemetry::Metrics;
-use balde::{BuildError, Clock};
+use balde::telemetry::{Metrics, key_hash};
+use balde::{BuildError, Clock, RedisStore};
 use balde_policy::{Engine, HttpHeaders, InFlight, Mode, PathRules, Profile, Request, Ticket};
 use http::HeaderMap;
 use http::request::Parts;
@@ -42,6 +42,9 @@ pub(crate) struct Limits {
     queue: Arc<WaitQueue>,
     /// Present if the buckets are in Redis.
     reconciliation_lock: Option<RedisLock>,
+    redis: Option<RedisStore>,
+    /// For the hashes of callers in the access log.
+    log_salt: Arc<[u8]>,
 }
 
 /// How an engine is built.
@@ -63,23 +66,34 @@ impl Limits {
         let limiting = &config.limiting;
         let mut builder = Engine::builder(applied(profile, config))
             .clock(options.clock.clone())
-            .metrics(&options.metrics);
+            .metrics(&options.metrics)
+            .denials(limiting.denials);
         if !limiting.reserves.is_empty() {
             builder = builder.in_flight(InFlight::HighestPrice);
         }
         if let Some(keys_max) = limiting.keys_max {
             builder = builder.keys_max(keys_max);
         }
-        let mut reconciliation_lock = None;
+        let (mut reconciliation_lock, mut redis_store) = (None, None);
         if let Some(redis) = config.service.redis().filter(|_| limiting.is_redis) {
             let store = redis.build()?;
             let lock = RedisLock::new(RECONCILIATION_LOCK, &store, &options.clock)?;
             reconciliation_lock = Some(lock);
             builder = builder.redis(&store);
+            redis_store = Some(store);
         }
         let engine = configure(builder).build()?;
-        let queue = Arc::new(WaitQueue::new(limiting.waiting_max));
-        Ok(Self::with(config, engine, queue, reconciliation_lock))
+        let queue = Arc::new(WaitQueue::new(
+            limiting.waiting_max,
+            limiting.waiting_share_percent,
+        ));
+        Ok(Self::with(
+            config,
+            engine,
+            queue,
+            reconciliation_lock,
+            redis_store,
+        ))
     }
 
     /// The same buckets under another configuration.
@@ -88,12 +102,16 @@ impl Limits {
         if self.engine.profile() != profile {
             self.engine.replace(profile)?;
         }
-        self.queue.set_max(config.limiting.waiting_max);
+        self.queue.set_max(
+            config.limiting.waiting_max,
+            config.limiting.waiting_share_percent,
+        );
         Ok(Self::with(
             config,
             self.engine.clone(),
             Arc::clone(&self.queue),
             self.reconciliation_lock.clone(),
+            self.redis.clone(),
         ))
     }
 
@@ -102,6 +120,7 @@ impl Limits {
         engine: Engine,
         queue: Arc<WaitQueue>,
         reconciliation_lock: Option<RedisLock>,
+        redis: Option<RedisStore>,
     ) -> Self {
         Self {
             engine,
@@ -112,6 +131,19 @@ impl Limits {
             path_rules: config.paths.rules,
             queue,
             reconciliation_lock,
+            redis,
+            log_salt: log_salt(),
+        }
+    }
+
+    /// Asks Redis for anything, if the buckets are there. An error says why there was no answer.
+    pub(crate) async fn ping_redis(&self) -> Result<(), String> {
+        match &self.redis {
+            None => Ok(()),
+            Some(store) => match store.keys_in_server().await {
+                Ok(_) => Ok(()),
+                Err(failure) => Err(failure.to_string()),
+            },
         }
     }
 
@@ -137,10 +169,13 @@ impl Limits {
     pub(crate) async fn admit<A>(
         &self,
         request: &Request<'_>,
+        caller: &str,
         wait: Duration,
         attempt: impl Fn() -> Result<A, NotAdmitted>,
     ) -> Result<(Ticket, A), NotAdmitted> {
-        self.queue.admit(&self.engine, request, wait, attempt).await
+        self.queue
+            .admit(&self.engine, request, caller, wait, attempt)
+            .await
     }
 
     /// Admits any request for HTTP, by its path in normal form; `None` if it is outside of the profile's
@@ -169,8 +204,15 @@ impl Limits {
         request.participant = certificate.map(|certificate| certificate.name.as_str());
         request.class = class_of(&self.classes, caller, &parts.headers, route.class);
         let wait = self.wait(&parts.headers, route);
-        let (ticket, ()) = self.admit(&request, wait, || Ok(())).await?;
+        let caller = request.user.or(request.participant).unwrap_or_default();
+        let (ticket, ()) = self.admit(&request, caller, wait, || Ok(())).await?;
         Ok(Some(ticket))
+    }
+
+    /// The hash of a caller's key, as other log lines show it; `None` without a key.
+    pub(crate) fn caller_hash(&self, headers: &HeaderMap, caller: &Caller) -> Option<String> {
+        let key = self.identity.key(headers, &caller.extensions).ok()?;
+        Some(key_hash(&self.log_salt, key.as_ref()))
     }
 
     /// How long a request waits for tokens: what it asks for, within the route's maximum, or else the
@@ -193,6 +235,12 @@ fn kept_for_reconciliation(policy: &str, dict: Option<&DictConfig>) -> Option<u6
     RECONCILIATION_POLICIES
         .contains(&policy)
         .then_some(dict.reconcile_reserve_percent)
+}
+
+/// The salt of `RL_LOG_SALT`, or one that nobody knows.
+fn log_salt() -> Arc<[u8]> {
+    let random = |_| fastrand::u128(..).to_le_bytes().into();
+    std::env::var("RL_LOG_SALT").map_or_else(random, |salt| salt.into_bytes().into())
 }
 
 /// A profile with the reserves and the shadow mode of the configuration.

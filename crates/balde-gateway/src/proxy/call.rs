@@ -26,6 +26,11 @@ impl Call {
         }
     }
 
+    /// Says who sends the request.
+    pub(super) fn sent_by(&mut self, sending: Sending) {
+        self.sending = sending;
+    }
+
     pub(super) fn sending(&self) -> &Sending {
         &self.sending
     }

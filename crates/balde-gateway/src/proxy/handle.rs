@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
+use balde::http::BusyConnection;
 use balde_policy::Outcome;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -23,6 +24,7 @@ use super::call::Call;
 use super::framing::{Ambiguity, RawFraming};
 use super::headers;
 use super::proxy_fields::Peer;
+use super::request::AccessFields;
 use super::routing::{Route, Routing};
 use super::server::OpenConnection;
 use super::target::Target;
@@ -30,9 +32,11 @@ use super::trace::Trace;
 use super::upgrade::{self, Tunnel};
 use crate::body::{BodyFault, FaultCell, RequestBody, ResponseBody, Streaming};
 use crate::dict::{Dict, DictCall, DictRefusal, DictRequest};
+use crate::held_responses::HeldResponse;
 use crate::limits::{Caller, NotAdmitted};
 use crate::metrics::{GatewayMetrics, UpstreamFailure};
-use crate::upstream::{ConnectError, NotReady, SendError, Sending};
+use crate::state::Readiness;
+use crate::upstream::{ClientId, ConnectError, FailureCause, NotReady, SendError, Sending};
 
 /// What requests of one connection share.
 pub(crate) struct Connection {
@@ -42,6 +46,9 @@ pub(crate) struct Connection {
     pub(crate) metrics: GatewayMetrics,
     pub(crate) clock: balde::Clock,
     pub(crate) shutdown: watch::Receiver<bool>,
+    pub(crate) readiness: Arc<Readiness>,
+    pub(crate) busy: BusyConnection,
+    pub(crate) id: ClientId,
 }
 
 /// Answers a request. `ambiguity` is what its raw head says about its framing.
@@ -76,8 +83,8 @@ pub(crate) async fn handle(
         connection: &connection,
         format,
     };
-    let response = match Trace::of(request.headers()) {
-        None => handling.run(request, None).await,
+    let mut response = match Trace::of(request.headers()) {
+        None => handling.run(request).await,
         Some(trace) => {
             let span = tracing::debug_span!(
                 target: "balde",
@@ -86,12 +93,13 @@ pub(crate) async fn handle(
                 trace_id = trace.trace_id(),
                 span_id = trace.span_id(),
             );
-            handling.run(request, Some(trace)).instrument(span).await
+            handling.run(request).instrument(span).await
         }
     };
     route
         .metrics
         .count(response.status().as_u16(), started.elapsed());
+    handling.note_access(&mut response);
     response
 }
 
@@ -124,11 +132,7 @@ impl Admission {
 }
 
 impl Handling<'_> {
-    async fn run(
-        &self,
-        request: Request<Incoming>,
-        trace: Option<Trace>,
-    ) -> Response<ResponseBody> {
+    async fn run(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         let (mut parts, incoming) = request.into_parts();
         if let Some(response) = self.refuse(&parts, &incoming) {
             return response;
@@ -163,19 +167,33 @@ impl Handling<'_> {
             _ => RequestBody::empty(),
         };
         let mut request = self.upstream_request(parts, peer, body);
-        if let Some(trace) = trace {
-            trace.write(request.headers_mut());
-        }
         if let Some(offered) = &upgrade {
             headers::insert_upgrade(request.headers_mut(), offered.clone());
         }
+        let source = Sending::new(self.connection.id, fault.clone());
         let sent = match admission {
-            Admission::Http(call) => self.send(request, call).await,
-            Admission::Dict(call) => self.send_dict(request, *call).await,
+            Admission::Http(mut call) => {
+                call.sent_by(source);
+                self.send(request, call).await
+            }
+            Admission::Dict(call) => self.send_dict(request, *call, source).await,
         };
         match sent {
-            Ok(response) => self.relay(response, client_upgrade.zip(upgrade)),
+            Ok(mut response) => {
+                let timeout = self.routing.server.write_timeout;
+                let held = HeldResponse::take(response.extensions_mut(), timeout).await;
+                self.relay(response, client_upgrade.zip(upgrade), held)
+            }
             Err(error) => self.failed(&error, &fault),
+        }
+    }
+
+    /// Adds what only the route knows to the line of the access log, if there is one.
+    fn note_access(&self, response: &mut Response<ResponseBody>) {
+        if self.routing.server.is_access_logged {
+            let extensions = response.extensions_mut();
+            let fields = extensions.get_or_insert_default::<AccessFields>();
+            fields.route = Some(self.route.config.name.clone());
         }
     }
 
@@ -260,7 +278,14 @@ impl Handling<'_> {
             let now_us = self.connection.clock.now_us();
             self.connection.metrics.count_refusal(policy, now_us);
         }
-        let response = answer::not_admitted(self.format, &refused, &limits.headers, &parts.headers);
+        let mut response =
+            answer::not_admitted(self.format, &refused, &limits.headers, &parts.headers);
+        if self.routing.server.is_access_logged {
+            response.extensions_mut().insert(AccessFields {
+                policy: policy.map(str::to_owned),
+                ..AccessFields::default()
+            });
+        }
         Err(Box::new(response))
     }
 
@@ -340,12 +365,12 @@ impl Handling<'_> {
         &self,
         request: Request<RequestBody>,
         call: DictCall,
+        sending: Sending,
     ) -> Result<Response<Incoming>, SendError> {
         let upstream = Arc::clone(&self.route.upstream);
         let calling = async move {
             let mut call = call;
             call.sending();
-            let sending = Sending::default();
             let sent = upstream.send(request, &sending).await;
             let outcome = match &sent {
                 Ok(response) => Outcome::Status(response.status().as_u16()),
@@ -369,6 +394,7 @@ impl Handling<'_> {
         }
         match sent {
             Ok(response) => {
+                self.route.upstream.failures().answered();
                 if response.status() == StatusCode::TOO_MANY_REQUESTS {
                     metrics.refused.fetch_add(1, Ordering::Relaxed);
                 }
@@ -389,6 +415,7 @@ impl Handling<'_> {
         &self,
         mut response: Response<Incoming>,
         asked: Option<(OnUpgrade, HeaderValue)>,
+        held: Option<Arc<HeldResponse>>,
     ) -> Response<ResponseBody> {
         if let Err(detail) = acceptable::response(response.headers()) {
             return self.bad_gateway(detail);
@@ -415,7 +442,7 @@ impl Handling<'_> {
         // The client's connection decides its own version.
         *response.version_mut() = Version::default();
         let timeout = self.route.upstream.config().body_timeout;
-        response.map(|incoming| ResponseBody::upstream(incoming, timeout))
+        response.map(|incoming| ResponseBody::upstream(incoming, timeout, held))
     }
 
     /// The answer to a request whose body keeps it from being sent.
@@ -439,9 +466,20 @@ impl Handling<'_> {
                 "the body did not arrive in time",
             ),
             BodyFault::Broken => (StatusCode::BAD_REQUEST, "the body is broken"),
+            BodyFault::None if matches!(error, SendError::Timeout) && !fault.is_complete() => (
+                StatusCode::REQUEST_TIMEOUT,
+                "the body did not arrive in time",
+            ),
             BodyFault::None => {
-                let route = &self.route.config.name;
-                tracing::warn!(event_type = "upstream_error", route, "{error}");
+                let cause = match error {
+                    SendError::NotSent(ConnectError::Down) => FailureCause::Down,
+                    SendError::NotSent(ConnectError::TooMany) => FailureCause::TooMany,
+                    SendError::NotSent(_) => FailureCause::Connect,
+                    SendError::Timeout => FailureCause::Timeout,
+                    SendError::Lost => FailureCause::Lost,
+                };
+                let failures = self.route.upstream.failures();
+                failures.failed(cause, &self.route.config.name, error);
                 let (status, detail) = match error {
                     SendError::Timeout => (
                         StatusCode::GATEWAY_TIMEOUT,

@@ -3,6 +3,7 @@
 //! | File | Holds |
 //! |--|--|
 //! | `server` | accepts connections and serves their requests |
+//! | `request` | what holds for every request: the drain, the access log |
 //! | `handle` | the life of a request: route, check, admit, forward, settle, answer |
 //! | `call` | an admitted request until it is settled |
 //! | `acceptable` | requests that are refused, and responses that are not passed on, for their framing |
@@ -23,6 +24,7 @@ mod framing;
 mod handle;
 mod headers;
 mod proxy_fields;
+mod request;
 mod routing;
 mod server;
 mod target;

@@ -47,6 +47,20 @@ impl Routing {
         });
     }
 
+    /// The upstreams of all routes, each once.
+    pub(crate) fn upstreams(&self) -> Vec<Arc<Upstream<RequestBody>>> {
+        let mut upstreams: Vec<Arc<Upstream<RequestBody>>> = Vec::new();
+        for route in &self.routes {
+            if !upstreams
+                .iter()
+                .any(|one| Arc::ptr_eq(one, &route.upstream))
+            {
+                upstreams.push(Arc::clone(&route.upstream));
+            }
+        }
+        upstreams
+    }
+
     /// The route of a request whose host and path are in their one spelling.
     pub(super) fn find<B>(&self, request: &Request<B>, target: &Target) -> Option<&Route> {
         let path = target.path(request.uri());

@@ -4,13 +4,17 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
+use balde::http::{BusyConnection, ConnectionSlots};
+use balde::telemetry::LogThrottle;
 use balde_dict::certificate_ispb;
 use http::{Request, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::RwLock;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -22,18 +26,25 @@ use tokio_rustls::TlsAcceptor;
 use super::answering::Answering;
 use super::client_stream::ClientStream;
 use super::framing::RawFraming;
-use super::handle::{Connection, handle};
+use super::handle::Connection;
+use super::request::serve_request;
 use super::routing::Routing;
 use crate::config::ServerConfig;
+use crate::cut_tasks::StreamExecutor;
 use crate::limits::{Caller, ClientCertificate};
 use crate::metrics::GatewayMetrics;
-use crate::{shutdown, tls};
+use crate::state::Readiness;
+use crate::upstream::ClientId;
+use crate::{cut_tasks, shutdown, tls};
 
 /// The most requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 100;
 
 /// The most header fields that hyper accepts by default.
 const HEADERS_MAX_OF_HYPER: usize = 100;
+
+/// While all connections are in use, idle ones are looked for this often.
+const EVICT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -45,6 +56,12 @@ pub(crate) struct Shared {
     pub(crate) metrics: GatewayMetrics,
     pub(crate) clock: balde::Clock,
     pub(crate) permits: Arc<Semaphore>,
+    pub(crate) slots: ConnectionSlots,
+    pub(crate) accept_failures: LogThrottle,
+    pub(crate) handshake_failures: LogThrottle,
+    pub(crate) readiness: Arc<Readiness>,
+    /// The connections so far.
+    pub(crate) connections: AtomicU64,
 }
 
 impl Shared {
@@ -94,7 +111,7 @@ pub(crate) async fn serve(
     loop {
         while connections.try_join_next().is_some() {}
         let accepted = async {
-            let permit = Arc::clone(&shared.permits).acquire_owned().await;
+            let permit = permit(&shared).await;
             (permit, listener.socket.accept().await)
         };
         let (permit, accepted) = tokio::select! {
@@ -106,14 +123,19 @@ pub(crate) async fn serve(
                 let shared = Arc::clone(&shared);
                 let tls = listener.tls.read().clone();
                 let shutdown = shutdown.clone();
-                let open = OpenConnection::new(permit.ok(), &shared.metrics);
+                let open = OpenConnection::new(Some(permit), &shared.metrics);
                 connections.spawn(async move {
                     serve_stream(&shared, open, stream, peer, tls, shutdown).await;
                 });
             }
             // Out of file descriptors, or the client is gone already: the listener still works.
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                if let Some(suppressed) = shared.accept_failures.allow(shared.clock.now_us()) {
+                    tracing::warn!(
+                        event_type = "accept_failed", suppressed, %error,
+                        "a connection could not be accepted"
+                    );
+                }
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
@@ -127,6 +149,20 @@ pub(crate) async fn serve(
     }
 }
 
+/// A permit for one more connection. If there is none, the connection that has been idle for the
+/// longest time is closed.
+async fn permit(shared: &Shared) -> OwnedSemaphorePermit {
+    loop {
+        let permit = Arc::clone(&shared.permits).acquire_owned();
+        if shared.permits.available_permits() == 0 {
+            shared.slots.evict_idle();
+        }
+        if let Ok(Ok(permit)) = tokio::time::timeout(EVICT_INTERVAL, permit).await {
+            return permit;
+        }
+    }
+}
+
 async fn serve_stream(
     shared: &Arc<Shared>,
     open: Arc<OpenConnection>,
@@ -136,9 +172,12 @@ async fn serve_stream(
     shutdown: watch::Receiver<bool>,
 ) {
     let _only_slower_without = stream.set_nodelay(true);
+    let write_timeout = shared.routing().server.write_timeout;
+    let stream = shared.slots.open(stream, write_timeout);
+    let busy = stream.busy();
     let Some(config) = tls else {
         let caller = Caller::new(peer, false, None);
-        return serve_http(shared, open, stream, caller, shutdown).await;
+        return serve_http(shared, open, stream, busy, caller, shutdown).await;
     };
     let handshake = TlsAcceptor::from(config).accept(stream);
     match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
@@ -153,10 +192,20 @@ async fn serve_stream(
                 }
             });
             let caller = Caller::new(peer, true, certificate);
-            serve_http(shared, open, stream, caller, shutdown).await;
+            serve_http(shared, open, stream, busy, caller, shutdown).await;
         }
-        Ok(Err(error)) => tracing::info!(%error, "TLS handshake failed"),
-        Err(_) => tracing::info!("TLS handshake timed out"),
+        Ok(Err(error)) => handshake_failed(shared, &error),
+        Err(_) => handshake_failed(shared, &"it took too long"),
+    }
+}
+
+fn handshake_failed(shared: &Shared, error: &dyn std::fmt::Display) {
+    if let Some(suppressed) = shared.handshake_failures.allow(shared.clock.now_us()) {
+        tracing::info!(
+            event_type = "handshake_failed",
+            suppressed,
+            "TLS handshake failed: {error}"
+        );
     }
 }
 
@@ -164,6 +213,7 @@ async fn serve_http(
     shared: &Arc<Shared>,
     open: Arc<OpenConnection>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    busy: BusyConnection,
     caller: Caller,
     mut shutdown: watch::Receiver<bool>,
 ) {
@@ -177,6 +227,9 @@ async fn serve_http(
         metrics: shared.metrics.clone(),
         clock: shared.clock.clone(),
         shutdown: shutdown.clone(),
+        readiness: Arc::clone(&shared.readiness),
+        busy,
+        id: ClientId(shared.connections.fetch_add(1, Ordering::Relaxed) + 1),
     });
     let service = service_fn(|request: Request<Incoming>| {
         let (routing, connection) = (shared.routing(), Arc::clone(&connection));
@@ -187,8 +240,8 @@ async fn serve_http(
             _ => None,
         };
         async move {
-            let response = handle(routing, Arc::clone(&connection), request, ambiguity).await;
-            let response = Answering::response(response, version, &connection.framing);
+            let served = serve_request(routing, Arc::clone(&connection), request, ambiguity);
+            let response = Answering::response(served.await, version, &connection.framing);
             Ok::<_, Infallible>(response)
         }
     });
@@ -208,6 +261,9 @@ async fn serve_http(
                 serving.as_mut().graceful_shutdown();
             }
         }
+        if cut_tasks::is_marked() {
+            return Poll::Ready(Ok(()));
+        }
         serving.as_mut().poll(cx)
     });
     if let Err(error) = served.await {
@@ -215,8 +271,8 @@ async fn serve_http(
     }
 }
 
-fn http_builder(config: &ServerConfig) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+fn http_builder(config: &ServerConfig) -> auto::Builder<StreamExecutor> {
+    let mut builder = auto::Builder::new(StreamExecutor);
     builder
         .http1()
         .timer(TokioTimer::new())

@@ -6,14 +6,17 @@
 //! | `GET /balde/states?user=NAME` | every bucket of a user |
 //! | `POST /balde/orders` | a payment order, which gives tokens back |
 //! | `GET /metrics` | metrics for Prometheus |
-//! | `GET /healthz` | that it runs; the only one without the token |
+//! | `GET /healthz` | that it runs; without the token |
+//! | `GET /readyz` | whether it is ready for requests, and why not; without the token |
 
+mod readiness;
 mod report;
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use balde::http::ConnectionSlots;
 use balde::telemetry::{METRICS_CONTENT_TYPE, Metrics};
 use balde_policy::query_pairs;
 use bytes::Bytes;
@@ -26,16 +29,23 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+pub(crate) use self::readiness::Readiness;
+use crate::body::RequestBody;
 use crate::dict::{Dict, OrderId};
 use crate::limits::Limits;
 use crate::metrics::GatewayMetrics;
 use crate::shutdown;
+use crate::upstream::Upstream;
 
-/// The most connections at a time.
-const CONNECTIONS_MAX: usize = 64;
+/// The most connections at a time. A further one takes the place of the one that has been idle for the
+/// longest time, so that a health check always gets an answer.
+pub(crate) const CONNECTIONS_MAX: usize = 64;
+
+/// How long a client may accept no byte of a response.
+const WRITE_MAX: Duration = Duration::from_secs(10);
 
 /// The longest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1_024;
@@ -51,6 +61,8 @@ pub(crate) struct StateEndpoint {
     pub(crate) clock: balde::Clock,
     /// The parts that a reload may change.
     pub(crate) current: Box<dyn Fn() -> Current + Send + Sync>,
+    pub(crate) readiness: Arc<Readiness>,
+    pub(crate) upstreams: Box<dyn Fn() -> Vec<Arc<Upstream<RequestBody>>> + Send + Sync>,
 }
 
 /// The limits and the mirror of DICT, as the configuration has them now.
@@ -62,22 +74,19 @@ pub(crate) async fn serve(
     listener: TcpListener,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let slots = ConnectionSlots::new(CONNECTIONS_MAX);
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        let accepted = async {
-            let permit = Arc::clone(&permits).acquire_owned().await;
-            (permit, listener.accept().await)
-        };
-        let (permit, accepted) = tokio::select! {
-            accepted = accepted => accepted,
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             () = shutdown::begun(&mut shutdown) => break,
         };
         let Ok((stream, _)) = accepted else {
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
+        let stream = slots.open(stream, WRITE_MAX);
         let endpoint = Arc::clone(&endpoint);
         connections.spawn(async move {
             let service = service_fn(|request| {
@@ -94,7 +103,6 @@ pub(crate) async fn serve(
             if let Err(error) = serving.await {
                 tracing::debug!(%error, "a connection to the state endpoint ended with an error");
             }
-            drop(permit);
         });
     }
     connections.shutdown().await;
@@ -116,6 +124,17 @@ impl StateEndpoint {
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         if request.method() == Method::GET && request.uri().path() == "/healthz" {
             return json(StatusCode::OK, &serde_json::json!({"status": "ok"}));
+        }
+        if request.method() == Method::GET && request.uri().path() == "/readyz" {
+            let limits = (self.current)().0;
+            let upstreams = (self.upstreams)();
+            let (is_ready, report) = self.readiness.report(limits.as_deref(), &upstreams).await;
+            let status = if is_ready {
+                StatusCode::OK
+            } else {
+                StatusCode::SERVICE_UNAVAILABLE
+            };
+            return json(status, &report);
         }
         if !self.is_authorized(&request) {
             let mut response = json(

@@ -72,7 +72,9 @@ impl Connector {
             return Err(ConnectError::Timeout);
         };
         let stream = opened.map_err(|error| {
-            self.health.failed();
+            if !is_local(&error) {
+                self.health.failed();
+            }
             ConnectError::Failed(error.kind())
         })?;
         self.health.connected();
@@ -94,6 +96,12 @@ impl Connector {
             }
         }
     }
+}
+
+/// Whether this process or machine lacked something, which says nothing about the upstream: file
+/// descriptors (EMFILE, ENFILE), or ports to connect from.
+fn is_local(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable || matches!(error.raw_os_error(), Some(23 | 24))
 }
 
 enum Stream {

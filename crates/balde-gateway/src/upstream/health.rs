@@ -113,6 +113,12 @@ impl Health {
         self.is_probed.store(false, Ordering::Release);
     }
 
+    /// Whether it was found to be down a moment ago. Nobody need ask the upstream for this to end, so
+    /// that a gateway that gets no requests because of it becomes ready again.
+    pub(crate) fn is_down_now(&self) -> bool {
+        self.now_us() < self.down_until_us.load(Ordering::Acquire)
+    }
+
     /// Whether it counts as up.
     pub(crate) fn is_up(&self) -> bool {
         self.down_until_us.load(Ordering::Acquire) == 0

@@ -2,6 +2,8 @@
 
 mod body_slots;
 mod connector;
+mod failure_log;
+mod fair_line;
 mod health;
 mod pool;
 mod sending;
@@ -17,6 +19,8 @@ use hyper::body::Incoming;
 
 pub(crate) use body_slots::{BodySlots, NotReady};
 pub(crate) use connector::ConnectError;
+pub(crate) use failure_log::{FailureCause, FailureLog};
+pub(crate) use fair_line::ClientId;
 pub(crate) use pool::TunnelPermit;
 pub(crate) use sending::Sending;
 
@@ -24,6 +28,7 @@ use self::connector::Connector;
 use self::health::{Health, Permit};
 use self::pool::Pool;
 use crate::config::UpstreamConfig;
+use crate::held_responses::CutReason;
 use crate::tls::TlsError;
 
 /// An upstream with its pool of connections.
@@ -32,6 +37,7 @@ pub(crate) struct Upstream<B> {
     pool: Arc<Pool<B>>,
     health: Arc<Health>,
     body_slots: BodySlots,
+    failures: FailureLog,
 }
 
 /// Why there is no response.
@@ -61,12 +67,14 @@ where
     B: Body<Data = Bytes> + From<Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    pub(crate) fn new(config: UpstreamConfig) -> Result<Self, TlsError> {
+    /// Creates an upstream with at most `connections_max` connections.
+    pub(crate) fn new(config: UpstreamConfig, connections_max: usize) -> Result<Self, TlsError> {
         let health = Arc::new(Health::new());
         let connector = Connector::new(&config, &health)?;
-        let pool = Arc::new(Pool::new(&config, connector));
+        let pool = Arc::new(Pool::new(&config, connections_max, connector));
         Ok(Self {
-            body_slots: BodySlots::new(config.connections_max, config.connect_timeout),
+            body_slots: BodySlots::new(connections_max, config.connect_timeout),
+            failures: FailureLog::new(&config.name),
             config,
             pool,
             health,
@@ -81,13 +89,31 @@ where
         &self.body_slots
     }
 
+    /// What is logged about requests without a response.
+    pub(crate) fn failures(&self) -> &FailureLog {
+        &self.failures
+    }
+
     /// Whether it is not known to be down.
     pub(crate) fn is_up(&self) -> bool {
         self.health.is_up()
     }
 
+    /// Whether a connection can be opened, and it was not found to be down a moment ago.
+    pub(crate) async fn is_reachable(&self) -> bool {
+        self.pool.is_reachable().await && !self.health.is_down_now()
+    }
+
+    /// How many responses were cut because their clients were slow.
+    pub(crate) fn cuts(&self, reason: CutReason) -> u64 {
+        self.pool.held_responses().cuts(reason)
+    }
+
     /// Sends a request and waits for the head of its response. `sending` says how far the request came,
     /// also if this future is dropped.
+    ///
+    /// Only a request that was complete says anything about the upstream's health: without an answer to
+    /// part of a request, it may be the client who is slow.
     pub(crate) async fn send(
         &self,
         request: Request<B>,
@@ -101,7 +127,7 @@ where
         let sent = self.pool.send(request, sending).await;
         match &sent {
             Ok(_) => self.health.answered(),
-            Err(SendError::Timeout) => self.health.timed_out(),
+            Err(SendError::Timeout) if sending.is_complete() => self.health.timed_out(),
             Err(_) => {}
         }
         sent

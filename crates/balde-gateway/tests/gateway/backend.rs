@@ -153,6 +153,9 @@ async fn answer(
         *response.status_mut() = StatusCode::from_bytes(status.as_bytes()).unwrap();
         return response;
     }
+    if let Some(length) = path.strip_prefix("/bytes/") {
+        return Response::new(full(vec![b'x'; length.parse().unwrap()]));
+    }
     if path == "/hang" {
         std::future::pending::<()>().await;
     }

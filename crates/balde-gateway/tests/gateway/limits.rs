@@ -148,9 +148,9 @@ async fn a_route_can_be_without_limits_and_a_gateway_without_policies() {
 #[tokio::test]
 async fn waiting_requests_are_served_in_order_and_end_with_their_callers() {
     let backend = Backend::start().await;
-    // The third request may wait for the second, but not for more.
+    // One caller may have half of the places.
     let more = POLICIES.replace("1/min burst 100", "5/s burst 1");
-    let more = format!("wait_max_ms = 10000\n[limiting]\nwaiting_max = 3\n{more}");
+    let more = format!("wait_max_ms = 10000\n[limiting]\nwaiting_max = 6\n{more}");
     let gateway = Running::start(&simple(backend.address, &more)).await;
     let ask = |number: usize, wait: &str| {
         let url = gateway.url(&format!("/status/200?n={number}"));

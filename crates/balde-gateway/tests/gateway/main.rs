@@ -19,6 +19,7 @@ mod retry;
 mod running;
 mod shared_redis;
 mod simulated;
+mod slow_clients;
 mod smuggling;
 mod spellings;
 mod state;

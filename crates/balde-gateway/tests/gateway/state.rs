@@ -115,3 +115,67 @@ async fn a_participants_and_a_payers_buckets_are_reported_with_everything_an_ope
     assert_eq!(states["policies"].as_array().unwrap().len(), 2);
     assert_eq!(states["payer_kind"], "PF");
 }
+
+const STATE: &str = "[state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n";
+
+#[tokio::test]
+async fn connections_that_read_nothing_do_not_keep_health_checks_out() {
+    use tokio::io::AsyncWriteExt as _;
+    let backend = Backend::start().await;
+    let gateway = Running::start(&simple(backend.address, STATE)).await;
+    let state = gateway.state.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..200 {
+        let mut stream = tokio::net::TcpStream::connect(state).await.unwrap();
+        let requests = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n".repeat(500);
+        // Some of them are closed already.
+        let writing = stream.write_all(&requests);
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(1), writing).await;
+        held.push(stream);
+    }
+    for _ in 0..20 {
+        let url = format!("http://{state}/healthz");
+        let asked = crate::running::client().get(url).send();
+        let answer = tokio::time::timeout(crate::running::PATIENCE, asked).await;
+        assert_eq!(answer.unwrap().unwrap().status(), 200);
+    }
+}
+
+#[tokio::test]
+async fn readiness_tells_what_is_missing() {
+    let Some(redis) = crate::redis_server::RedisServer::start() else {
+        return;
+    };
+    let backend = Backend::start().await;
+    let more = format!(
+        "{STATE}[limiting]\nstorage = \"redis\"\n[redis]\naddr = \"{}\"\n\
+         [[policies.policy]]\nname = \"all\"\nscope = \"user\"\nlimit = \"1000/s\"\n",
+        redis.addr()
+    );
+    let gateway = Running::start(&simple(backend.address, &more)).await;
+    let ready = async || {
+        let url = format!("http://{}/readyz", gateway.state.unwrap());
+        let answer = gateway.client.get(url).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let until = async |status: u16, text: &str| {
+        let waiting = async {
+            loop {
+                let (found, body) = ready().await;
+                if found == status && body.contains(text) {
+                    break;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        let waited = tokio::time::timeout(crate::running::PATIENCE, waiting).await;
+        waited.unwrap_or_else(|_| panic!("{status} {text}"));
+    };
+    until(200, "\"ready\"").await;
+    drop(redis);
+    until(503, "Redis is unavailable").await;
+    drop(backend);
+    until(503, "no upstream is up: backend").await;
+    gateway.gateway.drain();
+    until(503, "shutting down").await;
+}

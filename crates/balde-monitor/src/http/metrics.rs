@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
-use balde::telemetry::prometheus_text;
+use balde::telemetry::{dropped_log_lines, prometheus_text};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -75,6 +75,10 @@ impl MetricsPage<'_> {
         let help = "1 if this monitor is the leader, which polls and delivers";
         registry.register("balde_monitor_leader", help, leader);
         self.storage(&mut registry);
+        let dropped = Counter::<u64, AtomicU64>::default();
+        dropped.inc_by(dropped_log_lines());
+        let help = "Log lines that were dropped because standard output did not keep up";
+        registry.register("balde_log_lines_dropped", help, dropped);
         let mut openmetrics = String::new();
         let encoded = prometheus_client::encoding::text::encode(&mut openmetrics, &registry);
         encoded.expect("writing into a string does not fail");

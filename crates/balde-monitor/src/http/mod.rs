@@ -68,6 +68,8 @@ struct Inner {
     queries: Semaphore,
     view: Mutex<Option<(Instant, Arc<View>)>>,
     feed: stream::Feed,
+    /// Permits for event streams, which last as long as their clients like.
+    event_streams: Arc<Semaphore>,
     /// The counts and backlogs that were last read, shown while the database cannot be read.
     last_read: parking_lot::Mutex<(Vec<AlertCount>, Vec<Backlog>)>,
 }
@@ -91,6 +93,7 @@ impl App {
             queries: Semaphore::new(QUERIES_MAX),
             view: Mutex::default(),
             feed: stream::Feed::default(),
+            event_streams: Arc::new(Semaphore::new(server::event_streams_max())),
             last_read: parking_lot::Mutex::default(),
         }))
     }

@@ -9,19 +9,24 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use axum::response::IntoResponse as _;
+use balde::http::{ConnectionSlots, descriptor_limits};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-/// The most concurrent connections. More wait to be accepted.
+/// The most concurrent connections. A further one takes the place of the one that has been idle for the
+/// longest time, so that health checks always get an answer.
 const CONNECTIONS_MAX: usize = 128;
+
+/// How long a client may accept no byte of a response.
+const WRITE_MAX: Duration = Duration::from_secs(10);
 
 /// The part of the process's file descriptors that connections may take. The rest is in reserve for
 /// the database, the sources and the sinks.
@@ -48,24 +53,21 @@ pub(super) async fn serve(
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let tls = tls.map(TlsAcceptor::from);
-    let permits = Arc::new(Semaphore::new(connections_max()));
+    let slots = ConnectionSlots::new(connections_max());
     let (stop, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         // Removes connections that have ended.
         while connections.try_join_next().is_some() {}
-        let accepted = async {
-            let permit = Arc::clone(&permits).acquire_owned().await;
-            (permit, listener.accept().await)
-        };
-        let (permit, accepted) = tokio::select! {
-            accepted = accepted => accepted,
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             () = &mut shutdown => break,
         };
         match accepted {
             Ok((stream, _)) => {
                 let _only_slower_without = stream.set_nodelay(true);
+                let stream = slots.open(stream, WRITE_MAX);
                 let (router, stopped, tls) = (router.clone(), stopped.clone(), tls.clone());
                 connections.spawn(async move {
                     match tls {
@@ -77,7 +79,6 @@ pub(super) async fn serve(
                             }
                         }
                     }
-                    drop(permit);
                 });
             }
             // Out of file descriptors, or the client has disconnected: the listener still works.
@@ -137,13 +138,14 @@ async fn respond(
     })
 }
 
+/// The most event streams: half of the connections, so that the other half is for requests that end.
+pub(super) fn event_streams_max() -> usize {
+    connections_max() / 2
+}
+
 /// The most connections: [`CONNECTIONS_MAX`], or fewer where the process may open few files.
 fn connections_max() -> usize {
-    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let files = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files"));
-    let soft = files.and_then(|numbers| numbers.split_whitespace().next()?.parse::<usize>().ok());
+    let soft = descriptor_limits().and_then(|limits| usize::try_from(limits.soft).ok());
     soft.map_or(CONNECTIONS_MAX, |soft| {
         (soft / DESCRIPTORS_SHARE).clamp(8, CONNECTIONS_MAX)
     })

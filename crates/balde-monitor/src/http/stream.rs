@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::extract::State;
+use axum::http::{StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use parking_lot::Mutex;
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{OwnedSemaphorePermit, broadcast};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::App;
@@ -256,13 +257,20 @@ async fn newest(app: &App) -> Vec<(String, Rendered)> {
     newest
 }
 
-/// Streams the states and the monitor's status.
+/// Streams the states and the monitor's status. Streams have a limit of their own, below that of
+/// connections: otherwise they would keep out everything else.
 pub(super) async fn stream(State(app): State<App>) -> Response {
+    let Ok(permit) = Arc::clone(&app.0.event_streams).try_acquire_owned() else {
+        let why = "too many event streams are open; close some, or use /api/v1/states\n";
+        let retry = [(header::RETRY_AFTER, "10")];
+        return (StatusCode::SERVICE_UNAVAILABLE, retry, why).into_response();
+    };
     let (first, receiver) = app.0.feed.subscribe(&app);
     let follower = Follower {
         app,
         waiting: first.into(),
         receiver,
+        _permit: permit,
     };
     let events = stream::unfold(follower, |mut follower| async {
         let event = follower.next().await?;
@@ -278,6 +286,7 @@ struct Follower {
     app: App,
     waiting: std::collections::VecDeque<Message>,
     receiver: broadcast::Receiver<Message>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Follower {

@@ -644,3 +644,34 @@ async fn the_stream_sends_all_states_once_and_then_what_changes() {
         "{next}"
     );
 }
+
+#[tokio::test]
+async fn event_streams_do_not_keep_health_checks_out() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    const STREAMS: usize = 200;
+    let monitor = TestMonitor::new(WriteAccess::Denied).await;
+    monitor.cycle(36_000).await;
+    let mut refused = 0;
+    let mut open = Vec::new();
+    for _ in 0..STREAMS {
+        let stream = tokio::net::TcpStream::connect(monitor.address).await;
+        let mut stream = stream.unwrap();
+        let request = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).await.unwrap();
+        refused += usize::from(&head == b"HTTP/1.1 503");
+        // From here on nothing is read.
+        open.push(stream);
+    }
+    // Some connections are left for requests that end.
+    assert_eq!(STREAMS - refused, 64);
+    for _ in 0..20 {
+        // Over a new connection each time, as probes do.
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let url = format!("http://{}/healthz", monitor.address);
+        let asked = tokio::time::timeout(Duration::from_secs(60), http.get(url).send());
+        let answer = asked.await.expect("an answer").unwrap();
+        assert!(!answer.text().await.unwrap().is_empty());
+    }
+}

@@ -122,6 +122,25 @@ impl Engine {
         prices
     }
 
+    /// Returns the buckets that `request` takes tokens from: the name of each policy that applies to
+    /// it, and the bucket's key within the policy. Policies that have no bucket for the request are
+    /// left out.
+    pub fn bucket_keys(&self, request: &Request<'_>) -> Vec<(Box<str>, Box<[u8]>)> {
+        let state = self.0.state.read();
+        let matcher = &state.rules.matcher;
+        let mut keys = Vec::new();
+        let Ok(()) = matcher.for_each_match(request, |index, policy, rule| {
+            let source = MatchedRequest { request, rule };
+            let assigned =
+                |variant: &str, subject: &str| self.value_index(&state, index, variant, subject);
+            if let Ok(located) = matcher.locate(index, &source, &assigned) {
+                keys.push((policy.name().into(), located.key.as_slice().into()));
+            }
+            Ok::<(), Infallible>(())
+        });
+        keys
+    }
+
     /// The buckets that a request takes tokens from. A policy that has none for it refuses the request,
     /// which is counted here, because no limiter will see it.
     fn buckets(&self, state: &State, request: &Request<'_>) -> Result<Vec<Bucket>, AdmitError> {

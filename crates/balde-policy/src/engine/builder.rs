@@ -6,6 +6,7 @@ use std::time::Duration;
 
 #[cfg(feature = "redis")]
 use balde::RedisStore;
+use balde::telemetry::Denials;
 #[cfg(feature = "prometheus")]
 use balde::telemetry::Metrics;
 use balde::{BuildError, Clock, Limit, RateLimiter};
@@ -73,6 +74,7 @@ pub(super) struct Options {
     pub(super) refusal_cost: u64,
     pub(super) credit_id_ttl: Duration,
     keys_max: Option<usize>,
+    denials: Denials,
     defaults: Vec<(Box<str>, Box<str>)>,
 }
 
@@ -92,6 +94,7 @@ impl EngineBuilder {
                 refusal_cost: 0,
                 credit_id_ttl: CREDIT_ID_TTL_DEFAULT,
                 keys_max: None,
+                denials: Denials::default(),
                 defaults: Vec::new(),
             },
         }
@@ -159,6 +162,12 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets which refusals are logged; [`Denials::Summary`] by default.
+    pub fn denials(mut self, denials: Denials) -> Self {
+        self.options.denials = denials;
+        self
+    }
+
     /// Sets the value of a variant for subjects that have none [assigned](Engine::assign).
     pub fn default_value(
         mut self,
@@ -200,6 +209,7 @@ impl Options {
             .name(policy.name())
             .limit(*limit)
             .once_ttl(self.credit_id_ttl)
+            .denials(self.denials)
             .clock(self.clock.clone());
         let builder = match self.keys_max {
             Some(keys_max) => builder.keys_max(keys_max),

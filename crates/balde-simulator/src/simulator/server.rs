@@ -5,21 +5,26 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use balde::http::{ConnectionSlots, SlotStream, descriptor_limits};
 use hyper::body::Incoming as HyperBody;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::Simulator;
 use crate::tls::ClientCertificate;
 
-/// The most concurrent connections. More connections wait to be accepted.
+/// The most concurrent connections. A further one takes the place of the one that has been idle for the
+/// longest time.
 const CONNECTIONS_MAX: usize = 10_000;
+
+/// How long a client may accept no byte of a response.
+const WRITE_MAX: Duration = Duration::from_secs(30);
 
 /// How long a connection may be idle, and reading a request's head may take.
 const IDLE_MAX: Duration = Duration::from_secs(60);
@@ -38,32 +43,27 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let finished = simulator.clone();
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let slots = ConnectionSlots::new(connections_max());
     let (shutdown_sender, shutdown_receiver) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         // Removes connections that have ended.
         while connections.try_join_next().is_some() {}
-        let accepted = async {
-            let permit = Arc::clone(&permits).acquire_owned().await;
-            (permit, listener.accept().await)
-        };
         // The shutdown is polled first: its signal handler must be installed before the first client
         // is accepted.
-        let (permit, accepted) = tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            accepted = accepted => accepted,
+            accepted = listener.accept() => accepted,
         };
         match accepted {
             Ok((stream, _)) => {
                 let simulator = simulator.clone();
                 let shutdown_receiver = shutdown_receiver.clone();
-                connections.spawn(async move {
-                    serve(stream, simulator, shutdown_receiver).await;
-                    drop(permit);
-                });
+                let _only_slower_without = stream.set_nodelay(true);
+                let stream = slots.open(stream, WRITE_MAX);
+                connections.spawn(serve(stream, simulator, shutdown_receiver));
             }
             // Out of file descriptors, or the client has disconnected: the listener still works.
             Err(error) => {
@@ -85,8 +85,17 @@ pub async fn run(
     Ok(())
 }
 
-async fn serve(stream: TcpStream, simulator: Simulator, shutdown: watch::Receiver<bool>) {
-    let _only_slower_without = stream.set_nodelay(true);
+/// [`CONNECTIONS_MAX`], or half of the file descriptors that the process may open, if that is less.
+fn connections_max() -> usize {
+    let soft = descriptor_limits().and_then(|limits| usize::try_from(limits.soft).ok());
+    soft.map_or(CONNECTIONS_MAX, |soft| (soft / 2).clamp(8, CONNECTIONS_MAX))
+}
+
+async fn serve(
+    stream: SlotStream<TcpStream>,
+    simulator: Simulator,
+    shutdown: watch::Receiver<bool>,
+) {
     let Some(config) = simulator.0.tls.clone() else {
         return serve_stream(stream, simulator, None, shutdown).await;
     };

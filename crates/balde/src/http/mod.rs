@@ -8,13 +8,16 @@
 //! | [`problem`] | problem documents (RFC 9457) for refused requests |
 //!
 //! With the feature `tower`, `RateLimitLayer` limits any tower service. With the feature `axum`,
-//! `serve` serves an axum app with the addresses of its callers.
+//! `serve` serves an axum app with the addresses of its callers. With the feature `tokio`,
+//! `ConnectionSlots` limits the connections of a server.
 
+mod descriptors;
 pub mod headers;
 pub mod identity;
 mod outcome;
 pub mod problem;
 
+pub use descriptors::{DescriptorLimits, descriptor_limits};
 pub use headers::{CachedHeaders, HeaderOptions, ResetFormat};
 pub use identity::{
     ApiKey, ClientKey, ForwardedHeader, Identity, IdentityError, PeerAddr, UserId, is_forwarded,
@@ -22,11 +25,15 @@ pub use identity::{
 pub use outcome::Outcome;
 pub use problem::{Problem, ProblemFormat};
 
+#[cfg(feature = "tokio")]
+mod connections;
 #[cfg(feature = "tower")]
 mod layer;
 #[cfg(feature = "axum")]
 mod serve;
 
+#[cfg(feature = "tokio")]
+pub use connections::{BusyConnection, ConnectionSlots, SlotStream};
 #[cfg(feature = "tower")]
 pub use layer::{
     LimitRule, OnMissingKey, RateLimit, RateLimitLayer, Refusal, RefusalCause, RequestParts,

@@ -1,7 +1,7 @@
 //! The thread that writes queued log lines, so that no decision waits for a writer.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -47,6 +47,19 @@ static LOG_THREAD: LogThread = LogThread {
     flushed: Condvar::new(),
     thread: OnceLock::new(),
 };
+
+/// Lines of this process that found no room in the queue of their writer.
+static DROPPED_LINES: AtomicU64 = AtomicU64::new(0);
+
+/// How many lines found no room in the queue of their writer.
+pub(super) fn dropped_lines() -> u64 {
+    DROPPED_LINES.load(Ordering::Relaxed)
+}
+
+#[cfg(feature = "logs")]
+pub(super) fn count_dropped_line() {
+    DROPPED_LINES.fetch_add(1, Ordering::Relaxed);
+}
 
 struct LogThread {
     sources: Mutex<Vec<Arc<dyn LogSource>>>,

@@ -1,12 +1,8 @@
 //! The layer that writes log lines: its level, its format, and whether a thread waits for the writer.
 
 use std::fmt;
-use std::io::{self, IsTerminal as _, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::io::{self, IsTerminal as _};
 
-use parking_lot::Mutex;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer;
@@ -15,16 +11,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::lines::{LineFormat, LineLayer};
 use super::log_format::LogFormat;
-use super::log_thread::{self, LogSource, Urgency};
-
-/// The most bytes of lines that wait to be written. Lines that do not fit are dropped and counted.
-const QUEUE_BYTES_MAX: usize = 4 << 20;
-
-/// The log thread writes so many bytes at once: as many as a pipe holds by default.
-const WRITE_BYTES: usize = 64 << 10;
-
-/// How long the guard waits for the last lines.
-const FLUSH_WITHIN: Duration = Duration::from_secs(5);
+use super::log_writer::LogWriter;
 
 /// A `tracing` layer that writes events at INFO and above to standard output, one JSON object per
 /// line.
@@ -129,21 +116,16 @@ impl Logs {
 
     /// Returns a layer that writes to standard output, and a guard to keep until the program ends.
     ///
-    /// Another thread writes, so that no decision waits for a full pipe. Up to 4 MiB of lines wait;
-    /// more are dropped and counted in a line `lines_dropped`. Lines about every denial
+    /// Another thread writes ([`LogWriter`]), so that no decision waits for a full pipe. Up to 4 MiB of
+    /// lines wait; more are dropped and counted in a line `lines_dropped`. Lines about every denial
     /// ([`Denials::Every`](super::Denials::Every)) wait in the queue of their limiter.
     pub fn layer<S>(self) -> (impl Layer<S>, LogsGuard)
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
-        let queue = Arc::new(LineQueue {
-            waiting: Mutex::default(),
-            dropped: AtomicU64::new(0),
-            reported: AtomicU64::new(0),
-        });
-        log_thread::add(Arc::clone(&queue) as Arc<dyn LogSource>);
-        let layer = self.layer_to(QueueWriter(Arc::clone(&queue)));
-        (layer, LogsGuard { _queue: queue })
+        let writer = LogWriter::stdout();
+        let layer = self.layer_to(writer.clone());
+        (layer, LogsGuard { writer })
     }
 
     /// Returns a layer that writes to any writer, on the thread that logs.
@@ -170,17 +152,18 @@ impl Default for Logs {
     }
 }
 
-/// Keeps lines from being lost at the end of the program: when it is dropped, it waits for up to five
-/// seconds until all lines are written.
+/// Keeps lines from being lost at the end of the program: when it is dropped, it waits until all lines
+/// are written, as [`LogWriter::flush_all`] does.
 #[must_use = "lines that wait when the program ends are lost without the guard"]
 pub struct LogsGuard {
-    _queue: Arc<LineQueue>,
+    writer: LogWriter,
 }
 
 impl LogsGuard {
-    /// Waits until all lines so far are written, for up to five seconds. Returns whether they are.
+    /// Waits until all lines so far are written, as [`LogWriter::flush_all`] does. Returns whether
+    /// they are.
     pub fn flush(&self) -> bool {
-        log_thread::flush(FLUSH_WITHIN)
+        self.writer.flush_all()
     }
 }
 
@@ -194,88 +177,4 @@ impl fmt::Debug for LogsGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LogsGuard").finish_non_exhaustive()
     }
-}
-
-/// Lines that wait to be written to standard output.
-struct LineQueue {
-    waiting: Mutex<Vec<u8>>,
-    dropped: AtomicU64,
-    reported: AtomicU64,
-}
-
-impl LineQueue {
-    /// Writes the lines that wait. Only the log thread calls this: it may wait for the writer.
-    fn write_waiting(&self) -> usize {
-        let waiting = std::mem::take(&mut *self.waiting.lock());
-        let lines = waiting.split(|byte| *byte == b'\n').count() - 1;
-        if lines > 0 {
-            // A failure to log cannot be logged.
-            let _lost = write_out(&waiting);
-        }
-        lines
-    }
-}
-
-impl LogSource for LineQueue {
-    fn drain(&self, _urgency: Urgency) -> usize {
-        let lines = self.write_waiting();
-        let dropped = self.dropped.load(Ordering::Relaxed);
-        let since = dropped - self.reported.swap(dropped, Ordering::Relaxed);
-        if since > 0 {
-            tracing::warn!(
-                target: "balde",
-                event_type = "lines_dropped",
-                dropped = since,
-                "{since} log lines were dropped: the log does not keep up"
-            );
-        }
-        lines
-    }
-
-    fn finish(&self) {
-        self.write_waiting();
-    }
-}
-
-#[derive(Clone)]
-struct QueueWriter(Arc<LineQueue>);
-
-impl MakeWriter<'_> for QueueWriter {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
-
-impl Write for QueueWriter {
-    /// The layer writes one whole line at a time.
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut waiting = self.0.waiting.lock();
-        if log_thread::is_current() {
-            waiting.extend_from_slice(line);
-            let is_enough = waiting.len() >= WRITE_BYTES;
-            drop(waiting);
-            if is_enough {
-                self.0.write_waiting();
-            }
-            return Ok(line.len());
-        }
-        if waiting.len() + line.len() <= QUEUE_BYTES_MAX {
-            waiting.extend_from_slice(line);
-        } else {
-            self.0.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-        drop(waiting);
-        log_thread::wake_if_asleep();
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn write_out(lines: &[u8]) -> io::Result<()> {
-    io::stdout().lock().write_all(lines)
 }

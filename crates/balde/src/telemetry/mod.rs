@@ -9,6 +9,7 @@
 //! | `Metrics` | `prometheus` | counters of many limiters, for Prometheus to scrape |
 //! | [`Denials`], [`flush_denials`] | | a line for every denial, or a summary |
 //! | `Logs`, `LogsGuard`, [`LogFormat`] | `logs` | log lines: text on a terminal, else JSON |
+//! | `LogWriter`, [`dropped_log_lines`] | `logs` | the bounded writer of these lines, which nobody waits for |
 //! | `json_logs`, `json_logs_to`, `json_logs_at` | `logs` | one JSON object per line |
 //! | `Otlp`, `OtlpGuard` | `otlp` | exports spans to a collector |
 //! | `continue_trace` | `otlp`, `http` | continues a trace that began in another process |
@@ -29,6 +30,8 @@ mod lines;
 pub(crate) mod log;
 mod log_format;
 mod log_thread;
+#[cfg(feature = "logs")]
+mod log_writer;
 #[cfg(feature = "logs")]
 mod logs;
 #[cfg_attr(not(feature = "prometheus"), path = "no_meter.rs")]
@@ -57,6 +60,8 @@ pub(crate) use key_hash::KeyHasher;
 pub use key_hash::key_hash;
 pub use log_format::LogFormat;
 #[cfg(feature = "logs")]
+pub use log_writer::LogWriter;
+#[cfg(feature = "logs")]
 pub use logs::{Logs, LogsGuard, json_logs, json_logs_at, json_logs_to};
 #[cfg(any(feature = "redis", not(feature = "prometheus")))]
 pub(crate) use meter::Meter;
@@ -84,6 +89,12 @@ pub use crate::log_throttle::LogThrottle;
 /// program ends. Returns whether that took no longer than `within`.
 pub fn flush_denials(within: Duration) -> bool {
     log_thread::flush(within)
+}
+
+/// Returns how many log lines this process has dropped because standard output did not keep up with
+/// its `LogWriter` (feature `logs`).
+pub fn dropped_log_lines() -> u64 {
+    log_thread::dropped_lines()
 }
 
 /// Where a limiter keeps its buckets, as logs and metrics show it.

@@ -32,19 +32,30 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::unconstrained;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use self::watched::{Traffic, Watched};
 use super::connector::{ConnectError, Connector};
+use super::fair_line::{ClientId, FairLine};
 use super::{SendError, Sending};
 use crate::config::{Protocol, Retry, UpstreamConfig};
 use crate::deadline::DeadlineTimer;
+use crate::held_responses::{HeldResponse, HeldResponses};
 
 /// The longest head of a response, in bytes; also how much of a body is buffered.
 const RESPONSE_BUFFER_BYTES_MAX: usize = 64 * 1_024;
 
 /// Unused connections are checked at least this often.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
+
+/// While a request waits for a connection, slow clients are looked for this often.
+const CUT_INTERVAL: Duration = Duration::from_millis(5);
+
+/// How much of a response an HTTP/2 upstream may send before the client takes it, for one response
+/// and for all of them. With hyper's adaptive windows both are the same, so that one client that
+/// takes nothing would stop the responses of all others.
+const STREAM_WINDOW_BYTES: u32 = 128 * 1_024;
+const CONNECTION_WINDOW_BYTES: u32 = 64 * 1_024 * 1_024;
 
 /// The connections to an upstream.
 pub(super) struct Pool<B> {
@@ -57,6 +68,9 @@ pub(super) struct Pool<B> {
     /// One for each HTTP/1.1 connection that is in use. A connection is opened only if none is unused,
     /// so that they also limit all connections.
     permits: Arc<Semaphore>,
+    /// The requests that wait for a permit.
+    line: FairLine,
+    held_responses: Arc<HeldResponses>,
     unused: Mutex<Unused<B>>,
     /// Held while an HTTP/2 connection is opened, if the upstream speaks nothing else: one is enough.
     opening: Option<tokio::sync::Mutex<()>>,
@@ -117,7 +131,11 @@ where
     B: Body<Data = Bytes> + From<Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    pub(super) fn new(config: &UpstreamConfig, connector: Connector) -> Self {
+    pub(super) fn new(
+        config: &UpstreamConfig,
+        connections_max: usize,
+        connector: Connector,
+    ) -> Self {
         let is_http2 = config.protocol == Protocol::Http2;
         Self {
             connector,
@@ -126,7 +144,9 @@ where
             idle_timeout: config.idle_timeout,
             retry: config.retry,
             base: config.uri(),
-            permits: Arc::new(Semaphore::new(config.connections_max)),
+            permits: Arc::new(Semaphore::new(connections_max)),
+            line: FairLine::default(),
+            held_responses: Arc::new(HeldResponses::new(connections_max)),
             unused: Mutex::new(Unused {
                 http1: Vec::new(),
                 http2: None,
@@ -136,9 +156,21 @@ where
         }
     }
 
+    /// Whether a connection can be opened. It is closed again.
+    pub(super) async fn is_reachable(&self) -> bool {
+        let deadline = Instant::now() + self.connect_timeout;
+        self.connector.connect(deadline).await.is_ok()
+    }
+
+    pub(super) fn held_responses(&self) -> &Arc<HeldResponses> {
+        &self.held_responses
+    }
+
     /// Sends a request and waits for the head of its response. If a connection that was used before
     /// turns out to be closed, the request is sent once more on a new one, unless the upstream may have
     /// processed it and the configuration does not allow that.
+    ///
+    /// A response that holds a connection has a [`HeldResponse`] among its extensions.
     pub(super) async fn send(
         self: &Arc<Self>,
         mut request: Request<B>,
@@ -149,7 +181,7 @@ where
             let is_retry = sending.is_retried();
             let connection = match self.unused_now().filter(|_| !is_retry) {
                 Some(connection) => Ok((Connection::Http1(connection), true)),
-                None => timeout_at(deadline, self.connection(is_retry))
+                None => timeout_at(deadline, self.connection(sending.client(), is_retry))
                     .await
                     .map_err(|_| SendError::Timeout)?,
             };
@@ -209,7 +241,13 @@ where
         let was_written = sending.is_written();
         sending.written();
         match timeout_at(deadline, sender.try_send_request(request)).await {
-            Ok(Ok(response)) => Ok(response),
+            Ok(Ok(mut response)) => {
+                if !response.body().is_end_stream() {
+                    self.hold(&mut response);
+                    self.held_responses.cut_slowest();
+                }
+                Ok(response)
+            }
             Ok(Err(mut error)) => {
                 let unsent = error.take_message();
                 if unsent.is_some() && !was_written {
@@ -219,6 +257,11 @@ where
             }
             Err(_) => Err(Unanswered::TimedOut),
         }
+    }
+
+    fn hold(&self, response: &mut Response<Incoming>) {
+        let held: Arc<HeldResponse> = self.held_responses.hold();
+        response.extensions_mut().insert(held);
     }
 
     /// An HTTP/1.1 connection that no request uses, if there is one.
@@ -268,6 +311,7 @@ where
     /// upstream speaks HTTP/2 and its connection is still open.
     async fn connection(
         self: &Arc<Self>,
+        client: ClientId,
         is_retry: bool,
     ) -> Result<(Connection<B>, bool), ConnectError> {
         if let Some(sender) = self.shared() {
@@ -278,10 +322,8 @@ where
             (permit, None)
         } else {
             let deadline = Instant::now() + self.connect_timeout;
-            let waiting = Arc::clone(&self.permits).acquire_owned();
-            let permit = timeout_at(deadline, waiting).await;
-            let permit = permit.ok().and_then(Result::ok);
-            (permit.ok_or(ConnectError::TooMany)?, Some(deadline))
+            let permit = timeout_at(deadline, self.permit(client)).await;
+            (permit.map_err(|_| ConnectError::TooMany)?, Some(deadline))
         };
         let permit = match self.unused(permit) {
             // The new connection takes the place of the unused one.
@@ -291,6 +333,19 @@ where
         };
         let deadline = deadline.unwrap_or_else(|| Instant::now() + self.connect_timeout);
         self.open(permit, deadline).await
+    }
+
+    /// Waits for a permit. Meanwhile the responses of slow clients are cut, if these hold more than
+    /// their share.
+    async fn permit(&self, client: ClientId) -> OwnedSemaphorePermit {
+        let _turn = self.line.turn(client).await;
+        let mut permit = pin!(Arc::clone(&self.permits).acquire_owned());
+        loop {
+            self.held_responses.cut_slowest();
+            if let Ok(Ok(permit)) = timeout(CUT_INTERVAL, permit.as_mut()).await {
+                return permit;
+            }
+        }
     }
 
     async fn open(
@@ -315,7 +370,8 @@ where
         if is_http2 {
             let handshake = http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
-                .adaptive_window(true)
+                .initial_stream_window_size(STREAM_WINDOW_BYTES)
+                .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
                 .handshake(TokioIo::new(stream));
             let (sender, connection) = handshake.await.map_err(failed)?;
             tokio::spawn(connection);
@@ -507,6 +563,7 @@ where
             self.put_back();
         } else if self.http1.connection.is_some() {
             // A body is still on its way, in either direction.
+            self.pool.hold(&mut response);
             tokio::spawn(self.finish());
         }
         Ok(response)

@@ -41,7 +41,11 @@ async fn start(settings: &str) -> (Upstream<Body>, Arc<Semaphore>, Arc<AtomicUsi
          url = \"http://{address}\"\n{settings}\n[[route]]\npath = \"/\"\nupstream = \"one\"\n"
     );
     let config = Config::parse(&text, "test.toml", Path::new(""), |_| None).unwrap();
-    let upstream = Upstream::new(config.upstreams[0].clone()).unwrap();
+    let upstream = Upstream::new(
+        config.upstreams[0].clone(),
+        config.upstreams[0].connections_max,
+    )
+    .unwrap();
     (upstream, gate, accepted)
 }
 
