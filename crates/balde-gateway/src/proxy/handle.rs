@@ -433,6 +433,7 @@ impl Handling<'_> {
             headers::insert_upgrade(response.headers_mut(), protocol);
             let tunnel = Tunnel {
                 client: Arc::clone(&self.connection.open),
+                busy: self.connection.busy.clone(),
                 upstream: response.extensions_mut().remove(),
                 idle_timeout: self.routing.server.tunnel_idle_timeout,
                 shutdown: self.connection.shutdown.clone(),

@@ -111,8 +111,12 @@ pub(crate) async fn serve(
     loop {
         while connections.try_join_next().is_some() {}
         let accepted = async {
-            let permit = permit(&shared).await;
-            (permit, listener.socket.accept().await)
+            let accepted = listener.socket.accept().await;
+            let permit = match &accepted {
+                Ok(_) => Some(permit(&shared).await),
+                Err(_) => None,
+            };
+            (permit, accepted)
         };
         let (permit, accepted) = tokio::select! {
             accepted = accepted => accepted,
@@ -123,7 +127,7 @@ pub(crate) async fn serve(
                 let shared = Arc::clone(&shared);
                 let tls = listener.tls.read().clone();
                 let shutdown = shutdown.clone();
-                let open = OpenConnection::new(Some(permit), &shared.metrics);
+                let open = OpenConnection::new(permit, &shared.metrics);
                 connections.spawn(async move {
                     serve_stream(&shared, open, stream, peer, tls, shutdown).await;
                 });
@@ -149,8 +153,8 @@ pub(crate) async fn serve(
     }
 }
 
-/// A permit for one more connection. If there is none, the connection that has been idle for the
-/// longest time is closed.
+/// A permit for a connection that was accepted. If there is none, the connection that has been idle for
+/// the longest time is closed for it.
 async fn permit(shared: &Shared) -> OwnedSemaphorePermit {
     loop {
         let permit = Arc::clone(&shared.permits).acquire_owned();

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use balde::http::BusyConnection;
 use http::HeaderValue;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -47,6 +48,8 @@ pub(super) fn is_offered(chosen: &HeaderValue, offered: &HeaderValue) -> bool {
 pub(super) struct Tunnel {
     /// The client's connection, which counts towards `connections_max` of the server.
     pub(super) client: Arc<OpenConnection>,
+    /// Says that the client's connection is in use, so that it does not make room for another one.
+    pub(super) busy: BusyConnection,
     /// The upstream's connection, which counts towards its `connections_max`.
     pub(super) upstream: Option<TunnelPermit>,
     pub(super) idle_timeout: Duration,
@@ -57,7 +60,9 @@ impl Tunnel {
     /// Passes bytes between a client and an upstream until one of them closes the connection, nothing
     /// has passed for long, or the gateway shuts down.
     pub(super) fn spawn(mut self, client: OnUpgrade, upstream: OnUpgrade) {
+        let in_use = self.busy.hold();
         tokio::spawn(async move {
+            let _in_use = in_use;
             let (client, upstream) = match tokio::try_join!(client, upstream) {
                 Ok(both) => both,
                 Err(error) => {

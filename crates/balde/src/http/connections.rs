@@ -223,15 +223,34 @@ impl BusyConnection {
         self.slot.busy.fetch_add(1, Ordering::Relaxed);
         RequestInProgress(self)
     }
+
+    /// Returns a guard that keeps the connection in use for as long as it exists, such as after a switch
+    /// to another protocol.
+    pub fn hold(&self) -> impl Drop + Send + Sync + use<> {
+        self.slot.busy.fetch_add(1, Ordering::Relaxed);
+        Held(self.clone())
+    }
+
+    fn end(&self) {
+        let now_us = self.slots.now_us();
+        self.slot.active_us.store(now_us, Ordering::Relaxed);
+        self.slot.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Held(BusyConnection);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 struct RequestInProgress<'c>(&'c BusyConnection);
 
 impl Drop for RequestInProgress<'_> {
     fn drop(&mut self) {
-        let BusyConnection { slot, slots } = self.0;
-        slot.active_us.store(slots.now_us(), Ordering::Relaxed);
-        slot.busy.fetch_sub(1, Ordering::Relaxed);
+        self.0.end();
     }
 }
 
@@ -347,6 +366,9 @@ mod tests {
         let request = busy.request();
         assert!(!slots.evict_idle());
         drop(request);
+        let held = busy.hold();
+        assert!(!slots.evict_idle());
+        drop(held);
         assert!(slots.evict_idle());
         assert!(slots.is_empty());
     }
