@@ -14,7 +14,7 @@ use crate::service;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Address of a DICT, such as http://127.0.0.1:8085/api/v2/; with two, where they differ is printed
+    /// Address of a DICT with its base path, `http://…/api/v2/`; with two, where they differ is printed
     #[arg(long = "url", value_name = "URL", required = true, num_args = 1)]
     urls: Vec<String>,
     /// Participant that speaks

@@ -654,7 +654,7 @@ async fn event_streams_do_not_keep_health_checks_out() {
     let mut refused = 0;
     let mut open = Vec::new();
     for _ in 0..STREAMS {
-        let stream = tokio::net::TcpStream::connect(monitor.address).await;
+        let stream = TcpStream::connect(monitor.address).await;
         let mut stream = stream.unwrap();
         let request = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
         stream.write_all(request).await.unwrap();
