@@ -199,9 +199,10 @@ fn readmes_of_crates() {
 }
 
 #[test]
-fn completions_and_manual() {
-    let page = "test -s ~/.local/share/man/man1/balde.1";
-    run_and_then("docs/cli.md", Session::new(), &[""], page);
+fn completions_manual_and_certify() {
+    let page =
+        "test -s ~/.local/share/man/man1/balde.1 && test -s certify.xml && test -s certify.html";
+    run_and_then("docs/cli.md", Session::new(), &["", ""], page);
 }
 
 /// Runs the blocks of a page, and then commands that check what they left.
