@@ -28,9 +28,6 @@ fn with_and_without_role_with_false_and_with_both_under_each_setting() {
         ("&A=", [false, false, false]),
         ("&A=TRUE", [true, true, true]),
         ("&A=%74rue", [true, true, true]),
-        // Servers take the first of a repeated parameter.
-        ("&A=true&A=false", [true, true, true]),
-        ("&A=false&A=true", [false, false, true]),
         ("&a=true", [false, false, false]),
     ];
     let lists = [
@@ -66,6 +63,19 @@ fn with_and_without_role_with_false_and_with_both_under_each_setting() {
                 );
             }
         }
+    }
+}
+
+/// Nothing says which value of a repeated parameter DICT reads, so the list counts in both buckets.
+#[test]
+fn a_role_that_is_given_twice_with_different_values_counts_in_both_buckets() {
+    let table = super::table();
+    for roles in ["IsDonor=true&IsDonor=false", "IsDonor=false&IsDonor=true"] {
+        let query = format!("Participant={ISPB}&{roles}");
+        let found = buckets(&table, "GET", "/api/v2/claims/", &query, &[], None);
+        let policies: Vec<&str> = found.iter().map(|(policy, _)| policy.as_str()).collect();
+        let both = ["CLAIMS_LIST_WITH_ROLE", "CLAIMS_LIST_WITHOUT_ROLE"];
+        assert_eq!(policies, both, "{roles}");
     }
 }
 
