@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use balde_dict::wire::{XmlSigner, is_ispb};
 use balde_simulator::certify::{Caller, Conversation, Report, compare, to_html, to_junit};
 
-use crate::print::print_line;
+use crate::print::write_output;
 use crate::service;
 
 #[derive(Debug, clap::Args)]
@@ -78,7 +78,7 @@ async fn certify(args: &Args) -> anyhow::Result<()> {
     let mut reports: Vec<Report> = Vec::new();
     for caller in &callers {
         let report = conversation.run(caller).await;
-        print_line(&report);
+        write_output(&format!("{report}\n"))?;
         reports.push(report);
     }
     let differences = match reports.as_slice() {
@@ -86,12 +86,10 @@ async fn certify(args: &Args) -> anyhow::Result<()> {
         _ => Vec::new(),
     };
     if reports.len() == 2 {
-        print_line(format_args!(
-            "{} steps are answered differently",
-            differences.len()
-        ));
+        let count = differences.len();
+        write_output(&format!("{count} steps are answered differently\n"))?;
         for difference in &differences {
-            print_line(format_args!("  {}: {}", difference.name, difference.text));
+            write_output(&format!("  {}: {}\n", difference.name, difference.text))?;
         }
     }
     if let Some(path) = &args.junit {

@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-use balde_config::{ConfigError, Diagnostics, Document, Section, Source};
+use balde_config::{ConfigError, Diagnostic, Diagnostics, Document, Section, Source};
 use balde_monitor::Config;
 use balde_throttle::ThrottlerOptions;
 
+use crate::print::{write_error, write_output};
 use crate::profile;
 
 #[derive(Debug, clap::Args)]
@@ -13,11 +14,12 @@ pub(crate) struct Args {
     /// Profiles, options, gateway and monitor files to validate
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// Validate monitor files without their secrets: environment variables, secret files and client
-    /// certificates that are missing are no errors
+    /// Validate files without their secrets: environment variables, secret files, keys and certificates
+    /// that are missing are no errors
     #[arg(long)]
     without_env: bool,
-    /// Write one JSON object per file to standard output: file, valid, and summary or error
+    /// Write one JSON object per file to standard output: file, valid, and summary with warnings, or
+    /// errors, each with file, line, column and message
     #[arg(long)]
     json: bool,
 }
@@ -27,22 +29,24 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let mut is_valid = true;
     for file in &args.files {
         let checked = check(file, args.without_env);
-        if args.json {
-            is_valid &= checked.is_ok();
-            println!("{}", as_json(file, &checked));
-            continue;
-        }
-        match checked {
+        is_valid &= checked.is_ok();
+        let written = match &checked {
+            checked if args.json => write_output(&format!("{}\n", as_json(file, checked))),
             Ok(checked) => {
-                println!("{file}: {}, valid", checked.summary);
-                for warning in checked.warnings {
-                    eprintln!("warning: {file}: {warning}");
+                let written = write_output(&format!("{file}: {}, valid\n", checked.summary));
+                for warning in &checked.warnings {
+                    write_error(&format!("warning: {file}: {warning}\n"));
                 }
+                written
             }
             Err(error) => {
-                is_valid = false;
-                eprintln!("{error}\n");
+                write_error(&format!("{error}\n\n"));
+                Ok(())
             }
+        };
+        if let Err(error) = written {
+            write_error(&format!("balde check: {error}\n"));
+            return ExitCode::FAILURE;
         }
     }
     if is_valid {
@@ -74,9 +78,25 @@ fn as_json(file: &str, checked: &Result<Checked, ConfigError>) -> serde_json::Va
             "file": file, "valid": true, "summary": summary, "warnings": warnings,
         }),
         Err(error) => {
-            serde_json::json!({ "file": file, "valid": false, "error": error.to_string() })
+            let errors: Vec<serde_json::Value> = error.diagnostics().iter().map(problem).collect();
+            serde_json::json!({
+                "file": file, "valid": false, "errors": errors, "omitted": error.omitted(),
+            })
         }
     }
+}
+
+/// A problem of a file as a whole has neither line nor column; one of an environment variable has no
+/// file either.
+fn problem(diagnostic: &Diagnostic) -> serde_json::Value {
+    let position = diagnostic.position();
+    serde_json::json!({
+        "file": position.file(),
+        "line": position.line(),
+        "column": position.column(),
+        "variable": position.variable(),
+        "message": diagnostic.message(),
+    })
 }
 
 /// Validates a file and summarises what is in it.
@@ -92,13 +112,21 @@ fn check(file: &str, without_env: bool) -> Result<Checked, ConfigError> {
             }
         }
         FileKind::Options => {
-            let (options, throttlers) = ThrottlerOptions::read(file)?;
+            let (options, throttlers) = if without_env {
+                ThrottlerOptions::check_without_secrets(file)?
+            } else {
+                ThrottlerOptions::read(file)?
+            };
             let limits = counted(options.names().count(), "limit", "limits");
             let throttlers = counted(throttlers.names().count(), "throttler", "throttlers");
             format!("options, {limits}, {throttlers}").into()
         }
         FileKind::Gateway => {
-            let config = balde_gateway::Config::read(file)?;
+            let config = if without_env {
+                balde_gateway::Config::check_without_secrets(file)?
+            } else {
+                balde_gateway::Config::read(file)?
+            };
             let routes = counted(config.routes.len(), "route", "routes");
             let upstreams = counted(config.upstreams.len(), "upstream", "upstreams");
             Checked {

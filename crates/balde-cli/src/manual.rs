@@ -1,10 +1,11 @@
 //! `balde completions SHELL` and `balde man`: written from the same definitions as `--help`.
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Command;
 use clap_complete::Shell;
+
+use crate::print::{write_error, write_output};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
@@ -34,21 +35,25 @@ pub(crate) fn man(args: &ManArgs, mut balde: Command) -> ExitCode {
     };
     let Some(command) = command else {
         let name = args.command.as_deref().unwrap_or_default();
-        eprintln!("balde man: there is no command `{name}`");
+        write_error(&format!("balde man: there is no command `{name}`\n"));
         return ExitCode::FAILURE;
     };
     let mut text = Vec::new();
     match clap_mangen::Man::new(command).render(&mut text) {
         Ok(()) => print(&text),
         Err(error) => {
-            eprintln!("balde man: {error}");
+            write_error(&format!("balde man: {error}\n"));
             ExitCode::FAILURE
         }
     }
 }
 
 fn print(text: &[u8]) -> ExitCode {
-    // A closed output, as of `head`, is not an error.
-    let _closed = io::stdout().write_all(text);
-    ExitCode::SUCCESS
+    match write_output(&String::from_utf8_lossy(text)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            write_error(&format!("balde: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -1,6 +1,5 @@
 //! `balde policies [PROFILE]`
 
-use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
 use balde_core::{Limit, Start, Strategy};
@@ -8,6 +7,7 @@ use balde_policy::{ByVariant, Policy, PriceList};
 use balde_policy::{Profile, SettingValue};
 use serde_json::{Map, Value, json};
 
+use crate::print::{write_error, write_output};
 use crate::profile;
 use crate::table::{aligned, duration, grouped};
 
@@ -41,22 +41,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     });
     match shown {
         Ok(text) => {
-            let mut output = std::io::stdout().lock();
-            match output
-                .write_all(text.as_bytes())
-                .and_then(|()| output.flush())
-            {
-                Ok(()) => ExitCode::SUCCESS,
-                // The reader of a pipe has closed it: `balde policies | head`.
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-                Err(error) => {
-                    eprintln!("balde policies: cannot write the output: {error}");
-                    ExitCode::FAILURE
-                }
+            if let Err(error) = write_output(&text) {
+                write_error(&format!("balde policies: {error}\n"));
+                return ExitCode::FAILURE;
             }
+            ExitCode::SUCCESS
         }
         Err(problems) => {
-            eprint!("{problems}");
+            write_error(&problems);
             ExitCode::FAILURE
         }
     }

@@ -4,10 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use balde::telemetry::LogWriter;
 use tokio::net::TcpListener;
 
-use crate::print::print_error;
+use crate::print::{flush_lines, print_error};
 
 /// Runs `work` on a new runtime, and prints its error to standard error.
 pub(crate) fn run(command: &str, work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
@@ -33,7 +32,7 @@ pub(crate) fn run_on(
         .build()
         .map_err(anyhow::Error::from)
         .and_then(|runtime| runtime.block_on(work));
-    LogWriter::stdout().flush_all();
+    flush_lines();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

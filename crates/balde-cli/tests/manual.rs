@@ -94,6 +94,6 @@ fn check_writes_one_json_object_per_file_and_nothing_else() {
         (&lines[0]["valid"], &lines[1]["valid"]),
         (&false.into(), &true.into())
     );
-    assert!(lines[0]["error"].as_str().unwrap().contains("missing.toml"));
+    assert_eq!(lines[0]["errors"][0]["file"], "/missing.toml");
     assert_eq!(lines[1]["summary"], "options, 1 limit, 0 throttlers");
 }

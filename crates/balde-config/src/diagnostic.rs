@@ -54,7 +54,7 @@ impl fmt::Display for Diagnostic {
 /// All problems of a file and its environment, in the order of the file.
 ///
 /// `Display` shows each with its line; secrets are masked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ConfigError {
     diagnostics: Vec<Diagnostic>,
     omitted: usize,
@@ -97,6 +97,13 @@ impl fmt::Display for ConfigError {
     }
 }
 
+impl fmt::Debug for ConfigError {
+    /// The same text: a `main` that returns the error prints it like this, after `Error: `.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\n{self}")
+    }
+}
+
 impl std::error::Error for ConfigError {}
 
 /// Collects the problems of one source and of the environment.
@@ -105,6 +112,10 @@ pub struct Diagnostics {
     source: Source,
     found: Vec<Found>,
     omitted: usize,
+    /// Definitions that could not be read, by kind and name; `None` for one whose name is not known.
+    failed: Vec<(&'static str, Option<Box<str>>)>,
+    /// Keys that were probably meant by unknown ones, with the section that has them.
+    misspelled: Vec<(Option<Span>, &'static str)>,
 }
 
 /// A problem whose line and column are not computed yet: that costs a pass over the text.
@@ -129,6 +140,8 @@ impl Diagnostics {
             source: source.clone(),
             found: Vec::new(),
             omitted: 0,
+            failed: Vec::new(),
+            misspelled: Vec::new(),
         }
     }
 
@@ -146,6 +159,39 @@ impl Diagnostics {
     pub fn at(&mut self, span: impl Into<Option<Span>>, message: impl Into<String>) {
         let at = span.into().map_or(At::File, At::Span);
         self.push(at, message.into());
+    }
+
+    /// The number of problems so far.
+    pub fn len(&self) -> usize {
+        self.found.len() + self.omitted
+    }
+
+    /// Notes that the definition of a name, such as an upstream's, could not be read, so that references
+    /// to it are no further problems. `None` stands for a definition without a readable name.
+    pub fn failed(&mut self, kind: &'static str, name: Option<&str>) {
+        self.failed.push((kind, name.map(Into::into)));
+    }
+
+    /// Reports a reference to a name that nothing defines, unless a definition that could not be read
+    /// may be the one.
+    pub fn unknown(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        span: impl Into<Option<Span>>,
+        message: impl Into<String>,
+    ) {
+        let may_define = |(other, defined): &(&'static str, Option<Box<str>>)| {
+            *other == kind && defined.as_deref().is_none_or(|defined| defined == name)
+        };
+        if !self.failed.iter().any(may_define) {
+            self.at(span, message);
+        }
+    }
+
+    /// Notes that an unknown key of a section probably is another one, which is then not missing.
+    pub(crate) fn misspelled(&mut self, section: Option<Span>, key: &'static str) {
+        self.misspelled.push((section, key));
     }
 
     /// Reports a problem with an environment variable.
@@ -182,6 +228,14 @@ impl Diagnostics {
             At::File => (0, 0),
             At::Span(span) => (1, span.start()),
             At::Variable(_) => (2, 0),
+        });
+        // The same mistake is reported once, as the unknown key.
+        let misspelled = std::mem::take(&mut self.misspelled);
+        self.found.retain(|found| {
+            !misspelled.iter().any(|(section, key)| {
+                let at = section.map_or(At::File, At::Span);
+                found.at == at && found.message.starts_with(&format!("missing key `{key}`"))
+            })
         });
         // A default that is read for several policies is reported once.
         let mut seen = HashSet::new();

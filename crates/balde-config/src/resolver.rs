@@ -44,7 +44,8 @@ impl<'e> Resolver<'e> {
         self.environment.read_named(&name, diagnostics)
     }
 
-    /// The content of the file that `key` names.
+    /// The content of the file that `key` names. In an [assumed](Environment::assumed) environment the
+    /// file may be missing.
     pub fn bytes(
         &self,
         section: &mut Section<'_>,
@@ -54,6 +55,7 @@ impl<'e> Resolver<'e> {
         let name = section.string(key, diagnostics)?;
         match std::fs::read(self.path(name.value)) {
             Ok(bytes) => Some(bytes),
+            Err(_) if self.environment.is_assumed() => None,
             Err(error) => {
                 diagnostics.at(name.span, format!("cannot read the file: {error}"));
                 None

@@ -79,6 +79,12 @@ impl ThrottlerOptions {
         Options::read_extended(path, Self::from_root)
     }
 
+    /// Validates a file on a machine that does not have its secrets:
+    /// [`Options::check_extended`] says what may be missing.
+    pub fn check_without_secrets(path: impl AsRef<Path>) -> Result<(Options, Self), ConfigError> {
+        Options::check_extended(path, Self::from_root)
+    }
+
     /// Parses a text like a file, with the environment that `lookup` describes; `name` is the file
     /// name in messages.
     pub fn parse_with(

@@ -1,6 +1,7 @@
 //! Errors. A limit that is reached is a decision, not an error.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -119,7 +120,7 @@ impl From<Infallible> for InvalidLimit {
 }
 
 /// Why a limiter could not be built.
-#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
+#[derive(Clone, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum BuildError {
     /// No limit was given.
@@ -181,9 +182,16 @@ pub enum BuildError {
     },
 }
 
+impl fmt::Debug for BuildError {
+    /// The same text: a `main` that returns the error prints it like this, after `Error: `.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// Why a `RedisStore` could not be built. None of these is about the server: the store connects in
 /// the background.
-#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
+#[derive(Clone, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum RedisConfigError {
     /// No address was given.
@@ -227,4 +235,11 @@ pub enum RedisConfigError {
         /// The error of the operating system.
         kind: io::ErrorKind,
     },
+}
+
+impl fmt::Debug for RedisConfigError {
+    /// The same text, as for [`BuildError`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

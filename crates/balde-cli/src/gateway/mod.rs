@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use balde_gateway::{Config, Gateway};
 
 use crate::output::{LogArgs, Output};
-use crate::print::print_error;
+use crate::print::{print_error, write_error};
 use crate::service::{self, ShutdownSignal};
 
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let config = match Config::read(&args.config) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("balde gateway: \n{error}");
+            write_error(&format!("balde gateway: \n{error}\n"));
             return ExitCode::FAILURE;
         }
     };

@@ -1,6 +1,6 @@
 //! Finds buckets: one by its key, or many by a bounded scan.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
@@ -8,6 +8,7 @@ use balde::telemetry::key_hash;
 use balde::{BucketScan, RedisStore, StoreFailure, StoredBucket};
 
 use super::args::{Args, Wanted};
+use crate::print::write_error;
 
 /// How long the first connection may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
@@ -157,8 +158,8 @@ impl Walk {
         if self.reports && self.reported.elapsed() > PROGRESS_EVERY {
             self.reported = Instant::now();
             let (seen, all) = (self.scan.keys_seen(), self.keys_in_server);
-            eprint!("\r{seen} of about {all} keys, {} buckets ", self.buckets);
-            let _flushed = std::io::stderr().flush();
+            let buckets = self.buckets;
+            write_error(&format!("\r{seen} of about {all} keys, {buckets} buckets "));
         }
         Ok(page)
     }
@@ -166,7 +167,7 @@ impl Walk {
     fn end(&self) -> Scanned {
         if self.reports {
             // The line of the progress.
-            eprint!("\r\x1b[K");
+            write_error("\r\x1b[K");
         }
         Scanned {
             keys: self.scan.keys_seen().min(self.keys_in_server),

@@ -10,7 +10,7 @@ mod args;
 mod find;
 mod render;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use balde::RedisStore;
@@ -19,6 +19,7 @@ pub(crate) use args::Args;
 
 use self::args::Wanted;
 use self::find::Found;
+use crate::print::write_output;
 use crate::service;
 
 /// Moves the cursor home and clears the screen, so that `--watch` redraws in place.
@@ -37,7 +38,7 @@ async fn show(args: &Args, store: &RedisStore, wanted: Wanted<'_>) -> anyhow::Re
     let mut wanted = wanted;
     loop {
         let found = find::find(args, store, &wanted).await?;
-        print(args, &wanted, &found);
+        print(args, &wanted, &found)?;
         if !args.watch {
             return Ok(());
         }
@@ -56,19 +57,16 @@ async fn show(args: &Args, store: &RedisStore, wanted: Wanted<'_>) -> anyhow::Re
     }
 }
 
-fn print(args: &Args, wanted: &Wanted<'_>, found: &Found) {
+fn print(args: &Args, wanted: &Wanted<'_>, found: &Found) -> std::io::Result<()> {
     let text = if args.json {
         render::json(wanted, found, args.watch)
     } else {
         render::text(wanted, found)
     };
-    let mut out = std::io::stdout();
-    let clear = if args.watch && !args.json && out.is_terminal() {
+    let clear = if args.watch && !args.json && std::io::stdout().is_terminal() {
         CLEAR
     } else {
         ""
     };
-    // The reader of a pipe may have closed it: `balde inspect | head`.
-    let _closed = out.write_all(format!("{clear}{text}").as_bytes());
-    let _closed = out.flush();
+    write_output(&format!("{clear}{text}"))
 }

@@ -215,7 +215,12 @@ impl<'a> Section<'a> {
                 continue;
             }
             let advice = match nearest(name, &self.known) {
-                Some(near) => format!("did you mean `{near}`?"),
+                Some(near) => {
+                    if !self.contains(near) {
+                        diagnostics.misspelled(self.span, near);
+                    }
+                    format!("did you mean `{near}`?")
+                }
                 None => format!("expected one of {}", self.known.join(", ")),
             };
             let name = shortened(name);

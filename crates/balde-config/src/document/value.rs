@@ -64,6 +64,12 @@ impl<'a> Value<'a> {
         self.parsed.get_ref().as_str()
     }
 
+    /// The keys of the value, if it is a table; `None` otherwise.
+    pub fn keys(&self) -> Option<Vec<&'a str>> {
+        let table = self.parsed.get_ref().as_table()?;
+        Some(table.keys().map(|key| &**key.get_ref()).collect())
+    }
+
     /// Whether the value is an integer.
     pub fn is_integer(&self) -> bool {
         self.parsed.get_ref().is_integer()

@@ -83,15 +83,17 @@ pub(super) fn read(
     let upstream = upstream.and_then(|upstream| upstream.string(diagnostics));
     let base_path = section.string("base_path", diagnostics);
     let mut participants = Vec::new();
+    let problems = diagnostics.len();
     for text in section.strings("participants", diagnostics) {
         if is_ispb(text.value) && participants.len() < PARTICIPANTS_MAX {
             participants.push(canonical_ispb(text.value).into_owned());
         } else {
             let message = "a participant must be an ISPB: 8 digits and capital letters";
             diagnostics.at(text.span, message);
+            diagnostics.failed("participant", None);
         }
     }
-    if participants.is_empty() {
+    if participants.is_empty() && diagnostics.len() == problems {
         let message = "`participants` must list at least one ISPB";
         diagnostics.at(span, message);
     }
@@ -100,7 +102,8 @@ pub(super) fn read(
     let charged = charged.and_then(|text| {
         let is_known = participants.iter().any(|own| own == text.value);
         if !is_known {
-            diagnostics.at(text.span, "`check_keys_as` must be one of `participants`");
+            let message = "`check_keys_as` must be one of `participants`";
+            diagnostics.unknown("participant", text.value, text.span, message);
         }
         is_known.then(|| text.value.to_owned())
     });
@@ -202,7 +205,7 @@ fn certificates(
     for entry in section.entries() {
         if !participants.iter().any(|own| own == entry.key()) {
             let message = "certificates must belong to one of `participants`";
-            diagnostics.at(entry.key_span(), message);
+            diagnostics.unknown("participant", entry.key(), entry.key_span(), message);
         }
         let digests = entry.strings(diagnostics);
         let digests = digests
@@ -256,8 +259,8 @@ pub(super) fn check(
     };
     let span: Span = *span;
     if !dict.upstream.is_empty() && !upstreams.iter().any(|known| known.name == dict.upstream) {
-        let name = dict.upstream.escape_debug();
-        diagnostics.at(span, format!("there is no upstream `{name}`"));
+        let message = format!("there is no upstream `{}`", dict.upstream.escape_debug());
+        diagnostics.unknown("upstream", &dict.upstream, span, message);
     }
     let Some(profile) = profile else {
         return;

@@ -162,7 +162,8 @@ pub(super) fn read(
     }
     if storage == Some(StorageMode::Redis) {
         config.is_redis = true;
-        if service.redis().is_none() {
+        let is_assumed = resolver.environment().is_assumed();
+        if service.redis().is_none() && !service.is_redis_invalid() && !is_assumed {
             let message = "storage in Redis needs `addr` in [redis], or REDIS_ADDR";
             diagnostics.at(None, message);
         }
@@ -277,7 +278,7 @@ fn reserve(
     if found.is_none() {
         let name = class.value.escape_debug();
         let message = format!("there is no class `{name}`; write [[class]] with this `name`");
-        diagnostics.at(class.span, message);
+        diagnostics.unknown("class", class.value, class.span, message);
     }
     Some(Reserve {
         policy: is_known.then(|| policy.value.to_owned())?,
@@ -294,7 +295,7 @@ fn known_policy(name: Located<&str>, profile: &Profile, diagnostics: &mut Diagno
             profile.name(),
             name.value.escape_debug()
         );
-        diagnostics.at(name.span, message);
+        diagnostics.unknown("policy", name.value, name.span, message);
     }
     is_known
 }

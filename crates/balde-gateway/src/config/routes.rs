@@ -115,7 +115,10 @@ pub(super) fn classes(root: &mut Section<'_>, diagnostics: &mut Diagnostics) -> 
                 None
             }
         };
-        let Some(name) = name else { continue };
+        let Some(name) = name else {
+            diagnostics.failed("class", None);
+            continue;
+        };
         if name.value == RECONCILIATION_CLASS {
             let message = format!("the class `{RECONCILIATION_CLASS}` is the gateway's own");
             diagnostics.at(name.span, message);
@@ -193,6 +196,11 @@ fn read_one(
     let mut methods = Vec::new();
     for text in section.strings("methods", diagnostics) {
         match Method::from_bytes(text.value.as_bytes()) {
+            Ok(method) if matches!(method.as_str(), "ANY" | "ALL") => diagnostics.at(
+                text.span,
+                "this is no method of HTTP, and the route would match nothing: leave `methods` out to \
+                 match all of them",
+            ),
             Ok(method) => methods.push(method),
             Err(_) => diagnostics.at(text.span, "this is not a method of HTTP"),
         }
@@ -213,7 +221,8 @@ fn read_one(
         let found = known(upstream.value);
         if found.is_none() {
             let name = upstream.value.escape_debug();
-            diagnostics.at(upstream.span, format!("there is no upstream `{name}`"));
+            let message = format!("there is no upstream `{name}`");
+            diagnostics.unknown("upstream", upstream.value, upstream.span, message);
         }
         found
     });
@@ -222,7 +231,7 @@ fn read_one(
         if found.is_none() {
             let name = class.value.escape_debug();
             let message = format!("there is no class `{name}`; write [[class]] with this `name`");
-            diagnostics.at(class.span, message);
+            diagnostics.unknown("class", class.value, class.span, message);
         }
         found
     });
@@ -244,6 +253,11 @@ fn read_one(
     let path = path?;
     if !path.value.starts_with('/') || path.value.contains(['?', '#', ' ']) {
         let message = "`path` must begin with `/` and have no query";
+        diagnostics.at(path.span, message);
+    }
+    if path.value.contains('*') {
+        let message = "`path` is a prefix without wildcards, and `*` would match nothing: write the \
+                       path without it, and the route matches everything below the path";
         diagnostics.at(path.span, message);
     }
     let prefix = normal_prefix(path, diagnostics);

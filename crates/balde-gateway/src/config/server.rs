@@ -220,8 +220,9 @@ pub(super) fn listeners(
         let client_ca = resolver.bytes(&mut section, "client_ca", diagnostics);
         let words = [("required", true), ("optional", false)];
         let required = section.choice("client_certificate", &words, diagnostics);
+        let has_identity = section.contains("certificate") || section.contains("key");
         section.finish(diagnostics);
-        if client_ca.is_some() && identity.is_none() {
+        if client_ca.is_some() && !has_identity {
             let message = "`client_ca` needs TLS: write `certificate` and `key`, too";
             diagnostics.at(span, message);
         }

@@ -127,9 +127,11 @@ pub(super) fn read(
         let message = "there is no upstream; write [[upstream]] with `name` and `url`";
         diagnostics.at(None, message);
     }
-    for section in sections {
+    for mut section in sections {
         let span = section.span();
+        let name = section.get("name").and_then(|name| name.as_str());
         let Some(upstream) = read_one(section, is_dict, resolver, diagnostics) else {
+            diagnostics.failed("upstream", name);
             continue;
         };
         if upstreams.iter().any(|known| known.name == upstream.name) {

@@ -35,12 +35,6 @@ impl Config {
                 ));
             }
         }
-        let identity = self.service.identity();
-        if identity.proxy_headers().next().is_some() && !identity.has_trusted_proxies() {
-            let warning = "[identity] names headers of proxies, but no `trusted_proxies`: the headers \
-                           are removed from every request";
-            warnings.push(warning.to_owned());
-        }
         warnings.extend(self.dict_warnings());
         warnings
     }

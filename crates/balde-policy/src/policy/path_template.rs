@@ -58,6 +58,11 @@ impl PathTemplate {
         if segments.len() > SEGMENTS_MAX {
             return Err(PathTemplateError::TooManySegments);
         }
+        let is_empty = |segment: &Segment| *segment == Segment::Literal("".into());
+        let last = segments.len().saturating_sub(usize::from(!is_open));
+        if segments[..last].iter().any(is_empty) {
+            return Err(PathTemplateError::RepeatedSlash);
+        }
         for (index, segment) in segments.iter().enumerate() {
             if let Segment::Hole(name) = segment
                 && !name.is_empty()
@@ -98,34 +103,20 @@ impl PathTemplate {
         self.is_open || matches!((found.next(), found.next()), (None | Some(""), None))
     }
 
-    /// Why no path in its normal form matches the template, or only with other
-    /// [rules](crate::PathRules) than the default; `None` if the template can match.
+    /// Why paths match the template only with other [rules](crate::PathRules) than the default; `None`
+    /// if the template can match.
     pub fn never_matches(&self) -> Option<&'static str> {
         let path = self.text.strip_suffix("{*}").unwrap_or(&self.text);
-        let mut segments = path[1..].split('/').peekable();
-        let mut reason = None;
-        while let Some(segment) = segments.next() {
-            if segment.starts_with('{') {
-                continue;
-            }
-            if segment.is_empty() && segments.peek().is_some() {
-                reason = reason.or(Some("repeated slashes of a request are merged"));
-            }
-            reason = reason.or(match PathRules::default().normalized(&format!("/{segment}")) {
+        let mut literals = path[1..].split('/').filter(|text| !text.starts_with('{'));
+        literals.find_map(
+            |literal| match PathRules::default().normalized(&format!("/{literal}")) {
                 Ok(_) => None,
-                Err(PathError::DotSegment | PathError::AboveRoot) => {
-                    Some("the segments `.` and `..` of a request are resolved, or the request is refused")
-                }
                 Err(PathError::EscapedSlash) => {
                     Some("requests with an encoded slash are refused by default")
                 }
-                Err(PathError::Parameter) => {
-                    Some("requests with `;` are refused by default, and otherwise compared without it")
-                }
-                Err(_) => Some("requests that are spelled like this are refused"),
-            });
-        }
-        reason
+                Err(_) => Some("requests that are encoded twice are refused by default"),
+            },
+        )
     }
 
     /// The segment of a matching path that the placeholder `name` matches, still percent-encoded.
@@ -173,6 +164,18 @@ impl Segment {
         if text.contains(is_odd) {
             return Err(PathTemplateError::Character);
         }
+        if text.contains('*') {
+            return Err(PathTemplateError::Star);
+        }
+        match PathRules::default().normalized(&format!("/{text}")) {
+            // With other rules there are such paths.
+            Ok(_) | Err(PathError::EscapedSlash | PathError::DoubleEncoding) => {}
+            Err(PathError::DotSegment | PathError::AboveRoot) => {
+                return Err(PathTemplateError::DotSegment);
+            }
+            Err(PathError::Parameter) => return Err(PathTemplateError::Parameter),
+            Err(_) => return Err(PathTemplateError::Spelling),
+        }
         let literal = spelled_literal(text).unwrap_or_else(|| text.to_owned());
         Ok(Self::Literal(literal.into()))
     }
@@ -199,6 +202,16 @@ pub enum PathTemplateError {
     RepeatedName,
     /// More segments than a template may have.
     TooManySegments,
+    /// A star that is not `{*}`: no wildcard, although it looks like one.
+    Star,
+    /// Two slashes in a row, which no path in its normal form has.
+    RepeatedSlash,
+    /// A segment `.` or `..`, which no path in its normal form has.
+    DotSegment,
+    /// A spelling that is always refused, such as a backslash or a `%` without two hexadecimal digits.
+    Spelling,
+    /// A parameter after `;`, which no path in its normal form has.
+    Parameter,
 }
 
 impl fmt::Display for PathTemplateError {
@@ -211,6 +224,27 @@ impl fmt::Display for PathTemplateError {
             Self::Character => "a path has no `?`, no `#` and no spaces",
             Self::RepeatedName => "two segments have the same name",
             Self::TooManySegments => "a path has at most 32 segments",
+            Self::Star => {
+                "`*` is no wildcard here, and the rule would match nothing: write `{*}` as the last \
+                 segment for the rest of the path, as in `/search/{*}`, which matches `/search`, too; \
+                 `{name}` for any one segment; or `%2A` for the character itself"
+            }
+            Self::RepeatedSlash => {
+                "repeated slashes of a request are merged, so the rule would match nothing: write one \
+                 slash"
+            }
+            Self::DotSegment => {
+                "the segments `.` and `..` of a request are resolved, or the request is refused, so \
+                 the rule would match nothing: write the path without them"
+            }
+            Self::Spelling => {
+                "requests with a backslash, a broken `%` or bytes that are not UTF-8 are refused, so \
+                 the rule would match nothing: write the path as clients send it"
+            }
+            Self::Parameter => {
+                "requests are compared without `;` and what follows it, so the rule would match \
+                 nothing: write the path without it"
+            }
         })
     }
 }

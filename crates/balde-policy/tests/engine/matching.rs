@@ -15,6 +15,13 @@ fn segment() -> impl Strategy<Value = String> {
 fn template() -> impl Strategy<Value = String> {
     let segments = prop::collection::vec(segment(), 0..4);
     (segments, any::<bool>()).prop_map(|(mut segments, is_open)| {
+        // An empty segment is a slash at the end, or refused.
+        let last = segments.len();
+        let mut index = 0;
+        segments.retain(|segment| {
+            index += 1;
+            !segment.is_empty() || (index == last && !is_open)
+        });
         // Two holes of one name are refused.
         for (index, segment) in segments.iter_mut().enumerate() {
             if segment == "{x}" {

@@ -50,10 +50,11 @@ fn identity(mut section: Section<'_>, diagnostics: &mut Diagnostics) -> Identity
     if let Some(forwarded) = section.choice("forwarded", &words, diagnostics) {
         identity = identity.forwarded_header(forwarded.value);
     }
-    if let Some(name) = header(&mut section, "api_key_header", diagnostics) {
+    let is_trusting = section.contains("trusted_proxies");
+    if let Some(name) = header(&mut section, "api_key_header", is_trusting, diagnostics) {
         identity = identity.api_key_header(name);
     }
-    if let Some(name) = header(&mut section, "user_id_header", diagnostics) {
+    if let Some(name) = header(&mut section, "user_id_header", is_trusting, diagnostics) {
         identity = identity.user_id_header(name);
     }
     if let Some(bits) = section.integer("ipv6_prefix", 1..=128, diagnostics) {
@@ -63,15 +64,24 @@ fn identity(mut section: Section<'_>, diagnostics: &mut Diagnostics) -> Identity
     identity
 }
 
+/// A header in which trusted proxies name clients. If no proxy is trusted, the header of every request
+/// would be ignored, and clients would be told apart by their addresses instead.
 fn header(
     section: &mut Section<'_>,
     key: &'static str,
+    is_trusting: bool,
     diagnostics: &mut Diagnostics,
 ) -> Option<HeaderName> {
     let text = section.string(key, diagnostics)?;
     let name = HeaderName::from_bytes(text.value.as_bytes());
     if name.is_err() {
         diagnostics.at(text.span, format!("`{key}` must be the name of a header"));
+    } else if !is_trusting {
+        let message = format!(
+            "nobody is trusted to send this header: `{key}` needs `trusted_proxies`, the networks of \
+             the proxies that set it, such as [\"10.0.0.0/8\"]"
+        );
+        diagnostics.at(text.span, message);
     }
     name.ok()
 }

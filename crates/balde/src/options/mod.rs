@@ -118,6 +118,16 @@ impl Options {
         Self::extended(&source, Environment::of_process(), sections)
     }
 
+    /// Validates a file like [`read_extended`](Options::read_extended) on a machine that does not have
+    /// its secrets: no environment variable is read, those that the file names may be unset, and
+    /// certificates may be missing. Options that were read like this cannot be built.
+    pub fn check_extended<T>(
+        path: impl AsRef<Path>,
+        sections: impl FnOnce(&mut Section<'_>, &SectionContext<'_>, &mut Diagnostics) -> T,
+    ) -> Result<(Self, T), ConfigError> {
+        Self::extended(&Source::read(path)?, Environment::assumed(), sections)
+    }
+
     /// Parses a text like [`read_extended`](Options::read_extended), with the environment that
     /// `lookup` describes.
     pub fn parse_extended<T>(
@@ -285,6 +295,7 @@ impl Options {
         sections: impl FnOnce(&mut Section<'_>, &SectionContext<'_>, &mut Diagnostics) -> T,
         diagnostics: &mut Diagnostics,
     ) -> (Self, T) {
+        let problems = diagnostics.len();
         // The order of the sections in the file does not matter, but limits need to know Redis.
         let redis = match root.get("redis") {
             Some(value) => value
@@ -292,7 +303,10 @@ impl Options {
                 .map(|section| RedisOptions::from_section(section, variables, diagnostics)),
             None => RedisOptions::from_variables(variables, diagnostics),
         };
-        let context = variables.context(redis.as_ref().is_some_and(RedisOptions::has_address));
+        let has_address = redis.as_ref().is_some_and(RedisOptions::has_address);
+        // What is wrong with [redis] has been said; that it has no address may follow from that.
+        let is_invalid = diagnostics.len() > problems;
+        let context = variables.context(has_address || is_invalid);
         let limits = limits::read(&mut root, &context, need, diagnostics);
         #[cfg(feature = "http")]
         let http = HttpOptions::read(&mut root, diagnostics);

@@ -1,6 +1,7 @@
 //! The section `[redis]`: the address of Redis, credentials, TLS and timeouts.
 
 use std::fmt;
+use std::path::Path;
 #[cfg(feature = "redis")]
 use std::time::Duration;
 
@@ -121,13 +122,18 @@ impl RedisOptions {
             }
         }
         let owned = |text: Option<Located<&str>>| text.map(|text| text.value.to_owned());
+        // Where a file is only validated, its certificates may be on another machine.
+        let is_there =
+            |file: &String| !variables.environment.is_assumed() || Path::new(file).is_file();
         let redis = Self {
             addresses,
             is_cluster: is_cluster.is_some_and(|cluster| cluster.value),
             user: owned(user),
             password,
-            ca_file: owned(ca_file),
-            identity_files: owned(cert_file).zip(owned(key_file)),
+            ca_file: owned(ca_file).filter(is_there),
+            identity_files: owned(cert_file)
+                .filter(is_there)
+                .zip(owned(key_file).filter(is_there)),
             timeout_ms: timeout_ms.map(|ms| ms.value),
             connections: connections.map(|connections| connections.value),
             prefix: owned(prefix),

@@ -16,6 +16,7 @@ use crate::store::redis::RedisBuilder;
 pub struct ServiceOptions {
     http: HttpOptions,
     redis: Option<RedisOptions>,
+    is_redis_invalid: bool,
     storage: Option<StorageMode>,
 }
 
@@ -28,6 +29,7 @@ impl ServiceOptions {
     ) -> Self {
         let variables = Variables::read(environment, diagnostics);
         let http = HttpOptions::read(root, diagnostics);
+        let problems = diagnostics.len();
         let redis = match root.table("redis", diagnostics) {
             Some(section) => Some(RedisOptions::from_section(section, &variables, diagnostics)),
             None => RedisOptions::from_variables(&variables, diagnostics),
@@ -35,6 +37,7 @@ impl ServiceOptions {
         Self {
             http,
             redis: redis.filter(RedisOptions::has_address),
+            is_redis_invalid: diagnostics.len() > problems,
             storage: variables.storage,
         }
     }
@@ -52,6 +55,12 @@ impl ServiceOptions {
     /// Where buckets are kept, if `RL_STORAGE_MODE` says so.
     pub fn storage(&self) -> Option<StorageMode> {
         self.storage
+    }
+
+    /// Returns true if `[redis]` or `REDIS_ADDR` has problems, which have been reported. That there is
+    /// no [`redis`](ServiceOptions::redis) may be a consequence of them.
+    pub const fn is_redis_invalid(&self) -> bool {
+        self.is_redis_invalid
     }
 
     /// The Redis server, from `[redis]` or `REDIS_ADDR`; `None` without an address.

@@ -99,7 +99,8 @@ impl<'e> SectionContext<'e> {
     }
 
     fn check_address(&self, span: Option<Span>, diagnostics: &mut Diagnostics) {
-        if self.has_redis {
+        // REDIS_ADDR may be set where the file is used.
+        if self.has_redis || self.environment.is_assumed() {
             return;
         }
         match span {

@@ -92,6 +92,30 @@ async fn tiers_are_named_in_the_file_and_assigned_by_the_program() {
     assert!(problems[2].starts_with("balde.toml:6:"), "{problems:?}");
 }
 
+/// A `main` that returns an error prints its Debug text after `Error: `.
+#[test]
+fn errors_that_main_returns_are_words() {
+    let error = parse("[limits.user]\nlimt = \"10/s\"\n", &[]).map(drop);
+    let shown = format!("Error: {:?}", error.unwrap_err());
+    assert!(
+        shown.starts_with("Error: \nerror: unknown key `limt`"),
+        "{shown}"
+    );
+    assert!(shown.contains("balde.toml:2:1"), "{shown}");
+    let build = balde::RateLimiter::builder()
+        .keys_max(0)
+        .limit("1/s")
+        .build();
+    let shown = format!("{:?}", build.map(drop).unwrap_err());
+    assert!(shown.starts_with("keys_max is 0; it must be"), "{shown}");
+    let store = balde::RedisStore::builder().address("http://x y").build();
+    let shown = format!("{:?}", store.map(drop).unwrap_err());
+    assert!(
+        shown.starts_with("the address of Redis cannot be parsed"),
+        "{shown}"
+    );
+}
+
 #[test]
 fn a_problem_is_shown_with_its_line() {
     assert_eq!(
@@ -109,12 +133,6 @@ error: unknown unit `fortnight`; use us, ms, s, min, h, day or week
             &[("RL_STORAGE_MODE", "etcd")]
         ),
         "\
-error: missing key `limit` in [limits.user]; write limit = \"10/s burst 20\"
- --> balde.toml:1:9
-  |
-1 | [limits.user]
-  |         ^^^^
-
 error: unknown key `limt` in [limits.user]; did you mean `limit`?
  --> balde.toml:2:1
   |

@@ -53,7 +53,8 @@ pub(super) fn by_variant<T>(
             "there is no variant `{}` in [variants]",
             name.value.escape_debug()
         );
-        reader.diagnostics.at(name.span, message);
+        let diagnostics = &mut *reader.diagnostics;
+        diagnostics.unknown("variant", name.value, name.span, message);
         return None;
     };
     let name = variant.name();

@@ -138,7 +138,8 @@ pub(super) fn pattern(
             "there is no pattern `{}` in [patterns]",
             name.value.escape_debug()
         );
-        reader.diagnostics.at(name.span, message);
+        let diagnostics = &mut *reader.diagnostics;
+        diagnostics.unknown("pattern", name.value, name.span, message);
     }
     found.cloned()
 }

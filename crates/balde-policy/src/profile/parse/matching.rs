@@ -96,6 +96,15 @@ fn route(value: &Value<'_>, reader: &mut Reader<'_>) -> Option<MatchRule> {
         reader.diagnostics.at(text.span, message);
         return None;
     }
+    if let Some(method) = methods.iter().find(|own| matches!(**own, "ANY" | "ALL")) {
+        let path = path.escape_debug();
+        let message = format!(
+            "`{method}` is no method of HTTP, and the rule would match nothing: leave the methods out \
+             to match all of them, as in \"{path}\""
+        );
+        reader.diagnostics.at(text.span, message);
+        return None;
+    }
     if path.len() > NAME_BYTES_MAX {
         let message = format!("a path must have at most {NAME_BYTES_MAX} bytes");
         reader.diagnostics.at(text.span, message);

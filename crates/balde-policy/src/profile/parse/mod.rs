@@ -11,7 +11,8 @@ use std::path::Path;
 
 use balde_config::{ConfigError, Diagnostics, Document, Section, Source};
 
-use super::Profile;
+use super::{Profile, Setting};
+use crate::policy::{Scope, Variant};
 use reader::Reader;
 
 /// The longest name, title or path in a profile, in bytes.
@@ -95,6 +96,8 @@ fn read_named(
 ) -> Profile {
     let settings = settings::read(root.get("settings"), overrides, diagnostics);
     let reader = &mut Reader::new(&settings, diagnostics);
+    let names: Vec<&str> = settings.iter().map(Setting::name).collect();
+    reader.note_failed("setting", root.get("settings"), &names);
     let mut profile = Profile::new(name);
     if let Some(title) = root.string("title", reader.diagnostics) {
         profile.title = title.value.into();
@@ -102,8 +105,14 @@ fn read_named(
     profile.api = root.get("api").and_then(|api| reader.name(&api));
     profile.base_paths = base_paths(&mut root, reader);
     profile.patterns = definitions::patterns(root.get("patterns"), reader);
+    let names: Vec<&str> = profile.patterns.iter().map(|(name, _)| &**name).collect();
+    reader.note_failed("pattern", root.get("patterns"), &names);
     profile.scopes = definitions::scopes(root.get("scopes"), reader);
+    let names: Vec<&str> = profile.scopes.iter().map(Scope::name).collect();
+    reader.note_failed("scope", root.get("scopes"), &names);
     profile.variants = definitions::variants(root.get("variants"), &profile.patterns, reader);
+    let names: Vec<&str> = profile.variants.iter().map(Variant::name).collect();
+    reader.note_failed("variant", root.get("variants"), &names);
     profile.policies = policy::read_all(&mut root, &profile, reader);
     root.finish(reader.diagnostics);
     if profile.api.is_none() {

@@ -51,8 +51,12 @@ pub(super) fn read_all(
         return Vec::new();
     }
     let mut policies: Vec<Policy> = Vec::new();
-    for section in sections {
+    for mut section in sections {
+        let name = section.get("name").and_then(|name| name.as_str());
         let read = read_one(section, profile, &defaults, &named_limits, reader);
+        if read.is_none() {
+            reader.diagnostics.failed("policy", name);
+        }
         if let Some((policy, span)) = read {
             if policies.iter().any(|other| other.name() == policy.name()) {
                 let message = format!("there is a policy `{}` already", policy.name());
@@ -257,7 +261,8 @@ fn scope(value: &Value<'_>, profile: &Profile, reader: &mut Reader<'_>) -> Optio
             "there is no scope `{}`; define it in [scopes], or use everyone, participant or user",
             name.escape_debug()
         );
-        reader.diagnostics.at(value.span(), message);
+        let span = value.span();
+        reader.diagnostics.unknown("scope", name, span, message);
     }
     scope
 }

@@ -81,15 +81,34 @@ impl<'a> Reader<'a> {
         None
     }
 
+    /// Notes the keys of a table that are not among the names that were read from it, so that
+    /// references to them are no further problems.
+    pub(super) fn note_failed(
+        &mut self,
+        kind: &'static str,
+        table: Option<Value<'_>>,
+        names: &[&str],
+    ) {
+        let Some(table) = table else { return };
+        let Some(keys) = table.keys() else {
+            self.diagnostics.failed(kind, None);
+            return;
+        };
+        for key in keys.iter().filter(|key| !names.contains(key)) {
+            self.diagnostics.failed(kind, Some(key));
+        }
+    }
+
     /// The setting that a reference names.
     fn setting(&mut self, value: &Value<'_>) -> Option<&'a SettingValue> {
         let name = value.as_str()?.strip_prefix('$')?;
         self.used.insert(name.to_owned());
         let found = self.settings.iter().find(|setting| setting.name() == name);
         if found.is_none() {
-            let name = name.escape_debug();
-            let message = format!("there is no setting `{name}` in [settings]");
-            self.diagnostics.at(value.span(), message);
+            let shown = name.escape_debug();
+            let message = format!("there is no setting `{shown}` in [settings]");
+            let span = value.span();
+            self.diagnostics.unknown("setting", name, span, message);
         }
         found.map(Setting::value)
     }
