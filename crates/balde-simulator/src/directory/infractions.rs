@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::DirectoryError;
 use super::handle::{Directory, RECORDS_MAX};
 use super::ids::new_id;
-use super::lists::{Cursor, ListFilter, Listed, Side};
+use super::lists::{Cursor, ListFilter, Listed, Side, require_any};
 use super::markers::{put_marker, set_marker_cancelled};
 use super::store::RecordTransaction;
 use crate::wire::{
@@ -108,12 +108,12 @@ impl Directory {
     /// Carries out getInfractionReport, for either side.
     pub(crate) async fn infraction(
         &self,
-        participant: &str,
+        participants: &[String],
         id: &str,
     ) -> Result<Arc<InfractionReport>, DirectoryError> {
         let report: Option<Arc<InfractionReport>> = self.records.get(&infraction_name(id)).await?;
         let report = report.ok_or_else(not_found)?;
-        side_of(&report, participant)?;
+        require_any(participants, |own| side_of(&report, own).map(|_| ()))?;
         Ok(report)
     }
 

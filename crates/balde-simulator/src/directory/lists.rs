@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::error::DirectoryError;
 use super::handle::Directory;
 use super::store::{Record, RecordStoreError};
 use crate::wire::Timestamp;
@@ -43,6 +44,21 @@ pub(crate) struct ListFilter {
 pub(super) trait Listed: Record + Clone {
     /// Its position in a list.
     fn cursor(&self) -> Cursor;
+}
+
+/// Passes if one of the participants passes the check; the error is that of the last.
+pub(super) fn require_any(
+    participants: &[String],
+    check: impl Fn(&str) -> Result<(), DirectoryError>,
+) -> Result<(), DirectoryError> {
+    let mut outcome = Ok(());
+    for participant in participants {
+        outcome = check(participant);
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
 }
 
 impl ListFilter {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::DirectoryError;
 use super::handle::{Directory, RECORDS_MAX};
 use super::ids::new_id;
-use super::lists::{Cursor, ListFilter, Listed, Side};
+use super::lists::{Cursor, ListFilter, Listed, Side, require_any};
 use super::store::RecordTransaction;
 use super::transactions::{RETURN_PURPOSE, TransactionKind};
 use crate::wire::{
@@ -93,12 +93,12 @@ impl Directory {
     /// Carries out getRefund, for either side.
     pub(crate) async fn refund(
         &self,
-        participant: &str,
+        participants: &[String],
         id: &str,
     ) -> Result<Arc<Refund>, DirectoryError> {
         let refund: Option<Arc<Refund>> = self.records.get(&refund_name(id)).await?;
         let refund = refund.ok_or_else(not_found)?;
-        side_of(&refund, participant)?;
+        require_any(participants, |own| side_of(&refund, own).map(|_| ()))?;
         Ok(refund)
     }
 

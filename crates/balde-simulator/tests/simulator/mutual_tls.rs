@@ -144,6 +144,11 @@ async fn a_certificate_speaks_for_its_participant_and_for_those_that_it_settles_
         assert_eq!(status, 200, "{query}: {list}");
         assert_eq!(list.contains(id), is_listed, "{query}: {list}");
     }
+    // What it may list it may read, and only that.
+    for (participant, expected) in [(CALLER, 200), ("11111111", 200)] {
+        let (status, found) = server.get(&format!("/claims/{id}"), participant).await;
+        assert_eq!(status, expected, "{participant}: {found}");
+    }
     // A certificate of nobody speaks for nobody.
     let stranger = authority.client("33333333");
     let body = "<CheckKeysRequest><Keys><Key>ana@example.com</Key></Keys></CheckKeysRequest>";

@@ -14,7 +14,7 @@ use super::change::{
 };
 
 /// The timeout of one call.
-const TIMEOUT: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Records in Redis.
 #[derive(Clone)]

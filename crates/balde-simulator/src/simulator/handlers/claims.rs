@@ -37,7 +37,7 @@ impl Simulator {
         let claim = self
             .0
             .directory
-            .claim(context.participant, context.uuid()?)
+            .claim(&self.represented_by(context.participant), context.uuid()?)
             .await;
         let claim = claim.map_err(problem)?;
         let body = claim_response("GetClaimResponse", &context.head, &claim);

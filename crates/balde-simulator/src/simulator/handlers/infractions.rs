@@ -36,7 +36,7 @@ impl Simulator {
         let found = self
             .0
             .directory
-            .infraction(context.participant, context.uuid()?)
+            .infraction(&self.represented_by(context.participant), context.uuid()?)
             .await;
         let report = found.map_err(problem)?;
         let name = "GetInfractionReportResponse";

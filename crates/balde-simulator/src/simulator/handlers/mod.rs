@@ -108,12 +108,20 @@ impl Simulator {
         context: &RequestContext<'_>,
         query: &Query<'_>,
     ) -> Result<Vec<String>, Problem> {
-        let mut listed = vec![context.participant.to_owned()];
-        let is_wider = query.flag("IncludeIndirectParticipants")? == Some(true);
-        if let Some(participants) = self.0.participants.as_ref().filter(|_| is_wider) {
-            listed.extend(participants.indirect_of(context.participant));
+        match query.flag("IncludeIndirectParticipants")? {
+            Some(true) => Ok(self.represented_by(context.participant)),
+            _ => Ok(vec![context.participant.to_owned()]),
         }
-        Ok(listed)
+    }
+
+    /// A participant and the indirect participants that it settles for: it may read the claims,
+    /// infraction reports and refunds of all of them.
+    fn represented_by(&self, participant: &str) -> Vec<String> {
+        let mut represented = vec![participant.to_owned()];
+        if let Some(participants) = &self.0.participants {
+            represented.extend(participants.indirect_of(participant));
+        }
+        represented
     }
 
     /// Refuses what a key or a person is restricted from. The errors are those of a blocked key, of a

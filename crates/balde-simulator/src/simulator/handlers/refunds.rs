@@ -27,7 +27,7 @@ impl Simulator {
         let refund = self
             .0
             .directory
-            .refund(context.participant, context.uuid()?)
+            .refund(&self.represented_by(context.participant), context.uuid()?)
             .await;
         let refund = refund.map_err(problem)?;
         let body = refund_response("GetRefundResponse", &context.head, &refund);
