@@ -229,21 +229,20 @@ impl Response {
 }
 
 impl HeldResponse {
-    /// Takes it out of a response's extensions; `None` if the response holds no connection. From now
-    /// on the current task writes the response to the client, which may take nothing for as long as
-    /// `write_timeout`.
-    pub(crate) async fn take(
-        extensions: &mut Extensions,
-        write_timeout: Duration,
-    ) -> Option<Arc<Self>> {
-        let held = extensions.remove::<Arc<Self>>()?;
+    /// Takes it out of a response's extensions; `None` if the response holds no connection.
+    pub(crate) fn of(extensions: &mut Extensions) -> Option<Arc<Self>> {
+        extensions.remove::<Arc<Self>>()
+    }
+
+    /// From now on the current task writes the response to the client, which may take nothing for as
+    /// long as `write_timeout`.
+    pub(crate) async fn written_here(&self, write_timeout: Duration) {
         let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
-        *held.response.client.lock() = try_id().map(|id| ClientTask {
+        *self.response.client.lock() = try_id().map(|id| ClientTask {
             id,
             waker,
             write_timeout,
         });
-        Some(held)
     }
 
     /// The client took so many bytes.

@@ -13,6 +13,9 @@ const NAME_BYTES_MAX: usize = 253;
 /// other characters, and `a,b` or `a;b` would mean something else in header fields. A name that ends
 /// in a number is an IPv4 address or invalid, as in the URL standard.
 pub(crate) fn canonical(text: &str, default_port: u16) -> Option<Cow<'_, str>> {
+    if is_canonical(text, default_port) {
+        return Some(Cow::Borrowed(text));
+    }
     let (name, port) = if text.starts_with('[') {
         let end = text.find(']')?;
         let (name, after) = text.split_at(end + 1);
@@ -32,20 +35,41 @@ pub(crate) fn canonical(text: &str, default_port: u16) -> Option<Cow<'_, str>> {
     };
     let port = port.filter(|port| *port != default_port);
     let canonical = canonical_name(name)?;
-    let digits = &text[name.len()..];
-    let is_written = match (&canonical, port) {
-        (Cow::Borrowed(own), None) => own.len() == name.len() && digits.is_empty(),
-        (Cow::Borrowed(own), Some(_)) => own.len() == name.len() && !digits.starts_with(":0"),
-        (Cow::Owned(_), _) => false,
-    };
-    if is_written {
-        // The usual host, for which nothing is allocated.
-        return Some(Cow::Borrowed(text));
-    }
     Some(match port {
         None => canonical,
         Some(port) => Cow::Owned(format!("{canonical}:{port}")),
     })
+}
+
+/// Whether a host is written as it should be, as nearly all are: read once, and nothing is allocated. A
+/// host for which this is false may be canonical all the same.
+fn is_canonical(text: &str, default_port: u16) -> bool {
+    let bytes = text.as_bytes();
+    let (mut last_label, mut name_end) = (0, bytes.len());
+    for (index, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' => {}
+            b'.' if index > last_label => last_label = index + 1,
+            b':' => {
+                name_end = index;
+                break;
+            }
+            _ => return false,
+        }
+    }
+    if last_label >= name_end || name_end > NAME_BYTES_MAX {
+        return false;
+    }
+    let (name, port) = text.split_at(name_end);
+    if bytes[last_label].is_ascii_digit() && name.parse::<Ipv4Addr>().is_err() {
+        return false;
+    }
+    match port.strip_prefix(':') {
+        None => true,
+        Some(digits) => {
+            !digits.starts_with('0') && parsed_port(digits).is_some_and(|port| port != default_port)
+        }
+    }
 }
 
 /// A host without its port.

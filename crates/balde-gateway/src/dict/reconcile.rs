@@ -294,7 +294,7 @@ impl Dict {
         let request = states_request(upstream, &path, participant);
         call.sending();
         let sending = Sending::default();
-        let sent = upstream.send(request, &sending).await;
+        let sent = upstream.send(&mut Some(request), &sending).await;
         let outcome = match &sent {
             Ok(response) => Outcome::Status(response.status().as_u16()),
             Err(_) if !sending.is_written() => Outcome::NotSent,

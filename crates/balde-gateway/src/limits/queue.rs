@@ -128,6 +128,22 @@ impl WaitQueue {
                 }
             }
         }
+        Box::pin(self.wait_in_line(engine, request, caller, wait, attempt, line, refusal)).await
+    }
+
+    /// Waits for tokens in the line of a bucket. `refusal` is that of the first attempt, if there was
+    /// one.
+    #[expect(clippy::too_many_arguments, reason = "the second half of `admit`")]
+    async fn wait_in_line<A>(
+        &self,
+        engine: &Engine,
+        request: &Request<'_>,
+        caller: &str,
+        wait: Duration,
+        attempt: impl Fn() -> Result<A, NotAdmitted>,
+        line: Option<LineName>,
+        mut refusal: Option<AdmitError>,
+    ) -> Result<(Ticket, A), NotAdmitted> {
         let policy = line.as_ref().map(|line| line.policy.to_string());
         let not_admitted = |refusal: Option<AdmitError>| match refusal {
             Some(error) => NotAdmitted::Refused(error),

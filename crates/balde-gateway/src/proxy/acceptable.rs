@@ -6,6 +6,7 @@ use http::{Method, Request, Response, StatusCode, Version};
 
 use super::answer::{self, Format};
 use super::framing::Ambiguity;
+use super::head_fields::HeadFields;
 use crate::body::ResponseBody;
 use crate::config::ServerConfig;
 
@@ -38,6 +39,7 @@ impl Refused {
 /// Checks the head of a request.
 pub(super) fn request<B>(
     request: &Request<B>,
+    fields: HeadFields,
     ambiguity: Option<Ambiguity>,
     server: &ServerConfig,
 ) -> Result<(), Refused> {
@@ -55,8 +57,12 @@ pub(super) fn request<B>(
         let detail = "the request has too many header fields";
         return Err(Refused::new(status, detail));
     }
-    lengths(request.headers()).map_err(|_| SEVERAL_LENGTHS)?;
-    transfer_encoding(request.headers())?;
+    if fields.has(HeadFields::CONTENT_LENGTH) {
+        lengths(request.headers()).map_err(|_| SEVERAL_LENGTHS)?;
+    }
+    if fields.has(HeadFields::TRANSFER_ENCODING) {
+        transfer_encoding(request.headers())?;
+    }
     method(request.method())
 }
 
@@ -68,10 +74,13 @@ const SEVERAL_LENGTHS: Refused = Refused {
 /// Checks the head of an upstream's response; the error says what is wrong with it.
 pub(super) fn response(headers: &HeaderMap) -> Result<(), &'static str> {
     lengths(headers).map_err(|_| "the upstream's response has several lengths")?;
+    if !headers.contains_key(TRANSFER_ENCODING) {
+        return Ok(());
+    }
     if transfer_encoding(headers).is_err() {
         return Err("the upstream's response has a transfer coding other than chunked");
     }
-    if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
+    if headers.contains_key(CONTENT_LENGTH) {
         return Err("the upstream's response has both Content-Length and Transfer-Encoding");
     }
     Ok(())

@@ -22,12 +22,13 @@ use super::acceptable;
 use super::answer::{self, Format};
 use super::call::Call;
 use super::framing::{Ambiguity, RawFraming};
+use super::head_fields::HeadFields;
 use super::headers;
 use super::proxy_fields::Peer;
 use super::request::AccessFields;
 use super::routing::{Route, Routing};
 use super::server::OpenConnection;
-use super::target::Target;
+use super::target::{KnownHost, Target};
 use super::trace::Trace;
 use super::upgrade::{self, Tunnel};
 use crate::body::{BodyFault, FaultCell, RequestBody, ResponseBody, Streaming};
@@ -48,6 +49,7 @@ pub(crate) struct Connection {
     pub(crate) shutdown: watch::Receiver<bool>,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) busy: BusyConnection,
+    pub(super) known_host: KnownHost,
     pub(crate) id: ClientId,
 }
 
@@ -63,11 +65,12 @@ pub(crate) async fn handle(
         Some(_) => Format::DictXml,
         None => Format::Json,
     };
-    if let Err(refused) = acceptable::request(&request, ambiguity, &routing.server) {
+    let fields = HeadFields::of(request.headers());
+    if let Err(refused) = acceptable::request(&request, fields, ambiguity, &routing.server) {
         return refused.response(format);
     }
-    let default_port = if connection.caller.is_tls { 443 } else { 80 };
-    let target = match Target::take(&mut request, routing.paths, default_port) {
+    let known_host = &connection.known_host;
+    let target = match Target::take(&mut request, fields, routing.paths, known_host) {
         Ok(target) => target,
         Err(error) => {
             return answer::problem(format, StatusCode::BAD_REQUEST, &error.to_string());
@@ -80,10 +83,13 @@ pub(crate) async fn handle(
         routing: &routing,
         route,
         target,
+        fields,
         connection: &connection,
         format,
     };
-    let mut response = match Trace::of(request.headers()) {
+    let is_traced = fields.has(HeadFields::TRACEPARENT);
+    let trace = is_traced.then(|| Trace::of(request.headers())).flatten();
+    let mut response = match trace {
         None => handling.run(request).await,
         Some(trace) => {
             let span = tracing::debug_span!(
@@ -107,6 +113,8 @@ struct Handling<'h> {
     routing: &'h Routing,
     route: &'h Route,
     target: Target,
+    /// The header fields of the request as it came. Some of them may have been removed since.
+    fields: HeadFields,
     connection: &'h Arc<Connection>,
     format: Format,
 }
@@ -126,23 +134,29 @@ impl Admission {
                     ticket.settle(Outcome::NotSent).await;
                 }
             }
-            Self::Dict(call) => call.settle(Outcome::NotSent).await,
+            Self::Dict(call) => Box::pin(call.settle(Outcome::NotSent)).await,
         }
     }
 }
 
+// The future of a request is copied several times before it is first polled, so the futures of what few
+// requests do are on the heap.
 impl Handling<'_> {
     async fn run(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         let (mut parts, incoming) = request.into_parts();
         if let Some(response) = self.refuse(&parts, &incoming) {
             return response;
         }
-        let upgrade = headers::upgrade_of(&parts.headers)
-            .filter(|_| parts.version == Version::HTTP_11 && incoming.is_end_stream())
-            .and_then(|offered| upgrade::allowed(&offered, &self.route.config.upgrade));
-        headers::remove_named(&mut parts.headers);
+        let mut upgrade = None;
+        if self.fields.has(HeadFields::CONNECTION) {
+            upgrade = headers::upgrade_of(&parts.headers)
+                .filter(|_| parts.version == Version::HTTP_11 && incoming.is_end_stream())
+                .and_then(|offered| upgrade::allowed(&offered, &self.route.config.upgrade));
+            headers::remove_named(&mut parts.headers);
+        }
         let proxy_fields = &self.routing.proxy_fields;
-        let peer = proxy_fields.remove_forged(&mut parts.headers, &self.connection.caller);
+        let peer =
+            proxy_fields.remove_forged(&mut parts.headers, self.fields, &self.connection.caller);
         let client_upgrade = upgrade
             .as_ref()
             .and_then(|_| parts.extensions.remove::<OnUpgrade>());
@@ -159,7 +173,7 @@ impl Handling<'_> {
                 fault = FaultCell::of_body();
                 let mut body = self.streaming(incoming, self.body_bytes_max(), &fault);
                 if let Err(not_ready) = self.route.upstream.body_slots().ready(&mut body).await {
-                    admission.not_sent().await;
+                    Box::pin(admission.not_sent()).await;
                     return self.not_ready(not_ready, &fault);
                 }
                 RequestBody::Streaming(Box::new(body))
@@ -174,14 +188,16 @@ impl Handling<'_> {
         let sent = match admission {
             Admission::Http(mut call) => {
                 call.sent_by(source);
-                self.send(request, call).await
+                self.send(&mut Some(request), call).await
             }
-            Admission::Dict(call) => self.send_dict(request, *call, source).await,
+            Admission::Dict(call) => Box::pin(self.send_dict(request, *call, source)).await,
         };
         match sent {
             Ok(mut response) => {
-                let timeout = self.routing.server.write_timeout;
-                let held = HeldResponse::take(response.extensions_mut(), timeout).await;
+                let held = HeldResponse::of(response.extensions_mut());
+                if let Some(held) = &held {
+                    held.written_here(self.routing.server.write_timeout).await;
+                }
                 self.relay(response, client_upgrade.zip(upgrade), held)
             }
             Err(error) => self.failed(&error, &fault),
@@ -200,7 +216,9 @@ impl Handling<'_> {
     /// Refuses requests that must not be forwarded.
     fn refuse(&self, parts: &Parts, incoming: &Incoming) -> Option<Response<ResponseBody>> {
         let refuse = |status, detail| Some(answer::problem_and_close(self.format, status, detail));
-        let length = parts.headers.get(CONTENT_LENGTH);
+        let has_length = self.fields.has(HeadFields::CONTENT_LENGTH);
+        let length = has_length.then(|| parts.headers.get(CONTENT_LENGTH));
+        let length = length.flatten();
         let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         let least = length.unwrap_or_else(|| incoming.size_hint().lower());
         if least > self.body_bytes_max() {
@@ -239,7 +257,7 @@ impl Handling<'_> {
             },
             Some(dict) => {
                 let read = if dict.needs_body(parts, path) {
-                    Some(self.read_body(incoming.take()).await?)
+                    Some(Box::pin(self.read_body(incoming.take())).await?)
                 } else {
                     None
                 };
@@ -252,7 +270,7 @@ impl Handling<'_> {
                     route,
                     upstream: &self.route.upstream.config().name,
                 };
-                match dict.admit(limits, &incoming).await {
+                match Box::pin(dict.admit(limits, &incoming)).await {
                     Ok(Some(call)) => return Ok((Admission::Dict(Box::new(call)), read)),
                     Ok(None) => return Ok((Admission::Http(Call::free()), read)),
                     Err(DictRefusal::NotAdmitted(refused)) => refused,
@@ -322,7 +340,7 @@ impl Handling<'_> {
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = parts.headers;
         let caller = &self.connection.caller;
-        headers::prepare_request(request.headers_mut(), caller, peer, upstream);
+        headers::prepare_request(request.headers_mut(), self.fields, caller, peer, upstream);
         request
     }
 
@@ -330,7 +348,7 @@ impl Handling<'_> {
     /// call is dropped, and settled as abandoned, or as not sent if nothing was written.
     async fn send(
         &self,
-        request: Request<RequestBody>,
+        request: &mut Option<Request<RequestBody>>,
         call: Call,
     ) -> Result<Response<Incoming>, SendError> {
         let sent = self.route.upstream.send(request, call.sending()).await;
@@ -371,7 +389,7 @@ impl Handling<'_> {
         let calling = async move {
             let mut call = call;
             call.sending();
-            let sent = upstream.send(request, &sending).await;
+            let sent = upstream.send(&mut Some(request), &sending).await;
             let outcome = match &sent {
                 Ok(response) => Outcome::Status(response.status().as_u16()),
                 Err(_) if !sending.is_written() => Outcome::NotSent,

@@ -5,6 +5,7 @@ use http::header::{
 };
 use smallvec::SmallVec;
 
+use super::head_fields::HeadFields;
 use super::proxy_fields::{self, Peer};
 use crate::config::{HostHeader, UpstreamConfig};
 use crate::limits::Caller;
@@ -12,7 +13,7 @@ use crate::limits::Caller;
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Whether a field concerns one connection only, besides those that `Connection` names.
-fn is_hop_by_hop(name: &HeaderName) -> bool {
+pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
         "connection"
@@ -55,10 +56,11 @@ pub(super) fn remove_named(headers: &mut HeaderMap) {
     let mut named: Vec<HeaderName> = Vec::new();
     for value in headers.get_all(CONNECTION) {
         // The usual values are no names of fields, or of one that is removed in any case.
-        let Ok(value) = value.to_str() else { continue };
-        if is_either(value, ["close", "keep-alive"]) {
+        let is_usual = |usual: &[u8]| value.as_bytes().eq_ignore_ascii_case(usual);
+        if is_usual(b"keep-alive") || is_usual(b"close") {
             continue;
         }
+        let Ok(value) = value.to_str() else { continue };
         let names = value.split(',').map(str::trim);
         named.extend(names.filter_map(|name| name.parse::<HeaderName>().ok()));
     }
@@ -68,10 +70,6 @@ pub(super) fn remove_named(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-}
-
-fn is_either(word: &str, words: [&str; 2]) -> bool {
-    words.iter().any(|one| word.eq_ignore_ascii_case(one))
 }
 
 /// The protocol that a request asks to switch to.
@@ -94,13 +92,18 @@ pub(super) fn insert_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
 /// Prepares the fields of a request for an upstream.
 pub(super) fn prepare_request(
     headers: &mut HeaderMap,
+    fields: HeadFields,
     caller: &Caller,
     peer: Peer,
     upstream: &UpstreamConfig,
 ) {
-    remove_hop_by_hop(headers);
-    // hyper has answered, or will answer, `100 Continue` itself.
-    headers.remove(EXPECT);
+    if fields.has(HeadFields::HOP_BY_HOP) {
+        remove_hop_by_hop(headers);
+    }
+    if fields.has(HeadFields::EXPECT) {
+        // hyper has answered, or will answer, `100 Continue` itself.
+        headers.remove(EXPECT);
+    }
     // HTTP/1.0 may have no host.
     let host = headers.get(HOST).cloned();
     if upstream.is_forwarded_added {

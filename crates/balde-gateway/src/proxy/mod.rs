@@ -9,6 +9,7 @@
 //! | `acceptable` | requests that are refused, and responses that are not passed on, for their framing |
 //! | `target` | what a request asks for: one host and one path, each in one spelling |
 //! | `routing` | from a request to its route |
+//! | `head_fields` | which of the header fields that matter a request has |
 //! | `headers`, `trace` | header fields that are removed, added and continued |
 //! | `proxy_fields` | header fields that only trusted proxies may write |
 //! | `client_stream`, `framing` | connections with their limits and timeouts; where their requests begin and end |
@@ -22,6 +23,7 @@ mod call;
 mod client_stream;
 mod framing;
 mod handle;
+mod head_fields;
 mod headers;
 mod proxy_fields;
 mod request;

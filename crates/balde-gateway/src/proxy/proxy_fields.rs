@@ -5,6 +5,7 @@ use balde::http::Identity;
 use http::header::{Entry, FORWARDED, HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
+use super::head_fields::HeadFields;
 use crate::config::{CallerClass, Config};
 use crate::limits::Caller;
 
@@ -41,13 +42,22 @@ impl ProxyFields {
     /// Removes the fields that the peer may not write, before anything reads them. Of a trusted proxy,
     /// these are only those whose names have underscores, because many servers read an underscore as a
     /// hyphen and many proxies do not.
-    pub(super) fn remove_forged(&self, headers: &mut HeaderMap, caller: &Caller) -> Peer {
+    pub(super) fn remove_forged(
+        &self,
+        headers: &mut HeaderMap,
+        fields: HeadFields,
+        caller: &Caller,
+    ) -> Peer {
         let address = caller.peer.ip().to_canonical();
         let peer = if self.identity.trusts(address) {
             Peer::Trusted
         } else {
             Peer::Untrusted
         };
+        let has_own_names = !self.identity_headers.is_empty() || !self.classes.is_empty();
+        if !has_own_names && !fields.has(HeadFields::PROXY) {
+            return peer;
+        }
         let is_forged = |name: &&HeaderName| {
             let text = name.as_str();
             if text.contains('_') {
@@ -81,7 +91,7 @@ impl ProxyFields {
 
 /// Whether proxies write this field by convention: the client's address, certificate or identity, or the
 /// host, path and method that a request had before.
-fn is_well_known(name: &str) -> bool {
+pub(super) fn is_well_known(name: &str) -> bool {
     match name.as_bytes() {
         [b'x', b'-', ..] => {
             let rest = &name[2..];
@@ -132,25 +142,44 @@ pub(super) fn add(
     caller: &Caller,
     peer: Peer,
 ) {
+    if peer == Peer::Untrusted {
+        // None of the fields is there.
+        headers.insert(X_FORWARDED_FOR, caller.address.clone());
+        headers.insert(FORWARDED, caller.forwarded(host));
+        headers.insert(X_FORWARDED_PROTO, protocol(caller));
+        if let Some(host) = host {
+            headers.insert(X_FORWARDED_HOST, host.clone());
+        }
+        return;
+    }
     append(headers, X_FORWARDED_FOR, caller.address.clone());
     // A field that does not parse could hide what is appended to it, for instance within a quote.
-    if peer == Peer::Trusted && !is_valid_forwarded(headers) {
+    if !is_valid_forwarded(headers) {
         headers.remove(FORWARDED);
     }
     append(headers, FORWARDED, caller.forwarded(host));
-    let is_kept = |headers: &HeaderMap, name: &HeaderName| {
-        let mut lines = headers.get_all(name).iter();
-        let first = lines.next();
-        first.is_some_and(|first| !first.is_empty()) && lines.next().is_none()
-    };
-    if !is_kept(headers, &X_FORWARDED_PROTO) {
-        let protocol = if caller.is_tls { "https" } else { "http" };
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(protocol));
-    }
-    if !is_kept(headers, &X_FORWARDED_HOST) {
-        match host {
-            Some(host) => drop(headers.insert(X_FORWARDED_HOST, host.clone())),
-            None => drop(headers.remove(X_FORWARDED_HOST)),
+    set_unless_kept(headers, X_FORWARDED_PROTO, Some(protocol(caller)));
+    set_unless_kept(headers, X_FORWARDED_HOST, host.cloned());
+}
+
+fn protocol(caller: &Caller) -> HeaderValue {
+    HeaderValue::from_static(if caller.is_tls { "https" } else { "http" })
+}
+
+/// Keeps a field with one value that is not empty, and sets or removes any other.
+fn set_unless_kept(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
+    match (headers.entry(name), value) {
+        (Entry::Vacant(field), Some(value)) => drop(field.insert(value)),
+        (Entry::Vacant(_), None) => {}
+        (Entry::Occupied(mut field), value) => {
+            let mut lines = field.iter();
+            let is_kept =
+                lines.next().is_some_and(|first| !first.is_empty()) && lines.next().is_none();
+            match value {
+                _ if is_kept => {}
+                Some(value) => drop(field.insert(value)),
+                None => drop(field.remove_entry_mult()),
+            }
         }
     }
 }
@@ -206,7 +235,8 @@ mod tests {
         let config = Config::parse(FILE, "gateway.toml", Path::new(""), |_| None).unwrap();
         let caller = Caller::new(peer.parse().unwrap(), false, None);
         let mut headers = headers(lines);
-        let peer = ProxyFields::new(&config).remove_forged(&mut headers, &caller);
+        let fields = HeadFields::of(&headers);
+        let peer = ProxyFields::new(&config).remove_forged(&mut headers, fields, &caller);
         let mut names: Vec<String> = headers.keys().map(ToString::to_string).collect();
         names.sort_unstable();
         (names, peer)

@@ -64,13 +64,17 @@ impl Routing {
     /// The route of a request whose host and path are in their one spelling.
     pub(super) fn find<B>(&self, request: &Request<B>, target: &Target) -> Option<&Route> {
         let path = target.path(request.uri());
-        let own = request.headers().get(HOST);
-        let own = own.and_then(|own| own.to_str().ok()).map(host::name_of);
+        // Few configurations have routes by host.
+        let is_host = |of_route: &str| {
+            let own = request.headers().get(HOST);
+            let own = own.and_then(|own| own.to_str().ok()).map(host::name_of);
+            own == Some(of_route)
+        };
         self.routes.iter().find(|route| {
             let config = &route.config;
             is_below(&config.path, path)
                 && is_method(&config.methods, request.method())
-                && (config.host.is_none() || config.host.as_deref() == own)
+                && config.host.as_deref().is_none_or(is_host)
         })
     }
 }

@@ -29,6 +29,7 @@ use super::framing::RawFraming;
 use super::handle::Connection;
 use super::request::serve_request;
 use super::routing::Routing;
+use super::target::KnownHost;
 use crate::config::ServerConfig;
 use crate::cut_tasks::StreamExecutor;
 use crate::limits::{Caller, ClientCertificate};
@@ -226,6 +227,7 @@ async fn serve_http(
     let stream = ClientStream::new(stream, &config, framing.clone());
     let connection = Arc::new(Connection {
         open,
+        known_host: KnownHost::new(caller.is_tls),
         caller,
         framing: framing.clone(),
         metrics: shared.metrics.clone(),

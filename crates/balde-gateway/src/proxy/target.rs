@@ -7,7 +7,9 @@ use balde_policy::PathError;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Uri, Version};
+use parking_lot::Mutex;
 
+use super::head_fields::HeadFields;
 use crate::config::{ForwardedPath, MethodOverride, PathsConfig};
 use crate::host;
 
@@ -16,6 +18,37 @@ use crate::host;
 pub(super) struct Target {
     /// The path by which routes and rules are chosen, if it is not that of the URI.
     path: Option<Box<str>>,
+}
+
+/// The host of the last request of a connection, which is usually that of the next.
+#[derive(Debug)]
+pub(super) struct KnownHost {
+    default_port: u16,
+    /// A valid host in its one spelling.
+    host: Mutex<Option<HeaderValue>>,
+}
+
+impl KnownHost {
+    pub(super) fn new(is_tls: bool) -> Self {
+        Self {
+            default_port: if is_tls { 443 } else { 80 },
+            host: Mutex::new(None),
+        }
+    }
+
+    /// Whether the request's only host is the known one.
+    fn is_of<B>(&self, request: &Request<B>) -> bool {
+        if request.uri().authority().is_some() {
+            return false;
+        }
+        let mut lines = request.headers().get_all(HOST).iter();
+        let first = lines.next();
+        first.is_some() && lines.next().is_none() && self.host.lock().as_ref() == first
+    }
+
+    fn remember<B>(&self, request: &Request<B>) {
+        *self.host.lock() = request.headers().get(HOST).cloned();
+    }
 }
 
 /// Why a request is refused with 400.
@@ -43,12 +76,18 @@ impl Target {
     /// are brought into the one spelling, so that whatever reads them later reads the same.
     pub(super) fn take<B>(
         request: &mut Request<B>,
+        fields: HeadFields,
         config: PathsConfig,
-        default_port: u16,
+        known_host: &KnownHost,
     ) -> Result<Self, TargetError> {
-        check_method(request.method(), request.headers(), config.method_override)?;
+        let is_override_refused = config.method_override == MethodOverride::Refuse
+            && fields.has(HeadFields::METHOD_OVERRIDE);
+        check_method(request.method(), request.headers(), is_override_refused)?;
         check_form(request)?;
-        set_host(request, default_port)?;
+        if !known_host.is_of(request) {
+            set_host(request, known_host.default_port)?;
+            known_host.remember(request);
+        }
         let uri = request.uri_mut();
         let path = uri.path();
         let normal = config.rules.normalized(path).map_err(TargetError::Path)?;
@@ -77,7 +116,7 @@ impl Target {
 fn check_method(
     method: &Method,
     headers: &HeaderMap,
-    overriding: MethodOverride,
+    is_override_refused: bool,
 ) -> Result<(), TargetError> {
     let text = method.as_str();
     if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
@@ -91,7 +130,7 @@ fn check_method(
         let mut values = names.flat_map(|name| headers.get_all(name));
         values.any(|value| !value.as_bytes().eq_ignore_ascii_case(text.as_bytes()))
     };
-    if overriding == MethodOverride::Refuse && is_overridden() {
+    if is_override_refused && is_overridden() {
         let detail = "a header field that overrides the method is not accepted";
         return Err(TargetError::Method(detail));
     }
@@ -105,7 +144,7 @@ fn is_standard(method: &Method) -> bool {
     )
 }
 
-fn is_override(name: &HeaderName) -> bool {
+pub(super) fn is_override(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
         "x-http-method-override" | "x-http-method" | "x-method-override"

@@ -109,14 +109,14 @@ where
         self.pool.held_responses().cuts(reason)
     }
 
-    /// Sends a request and waits for the head of its response. `sending` says how far the request came,
+    /// Sends a request, which is taken, and waits for the head of its response. `sending` says how far the request came,
     /// also if this future is dropped.
     ///
     /// Only a request that was complete says anything about the upstream's health: without an answer to
     /// part of a request, it may be the client who is slow.
     pub(crate) async fn send(
         &self,
-        request: Request<B>,
+        request: &mut Option<Request<B>>,
         sending: &Sending,
     ) -> Result<Response<Incoming>, SendError> {
         let _probe = match self.health.permit() {

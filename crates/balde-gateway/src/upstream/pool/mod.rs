@@ -166,24 +166,27 @@ where
         &self.held_responses
     }
 
-    /// Sends a request and waits for the head of its response. If a connection that was used before
+    /// Sends a request, which is taken, and waits for the head of its response. If a connection that was used before
     /// turns out to be closed, the request is sent once more on a new one, unless the upstream may have
     /// processed it and the configuration does not allow that.
     ///
     /// A response that holds a connection has a [`HeldResponse`] among its extensions.
     pub(super) async fn send(
         self: &Arc<Self>,
-        mut request: Request<B>,
+        request: &mut Option<Request<B>>,
         sending: &Sending,
     ) -> Result<Response<Incoming>, SendError> {
         let deadline = Instant::now() + self.response_timeout;
         loop {
             let is_retry = sending.is_retried();
-            let connection = match self.unused_now().filter(|_| !is_retry) {
-                Some(connection) => Ok((Connection::Http1(connection), true)),
-                None => timeout_at(deadline, self.connection(sending.client(), is_retry))
-                    .await
-                    .map_err(|_| SendError::Timeout)?,
+            let unused = self.unused_now().filter(|_| !is_retry);
+            let connection = if let Some(connection) = unused {
+                Ok((Connection::Http1(connection), true))
+            } else {
+                // What few requests do is on the heap: this future is copied before it is polled.
+                let connection = Box::pin(self.connection(sending.client(), is_retry));
+                let connection = timeout_at(deadline, connection).await;
+                connection.map_err(|_| SendError::Timeout)?
             };
             let (connection, is_reused) = match connection {
                 Ok(connection) => connection,
@@ -191,22 +194,23 @@ where
                 Err(_) if sending.is_written() => return Err(SendError::Lost),
                 Err(error) => return Err(SendError::NotSent(error)),
             };
+            let Some(taken) = request.take() else {
+                return Err(SendError::Lost);
+            };
             let sent = match connection {
                 Connection::Http1(connection) => {
-                    let may_repeat = is_reused && self.may_repeat(&request);
-                    connection
-                        .send(request, deadline, may_repeat, sending)
-                        .await
+                    let may_repeat = is_reused && self.may_repeat(&taken);
+                    connection.send(taken, deadline, may_repeat, sending).await
                 }
                 Connection::Http2(sender) => {
-                    self.send_http2(sender, request, deadline, sending).await
+                    Box::pin(self.send_http2(sender, taken, deadline, sending)).await
                 }
             };
             match sent {
                 Ok(response) => return Ok(response),
                 Err(Unanswered::Closed(Some(again))) if is_reused && !is_retry => {
                     sending.retried();
-                    request = *again;
+                    *request = Some(*again);
                 }
                 Err(Unanswered::Closed(_)) if !sending.is_written() => {
                     return Err(SendError::NotSent(ConnectError::Closed));

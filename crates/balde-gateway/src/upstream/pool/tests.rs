@@ -66,9 +66,11 @@ fn unused(upstream: &Upstream<Body>) -> usize {
 async fn a_request_waits_for_the_connection_of_another() {
     let (upstream, gate, accepted) = start("connections_max = 1").await;
     let sending = Sending::default();
-    let mut first = pin!(upstream.send(request(), &sending));
+    let mut asked = Some(request());
+    let mut first = pin!(upstream.send(&mut asked, &sending));
     let of_second = Sending::default();
-    let mut second = pin!(upstream.send(request(), &of_second));
+    let mut asked_again = Some(request());
+    let mut second = pin!(upstream.send(&mut asked_again, &of_second));
     tokio::select! {
         biased;
         _ = &mut first => panic!("the gate is closed"),
@@ -87,14 +89,17 @@ async fn a_request_waits_for_the_connection_of_another() {
 async fn a_request_that_gets_no_connection_in_time_was_not_sent() {
     let (upstream, _gate, accepted) = start("connections_max = 1").await;
     let sending = Sending::default();
-    let mut first = pin!(upstream.send(request(), &sending));
+    let mut asked = Some(request());
+    let mut first = pin!(upstream.send(&mut asked, &sending));
     tokio::select! {
         biased;
         _ = &mut first => panic!("the gate is closed"),
         () = async { while accepted.load(Ordering::SeqCst) == 0 { tokio::task::yield_now().await } } => {}
     }
     tokio::time::pause();
-    let sent = upstream.send(request(), &Sending::default()).await;
+    let sent = upstream
+        .send(&mut Some(request()), &Sending::default())
+        .await;
     assert!(
         matches!(sent, Err(SendError::NotSent(ConnectError::TooMany))),
         "{sent:?}"
@@ -109,7 +114,12 @@ async fn an_unused_connection_is_closed_after_a_while() {
     let (upstream, gate, accepted) = start("").await;
     let idle_timeout = upstream.config().idle_timeout;
     gate.add_permits(2);
-    text_of(upstream.send(request(), &Sending::default()).await).await;
+    text_of(
+        upstream
+            .send(&mut Some(request()), &Sending::default())
+            .await,
+    )
+    .await;
     assert_eq!(unused(&upstream), 1);
     tokio::time::pause();
     tokio::time::advance(idle_timeout / 2).await;
@@ -120,6 +130,11 @@ async fn an_unused_connection_is_closed_after_a_while() {
     assert_eq!(unused(&upstream), 0);
     assert!(!upstream.pool.unused.lock().is_checked, "nothing is left");
     tokio::time::resume();
-    text_of(upstream.send(request(), &Sending::default()).await).await;
+    text_of(
+        upstream
+            .send(&mut Some(request()), &Sending::default())
+            .await,
+    )
+    .await;
     assert_eq!(accepted.load(Ordering::SeqCst), 2);
 }
