@@ -5,7 +5,8 @@
 #
 #   scripts/bench-gateway.sh [--proxies] [SECONDS per round, 5] [ROUNDS, 3] [CONNECTIONS, 64]
 #
-# The gateway is the binary that scripts/build-dist.sh builds, or BALDE_BIN.
+# The gateway is the binary that scripts/build-dist.sh builds, or BALDE_BIN. BALDE_BEFORE names another
+# one, such as an earlier version, that is measured in the same rounds.
 # Rounds are interleaved; the table shows the median of each. --proxies adds bare proxies on hyper and
 # on Pingora, without limits (bench/proxies).
 set -euo pipefail
@@ -107,6 +108,15 @@ if $proxies; then
     run "$target/bench-proxies/release/$name" "127.0.0.1:${port[$name]}" 127.0.0.1:19700
     pid[$name]=$!
     names+=("$name")
+  done
+fi
+if [ -n "${BALDE_BEFORE:-}" ]; then
+  for name in gateway gateway-limit; do
+    sed "s/:${port[$name]}\"/:$((port[$name] + 100))\"/" "$folder/$name.toml" >"$folder/before-$name.toml"
+    port[before-$name]=$((port[$name] + 100))
+    run "$BALDE_BEFORE" gateway -c "$folder/before-$name.toml" --log error
+    pid[before-$name]=$!
+    names+=("before-$name")
   done
 fi
 for name in "${names[@]}"; do

@@ -1,12 +1,15 @@
 //! Certificate and participant are bound in front of DICT: nobody spends another's quota.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use balde::{Clock, ManualClock};
 use balde_gateway::Config;
 use serde_json::Value;
 
 use crate::byte_log::ByteLog;
+use crate::promise::requests;
 use crate::running::{Running, TOKEN};
 use crate::simulated::{Dict, START_US};
 use crate::tls::{Authority, text};
@@ -369,30 +372,65 @@ async fn the_gateways_own_certificate_says_whom_dict_charges() {
 
 /// Two participants with their own certificates, who also try the other's name, in front of a simulated
 /// DICT: DICT refuses nothing, and what the gateway has counted for each is what DICT has.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_participants_share_a_gateway_and_not_a_quota() {
-    const REQUESTS: usize = 400;
-    let dict = Dict::start('A').await;
+    const CALLERS: usize = 8;
+    let dict = Arc::new(Dict::start('A').await);
+    let category = serde_json::json!({"participant": OTHER, "category": "A"});
+    dict.put("participants", &category).await;
     let authority = Authority::new();
     let text = configuration(&authority, &dict.address.to_string(), "", "");
     let config = parse(&text).unwrap();
-    let gateway = Running::start_with(&config, Clock::manual(&dict.clock)).await;
+    let gateway = Arc::new(Running::start_with(&config, Clock::manual(&dict.clock)).await);
     let clients = [ONE, OTHER].map(|name| authority.client(Some(&authority.issue(name))));
-    let mut random = fastrand::Rng::with_seed(24);
-    let mut forbidden = 0;
-    for _ in 0..REQUESTS {
-        let caller = random.usize(..2);
-        let named = random.usize(..2);
-        let operation = OPERATIONS[random.usize(..OPERATIONS.len())];
-        let status = ask(&clients[caller], &gateway, operation, [ONE, OTHER][named]).await;
-        assert_eq!(
-            status == 403 && caller != named,
-            caller != named,
-            "{operation:?} {status}"
-        );
-        forbidden += usize::from(caller != named);
+    let each = requests() / CALLERS;
+    let callers = (0..CALLERS).map(|number| {
+        let (dict, gateway, clients) = (dict.clone(), gateway.clone(), clients.clone());
+        tokio::spawn(async move {
+            let mut random = fastrand::Rng::with_seed(u64::try_from(number).unwrap());
+            let (mut forbidden, mut refused) = (0, 0);
+            for _ in 0..each {
+                if random.u32(..64) == 0 {
+                    dict.clock.advance(Duration::from_millis(random.u64(..400)));
+                }
+                let (caller, named) = (number % 2, random.usize(..2));
+                let operation = OPERATIONS[random.usize(..OPERATIONS.len())];
+                let status = ask(&clients[caller], &gateway, operation, [ONE, OTHER][named]).await;
+                assert_eq!(
+                    status == 403 && caller != named,
+                    caller != named,
+                    "{operation:?}"
+                );
+                forbidden += usize::from(caller != named);
+                refused += usize::from(status == 429);
+            }
+            (forbidden, refused)
+        })
+    });
+    let (mut forbidden, mut refused) = (0, 0);
+    for caller in callers.collect::<Vec<_>>() {
+        let found = caller.await.unwrap();
+        forbidden += found.0;
+        refused += found.1;
     }
-    assert!(forbidden > REQUESTS / 4);
+    let sent = each * CALLERS;
+    println!("{sent} requests, {forbidden} in another's name, {refused} refused by the gateway");
+    assert!(forbidden > sent / 4);
+    assert!(refused > sent / 20, "buckets ran dry");
     assert_eq!(dict.refusals().await, 0);
     assert_eq!(gateway.dict_refusals(), 0);
+    for participant in [ONE, OTHER] {
+        let states = gateway.states(&format!("participant={participant}")).await;
+        for bucket in states["policies"].as_array().unwrap() {
+            let policy = bucket["policy"].as_str().unwrap();
+            let own = bucket["level"].as_i64().unwrap();
+            let of_dict = dict.level_of(participant, policy, None).await;
+            // Only a call in flight may have been counted a moment later here than there.
+            let calls = i64::try_from(CALLERS).unwrap();
+            assert!(
+                own <= of_dict && of_dict - own <= calls,
+                "{participant} {policy}: {own} of {of_dict}"
+            );
+        }
+    }
 }

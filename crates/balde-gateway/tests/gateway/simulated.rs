@@ -111,9 +111,18 @@ impl Dict {
     }
 
     pub(crate) async fn level(&self, policy: &str, payer: Option<&str>) -> i64 {
+        self.level_of(PARTICIPANT, policy, payer).await
+    }
+
+    pub(crate) async fn level_of(
+        &self,
+        participant: &str,
+        policy: &str,
+        payer: Option<&str>,
+    ) -> i64 {
         let payer = payer.map_or(String::new(), |payer| format!("&payer={payer}"));
         let url = format!(
-            "http://{}/sim/buckets?participant={PARTICIPANT}&policy={policy}{payer}",
+            "http://{}/sim/buckets?participant={participant}&policy={policy}{payer}",
             self.address
         );
         let shown: Value = self

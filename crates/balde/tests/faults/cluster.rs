@@ -131,16 +131,11 @@ async fn consumed(
             )
         });
         let is_settled = async || {
-            let level = limiter.peek(key).await.expect("an answer").level();
+            let level = super::look(limiter, key).await.level();
             CAPACITY - level <= granted + in_doubt
         };
-        super::until(
-            "what was taken late is given back",
-            BACK_WITHIN * 5,
-            is_settled,
-        )
-        .await;
-        let gone = CAPACITY - limiter.peek(key).await.expect("an answer").level();
+        super::until("what was taken late is given back", BACK_WITHIN, is_settled).await;
+        let gone = CAPACITY - super::look(limiter, key).await.level();
         if is_orphan(&n) {
             missed += (granted - gone).max(0);
         } else {
