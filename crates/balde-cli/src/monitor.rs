@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use balde_monitor::history::History;
-use balde_monitor::{Config, Monitor, TimeSource};
+use balde_monitor::{Config, Monitor, SourceCheck, TimeSource};
 use tokio::net::TcpListener;
 
 use crate::output::{LogArgs, Output};
+use crate::print::write_output;
 use crate::service;
 
 #[derive(Debug, clap::Args)]
@@ -16,16 +17,59 @@ pub(crate) struct Args {
     /// The monitor's configuration file; docs/monitor.toml shows every key
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
+    /// Ask the source of every participant once, print whether it answers, with category and number of
+    /// buckets, and end: exit code 1 if one does not. Costs one token of `POLICIES_LIST` each
+    #[arg(long)]
+    check_sources: bool,
     #[command(flatten)]
     log: LogArgs,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
+    if args.check_sources {
+        return service::run("monitor", check_sources(args));
+    }
     service::run("monitor", monitor(args))
 }
 
+fn read(args: &Args) -> anyhow::Result<Config> {
+    Config::read(&args.config).map_err(|error| anyhow!("\n{error}"))
+}
+
+async fn check_sources(args: &Args) -> anyhow::Result<()> {
+    let config = read(args)?;
+    let checks = balde_monitor::check_sources(&config, &TimeSource::system()).await;
+    let (all, mut failed) = (checks.len(), 0);
+    for SourceCheck {
+        participant,
+        source,
+        result,
+        ..
+    } in checks
+    {
+        let answer = match result {
+            Ok(summary) => {
+                let category = summary.category.map_or_else(
+                    || "no category".to_owned(),
+                    |category| format!("category {category}"),
+                );
+                format!("answers: {category}, {} buckets", summary.buckets)
+            }
+            Err(error) => {
+                failed += 1;
+                format!("does not answer: {error}")
+            }
+        };
+        write_output(&format!("{participant}  {source:<7}  {answer}\n"))?;
+    }
+    if failed > 0 {
+        bail!("{failed} of {all} participants cannot be monitored");
+    }
+    Ok(())
+}
+
 async fn monitor(args: &Args) -> anyhow::Result<()> {
-    let read = || Config::read(&args.config).map_err(|error| anyhow!("\n{error}"));
+    let read = || read(args);
     let mut config = read()?;
     let output = Output::start(&args.log);
     let mut listener = listen(&config).await?;

@@ -73,11 +73,13 @@ pub mod schedule;
 pub mod severity;
 pub mod sink;
 pub mod source;
+mod source_check;
 pub mod status;
 mod storage_check;
 mod time_source;
 
 pub use config::Config;
 pub use monitor::{BuildError, Monitor, RunError};
+pub use source_check::{SourceCheck, SourceCheckError, SourceSummary, check_sources};
 pub use storage_check::StorageTiming;
 pub use time_source::TimeSource;

@@ -424,6 +424,11 @@ impl Dict {
         each.unwrap_or(0).saturating_mul(others)
     }
 
+    /// The status with which DICT refused a participant whose buckets it has never listed.
+    pub(crate) fn refused_status(&self, participant: &str) -> Option<u16> {
+        self.reconciled.of(participant).refused_status()
+    }
+
     /// Whether other gateways correct the same buckets.
     fn is_one_of_several(&self) -> bool {
         self.is_redis && self.config().gateways > 1

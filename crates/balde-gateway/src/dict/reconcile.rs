@@ -149,11 +149,15 @@ impl Dict {
         match reconciled {
             Ok(()) => {
                 self.refused.lock().remove(participant);
+                self.reconciled.of(participant).set_accepted();
                 counters.reconciled.fetch_add(1, Ordering::Relaxed);
                 let now_us = self.clock.now_us();
                 counters.reconciled_us.store(now_us, Ordering::Relaxed);
             }
             Err(error) => {
+                if let ReconcileError::Status(status) = error {
+                    self.reconciled.of(participant).set_refused(status);
+                }
                 counters.not_reconciled.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(
                     event_type = "reconciliation_failed",

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::{MutexGuard, RwLock, RwLockReadGuard};
@@ -29,6 +29,9 @@ pub(super) struct Reconciliations {
     is_correcting: AtomicBool,
     /// When the next regular reconciliation is due.
     next_us: AtomicU64,
+    /// The status with which DICT refused the participant, and has never accepted it; 0 for none.
+    refused_status: AtomicU16,
+    is_accepted: AtomicBool,
 }
 
 /// Orders give no tokens to the participant's listed buckets while this exists.
@@ -83,6 +86,27 @@ impl Reconciliations {
 
     pub(super) fn next_us(&self) -> u64 {
         self.next_us.load(Ordering::Relaxed)
+    }
+
+    /// Notes that DICT has listed the participant's buckets.
+    pub(super) fn set_accepted(&self) {
+        self.is_accepted.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes the status of a reconciliation other than 200. Only 403 and 404 say that DICT does not
+    /// know the participant.
+    pub(super) fn set_refused(&self, status: u16) {
+        if matches!(status, 403 | 404) {
+            self.refused_status.store(status, Ordering::Relaxed);
+        }
+    }
+
+    /// The status with which DICT refused a participant that it has never accepted; `None` if it has
+    /// accepted the participant, or was not asked yet.
+    pub(super) fn refused_status(&self) -> Option<u16> {
+        let status = self.refused_status.load(Ordering::Relaxed);
+        let is_unknown = status != 0 && !self.is_accepted.load(Ordering::Relaxed);
+        is_unknown.then_some(status)
     }
 }
 

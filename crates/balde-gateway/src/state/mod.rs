@@ -2,7 +2,7 @@
 //!
 //! | Request | Response |
 //! |--|--|
-//! | `GET /balde/states?participant=ISPB&payer=ID` | every bucket of a participant, or of one payer |
+//! | `GET /balde/states?participant=ISPB&payer=ID` | every bucket of a participant, or of one payer; 404 for a participant that the gateway or DICT does not know |
 //! | `GET /balde/states?user=NAME` | every bucket of a user |
 //! | `POST /balde/orders` | a payment order, which gives tokens back |
 //! | `GET /metrics` | metrics for Prometheus |
@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use balde::http::ConnectionSlots;
 use balde::telemetry::{METRICS_CONTENT_TYPE, Metrics};
+use balde_dict::wire::formats::canonical_ispb;
 use balde_policy::query_pairs;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
@@ -160,8 +161,12 @@ impl StateEndpoint {
                     let found = pairs.find(|(other, _)| other == name);
                     found.map(|(_, value)| value.into_owned())
                 };
+                let participant = value("participant").map(|name| match dict {
+                    Some(_) => canonical_ispb(&name).into_owned(),
+                    None => name,
+                });
                 let asked = report::Asked {
-                    participant: value("participant"),
+                    participant,
                     payer: value("payer"),
                     user: value("user"),
                 };
@@ -171,6 +176,10 @@ impl StateEndpoint {
                         &serde_json::json!({"error": "no policies are configured"}),
                     );
                 };
+                if let Some(reason) = unknown_participant(dict.as_deref(), &asked) {
+                    let error = serde_json::json!({ "error": reason });
+                    return json(StatusCode::NOT_FOUND, &error);
+                }
                 match report::states(self, &limits, dict.as_deref(), &asked).await {
                     Ok(report) => json(StatusCode::OK, &report),
                     Err(error) => {
@@ -203,6 +212,28 @@ impl StateEndpoint {
         let differing = given.as_ref().iter().zip(own.as_ref());
         differing.fold(0, |all, (one, other)| all | (one ^ other)) == 0
     }
+}
+
+/// Says why there is nothing to report on a participant. Its buckets would be full for ever, and whoever
+/// reads them would believe that all is well.
+fn unknown_participant(dict: Option<&Dict>, asked: &report::Asked) -> Option<String> {
+    let (dict, participant) = (dict?, asked.participant.as_deref()?);
+    let is_own = dict
+        .config()
+        .participants
+        .iter()
+        .any(|own| own == participant);
+    let named = participant.escape_debug();
+    if !is_own {
+        return Some(format!(
+            "participant {named} is none of this gateway's; `participants` in its [dict] lists those"
+        ));
+    }
+    let status = dict.refused_status(participant)?;
+    Some(format!(
+        "DICT does not accept participant {named}: it answered with {status}, and has never listed \
+         its buckets; check the ISPB and the certificate"
+    ))
 }
 
 async fn order(dict: &Dict, request: Request<Incoming>) -> Response<Full<Bytes>> {

@@ -50,6 +50,17 @@ impl Dict {
         Self::build(builder, category, settings, clock).await
     }
 
+    /// With a file of participants: DICT refuses all others.
+    pub(crate) async fn start_knowing(participants: &[&str]) -> Self {
+        let sections = participants.iter();
+        let sections = sections.map(|ispb| format!("[[participant]]\nispb = \"{ispb}\"\n"));
+        let file = balde_config::Source::new("participants.toml", sections.collect::<String>());
+        let participants = simulator::Participants::read(&file).unwrap();
+        let clock = ManualClock::at_us(START_US);
+        let builder = Simulator::builder().manual_clock(&clock);
+        Self::build(builder.participants(participants), 'F', &[], clock).await
+    }
+
     /// With the clock of the machine, as Redis has it. `clock` does nothing.
     pub(crate) async fn start_in_real_time(category: char) -> Self {
         let clock = ManualClock::at_us(START_US);

@@ -116,6 +116,38 @@ async fn a_participants_and_a_payers_buckets_are_reported_with_everything_an_ope
     assert_eq!(states["payer_kind"], "PF");
 }
 
+#[tokio::test]
+async fn a_participant_that_the_gateway_or_dict_does_not_know_is_404() {
+    let dict = Dict::start_knowing(&[PARTICIPANT]).await;
+    // The last one is in the gateway's file, but DICT does not know it.
+    let file = crate::simulated::configuration(dict.address, "reconcile_seconds = 0", "");
+    let own = format!("participants = [\"{PARTICIPANT}\"]");
+    assert!(file.contains(&own), "{file}");
+    let file = file.replace(&own, "participants = [\"12345678\", \"1234567A\"]");
+    let config = crate::running::parse(&file);
+    let gateway = Running::start_with(&config, balde::Clock::manual(&dict.clock)).await;
+    let ask = async |participant: &str| {
+        let state = gateway.state.unwrap();
+        let url = format!("http://{state}/balde/states?participant={participant}");
+        let response = gateway.client.get(url).bearer_auth(TOKEN).send().await;
+        let response = response.unwrap();
+        let status = response.status().as_u16();
+        (status, response.text().await.unwrap())
+    };
+    // One swapped digit.
+    let (status, body) = ask("12345687").await;
+    assert_eq!(status, 404, "{body}");
+    assert!(body.contains("participant 12345687 is none of this gateway's"));
+    assert_eq!(ask("12345687&payer=11122233300").await.0, 404);
+    // Until DICT was asked, what it knows is not known.
+    assert_eq!(ask("1234567A").await.0, 200);
+    gateway.gateway.reconcile().await;
+    assert_eq!(ask(PARTICIPANT).await.0, 200);
+    let (status, body) = ask("1234567a").await;
+    assert_eq!(status, 404, "{body}");
+    assert!(body.contains("DICT does not accept participant 1234567A: it answered with 403"));
+}
+
 const STATE: &str = "[state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n";
 
 #[tokio::test]

@@ -21,6 +21,6 @@ pub use machine::{evaluate, resolve, resolve_vanished};
 pub use route::{Routes, SinkClass};
 pub use rule::{AlertRule, AlertRules, StalenessRule};
 pub use silence::{SILENCE_MAX_US, Silence, SilenceError};
-pub use staleness::{Staleness, StalenessCheck, check_staleness, close_staleness};
+pub use staleness::{SourceAnswer, Staleness, StalenessCheck, check_staleness, close_staleness};
 pub use state::{AlertState, Clearing, Forecast};
 pub use storage::StorageAlert;

@@ -35,6 +35,20 @@ pub struct Staleness {
     pub notified_us: u64,
 }
 
+/// What the source of a participant has answered since the last check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceAnswer {
+    /// Nothing, or an error that may be over soon.
+    None,
+    /// The states of its buckets.
+    Poll {
+        /// When they were taken.
+        taken_us: u64,
+    },
+    /// That it does not know the participant, or does not accept whoever asked.
+    Refused,
+}
+
 impl StalenessCheck {
     /// The initial state of a participant. Store it before its first check.
     pub fn new(participant: impl Into<String>, now_us: u64) -> Self {
@@ -50,11 +64,12 @@ impl StalenessCheck {
 
 /// Checks whether a participant's data is stale: returns the state afterwards and the events to send.
 ///
-/// `polled_us` is the time of a new poll, if there is one, and `changes` are its differences to the
-/// previous poll. A poll that was checked before is ignored.
+/// `answer` is the newest poll, if there is one, and `changes` are its differences to the previous
+/// poll. A poll that was checked before is ignored. A participant whose source refuses it and that was
+/// never polled is stale at once, until its first poll: its ISPB, address or token is probably wrong.
 pub fn check_staleness(
     state: &StalenessCheck,
-    polled_us: Option<u64>,
+    answer: SourceAnswer,
     changes: &[Change],
     now_us: u64,
     rule: &StalenessRule,
@@ -68,13 +83,15 @@ pub fn check_staleness(
     };
     let known_us = state.newest_us.unwrap_or(state.epoch_us);
     // If the clock was set back to before the newest poll, older times are new.
-    let is_new = |us: &u64| {
+    let is_new = |us: u64| {
         state
             .newest_us
-            .is_none_or(|newest| *us > newest || newest > now_us)
+            .is_none_or(|newest| us > newest || newest > now_us)
     };
-    if let Some(us) = polled_us.filter(is_new) {
-        transition.state.newest_us = Some(us);
+    if let SourceAnswer::Poll { taken_us } = answer
+        && is_new(taken_us)
+    {
+        transition.state.newest_us = Some(taken_us);
         let severity = rule.changed_severity;
         for change in changes {
             let group = transition.state.sequence;
@@ -85,7 +102,13 @@ pub fn check_staleness(
     }
     let newest_us = transition.state.newest_us.unwrap_or(state.epoch_us);
     let severity = rule.stale_severity;
-    let freshness = Freshness::of(newest_us, now_us, rule.stale_after_us);
+    let is_never_polled = transition.state.newest_us.is_none();
+    let is_refused = answer == SourceAnswer::Refused || transition.state.stale.is_some();
+    let freshness = if is_never_polled && is_refused {
+        Freshness::Stale { overdue_us: 0 }
+    } else {
+        Freshness::of(newest_us, now_us, rule.stale_after_us)
+    };
     match (freshness, transition.state.stale) {
         (Freshness::Fresh, None) => {}
         (Freshness::Fresh, Some(open)) => {

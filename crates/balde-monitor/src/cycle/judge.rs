@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::alert::{self, AlertRules, AlertState, Event, Silence, StalenessCheck, StalenessRule};
+use crate::alert::{
+    self, AlertRules, AlertState, Event, Silence, SourceAnswer, StalenessCheck, StalenessRule,
+};
 use crate::analyse::{Assessment, SettingsByPolicy, changes};
 use crate::sample::{Poll, Sample};
 
@@ -20,6 +22,8 @@ pub(super) struct JudgeContext<'a> {
     pub(super) staleness: &'a StalenessRule,
     pub(super) analysis: &'a SettingsByPolicy,
     pub(super) silences: &'a [Silence],
+    /// Whether the source refused the newest poll.
+    pub(super) is_refused: bool,
     pub(super) now_us: u64,
 }
 
@@ -128,7 +132,7 @@ impl JudgeContext<'_> {
             let changed = before.as_ref().map(|before| changes(before, &after));
             let (next, raised) = alert::check_staleness(
                 &now,
-                Some(us),
+                SourceAnswer::Poll { taken_us: us },
                 &changed.unwrap_or_default(),
                 us,
                 self.staleness,
@@ -138,8 +142,19 @@ impl JudgeContext<'_> {
             events.extend(raised);
             before = Some(after);
         }
-        let (next, raised) =
-            alert::check_staleness(&now, None, &[], self.now_us, self.staleness, self.silences);
+        let answer = if self.is_refused {
+            SourceAnswer::Refused
+        } else {
+            SourceAnswer::None
+        };
+        let (next, raised) = alert::check_staleness(
+            &now,
+            answer,
+            &[],
+            self.now_us,
+            self.staleness,
+            self.silences,
+        );
         events.extend(raised);
         (next, events)
     }

@@ -10,6 +10,7 @@
 //! | [`Cycle::analyse`] | advances the alert states; commits states, events and outbox messages in one transaction | retried from the start after a conflict or a transient error; nothing is committed in part; [`Cycle::assess`] then judges from memory |
 //! | [`Cycle::notify_dispatcher`], [`Cycle::publish`] | wakes the dispatchers; or attempts every due delivery once, for schedulers without running dispatchers | left to the dispatchers, which retry without end |
 
+mod answers;
 mod judge;
 mod memory;
 mod pending;
@@ -30,9 +31,9 @@ use crate::history::{History, HistoryError, ParticipantState, RoutedEvent, State
 use crate::sample::{BucketId, Poll, Sample};
 use crate::source::{Source, SourceError};
 use crate::time_source::TimeSource;
+use answers::Answers;
 use balde::Backoff;
 use memory::Memory;
-use parking_lot::Mutex;
 use pending::PendingPolls;
 
 pub use sink_directory::SinkDirectory;
@@ -76,8 +77,7 @@ pub struct Cycle {
     components: Arc<Components>,
     pending: Arc<PendingPolls>,
     memory: Arc<Memory>,
-    /// The errors of the newest polls that failed, by participant.
-    fetch_errors: Arc<Mutex<BTreeMap<String, String>>>,
+    answers: Arc<Answers>,
 }
 
 impl Cycle {
@@ -87,7 +87,7 @@ impl Cycle {
             components: Arc::new(components),
             pending: Arc::default(),
             memory: Arc::default(),
-            fetch_errors: Arc::default(),
+            answers: Arc::default(),
         }
     }
 
@@ -117,6 +117,7 @@ impl Cycle {
         }
         let (components, participant) = (Arc::clone(&self.components), participant.to_owned());
         let (name, policy) = (participant.clone(), policy.map(str::to_owned));
+        let is_list = policy.is_none();
         // Dropped together with this future, which ends the fetch.
         let (_alive, gone) = tokio::sync::oneshot::channel::<()>();
         let runtime = tokio::runtime::Handle::current();
@@ -140,12 +141,7 @@ impl Cycle {
             })
         });
         let fetched = fetching.await.unwrap_or(Err(FetchError::Interrupted));
-        let mut errors = self.fetch_errors.lock();
-        match &fetched {
-            Ok(poll) => errors.remove(poll.participant()),
-            Err(error) => errors.insert(name, error.to_string()),
-        };
-        drop(errors);
+        self.answers.record(&name, &fetched, is_list);
         fetched
     }
 
@@ -326,7 +322,7 @@ impl Cycle {
         let now_us = self.components.time.now_us();
         let silences = self.memory.silences();
         let judge = |state: &ParticipantState, samples: &[Vec<Sample>], before| {
-            let context = self.context(&silences, now_us);
+            let context = self.context(participant, &silences, now_us);
             let mut verdict = context.judge(&state.staleness, &state.alerts, samples, before);
             self.add_reasons(&mut verdict.events);
             verdict
@@ -339,12 +335,18 @@ impl Cycle {
         Some(Findings { samples, events })
     }
 
-    fn context<'a>(&'a self, silences: &'a [Silence], now_us: u64) -> judge::JudgeContext<'a> {
+    fn context<'a>(
+        &'a self,
+        participant: &str,
+        silences: &'a [Silence],
+        now_us: u64,
+    ) -> judge::JudgeContext<'a> {
         judge::JudgeContext {
             rules: &self.components.rules,
             staleness: &self.components.staleness,
             analysis: &self.components.analysis,
             silences,
+            is_refused: self.answers.is_refused(participant),
             now_us,
         }
     }
@@ -355,7 +357,7 @@ impl Cycle {
             if let EventKind::Stale { reason, .. } | EventKind::StillStale { reason, .. } =
                 &mut event.kind
             {
-                *reason = self.fetch_errors.lock().get(&event.participant).cloned();
+                *reason = self.answers.error(&event.participant);
             }
         }
     }
@@ -443,7 +445,7 @@ impl Cycle {
         silences: &[Silence],
         now_us: u64,
     ) -> Result<(ParticipantState, Vec<Event>), HistoryError> {
-        let context = self.context(silences, now_us);
+        let context = self.context(&state.staleness.participant, silences, now_us);
         let mut verdict = context.judge(&state.staleness, &state.alerts, samples, before);
         self.add_reasons(&mut verdict.events);
         if verdict.staleness == state.staleness && verdict.alerts.is_empty() {
@@ -534,6 +536,15 @@ pub enum FetchError {
 }
 
 impl FetchError {
+    /// Returns true if the source refused the request, and will refuse it until a configuration changes.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::UnknownParticipant => true,
+            Self::Source(error) => error.is_refusal(),
+            Self::Interrupted => false,
+        }
+    }
+
     /// A short name for metrics and logs.
     pub fn label(&self) -> &'static str {
         match self {

@@ -255,7 +255,8 @@ async fn participant_view(
             .first()
             .and_then(|assessment| assessment.sample().category().map(str::to_owned)),
         last_poll_us: newest_us,
-        is_stale: matches!(freshness, Freshness::Stale { .. }),
+        // A participant that its source refuses is stale before that time.
+        is_stale: state.staleness.stale.is_some() || matches!(freshness, Freshness::Stale { .. }),
         buckets: assessments.iter().map(bucket).collect(),
     })
 }

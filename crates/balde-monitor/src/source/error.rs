@@ -14,12 +14,19 @@ pub enum SourceError {
     #[error(transparent)]
     Dict(ClientError),
     /// The gateway answered with a status other than 200.
-    #[error("the gateway answered with status {status}")]
+    #[error("the gateway answered with status {status}{}", status_advice(*status))]
     Status {
         /// The status.
         status: u16,
         /// The value of Retry-After, if there was one.
         retry_after: Option<Duration>,
+    },
+    /// The gateway has no buckets of the participant (404): it does not know the participant, or the URL
+    /// is not that of its state endpoint.
+    #[error("the gateway has no buckets of this participant (404){}", detail_text(detail.as_deref()))]
+    UnknownParticipant {
+        /// What the gateway says about it.
+        detail: Option<String>,
     },
     /// The gateway's response is not valid.
     #[error("the gateway's response cannot be read: {why}")]
@@ -50,6 +57,7 @@ impl SourceError {
                 ClientError::RateLimited { .. } => "rate_limited",
                 ClientError::Forbidden(_) => "forbidden",
                 ClientError::Unavailable { .. } => "unavailable",
+                ClientError::Status { status: 404, .. } => "unknown_participant",
                 ClientError::Status { .. } => "status",
                 ClientError::InvalidResponse(_) => "invalid_response",
                 ClientError::Signature(_) => "signature",
@@ -60,10 +68,24 @@ impl SourceError {
                 _ => "other",
             },
             Self::Status { .. } => "status",
+            Self::UnknownParticipant { .. } => "unknown_participant",
             Self::InvalidResponse { .. } => "invalid_response",
             Self::Truncated => "truncated",
             Self::Unreachable { .. } => "unreachable",
             Self::InvalidSample(_) => "invalid_sample",
+        }
+    }
+
+    /// Returns true if the source refused the request, and will refuse it until a configuration changes:
+    /// the participant, the address, the token or the certificate is wrong.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Dict(ClientError::Forbidden(_)) | Self::UnknownParticipant { .. } => true,
+            Self::Dict(ClientError::Status { status, .. }) | Self::Status { status, .. } => {
+                (400..500).contains(status) && !matches!(status, 408 | 429)
+            }
+            Self::InvalidSample(error) => *error == SampleError::NoPolicies,
+            _ => false,
         }
     }
 
@@ -74,5 +96,16 @@ impl SourceError {
             Self::Status { retry_after, .. } => *retry_after,
             _ => None,
         }
+    }
+}
+
+fn detail_text(detail: Option<&str>) -> String {
+    detail.map_or_else(String::new, |detail| format!(": {detail}"))
+}
+
+fn status_advice(status: u16) -> &'static str {
+    match status {
+        401 | 403 => "; check the token (`token_env` or `token_file`)",
+        _ => "",
     }
 }

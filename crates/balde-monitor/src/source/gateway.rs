@@ -17,6 +17,9 @@ use crate::sample::{BucketId, Poll, ReportedLimit, Sample, SampleError};
 /// The longest response that is read, in bytes.
 const STATES_BYTES_MAX: usize = 1 << 20;
 
+/// The longest error response that is read, in bytes.
+const DETAIL_BYTES_MAX: u64 = 4_096;
+
 /// The longest Retry-After that is honoured.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 
@@ -100,6 +103,10 @@ impl GatewayClient {
             .await
             .map_err(|error| request_error(&error))?;
         let status = response.status().as_u16();
+        if status == 404 {
+            let detail = error_detail(response).await;
+            return Err(SourceError::UnknownParticipant { detail });
+        }
         if status != 200 {
             let header = response.headers().get(RETRY_AFTER);
             let seconds = header.and_then(|value| value.to_str().ok()?.trim().parse().ok());
@@ -179,6 +186,23 @@ pub enum GatewayClientError {
     /// The certificate authorities are not valid PEM.
     #[error("the CA cannot be read as PEM")]
     Ca,
+}
+
+/// What an error response of a gateway says, as one line; `None` if it is not one of a balde gateway.
+async fn error_detail(response: reqwest::Response) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Body {
+        error: String,
+    }
+    let is_short = response.content_length()? <= DETAIL_BYTES_MAX;
+    let body = if is_short {
+        response.bytes().await.ok()?
+    } else {
+        return None;
+    };
+    let Body { error } = serde_json::from_slice(&body).ok()?;
+    let is_printable = !error.chars().any(char::is_control);
+    is_printable.then_some(error)
 }
 
 fn body_error(error: &reqwest::Error) -> SourceError {

@@ -2,7 +2,8 @@
 
 use balde_monitor::alert::{
     AlertRule, AlertState, Event, EventKind, ForecastResult, ResolveReason, Routes, Silence,
-    SinkClass, StalenessCheck, StalenessRule, check_staleness, evaluate, resolve_vanished,
+    SinkClass, SourceAnswer, StalenessCheck, StalenessRule, check_staleness, evaluate,
+    resolve_vanished,
 };
 use balde_monitor::analyse::{AnalysisSettings, Assessment, Change};
 use balde_monitor::sample::{BucketId, ReportedLimit, Sample};
@@ -236,8 +237,10 @@ fn a_sample_of_another_bucket_says_nothing() {
 fn silence_from_the_other_side_is_an_alert() {
     let rule = StalenessRule::default();
     let at = |check: &StalenessCheck, polled: Option<u64>, minute: u64| {
-        let polled_us = polled.map(|minute| minute * MINUTE_US);
-        check_staleness(check, polled_us, &[], minute * MINUTE_US, &rule, &[])
+        let answer = polled.map_or(SourceAnswer::None, |minute| SourceAnswer::Poll {
+            taken_us: minute * MINUTE_US,
+        });
+        check_staleness(check, answer, &[], minute * MINUTE_US, &rule, &[])
     };
     let check = StalenessCheck::new("12345678", 0);
     // Nothing was ever heard: that counts from the beginning.
@@ -262,6 +265,31 @@ fn silence_from_the_other_side_is_an_alert() {
     assert_eq!(at(&stale, Some(73), 91).1, []);
 }
 
+/// A swapped digit in an ISPB: the source answers, and says that there is no such participant.
+#[test]
+fn a_participant_that_its_source_refuses_from_the_start_is_an_alert_at_once() {
+    let rule = StalenessRule::default();
+    let at = |check: &StalenessCheck, answer: SourceAnswer, second: u64| {
+        check_staleness(check, answer, &[], second * 1_000_000, &rule, &[])
+    };
+    let check = StalenessCheck::new("12345687", 0);
+    assert_eq!(at(&check, SourceAnswer::None, 1).1, []);
+    let (refused, events) = at(&check, SourceAnswer::Refused, 1);
+    assert_eq!(labels(&events), ["stale"]);
+    // It stays open until the first poll: an error of the network does not end it.
+    assert_eq!(at(&refused, SourceAnswer::Refused, 2).1, []);
+    assert_eq!(at(&refused, SourceAnswer::None, 3).1, []);
+    let poll = |second: u64| SourceAnswer::Poll {
+        taken_us: second * 1_000_000,
+    };
+    let (known, events) = at(&refused, poll(4), 4);
+    assert_eq!(labels(&events), ["fresh"]);
+    // Afterwards a refusal may be a mistake of a moment, and has the time that all errors have.
+    assert_eq!(at(&known, SourceAnswer::Refused, 64).1, []);
+    let (_, events) = at(&known, SourceAnswer::Refused, 4 + 12 * 60);
+    assert_eq!(labels(&events), ["stale"]);
+}
+
 #[test]
 fn a_change_is_sent_once() {
     let change = Change::Category {
@@ -272,7 +300,10 @@ fn a_change_is_sent_once() {
     let tell = |check: &StalenessCheck| {
         let changes = std::slice::from_ref(&change);
         let rule = StalenessRule::default();
-        check_staleness(check, Some(MINUTE_US), changes, MINUTE_US, &rule, &[])
+        let answer = SourceAnswer::Poll {
+            taken_us: MINUTE_US,
+        };
+        check_staleness(check, answer, changes, MINUTE_US, &rule, &[])
     };
     let (after, events) = tell(&check);
     assert_eq!(events[0].key, "12345678/0/0/changed-category-H");

@@ -144,6 +144,44 @@ async fn every_kind_of_failure_has_its_label_stores_no_sample_and_becomes_stale_
     }
 }
 
+/// A participant that DICT has never known is an alert with the first answer, and the log of the first
+/// good answer says what is in it.
+#[tokio::test]
+async fn a_participant_that_dict_never_knew_is_an_alert_at_once() {
+    for (answer, reason) in [
+        (
+            Answer::Status(403, None, FORBIDDEN),
+            "does not accept this participant",
+        ),
+        (Answer::Status(404, None, ""), "status 404"),
+        (Answer::Buckets(vec![]), "lists no policy"),
+    ] {
+        let test = TestMonitor::new(1).await;
+        test.dict.answer(answer);
+        let cycle = test.monitor.cycle();
+        assert_eq!(cycle.check_timers(PARTICIPANT).await.unwrap(), []);
+        cycle.fetch(PARTICIPANT).await.unwrap_err();
+        let events = cycle.check_timers(PARTICIPANT).await.unwrap();
+        let [stale] = &events[..] else {
+            panic!("{reason}: {events:?}");
+        };
+        let EventKind::Stale {
+            reason: Some(found),
+            ..
+        } = &stale.kind
+        else {
+            panic!("{reason}: {stale:?}");
+        };
+        assert!(found.contains(reason), "{found}");
+        assert_eq!(stale.severity, Severity::Critical);
+        test.dict.answer(buckets(36_000));
+        test.clock.advance(MINUTE);
+        let events = test.cycle().await;
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!(events[0].kind.label(), "fresh");
+    }
+}
+
 /// With the scheduling loop: an hour of failures costs DICT no more requests than its bucket allows,
 /// Retry-After is honoured, and polling goes on afterwards.
 #[tokio::test(flavor = "multi_thread")]

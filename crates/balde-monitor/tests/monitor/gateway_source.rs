@@ -57,6 +57,7 @@ async fn anything_else_is_told_apart_and_makes_no_sample() {
     for (status, body, token, label) in [
         (200, GOOD, "wrong", "status"),
         (503, "", "secret", "status"),
+        (404, "", "secret", "unknown_participant"),
         (200, "{\"policies\": [", "secret", "invalid_response"),
         (200, "{\"policies\": []}", "secret", "invalid_sample"),
         (200, "<html>", "secret", "invalid_response"),
