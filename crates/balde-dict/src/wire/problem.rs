@@ -268,8 +268,9 @@ impl Problem {
         xml.finish()
     }
 
-    /// Parses a problem document. Elements may be in any order, unknown ones are ignored and missing
-    /// ones stay empty.
+    /// Parses a problem document. Elements may be in any order, and unknown ones are ignored. Of the type
+    /// only what follows its last slash is kept. A missing title is made from the type, a status that is
+    /// missing or no number is 0, and other missing elements are empty or `None`.
     pub fn read(document: &[u8]) -> Result<Self, XmlError> {
         let root = Element::read(document)?;
         let text = |name: &str| root.child(name).map(|child| child.text().to_owned());

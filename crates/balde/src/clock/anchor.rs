@@ -2,7 +2,9 @@
 //!
 //! Readings lie on a straight line from an anchor: a count and the time at that count. The line ends
 //! after a second; the first reading after its end compares it with the system's clock and draws the
-//! next one. A line begins where the one before it was, or later, so readings never go back.
+//! next one. Each line begins where the one before it was and is a little steeper or flatter, to come
+//! closer to the system's clock. Only after a pause in the readings it may begin somewhat earlier or later
+//! than that, but never before the last reading. So readings never go back.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -18,7 +20,8 @@ const LINE_US: u64 = 1_000_000;
 /// less than a tenth of that, and NTP corrects the system's clock at this rate at most.
 const CORRECTION_ONE_IN: u64 = 2_000;
 
-/// After so long without a reading the next may jump to the system's time: no reading came between.
+/// After so long without a reading the correction is applied at once, not over the next line: no reading
+/// came between. It has the same maximum, so a clock that was set by hours is followed slowly.
 const QUIET_US: u64 = 2 * LINE_US;
 
 /// Readings of the system's clock that take longer than this, in microseconds, are repeated.
