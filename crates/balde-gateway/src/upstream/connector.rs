@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use rustls::CertificateError;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -28,9 +29,15 @@ pub(crate) enum ConnectError {
     /// The connection or the TLS handshake took too long.
     #[error("the upstream did not accept the connection in time")]
     Timeout,
-    /// The connection or the TLS handshake failed.
+    /// The name of the upstream has no address.
+    #[error("the name of the upstream cannot be resolved (DNS)")]
+    Unresolved,
+    /// The connection failed.
     #[error("the upstream cannot be reached: {0}")]
     Failed(io::ErrorKind),
+    /// The TLS handshake failed.
+    #[error("the TLS handshake with the upstream failed: {0}")]
+    Tls(&'static str),
     /// The connection was closed, or the request was given up, before anything was written.
     #[error("the connection to the upstream was closed before the request was sent")]
     Closed,
@@ -71,12 +78,12 @@ impl Connector {
             self.health.failed();
             return Err(ConnectError::Timeout);
         };
-        let stream = opened.map_err(|error| {
-            if !is_local(&error) {
+        let stream = opened.inspect_err(|error| {
+            if !is_local(error) {
                 self.health.failed();
             }
-            ConnectError::Failed(error.kind())
-        })?;
+        });
+        let stream = stream.map_err(OpenError::into_connect_error)?;
         self.health.connected();
         let is_http2 = match &stream {
             Stream::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
@@ -85,22 +92,69 @@ impl Connector {
         Ok(UpstreamStream { stream, is_http2 })
     }
 
-    async fn open(&self) -> io::Result<Stream> {
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+    /// Resolves the name, connects and does the TLS handshake, each by itself, so that the error says
+    /// which of them failed.
+    async fn open(&self) -> Result<Stream, OpenError> {
+        let addresses = lookup_host((self.host.as_str(), self.port)).await;
+        let addresses: Vec<_> = addresses.map_err(OpenError::Resolve)?.collect();
+        let stream = TcpStream::connect(addresses.as_slice()).await;
+        let stream = stream.map_err(OpenError::Connect)?;
         let _only_slower_without = stream.set_nodelay(true);
         match &self.tls {
             None => Ok(Stream::Plain(stream)),
             Some((tls, name)) => {
-                let stream = tls.connect(name.clone(), stream).await?;
-                Ok(Stream::Tls(Box::new(stream)))
+                let stream = tls.connect(name.clone(), stream).await;
+                Ok(Stream::Tls(Box::new(stream.map_err(OpenError::Tls)?)))
             }
         }
     }
 }
 
+/// The step that failed.
+enum OpenError {
+    Resolve(io::Error),
+    Connect(io::Error),
+    Tls(io::Error),
+}
+
+impl OpenError {
+    fn into_connect_error(self) -> ConnectError {
+        match self {
+            Self::Resolve(_) => ConnectError::Unresolved,
+            Self::Connect(error) => ConnectError::Failed(error.kind()),
+            Self::Tls(error) => ConnectError::Tls(tls_cause(&error)),
+        }
+    }
+}
+
+/// Why a TLS handshake failed, in words that say what to change.
+fn tls_cause(error: &io::Error) -> &'static str {
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match cause {
+        Some(rustls::Error::InvalidCertificate(certificate)) => match certificate {
+            CertificateError::UnknownIssuer => {
+                "its certificate is not signed by an authority in `ca`, or of the system"
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "its certificate is for another name than the host in `url`"
+            }
+            _ => "its certificate is not valid",
+        },
+        Some(rustls::Error::AlertReceived(_)) => {
+            "it refused the handshake; it may require `certificate` and `key`"
+        }
+        Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS",
+        _ => "the connection broke",
+    }
+}
+
 /// Whether this process or machine lacked something, which says nothing about the upstream: file
 /// descriptors (EMFILE, ENFILE), or ports to connect from.
-fn is_local(error: &io::Error) -> bool {
+fn is_local(error: &OpenError) -> bool {
+    let (OpenError::Resolve(error) | OpenError::Connect(error) | OpenError::Tls(error)) = error;
     error.kind() == io::ErrorKind::AddrNotAvailable || matches!(error.raw_os_error(), Some(23 | 24))
 }
 

@@ -25,6 +25,8 @@ const CAUSES: usize = 5;
 #[derive(Debug)]
 pub(crate) struct FailureLog {
     upstream: String,
+    /// Host and port.
+    address: String,
     started: Instant,
     throttles: [LogThrottle; CAUSES],
     /// Failures since it last answered; zero while it answers.
@@ -42,9 +44,10 @@ struct Recovery {
 }
 
 impl FailureLog {
-    pub(crate) fn new(upstream: &str) -> Self {
+    pub(crate) fn new(upstream: &str, address: &str) -> Self {
         Self {
             upstream: upstream.to_owned(),
+            address: address.to_owned(),
             started: Instant::now(),
             throttles: Default::default(),
             failed: AtomicU64::new(0),
@@ -56,13 +59,14 @@ impl FailureLog {
     /// A request of a route was not answered.
     pub(crate) fn failed(&self, cause: FailureCause, route: &str, what: &dyn std::fmt::Display) {
         if let Some(suppressed) = self.failed_at(cause, self.now_us()) {
-            let upstream = &self.upstream;
+            let (upstream, address) = (&self.upstream, &self.address);
             tracing::warn!(
                 event_type = "upstream_error",
                 upstream,
+                address,
                 route,
                 suppressed,
-                "upstream {upstream}: {what}"
+                "upstream {upstream} at {address}: {what}"
             );
         }
     }
@@ -73,13 +77,14 @@ impl FailureLog {
             return;
         }
         if let Some(Recovery { failed, seconds }) = self.answered_at(self.now_us()) {
-            let upstream = &self.upstream;
+            let (upstream, address) = (&self.upstream, &self.address);
             tracing::info!(
                 event_type = "upstream_recovered",
                 upstream,
+                address,
                 failed,
                 seconds,
-                "upstream {upstream} answers again after {seconds} s, {failed} requests failed"
+                "upstream {upstream} at {address} answers again after {seconds} s, {failed} requests failed"
             );
         }
     }
@@ -118,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_failing_upstream_is_one_line_a_second_for_each_cause_and_one_when_it_is_over() {
-        let log = FailureLog::new("backend");
+        let log = FailureLog::new("backend", "127.0.0.1:9000");
         let ms = |ms: u64| ms * 1_000;
         assert_eq!(log.failed_at(FailureCause::Lost, ms(1)), Some(0));
         for now in 2..100 {

@@ -74,7 +74,7 @@ where
         let pool = Arc::new(Pool::new(&config, connections_max, connector));
         Ok(Self {
             body_slots: BodySlots::new(connections_max, config.connect_timeout),
-            failures: FailureLog::new(&config.name),
+            failures: FailureLog::new(&config.name, config.authority.as_str()),
             config,
             pool,
             health,

@@ -16,6 +16,7 @@ use super::RedisStore;
 use super::error::failure_of;
 use super::link::{Connection, Link};
 use super::observer;
+use super::place::Place;
 use super::script::{self, CommandBlob, DECIDE, Header, LimitBlob, ReplyError, Step};
 use super::stats::add_one;
 use crate::failure::StoreFailure;
@@ -66,14 +67,16 @@ impl Script {
     }
 
     /// Logs a failure that an operator has to do something about, once a second for each kind.
-    fn log_failure(&self, failure: StoreFailure) {
-        let is_passing = matches!(
-            failure,
-            StoreFailure::Timeout | StoreFailure::BreakerOpen | StoreFailure::NotReady
-        );
+    pub(super) fn log_failure(&self, failure: StoreFailure, place: &Place) {
+        let is_passing = match failure {
+            // A call that waited for a connection in vain.
+            StoreFailure::Timeout => !place.has_cause(),
+            StoreFailure::BreakerOpen | StoreFailure::NotReady => true,
+            _ => false,
+        };
         if !is_passing && let Some(suppressed) = self.failures[failure.index()].allow(self.now_us())
         {
-            observer::call_failed(failure, suppressed);
+            observer::call_failed(failure, place, suppressed);
         }
     }
 
@@ -164,9 +167,9 @@ impl RedisStore {
             Ok(_) => breaker.succeeded(),
             Err(failure) => {
                 self.0.counts.failed(*failure);
-                self.0.script.log_failure(*failure);
+                self.0.script.log_failure(*failure, &self.0.place);
                 if breaker.failed(permit, *failure) {
-                    observer::breaker_opened(*failure);
+                    observer::breaker_opened(*failure, &self.0.place);
                     self.start_prober(index, &call.keys[0]);
                 }
             }

@@ -20,8 +20,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::error::failure_of;
 use super::pacing::{Begun, ConnectPacer};
+use super::place::{ConnectError, Place};
 use super::reply_limit::ReplyLimit;
 use super::stream;
 use crate::failure::StoreFailure;
@@ -132,6 +132,7 @@ pub(super) struct Link {
     target: Arc<Target>,
     handle: Handle,
     pacer: Arc<ConnectPacer>,
+    place: Arc<Place>,
     state: watch::Sender<(u64, State)>,
     attempt: Mutex<Option<AbortHandle>>,
     attempts: AtomicU64,
@@ -139,11 +140,17 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(target: Arc<Target>, handle: Handle, pacer: Arc<ConnectPacer>) -> Arc<Self> {
+    pub(super) fn new(
+        target: Arc<Target>,
+        handle: Handle,
+        pacer: Arc<ConnectPacer>,
+        place: Arc<Place>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             target,
             handle,
             pacer,
+            place,
             state: watch::Sender::new((0, State::Down(StoreFailure::Disconnected))),
             attempt: Mutex::new(None),
             attempts: AtomicU64::new(0),
@@ -249,20 +256,18 @@ struct Attempt {
 impl Attempt {
     async fn run(self) {
         let connecting = connect(&self.link.target, Arc::downgrade(&self.link), self.number);
-        let result = match tokio::time::timeout(CONNECT_WITHIN, connecting).await {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(failure_of(&error)),
-            Err(_) => Err(StoreFailure::Timeout),
-        };
-        let state = match result {
+        let result = tokio::time::timeout(CONNECT_WITHIN, connecting).await;
+        let state = match result.unwrap_or(Err(ConnectError::Timeout)) {
             Ok(connection) => {
                 self.link.connects.fetch_add(1, Ordering::Relaxed);
                 self.link.pacer.succeeded();
+                self.link.place.connected();
                 State::Up(connection)
             }
-            Err(failure) => {
+            Err(error) => {
                 self.link.pacer.failed(self.begun);
-                State::Down(failure)
+                self.link.place.not_connected(&error);
+                State::Down(error.failure())
             }
         };
         self.link.settle(self.number, state);
@@ -281,7 +286,11 @@ impl Drop for Attempt {
     }
 }
 
-async fn connect(target: &Target, link: Weak<Link>, number: u64) -> Result<Connection, RedisError> {
+async fn connect(
+    target: &Target,
+    link: Weak<Link>,
+    number: u64,
+) -> Result<Connection, ConnectError> {
     match target {
         Target::Single(server) => {
             // A broken connection is reported here at once, so that it is replaced before the next

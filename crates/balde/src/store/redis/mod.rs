@@ -6,6 +6,7 @@
 //! | `link` | one connection that reconnects by itself |
 //! | `stream`, `reply_limit` | the bytes of a connection, and the largest reply |
 //! | `pacing` | when connections may be opened |
+//! | `place` | where connections go, and why one could not be opened |
 //! | `call` | one call of the script, its reload and its retries |
 //! | `breaker` | the circuit breaker |
 //! | `error` | which failure an error of the client or server is |
@@ -30,6 +31,7 @@ mod link;
 mod multi;
 mod observer;
 mod pacing;
+mod place;
 mod register;
 mod reply_limit;
 pub mod script;
@@ -49,6 +51,7 @@ use tokio::runtime::{Handle, Runtime};
 use self::breaker::{Breaker, probe_waits};
 use self::link::{Link, Target};
 use self::pacing::ConnectPacer;
+use self::place::Place;
 use self::stats::{Counts, add_one};
 use crate::error::RedisConfigError;
 use crate::failure::StoreFailure;
@@ -122,6 +125,7 @@ struct Core {
     breakers: Vec<Breaker>,
     counts: Counts,
     script: call::Script,
+    place: Arc<Place>,
     /// Calls that timed out and whose late replies are awaited, to undo them.
     late: AtomicU64,
     handle: Handle,
@@ -158,10 +162,19 @@ impl RedisStore {
             let runtime = own_runtime()?;
             (runtime.handle().clone(), Some(runtime))
         };
+        let address = match &target {
+            Target::Single(server) => server.info.addr().to_string(),
+            // The client does not tell its addresses.
+            Target::Cluster(_) => "the Cluster".to_owned(),
+        };
+        let place = Arc::new(Place::new(address));
         let target = Arc::new(target);
         let pacer = Arc::new(ConnectPacer::new(settings.connections));
         let links: Vec<_> = (0..settings.connections)
-            .map(|_| Link::new(Arc::clone(&target), handle.clone(), Arc::clone(&pacer)))
+            .map(|_| {
+                let (target, pacer) = (Arc::clone(&target), Arc::clone(&pacer));
+                Link::new(target, handle.clone(), pacer, Arc::clone(&place))
+            })
             .collect();
         for link in &links {
             link.connect_if_due();
@@ -179,6 +192,7 @@ impl RedisStore {
             breakers: (0..parts).map(|_| Breaker::new()).collect(),
             counts: Counts::default(),
             script: call::Script::new(parts),
+            place,
             late: AtomicU64::new(0),
             handle,
             runtime,
@@ -243,6 +257,7 @@ impl RedisStore {
         self.0.breakers[breaker].will_probe_in(Duration::ZERO);
         let prober = async move {
             let mut timeouts = 0;
+            let mut logged = None;
             for wait in probe_waits() {
                 let Some(core) = weak.upgrade() else { return };
                 let wait = Self(core).wait_for_probe(breaker, wait);
@@ -252,11 +267,19 @@ impl RedisStore {
                 match store.probe(&name).await {
                     Ok(()) => {
                         store.0.breakers[breaker].close();
-                        observer::breaker_closed();
+                        observer::breaker_closed(&store.0.place);
                         return;
                     }
-                    Err(StoreFailure::Timeout) => timeouts += 1,
-                    Err(_) => timeouts = 0,
+                    Err(failure) => {
+                        // The first failure may not have known why: a connection takes its time.
+                        let cause = store.0.place.cause(failure);
+                        if logged.as_ref() != Some(&cause) {
+                            store.0.script.log_failure(failure, &store.0.place);
+                            logged = Some(cause);
+                        }
+                        let is_timeout = failure == StoreFailure::Timeout;
+                        timeouts = if is_timeout { timeouts + 1 } else { 0 };
+                    }
                 }
                 if timeouts == TIMEOUTS_BEFORE_RECONNECT {
                     timeouts = 0;

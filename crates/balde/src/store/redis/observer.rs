@@ -6,6 +6,7 @@ use std::time::Duration;
 use tracing::field::Empty;
 use tracing::{Level, Span};
 
+use super::place::Place;
 use crate::failure::StoreFailure;
 
 /// Receives the duration of each script call that one limiter makes.
@@ -35,33 +36,39 @@ pub(super) fn record_end(span: &Span, failure: Option<&StoreFailure>) {
 }
 
 /// A call failed in a way that does not pass by itself in a moment.
-pub(super) fn call_failed(failure: StoreFailure, suppressed: u64) {
+pub(super) fn call_failed(failure: StoreFailure, place: &Place, suppressed: u64) {
+    let (address, cause) = (place.address(), place.cause(failure));
     tracing::error!(
         target: "balde",
         event_type = "backend_error",
         storage_mode = "redis",
         reason = failure.as_str(),
+        address,
         suppressed,
-        "a call to Redis failed: {failure}"
+        "a call to Redis at {address} failed: {cause}"
     );
 }
 
-pub(super) fn breaker_opened(failure: StoreFailure) {
+pub(super) fn breaker_opened(failure: StoreFailure, place: &Place) {
+    let (address, cause) = (place.address(), place.cause(failure));
     tracing::error!(
         target: "balde",
         event_type = "breaker_opened",
         storage_mode = "redis",
         reason = failure.as_str(),
-        "circuit breaker opened: {failure}; no calls are sent to Redis until a probe succeeds"
+        address,
+        "circuit breaker opened: {cause}; no calls are sent to Redis at {address} until a probe succeeds"
     );
 }
 
-pub(super) fn breaker_closed() {
+pub(super) fn breaker_closed(place: &Place) {
+    let address = place.address();
     tracing::info!(
         target: "balde",
         event_type = "breaker_closed",
         storage_mode = "redis",
-        "circuit breaker closed: Redis is available again"
+        address,
+        "circuit breaker closed: Redis at {address} is available again"
     );
 }
 

@@ -18,30 +18,72 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
+/// Why a stream could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenError {
+    #[error("the name of the server cannot be resolved (DNS): {0}")]
+    Resolve(#[source] io::Error),
+    #[error("the connection is refused: nothing listens there, or a firewall rejects it")]
+    Refused,
+    #[error("{0}")]
+    Connect(#[source] io::Error),
+    #[error("the TLS handshake failed: {0}")]
+    Tls(#[source] io::Error),
+}
+
+impl OpenError {
+    fn of_connect(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Self::Refused,
+            _ => Self::Connect(error),
+        }
+    }
+
+    pub(super) fn is_timeout(&self) -> bool {
+        match self {
+            Self::Refused => false,
+            Self::Resolve(error) | Self::Connect(error) | Self::Tls(error) => {
+                error.kind() == io::ErrorKind::TimedOut
+            }
+        }
+    }
+}
+
 /// Opens a stream to `address`.
 pub(super) async fn open(
     address: &ConnectionAddr,
     tls: Option<&Arc<ClientConfig>>,
-) -> io::Result<ByteStream> {
+) -> Result<ByteStream, OpenError> {
+    let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
     match address {
         ConnectionAddr::Tcp(host, port) => Ok(Box::new(open_tcp(host, *port).await?)),
         ConnectionAddr::TcpTls { host, port, .. } => {
-            let tls = tls.ok_or(io::ErrorKind::Unsupported)?;
-            let name = ServerName::try_from(host.as_str()).map_err(io::Error::other)?;
+            let tls = tls.ok_or_else(|| OpenError::Tls(unsupported()))?;
+            let name = ServerName::try_from(host.as_str());
+            let name = name.map_err(|error| OpenError::Tls(io::Error::other(error)))?;
             let tcp = open_tcp(host, *port).await?;
             let connector = TlsConnector::from(Arc::clone(tls));
-            Ok(Box::new(connector.connect(name.to_owned(), tcp).await?))
+            let connected = connector.connect(name.to_owned(), tcp).await;
+            Ok(Box::new(connected.map_err(OpenError::Tls)?))
         }
         #[cfg(unix)]
-        ConnectionAddr::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
-        _ => Err(io::ErrorKind::Unsupported.into()),
+        ConnectionAddr::Unix(path) => {
+            let connected = tokio::net::UnixStream::connect(path).await;
+            Ok(Box::new(connected.map_err(OpenError::of_connect)?))
+        }
+        _ => Err(OpenError::Connect(unsupported())),
     }
 }
 
-async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((host, port)).await?;
+/// Resolves the name and connects to the first of its addresses that accepts: two steps, so that the
+/// error says which one failed.
+async fn open_tcp(host: &str, port: u16) -> Result<TcpStream, OpenError> {
+    let addresses = tokio::net::lookup_host((host, port)).await;
+    let addresses: Vec<_> = addresses.map_err(OpenError::Resolve)?.collect();
+    let stream = TcpStream::connect(addresses.as_slice()).await;
+    let stream = stream.map_err(OpenError::of_connect)?;
     // With Nagle's algorithm a call would wait for the acknowledgement of the one before it.
-    stream.set_nodelay(true)?;
+    stream.set_nodelay(true).map_err(OpenError::Connect)?;
     Ok(stream)
 }
 
