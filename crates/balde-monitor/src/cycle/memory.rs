@@ -111,6 +111,10 @@ impl Memory {
         Some((known.state.clone(), known.samples.clone()))
     }
 
+    pub(super) fn remember_silences(&self, silences: &[Silence]) {
+        silences.clone_into(&mut self.silences.lock());
+    }
+
     pub(super) fn silences(&self) -> Vec<Silence> {
         self.silences.lock().clone()
     }

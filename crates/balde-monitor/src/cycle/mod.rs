@@ -212,6 +212,23 @@ impl Cycle {
         }
     }
 
+    /// The silences that are active or in the future: from the database, or as last read if that does
+    /// not answer in time.
+    pub(crate) async fn silences(&self) -> Vec<Silence> {
+        let Components { history, time, .. } = self.components();
+        let now_us = time.now_us();
+        let within = history.health().patience();
+        let reading = tokio::time::timeout(within, history.silences(now_us));
+        if let Ok(Ok(silences)) = reading.await {
+            self.memory.remember_silences(&silences);
+            return silences;
+        }
+        history.health().suspect();
+        let mut silences = self.memory.silences();
+        silences.retain(|silence| silence.until_us() > now_us);
+        silences
+    }
+
     /// The last known state of a participant and its assessable samples: from the database, or from
     /// memory while the database cannot be read or is behind.
     pub(crate) async fn snapshot(

@@ -2,8 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+
+/// How long a page waits for the database: while it is believed to work, and while it fails. A page that
+/// waits for two reads, one after the other, still answers within a fifth of a second then.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE_WHILE_FAILING: Duration = Duration::from_millis(70);
 
 /// Why and since when the database accepts no writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +41,16 @@ impl Health {
     /// Returns the current failure; `None` while the database accepts writes.
     pub fn failure(&self) -> Option<Failure> {
         self.failure.borrow().clone()
+    }
+
+    /// How long a page waits for the database before it shows what is in memory: hardly, once the
+    /// database is known to fail.
+    pub(crate) fn patience(&self) -> Duration {
+        if self.failure.borrow().is_some() {
+            PATIENCE_WHILE_FAILING
+        } else {
+            PATIENCE
+        }
     }
 
     /// Records that a write failed.

@@ -59,11 +59,24 @@ impl ApiError {
     }
 }
 
-impl From<HistoryError> for ApiError {
-    fn from(error: HistoryError) -> Self {
+impl ApiError {
+    /// The database does not answer: one sentence for all pages.
+    pub(super) fn unavailable(cause: &str) -> Self {
         Self {
             status: StatusCode::SERVICE_UNAVAILABLE,
-            detail: error.to_string(),
+            detail: format!(
+                "{cause}. Levels, alerts, deliveries and metrics go on from memory; history, \
+                 incidents, new silences and acknowledgements need the database"
+            ),
+        }
+    }
+}
+
+impl From<HistoryError> for ApiError {
+    fn from(error: HistoryError) -> Self {
+        match error {
+            HistoryError::Unavailable { .. } => Self::unavailable(&error.to_string()),
+            error => Self::new(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
         }
     }
 }
@@ -154,7 +167,7 @@ pub(super) async fn history(
     let series = components
         .history
         .series(&bucket, from_us, until_us, points);
-    Ok(Json(series.await?))
+    app.stored(Box::pin(series)).await.map(Json)
 }
 
 #[derive(Deserialize)]
@@ -185,7 +198,8 @@ pub(super) async fn alerts(
     let rows = query.limit.unwrap_or(100).clamp(1, ROWS_MAX);
     let components = app.0.cycle.components();
     let _permit = app.query().await?;
-    Ok(Json(components.history.events(&filter, rows).await?))
+    let events = components.history.events(&filter, rows);
+    app.stored(Box::pin(events)).await.map(Json)
 }
 
 #[derive(Deserialize)]
@@ -202,7 +216,8 @@ pub(super) async fn incidents(
     let rows = checked(query)?.limit.unwrap_or(50).clamp(1, INCIDENTS_MAX);
     let components = app.0.cycle.components();
     let _permit = app.query().await?;
-    Ok(Json(components.history.incidents(rows).await?))
+    let incidents = components.history.incidents(rows);
+    app.stored(Box::pin(incidents)).await.map(Json)
 }
 
 #[derive(Deserialize)]
@@ -291,14 +306,8 @@ fn sinks(components: &Components, backlog: &[Backlog]) -> Vec<serde_json::Value>
 }
 
 /// The silences that are active or in the future.
-pub(super) async fn silences(State(app): State<App>) -> Result<Json<Vec<Silence>>, ApiError> {
-    let components = app.0.cycle.components();
-    Ok(Json(
-        components
-            .history
-            .silences(components.time.now_us())
-            .await?,
-    ))
+pub(super) async fn silences(State(app): State<App>) -> Json<Vec<Silence>> {
+    Json(app.0.cycle.silences().await)
 }
 
 #[derive(Deserialize)]

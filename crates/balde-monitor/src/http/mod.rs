@@ -66,7 +66,10 @@ struct Inner {
     tls: Option<Arc<rustls::ServerConfig>>,
     /// Permits for queries whose cost depends on the client.
     queries: Semaphore,
-    view: Mutex<Option<(Instant, Arc<View>)>>,
+    /// The view that was read last, and when.
+    view: parking_lot::Mutex<Option<(Instant, Arc<View>)>>,
+    /// Locked while a view is read.
+    reading: Arc<Mutex<()>>,
     feed: stream::Feed,
     /// Permits for event streams, which last as long as their clients like.
     event_streams: Arc<Semaphore>,
@@ -91,7 +94,8 @@ impl App {
             hosts: Vec::new(),
             tls: None,
             queries: Semaphore::new(QUERIES_MAX),
-            view: Mutex::default(),
+            view: parking_lot::Mutex::default(),
+            reading: Arc::default(),
             feed: stream::Feed::default(),
             event_streams: Arc::new(Semaphore::new(server::event_streams_max())),
             last_read: parking_lot::Mutex::default(),
@@ -156,22 +160,68 @@ impl App {
     }
 
     /// The current view, cached for [`VIEW_AGE_MAX`], so that many clients cost the database no more
-    /// than one.
+    /// than one. While a new one takes long, the one before is shown.
     async fn view(&self) -> Arc<View> {
-        let mut cached = self.0.view.lock().await;
-        if let Some((at, view)) = &*cached
-            && at.elapsed() < VIEW_AGE_MAX
-        {
-            return Arc::clone(view);
+        let cached = || self.0.view.lock().clone();
+        let last = match cached() {
+            Some((at, view)) if at.elapsed() < VIEW_AGE_MAX => return view,
+            Some((_, view)) => view,
+            None => {
+                let _reading = self.0.reading.lock().await;
+                return match cached() {
+                    Some((_, view)) => view,
+                    None => self.read_view().await,
+                };
+            }
+        };
+        let health = self.0.cycle.components().history.health();
+        let Ok(reading) = Arc::clone(&self.0.reading).try_lock_owned() else {
+            // Another request reads it.
+            let _read_or_late =
+                tokio::time::timeout(health.patience(), self.0.reading.lock()).await;
+            return cached().map_or(last, |(_, view)| view);
+        };
+        let app = self.clone();
+        let read = tokio::spawn(async move {
+            let _reading = reading;
+            app.read_view().await
+        });
+        if let Ok(Ok(view)) = tokio::time::timeout(health.patience(), read).await {
+            return view;
         }
+        health.suspect();
+        last
+    }
+
+    async fn read_view(&self) -> Arc<View> {
         let view = Arc::new(View::of(&self.0.cycle).await);
-        *cached = Some((Instant::now(), Arc::clone(&view)));
+        *self.0.view.lock() = Some((Instant::now(), Arc::clone(&view)));
         view
+    }
+
+    /// Waits for what only the database has; hardly, once it is known to fail.
+    async fn stored<T>(
+        &self,
+        reading: impl Future<Output = Result<T, HistoryError>>,
+    ) -> Result<T, api::ApiError> {
+        let history = &self.0.cycle.components().history;
+        let given_up = async {
+            let failure = history.health().failed().await;
+            tokio::time::sleep(history.health().patience()).await;
+            failure.cause
+        };
+        tokio::select! {
+            biased;
+            read = reading => Ok(read?),
+            cause = given_up => Err(api::ApiError::unavailable(&cause)),
+        }
     }
 
     /// Makes the next reader, and the live streams, see what an operator changed.
     async fn forget_view(&self) {
-        *self.0.view.lock().await = None;
+        let reading = self.0.reading.lock().await;
+        *self.0.view.lock() = None;
+        drop(reading);
         self.0.feed.recompute_all();
         self.0.status.record_change();
     }
@@ -191,7 +241,7 @@ impl App {
             let read = async {
                 Ok::<_, HistoryError>((history.alert_counts().await?, history.backlog().await?))
             };
-            if let Ok(read) = read.await {
+            if let Ok(Ok(read)) = tokio::time::timeout(history.health().patience(), read).await {
                 read.clone_into(&mut self.0.last_read.lock());
                 return read;
             }
@@ -253,9 +303,9 @@ async fn readyz(State(app): State<App>) -> Response {
 
 async fn metrics_page(State(app): State<App>) -> Response {
     let components = app.0.cycle.components();
-    let (counts, backlog) = app.counts_and_backlog().await;
+    let ((counts, backlog), view) = tokio::join!(app.counts_and_backlog(), app.view());
     let page = metrics::MetricsPage {
-        view: &*app.view().await,
+        view: &view,
         counts: &counts,
         poll_statuses: &app.0.status.participants(),
         certificates: &app.0.status.certificates(),

@@ -169,8 +169,7 @@ impl View {
     pub async fn of(cycle: &Cycle) -> Self {
         let components = cycle.components();
         let mut participants = Vec::new();
-        let silences = components.history.silences(components.time.now_us()).await;
-        let silences = silences.unwrap_or_default();
+        let silences = cycle.silences().await;
         for participant in components.sources.keys() {
             let view = participant_view(cycle, participant, &silences).await;
             participants.push(view.unwrap_or_else(|_| ParticipantView::unknown(participant)));

@@ -492,6 +492,70 @@ async fn postgres_hangs() {
     .await;
 }
 
+/// An acknowledgement is shown, and silences are listed, also while the database hangs; what needs the
+/// database says so in the same words everywhere.
+#[tokio::test]
+async fn acknowledgements_do_not_vanish_while_postgres_hangs() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    let running = Running::start(&server.database()).await;
+    running.until_ready().await;
+    running.set_level(0);
+    running.until_every_sink_has("raised-EXHAUSTED").await;
+    let bucket = async |running: &Running| -> Value {
+        let (_, states) = running.get("/api/v1/states").await;
+        let states: Value = serde_json::from_str(&states).unwrap();
+        let buckets = states["participants"][0]["buckets"].as_array().cloned();
+        let mut buckets = buckets.unwrap_or_default().into_iter();
+        let found = buckets.find(|bucket| bucket["policy"] == LEVEL);
+        found.unwrap_or_default()
+    };
+    let episode = bucket(&running).await["episode"].clone();
+    let url = format!("http://{}/api/v1/acknowledgements", running.address);
+    let body = serde_json::json!({ "episode": episode, "by": "ana" });
+    let answer = running.http.post(url).json(&body).send().await.unwrap();
+    assert_eq!(answer.status(), 201, "{}", answer.text().await.unwrap());
+    running
+        .until("the mark is shown", async |running| {
+            bucket(running).await["acknowledged"]["by"] == "ana"
+        })
+        .await;
+
+    server.freeze();
+    running
+        .until("the fault is noticed", async |running| {
+            running.get("/readyz").await.0 == 503
+        })
+        .await;
+    running
+        .until("the fault is shown", async |running| {
+            running
+                .get("/api/v1/states")
+                .await
+                .1
+                .contains("storage_failure\":{")
+        })
+        .await;
+    let begun = Instant::now();
+    let (status, metrics) = running.get("/metrics").await;
+    println!("/metrics while the database hangs: {:?}", begun.elapsed());
+    assert_eq!(status, 200);
+    assert!(metrics.contains("balde_monitor_storage_up 0"), "{metrics}");
+    assert_eq!(bucket(&running).await["acknowledged"]["by"], "ana");
+    let (status, silences) = running.get("/api/v1/silences").await;
+    assert!(status == 200 && silences.contains("ana"), "{silences}");
+    for path in ["/api/v1/incidents", "/api/v1/alerts"] {
+        let (status, detail) = running.get(path).await;
+        assert_eq!(status, 503, "{path}: {detail}");
+        assert!(detail.contains("go on from memory"), "{path}: {detail}");
+    }
+    server.thaw();
+    running.until_ready().await;
+    assert_eq!(running.get("/api/v1/incidents").await.0, 200);
+    running.end().await;
+}
+
 #[tokio::test]
 async fn postgres_is_away_at_the_start() {
     let Some(server) = Postgres::start() else {
