@@ -39,7 +39,8 @@ pub(super) enum Urgency {
 
 static LOG_THREAD: LogThread = LogThread {
     sources: Mutex::new(Vec::new()),
-    is_asleep: AtomicBool::new(false),
+    // So that the first line wakes it, which starts it.
+    is_asleep: AtomicBool::new(true),
     flushes: Mutex::new(Flushes {
         requested: 0,
         done: 0,
@@ -85,16 +86,19 @@ pub(super) fn is_current() -> bool {
     IS_LOG_THREAD.get()
 }
 
-/// Registers a queue, and starts the thread if this is the first. The queue is drained until nobody
-/// else holds it, and then once more.
+/// Registers a queue. It is drained until nobody else holds it, and then once more. The first line
+/// starts the thread.
 pub(super) fn add(source: Arc<dyn LogSource>) {
     LOG_THREAD.sources.lock().push(source);
-    LOG_THREAD.thread.get_or_init(|| {
-        let builder = thread::Builder::new().name("balde-log".to_owned());
-        let started = builder.spawn(|| LOG_THREAD.run());
-        started.ok().map(|handle| handle.thread().clone())
-    });
-    wake_if_asleep();
+    wake_if_started();
+}
+
+/// A process that logs nothing stays without a second thread, which would make each of its system calls
+/// a little slower.
+fn wake_if_started() {
+    if LOG_THREAD.thread.get().is_some() {
+        wake_if_asleep();
+    }
 }
 
 /// To be called after a line was queued. Costs one load while the thread is awake.
@@ -130,7 +134,12 @@ impl LogThread {
     #[cold]
     fn wake(&self) {
         self.is_asleep.store(false, Ordering::Relaxed);
-        if let Some(Some(thread)) = self.thread.get() {
+        let thread = self.thread.get_or_init(|| {
+            let builder = thread::Builder::new().name("balde-log".to_owned());
+            let started = builder.spawn(|| LOG_THREAD.run());
+            started.ok().map(|handle| handle.thread().clone())
+        });
+        if let Some(thread) = thread {
             thread.unpark();
         }
     }
