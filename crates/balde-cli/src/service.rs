@@ -62,7 +62,7 @@ fn raise_descriptors_limit() {
 
 /// Binds a listener. The error names the option that sets another address.
 pub(crate) async fn listen(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| {
+    balde::http::listen(address).await.map_err(|error| {
         let advice = match error.kind() {
             io::ErrorKind::AddrInUse => "another process listens there already",
             io::ErrorKind::PermissionDenied => "this user lacks the permission to listen there",

@@ -318,7 +318,7 @@ impl Gateway {
         let config = self.0.config.read().clone();
         let mut listeners = Vec::new();
         for (listener, tls) in config.listeners.iter().zip(&self.0.tls) {
-            let socket = TcpListener::bind(listener.address).await;
+            let socket = balde::http::listen(listener.address).await;
             let socket = socket.map_err(|error| with_address(&error, listener.address))?;
             listeners.push(Listener {
                 socket,
@@ -327,7 +327,7 @@ impl Gateway {
         }
         let state = match &config.state {
             Some(state) => {
-                let socket = TcpListener::bind(state.address).await;
+                let socket = balde::http::listen(state.address).await;
                 Some(socket.map_err(|error| with_address(&error, state.address))?)
             }
             None => None,

@@ -15,6 +15,7 @@ mod report;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{io, thread};
 
 use balde::http::ConnectionSlots;
 use balde::telemetry::{METRICS_CONTENT_TYPE, Metrics};
@@ -30,7 +31,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 pub(crate) use self::readiness::Readiness;
@@ -69,11 +71,42 @@ pub(crate) struct StateEndpoint {
 /// The limits and the mirror of DICT, as the configuration has them now.
 pub(crate) type Current = (Option<Arc<Limits>>, Option<Arc<Dict>>);
 
-/// Serves the endpoint until `shutdown` is true.
+/// Serves the endpoint until `shutdown` is true, on a thread of its own: a health check does not wait for
+/// requests that are being forwarded, however many they are.
 pub(crate) async fn serve(
     endpoint: Arc<StateEndpoint>,
     listener: TcpListener,
+    shutdown: watch::Receiver<bool>,
+) {
+    let forwarding = Handle::current();
+    let (ended, has_ended) = oneshot::channel::<Infallible>();
+    let thread = thread::Builder::new().name("balde-state".to_owned());
+    let started = thread.spawn(move || {
+        let _ended_when_dropped = ended;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let listener = listener.into_std()?;
+        runtime.block_on(async move {
+            let listener = TcpListener::from_std(listener)?;
+            accept(endpoint, listener, shutdown, forwarding).await;
+            Ok::<_, io::Error>(())
+        })
+    });
+    match started {
+        Ok(thread) => {
+            let _always_dropped = has_ended.await;
+            if let Ok(Err(error)) = thread.join() {
+                tracing::error!(%error, "the state endpoint could not be started");
+            }
+        }
+        Err(error) => tracing::error!(%error, "the state endpoint got no thread"),
+    }
+}
+
+async fn accept(
+    endpoint: Arc<StateEndpoint>,
+    listener: TcpListener,
     mut shutdown: watch::Receiver<bool>,
+    forwarding: Handle,
 ) {
     let slots = ConnectionSlots::new(CONNECTIONS_MAX);
     let mut connections = JoinSet::new();
@@ -88,11 +121,11 @@ pub(crate) async fn serve(
             continue;
         };
         let stream = slots.open(stream, WRITE_MAX);
-        let endpoint = Arc::clone(&endpoint);
+        let (endpoint, forwarding) = (Arc::clone(&endpoint), forwarding.clone());
         connections.spawn(async move {
             let service = service_fn(|request| {
-                let endpoint = Arc::clone(&endpoint);
-                async move { Ok::<_, Infallible>(endpoint.answer(request).await) }
+                let (endpoint, forwarding) = (Arc::clone(&endpoint), forwarding.clone());
+                async move { Ok::<_, Infallible>(respond(endpoint, request, &forwarding).await) }
             });
             let serving = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -121,11 +154,25 @@ struct Order {
     participant: String,
 }
 
+/// Answers health checks here, and everything else where requests are forwarded, because it uses the
+/// connections to upstreams and to Redis.
+async fn respond(
+    endpoint: Arc<StateEndpoint>,
+    request: Request<Incoming>,
+    forwarding: &Handle,
+) -> Response<Full<Bytes>> {
+    if request.method() == Method::GET && request.uri().path() == "/healthz" {
+        return json(StatusCode::OK, &serde_json::json!({"status": "ok"}));
+    }
+    let answering = forwarding.spawn(async move { endpoint.answer(request).await });
+    answering.await.unwrap_or_else(|_| {
+        let report = serde_json::json!({"error": "the gateway is ending"});
+        json(StatusCode::SERVICE_UNAVAILABLE, &report)
+    })
+}
+
 impl StateEndpoint {
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        if request.method() == Method::GET && request.uri().path() == "/healthz" {
-            return json(StatusCode::OK, &serde_json::json!({"status": "ok"}));
-        }
         if request.method() == Method::GET && request.uri().path() == "/readyz" {
             let limits = (self.current)().0;
             let upstreams = (self.upstreams)();

@@ -29,6 +29,8 @@ pub use problem::{Problem, ProblemFormat};
 mod connections;
 #[cfg(feature = "tower")]
 mod layer;
+#[cfg(feature = "tokio")]
+mod listen;
 #[cfg(feature = "axum")]
 mod serve;
 
@@ -39,5 +41,7 @@ pub use layer::{
     LimitRule, OnMissingKey, RateLimit, RateLimitLayer, Refusal, RefusalCause, RequestParts,
     ResponseBody, ResponseFuture,
 };
+#[cfg(feature = "tokio")]
+pub use listen::listen;
 #[cfg(feature = "axum")]
 pub use serve::serve;
