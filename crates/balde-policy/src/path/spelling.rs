@@ -88,21 +88,41 @@ pub(crate) fn spelled_literal(segment: &str) -> Option<String> {
     Some(normal.split_off(1))
 }
 
-/// Whether a path is certainly in its normal form: nothing in it is encoded or has to be, and no
-/// segment but the last is empty or begins with a dot.
-fn is_plain(path: &str) -> bool {
-    let mut before = 0;
-    for byte in path.bytes() {
-        let is_fine = match class(byte) {
-            Class::Unreserved => byte != b'.' || before != b'/',
-            Class::Reserved => true,
-            Class::Slash => before != b'/',
-            _ => false,
+/// What a byte is in a path that needs no change. Neither of the last two may follow a slash.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Plain {
+    No,
+    Yes,
+    Slash,
+    Dot,
+}
+
+static PLAIN: [Plain; 256] = {
+    let mut plain = [Plain::No; 256];
+    let mut byte = 0;
+    while byte < plain.len() {
+        plain[byte] = match CLASSES[byte] {
+            Class::Unreserved if byte == b'.' as usize => Plain::Dot,
+            Class::Unreserved | Class::Reserved => Plain::Yes,
+            Class::Slash => Plain::Slash,
+            _ => Plain::No,
         };
-        if !is_fine {
+        byte += 1;
+    }
+    plain
+};
+
+/// Whether a path is certainly in its normal form: nothing in it is encoded or has to be, and no
+/// segment but the last is empty or begins with a dot. Nearly all paths are, so this has a table of its
+/// own.
+fn is_plain(path: &str) -> bool {
+    let mut before = Plain::Yes;
+    for byte in path.bytes() {
+        let own = PLAIN[usize::from(byte)];
+        if own == Plain::No || (before == Plain::Slash && own >= Plain::Slash) {
             return false;
         }
-        before = byte;
+        before = own;
     }
     true
 }
