@@ -604,7 +604,8 @@ fn write_duties(dict: &Dict, writer: &mut MetricsWriter<'_>) {
     let worst: Vec<_> = participants
         .iter()
         .flat_map(|participant| {
-            let worst = dict.duties.worst(participant, now_us);
+            let lookups_min = dict.config().worst_payer_lookups;
+            let worst = dict.duties.worst(participant, lookups_min, now_us);
             worst.into_iter().map(move |payer| (participant, payer))
         })
         .collect();
@@ -618,6 +619,18 @@ fn write_duties(dict: &Dict, writer: &mut MetricsWriter<'_>) {
     writer.gauge(
         "gateway_dict_worst_payer_not_found_permille",
         "The payers with most lookups of keys that do not exist, in thousandths of their lookups.",
+        lines,
+    );
+    let lines = worst.iter().map(|(participant, payer)| {
+        let labels = [
+            ("participant", participant.as_str()),
+            ("payer_hash", payer.payer_hash.as_str()),
+        ];
+        (labels, payer.counts.refused)
+    });
+    writer.gauge(
+        "gateway_dict_worst_payer_refused_lookups",
+        "The same payers' lookups that were refused with 429 within the last 12 to 24 hours.",
         lines,
     );
 }

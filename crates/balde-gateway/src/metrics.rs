@@ -29,6 +29,12 @@ const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 /// How many minutes of refusals are remembered.
 pub(crate) const REFUSAL_MINUTES: usize = 5;
 
+/// The most pairs of a participant and a policy whose refusals are counted apart. Those of further
+/// participants count for the policy without a participant.
+const REFUSED_PAIRS_MAX: usize = 20_000;
+
+const MINUTE_US: u64 = 60_000_000;
+
 /// The counters of a route.
 #[derive(Debug, Default)]
 pub(crate) struct RouteMetrics {
@@ -87,9 +93,16 @@ pub(crate) struct GatewayMetrics(Arc<Inner>);
 struct Inner {
     routes: RwLock<BTreeMap<String, Arc<RouteMetrics>>>,
     upstreams: RwLock<BTreeMap<String, Arc<UpstreamMetrics>>>,
-    refusals: Mutex<BTreeMap<String, Refusals>>,
+    refusals: Mutex<RefusalsByPolicy>,
     reloads: [AtomicU64; 2],
     pub(crate) connections: AtomicU64,
+}
+
+/// By policy and participant, which is empty for requests that name none.
+#[derive(Debug, Default)]
+struct RefusalsByPolicy {
+    policies: BTreeMap<String, BTreeMap<String, Refusals>>,
+    pairs: usize,
 }
 
 /// The refusals of a policy: all, and those of each of the last minutes.
@@ -97,6 +110,45 @@ struct Inner {
 struct Refusals {
     all: u64,
     minutes: [(u64, u64); REFUSAL_MINUTES],
+}
+
+impl Refusals {
+    fn count(&mut self, minute: u64) {
+        self.all += 1;
+        let index = usize::try_from(minute).unwrap_or(0) % REFUSAL_MINUTES;
+        let (of, count) = &mut self.minutes[index];
+        if *of != minute {
+            (*of, *count) = (minute, 0);
+        }
+        *count += 1;
+    }
+
+    fn recent(&self, minute: u64) -> u64 {
+        let oldest = minute.saturating_sub(REFUSAL_MINUTES as u64 - 1);
+        let minutes = self.minutes.iter();
+        let recent = minutes.filter(|(of, _)| (oldest..=minute).contains(of));
+        recent.map(|(_, count)| count).sum()
+    }
+}
+
+impl RefusalsByPolicy {
+    fn entry(&mut self, participant: &str, policy: &str) -> &mut Refusals {
+        if !self.policies.contains_key(policy) {
+            self.policies.insert(policy.to_owned(), BTreeMap::new());
+        }
+        let participants = self.policies.get_mut(policy).expect("just inserted");
+        let is_new = !participants.contains_key(participant);
+        let participant = if is_new && self.pairs >= REFUSED_PAIRS_MAX {
+            ""
+        } else {
+            participant
+        };
+        if !participants.contains_key(participant) {
+            participants.insert(participant.to_owned(), Refusals::default());
+            self.pairs += 1;
+        }
+        participants.get_mut(participant).expect("just inserted")
+    }
 }
 
 impl GatewayMetrics {
@@ -118,34 +170,28 @@ impl GatewayMetrics {
         Arc::clone(upstreams.entry(name.to_owned()).or_default())
     }
 
-    /// Counts a refusal at a time in microseconds.
-    pub(crate) fn count_refusal(&self, policy: &str, now_us: u64) {
-        let minute = now_us / 60_000_000;
+    /// Counts a refusal of a participant's request, or of one that names none, at a time in
+    /// microseconds.
+    pub(crate) fn count_refusal(&self, participant: Option<&str>, policy: &str, now_us: u64) {
         let mut refusals = self.0.refusals.lock();
-        if !refusals.contains_key(policy) {
-            refusals.insert(policy.to_owned(), Refusals::default());
-        }
-        let Some(refusals) = refusals.get_mut(policy) else {
-            return;
-        };
-        refusals.all += 1;
-        let index = usize::try_from(minute).unwrap_or(0) % REFUSAL_MINUTES;
-        let (of, count) = &mut refusals.minutes[index];
-        if *of != minute {
-            (*of, *count) = (minute, 0);
-        }
-        *count += 1;
+        let refusals = refusals.entry(participant.unwrap_or_default(), policy);
+        refusals.count(now_us / MINUTE_US);
     }
 
-    /// The refusals of a policy within the last [`REFUSAL_MINUTES`].
-    pub(crate) fn recent_refusals(&self, policy: &str, now_us: u64) -> u64 {
-        let minute = now_us / 60_000_000;
-        let oldest = minute.saturating_sub(REFUSAL_MINUTES as u64 - 1);
+    /// The refusals of a policy within the last [`REFUSAL_MINUTES`]: those of a participant, or
+    /// without one those of all requests.
+    pub(crate) fn recent_refusals(
+        &self,
+        participant: Option<&str>,
+        policy: &str,
+        now_us: u64,
+    ) -> u64 {
         let refusals = self.0.refusals.lock();
-        let minutes = refusals.get(policy).map(|refusals| refusals.minutes);
-        let minutes = minutes.into_iter().flatten();
-        let recent = minutes.filter(|(of, _)| (oldest..=minute).contains(of));
-        recent.map(|(_, count)| count).sum()
+        let participants = refusals.policies.get(policy).into_iter().flatten();
+        let counted = participants.filter(|(name, _)| participant.is_none_or(|own| own == *name));
+        counted
+            .map(|(_, refusals)| refusals.recent(now_us / MINUTE_US))
+            .sum()
     }
 
     pub(crate) fn count_reload(&self, is_applied: bool) {
@@ -227,12 +273,18 @@ impl GatewayMetrics {
             lines,
         );
         let refusals = self.0.refusals.lock();
-        let lines = refusals
-            .iter()
-            .map(|(policy, refusals)| ([("policy", policy.as_str())], refusals.all));
+        let lines = refusals.policies.iter().flat_map(|(policy, participants)| {
+            participants.iter().map(move |(participant, refusals)| {
+                let mut labels = vec![("policy", policy.as_str())];
+                if !participant.is_empty() {
+                    labels.insert(0, ("participant", participant.as_str()));
+                }
+                (labels, refusals.all)
+            })
+        });
         writer.counter(
             "gateway_refusals",
-            "Requests that the gateway refused, by the policy that refused.",
+            "Requests that the gateway refused, by the policy that refused and the participant.",
             lines,
         );
         let [applied, refused] = &self.0.reloads;
@@ -258,16 +310,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_remembered_for_some_minutes() {
+    fn refusals_are_remembered_for_some_minutes_and_by_participant() {
         let metrics = GatewayMetrics::default();
-        let minute = |number: u64| (1_000 + number) * 60_000_000;
-        metrics.count_refusal("p", minute(0));
-        metrics.count_refusal("p", minute(4));
-        assert_eq!(metrics.recent_refusals("p", minute(4)), 2);
-        assert_eq!(metrics.recent_refusals("p", minute(5)), 1);
-        metrics.count_refusal("p", minute(5));
-        assert_eq!(metrics.recent_refusals("p", minute(5)), 2);
-        assert_eq!(metrics.recent_refusals("p", minute(100)), 0);
-        assert_eq!(metrics.recent_refusals("other", minute(5)), 0);
+        let minute = |number: u64| (1_000 + number) * MINUTE_US;
+        let recent =
+            |participant, number| metrics.recent_refusals(participant, "p", minute(number));
+        metrics.count_refusal(Some("A"), "p", minute(0));
+        metrics.count_refusal(Some("A"), "p", minute(4));
+        metrics.count_refusal(Some("B"), "p", minute(4));
+        metrics.count_refusal(None, "p", minute(4));
+        assert_eq!((recent(Some("A"), 4), recent(Some("B"), 4)), (2, 1));
+        assert_eq!((recent(Some("C"), 4), recent(None, 4)), (0, 4));
+        assert_eq!(recent(Some("A"), 5), 1);
+        metrics.count_refusal(Some("A"), "p", minute(5));
+        assert_eq!(recent(Some("A"), 5), 2);
+        assert_eq!(recent(None, 100), 0);
+        assert_eq!(metrics.recent_refusals(None, "other", minute(5)), 0);
+    }
+
+    #[test]
+    fn participants_that_are_counted_apart_are_bounded() {
+        let metrics = GatewayMetrics::default();
+        for number in 0..REFUSED_PAIRS_MAX + 10 {
+            metrics.count_refusal(Some(&number.to_string()), "p", MINUTE_US);
+        }
+        let refusals = metrics.0.refusals.lock();
+        assert_eq!(refusals.policies["p"].len(), REFUSED_PAIRS_MAX + 1);
+        assert_eq!(refusals.policies["p"][""].all, 10);
     }
 }

@@ -9,10 +9,13 @@ const permille = (value) => (value == null ? text("unknown") : `${number(value /
 const ratio = (value) => (value == null ? text("unknown") : number(value / 1000, 2));
 
 const refusals = (view) => {
-  const refused = view.policies.filter((row) => row.refusals > 0).sort((a, b) => b.refusals - a.refusals);
-  if (!refused.length) return el("p", { class: "calm", text: text("noRefusals", { minutes: number(view.refusals_minutes) }) });
-  return table([text("policy"), text("refusedIn", { minutes: number(view.refusals_minutes) })],
-    refused.map((row) => [row.policy, row.is_shadow ? `${number(row.refusals)} (${text("shadow")})` : number(row.refusals)]));
+  const minutes = number(view.refusals_minutes);
+  const refused = [...view.refusals].sort((a, b) => b.refusals - a.refusals);
+  if (!refused.length) return el("p", { class: "calm", text: text("noRefusals", { minutes }) });
+  const listed = new Set(view.policies.map((row) => row.policy));
+  return table([text("policy"), text("refusedIn", { minutes }), text("bucketOf")],
+    refused.map((row) => [row.policy, row.is_shadow ? `${number(row.refusals)} (${text("shadow")})` : number(row.refusals),
+      text(listed.has(row.policy) ? "ofParticipant" : "ofPayers")]));
 };
 
 const duties = (view) => {
@@ -21,12 +24,13 @@ const duties = (view) => {
   return [
     el("dl", { class: "facts" },
       el("dt", { text: text("lookups") }), el("dd", { text: `${ratio(counts.lookups_per_order_permille)} (${text("lookupsOf", { lookups: number(counts.lookups), orders: number(counts.orders) })})` }),
+      el("dt", { text: text("refusedLookups") }), el("dd", { text: number(counts.refused) }),
       el("dt", { text: text("notFound") }), el("dd", { text: `${counts.lookups ? permille(counts.not_found_permille) : text("unknown")} (${text("notFoundOf", { count: number(counts.not_found), lookups: number(counts.lookups) })})` })),
     el("h3", { text: text("worstPayers") }),
-    el("p", { class: "muted", text: text("worstPayersHelp") }),
+    el("p", { class: "muted", text: text("worstPayersHelp") + (counts.worst_payer_lookups ? ` ${text("worstPayersFrom", { lookups: number(counts.worst_payer_lookups) })}` : "") }),
     counts.worst_payers.length
-      ? table([text("payer"), text("lookupCount"), text("notFoundCount"), text("share"), text("orders")],
-        counts.worst_payers.map((row) => [row.payer_hash, number(row.lookups), number(row.not_found), permille(row.not_found_permille), number(row.orders)]))
+      ? table([text("payer"), text("lookupCount"), text("notFoundCount"), text("share"), text("refusedCountColumn"), text("orders")],
+        counts.worst_payers.map((row) => [row.payer_hash, number(row.lookups), number(row.not_found), row.lookups ? permille(row.not_found_permille) : text("unknown"), number(row.refused), number(row.orders)]))
       : el("p", { class: "calm", text: text("noWorstPayers") }),
   ];
 };

@@ -64,6 +64,7 @@ pub mod config;
 pub mod coverage;
 pub mod cycle;
 pub mod delivery;
+mod gateway_reports;
 pub mod history;
 pub mod http;
 mod http_client;

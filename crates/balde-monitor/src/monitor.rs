@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::config::{Config, ScheduleConfig};
 use crate::cycle::{Components, Cycle, SinkDirectory};
 use crate::delivery::{Backoff, DeliveryError, DeliverySettings, Dispatcher};
+use crate::gateway_reports;
 use crate::history::{History, HistoryError};
 use crate::http::{self, App, WriteAccess};
 use crate::schedule::PlannerError;
@@ -200,9 +201,11 @@ impl Monitor {
             let run: Boxed<'static, ()> = Box::pin(check.run(until_stopped(stopped.clone())));
             run
         });
+        let reports = tokio::spawn(gateway_reports::keep_fresh(self.cycle.clone()));
         let cleaning = tokio::spawn(clean_up(self.cycle.clone(), Arc::clone(&self.status)));
         let scheduled = self.schedule(shutdown).await;
         cleaning.abort();
+        reports.abort();
         let _receivers_may_be_gone = stop.send(true);
         let _finished_or_panicked = tokio::join!(delivering, from_memory, storage);
         // Clients that have not finished by then are disconnected.

@@ -15,6 +15,9 @@ use crate::tls;
 
 const PARTICIPANTS_MAX: usize = 1_000;
 
+/// A payer with fewer lookups is not reported by default.
+const WORST_PAYER_LOOKUPS: u64 = 20;
+
 /// What is kept for reconciliations by default, in percent: 5 of the 20 tokens of `POLICIES_LIST`, for
 /// at most 6 reconciliations a minute.
 const RECONCILE_RESERVE_PERCENT: u64 = 25;
@@ -51,6 +54,8 @@ pub struct DictConfig {
     pub latency: Duration,
     /// How many gateways share the buckets.
     pub gateways: u64,
+    /// A payer is in the report on scanning payers from so many lookups on, refused ones included.
+    pub worst_payer_lookups: u64,
 }
 
 /// How DICT refills its buckets.
@@ -132,6 +137,7 @@ pub(super) fn read(
         diagnostics,
     );
     let gateways = section.integer("gateways", 1..=1_000, diagnostics);
+    let lookups = section.integer("worst_payer_lookups", 1..=1_000_000, diagnostics);
     section.finish(diagnostics);
     let base_path = base_path.map_or("/api/v2/", |path| path.value);
     if !base_path.starts_with('/') || !base_path.ends_with('/') {
@@ -153,6 +159,7 @@ pub(super) fn read(
             user_start,
             latency,
             gateways: gateways.map_or(1, |gateways| gateways.value),
+            worst_payer_lookups: lookups.map_or(WORST_PAYER_LOOKUPS, |lookups| lookups.value),
         },
         span,
     })

@@ -108,10 +108,13 @@ impl DictCall {
         if status != 429 {
             dict.note_admitted(facts);
         }
-        if matches!(status, 200 | 404) {
-            let payer = facts.payer.as_deref();
-            dict.duties
-                .count_lookup(&facts.participant, payer, status == 200, now_us);
+        let payer = facts.payer.as_deref();
+        match status {
+            200 | 404 => dict
+                .duties
+                .count_lookup(&facts.participant, payer, status == 200, now_us),
+            429 => dict.duties.count_refused(&facts.participant, payer, now_us),
+            _ => {}
         }
         if dict.table.settings().credit_statuses.contains(&status)
             && let (Some(payer), Some(end_to_end_id), Some(key)) =

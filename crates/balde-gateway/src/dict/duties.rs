@@ -18,9 +18,6 @@ const PAYERS_MAX: usize = 100_000;
 /// How many payers are reported.
 const WORST_MAX: usize = 10;
 
-/// A payer is reported from so many lookups on.
-const LOOKUPS_LEAST: u64 = 20;
-
 /// Counts of lookups and orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Counts {
@@ -28,6 +25,9 @@ pub(crate) struct Counts {
     pub(crate) lookups: u64,
     /// Those of a key that does not exist.
     pub(crate) not_found: u64,
+    /// Lookups that the gateway or DICT refused with 429, which are not among `lookups`: nobody
+    /// knows whether their keys exist.
+    pub(crate) refused: u64,
     /// Payment orders.
     pub(crate) orders: u64,
 }
@@ -36,7 +36,23 @@ impl Counts {
     fn add(&mut self, other: Self) {
         self.lookups += other.lookups;
         self.not_found += other.not_found;
+        self.refused += other.refused;
         self.orders += other.orders;
+    }
+
+    /// All lookups, refused ones included.
+    fn attempts(&self) -> u64 {
+        self.lookups + self.refused
+    }
+
+    /// How much a payer stands out: its lookups that found nothing or were refused, times their
+    /// share in all. A payer with many lookups of which few fail counts less than one that scans,
+    /// and one that scans a lot counts more than one that scans a little.
+    fn conspicuousness(&self) -> u64 {
+        let failed = self.not_found + self.refused;
+        let product = u128::from(failed) * u128::from(failed) * 1_000;
+        let weighted = product / u128::from(self.attempts().max(1));
+        u64::try_from(weighted).unwrap_or(u64::MAX)
     }
 
     /// Lookups for each payment order, in thousandths; `None` without an order.
@@ -105,7 +121,16 @@ impl Duties {
         let counts = Counts {
             lookups: 1,
             not_found: u64::from(!is_found),
-            orders: 0,
+            ..Counts::default()
+        };
+        self.count(participant, payer, counts, now_us);
+    }
+
+    /// Counts a lookup that was refused with 429.
+    pub(crate) fn count_refused(&self, participant: &str, payer: Option<&str>, now_us: u64) {
+        let counts = Counts {
+            refused: 1,
+            ..Counts::default()
         };
         self.count(participant, payer, counts, now_us);
     }
@@ -162,8 +187,14 @@ impl Duties {
         sum
     }
 
-    /// The payers of a participant that looked up most keys that do not exist.
-    pub(crate) fn worst(&self, participant: &str, now_us: u64) -> Vec<WorstPayer> {
+    /// The payers of a participant that stand out by lookups of keys that do not exist and by refused
+    /// lookups. Those with fewer than `lookups_min` lookups, refused ones included, are left out.
+    pub(crate) fn worst(
+        &self,
+        participant: &str,
+        lookups_min: u64,
+        now_us: u64,
+    ) -> Vec<WorstPayer> {
         let mut payers = self.payers.lock();
         payers.turn(now_us / HOUR_US / 12);
         let mut sums: HashMap<u64, (String, Counts)> = HashMap::new();
@@ -178,7 +209,9 @@ impl Duties {
         drop(payers);
         let mut worst: Vec<WorstPayer> = sums
             .into_values()
-            .filter(|(_, counts)| counts.lookups >= LOOKUPS_LEAST && counts.not_found > 0)
+            .filter(|(_, counts)| {
+                counts.attempts() >= lookups_min && counts.not_found + counts.refused > 0
+            })
             .map(|(payer_hash, counts)| WorstPayer {
                 payer_hash,
                 not_found_permille: counts.not_found_permille(),
@@ -186,7 +219,7 @@ impl Duties {
             })
             .collect();
         worst.sort_by_key(|payer| {
-            std::cmp::Reverse((payer.not_found_permille, payer.counts.lookups))
+            std::cmp::Reverse((payer.counts.conspicuousness(), payer.counts.attempts()))
         });
         worst.truncate(WORST_MAX);
         worst
@@ -249,13 +282,42 @@ mod tests {
         );
         assert_eq!(counts.lookups_per_order_permille(), Some(4_000));
         assert_eq!(counts.not_found_permille(), 125);
-        let worst = duties.worst("P", start);
+        let worst = duties.worst("P", 20, start);
         assert_eq!(worst.len(), 1);
         assert_eq!(worst[0].not_found_permille, 250);
         assert!(!worst[0].payer_hash.contains("111222"));
         assert_eq!(duties.of("P", start + 23 * HOUR_US).lookups, 200);
         assert_eq!(duties.of("P", start + 24 * HOUR_US), Counts::default());
-        assert!(duties.worst("P", start + 24 * HOUR_US).is_empty());
+        assert!(duties.worst("P", 20, start + 24 * HOUR_US).is_empty());
         assert_eq!(duties.of("Q", start), Counts::default());
+    }
+
+    #[test]
+    fn refused_lookups_make_a_payer_stand_out() {
+        let duties = Duties::new(Some("salt"));
+        let start = 1_000 * 24 * HOUR_US;
+        // A person who scans is refused after five lookups.
+        for _ in 0..5 {
+            duties.count_lookup("P", Some("11122233300"), false, start);
+        }
+        for _ in 0..295 {
+            duties.count_refused("P", Some("11122233300"), start);
+        }
+        // A shop with many customers, some of whom mistype their key.
+        for number in 0..2_000 {
+            duties.count_lookup("P", Some("99988877700166"), number % 20 > 0, start);
+        }
+        let worst = duties.worst("P", 20, start);
+        assert_eq!(worst.len(), 2);
+        assert_eq!((worst[0].counts.lookups, worst[0].counts.refused), (5, 295));
+        assert_eq!(worst[0].not_found_permille, 1_000);
+        assert_eq!(worst[1].counts.not_found, 100);
+        assert_eq!(duties.worst("P", 301, start).len(), 1);
+        assert_eq!(duties.of("P", start).refused, 295);
+        assert_eq!(
+            duties.of("P", start).lookups,
+            2_005,
+            "those that were answered"
+        );
     }
 }

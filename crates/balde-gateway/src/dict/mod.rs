@@ -124,7 +124,12 @@ pub(crate) struct DictCounters {
 #[derive(Debug)]
 pub(crate) enum DictRefusal {
     /// A policy does not admit it.
-    NotAdmitted(NotAdmitted),
+    NotAdmitted {
+        /// Why.
+        refused: NotAdmitted,
+        /// Whose request it is.
+        participant: String,
+    },
     /// It names no participant, or one that may not use this gateway.
     Invalid {
         /// The status of the response.
@@ -351,7 +356,16 @@ impl Dict {
         let payer = call.payer();
         let waiting_caller = payer.or(caller.address.to_str().ok()).unwrap_or_default();
         let admitted = limits.admit(&request, waiting_caller, wait, attempt).await;
-        let (ticket, held) = admitted.map_err(DictRefusal::NotAdmitted)?;
+        let (ticket, held) = admitted.map_err(|refused| {
+            if operation == Operation::GetEntry && refused.policy().is_some() {
+                let now_us = self.clock.now_us();
+                self.duties.count_refused(participant, payer, now_us);
+            }
+            DictRefusal::NotAdmitted {
+                refused,
+                participant: participant.to_owned(),
+            }
+        })?;
         let order = route.order_header.as_ref();
         let order = order.and_then(|name| parts.headers.get(name)?.to_str().ok());
         let text = |name: &str| {

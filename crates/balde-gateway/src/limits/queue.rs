@@ -66,6 +66,17 @@ pub(crate) enum NotAdmitted {
     },
 }
 
+impl NotAdmitted {
+    /// The policy that refused; `None` if no policy did, for instance because Redis is unavailable.
+    pub(crate) fn policy(&self) -> Option<&str> {
+        match self {
+            Self::Refused(AdmitError::Refused(refusal)) => Some(refusal.policy().name()),
+            Self::Overtaking { policy } | Self::InFlight { policy } => Some(policy),
+            Self::Refused(_) => None,
+        }
+    }
+}
+
 impl WaitQueue {
     pub(crate) fn new(waiting_max: usize, share_percent: usize) -> Self {
         let queue = Self {

@@ -34,7 +34,7 @@ use super::upgrade::{self, Tunnel};
 use crate::body::{BodyFault, FaultCell, RequestBody, ResponseBody, Streaming};
 use crate::dict::{Dict, DictCall, DictRefusal, DictRequest};
 use crate::held_responses::HeldResponse;
-use crate::limits::{Caller, NotAdmitted};
+use crate::limits::Caller;
 use crate::metrics::{GatewayMetrics, UpstreamFailure};
 use crate::state::Readiness;
 use crate::upstream::{ClientId, ConnectError, FailureCause, NotReady, SendError, Sending};
@@ -249,11 +249,17 @@ impl Handling<'_> {
         };
         let caller = &self.connection.caller;
         let path = self.target.path(&parts.uri);
-        let refused = match &self.routing.dict {
+        let (refused, participant) = match &self.routing.dict {
             None => match limits.admit_http(parts, path, caller, route).await {
                 Ok(Some(ticket)) => return Ok((Admission::Http(Call::admitted(ticket)), None)),
                 Ok(None) => return Ok((Admission::Http(Call::free()), None)),
-                Err(refused) => refused,
+                Err(refused) => {
+                    let certificate = caller.certificate.as_ref();
+                    (
+                        refused,
+                        certificate.map(|certificate| certificate.name.clone()),
+                    )
+                }
             },
             Some(dict) => {
                 let read = if dict.needs_body(parts, path) {
@@ -273,7 +279,10 @@ impl Handling<'_> {
                 match Box::pin(dict.admit(limits, &incoming)).await {
                     Ok(Some(call)) => return Ok((Admission::Dict(Box::new(call)), read)),
                     Ok(None) => return Ok((Admission::Http(Call::free()), read)),
-                    Err(DictRefusal::NotAdmitted(refused)) => refused,
+                    Err(DictRefusal::NotAdmitted {
+                        refused,
+                        participant,
+                    }) => (refused, Some(participant)),
                     Err(DictRefusal::Invalid { status, detail }) => {
                         let status = StatusCode::from_u16(status);
                         let status = status.unwrap_or(StatusCode::BAD_REQUEST);
@@ -283,18 +292,11 @@ impl Handling<'_> {
                 }
             }
         };
-        let policy = match &refused {
-            NotAdmitted::Refused(balde_policy::AdmitError::Refused(refusal)) => {
-                Some(refusal.policy().name())
-            }
-            NotAdmitted::Overtaking { policy } | NotAdmitted::InFlight { policy } => {
-                Some(policy.as_str())
-            }
-            NotAdmitted::Refused(_) => None,
-        };
+        let policy = refused.policy();
         if let Some(policy) = policy {
             let now_us = self.connection.clock.now_us();
-            self.connection.metrics.count_refusal(policy, now_us);
+            let metrics = &self.connection.metrics;
+            metrics.count_refusal(participant.as_deref(), policy, now_us);
         }
         let mut response =
             answer::not_admitted(self.format, &refused, &limits.headers, &parts.headers);

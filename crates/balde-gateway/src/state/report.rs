@@ -1,7 +1,7 @@
 //! What the state endpoint reports on buckets.
 
 use balde_dict::{PAYER_HEADER, Table};
-use balde_policy::{BucketState, KeyPart, Mode, Policy, StateError, Subject};
+use balde_policy::{BucketState, KeyPart, Mode, Policy, Profile, StateError, Subject};
 use serde_json::{Map, Value, json};
 
 use super::StateEndpoint;
@@ -53,22 +53,28 @@ pub(super) async fn states(
     report.insert("answered_us".to_owned(), json!(now_us));
     report.insert("profile".to_owned(), json!(engine.profile().name()));
     report.insert("policies".to_owned(), json!(policies));
+    let refusals = refusals(endpoint, &engine.profile(), participant, now_us);
+    report.insert("refusals".to_owned(), json!(refusals));
+    report.insert("refusals_minutes".to_owned(), json!(REFUSAL_MINUTES));
     report.insert("waiting".to_owned(), json!(limits.waiting()));
     if let (Some(dict), Some(participant)) = (dict, participant) {
         if let Some(category) = engine.assigned(CATEGORY, participant) {
             report.insert("category".to_owned(), json!(category));
         }
         let counts = dict.duties.of(participant, now_us);
+        let lookups_min = dict.config().worst_payer_lookups;
         report.insert(
             "duties".to_owned(),
             json!({
                 "hours": 24,
                 "lookups": counts.lookups,
                 "not_found": counts.not_found,
+                "refused": counts.refused,
                 "orders": counts.orders,
                 "not_found_permille": counts.not_found_permille(),
                 "lookups_per_order_permille": counts.lookups_per_order_permille(),
-                "worst_payers": dict.duties.worst(participant, now_us),
+                "worst_payer_lookups": lookups_min,
+                "worst_payers": dict.duties.worst(participant, lookups_min, now_us),
             }),
         );
         if let Some(payer) = &asked.payer {
@@ -76,6 +82,28 @@ pub(super) async fn states(
         }
     }
     Ok(Value::Object(report))
+}
+
+/// The policies that refused requests of a participant, or without one of anybody, within the last
+/// minutes. Those of payers and users are included: their buckets are not in the report.
+fn refusals(
+    endpoint: &StateEndpoint,
+    profile: &Profile,
+    participant: Option<&str>,
+    now_us: u64,
+) -> Vec<Value> {
+    let policies = profile.policies().iter().filter_map(|policy| {
+        let name = policy.name();
+        let refusals = endpoint.counters.recent_refusals(participant, name, now_us);
+        (refusals > 0).then(|| {
+            json!({
+                "policy": name,
+                "scope": policy.scope().name(),
+                "refusals": refusals,
+            })
+        })
+    });
+    policies.collect()
 }
 
 fn kind(table: &Table, payer: &str) -> Option<&'static str> {
@@ -122,7 +150,7 @@ fn bucket(
         "full_after_ms": full_after,
         "is_admitting": state.is_admitting(),
         "is_shadow": policy.mode() == Mode::Shadow,
-        "refusals": endpoint.counters.recent_refusals(policy.name(), now_us),
+        "refusals": endpoint.counters.recent_refusals(participant, policy.name(), now_us),
         "refusals_minutes": REFUSAL_MINUTES,
         "drift": drift,
         "withheld_for_others": for_others,

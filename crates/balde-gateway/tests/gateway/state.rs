@@ -117,6 +117,62 @@ async fn a_participants_and_a_payers_buckets_are_reported_with_everything_an_ope
 }
 
 #[tokio::test]
+async fn refusals_belong_to_their_participant_and_scanning_payers_are_reported() {
+    let dict = Dict::start('F').await;
+    let file = crate::simulated::configuration(
+        dict.address,
+        &format!(
+            "{}\nworst_payer_lookups = 300\n",
+            crate::simulated::exact('F')
+        ),
+        "",
+    );
+    let own = format!("participants = [\"{PARTICIPANT}\"]");
+    let file = file.replace(&own, "participants = [\"12345678\", \"87654321\"]");
+    let config = crate::running::parse(&file);
+    let gateway = Running::start_with(&config, balde::Clock::manual(&dict.clock)).await;
+    for number in 0..300 {
+        let status = gateway
+            .look_up(&no_key(number), PAYER, &order(number))
+            .await;
+        let expected = if number < 5 { 404 } else { 429 };
+        assert_eq!(status.status(), expected, "{number}");
+    }
+    let states = gateway.states(&format!("participant={PARTICIPANT}")).await;
+    // The payer's bucket is none of the participant's, but its refusals are there.
+    assert_eq!(
+        states["refusals"],
+        json!([{"policy": USER_POLICY, "scope": "USER", "refusals": 295}])
+    );
+    assert_eq!(states["refusals_minutes"], 5);
+    let duties = &states["duties"];
+    assert_eq!(
+        (&duties["lookups"], &duties["refused"]),
+        (&json!(5), &json!(295))
+    );
+    let worst = duties["worst_payers"].as_array().unwrap();
+    assert_eq!(worst.len(), 1, "{states}");
+    assert_eq!(
+        (
+            &worst[0]["lookups"],
+            &worst[0]["not_found"],
+            &worst[0]["refused"]
+        ),
+        (&json!(5), &json!(5), &json!(295))
+    );
+    let other = gateway.states("participant=87654321").await;
+    assert_eq!(other["refusals"], json!([]));
+    assert_eq!(other["duties"]["worst_payers"], json!([]));
+    let metrics = gateway.metrics();
+    for line in [
+        "gateway_refusals_total{participant=\"12345678\",policy=\"ENTRIES_READ_USER_ANTISCAN\"} 295",
+        "gateway_dict_worst_payer_refused_lookups{participant=\"12345678\",payer_hash=",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+}
+
+#[tokio::test]
 async fn a_participant_that_the_gateway_or_dict_does_not_know_is_404() {
     let dict = Dict::start_knowing(&[PARTICIPANT]).await;
     // The last one is in the gateway's file, but DICT does not know it.

@@ -78,6 +78,17 @@ impl GatewayClient {
         self.last.lock().refusals(policy)
     }
 
+    /// Reads the report again, without the levels.
+    pub(crate) async fn refresh(
+        &self,
+        participant: &str,
+        now_us: impl Fn() -> u64,
+    ) -> Result<(), SourceError> {
+        let (_, report) = self.fetch(participant).await?;
+        self.record(report, now_us());
+        Ok(())
+    }
+
     /// Keeps what a response said besides the levels.
     pub(super) fn record(&self, report: Option<GatewayReport>, read_us: u64) {
         if let Some(report) = report {

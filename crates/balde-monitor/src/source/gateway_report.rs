@@ -23,9 +23,11 @@ pub struct GatewayReport {
     #[serde(skip_deserializing)]
     pub read_us: u64,
     /// The minutes that the refusals cover.
-    #[serde(skip_deserializing)]
     pub refusals_minutes: u64,
-    /// The refusals of each policy.
+    /// The policies that refused requests of the participant within these minutes, those of payers
+    /// and users included.
+    pub refusals: Vec<PolicyRefusals>,
+    /// The refusals of each policy whose bucket is listed.
     pub policies: Vec<PolicyRefusals>,
     /// The requests that wait for tokens.
     pub waiting: Option<u64>,
@@ -40,6 +42,8 @@ pub struct GatewayReport {
 pub struct PolicyRefusals {
     /// The policy.
     pub policy: String,
+    /// What the policy's buckets belong to, as the gateway names it: a participant, a payer, a user.
+    pub scope: Option<String>,
     /// The requests refused within the last minutes.
     pub refusals: u64,
     /// Whether the policy only counts, and lets everything through.
@@ -60,13 +64,18 @@ pub struct LookupCounts {
     pub lookups: u64,
     /// Those of keys that do not exist.
     pub not_found: u64,
+    /// Further lookups, which the gateway or DICT refused.
+    pub refused: u64,
     /// Payment orders.
     pub orders: u64,
     /// Those of keys that do not exist, in thousandths of all.
     pub not_found_permille: u64,
     /// Lookups for each payment order, in thousandths; `None` without an order.
     pub lookups_per_order_permille: Option<u64>,
-    /// The payers with the most lookups of keys that do not exist.
+    /// The lookups from which on a payer is reported, refused ones included; 0 if the gateway does
+    /// not say.
+    pub worst_payer_lookups: u64,
+    /// The payers that stand out by lookups of keys that do not exist and by refused lookups.
     pub worst_payers: Vec<WorstPayer>,
 }
 
@@ -83,6 +92,8 @@ pub struct WorstPayer {
     pub not_found: u64,
     /// Those in thousandths of all.
     pub not_found_permille: u64,
+    /// Further lookups of it, which the gateway or DICT refused.
+    pub refused: u64,
     /// Its payment orders.
     pub orders: u64,
 }
@@ -107,17 +118,30 @@ impl LastReport {
     pub(super) fn record(&mut self, mut report: GatewayReport, read_us: u64) {
         report.read_us = read_us;
         report.policies.truncate(POLICIES_MAX);
-        let minutes = report.policies.iter().map(|policy| policy.refusals_minutes);
-        report.refusals_minutes = minutes.max().unwrap_or(0);
+        report.refusals.truncate(POLICIES_MAX);
+        if report.refusals.is_empty() {
+            // A gateway that lists refusals with its buckets only.
+            let minutes = report.policies.iter().map(|policy| policy.refusals_minutes);
+            let minutes = minutes.max().unwrap_or(0);
+            report.refusals_minutes = report.refusals_minutes.max(minutes);
+            let refused = report.policies.iter().filter(|policy| policy.refusals > 0);
+            report.refusals = refused.cloned().collect();
+        }
         if let Some(duties) = &mut report.duties {
             duties.worst_payers.truncate(PAYERS_MAX);
             let is_short = |payer: &WorstPayer| payer.payer_hash.len() <= HASH_BYTES_MAX;
             duties.worst_payers.retain(is_short);
         }
-        for PolicyRefusals {
-            policy, refusals, ..
-        } in &report.policies
-        {
+        let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
+        // A policy that no longer refuses is not in the list, and counts zero from then on.
+        newest.extend(self.counts.keys().map(|policy| (policy.as_str(), 0)));
+        let listed = report.policies.iter().chain(&report.refusals);
+        newest.extend(listed.map(|policy| (policy.policy.as_str(), policy.refusals)));
+        let newest: Vec<(String, u64)> = newest
+            .into_iter()
+            .map(|(policy, refusals)| (policy.to_owned(), refusals))
+            .collect();
+        for (policy, refusals) in &newest {
             if !self.counts.contains_key(policy) && self.counts.len() >= POLICIES_MAX {
                 continue;
             }
@@ -191,5 +215,31 @@ mod tests {
         let report = last.report().unwrap();
         assert_eq!(report.policies.len(), POLICIES_MAX);
         assert_eq!(report.duties.as_ref().unwrap().worst_payers.len(), 1);
+    }
+
+    #[test]
+    fn refusals_of_payers_policies_are_reported_and_end() {
+        let response = r#"{"policies": [{"policy": "P", "level": 1, "refusals": 0}],
+            "refusals_minutes": 5,
+            "refusals": [{"policy": "P_USER", "scope": "PF", "refusals": 75}],
+            "duties": {"refused": 75, "worst_payer_lookups": 20,
+                "worst_payers": [{"payer_hash": "ab", "lookups": 5, "refused": 75}]}}"#;
+        let report: GatewayReport = serde_json::from_str(response).unwrap();
+        let mut last = LastReport::default();
+        last.record(report.clone(), 10);
+        let seen = last.report().unwrap();
+        assert_eq!(seen.refusals_minutes, 5);
+        assert_eq!(
+            (seen.refusals[0].policy.as_str(), seen.refusals[0].refusals),
+            ("P_USER", 75)
+        );
+        assert_eq!(seen.duties.as_ref().unwrap().worst_payers[0].refused, 75);
+        let calm = GatewayReport {
+            refusals: Vec::new(),
+            ..report
+        };
+        last.record(calm, 20);
+        assert!(last.report().unwrap().refusals.is_empty());
+        assert_eq!(last.refusals("P_USER"), [(10, 75), (20, 0)]);
     }
 }

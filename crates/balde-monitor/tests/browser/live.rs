@@ -118,11 +118,17 @@ impl Live {
             })
         };
         let policies: Vec<Value> = POLICIES.iter().map(policy).collect();
-        let answer = json!({"category": "F", "policies": policies, "waiting": 3, "duties": {
-            "hours": 24, "lookups": 9_043, "not_found": 111, "orders": 8_472,
+        // The payers' policies have no bucket in the list.
+        let mut refusals = vec![json!({"policy": "ENTRIES_READ_USER_ANTISCAN", "refusals": 75})];
+        refusals.extend(policies.iter().filter(|row| row["refusals"] != 0).cloned());
+        let answer = json!({"category": "F", "policies": policies, "waiting": 3,
+            "refusals_minutes": 5, "refusals": refusals,
+            "duties": {
+            "hours": 24, "lookups": 9_043, "not_found": 111, "refused": 340, "orders": 8_472,
+            "worst_payer_lookups": 20,
             "not_found_permille": 12, "lookups_per_order_permille": 1_067,
             "worst_payers": [{"payer_hash": "8336797217346ed47b470e3e67b2d7fe", "lookups": 111,
-                "not_found": 111, "not_found_permille": 1_000, "orders": 0}],
+                "not_found": 111, "not_found_permille": 1_000, "refused": 295, "orders": 0}],
         }});
         self.set(PARTICIPANT, answer);
     }

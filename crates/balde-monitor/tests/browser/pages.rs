@@ -142,6 +142,10 @@ async fn every_page_shows_its_parts_without_a_console_error() {
             "#/gateway",
             &[
                 "Refused in the last 5 minutes",
+                "ENTRIES_READ_USER_ANTISCAN\t75\tsingle payers or users",
+                "KEYS_CHECK\t17\tthe participant",
+                "listed from 20 lookups on",
+                "295",
                 "1.07",
                 "1.2 %",
                 "8336797217346ed47b470e3e67b2d7fe",
