@@ -21,6 +21,10 @@ pub(crate) struct Args {
     /// buckets, and end: exit code 1 if one does not. Costs one token of `POLICIES_LIST` each
     #[arg(long)]
     check_sources: bool,
+    /// Send a marked test alert through the sink NAME, print what the receiver said, and end: exit code
+    /// 1 if it was not delivered. May be repeated. The database is not opened
+    #[arg(long, value_name = "NAME", conflicts_with = "check_sources")]
+    test_sink: Vec<String>,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -28,6 +32,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> ExitCode {
     if args.check_sources {
         return service::run("monitor", check_sources(args));
+    }
+    if !args.test_sink.is_empty() {
+        return service::run("monitor", test_sinks(args));
     }
     service::run("monitor", monitor(args))
 }
@@ -64,6 +71,41 @@ async fn check_sources(args: &Args) -> anyhow::Result<()> {
     }
     if failed > 0 {
         bail!("{failed} of {all} participants cannot be monitored");
+    }
+    Ok(())
+}
+
+async fn test_sinks(args: &Args) -> anyhow::Result<()> {
+    let config = read(args)?;
+    // The built-in sink `log` writes its line there.
+    let _output = Output::start(&args.log);
+    let time = TimeSource::system();
+    let mut failed = 0;
+    for name in &args.test_sink {
+        let line = match balde_monitor::test_sink(&config, name, &time).await {
+            Ok(test) => {
+                let closed = match test.messages {
+                    1 => "",
+                    _ => ", and closed",
+                };
+                let took_ms = test.took.as_millis();
+                format!(
+                    "{} delivered in {took_ms} ms{closed}: {}",
+                    test.kind, test.key
+                )
+            }
+            Err(error) => {
+                failed += 1;
+                format!("not delivered: {error}")
+            }
+        };
+        write_output(&format!("{name}  {line}\n"))?;
+    }
+    if failed > 0 {
+        bail!(
+            "{failed} of {} test alerts were not delivered",
+            args.test_sink.len()
+        );
     }
     Ok(())
 }

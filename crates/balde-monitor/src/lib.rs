@@ -73,6 +73,7 @@ pub mod sample;
 pub mod schedule;
 pub mod severity;
 pub mod sink;
+mod sink_test;
 pub mod source;
 mod source_check;
 pub mod status;
@@ -81,6 +82,7 @@ mod time_source;
 
 pub use config::Config;
 pub use monitor::{BuildError, Monitor, RunError};
+pub use sink_test::{SinkTest, SinkTestError, test_sink};
 pub use source_check::{SourceCheck, SourceCheckError, SourceSummary, check_sources};
 pub use storage_check::StorageTiming;
 pub use time_source::TimeSource;

@@ -8,9 +8,10 @@ use crate::blocks::{self, Block, repository};
 use crate::has_tool;
 
 /// What completes a part of a file, by the table that the part begins with.
-const REST: [(&str, &str); 3] = [
+const REST: [(&str, &str); 4] = [
     ("[schedule]", PARTICIPANT),
     ("[alerts]", PARTICIPANT),
+    ("[[sink]]", PARTICIPANT),
     (
         "[metrics]",
         "\n[limits.per-user]\nlimit = \"10/s burst 20\"\n",

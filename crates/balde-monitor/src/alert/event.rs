@@ -120,6 +120,16 @@ pub enum EventKind {
         /// When the first write had failed.
         since_us: u64,
     },
+    /// Nothing happened: an operator tests a sink. Never stored.
+    Test {
+        /// The name of the sink.
+        sink: String,
+    },
+    /// The test of a sink is over.
+    TestOver {
+        /// The name of the sink.
+        sink: String,
+    },
 }
 
 impl EventKind {
@@ -131,6 +141,7 @@ impl EventKind {
                 | Self::ForecastOver { .. }
                 | Self::Fresh { .. }
                 | Self::StorageRecovered { .. }
+                | Self::TestOver { .. }
         )
     }
 
@@ -150,6 +161,8 @@ impl EventKind {
             Self::StorageFailed { .. } => "storage-failed".to_owned(),
             Self::StorageStillFailing { .. } => "storage-still-failing".to_owned(),
             Self::StorageRecovered { .. } => "storage-recovered".to_owned(),
+            Self::Test { .. } => "test".to_owned(),
+            Self::TestOver { .. } => "test-over".to_owned(),
         }
     }
 }

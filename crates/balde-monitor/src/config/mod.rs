@@ -8,13 +8,15 @@ mod alerts;
 mod analysis;
 mod participants;
 mod plan;
+mod receivers;
+mod sink_config;
 mod sinks;
 
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use balde_config::{ConfigError, Diagnostics, Document, Environment, Section, Source};
+use balde_config::{ConfigError, Diagnostics, Document, Environment, Located, Section, Source};
 
 use crate::alert::{AlertRules, Routes, StalenessRule};
 use crate::analyse::SettingsByPolicy;
@@ -23,7 +25,7 @@ use crate::sink::Wording;
 
 pub use participants::{ParticipantConfig, SourceConfig};
 pub use plan::{HttpConfig, ScheduleConfig};
-pub use sinks::{SinkConfig, SinkKind};
+pub use sink_config::{SinkConfig, SinkKind};
 
 /// A validated configuration file.
 #[derive(Clone)]
@@ -198,6 +200,14 @@ impl Resolver<'_> {
                     None
                 }
             },
+        }
+    }
+
+    /// The value of the environment variable that the file names.
+    fn variable(&self, name: &Located<&str>, diagnostics: &mut Diagnostics) -> Option<String> {
+        match self.secrets {
+            Secrets::Read => self.inner.environment().read_named(name, diagnostics),
+            Secrets::Assumed => Some(placeholder("").to_owned()),
         }
     }
 

@@ -1,157 +1,30 @@
 //! The sections `[[sink]]`: where alerts are sent.
 
-use std::fmt;
 use std::time::Duration;
 
 use balde_config::{Diagnostics, Located, Section};
 
-use super::Resolver;
 use super::alerts::sink_classes;
+use super::receivers::required;
+use super::sink_config::{Connection, SinkConfig, SinkKind};
+use super::{Resolver, receivers};
 use crate::alert::SinkClass;
 use crate::delivery::{SINK_NAME_MAX, SINKS_MAX};
-use crate::sink::{
-    HttpSettings, IncidentWebhook, LogSink, PAGER_DUTY_URL, PagerDuty, Secret, Sink, SinkError,
-    Slack, Webhook,
-};
-#[cfg(feature = "pulsar")]
-use crate::sink::{PulsarSettings, PulsarTopic};
-
-/// A sink of alerts.
-#[derive(Clone, Debug)]
-pub struct SinkConfig {
-    /// The name under which undelivered messages are stored; a renamed sink is a new sink.
-    pub name: String,
-    /// The kinds of notification that the sink receives.
-    pub classes: Vec<SinkClass>,
-    /// The receiver.
-    pub kind: SinkKind,
-    http: Http,
-}
-
-#[derive(Clone, Default)]
-struct Http {
-    timeout: Option<Duration>,
-    ca: Option<Vec<u8>>,
-    proxy: Option<Secret>,
-}
-
-/// A receiver of alerts.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum SinkKind {
-    /// The log.
-    Log,
-    /// An HTTP endpoint that receives signed JSON.
-    Webhook {
-        /// The URL of the endpoint.
-        url: Secret,
-        /// The key that bodies are signed with.
-        secret: Secret,
-    },
-    /// A Slack channel.
-    Slack {
-        /// The URL of the incoming webhook.
-        url: Secret,
-    },
-    /// A `PagerDuty` service.
-    PagerDuty {
-        /// The URL of the Events API.
-        url: Secret,
-        /// The integration key of the service.
-        routing_key: Secret,
-    },
-    /// An HTTP endpoint that opens and closes incidents.
-    Incident {
-        /// The URL of the endpoint.
-        url: Secret,
-        /// The key that bodies are signed with.
-        secret: Secret,
-    },
-    /// A topic of Apache Pulsar.
-    Pulsar {
-        /// The URL of the broker.
-        url: Secret,
-        /// The topic.
-        topic: String,
-        /// The token that the broker requires.
-        token: Option<Secret>,
-    },
-}
+use crate::sink::{PAGER_DUTY_URL, Secret};
 
 #[derive(Clone, Copy)]
 enum Kind {
     Log,
     Webhook,
     Slack,
+    Teams,
+    Email,
     PagerDuty,
+    Opsgenie,
     Incident,
+    Http,
+    Kafka,
     Pulsar,
-}
-
-impl SinkConfig {
-    /// The log, which every monitor has.
-    pub fn log() -> Self {
-        Self {
-            name: "log".to_owned(),
-            classes: vec![SinkClass::Log],
-            kind: SinkKind::Log,
-            http: Http::default(),
-        }
-    }
-
-    /// Builds the sink.
-    pub fn build(&self) -> Result<Sink, SinkError> {
-        let mut http = HttpSettings::default();
-        if let Some(timeout) = self.http.timeout {
-            http = http.timeout(timeout);
-        }
-        if let Some(ca) = &self.http.ca {
-            http = http.ca_pem(ca);
-        }
-        if let Some(proxy) = &self.http.proxy {
-            http = http.proxy(proxy.clone());
-        }
-        Ok(match &self.kind {
-            SinkKind::Log => Sink::Log(LogSink),
-            SinkKind::Webhook { url, secret } => {
-                Sink::Webhook(Webhook::new(url.clone(), secret.clone(), &http)?)
-            }
-            SinkKind::Slack { url } => Sink::Slack(Slack::new(url.clone(), &http)?),
-            SinkKind::PagerDuty { url, routing_key } => {
-                Sink::PagerDuty(PagerDuty::at(url.clone(), routing_key.clone(), &http)?)
-            }
-            SinkKind::Incident { url, secret } => {
-                Sink::Incident(IncidentWebhook::new(url.clone(), secret.clone(), &http)?)
-            }
-            #[cfg(feature = "pulsar")]
-            SinkKind::Pulsar { url, topic, token } => {
-                let mut settings = PulsarSettings::new(url.clone(), topic);
-                if let Some(token) = token {
-                    settings = settings.token(token.clone());
-                }
-                if let Some(ca) = &self.http.ca {
-                    settings = settings.ca_pem(ca);
-                }
-                if let Some(timeout) = self.http.timeout {
-                    settings = settings.timeout(timeout);
-                }
-                Sink::Pulsar(PulsarTopic::new(settings)?)
-            }
-            #[cfg(not(feature = "pulsar"))]
-            SinkKind::Pulsar { .. } => {
-                let advice = "this build does not include Pulsar; build it with --features pulsar";
-                return Err(SinkError::Setting { advice });
-            }
-        })
-    }
-}
-
-impl fmt::Debug for Http {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http")
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
 }
 
 pub(super) fn read(
@@ -194,14 +67,19 @@ fn read_one<'a>(
         ("log", Kind::Log),
         ("webhook", Kind::Webhook),
         ("slack", Kind::Slack),
+        ("teams", Kind::Teams),
+        ("email", Kind::Email),
         ("pagerduty", Kind::PagerDuty),
+        ("opsgenie", Kind::Opsgenie),
         ("incident", Kind::Incident),
+        ("http", Kind::Http),
+        ("kafka", Kind::Kafka),
         ("pulsar", Kind::Pulsar),
     ];
     let kind = section.require("kind", diagnostics)?;
     let kind = kind.choice(&words, diagnostics)?.value;
     let classes = classes(section, kind, diagnostics);
-    let http = Http {
+    let connection = Connection {
         timeout: section
             .integer("timeout_ms", 1..=60_000, diagnostics)
             .map(|ms| Duration::from_millis(ms.value)),
@@ -220,6 +98,14 @@ fn read_one<'a>(
             let url = resolver.secret(section, ("url_env", "url_file"), diagnostics);
             required(section, "url_env", url, diagnostics).map(|url| SinkKind::Slack { url })
         }
+        Kind::Teams => {
+            let url = resolver.secret(section, ("url_env", "url_file"), diagnostics);
+            required(section, "url_env", url, diagnostics).map(|url| SinkKind::Teams { url })
+        }
+        Kind::Email => receivers::email(section, &connection, resolver, diagnostics),
+        Kind::Opsgenie => receivers::opsgenie(section, resolver, diagnostics),
+        Kind::Http => receivers::http(section, resolver, diagnostics),
+        Kind::Kafka => receivers::kafka(section, &connection, resolver, diagnostics),
         Kind::PagerDuty => {
             let key = resolver.secret(
                 section,
@@ -241,7 +127,7 @@ fn read_one<'a>(
         name: name.value.to_owned(),
         classes,
         kind,
-        http,
+        connection,
     };
     Some((name, sink))
 }
@@ -250,9 +136,9 @@ fn classes(section: &mut Section<'_>, kind: Kind, diagnostics: &mut Diagnostics)
     if section.get("serves_as").is_none() {
         return match kind {
             Kind::Log => vec![SinkClass::Log],
-            Kind::Webhook | Kind::Pulsar => vec![SinkClass::Event],
-            Kind::Slack => vec![SinkClass::Chat],
-            Kind::PagerDuty => vec![SinkClass::Page, SinkClass::PageUrgent],
+            Kind::Webhook | Kind::Http | Kind::Kafka | Kind::Pulsar => vec![SinkClass::Event],
+            Kind::Slack | Kind::Teams | Kind::Email => vec![SinkClass::Chat],
+            Kind::PagerDuty | Kind::Opsgenie => vec![SinkClass::Page, SinkClass::PageUrgent],
             Kind::Incident => vec![SinkClass::Incident],
         };
     }
@@ -290,24 +176,6 @@ fn pulsar(
         topic: topic?.value.to_owned(),
         token: token.map(Secret::new),
     })
-}
-
-/// The value as a secret; a key that is not in the file at all is reported.
-fn required(
-    section: &mut Section<'_>,
-    key: &'static str,
-    value: Option<String>,
-    diagnostics: &mut Diagnostics,
-) -> Option<Secret> {
-    let base = key.trim_end_matches("_env");
-    let is_there = ["", "_env", "_file"]
-        .iter()
-        .any(|suffix| section.contains(&format!("{base}{suffix}")));
-    if value.is_none() && !is_there {
-        let message = format!("this kind of sink needs `{key}` or `{base}_file`");
-        diagnostics.at(section.span(), message);
-    }
-    value.map(Secret::new)
 }
 
 fn is_name(name: &Located<&str>, diagnostics: &mut Diagnostics) -> bool {

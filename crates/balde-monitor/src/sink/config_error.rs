@@ -22,6 +22,12 @@ pub enum SinkError {
         /// What is wrong.
         reason: String,
     },
+    /// The template of a body is invalid.
+    #[error("{reason}")]
+    Template {
+        /// What is wrong, and where.
+        reason: String,
+    },
     /// A timeout or a name is out of range.
     #[error("{advice}")]
     Setting {

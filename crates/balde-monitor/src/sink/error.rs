@@ -37,6 +37,12 @@ pub enum SendErrorKind {
         /// The error of the connection.
         reason: String,
     },
+    /// The receiver asks to send the message again later, such as a mail server with a reply of 4xx.
+    #[error("the receiver cannot accept the message now: {reason}")]
+    Deferred {
+        /// The receiver's message.
+        reason: String,
+    },
     /// The receiver rejected the message.
     #[error("the receiver rejected the message: {reason}")]
     Rejected {
@@ -72,7 +78,9 @@ impl SendError {
     /// Returns true if a retry may succeed without any change by an operator.
     pub const fn is_transient(&self) -> bool {
         match &self.kind {
-            SendErrorKind::Timeout | SendErrorKind::Unreachable { .. } => true,
+            SendErrorKind::Timeout
+            | SendErrorKind::Unreachable { .. }
+            | SendErrorKind::Deferred { .. } => true,
             SendErrorKind::Status { status, .. } => matches!(*status, 408 | 429 | 500..),
             SendErrorKind::Rejected { .. } => false,
         }

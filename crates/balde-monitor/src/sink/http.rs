@@ -1,11 +1,11 @@
-//! HTTP POST requests to a receiver.
+//! HTTP requests to a receiver.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use balde::http::headers;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
-use reqwest::{Certificate, Response, Url};
+use reqwest::{Certificate, Method, Response, Url};
 
 use super::config_error::SinkError;
 use super::error::{RESPONSE_CHARS_MAX, SendError, SendErrorKind};
@@ -79,7 +79,55 @@ impl fmt::Debug for HttpSettings {
     }
 }
 
-/// A URL that accepts POST requests.
+/// One request.
+pub(super) struct Call {
+    method: Method,
+    url: Url,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Call {
+    /// Posts JSON. `key` becomes the Idempotency-Key.
+    pub(super) fn json(url: Url, key: &str, body: Vec<u8>) -> Self {
+        let call = Self {
+            method: Method::POST,
+            url,
+            headers: Vec::new(),
+            body,
+        };
+        call.header(CONTENT_TYPE.as_str(), "application/json")
+            .header(IDEMPOTENCY_HEADER, &header_text(key))
+    }
+
+    pub(super) fn method(mut self, method: Method) -> Self {
+        self.method = method;
+        self
+    }
+
+    /// Sets a header, in place of one of the same name.
+    pub(super) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers
+            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// What a receiver responded. The body of a success is not kept.
+pub(super) struct Reply {
+    pub(super) status: u16,
+    retry_after: Option<Duration>,
+    pub(super) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(super) const fn is_success(&self) -> bool {
+        matches!(self.status, 200..300)
+    }
+}
+
+/// A URL that accepts requests.
 pub(super) struct HttpEndpoint {
     http: reqwest::Client,
     url: Url,
@@ -109,6 +157,11 @@ impl HttpEndpoint {
         })
     }
 
+    /// The URL that the endpoint was made with.
+    pub(super) const fn url(&self) -> &Url {
+        &self.url
+    }
+
     /// Posts JSON. `key` becomes the Idempotency-Key.
     pub(super) async fn post(
         &self,
@@ -117,27 +170,53 @@ impl HttpEndpoint {
         body: Vec<u8>,
         now_us: u64,
     ) -> Result<(), SendError> {
-        let mut request = self
-            .http
-            .post(self.url.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .header(IDEMPOTENCY_HEADER, header_text(key));
+        let mut call = Call::json(self.url.clone(), key, body);
         for (name, value) in headers {
-            request = request.header(*name, value);
+            call = call.header(name, value);
         }
-        let sent = request.body(body).send().await;
+        let reply = self.call(call, now_us).await?;
+        self.checked(&reply)
+    }
+
+    /// Makes one request, and reads the response.
+    pub(super) async fn call(&self, call: Call, now_us: u64) -> Result<Reply, SendError> {
+        let mut request = self.http.request(call.method, call.url);
+        for (name, value) in &call.headers {
+            request = request.header(name, value);
+        }
+        let sent = request.body(call.body).send().await;
         let response = sent.map_err(|error| self.unreachable(error))?;
         let status = response.status();
         if status.is_success() {
             // The message was accepted, whatever the body is.
             let _ignored = tokio::time::timeout(DRAIN_TIMEOUT, read(response)).await;
-            return Ok(());
+            return Ok(Reply {
+                status: status.as_u16(),
+                retry_after: None,
+                body: Vec::new(),
+            });
         }
         let wait = retry_after(response.headers(), now_us)
             .filter(|_| matches!(status.as_u16(), 429 | 503));
-        let body = self.masked(&read(response).await);
-        let status = status.as_u16();
-        Err(SendError::new(SendErrorKind::Status { status, body }).with_retry_after(wait))
+        Ok(Reply {
+            status: status.as_u16(),
+            retry_after: wait,
+            body: read(response).await,
+        })
+    }
+
+    /// Returns an error for a reply that is not a success, with its body.
+    pub(super) fn checked(&self, reply: &Reply) -> Result<(), SendError> {
+        if reply.is_success() {
+            return Ok(());
+        }
+        Err(self.refused(reply, &reply.body))
+    }
+
+    /// The error for a reply that is not a success, with a text about it.
+    pub(super) fn refused(&self, reply: &Reply, text: &[u8]) -> SendError {
+        let (status, body) = (reply.status, self.masked(text));
+        SendError::new(SendErrorKind::Status { status, body }).with_retry_after(reply.retry_after)
     }
 
     fn unreachable(&self, error: reqwest::Error) -> SendError {

@@ -48,11 +48,13 @@ pub fn incident_body(event: &Event, wording: &Wording) -> Value {
         | EventKind::Predicted { .. }
         | EventKind::Stale { .. }
         | EventKind::StorageFailed { .. }
-        | EventKind::Changed(_) => ("opened", "open"),
+        | EventKind::Changed(_)
+        | EventKind::Test { .. } => ("opened", "open"),
         EventKind::Resolved { .. }
         | EventKind::ForecastOver { .. }
         | EventKind::Fresh { .. }
-        | EventKind::StorageRecovered { .. } => ("closed", "closed"),
+        | EventKind::StorageRecovered { .. }
+        | EventKind::TestOver { .. } => ("closed", "closed"),
         EventKind::Lowered { .. }
         | EventKind::Reminder { .. }
         | EventKind::StillStale { .. }

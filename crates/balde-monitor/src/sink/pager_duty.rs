@@ -1,13 +1,12 @@
 //! `PagerDuty`, through the Events API v2.
 
-use ring::digest;
 use serde_json::{Value, json};
 
 use super::config_error::SinkError;
 use super::error::SendError;
-use super::hex::hex;
 use super::http::{HttpEndpoint, HttpSettings};
 use super::secret::Secret;
+use super::shorten::{cut, short_key};
 use super::text::{Wording, current_severity, rfc3339};
 use crate::alert::{Event, EventKind, SinkClass};
 use crate::history::OutboxMessage;
@@ -112,7 +111,7 @@ pub fn pager_duty_body(
     let mut body = json!({
         "routing_key": routing_key.reveal(),
         "event_action": action,
-        "dedup_key": dedup_key(&event.episode),
+        "dedup_key": short_key(&event.episode, DEDUP_KEY_MAX),
         "client": "balde monitor",
         "payload": payload,
     });
@@ -151,6 +150,7 @@ fn class_of(event: &Event) -> &'static str {
         EventKind::StorageFailed { .. }
         | EventKind::StorageStillFailing { .. }
         | EventKind::StorageRecovered { .. } => "monitor storage",
+        EventKind::Test { .. } | EventKind::TestOver { .. } => "test",
         _ => "bucket level",
     }
 }
@@ -181,23 +181,6 @@ fn details(event: &Event, wording: &Wording) -> Value {
         _ => {}
     }
     details
-}
-
-/// Returns the episode, or its SHA-256 if it is too long.
-fn dedup_key(episode: &str) -> String {
-    if episode.chars().count() <= DEDUP_KEY_MAX {
-        return episode.to_owned();
-    }
-    let fingerprint = digest::digest(&digest::SHA256, episode.as_bytes());
-    format!("sha256-{}", hex(fingerprint.as_ref()))
-}
-
-fn cut(text: &str, chars_max: usize) -> String {
-    if text.chars().count() <= chars_max {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(chars_max - 1).collect();
-    format!("{kept}…")
 }
 
 #[cfg(test)]

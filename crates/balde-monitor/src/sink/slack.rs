@@ -6,8 +6,8 @@ use super::config_error::SinkError;
 use super::error::SendError;
 use super::http::{HttpEndpoint, HttpSettings};
 use super::secret::Secret;
-use super::text::{Wording, field_names, format_time_in, tokens_in};
-use crate::alert::{Event, EventKind};
+use super::text::{Wording, fields};
+use crate::alert::Event;
 use crate::history::OutboxMessage;
 
 // Slack's documented maximum lengths, in characters.
@@ -76,32 +76,6 @@ pub fn slack_body(event: &Event, wording: &Wording) -> Value {
     })
 }
 
-/// Returns the fields of the message, at most eight. Slack allows ten.
-fn fields(event: &Event, wording: &Wording) -> Vec<(&'static str, String)> {
-    let names = field_names(wording);
-    let format_time = |at_us| format_time_in(wording, at_us);
-    let mut fields = vec![(names.participant, event.participant.clone())];
-    if let Some(policy) = &event.policy {
-        fields.push((names.policy, policy.clone()));
-    }
-    fields.push((names.severity, event.severity.to_string()));
-    if let Some(tokens) = tokens_in(wording, event) {
-        fields.push((names.tokens_left, tokens));
-    }
-    match &event.kind {
-        EventKind::Reminder { since_us } => fields.push((names.since, format_time(*since_us))),
-        EventKind::Stale { newest_us, .. } | EventKind::StillStale { newest_us, .. } => {
-            fields.push((names.no_data_since, format_time(*newest_us)));
-        }
-        EventKind::Predicted { empty_at_us, .. } => {
-            fields.push((names.empty_at, format_time(*empty_at_us)));
-        }
-        _ => {}
-    }
-    fields.push((names.time, format_time(event.at_us)));
-    fields
-}
-
 /// Returns a text object in which URLs and names do not become links and mentions.
 fn mrkdwn(text: &str) -> Value {
     json!({ "type": "mrkdwn", "text": text, "verbatim": true })
@@ -135,6 +109,7 @@ fn escaped(text: &str, units_max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alert::EventKind;
     use crate::severity::Severity;
     use crate::sink::text::tests::{TEN_US, event};
 

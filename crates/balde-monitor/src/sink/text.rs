@@ -1,5 +1,6 @@
 //! The texts that people read: titles and descriptions of events.
 
+mod fields;
 mod portuguese;
 mod wording;
 
@@ -9,6 +10,7 @@ use crate::alert::{Event, EventKind, ForecastResult, ResolveReason};
 use crate::analyse::{Change, Confidence};
 use crate::severity::Severity;
 
+pub(crate) use fields::fields;
 pub use wording::{Language, Wording};
 
 /// Returns a one-line title, for notifications and lists.
@@ -41,6 +43,8 @@ pub fn title(event: &Event) -> String {
             format!("MONITOR STILL CANNOT STORE since {since}: {cause}")
         }
         EventKind::StorageRecovered { .. } => "MONITOR STORES AGAIN".to_owned(),
+        EventKind::Test { sink } => format!("TEST: an operator checks the sink {sink}"),
+        EventKind::TestOver { sink } => format!("TEST OVER: the check of the sink {sink}"),
     }
 }
 
@@ -133,6 +137,13 @@ pub fn description(event: &Event) -> String {
         EventKind::StorageFailed { .. }
         | EventKind::StorageStillFailing { .. }
         | EventKind::StorageRecovered { .. } => storage(&event.kind, &at),
+        EventKind::Test { sink } => format!(
+            "This is a test. An operator ran `balde monitor --test-sink {sink}` at {at}. Nothing is \
+             wrong, and nothing needs to be done."
+        ),
+        EventKind::TestOver { sink } => {
+            format!("The test of the sink {sink} is over as of {at}. Nothing needs to be done.")
+        }
     }
 }
 
@@ -211,57 +222,6 @@ pub fn format_time(at_us: u64) -> String {
 /// Formats a time for programs (RFC 3339), to the microsecond.
 pub(crate) fn rfc3339(at_us: u64) -> String {
     format!("{:.6}", timestamp(at_us))
-}
-
-/// The names of a message's fields.
-pub(crate) struct FieldNames {
-    pub(crate) participant: &'static str,
-    pub(crate) policy: &'static str,
-    pub(crate) severity: &'static str,
-    pub(crate) tokens_left: &'static str,
-    pub(crate) since: &'static str,
-    pub(crate) no_data_since: &'static str,
-    pub(crate) empty_at: &'static str,
-    pub(crate) time: &'static str,
-}
-
-pub(crate) const fn field_names(wording: &Wording) -> FieldNames {
-    match wording.language() {
-        Language::English => FieldNames {
-            participant: "Participant",
-            policy: "Policy",
-            severity: "Severity",
-            tokens_left: "Tokens left",
-            since: "Since",
-            no_data_since: "No data since",
-            empty_at: "Empty at",
-            time: "Time",
-        },
-        Language::Portuguese => FieldNames {
-            participant: "Participante",
-            policy: "Política",
-            severity: "Severidade",
-            tokens_left: "Fichas restantes",
-            since: "Desde",
-            no_data_since: "Sem dados desde",
-            empty_at: "Vazio em",
-            time: "Horário",
-        },
-    }
-}
-
-pub(crate) fn format_time_in(wording: &Wording, at_us: u64) -> String {
-    match wording.language() {
-        Language::English => format_time(at_us),
-        Language::Portuguese => portuguese::format_time(at_us),
-    }
-}
-
-pub(crate) fn tokens_in(wording: &Wording, event: &Event) -> Option<String> {
-    match wording.language() {
-        Language::English => tokens(event),
-        Language::Portuguese => portuguese::tokens(event),
-    }
 }
 
 /// Formats a number with a comma between groups of three digits.

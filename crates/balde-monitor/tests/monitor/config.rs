@@ -13,7 +13,7 @@ const REFERENCE: &str = include_str!("../../../../docs/monitor.toml");
 
 fn variables(name: &str) -> Option<String> {
     let value = match name {
-        "BALDE_SLACK_URL" => "https://hooks.slack.com/services/T0/B0/secret",
+        "BALDE_SLACK_URL" | "BALDE_TEAMS_URL" => "https://hooks.slack.com/services/T0/B0/secret",
         "" => return None,
         _ => "0123456789abcdef0123456789abcdef",
     };
@@ -56,7 +56,21 @@ fn the_reference_is_valid_and_shows_the_defaults() {
         SourceConfig::Gateway { .. }
     ));
     let names: Vec<&str> = reference.sinks.iter().map(|sink| &*sink.name).collect();
-    assert_eq!(names, ["log", "events", "chat", "on-call", "incidents"]);
+    assert_eq!(
+        names,
+        [
+            "log",
+            "events",
+            "chat",
+            "on-call",
+            "on-call-opsgenie",
+            "teams",
+            "mail",
+            "tickets",
+            "kafka",
+            "incidents"
+        ]
+    );
 }
 
 /// The message about an unknown key lists the keys that its section has; the reference has them all.
@@ -358,4 +372,67 @@ fn temporal_takes_a_client_certificate_and_an_api_key_over_tls_only() {
     assert!(!format!("{settings:?}").contains("0123"), "{settings:?}");
     let error = parsed(&schedule("temporal_api_key_env = \"K\"")).unwrap_err();
     assert!(error.contains("https://"), "{error}");
+}
+
+/// Problems of sinks, each with its line.
+#[test]
+fn mistakes_in_sinks_are_reported_with_what_to_write() {
+    let sink = |keys: &str| format!("[[sink]]\nname = \"x\"\n{keys}\n");
+    let mail = "kind = \"email\"\nurl = \"smtp://mail\"\nfrom = \"a@b.example\"\n";
+    let kafka = "kind = \"kafka\"\ntopic = \"t\"\n";
+    for (keys, expected) in [
+        (mail.to_owned(), "missing key `to`"),
+        (format!("{mail}to = []"), "1 to 50 addresses"),
+        (
+            format!("{mail}to = [\"c@d.example\"]\nuser = \"x\""),
+            "`password_env`",
+        ),
+        (
+            format!(
+                "{mail}to = [\"c@d.example\"]\nuser = \"x\"\npassword_env = \"P\"\nstarttls = false"
+            ),
+            "a password is not sent without TLS",
+        ),
+        (
+            format!("{mail}to = [\"c@d.example\"]\nproxy = \"http://proxy\""),
+            "`proxy` is for sinks that are reached by HTTP",
+        ),
+        (
+            format!("{kafka}url = \"http://kafka:9092\""),
+            "kafka+ssl://host:9093",
+        ),
+        (
+            format!("{kafka}url = \"kafka://kafka:9092\"\nsasl = \"plain\""),
+            "`sasl` and `user`",
+        ),
+        (
+            format!(
+                "{kafka}url = \"kafka://kafka:9092\"\nsasl = \"kerberos\"\nuser = \"x\"\npassword_env = \"P\""
+            ),
+            "scram-sha-512",
+        ),
+        ("kind = \"teams\"".to_owned(), "`url_env` or `url_file`"),
+        (
+            "kind = \"opsgenie\"".to_owned(),
+            "`api_key_env` or `api_key_file`",
+        ),
+        (
+            "kind = \"http\"\nurl = \"https://a.example\"".to_owned(),
+            "`body` or `body_file`",
+        ),
+        (
+            "kind = \"http\"\nurl = \"https://a.example\"\nbody = '{\"a\": {{ nonsense }}}'"
+                .to_owned(),
+            "undefined",
+        ),
+        (
+            "kind = \"http\"\nurl = \"https://a.example\"\nbody = '{}'\nmethod = \"GET\""
+                .to_owned(),
+            "POST, PUT or PATCH",
+        ),
+    ] {
+        let problem = parsed(&sink(&keys)).unwrap_err();
+        assert!(problem.contains(expected), "{keys}\n{problem}");
+        assert!(problem.contains("monitor.toml:"), "{problem}");
+    }
 }

@@ -16,7 +16,7 @@ const PAGER_DUTY_BYTES_MAX: usize = 512 * 1_024;
 
 const CLASSES: [SinkClass; 3] = [SinkClass::Page, SinkClass::PageUrgent, SinkClass::Event];
 
-fn faults(schema: &str, body: &Value) -> Vec<String> {
+pub(crate) fn faults(schema: &str, body: &Value) -> Vec<String> {
     let schema = serde_json::from_str(schema).expect("a schema of JSON");
     let options = jsonschema::options().should_validate_formats(true);
     let validator = options.build(&schema).expect("a schema");
@@ -25,7 +25,10 @@ fn faults(schema: &str, body: &Value) -> Vec<String> {
 }
 
 /// Delivers everything that can be, and gives back what arrived.
-async fn everything(sink: impl FnOnce(String) -> Sink, classes: &[SinkClass]) -> Receiver {
+pub(crate) async fn everything(
+    sink: impl FnOnce(String) -> Sink,
+    classes: &[SinkClass],
+) -> Receiver {
     let receiver = Receiver::start(|_| Answer::Accept).await;
     let sink = sink(receiver.url());
     for event in every_kind() {

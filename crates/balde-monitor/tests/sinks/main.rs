@@ -3,6 +3,9 @@
 mod answers;
 mod bodies;
 mod database;
+mod email;
+mod http_receivers;
+mod kafka;
 mod log;
 mod messages;
 #[path = "../support/postgres.rs"]
@@ -11,6 +14,7 @@ mod postgres;
 mod receiver;
 mod retries;
 mod secrets;
+mod servers;
 mod shutdown;
 mod signature;
 mod stories;

@@ -46,7 +46,7 @@ fn episodes(names: &[&str]) -> Vec<Event> {
 }
 
 /// Passes from one moment at which something is due to the next, until nothing is left.
-async fn deliver_all(history: &History, dispatcher: &Dispatcher, sinks: &[&str]) -> u64 {
+pub(crate) async fn deliver_all(history: &History, dispatcher: &Dispatcher, sinks: &[&str]) -> u64 {
     const ROUNDS_MAX: usize = 2_000;
     let mut now_us = TEN_US;
     for _ in 0..ROUNDS_MAX {

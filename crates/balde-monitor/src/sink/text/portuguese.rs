@@ -31,6 +31,8 @@ pub(super) fn title(event: &Event) -> String {
             format!("O MONITOR CONTINUA SEM GRAVAR desde {since}: {cause}")
         }
         EventKind::StorageRecovered { .. } => "O MONITOR VOLTOU A GRAVAR".to_owned(),
+        EventKind::Test { sink } => format!("TESTE: um operador verifica o destino {sink}"),
+        EventKind::TestOver { sink } => format!("FIM DO TESTE: verificação do destino {sink}"),
     }
 }
 
@@ -121,6 +123,13 @@ pub(super) fn description(event: &Event) -> String {
         EventKind::StorageRecovered { since_us } => {
             let since = format_time(*since_us);
             format!("O monitor voltou a gravar em {at}. Não conseguia desde {since}.")
+        }
+        EventKind::Test { sink } => format!(
+            "Isto é um teste. Um operador executou `balde monitor --test-sink {sink}` em {at}. Não há \
+             nenhum problema, e nada precisa ser feito."
+        ),
+        EventKind::TestOver { sink } => {
+            format!("O teste do destino {sink} terminou em {at}. Nada precisa ser feito.")
         }
     }
 }
