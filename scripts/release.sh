@@ -52,7 +52,7 @@ for triple in x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu; do
   "${linker%gcc}strip" "$stage/$folder/balde"
   install -m 644 -t "$stage/$folder" LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md
   install -D -m 644 -t "$stage/$folder/systemd" deploy/systemd/*.service
-  install -D -m 644 -t "$stage/$folder/prometheus" deploy/prometheus/balde-rules.yml deploy/prometheus/balde-limits-rules.yml
+  install -D -m 644 -t "$stage/$folder/prometheus" deploy/prometheus/balde-*rules.yml
   install -D -m 644 -t "$stage/$folder/grafana" deploy/grafana/*.json
   install -D -m 644 -t "$stage/$folder/examples" docs/*.toml
   # The same binary gives the same archive: fixed order, owner and time.

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+#[cfg(target_os = "linux")]
+use crate::reload;
 use crate::{certify, check, gateway, health, inspect, manual, monitor, policies, simulate, up};
 
 /// Listed in `--help` and in the manual page.
@@ -38,6 +40,9 @@ enum Verb {
     Gateway(gateway::Args),
     /// Monitor the buckets of DICT participants: history, forecasts, alerts, metrics, a dashboard
     Monitor(monitor::Args),
+    /// Make a gateway or monitor read its file again, and say whether it did: exit code 1 if it was refused
+    #[cfg(target_os = "linux")]
+    Reload(reload::Args),
     /// Check that a service is healthy, for containers and scripts: exit code 0 or 1
     Health(health::Args),
     /// Write completions for a shell to standard output
@@ -57,6 +62,8 @@ impl Cli {
             Verb::Gateway(args) => gateway::run(&args),
             Verb::Monitor(args) => monitor::run(&args),
             Verb::Up(args) => up::run(&args),
+            #[cfg(target_os = "linux")]
+            Verb::Reload(args) => reload::run(&args),
             Verb::Health(args) => health::run(&args),
             Verb::Completions(args) => manual::completions(&args, Self::command()),
             Verb::Man(args) => manual::man(&args, Self::command()),

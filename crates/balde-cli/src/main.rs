@@ -14,8 +14,11 @@ mod policies;
 mod print;
 mod profile;
 mod progress;
+#[cfg(target_os = "linux")]
+mod reload;
 mod service;
 mod simulate;
+mod supervisor;
 mod table;
 mod up;
 

@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use crate::output::{LogArgs, Output};
 use crate::print::write_output;
 use crate::service;
+use crate::supervisor::Supervisor;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -116,6 +117,9 @@ async fn monitor(args: &Args) -> anyhow::Result<()> {
     let output = Output::start(&args.log);
     let mut listener = listen(&config).await?;
     let mut shutdown = std::pin::pin!(service::shutdown_signal());
+    let mut hangups = service::Hangups::new();
+    let mut supervisor = Supervisor::new();
+    let mut is_reload = false;
     loop {
         let monitor = Monitor::build(&config, TimeSource::system()).await?;
         let address = listener.local_addr()?;
@@ -125,23 +129,33 @@ async fn monitor(args: &Args) -> anyhow::Result<()> {
         };
         output.address("page", format_args!("{scheme}://{address}/"));
         output.address("metrics", format_args!("{scheme}://{address}/metrics"));
+        if is_reload {
+            supervisor.reloaded(Ok(()));
+        } else {
+            supervisor.ready();
+        }
         let history = monitor.cycle().components().history.clone();
         let mut next = None;
         let until = async {
             let reloaded = async {
                 loop {
-                    service::reload_signal().await;
+                    hangups.next().await;
+                    supervisor.reloading();
                     match reload(&config, &history, read).await {
                         Ok(new) => return new,
-                        Err(error) => tracing::error!(
-                            event_type = "reload_failed",
-                            "the file was not reloaded, and the monitor runs on as before: {error:#}"
-                        ),
+                        Err(error) => {
+                            let error = format!("{error:#}");
+                            supervisor.reloaded(Err(&error));
+                            tracing::error!(
+                                event_type = "reload_failed",
+                                "the file was not reloaded, and the monitor runs on as before: {error}"
+                            );
+                        }
                     }
                 }
             };
             tokio::select! {
-                _ = &mut shutdown => {}
+                _ = &mut shutdown => Supervisor::stopping(),
                 new = reloaded => next = Some(new),
             }
         };
@@ -158,6 +172,7 @@ async fn monitor(args: &Args) -> anyhow::Result<()> {
             "the file was read again"
         );
         config = new;
+        is_reload = true;
         listener = new_listener.unwrap_or(listener);
     }
 }

@@ -83,17 +83,30 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     parsed.map_err(|_| "expected an address and a port, such as 127.0.0.1:8085".to_owned())
 }
 
-/// Waits for SIGHUP, which makes a service read its file again.
-pub(crate) async fn reload_signal() {
+/// SIGHUP, which makes a service read its file again. Signals count from the creation on.
+pub(crate) struct Hangups {
     #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut hangup) = signal(SignalKind::hangup()) {
-            hangup.recv().await;
-            return;
+    signals: Option<tokio::signal::unix::Signal>,
+}
+
+impl Hangups {
+    pub(crate) fn new() -> Self {
+        Self {
+            #[cfg(unix)]
+            signals: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).ok(),
         }
     }
-    std::future::pending::<()>().await;
+
+    /// Waits for the next signal; for ever where there are none.
+    pub(crate) async fn next(&mut self) {
+        #[cfg(unix)]
+        if let Some(signals) = &mut self.signals
+            && signals.recv().await.is_some()
+        {
+            return;
+        }
+        std::future::pending::<()>().await;
+    }
 }
 
 /// A signal that ends a service.

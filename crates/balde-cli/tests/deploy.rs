@@ -285,7 +285,7 @@ fn promtool_accepts_the_configuration() {
     }
     let file = folder.path().join("prometheus.yml");
     let text = succeeds(promtool.args(["check", "config"]).arg(file));
-    assert_eq!(text.matches("rules found").count(), 2, "{text}");
+    assert_eq!(text.matches("rules found").count(), 3, "{text}");
 }
 
 #[test]
@@ -378,9 +378,11 @@ fn the_other_yaml_files_can_be_read_and_name_what_the_containers_have() {
         .as_str()
         .unwrap();
     let compose = fs::read_to_string(deploy("compose.yaml")).unwrap();
-    assert!(compose.contains(&format!(
-        "./grafana/balde-dict.json:{path}/balde-dict.json:ro"
-    )));
+    for dashboard in ["balde-dict", "balde-limits", "balde-gateway"] {
+        assert!(compose.contains(&format!(
+            "./grafana/{dashboard}.json:{path}/{dashboard}.json:ro"
+        )));
+    }
     let sources = read("grafana/provisioning/datasources/prometheus.yml").unwrap();
     assert_eq!(
         sources[0]["datasources"][0]["url"],
@@ -398,7 +400,11 @@ fn every_rule_links_to_its_section_in_both_runbooks() {
     });
     assert_eq!(pages[0], pages[1], "both pages have the same sections");
     let mut rules = BTreeSet::new();
-    for file in ["balde-rules.yml", "balde-limits-rules.yml"] {
+    for file in [
+        "balde-rules.yml",
+        "balde-limits-rules.yml",
+        "balde-gateway-rules.yml",
+    ] {
         let text = fs::read_to_string(deploy("prometheus").join(file)).unwrap();
         for rule in text.split("- alert: ").skip(1) {
             let name = rule.split_whitespace().next().unwrap();
@@ -410,7 +416,10 @@ fn every_rule_links_to_its_section_in_both_runbooks() {
             rules.insert(name.to_owned());
         }
     }
-    // The one section without a rule is about an event that only the monitor sends.
+    // The sections without a rule are about events that only the monitor sends.
     let others = pages[0].iter().filter(|heading| !rules.contains(*heading));
-    assert_eq!(others.collect::<Vec<_>>(), ["DictLimitsChanged"]);
+    assert_eq!(
+        others.collect::<Vec<_>>(),
+        ["DictLimitsChanged", "TestAlert"]
+    );
 }

@@ -89,9 +89,10 @@ fn events(crate_name: &str) -> BTreeSet<String> {
 }
 
 /// The names that the exposition gives to a metric which the code registers under `name`.
-fn exposed(name: &str) -> [String; 4] {
+fn exposed(name: &str) -> [String; 5] {
     [
         name.to_owned(),
+        format!("{name}_ratio"),
         format!("{name}_total"),
         format!("{name}_ms"),
         format!("{name}_seconds"),

@@ -6,6 +6,9 @@ use crate::diagnostic::Diagnostics;
 use crate::document::Section;
 use crate::environment::Environment;
 
+/// The variable in which systemd passes the folder of a service's credentials.
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+
 /// Resolves what values refer to: files relative to the folder of the configuration file, and
 /// environment variables.
 #[derive(Clone, Debug)]
@@ -33,6 +36,19 @@ impl<'e> Resolver<'e> {
         self.folder.join(text)
     }
 
+    /// The path of a certificate, key or secret. A relative one is looked up among the credentials that
+    /// systemd passes to the service (`LoadCredential=`) first.
+    pub fn credential_path(&self, text: &str) -> PathBuf {
+        let folder = self.environment.get(CREDENTIALS).ok().flatten();
+        let credential = folder.map(|folder| Path::new(&folder).join(text));
+        match credential {
+            Some(credential) if !self.environment.is_assumed() && credential.is_file() => {
+                credential
+            }
+            _ => self.path(text),
+        }
+    }
+
     /// The value of the environment variable that `key` names; an unset one is reported.
     pub fn secret(
         &self,
@@ -44,7 +60,8 @@ impl<'e> Resolver<'e> {
         self.environment.read_named(&name, diagnostics)
     }
 
-    /// The content of the file that `key` names. In an [assumed](Environment::assumed) environment the
+    /// The content of the file that `key` names, which may be a
+    /// [credential](Resolver::credential_path). In an [assumed](Environment::assumed) environment the
     /// file may be missing.
     pub fn bytes(
         &self,
@@ -53,7 +70,7 @@ impl<'e> Resolver<'e> {
         diagnostics: &mut Diagnostics,
     ) -> Option<Vec<u8>> {
         let name = section.string(key, diagnostics)?;
-        match std::fs::read(self.path(name.value)) {
+        match std::fs::read(self.credential_path(name.value)) {
             Ok(bytes) => Some(bytes),
             Err(_) if self.environment.is_assumed() => None,
             Err(error) => {

@@ -18,6 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::body::RequestBody;
+use crate::certificates::CertificateExpiry;
 use crate::config::Config;
 use crate::descriptors::ConnectionLimits;
 use crate::dict::Dict;
@@ -73,6 +74,7 @@ struct Inner {
     shared: Arc<Shared>,
     metrics: Metrics,
     config: RwLock<Config>,
+    certificate_expiry: CertificateExpiry,
     /// The certificates of the listeners, in their order.
     tls: Vec<Arc<RwLock<Option<Arc<rustls::ServerConfig>>>>>,
     state: Option<Arc<StateEndpoint>>,
@@ -158,6 +160,8 @@ impl Gateway {
         });
         let watched = Arc::clone(&shared);
         metrics.add_source(move |writer| write_shared(&watched, writer));
+        let certificate_expiry = CertificateExpiry::registered(&metrics);
+        certificate_expiry.set(config);
         let mut tls = Vec::new();
         for listener in &config.listeners {
             tls.push(Arc::new(RwLock::new(listener.tls()?)));
@@ -181,6 +185,7 @@ impl Gateway {
             shared,
             metrics,
             config: RwLock::new(config.clone()),
+            certificate_expiry,
             tls,
             state,
         })))
@@ -279,6 +284,7 @@ impl Gateway {
             limits,
             dict: before.dict.clone(),
         });
+        self.0.certificate_expiry.set(config);
         *current = config.clone();
         Ok(())
     }
@@ -590,6 +596,11 @@ fn write_duties(dict: &Dict, writer: &mut MetricsWriter<'_>) {
     writer.gauge(
         "gateway_dict_not_found_permille",
         "Lookups of keys that do not exist, in thousandths of all lookups of 24 hours.",
+        lines.clone(),
+    );
+    writer.ratio(
+        "gateway_dict_not_found",
+        "Lookups of keys that do not exist, as a share of all lookups of 24 hours.",
         lines,
     );
     let lines = counts.iter().filter_map(|(participant, counts)| {
@@ -599,6 +610,11 @@ fn write_duties(dict: &Dict, writer: &mut MetricsWriter<'_>) {
     writer.gauge(
         "gateway_dict_lookups_per_order_permille",
         "Lookups for each payment order within 24 hours, in thousandths.",
+        lines.clone(),
+    );
+    writer.ratio(
+        "gateway_dict_lookups_per_order",
+        "Lookups for each payment order within 24 hours.",
         lines,
     );
     let worst: Vec<_> = participants
@@ -619,6 +635,11 @@ fn write_duties(dict: &Dict, writer: &mut MetricsWriter<'_>) {
     writer.gauge(
         "gateway_dict_worst_payer_not_found_permille",
         "The payers with most lookups of keys that do not exist, in thousandths of their lookups.",
+        lines.clone(),
+    );
+    writer.ratio(
+        "gateway_dict_worst_payer_not_found",
+        "The payers with most lookups of keys that do not exist, as a share of their lookups.",
         lines,
     );
     let lines = worst.iter().map(|(participant, payer)| {

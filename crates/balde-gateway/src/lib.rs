@@ -14,6 +14,7 @@
 //! | `state` | the endpoint for operators and monitors |
 
 mod body;
+mod certificates;
 pub mod config;
 mod cut_tasks;
 mod deadline;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use balde::telemetry::{DurationHistogram, Metrics, MetricsWriter};
@@ -95,6 +95,8 @@ struct Inner {
     upstreams: RwLock<BTreeMap<String, Arc<UpstreamMetrics>>>,
     refusals: Mutex<RefusalsByPolicy>,
     reloads: [AtomicU64; 2],
+    /// Whether the last reload was refused.
+    is_reload_refused: AtomicBool,
     pub(crate) connections: AtomicU64,
 }
 
@@ -195,6 +197,9 @@ impl GatewayMetrics {
     }
 
     pub(crate) fn count_reload(&self, is_applied: bool) {
+        self.0
+            .is_reload_refused
+            .store(!is_applied, Ordering::Relaxed);
         self.0.reloads[usize::from(!is_applied)].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -287,6 +292,11 @@ impl GatewayMetrics {
             "Requests that the gateway refused, by the policy that refused and the participant.",
             lines,
         );
+        self.write_process(writer);
+    }
+
+    fn write_process(&self, writer: &mut MetricsWriter<'_>) {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let [applied, refused] = &self.0.reloads;
         writer.counter(
             "gateway_reloads",
@@ -297,6 +307,12 @@ impl GatewayMetrics {
             ],
         );
         let none: &[(&str, &str)] = &[];
+        let is_refused = self.0.is_reload_refused.load(Ordering::Relaxed);
+        writer.gauge(
+            "gateway_last_reload_successful",
+            "0 if the last reload of the configuration file was refused, else 1.",
+            [(none, u64::from(!is_refused))],
+        );
         writer.gauge(
             "gateway_client_connections",
             "Open connections of clients.",

@@ -8,7 +8,8 @@ use balde_gateway::{Config, Gateway};
 
 use crate::output::{LogArgs, Output};
 use crate::print::{print_error, write_error};
-use crate::service::{self, ShutdownSignal};
+use crate::service::{self, Hangups, ShutdownSignal};
+use crate::supervisor::Supervisor;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -49,9 +50,15 @@ async fn serve(args: &Args, config: Config) -> anyhow::Result<()> {
         output.address("metrics", format_args!("http://{address}/metrics"));
     }
     let draining = gateway.clone();
-    let reloads = tokio::spawn(reload_on_signal(gateway, args.config.clone(), output));
+    let hangups = Hangups::new();
+    let supervisor = Supervisor::new();
+    supervisor.ready();
+    let file = args.config.clone();
+    let reloads = tokio::spawn(reload_on_signal(hangups, gateway, file, supervisor, output));
     let shutdown = async {
-        if shutdown.await == ShutdownSignal::Terminate {
+        let signal = shutdown.await;
+        Supervisor::stopping();
+        if signal == ShutdownSignal::Terminate {
             drain(&draining, output).await;
         }
     };
@@ -76,25 +83,22 @@ async fn drain(gateway: &Gateway, output: Output) {
 }
 
 /// Reloads the file on every SIGHUP. A file that cannot be applied changes nothing.
-async fn reload_on_signal(gateway: Gateway, file: PathBuf, output: Output) {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let Ok(mut hangups) = signal(SignalKind::hangup()) else {
-            return;
-        };
-        while hangups.recv().await.is_some() {
-            reload(&gateway, &file, output);
-        }
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = (gateway, file, output);
-        std::future::pending::<()>().await;
+async fn reload_on_signal(
+    mut hangups: Hangups,
+    gateway: Gateway,
+    file: PathBuf,
+    mut supervisor: Supervisor,
+    output: Output,
+) {
+    loop {
+        hangups.next().await;
+        supervisor.reloading();
+        let result = reload(&gateway, &file, output);
+        supervisor.reloaded(result.as_ref().map(|()| ()).map_err(String::as_str));
     }
 }
 
-fn reload(gateway: &Gateway, file: &Path, output: Output) {
+fn reload(gateway: &Gateway, file: &Path, output: Output) -> Result<(), String> {
     let applied = match Config::read(file) {
         Ok(config) => gateway.reload(&config).map_err(|error| error.to_string()),
         Err(error) => {
@@ -102,7 +106,7 @@ fn reload(gateway: &Gateway, file: &Path, output: Output) {
             Err(error.to_string())
         }
     };
-    match applied {
+    match &applied {
         Ok(()) => {
             output.tell("reloaded", "the configuration was reloaded");
         }
@@ -116,4 +120,5 @@ fn reload(gateway: &Gateway, file: &Path, output: Output) {
             );
         }
     }
+    applied
 }

@@ -196,7 +196,8 @@ impl StateEndpoint {
         let (limits, dict) = (self.current)();
         match (request.method(), request.uri().path()) {
             (&Method::GET, "/metrics") => {
-                let mut response = Response::new(Full::new(self.metrics.encode().into()));
+                let mut response =
+                    Response::new(Full::new(self.metrics.encode_in_both_units().into()));
                 let content_type = HeaderValue::from_static(METRICS_CONTENT_TYPE);
                 response.headers_mut().insert(CONTENT_TYPE, content_type);
                 response

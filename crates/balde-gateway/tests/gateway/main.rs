@@ -16,6 +16,7 @@ mod proxy_fields;
 mod raw_upstream;
 mod reload;
 mod retry;
+mod rules;
 mod running;
 mod shared_redis;
 mod simulated;
@@ -28,6 +29,9 @@ mod tunnels;
 mod unknown_refill;
 mod unsent;
 
+#[path = "../../../balde/tests/support/prometheus.rs"]
+#[expect(dead_code, reason = "other tests scrape several targets")]
+mod prometheus;
 #[path = "../../../balde/tests/support/redis_server.rs"]
 #[expect(dead_code, reason = "these tests do not freeze the server")]
 mod redis_server;

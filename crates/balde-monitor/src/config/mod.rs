@@ -160,9 +160,6 @@ enum Secrets {
 /// The longest file that holds a secret.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
 
-/// The variable in which systemd passes the folder of a service's credentials.
-const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
-
 /// Resolves what values refer to. Secrets may be in files, too, or be assumed.
 struct Resolver<'a> {
     inner: balde_config::Resolver<'a>,
@@ -214,12 +211,7 @@ impl Resolver<'_> {
     /// The content of a file without the line break at its end. A relative path is looked up among
     /// the credentials that systemd passes to the service first.
     fn secret_in_file(&self, path: &str) -> Result<String, String> {
-        let folder = self.inner.environment().get(CREDENTIALS).ok().flatten();
-        let credential = folder.map(|folder| Path::new(&folder).join(path));
-        let path = match credential {
-            Some(credential) if credential.is_file() => credential,
-            _ => self.path(path),
-        };
+        let path = self.inner.credential_path(path);
         let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
         let length = std::fs::metadata(&path).map_err(failed)?.len();
         if length > SECRET_BYTES_MAX {

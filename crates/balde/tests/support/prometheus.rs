@@ -37,10 +37,15 @@ impl Prometheus {
 
     /// The same with several targets.
     pub(crate) fn with_targets(targets: &[SocketAddr], rules: &[&Path]) -> Option<Self> {
+        Self::with_token(targets, "", rules)
+    }
+
+    /// The same with a bearer token for the targets, unless it is empty.
+    pub(crate) fn with_token(targets: &[SocketAddr], token: &str, rules: &[&Path]) -> Option<Self> {
         for _ in 0..PORTS_TRIED_MAX {
             let dir = TempDir::new().expect("a temporary folder");
             let port = free_port();
-            let child = match spawn(port, &dir, targets, rules) {
+            let child = match spawn(port, &dir, (targets, token), rules) {
                 Ok(child) => child,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     missing("prometheus");
@@ -179,7 +184,16 @@ pub(crate) fn promtool_tests(folder: &Path, rules: &str, tests: &str) {
     }
 }
 
-fn spawn(port: u16, dir: &TempDir, targets: &[SocketAddr], rules: &[&Path]) -> io::Result<Child> {
+fn spawn(
+    port: u16,
+    dir: &TempDir,
+    (targets, token): (&[SocketAddr], &str),
+    rules: &[&Path],
+) -> io::Result<Child> {
+    let authorization = match token {
+        "" => String::new(),
+        token => format!("    authorization: {{credentials: '{token}'}}\n"),
+    };
     let targets: Vec<String> = targets.iter().map(|one| format!("'{one}'")).collect();
     let rules: Vec<String> = rules
         .iter()
@@ -188,7 +202,7 @@ fn spawn(port: u16, dir: &TempDir, targets: &[SocketAddr], rules: &[&Path]) -> i
     let config = format!(
         "global:\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\n  \
          evaluation_interval: 200ms\nrule_files: [{}]\n\
-         scrape_configs:\n  - job_name: balde\n    static_configs:\n      - targets: [{}]\n",
+         scrape_configs:\n  - job_name: balde\n{authorization}    static_configs:\n      - targets: [{}]\n",
         rules.join(", "),
         targets.join(", ")
     );

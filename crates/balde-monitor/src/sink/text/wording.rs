@@ -88,7 +88,7 @@ fn anchor(event: &Event) -> &'static str {
         EventKind::StorageFailed { .. }
         | EventKind::StorageStillFailing { .. }
         | EventKind::StorageRecovered { .. } => "baldemonitorcannotstore",
-        EventKind::Test { .. } | EventKind::TestOver { .. } => "test-alerts",
+        EventKind::Test { .. } | EventKind::TestOver { .. } => "testalert",
         EventKind::Raised { .. }
         | EventKind::Lowered { .. }
         | EventKind::Resolved { .. }

@@ -110,6 +110,40 @@ impl Metrics {
         prometheus_text(&openmetrics)
     }
 
+    /// Encodes all metrics with durations in milliseconds and, beside them, in seconds: the documented
+    /// names for dashboards that have them, and the base unit that Prometheus recommends.
+    ///
+    /// ```
+    /// use balde::telemetry::Metrics;
+    ///
+    /// let page = Metrics::new().encode_in_both_units();
+    /// assert!(page.contains("rate_limiter_latency_ms_count"));
+    /// assert!(page.contains("rate_limiter_latency_seconds_count"));
+    /// assert_eq!(page.matches("# TYPE rate_limiter_keys ").count(), 1);
+    /// ```
+    pub fn encode_in_both_units(&self) -> String {
+        let mut page = self.encode();
+        let seconds = self.encode_in_seconds();
+        let families = |page: &str| -> Vec<String> {
+            let heads = page.lines().filter_map(|line| line.strip_prefix("# HELP "));
+            let names = heads.filter_map(|head| head.split(' ').next());
+            names.map(str::to_owned).collect()
+        };
+        let known = families(&page);
+        let mut is_new = false;
+        for line in seconds.lines() {
+            if let Some(head) = line.strip_prefix("# HELP ") {
+                let name = head.split(' ').next().unwrap_or_default();
+                is_new = !known.iter().any(|known| known == name);
+            }
+            if is_new {
+                page.push_str(line);
+                page.push('\n');
+            }
+        }
+        page
+    }
+
     /// Adds the program's own metrics: `write` is called each time the metrics are encoded.
     /// Durations are converted to the unit that is being encoded.
     ///

@@ -45,6 +45,28 @@ impl MetricsWriter<'_> {
         self.numbers(name, help, MetricType::Gauge, lines);
     }
 
+    /// Writes a gauge of shares, given in thousandths and written as numbers from 0 to 1. The suffix
+    /// `_ratio` is appended to its name.
+    pub fn ratio<'l, L: AsRef<[(&'l str, &'l str)]>>(
+        &mut self,
+        name: &str,
+        help: &str,
+        lines: impl IntoIterator<Item = (L, u64)>,
+    ) {
+        let write = |encoder: &mut DescriptorEncoder<'_>| {
+            let name = format!("{name}_ratio");
+            let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
+            for (labels, permille) in lines {
+                let labels = labels.as_ref();
+                // Exact up to 2^53 thousandths.
+                let ratio = Duration::from_millis(permille).as_secs_f64();
+                family.encode_family(&labels)?.encode_gauge(&ratio)?;
+            }
+            Ok(())
+        };
+        self.result = self.result.and_then(|()| write(&mut self.encoder));
+    }
+
     /// Writes a counter. The suffix `_total` is appended to its name.
     pub fn counter<'l, L: AsRef<[(&'l str, &'l str)]>>(
         &mut self,
