@@ -140,7 +140,7 @@ async fn monitor(args: &Args) -> anyhow::Result<()> {
             let reloaded = async {
                 loop {
                     hangups.next().await;
-                    supervisor.reloading();
+                    Supervisor::reloading();
                     match reload(&config, &history, read).await {
                         Ok(new) => return new,
                         Err(error) => {

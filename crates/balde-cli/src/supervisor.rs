@@ -40,7 +40,7 @@ impl Supervisor {
     }
 
     /// A reload begins.
-    pub(crate) fn reloading(&self) {
+    pub(crate) fn reloading() {
         // Without the time, newer versions of systemd end the service.
         if let Ok(now) = sd_notify::NotifyState::monotonic_usec_now() {
             notify(&[sd_notify::NotifyState::Reloading, now]);

@@ -92,9 +92,12 @@ async fn reload_on_signal(
 ) {
     loop {
         hangups.next().await;
-        supervisor.reloading();
+        Supervisor::reloading();
         let result = reload(&gateway, &file, output);
-        supervisor.reloaded(result.as_ref().map(|()| ()).map_err(String::as_str));
+        supervisor.reloaded(match &result {
+            Ok(()) => Ok(()),
+            Err(reason) => Err(reason),
+        });
     }
 }
 
