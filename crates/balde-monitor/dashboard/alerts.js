@@ -1,9 +1,10 @@
 // The page of alerts and silences.
 
-import { get, send } from "./api.js";
+import { get } from "./api.js";
 import { el } from "./dom.js";
 import { dateTime } from "./format.js";
-import { RANK, atMostEvery, attention, change, eventRow } from "./parts.js";
+import { endSilence } from "./operator.js";
+import { RANK, atMostEvery, attention, eventRow } from "./parts.js";
 import { text } from "./texts.js";
 
 const REFRESH_MS = 3000;
@@ -27,8 +28,9 @@ export const alertsPage = (main, model) => {
 
   const silenceRow = (silence) => {
     const what = [silence.participant, silence.policy].filter(Boolean).join(" ") || text("everything");
-    const end = () => change(model, async () => { await send("DELETE", `/api/v1/silences/${encodeURIComponent(silence.id)}`); await load(); });
-    return el("li", { class: "whole" }, el("span", { class: "what", text: `${what}: ${text("silenceUntil", { time: dateTime(silence.until_us), severity: text(silence.up_to) })}` }), " ",
+    const end = async () => { await endSilence(model, silence.id); await load(); };
+    const words = { time: dateTime(silence.until_us), severity: text(silence.up_to), by: silence.by ?? text("somebody") };
+    return el("li", { class: "whole" }, el("span", { class: "what", text: `${what}: ${text("silenceUntil", words)}` }), " ",
       el("button", { type: "button", class: "end", onclick: end, text: text("end") }));
   };
 

@@ -1,13 +1,14 @@
 // The dashboard: follows the monitor's live stream and shows the page that the address names.
 
 import { alertsPage } from "./alerts.js";
-import { follow, get } from "./api.js";
+import { follow, get, setToken } from "./api.js";
 import { el, setText } from "./dom.js";
 import { dateTime, number, time } from "./format.js";
 import { gatewayPage } from "./gateway.js";
 import { incidentsPage } from "./incidents.js";
 import { operationsPage } from "./operations.js";
 import { overview } from "./overview.js";
+import { withCause } from "./parts.js";
 import { policyPage } from "./policy.js";
 import { language, setLanguage, text } from "./texts.js";
 
@@ -17,7 +18,17 @@ const byId = (id) => document.getElementById(id);
 const model = {
   states: null,
   status: null,
+  /** Who uses the page, and what that person may do. */
+  me: null,
   clock: null,
+  async loadMe() {
+    try {
+      this.me = await get("/api/v1/me");
+    } catch {
+      // Asked again with the next token; until then the monitor refuses what is not allowed.
+    }
+    page?.update();
+  },
   nowUs() {
     if (!this.clock) return Date.now() * 1000;
     return this.clock.us + (performance.now() - this.clock.at) * 1000 * this.clock.speed;
@@ -67,6 +78,22 @@ const show = () => {
     el("a", { href: address, text: text(key), "aria-current": hash === address ? "page" : null })));
 };
 
+/** The monitor shows nothing without a token: asks for one, and keeps its promise when there is one. */
+const signIn = () => new Promise((done) => {
+  const input = el("input", { type: "password", id: "sign-in", autocomplete: "off", required: true });
+  const use = async (event) => {
+    event.preventDefault();
+    setToken(input.value);
+    await model.loadMe();
+    done();
+  };
+  byId("main").replaceChildren(el("section", { class: "card" },
+    el("h1", { text: text("signIn") }),
+    el("p", { text: text(model.me?.write_access === "proxy" ? "signInSso" : "signInToken") }),
+    el("form", { class: "token", onsubmit: use },
+      el("label", { for: "sign-in", text: text("token") }), input, el("button", { type: "submit", text: text("save") }))));
+});
+
 const applyTexts = () => {
   document.documentElement.lang = language();
   for (const element of document.querySelectorAll("[data-text]")) element.textContent = text(element.dataset.text);
@@ -86,6 +113,20 @@ const connection = (isUp) => {
   setText(byId("clock"), isUp ? time(model.nowUs(), Date.now() * 1000) : "");
 };
 
+/** The note of whoever started the monitor. A second line is the same in Portuguese. */
+const showNote = () => {
+  const lines = (model.states?.note ?? "").split("\n");
+  setText(byId("note"), (language() === "pt-BR" ? lines[1] : lines[0]) ?? lines[0]);
+};
+
+/** What works and what does not while the database does not. */
+const showStorage = () => {
+  const failure = model.status?.storage_failure;
+  const words = failure && { time: dateTime(failure.since_us), polls: number(failure.unstored_polls), changes: number(failure.unstored_changes) };
+  byId("problems").replaceChildren(...(failure ? [el("p", { class: "problem", text: withCause(text("cannotStore", words), failure.cause) }),
+    el("p", { class: "muted", text: `${text("worksWithoutStorage")} ${failure.unstored_changes ? text("changesWait", words) : ""}` })] : []));
+};
+
 /** Puts changes into the states. Buckets that have not changed keep their objects. */
 const merge = (states, changes) => {
   const merged = new Map(states.participants.map((state) => [state.participant, state]));
@@ -102,7 +143,7 @@ const merge = (states, changes) => {
 const start = () => {
   applyTexts();
   applyTheme(localStorage.getItem("balde-theme") ?? "auto");
-  byId("language").addEventListener("change", (event) => { setLanguage(event.target.value); applyTexts(); show(); });
+  byId("language").addEventListener("change", (event) => { setLanguage(event.target.value); applyTexts(); showNote(); showStorage(); show(); });
   byId("theme").addEventListener("change", (event) => { localStorage.setItem("balde-theme", event.target.value); applyTheme(event.target.value); show(); });
   addEventListener("hashchange", () => { show(); byId("main").focus({ preventScroll: true }); scrollTo(0, 0); });
   addEventListener("keydown", (event) => {
@@ -122,7 +163,7 @@ const start = () => {
       model.setNow(states.now_us);
       const isFirst = model.states === null;
       model.states = states;
-      setText(byId("note"), states.note);
+      showNote();
       if (isFirst) show();
       else page?.update();
     },
@@ -135,9 +176,7 @@ const start = () => {
     status: (status) => {
       model.setNow(status.now_us);
       model.status = status;
-      const failure = status.storage_failure;
-      const words = failure && { time: dateTime(failure.since_us), cause: failure.cause, polls: number(failure.unstored_polls) };
-      byId("problems").replaceChildren(...(failure ? [el("p", { class: "problem", text: text("cannotStore", words) })] : []));
+      showStorage();
       page?.update();
     },
   }, () => { isUp = true; clearTimeout(lost); connection(true); }, () => {
@@ -145,8 +184,9 @@ const start = () => {
     clearTimeout(lost);
     // The server ends long streams from time to time; the browser is back at once.
     lost = setTimeout(() => connection(false), 3000);
-  });
+  }, signIn);
   // A monitor whose database is away still answers the stream, but may have no states yet.
+  model.loadMe();
   get("/api/v1/status").then((status) => { model.status ??= status; }).catch(() => {});
   setInterval(() => { if (isUp) connection(true); page?.tick(); }, 1000);
 };

@@ -3,7 +3,8 @@
 import { get } from "./api.js";
 import { el } from "./dom.js";
 import { dateTime, duration } from "./format.js";
-import { actions, atMostEvery, eventRow, policyLink, severityBadge } from "./parts.js";
+import { actions } from "./operator.js";
+import { atMostEvery, eventRow, policyLink, severityBadge } from "./parts.js";
 import { text } from "./texts.js";
 
 const REFRESH_MS = 3000;
@@ -30,21 +31,19 @@ export const incidentsPage = (main, model) => {
       (details.open ? closed : opened).delete(incident.episode);
     });
     const ending = isOpen ? text("open") : text("closed", { time: duration(incident.closed_us - incident.opened_us) });
-    const acknowledged = bucketOf(incident)?.acknowledged;
     return el("article", { class: `card incident ${incident.severity}` },
       el("h2", {}, severityBadge(incident.severity), " ",
         incident.policy ? policyLink(incident.participant, incident.policy) : incident.participant,
         incident.policy ? el("span", { class: "quiet", text: ` ${incident.participant}` }) : null),
       el("p", { text: `${text("openedAt", { time: dateTime(incident.opened_us) })}, ${ending}` }),
-      acknowledged ? el("p", { class: "tag", text: `✓ ${text("acknowledgedBy", { by: acknowledged.by, time: dateTime(acknowledged.at_us) })}` })
-        : isOpen ? actions(model, incident.participant, incident.policy ?? undefined, incident.severity, bucketOf(incident)?.episode) : null,
+      isOpen ? actions(model, incident.participant, incident.policy ?? undefined, incident.severity, bucketOf(incident)) : null,
       details);
   };
 
   const load = async () => {
     try {
       const incidents = await get("/api/v1/incidents", { limit: 50 });
-      const key = JSON.stringify([incidents, incidents.map((incident) => [bucketOf(incident)?.episode, bucketOf(incident)?.acknowledged])]);
+      const key = JSON.stringify([incidents, incidents.map((incident) => [bucketOf(incident)?.episode, bucketOf(incident)?.acknowledged, bucketOf(incident)?.silenced])]);
       if (key === shown || list.contains(document.activeElement?.closest?.("select"))) return;
       shown = key;
       list.replaceChildren(...(incidents.length ? incidents.map(card) : [el("p", { class: "calm", text: text("noIncidents") })]));

@@ -2,11 +2,12 @@
 
 import { el, setText } from "./dom.js";
 import { duration, number } from "./format.js";
-import { RANK, attention, bar, burn, byUrgency, emptyIn, forecastSentence, isBurnKnown, policyLink, severityBadge, sparkline } from "./parts.js";
+import { marks } from "./operator.js";
+import { RANK, attention, bar, burn, byUrgency, emptyIn, forecastSentence, isBurnKnown, policyLink, pollError, severityBadge, sparkline } from "./parts.js";
 import { text } from "./texts.js";
 
 /** One row of the table, kept while its bucket exists and changed in place. */
-const bucketRow = (participant, policy) => {
+const bucketRow = (model, participant, policy) => {
   const level = bar();
   const cells = {
     tokens: el("td", { class: "number", role: "cell" }),
@@ -33,7 +34,7 @@ const bucketRow = (participant, policy) => {
     setText(cells.tokens, `${number(bucket.level)} / ${number(bucket.capacity)}`);
     cells.state.replaceChildren(severityBadge(bucket.severity), " ",
       bucket.is_predicted ? el("span", { class: "tag", text: text("predicted") }) : "",
-      bucket.acknowledged ? el("span", { class: "tag", text: `✓ ${text("acknowledged")}` }) : "");
+      ...marks(model, bucket));
     setText(cells.burn, burn(bucket));
     cells.burn.classList.toggle("quiet", !isBurnKnown(bucket));
     cells.burn.title = isBurnKnown(bucket) ? "" : text("burnUnknownWhy");
@@ -70,7 +71,7 @@ const participantSection = (participant) => {
     }
     setText(title, text("participant", { participant }) + (state.category ? `, ${text("category", { category: state.category })}` : ""));
     tick(model);
-    const error = model.status?.participants?.[participant]?.last_error;
+    const error = pollError(model.status?.participants?.[participant]);
     problems.replaceChildren(
       state.is_stale && state.last_poll_us !== null ? el("p", { class: "problem", text: text("stale") }) : "",
       error ? el("p", { class: "problem", text: text("pollError", { error }) }) : "");
@@ -80,7 +81,7 @@ const participantSection = (participant) => {
       if (!wanted.has(policy)) { row.remove(); rows.delete(policy); }
     }
     buckets.forEach((bucket, index) => {
-      if (!rows.has(bucket.policy)) rows.set(bucket.policy, bucketRow(participant, bucket.policy));
+      if (!rows.has(bucket.policy)) rows.set(bucket.policy, bucketRow(model, participant, bucket.policy));
       const { row, update } = rows.get(bucket.policy);
       update(bucket, labels, state.is_stale);
       if (body.children[index] !== row && !row.contains(document.activeElement)) body.insertBefore(row, body.children[index] ?? null);

@@ -1,10 +1,9 @@
-// What several pages show: severities, bars, sparklines, sentences about events, and the buttons that
-// acknowledge or silence an alert.
+// What several pages show: severities, bars, sparklines, sentences about events, and what needs attention.
 
-import { send, token } from "./api.js";
 import { el, setAttribute, setText, svg } from "./dom.js";
 import { dateTime, duration, number, percent, time } from "./format.js";
-import { text } from "./texts.js";
+import { actions } from "./operator.js";
+import { language, text } from "./texts.js";
 
 export const RANK = { EXHAUSTED: 0, CRITICAL: 1, WARNING: 2, NORMAL: 3 };
 
@@ -29,6 +28,11 @@ export const eventBadge = (event) => {
     case "forecast_over": return event.kind.result === "came_true" ? badge("CRITICAL", "◷", text("predicted")) : badge("NORMAL", "✓", text("over"));
     case "predicted": return badge(event.severity === "EXHAUSTED" ? "CRITICAL" : event.severity, "◷", text("predicted"));
     case "changed": return badge("unknown", "↔", text("changed"));
+    case "acknowledged": return badge("NORMAL", "✓", text("acknowledged"));
+    case "unacknowledged": return badge("WARNING", "↺", text("undone"));
+    case "closed": return badge("NORMAL", "✓", text("closedWord"));
+    case "silenced": return badge("unknown", "‖", text("silenced"));
+    case "silence_ended": return badge("unknown", "▶", text("silenceOver"));
     default: return severityBadge(event.severity);
   }
 };
@@ -123,6 +127,20 @@ const changeSentence = (kind) => {
   return text(`changed_${kind.change}`, { policy: kind.policy ?? "", from: shown(kind.from), to: shown(kind.to) });
 };
 
+/** A sentence with the words of another system, which are English: a page in another language leaves them out. */
+export const withCause = (sentence, cause) => (language() === "en" && cause ? `${sentence}: ${cause}` : sentence);
+
+/** Why the last poll of a participant failed; null if it did not. */
+export const pollError = (status) => {
+  if (!status?.last_error) return null;
+  return language() === "en" ? status.last_error : text(`poll_${status.last_error_label ?? "other"}`);
+};
+
+const via = (kind) => (kind.via === "pagerduty" ? text("viaPagerDuty") : "");
+
+/** What a silence covers. The monitor itself stands for every participant. */
+const silencedWhat = (event) => [event.participant === "monitor" ? "" : event.participant, event.policy].filter(Boolean).join(" ") || text("everything");
+
 /** An event as one sentence. */
 export const sentence = (event, nowUs) => {
   const kind = event.kind;
@@ -138,7 +156,12 @@ export const sentence = (event, nowUs) => {
     case "forecast_over": return text(kind.result === "came_true" ? "cameTrue" : "averted", { policy });
     case "stale": case "still_stale": return text("staleText", { participant: event.participant, time: dateTime(kind.newest_us) });
     case "fresh": return text("freshText", { participant: event.participant });
-    case "storage_failed": case "storage_still_failing": return text("storageFailed", { cause: kind.cause });
+    case "storage_failed": case "storage_still_failing": return withCause(text("storageFailed"), kind.cause);
+    case "acknowledged": return text("acknowledgedText", { policy, by: kind.by, via: via(kind) });
+    case "unacknowledged": return text("unacknowledgedText", { policy, by: kind.by, via: via(kind) });
+    case "closed": return text("closedText", { policy, by: kind.by, via: via(kind), level });
+    case "silenced": return text("silencedText", { what: silencedWhat(event), by: kind.by, time: time(kind.until_us, nowUs), severity: text(kind.up_to) });
+    case "silence_ended": return text("silenceEndedText", { what: silencedWhat(event), by: kind.by });
     case "storage_recovered": return text("storageRecovered");
     case "changed": return changeSentence(kind);
     default: return text("otherText", { policy, kind: kind.type });
@@ -153,41 +176,6 @@ export const eventRow = (event, nowUs, isLinked = true) =>
     el("span", { class: "what" }, event.policy && isLinked ? policyLink(event.participant, event.policy, sentence(event, nowUs)) : sentence(event, nowUs)),
     el("span", {}, isLinked ? el("span", { class: "quiet", text: event.participant }) : "",
       event.silenced_by ? el("span", { class: "tag", text: text("silenced") }) : ""));
-
-/** Shows what an action of the user led to. */
-export const announce = (message) => {
-  const box = document.getElementById("message");
-  box.textContent = message;
-  clearTimeout(box.timer);
-  box.timer = setTimeout(() => { box.textContent = ""; }, 6000);
-};
-
-/** Runs an action of the user that changes something, and says how it ended. */
-export const change = async (model, action, done = "done") => {
-  const access = model.status?.write_access;
-  if (access === "denied") return announce(text("denied"));
-  if (access === "token" && !token()) return announce(text("needToken"));
-  try {
-    await action();
-    announce(text(done));
-  } catch (error) {
-    announce(text("failed", { detail: error.message }));
-  }
-};
-
-const SILENCES = [["minutes30", 30], ["hours2", 120], ["hours8", 480]];
-
-/** The buttons of an open alert. */
-export const actions = (model, participant, policy, severity, episode) => {
-  const select = el("select", { "aria-label": text("silenceFor") }, SILENCES.map(([key, minutes]) => el("option", { value: minutes, text: text(key) })));
-  const silence = () => change(model, () =>
-    send("POST", "/api/v1/silences", { participant, policy, up_to: severity, minutes: Number(select.value) }), "silenceDone");
-  const acknowledge = () => change(model, () => send("POST", "/api/v1/acknowledgements", { episode }), "acknowledgeDone");
-  return el("span", { class: "actions" },
-    episode ? el("button", { type: "button", class: "acknowledge", title: text("acknowledgeHelp"), onclick: acknowledge, text: text("acknowledge") }) : null,
-    el("span", { class: "pair" },
-      el("button", { type: "button", class: "silence", title: text("silenceHelp"), onclick: silence, text: text("silenceFor") }), select));
-};
 
 const needsAttention = (bucket) => bucket.severity !== "NORMAL" || bucket.is_predicted;
 
@@ -209,15 +197,13 @@ export const attention = (model) => {
       el("span", { class: "what" }, policyLink(bucket.participant, bucket.policy), el("span", { class: "quiet", text: ` ${bucket.participant}` }),
         el("small", { text: detail.filter(Boolean).join(" · ") })),
       level.root,
-      bucket.acknowledged
-        ? el("span", { class: "tag", text: `✓ ${text("acknowledgedBy", { by: bucket.acknowledged.by, time: time(bucket.acknowledged.at_us, model.nowUs()) })}` })
-        : bucket.severity === "NORMAL" ? "" : actions(model, bucket.participant, bucket.policy, bucket.severity, bucket.episode));
+      actions(model, bucket.participant, bucket.policy, bucket.severity, bucket));
   };
   const update = () => {
     const participants = model.states?.participants ?? [];
     const found = participants.flatMap((state) => state.buckets.filter(needsAttention).map((bucket) => ({ ...bucket, recent: undefined, participant: state.participant })));
     // Nothing is known about participants whose answers are old, or that cannot be read at all.
-    const errorOf = (state) => model.status?.participants?.[state.participant]?.last_error;
+    const errorOf = (state) => pollError(model.status?.participants?.[state.participant]);
     const stale = participants.filter((state) => state.is_stale && (state.last_poll_us !== null || errorOf(state)));
     const key = JSON.stringify([found, stale.map((state) => [state.participant, errorOf(state)])]);
     if (key === shown || root.contains(document.activeElement?.closest?.("select"))) return;

@@ -3,7 +3,8 @@
 import { get } from "./api.js";
 import { el, setText } from "./dom.js";
 import { dateTime, duration, number, percent, tick } from "./format.js";
-import { actions, bar, breakable, burn, eventRow, forecastSentence, severityBadge } from "./parts.js";
+import { actions } from "./operator.js";
+import { bar, breakable, burn, eventRow, forecastSentence, severityBadge } from "./parts.js";
 import { text } from "./texts.js";
 
 const HOUR = 3600e6;
@@ -232,14 +233,13 @@ export const policyPage = (main, model, participant, policy, rangeName = "range2
     if (bucket === shown && stateKey) return;
     shown = bucket;
     level.update(bucket);
-    const key = JSON.stringify([bucket.severity, bucket.acknowledged, bucket.episode, bucket.is_predicted]);
+    const key = JSON.stringify([bucket.severity, bucket.acknowledged, bucket.silenced, bucket.episode, bucket.is_predicted]);
     if (key !== stateKey && !state.contains(document.activeElement?.closest?.("select"))) {
       stateKey = key;
       state.replaceChildren(severityBadge(bucket.severity),
         bucket.is_predicted ? el("span", { class: "tag", text: text("predicted") }) : "",
         bucket.severity === "NORMAL" ? "" : el("span", { class: "quiet", text: text("since", { time: dateTime(bucket.since_us) }) }),
-        bucket.acknowledged ? el("span", { class: "tag", text: `✓ ${text("acknowledgedBy", { by: bucket.acknowledged.by, time: dateTime(bucket.acknowledged.at_us) })}` })
-          : bucket.severity === "NORMAL" ? "" : actions(model, participant, policy, bucket.severity, bucket.episode));
+        actions(model, participant, policy, bucket.severity, bucket));
     }
     const gateway = model.status?.gateways?.[participant];
     const refused = gateway?.policies?.find((row) => row.policy === policy);

@@ -9,15 +9,15 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::config::{Config, ScheduleConfig};
+use crate::config::{Config, ScheduleConfig, SinkConfig};
 use crate::cycle::{Components, Cycle, SinkDirectory};
 use crate::delivery::{Backoff, DeliveryError, DeliverySettings, Dispatcher};
 use crate::gateway_reports;
 use crate::history::{History, HistoryError};
-use crate::http::{self, App, WriteAccess};
+use crate::http::{self, Access, App};
 use crate::schedule::PlannerError;
 use crate::schedule::{PollPlan, embedded};
-use crate::sink::SinkError;
+use crate::sink::{Secret, SinkError};
 use crate::status::Status;
 use crate::storage_check::{StorageCheck, StorageTiming};
 use crate::time_source::TimeSource;
@@ -42,7 +42,9 @@ pub struct Monitor {
     plan: PollPlan,
     schedule: ScheduleConfig,
     status: Arc<Status>,
-    write_access: WriteAccess,
+    access: Access,
+    public_url: Option<String>,
+    pager_duty: Vec<Secret>,
     storage_timing: StorageTiming,
     hosts: Vec<String>,
     tls: Option<Arc<rustls::ServerConfig>>,
@@ -119,7 +121,14 @@ impl Monitor {
             plan: config.plan.clone(),
             schedule: config.schedule.clone(),
             status,
-            write_access: config.http.write_access(),
+            access: config.http.access(),
+            public_url: config.http.public_url.clone(),
+            pager_duty: config
+                .sinks
+                .iter()
+                .filter_map(SinkConfig::webhook_secret)
+                .cloned()
+                .collect(),
             storage_timing: StorageTiming::default(),
             hosts: config.http.hosts.clone(),
             tls,
@@ -145,7 +154,7 @@ impl Monitor {
 
     /// Polls, analyses, delivers alerts and serves the HTTP API until `shutdown` completes. Then
     /// cycles, deliveries and requests in flight are finished and the database is closed. `note` is
-    /// shown on the page.
+    /// shown on the page; a second line is the note for pages in Portuguese.
     pub async fn run(
         self,
         listener: TcpListener,
@@ -179,11 +188,13 @@ impl Monitor {
         let app = App::new(
             self.cycle.clone(),
             Arc::clone(&self.status),
-            self.write_access.clone(),
+            self.access.clone(),
             note,
         );
         let app = app
             .with_hosts(self.hosts.clone())
+            .with_public_url(self.public_url.clone())
+            .with_pager_duty(self.pager_duty.clone())
             .with_tls(self.tls.clone());
         let pages = tokio::spawn(http::serve(listener, app, until_stopped(stopped.clone())));
         let delivering = tokio::spawn({

@@ -42,6 +42,8 @@ pub struct PollStatus {
     pub last_duration_us: Option<u64>,
     /// The last error, if there was one since the last successful poll.
     pub last_error: Option<String>,
+    /// The label of that error, as in `failures`.
+    pub last_error_label: Option<&'static str>,
     /// The time of the next poll, which may be brought forward.
     pub next_poll_us: Option<u64>,
 }
@@ -143,6 +145,7 @@ impl Status {
             status.last_success_us = Some(now_us);
             status.last_duration_us = Some(duration_us);
             status.last_error = None;
+            status.last_error_label = None;
         });
     }
 
@@ -154,6 +157,7 @@ impl Status {
         self.with(participant, |status| {
             *status.failures.entry(label).or_default() += 1;
             status.last_error = Some(error);
+            status.last_error_label = Some(label);
         });
         self.record_change_of(participant);
     }

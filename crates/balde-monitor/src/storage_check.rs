@@ -107,6 +107,8 @@ impl StorageCheck {
                         health.fail(self.now_us(), &error.to_string());
                         continue;
                     }
+                    // A change of an operator may wait in memory because one write was slow.
+                    let _tried_again_at_the_next_probe = self.flush_changes().await;
                     tokio::select! {
                         () = sleep(self.timing.probe_every) => {}
                         () = health.suspected() => {
@@ -175,6 +177,14 @@ impl StorageCheck {
         Box::pin(async move {
             let probed = timeout(within, history.probe(now_us)).await;
             probed.unwrap_or_else(|_| Err(unresponsive(within)))
+        })
+    }
+
+    fn flush_changes(&self) -> Boxed<'static, Result<(), HistoryError>> {
+        let (cycle, within) = (self.cycle.clone(), self.timing.probe_timeout);
+        Box::pin(async move {
+            let flushed = timeout(within, cycle.flush_changes()).await;
+            flushed.unwrap_or_else(|_| Err(unresponsive(within)))
         })
     }
 

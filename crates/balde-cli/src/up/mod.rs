@@ -130,9 +130,13 @@ async fn up(args: &Args) -> anyhow::Result<()> {
             Ok(())
         });
     }
+    // The second line is for pages in Portuguese.
+    let (gateway, speed) = (addresses.gateway, args.speed);
     let note = format!(
-        "balde up: a simulated DICT behind a gateway at http://{}/api/v2/, with time accelerated {} times",
-        addresses.gateway, args.speed
+        "balde up: a simulated DICT behind a gateway at http://{gateway}/api/v2/, with time accelerated \
+         {speed} times\n\
+         balde up: um DICT simulado atrás de um gateway em http://{gateway}/api/v2/, com o tempo \
+         acelerado {speed} vezes"
     );
     let shutdown = async {
         shutdown.await;

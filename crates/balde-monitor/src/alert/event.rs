@@ -101,6 +101,45 @@ pub enum EventKind {
     },
     /// The participant's category, a limit or the list of policies changed.
     Changed(Change),
+    /// Somebody works on the alert of a bucket: its reminders are not sent.
+    Acknowledged {
+        /// Who.
+        by: String,
+        /// The system in which that happened; `None` for this monitor's own page and API.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        via: Option<Via>,
+    },
+    /// The acknowledgement of a bucket's alert was taken back.
+    Unacknowledged {
+        /// Who took it back.
+        by: String,
+        /// The system in which that happened.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        via: Option<Via>,
+    },
+    /// Somebody closed the alert of a bucket, whose level may still be low.
+    Closed {
+        /// The severity before.
+        from: Severity,
+        /// Who.
+        by: String,
+        /// The system in which that happened.
+        via: Via,
+    },
+    /// Alerts are not sent until a time.
+    Silenced {
+        /// Who silenced them.
+        by: String,
+        /// The end of the silence.
+        until_us: u64,
+        /// The worst severity that is not sent.
+        up_to: Severity,
+    },
+    /// A silence was ended before its time.
+    SilenceEnded {
+        /// Who ended it.
+        by: String,
+    },
     /// The monitor cannot store anything: its database is unavailable, full, read-only or damaged.
     StorageFailed {
         /// When the first write failed.
@@ -139,10 +178,32 @@ impl EventKind {
             self,
             Self::Resolved { .. }
                 | Self::ForecastOver { .. }
+                | Self::Closed { .. }
                 | Self::Fresh { .. }
                 | Self::StorageRecovered { .. }
                 | Self::TestOver { .. }
         )
+    }
+
+    /// Returns true if the event says what an operator did about alerts.
+    pub const fn is_by_operator(&self) -> bool {
+        matches!(
+            self,
+            Self::Acknowledged { .. }
+                | Self::Unacknowledged { .. }
+                | Self::Closed { .. }
+                | Self::Silenced { .. }
+                | Self::SilenceEnded { .. }
+        )
+    }
+
+    /// The system in which an operator did it; `None` for everything else.
+    pub const fn via(&self) -> Option<Via> {
+        match self {
+            Self::Acknowledged { via, .. } | Self::Unacknowledged { via, .. } => *via,
+            Self::Closed { via, .. } => Some(*via),
+            _ => None,
+        }
     }
 
     /// Returns the name that is used in keys, log lines and message properties.
@@ -158,11 +219,35 @@ impl EventKind {
             Self::StillStale { .. } => "still-stale".to_owned(),
             Self::Fresh { .. } => "fresh".to_owned(),
             Self::Changed(change) => format!("changed-{}", change.label()),
+            Self::Acknowledged { .. } => "acknowledged".to_owned(),
+            Self::Unacknowledged { .. } => "unacknowledged".to_owned(),
+            Self::Closed { .. } => "closed".to_owned(),
+            Self::Silenced { .. } => "silenced".to_owned(),
+            Self::SilenceEnded { .. } => "silence-ended".to_owned(),
             Self::StorageFailed { .. } => "storage-failed".to_owned(),
             Self::StorageStillFailing { .. } => "storage-still-failing".to_owned(),
             Self::StorageRecovered { .. } => "storage-recovered".to_owned(),
             Self::Test { .. } => "test".to_owned(),
             Self::TestOver { .. } => "test-over".to_owned(),
+        }
+    }
+}
+
+/// A system in which people work on alerts, too, and which reports it to the monitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Via {
+    /// `PagerDuty`, through its webhooks.
+    #[serde(rename = "pagerduty")]
+    PagerDuty,
+}
+
+impl Via {
+    /// The name as people write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PagerDuty => "PagerDuty",
         }
     }
 }

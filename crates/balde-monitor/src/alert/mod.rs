@@ -8,6 +8,7 @@
 mod event;
 mod forecast;
 mod machine;
+mod operator;
 mod route;
 mod rule;
 mod silence;
@@ -16,8 +17,9 @@ mod state;
 mod storage;
 mod transition;
 
-pub use event::{Event, EventKind, ForecastResult, MONITOR, ResolveReason};
+pub use event::{Event, EventKind, ForecastResult, MONITOR, ResolveReason, Via};
 pub use machine::{evaluate, resolve, resolve_vanished};
+pub use operator::{acknowledged, close, silence_ended, silenced, unacknowledged};
 pub use route::{Routes, SinkClass};
 pub use rule::{AlertRule, AlertRules, StalenessRule};
 pub use silence::{SILENCE_MAX_US, Silence, SilenceError};

@@ -49,7 +49,7 @@ impl Routes {
     }
 
     /// Returns the classes of sinks that get an event. A silenced event goes only to the log and the
-    /// metrics.
+    /// metrics, and what says that somebody silenced alerts goes to the log.
     pub fn sinks(&self, event: &Event) -> BTreeSet<SinkClass> {
         let routed = self.by_severity.get(&event.severity).cloned();
         let mut sinks = routed.unwrap_or_default();
@@ -58,6 +58,13 @@ impl Routes {
             EventKind::Predicted { .. } | EventKind::ForecastOver { .. }
         ) {
             sinks.extend(&self.forecasts);
+        }
+        let is_about_silence = matches!(
+            event.kind,
+            EventKind::Silenced { .. } | EventKind::SilenceEnded { .. }
+        );
+        if is_about_silence {
+            return BTreeSet::from([SinkClass::Log]);
         }
         if event.silenced_by.is_some() {
             sinks.retain(|sink| matches!(sink, SinkClass::Log | SinkClass::Gauge));

@@ -18,6 +18,9 @@ pub struct Silence {
     up_to: Severity,
     from_us: u64,
     until_us: u64,
+    /// Who created it; silences of older versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     acknowledged: Option<Acknowledged>,
 }
@@ -51,6 +54,7 @@ impl Silence {
             up_to,
             from_us,
             until_us,
+            by: None,
             acknowledged: None,
         })
     }
@@ -70,8 +74,44 @@ impl Silence {
             up_to: alert.severity,
             from_us: now_us,
             until_us: now_us.saturating_add(SILENCE_MAX_US),
+            by: Some(by.clone()),
             acknowledged: Some(Acknowledged { episode, by }),
         })
+    }
+
+    /// The episode that this silence acknowledges; `None` for any other silence.
+    pub fn acknowledged_episode(&self) -> Option<&str> {
+        self.acknowledged
+            .as_ref()
+            .map(|acknowledged| acknowledged.episode.as_str())
+    }
+
+    /// Names who created the silence.
+    pub fn created_by(self, by: impl Into<String>) -> Self {
+        Self {
+            by: Some(by.into()),
+            ..self
+        }
+    }
+
+    /// Returns who created the silence, if that is known.
+    pub fn by(&self) -> Option<&str> {
+        self.by.as_deref()
+    }
+
+    /// Returns the participant that the silence is limited to; `None` for all.
+    pub fn participant(&self) -> Option<&str> {
+        self.participant.as_deref()
+    }
+
+    /// Returns the policy that the silence is limited to; `None` for all.
+    pub fn policy(&self) -> Option<&str> {
+        self.policy.as_deref()
+    }
+
+    /// Returns the worst severity that is not sent.
+    pub const fn up_to(&self) -> Severity {
+        self.up_to
     }
 
     /// Returns who acknowledged an episode with this silence.

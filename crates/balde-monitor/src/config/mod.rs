@@ -4,6 +4,7 @@
 //! file, line and column. `docs/monitor.toml` is a file with every key. Secrets are not in the file:
 //! it names the environment variables or the files that hold them.
 
+mod access;
 mod alerts;
 mod analysis;
 mod participants;
@@ -30,7 +31,7 @@ pub use sink_config::{SinkConfig, SinkKind};
 /// A validated configuration file.
 #[derive(Clone)]
 pub struct Config {
-    /// The address to listen on, and who may create and end silences.
+    /// The address to listen on, and who may read and change what.
     pub http: HttpConfig,
     /// The database of the history.
     pub history: String,
@@ -117,6 +118,10 @@ impl Config {
             let routes = alerts::read_routes(root.table("routes", diagnostics), diagnostics);
             let sinks = sinks::read(&mut root, &resolver, diagnostics);
             root.finish(diagnostics);
+            let wording = match &http.public_url {
+                Some(url) => alerts.wording.public_url(url),
+                None => alerts.wording,
+            };
             Self {
                 http,
                 history,
@@ -127,7 +132,7 @@ impl Config {
                 staleness: alerts.staleness,
                 analysis: alerts.analysis,
                 routes,
-                wording: alerts.wording,
+                wording,
                 sinks,
             }
         })

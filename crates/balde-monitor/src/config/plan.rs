@@ -6,21 +6,30 @@ use std::net::{Ipv4Addr, SocketAddr};
 use balde_config::{Diagnostics, Section};
 
 use super::Resolver;
+use super::access;
 use super::participants::check_identity;
 use crate::history::Retention;
-use crate::http::WriteAccess;
+use crate::http::{Access, AuthenticatingProxy, Role};
 use crate::schedule::{Cron, PeakDetection, PollBudget, PollPlan, PollSchedule, TemporalSettings};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:9180";
 const HISTORY_DEFAULT: &str = "monitor.db";
 
-/// The address to listen on, and who may create and end silences.
+/// The address to listen on, and who may read and change what.
 #[derive(Clone)]
 pub struct HttpConfig {
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// The token that requests need to create or end silences.
+    /// A token with which everything is allowed, and which several people may use.
     pub token: Option<String>,
+    /// Further tokens, each with a name and a role.
+    pub tokens: Vec<(String, Role, String)>,
+    /// The authenticating proxy that is believed.
+    pub sso: Option<AuthenticatingProxy>,
+    /// Whether clients that are not authenticated may read.
+    pub is_read_by_anyone: bool,
+    /// The address under which people open the pages, without a slash at its end.
+    pub public_url: Option<String>,
     /// The names under which the pages are served, besides addresses and `localhost`.
     pub hosts: Vec<String>,
     /// The certificate chain and the key of the pages, as PEM. Without them there is no TLS.
@@ -28,13 +37,25 @@ pub struct HttpConfig {
 }
 
 impl HttpConfig {
-    /// Who may create and end silences. Without a token, every client may if the monitor listens on
-    /// a loopback address, and otherwise no client may.
-    pub fn write_access(&self) -> WriteAccess {
-        match &self.token {
-            Some(token) => WriteAccess::Token(token.clone()),
-            None if self.listen.ip().is_loopback() => WriteAccess::Anyone,
-            None => WriteAccess::Denied,
+    /// Who may read and change what. Without any token and without a proxy, every client may do
+    /// everything if the monitor listens on a loopback address, and otherwise every client may read.
+    pub fn access(&self) -> Access {
+        let is_configured = self.token.is_some() || !self.tokens.is_empty() || self.sso.is_some();
+        let anonymous = match (self.is_read_by_anyone, is_configured) {
+            (false, _) => None,
+            (true, false) if self.listen.ip().is_loopback() => Some(Role::Admin),
+            (true, _) => Some(Role::Read),
+        };
+        let mut access = Access::anonymous(anonymous);
+        if let Some(token) = &self.token {
+            access = access.with_token(None, Role::Admin, token.clone());
+        }
+        for (name, role, token) in &self.tokens {
+            access = access.with_token(Some(name), *role, token.clone());
+        }
+        match &self.sso {
+            Some(proxy) => access.with_proxy(proxy.clone()),
+            None => access,
         }
     }
 }
@@ -65,6 +86,7 @@ pub(super) fn http(
     let mut token = None;
     let mut hosts = Vec::new();
     let mut identity = None;
+    let mut callers = access::Callers::default();
     if let Some(mut section) = section {
         if let Some(text) = section.string("listen", diagnostics) {
             match listen_address(text.value) {
@@ -83,6 +105,8 @@ pub(super) fn http(
             }
             hosts.push(host.value.to_owned());
         }
+        callers = access::read(&mut section, resolver, diagnostics);
+        hosts.extend(callers.public_host.clone());
         let certificate = resolver.bytes(&mut section, "certificate", diagnostics);
         let key = resolver.bytes(&mut section, "key", diagnostics);
         if section.contains("certificate") != section.contains("key") {
@@ -100,6 +124,10 @@ pub(super) fn http(
     HttpConfig {
         listen,
         token,
+        tokens: callers.tokens,
+        sso: callers.sso,
+        is_read_by_anyone: callers.is_read_by_anyone,
+        public_url: callers.public_url,
         hosts,
         identity,
     }

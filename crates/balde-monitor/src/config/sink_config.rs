@@ -54,6 +54,8 @@ pub enum SinkKind {
         url: Secret,
         /// The integration key of the service.
         routing_key: Secret,
+        /// The secret of a webhook subscription (V3), by which its requests are known.
+        webhook_secret: Option<Secret>,
     },
     /// An Opsgenie integration.
     Opsgenie {
@@ -102,6 +104,14 @@ impl SinkConfig {
         }
     }
 
+    /// The secret of the receiver's webhooks, which report what people do there.
+    pub(crate) fn webhook_secret(&self) -> Option<&Secret> {
+        match &self.kind {
+            SinkKind::PagerDuty { webhook_secret, .. } => webhook_secret.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Builds the sink.
     pub fn build(&self) -> Result<Sink, SinkError> {
         let mut http = HttpSettings::default();
@@ -120,9 +130,9 @@ impl SinkConfig {
                 Sink::Webhook(Webhook::new(url.clone(), secret.clone(), &http)?)
             }
             SinkKind::Slack { url } => Sink::Slack(Slack::new(url.clone(), &http)?),
-            SinkKind::PagerDuty { url, routing_key } => {
-                Sink::PagerDuty(PagerDuty::at(url.clone(), routing_key.clone(), &http)?)
-            }
+            SinkKind::PagerDuty {
+                url, routing_key, ..
+            } => Sink::PagerDuty(PagerDuty::at(url.clone(), routing_key.clone(), &http)?),
             SinkKind::Opsgenie { url, api_key } => {
                 Sink::Opsgenie(Opsgenie::at(url.clone(), api_key.clone(), &http)?)
             }

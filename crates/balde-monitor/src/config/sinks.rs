@@ -115,9 +115,12 @@ fn read_one<'a>(
             let key = required(section, "routing_key_env", key, diagnostics);
             let url = section.string("url", diagnostics);
             let url = url.map_or(PAGER_DUTY_URL, |url| url.value);
+            let keys = ("webhook_secret_env", "webhook_secret_file");
+            let webhook_secret = resolver.secret(section, keys, diagnostics);
             key.map(|routing_key| SinkKind::PagerDuty {
                 url: Secret::new(url),
                 routing_key,
+                webhook_secret: webhook_secret.map(Secret::new),
             })
         }
         Kind::Pulsar => pulsar(section, resolver, diagnostics),

@@ -11,7 +11,9 @@ use parking_lot::Mutex;
 use super::judge::{self, Verdict};
 use crate::alert::{AlertState, Silence};
 use crate::analyse::LOOKBACK_SAMPLES_MAX;
-use crate::history::{History, HistoryError, ParticipantState, RoutedEvent, StateUpdate};
+use crate::history::{
+    History, HistoryError, ParticipantState, RoutedEvent, SilenceChange, StateUpdate,
+};
 use crate::sample::{Poll, Sample};
 
 /// The most events that wait in memory; beyond, the oldest are dropped. They have been sent.
@@ -113,6 +115,10 @@ impl Memory {
 
     pub(super) fn remember_silences(&self, silences: &[Silence]) {
         silences.clone_into(&mut self.silences.lock());
+    }
+
+    pub(super) fn change_silences(&self, change: &SilenceChange) {
+        change.apply(&mut self.silences.lock());
     }
 
     pub(super) fn silences(&self) -> Vec<Silence> {

@@ -13,6 +13,7 @@
 mod answers;
 mod judge;
 mod memory;
+mod operator;
 mod pending;
 mod sink_directory;
 
@@ -34,8 +35,10 @@ use crate::time_source::TimeSource;
 use answers::Answers;
 use balde::Backoff;
 use memory::Memory;
+use operator::UnstoredChanges;
 use pending::PendingPolls;
 
+pub(crate) use operator::Stored;
 pub use sink_directory::SinkDirectory;
 
 /// The attempts of a step in case of transient database errors and conflicts.
@@ -78,6 +81,7 @@ pub struct Cycle {
     pending: Arc<PendingPolls>,
     memory: Arc<Memory>,
     answers: Arc<Answers>,
+    changes: Arc<UnstoredChanges>,
 }
 
 impl Cycle {
@@ -88,6 +92,7 @@ impl Cycle {
             pending: Arc::default(),
             memory: Arc::default(),
             answers: Arc::default(),
+            changes: Arc::default(),
         }
     }
 
@@ -195,7 +200,9 @@ impl Cycle {
     pub(crate) fn flush(&self) -> Pin<Box<dyn Future<Output = Result<(), HistoryError>> + Send>> {
         let (components, pending) = (Arc::clone(&self.components), Arc::clone(&self.pending));
         let memory = Arc::clone(&self.memory);
+        let cycle = self.clone();
         Box::pin(async move {
+            cycle.flush_changes().await?;
             pending.store(&components.history).await?;
             for participant in memory.uncommitted() {
                 memory.commit(&components.history, &participant).await?;
@@ -209,6 +216,7 @@ impl Cycle {
         Unstored {
             polls: self.pending.len(),
             events: self.memory.uncommitted_events(),
+            changes: self.changes.len(),
         }
     }
 
@@ -218,7 +226,7 @@ impl Cycle {
         let Components { history, time, .. } = self.components();
         let now_us = time.now_us();
         let within = history.health().patience();
-        let reading = tokio::time::timeout(within, history.silences(now_us));
+        let reading = tokio::time::timeout(within, self.read_silences(now_us));
         if let Ok(Ok(silences)) = reading.await {
             self.memory.remember_silences(&silences);
             return silences;
@@ -249,7 +257,7 @@ impl Cycle {
         let read = async {
             let now_us = self.components.time.now_us();
             let state = history.participant_state(participant, now_us).await?;
-            let silences = history.silences(now_us).await?;
+            let silences = self.read_silences(now_us).await?;
             let findings = self.inspect(participant).await?;
             let samples = Some(findings.samples.as_slice());
             self.memory
@@ -420,7 +428,7 @@ impl Cycle {
         self.memory.commit(history, participant).await?;
         let now_us = self.components.time.now_us();
         let state = history.participant_state(participant, now_us).await?;
-        let silences = history.silences(now_us).await?;
+        let silences = self.read_silences(now_us).await?;
         let known_us = state.staleness.newest_us.unwrap_or(now_us).min(now_us);
         let samples = self.samples(participant, known_us, now_us).await?;
         let mut alerts = state.alerts.clone();
@@ -447,7 +455,7 @@ impl Cycle {
         self.memory.commit(history, participant).await?;
         let now_us = self.components.time.now_us();
         let state = history.participant_state(participant, now_us).await?;
-        let silences = history.silences(now_us).await?;
+        let silences = self.read_silences(now_us).await?;
         let (state, events) = self.judge(state, &[], None, &silences, now_us).await?;
         self.memory.remember(participant, state, None, &silences);
         Ok(events)
@@ -500,6 +508,8 @@ pub struct Unstored {
     pub polls: usize,
     /// Events that have been sent, but not recorded.
     pub events: usize,
+    /// Acknowledgements and silences of operators that have not been stored.
+    pub changes: usize,
 }
 
 impl fmt::Debug for Cycle {

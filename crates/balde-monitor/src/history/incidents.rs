@@ -5,7 +5,7 @@ use super::encoding::{from_json, severity};
 use super::error::HistoryError;
 use super::handle::History;
 use super::records::{Incident, RoutedEvent};
-use crate::alert::{EventKind, SinkClass};
+use crate::alert::EventKind;
 
 /// The most incidents that one query returns.
 pub const INCIDENTS_MAX: usize = 1_000;
@@ -61,7 +61,7 @@ pub(super) async fn update(
          WHERE episode = $1";
     let values = values![event.episode.as_str(), severity, closed_us];
     let is_known = tx.execute(sql, values).await? > 0;
-    if is_known || is_end || !routed.classes.contains(&SinkClass::Incident) {
+    if is_known || is_end || event.kind.is_by_operator() {
         return Ok(());
     }
     let sql = "INSERT INTO incident

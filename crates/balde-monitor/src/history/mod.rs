@@ -66,4 +66,4 @@ pub use records::{
     Point, Resolution, Retention, RoutedEvent, Series, StateUpdate,
 };
 pub use series::{GAP_US, POINTS_MAX};
-pub use silences::SILENCES_MAX;
+pub use silences::{SILENCES_MAX, SilenceChange};

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{Extension, Query, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::App;
+use super::access::Caller;
 use super::view::{StorageFailureView, View};
-use crate::alert::{AlertState, Event, Silence};
+use crate::alert::Event;
 use crate::cycle::Components;
 use crate::history::{Backlog, EventFilter, HistoryError, Incident, Series};
 use crate::sample::BucketId;
@@ -51,7 +52,7 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
-    fn bad(detail: impl Into<String>) -> Self {
+    pub(super) fn bad(detail: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
             detail: detail.into(),
@@ -98,7 +99,8 @@ pub(super) async fn not_found() -> ApiError {
         status: StatusCode::NOT_FOUND,
         detail:
             "no such path; there are /, /metrics, /healthz, /readyz and, under /api/v1/, states, \
-                 history, alerts, incidents, refusals, status, stream, silences and acknowledgements"
+                 history, alerts, incidents, refusals, status, me, stream, silences, acknowledgements and \
+                 pagerduty"
                 .to_owned(),
     }
 }
@@ -242,6 +244,19 @@ pub(super) async fn refusals(
     })))
 }
 
+/// Who the caller is, and what it may do.
+pub(super) async fn me(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Json<serde_json::Value> {
+    Json(json!({
+        "name": caller.name,
+        "role": caller.role,
+        "by": caller.by,
+        "write_access": app.0.access.needs(),
+    }))
+}
+
 /// The monitor's own status.
 pub(super) async fn status(State(app): State<App>) -> Json<serde_json::Value> {
     Json(status_value(&app).await)
@@ -265,7 +280,7 @@ async fn status_value(app: &App) -> serde_json::Value {
         "version": env!("CARGO_PKG_VERSION"),
         "now_us": components.time.now_us(),
         "is_leader": app.0.status.is_leader(),
-        "write_access": app.0.write_access.name(),
+        "write_access": app.0.access.needs(),
         "participants": app.0.status.participants(),
         "certificates": app.0.status.certificates(),
         "sinks": sinks(components, &backlog),
@@ -305,166 +320,7 @@ fn sinks(components: &Components, backlog: &[Backlog]) -> Vec<serde_json::Value>
     sinks
 }
 
-/// The silences that are active or in the future.
-pub(super) async fn silences(State(app): State<App>) -> Json<Vec<Silence>> {
-    Json(app.0.cycle.silences().await)
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NewSilence {
-    id: Option<String>,
-    participant: Option<String>,
-    policy: Option<String>,
-    /// The worst severity that it covers.
-    up_to: String,
-    from_us: Option<u64>,
-    until_us: Option<u64>,
-    minutes: Option<u64>,
-}
-
-/// Creates a silence.
-pub(super) async fn silence(
-    State(app): State<App>,
-    headers: HeaderMap,
-    body: Result<Json<NewSilence>, axum::extract::rejection::JsonRejection>,
-) -> Result<Response, ApiError> {
-    may_write(&app, &headers)?;
-    let Json(new) = body.map_err(|error| ApiError::bad(error.body_text()))?;
-    let components = app.0.cycle.components();
-    let now_us = components.time.now_us();
-    let from_us = new.from_us.unwrap_or(now_us);
-    let until_us = match (new.until_us, new.minutes) {
-        (Some(us), None) => us,
-        (None, Some(minutes)) => from_us.saturating_add(minutes.saturating_mul(MINUTE_US)),
-        _ => return Err(ApiError::bad("set either until_us or minutes")),
-    };
-    if until_us <= now_us {
-        return Err(ApiError::bad(
-            "the end of the silence is in the past; set until_us or minutes to a later time",
-        ));
-    }
-    let id = match new.id {
-        Some(id) if is_id(&id) => id,
-        Some(_) => return Err(ApiError::bad("an id is 1 to 64 letters, digits, - or _")),
-        None => format!("{:016x}", fastrand::u64(..)),
-    };
-    let silence = Silence::new(&id, severity(&new.up_to)?, from_us, until_us);
-    let mut silence = silence.map_err(|error| ApiError::bad(error.to_string()))?;
-    if let Some(participant) = new.participant {
-        if !components.sources.contains_key(&participant) {
-            let known = components.sources.keys().map(String::as_str);
-            return Err(unknown("participant", &participant, known));
-        }
-        silence = silence.of_participant(participant);
-    }
-    if let Some(policy) = new.policy {
-        let known = app.policies().await;
-        if !known.is_empty() && !known.contains(&policy) {
-            let known = known.iter().map(String::as_str);
-            return Err(unknown("policy", &policy, known));
-        }
-        silence = silence.of_policy(policy);
-    }
-    components.history.add_silence(&silence).await?;
-    app.forget_view().await;
-    Ok((StatusCode::CREATED, Json(silence)).into_response())
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NewAcknowledgement {
-    /// The episode of the open alert, as in the states.
-    episode: String,
-    /// Who acknowledges it.
-    by: Option<String>,
-}
-
-/// The longest name of somebody who acknowledges an alert.
-const BY_BYTES_MAX: usize = 100;
-
-/// Acknowledges an open alert.
-pub(super) async fn acknowledge(
-    State(app): State<App>,
-    headers: HeaderMap,
-    body: Result<Json<NewAcknowledgement>, axum::extract::rejection::JsonRejection>,
-) -> Result<Response, ApiError> {
-    may_write(&app, &headers)?;
-    let Json(new) = body.map_err(|error| ApiError::bad(error.body_text()))?;
-    let by = new.by.unwrap_or_else(|| "an operator".to_owned());
-    if by.is_empty() || by.len() > BY_BYTES_MAX || by.chars().any(char::is_control) {
-        return Err(ApiError::bad(format!(
-            "`by` is 1 to {BY_BYTES_MAX} bytes without control characters"
-        )));
-    }
-    let components = app.0.cycle.components();
-    let now_us = components.time.now_us();
-    for participant in components.sources.keys() {
-        let (state, _) = app.0.cycle.snapshot(participant).await?;
-        let is_meant = |alert: &&AlertState| alert.open_episode().as_ref() == Some(&new.episode);
-        let Some(alert) = state.alerts.iter().find(is_meant) else {
-            continue;
-        };
-        let Some(silence) = Silence::acknowledgement(alert, by, now_us) else {
-            break;
-        };
-        components.history.add_silence(&silence).await?;
-        app.forget_view().await;
-        return Ok((StatusCode::CREATED, Json(silence)).into_response());
-    }
-    Err(ApiError {
-        status: StatusCode::NOT_FOUND,
-        detail: "no open alert of a bucket has this episode; it may be over".to_owned(),
-    })
-}
-
-/// Ends a silence.
-pub(super) async fn end_silence(
-    State(app): State<App>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-) -> Result<StatusCode, ApiError> {
-    may_write(&app, &headers)?;
-    let components = app.0.cycle.components();
-    if components
-        .history
-        .end_silence(&id, components.time.now_us())
-        .await?
-    {
-        return Ok(StatusCode::NO_CONTENT);
-    }
-    Err(ApiError {
-        status: StatusCode::NOT_FOUND,
-        detail: "there is no active silence with this id".to_owned(),
-    })
-}
-
-/// The error of a name that nothing has, with the name that was probably meant.
-fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> ApiError {
-    let known: Vec<&str> = known.collect();
-    let hint = balde_config::nearest(name, &known);
-    let hint = hint.map_or(String::new(), |hint| format!("; did you mean {hint}?"));
-    ApiError::bad(format!("no {what} {name} is monitored{hint}"))
-}
-
-fn may_write(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
-    if app.0.write_access.allow(headers) {
-        return Ok(());
-    }
-    Err(ApiError {
-        status: StatusCode::FORBIDDEN,
-        detail:
-            "writing silences needs the token that [http] configures, as Authorization: Bearer …"
-                .to_owned(),
-    })
-}
-
-fn severity(name: &str) -> Result<Severity, ApiError> {
+pub(super) fn severity(name: &str) -> Result<Severity, ApiError> {
     Severity::named(&name.to_uppercase())
         .ok_or_else(|| ApiError::bad("a severity is NORMAL, WARNING, CRITICAL or EXHAUSTED"))
-}
-
-fn is_id(id: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    (1..=64).contains(&id.len()) && id.bytes().all(is_allowed)
 }

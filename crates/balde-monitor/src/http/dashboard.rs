@@ -43,6 +43,7 @@ const FILES: &[(&str, &str, &str)] = files![
     "incidents.js" SCRIPT,
     "operations.js" SCRIPT,
     "overview.js" SCRIPT,
+    "operator.js" SCRIPT,
     "parts.js" SCRIPT,
     "policy.js" SCRIPT,
     "texts.js" SCRIPT,

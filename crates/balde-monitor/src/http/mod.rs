@@ -2,9 +2,12 @@
 
 mod access;
 mod api;
+mod authenticate;
+mod changes;
 mod dashboard;
 mod metrics;
 mod origin;
+mod pager_duty;
 mod server;
 mod stream;
 pub(crate) mod tls;
@@ -27,13 +30,13 @@ use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
 use crate::cycle::Cycle;
 use crate::history::{AlertCount, Backlog, HistoryError};
-use crate::sink::format_time;
+use crate::sink::{Secret, format_time};
 use crate::status::Status;
 
-pub use access::WriteAccess;
+pub use access::{Access, AuthenticatingProxy, Role};
 pub use view::{
     AcknowledgedView, BucketView, BurnRateView, ForecastView, ParticipantView, RECENT_MAX,
-    StorageFailureView, View,
+    SilencedView, StorageFailureView, View,
 };
 
 /// How long a view is cached for all clients.
@@ -59,10 +62,14 @@ pub struct App(Arc<Inner>);
 struct Inner {
     cycle: Cycle,
     status: Arc<Status>,
-    write_access: WriteAccess,
+    access: Access,
+    /// The secrets of `PagerDuty`'s webhooks.
+    pager_duty: pager_duty::Webhooks,
     note: String,
     /// The names, besides addresses and `localhost`, under which the pages are served.
     hosts: Vec<String>,
+    /// The address under which people open the pages.
+    public_url: Option<String>,
     tls: Option<Arc<rustls::ServerConfig>>,
     /// Permits for queries whose cost depends on the client.
     queries: Semaphore,
@@ -78,20 +85,17 @@ struct Inner {
 }
 
 impl App {
-    /// Creates the application. `write_access` decides who may create and end silences; `note` is
-    /// shown on the page.
-    pub fn new(
-        cycle: Cycle,
-        status: Arc<Status>,
-        write_access: WriteAccess,
-        note: impl Into<String>,
-    ) -> Self {
+    /// Creates the application. `access` decides who may read and change what; `note` is shown on the
+    /// page.
+    pub fn new(cycle: Cycle, status: Arc<Status>, access: Access, note: impl Into<String>) -> Self {
         Self(Arc::new(Inner {
             cycle,
             status,
-            write_access,
+            access,
+            pager_duty: pager_duty::Webhooks::default(),
             note: note.into(),
             hosts: Vec::new(),
+            public_url: None,
             tls: None,
             queries: Semaphore::new(QUERIES_MAX),
             view: parking_lot::Mutex::default(),
@@ -111,6 +115,25 @@ impl App {
         self
     }
 
+    /// Accepts webhooks of `PagerDuty` that are signed with one of these secrets.
+    #[must_use]
+    pub fn with_pager_duty(mut self, secrets: Vec<Secret>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.pager_duty = pager_duty::Webhooks::new(secrets);
+        }
+        self
+    }
+
+    /// Takes writes of pages under this address for its own, besides those under the name that the
+    /// request has: a proxy may replace the name.
+    #[must_use]
+    pub fn with_public_url(mut self, url: Option<String>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.public_url = url;
+        }
+        self
+    }
+
     /// Serves the pages with TLS only.
     #[must_use]
     pub fn with_tls(mut self, tls: Option<Arc<rustls::ServerConfig>>) -> Self {
@@ -118,6 +141,10 @@ impl App {
             inner.tls = tls;
         }
         self
+    }
+
+    fn public_url(&self) -> Option<&str> {
+        self.0.public_url.as_deref()
     }
 
     fn hosts(&self) -> &[String] {
@@ -149,11 +176,26 @@ impl App {
             .route("/api/v1/refusals", get(api::refusals))
             .route("/api/v1/status", get(api::status))
             .route("/api/v1/stream", get(stream::stream))
-            .route("/api/v1/acknowledgements", post(api::acknowledge))
-            .route("/api/v1/silences", get(api::silences).post(api::silence))
-            .route("/api/v1/silences/{id}", delete(api::end_silence))
-            .fallback(api::not_found)
+            .route("/api/v1/me", get(api::me))
+            .route(
+                "/api/v1/acknowledgements",
+                post(changes::acknowledge).delete(changes::unacknowledge),
+            )
+            .route(
+                "/api/v1/silences",
+                get(changes::silences).post(changes::silence),
+            )
+            .route("/api/v1/silences/{id}", delete(changes::end_silence))
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+            .route(
+                pager_duty::PATH,
+                post(pager_duty::receive).layer(DefaultBodyLimit::max(pager_duty::BODY_BYTES_MAX)),
+            )
+            .fallback(api::not_found)
+            .layer(middleware::from_fn_with_state(
+                self.clone(),
+                authenticate::check,
+            ))
             .layer(middleware::from_fn_with_state(self.clone(), origin::check))
             .layer(middleware::map_response(dashboard::secure))
             .with_state(self)

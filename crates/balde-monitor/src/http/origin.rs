@@ -35,7 +35,7 @@ pub(super) async fn check(State(app): State<App>, request: Request, next: Next) 
         return ApiError::new(StatusCode::MISDIRECTED_REQUEST, detail).into_response();
     }
     let is_write = !matches!(*request.method(), Method::GET | Method::HEAD);
-    if is_write && !is_own_origin(headers) {
+    if is_write && !is_own_origin(headers, app.public_url()) {
         let detail = "pages of other sites may not write here: the Origin differs from the Host";
         return ApiError::new(StatusCode::FORBIDDEN, detail).into_response();
     }
@@ -65,8 +65,9 @@ fn is_own_name(host: &str, hosts: &[String]) -> bool {
         || hosts.iter().any(|own| own.eq_ignore_ascii_case(&name))
 }
 
-/// Returns true if there is no Origin, which browsers send with every write, or if it is the Host.
-fn is_own_origin(headers: &HeaderMap) -> bool {
+/// Returns true if there is no Origin, which browsers send with every write, if it is the Host, or if it
+/// is that of the public address: a proxy may replace the Host.
+fn is_own_origin(headers: &HeaderMap, public_url: Option<&str>) -> bool {
     let site = headers
         .get("sec-fetch-site")
         .and_then(|site| site.to_str().ok());
@@ -79,7 +80,11 @@ fn is_own_origin(headers: &HeaderMap) -> bool {
     let origin = origin.to_str().unwrap_or_default();
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let authority = origin.split_once("://").map(|(_, authority)| authority);
-    authority.is_some() && authority == host
+    let is_public = public_url.is_some_and(|url| {
+        let rest = url.strip_prefix(origin);
+        !origin.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    });
+    authority.is_some() && (authority == host || is_public)
 }
 
 /// The host without its port. The colons of an IPv6 address are between brackets.
@@ -147,7 +152,7 @@ mod tests {
             vec![host, ("sec-fetch-site", "same-origin")],
             vec![host, ("sec-fetch-site", "none")],
         ] {
-            assert!(is_own_origin(&headers(&own)), "{own:?}");
+            assert!(is_own_origin(&headers(&own), None), "{own:?}");
         }
         for foreign in [
             vec![host, ("origin", "http://evil.example")],
@@ -160,7 +165,27 @@ mod tests {
                 ("origin", "http://127.0.0.1:9180"),
             ],
         ] {
-            assert!(!is_own_origin(&headers(&foreign)), "{foreign:?}");
+            assert!(!is_own_origin(&headers(&foreign), None), "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn pages_under_the_public_address_may_write_behind_a_proxy() {
+        let url = Some("https://monitor.example.com/balde");
+        let is_own = |origin: &str| {
+            let headers = headers(&[("host", "127.0.0.1:9180"), ("origin", origin)]);
+            is_own_origin(&headers, url)
+        };
+        assert!(is_own("https://monitor.example.com"));
+        for foreign in [
+            "http://monitor.example.com",
+            "https://monitor.example.co",
+            "https://monitor.example.com.evil.example",
+            "https://monitor.example.com:444",
+            "https://",
+            "",
+        ] {
+            assert!(!is_own(foreign), "{foreign}");
         }
     }
 }

@@ -21,6 +21,8 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
+use super::authenticate::Peer;
+
 /// The most concurrent connections. A further one takes the place of the one that has been idle for the
 /// longest time, so that health checks always get an answer.
 const CONNECTIONS_MAX: usize = 128;
@@ -65,17 +67,18 @@ pub(super) async fn serve(
             () = &mut shutdown => break,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
+                let peer = Peer(address.ip());
                 let _only_slower_without = stream.set_nodelay(true);
                 let stream = slots.open(stream, WRITE_MAX);
                 let (router, stopped, tls) = (router.clone(), stopped.clone(), tls.clone());
                 connections.spawn(async move {
                     match tls {
-                        None => serve_connection(stream, router, stopped).await,
+                        None => serve_connection(stream, peer, router, stopped).await,
                         Some(tls) => {
                             let handshake = tokio::time::timeout(HEAD_MAX, tls.accept(stream));
                             if let Ok(Ok(stream)) = handshake.await {
-                                serve_connection(stream, router, stopped).await;
+                                serve_connection(stream, peer, router, stopped).await;
                             }
                         }
                     }
@@ -99,10 +102,14 @@ pub(super) async fn serve(
 
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
     router: Router,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let service = service_fn(move |request: Request<Incoming>| respond(router.clone(), request));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        respond(router.clone(), request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_MAX)

@@ -6,7 +6,7 @@ use crate::alert::{AlertState, Silence};
 use crate::analyse::{Assessment, Confidence, Forecast, Freshness};
 use crate::cycle::{Cycle, Findings};
 use crate::history::HistoryError;
-use crate::sample::Sample;
+use crate::sample::{BucketId, Sample};
 use crate::severity::Severity;
 
 /// The most points of [`BucketView::recent`].
@@ -38,6 +38,8 @@ pub struct StorageFailureView {
     pub unstored_polls: usize,
     /// The events that were sent, but not recorded.
     pub unstored_events: usize,
+    /// The acknowledgements and silences of operators that wait in memory.
+    pub unstored_changes: usize,
 }
 
 /// The current state of one participant.
@@ -90,6 +92,8 @@ pub struct BucketView {
     pub episode: Option<String>,
     /// Who acknowledged the open alert, and when.
     pub acknowledged: Option<AcknowledgedView>,
+    /// The silence that covers its alerts now, if there is one.
+    pub silenced: Option<SilencedView>,
     /// Times and levels of the last hour, the oldest first, at most [`RECENT_MAX`].
     pub recent: Vec<(u64, i64)>,
     /// The burn rate of each window that has samples, the shortest first.
@@ -124,6 +128,39 @@ impl AcknowledgedView {
             let by = silence.acknowledged_by(episode)?.to_owned();
             let at_us = silence.from_us();
             Some(Self { by, at_us })
+        })
+    }
+}
+
+/// A silence that covers a bucket now.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct SilencedView {
+    /// The id by which it is ended.
+    pub id: String,
+    /// Who created it, if that is known.
+    pub by: Option<String>,
+    /// When it ends.
+    pub until_us: u64,
+    /// The worst severity that is not sent.
+    pub up_to: Severity,
+}
+
+impl SilencedView {
+    /// The silence that covers most severities of a bucket.
+    fn of(silences: &[Silence], bucket: &BucketId, now_us: u64) -> Option<Self> {
+        let covers = |silence: &&Silence| {
+            let (participant, policy) = (bucket.participant(), Some(bucket.policy()));
+            silence.acknowledged_episode().is_none()
+                && silence.covers(participant, policy, Severity::Normal, now_us)
+        };
+        let covering = silences.iter().filter(covers);
+        let silence = covering.max_by_key(|silence| (silence.up_to(), silence.until_us()))?;
+        Some(Self {
+            id: silence.id().to_owned(),
+            by: silence.by().map(str::to_owned),
+            until_us: silence.until_us(),
+            up_to: silence.up_to(),
         })
     }
 }
@@ -192,15 +229,14 @@ impl StorageFailureView {
             cause: failure.cause,
             unstored_polls: unstored.polls,
             unstored_events: unstored.events,
+            unstored_changes: unstored.changes,
         })
     }
 }
 
 /// The state of one participant; without buckets if nothing about it can be read.
 pub(super) async fn participant(cycle: &Cycle, participant: &str) -> ParticipantView {
-    let components = cycle.components();
-    let silences = components.history.silences(components.time.now_us()).await;
-    let silences = silences.unwrap_or_default();
+    let silences = cycle.silences().await;
     let view = participant_view(cycle, participant, &silences).await;
     view.unwrap_or_else(|_| ParticipantView::unknown(participant))
 }
@@ -246,7 +282,7 @@ async fn participant_view(
             .iter()
             .find(|alert| alert.bucket == *assessment.sample().bucket());
         let recent = recent(&findings, assessment.sample(), now_us);
-        BucketView::of(assessment, alert, silences, recent)
+        BucketView::of(assessment, alert, silences, recent, now_us)
     };
     Ok(ParticipantView {
         participant: participant.to_owned(),
@@ -284,6 +320,7 @@ impl BucketView {
         alert: Option<&AlertState>,
         silences: &[Silence],
         recent: Vec<(u64, i64)>,
+        now_us: u64,
     ) -> Self {
         let sample = assessment.sample();
         let limit = sample.limit();
@@ -319,6 +356,7 @@ impl BucketView {
                 .as_deref()
                 .and_then(|episode| AcknowledgedView::of(silences, episode)),
             episode,
+            silenced: SilencedView::of(silences, sample.bucket(), now_us),
             recent,
             burn_rates: burn_rates.collect(),
             time_to_warning: assessment.time_to_warning().map(ForecastView::of),

@@ -241,11 +241,14 @@ pub fn email_text(event: &Event, wording: &Wording) -> String {
     let fields = fields
         .iter()
         .map(|(name, value)| format!("{name}: {value}\n"));
+    let dashboard = wording.dashboard(event);
+    let dashboard = dashboard.map(|link| format!("{}: {link}\n", wording.dashboard_word()));
     format!(
-        "{}\n\n{}\nRunbook: {}\n{}\n",
+        "{}\n\n{}\nRunbook: {}\n{}{}\n",
         wording.description(event),
         fields.collect::<String>(),
         wording.runbook(event),
+        dashboard.unwrap_or_default(),
         event.key
     )
 }

@@ -14,6 +14,9 @@ struct Document<'a> {
     title: String,
     text: String,
     runbook: String,
+    /// The bucket on the dashboard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dashboard: Option<String>,
 }
 
 /// Returns the JSON of an event: the body of a webhook, the payload of a topic, and the `event` of an
@@ -25,6 +28,7 @@ pub fn event_json(event: &Event, wording: &Wording) -> serde_json::Value {
         title: wording.title(event),
         text: wording.description(event),
         runbook: wording.runbook(event),
+        dashboard: wording.dashboard(event),
     };
     serde_json::to_value(document).expect("an event has only text keys and whole numbers")
 }

@@ -52,12 +52,17 @@ pub fn incident_body(event: &Event, wording: &Wording) -> Value {
         | EventKind::Test { .. } => ("opened", "open"),
         EventKind::Resolved { .. }
         | EventKind::ForecastOver { .. }
+        | EventKind::Closed { .. }
         | EventKind::Fresh { .. }
         | EventKind::StorageRecovered { .. }
         | EventKind::TestOver { .. } => ("closed", "closed"),
         EventKind::Lowered { .. }
         | EventKind::Reminder { .. }
         | EventKind::StillStale { .. }
+        | EventKind::Acknowledged { .. }
+        | EventKind::Unacknowledged { .. }
+        | EventKind::Silenced { .. }
+        | EventKind::SilenceEnded { .. }
         | EventKind::StorageStillFailing { .. } => ("updated", "open"),
     };
     json!({

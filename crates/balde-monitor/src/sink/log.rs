@@ -8,7 +8,7 @@ use crate::severity::Severity;
 /// Writes events to the log of this process.
 ///
 /// The level follows the severity after the event: WARN for WARNING, ERROR for CRITICAL and
-/// EXHAUSTED, INFO for NORMAL. The field `severity` distinguishes CRITICAL from EXHAUSTED.
+/// EXHAUSTED, INFO for NORMAL and for what operators did. The field `severity` distinguishes CRITICAL from EXHAUSTED.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogSink;
 
@@ -34,12 +34,15 @@ impl LogSink {
                     empty_in_s = empty_in_s(&message.event),
                     silenced_by = message.event.silenced_by,
                     runbook = wording.runbook(&message.event),
+                    dashboard = wording.dashboard(&message.event),
                     "{}",
                     wording.description(&message.event)
                 )
             };
         }
         match current_severity(&message.event) {
+            // What somebody did about an alert is no further alert.
+            _ if message.event.kind.is_by_operator() => line!(info),
             Severity::Normal => line!(info),
             Severity::Warning => line!(warn),
             Severity::Critical | Severity::Exhausted => line!(error),

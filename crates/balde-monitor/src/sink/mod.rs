@@ -38,7 +38,9 @@ pub use incident::{IncidentWebhook, incident_body};
 pub use kafka::{KafkaSettings, KafkaTopic, SaslMechanism};
 pub use log::LogSink;
 pub use opsgenie::{OPSGENIE_URL, Opsgenie, opsgenie_body, opsgenie_close_body};
-pub use pager_duty::{DEDUP_KEY_MAX, PAGER_DUTY_URL, PagerDuty, SUMMARY_MAX, pager_duty_body};
+pub use pager_duty::{
+    DEDUP_KEY_MAX, PAGER_DUTY_URL, PagerDuty, SUMMARY_MAX, dedup_key, pager_duty_body,
+};
 #[cfg(feature = "pulsar")]
 pub use pulsar::{PulsarSettings, PulsarTopic};
 pub use secret::Secret;

@@ -108,6 +108,7 @@ pub fn opsgenie_body(event: &Event, class: SinkClass, wording: &Wording) -> Valu
         ("capacity", event.capacity.map(|tokens| tokens.to_string())),
         ("at", Some(rfc3339(event.at_us))),
         ("runbook", Some(wording.runbook(event))),
+        ("dashboard", wording.dashboard(event)),
     ];
     let details: Map<String, Value> = details
         .into_iter()

@@ -8,7 +8,7 @@ use super::http::{HttpEndpoint, HttpSettings};
 use super::secret::Secret;
 use super::shorten::{cut, short_key};
 use super::text::{Wording, current_severity, rfc3339};
-use crate::alert::{Event, EventKind, SinkClass};
+use crate::alert::{Event, EventKind, SinkClass, Via};
 use crate::history::OutboxMessage;
 use crate::severity::Severity;
 
@@ -72,6 +72,10 @@ impl PagerDuty {
         now_us: u64,
         wording: &Wording,
     ) -> Result<(), SendError> {
+        // PagerDuty knows already what it has reported itself.
+        if message.event.kind.via() == Some(Via::PagerDuty) {
+            return Ok(());
+        }
         let body = pager_duty_body(&message.event, message.class, &self.routing_key, wording);
         let body = body.to_string().into_bytes();
         let key = &message.event.key;
@@ -79,7 +83,9 @@ impl PagerDuty {
     }
 }
 
-/// Returns the body: `resolve` for an event that ends its episode, `trigger` for any other. The
+/// Returns the body: `resolve` for an event that ends its episode, `acknowledge` for an acknowledgement,
+/// `trigger` for any other. `PagerDuty` has no action that takes an acknowledgement back; the `trigger`
+/// adds to the alert's log that somebody did. The
 /// episode is the `dedup_key`, so that all events of an episode belong to one `PagerDuty` alert.
 pub fn pager_duty_body(
     event: &Event,
@@ -87,10 +93,10 @@ pub fn pager_duty_body(
     routing_key: &Secret,
     wording: &Wording,
 ) -> Value {
-    let action = if event.kind.is_end() {
-        "resolve"
-    } else {
-        "trigger"
+    let action = match event.kind {
+        EventKind::Acknowledged { .. } => "acknowledge",
+        _ if event.kind.is_end() => "resolve",
+        _ => "trigger",
     };
     let source = match &event.policy {
         Some(policy) => format!("{}/{policy}", event.participant),
@@ -111,12 +117,20 @@ pub fn pager_duty_body(
     let mut body = json!({
         "routing_key": routing_key.reveal(),
         "event_action": action,
-        "dedup_key": short_key(&event.episode, DEDUP_KEY_MAX),
+        "dedup_key": dedup_key(&event.episode),
         "client": "balde monitor",
         "payload": payload,
     });
+    let mut links = Vec::new();
     if let Some(link) = wording.link(event) {
-        body["links"] = json!([{ "href": link, "text": "runbook" }]);
+        links.push(json!({ "href": link, "text": "runbook" }));
+    }
+    if let Some(link) = wording.dashboard(event) {
+        links.push(json!({ "href": link, "text": wording.dashboard_word() }));
+        body["client_url"] = link.into();
+    }
+    if !links.is_empty() {
+        body["links"] = links.into();
     }
     body
 }
@@ -153,6 +167,11 @@ fn class_of(event: &Event) -> &'static str {
         EventKind::Test { .. } | EventKind::TestOver { .. } => "test",
         _ => "bucket level",
     }
+}
+
+/// Returns the `dedup_key` of an episode: the episode, or its SHA-256 if that is too long.
+pub fn dedup_key(episode: &str) -> String {
+    short_key(episode, DEDUP_KEY_MAX)
 }
 
 fn details(event: &Event, wording: &Wording) -> Value {

@@ -13,7 +13,7 @@ impl Secret {
     }
 
     /// Returns the text, for the call that needs it.
-    pub(super) fn reveal(&self) -> &str {
+    pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 }

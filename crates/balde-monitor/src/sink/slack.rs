@@ -58,6 +58,10 @@ pub fn slack_body(event: &Event, wording: &Wording) -> Value {
     if let Some(link) = wording.link(event) {
         context.push(mrkdwn(&format!("<{}|runbook>", escaped(&link, FIELD_MAX))));
     }
+    if let Some(link) = wording.dashboard(event) {
+        let name = wording.dashboard_word();
+        context.push(mrkdwn(&format!("<{}|{name}>", escaped(&link, FIELD_MAX))));
+    }
     json!({
         "text": escaped(&wording.title(event), TEXT_MAX),
         "blocks": [

@@ -80,8 +80,17 @@ pub fn teams_body(event: &Event, wording: &Wording) -> Value {
         "msteams": { "width": "Full" },
         "body": rows,
     });
+    let open =
+        |title: &str, url: String| json!({ "type": "Action.OpenUrl", "title": title, "url": url });
+    let mut actions = Vec::new();
     if let Some(link) = wording.link(event) {
-        card["actions"] = json!([{ "type": "Action.OpenUrl", "title": "Runbook", "url": link }]);
+        actions.push(open("Runbook", link));
+    }
+    if let Some(link) = wording.dashboard(event) {
+        actions.push(open(wording.dashboard_word(), link));
+    }
+    if !actions.is_empty() {
+        card["actions"] = actions.into();
     }
     json!({
         "type": "message",

@@ -6,7 +6,7 @@ mod wording;
 
 use jiff::Timestamp;
 
-use crate::alert::{Event, EventKind, ForecastResult, ResolveReason};
+use crate::alert::{Event, EventKind, ForecastResult, MONITOR, ResolveReason};
 use crate::analyse::{Change, Confidence};
 use crate::severity::Severity;
 
@@ -35,6 +35,13 @@ pub fn title(event: &Event) -> String {
         EventKind::StillStale { .. } => format!("STILL NO DATA: {subject}"),
         EventKind::Fresh { .. } => format!("DATA AGAIN: {subject}"),
         EventKind::Changed(_) => format!("CHANGED: {subject}"),
+        EventKind::Acknowledged { by, .. } => format!("ACKNOWLEDGED by {by}: {subject}"),
+        EventKind::Unacknowledged { by, .. } => {
+            format!("NO LONGER ACKNOWLEDGED, says {by}: {subject}")
+        }
+        EventKind::Closed { from, by, .. } => format!("CLOSED by {by} (was {from}): {subject}"),
+        EventKind::Silenced { by, .. } => format!("SILENCED by {by}: {subject}"),
+        EventKind::SilenceEnded { by } => format!("SILENCE ENDED by {by}: {subject}"),
         EventKind::StorageFailed { cause, .. } => {
             format!("MONITOR CANNOT STORE: {cause}")
         }
@@ -134,6 +141,11 @@ pub fn description(event: &Event) -> String {
                 changed(change)
             )
         }
+        EventKind::Acknowledged { .. }
+        | EventKind::Unacknowledged { .. }
+        | EventKind::Closed { .. }
+        | EventKind::Silenced { .. }
+        | EventKind::SilenceEnded { .. } => by_operator(event, &subject, &left, &at),
         EventKind::StorageFailed { .. }
         | EventKind::StorageStillFailing { .. }
         | EventKind::StorageRecovered { .. } => storage(&event.kind, &at),
@@ -144,6 +156,36 @@ pub fn description(event: &Event) -> String {
         EventKind::TestOver { sink } => {
             format!("The test of the sink {sink} is over as of {at}. Nothing needs to be done.")
         }
+    }
+}
+
+/// What somebody did about alerts.
+fn by_operator(event: &Event, subject: &str, left: &str, at: &str) -> String {
+    let place = event.kind.via().map(|via| format!(" in {}", via.name()));
+    let place = place.unwrap_or_default();
+    match &event.kind {
+        EventKind::Acknowledged { by, .. } => format!(
+            "{by} acknowledged the alert{place} at {at}: {subject}. {left} There are no reminders \
+             until it gets worse or is over."
+        ),
+        EventKind::Unacknowledged { by, .. } => format!(
+            "{by} took back the acknowledgement{place} at {at}: {subject}. {left} Reminders are \
+             sent again."
+        ),
+        EventKind::Closed { from, by, .. } => format!(
+            "{by} closed the alert{place} at {at}: {subject}, which was {from}. {left} If it is \
+             still low, the next sample raises a new alert."
+        ),
+        EventKind::Silenced {
+            by,
+            until_us,
+            up_to,
+        } => {
+            let until = format_time(*until_us);
+            format!("{by} silenced alerts up to {up_to} until {until}: {subject}.")
+        }
+        EventKind::SilenceEnded { by } => format!("{by} ended the silence at {at}: {subject}."),
+        _ => String::new(),
     }
 }
 
@@ -258,6 +300,7 @@ fn counted(event: &Event) -> Option<(String, String)> {
 fn title_subject(event: &Event) -> String {
     let who = match &event.policy {
         Some(policy) => format!("{policy} of {}", event.participant),
+        None if is_of_all(event) => "every participant".to_owned(),
         None => format!("participant {}", event.participant),
     };
     let left = counted(event)
@@ -287,9 +330,20 @@ fn title_subject(event: &Event) -> String {
 /// Names the bucket, for the description.
 fn subject(event: &Event) -> String {
     match &event.policy {
+        Some(policy) if is_of_all(event) => format!("Bucket {policy} of every participant"),
         Some(policy) => format!("Bucket {policy} of participant {}", event.participant),
+        None if is_of_all(event) => "every participant".to_owned(),
         None => format!("participant {}", event.participant),
     }
+}
+
+/// Whether a silence is limited to no participant.
+fn is_of_all(event: &Event) -> bool {
+    let is_silence = matches!(
+        event.kind,
+        EventKind::Silenced { .. } | EventKind::SilenceEnded { .. }
+    );
+    is_silence && event.participant == MONITOR
 }
 
 /// How many tokens are left, as a sentence.

@@ -5,6 +5,7 @@ mod accessibility;
 mod attacks;
 mod driver;
 mod live;
+mod operators;
 mod pages;
 mod pictures;
 mod year;

@@ -13,8 +13,9 @@ pub(crate) async fn an_incident_opens_grows_and_closes(database: TestDatabase) {
     let warning = raised(0, "level-0", Warning, 10);
     let exhausted = raised(1, "level-0", Exhausted, 20);
     let still = reminder(2, "level-0", Exhausted, 30);
-    commit_events(&history, vec![routed(warning, &[Log], &[])]).await;
-    assert!(history.incidents(10).await.unwrap().is_empty());
+    // Every alert is an incident, wherever it is routed to.
+    commit_events(&history, vec![routed(warning.clone(), &[Log], &[])]).await;
+    assert_eq!(history.incidents(10).await.unwrap().len(), 1);
     commit_events(
         &history,
         vec![routed(exhausted.clone(), &[Log, Incident], &[])],
@@ -26,13 +27,16 @@ pub(crate) async fn an_incident_opens_grows_and_closes(database: TestDatabase) {
     assert_eq!(open.len(), 1);
     assert_eq!(
         (open[0].opened_us, open[0].closed_us, open[0].severity),
-        (20, None, Exhausted)
+        (10, None, Exhausted)
     );
     assert_eq!(
         (open[0].policy.as_deref(), &open[0].episode),
         (Some("A"), &exhausted.episode)
     );
-    assert_eq!(open[0].timeline, [exhausted.clone(), still.clone()]);
+    assert_eq!(
+        open[0].timeline,
+        [warning.clone(), exhausted.clone(), still.clone()]
+    );
     let over = resolved(3, "level-0", Exhausted, 40);
     commit_events(&history, vec![routed(over.clone(), &[Log, Incident], &[])]).await;
     // The next one is another.
@@ -44,21 +48,25 @@ pub(crate) async fn an_incident_opens_grows_and_closes(database: TestDatabase) {
     assert_eq!(incidents[0].timeline, [next]);
     assert_eq!(
         (incidents[1].opened_us, incidents[1].closed_us),
-        (20, Some(40))
+        (10, Some(40))
     );
-    assert_eq!(incidents[1].timeline, [exhausted, still, over]);
+    assert_eq!(incidents[1].timeline, [warning, exhausted, still, over]);
     let newest = history.incidents(1).await.unwrap();
     assert_eq!(newest, incidents[..1]);
 }
 
-pub(crate) async fn what_is_not_routed_there_opens_none(database: TestDatabase) {
+pub(crate) async fn ends_and_operators_open_no_incident(database: TestDatabase) {
     let history = database.open().await;
-    commit_events(
-        &history,
-        vec![routed(raised(0, "level-0", Critical, 10), &[Log], &[])],
-    )
-    .await;
-    // An end opens nothing, whatever its routes.
+    // An end opens nothing, whatever its routes, and neither does a silence.
+    let silenced = Event {
+        kind: EventKind::Silenced {
+            by: "Ana".to_owned(),
+            until_us: 100,
+            up_to: Critical,
+        },
+        ..raised(0, "silence-0", Critical, 10)
+    };
+    commit_events(&history, vec![routed(silenced, &[Log], &[])]).await;
     commit_events(
         &history,
         vec![routed(

@@ -74,7 +74,7 @@ stories! {
     }
     incidents {
         an_incident_opens_grows_and_closes,
-        what_is_not_routed_there_opens_none,
+        ends_and_operators_open_no_incident,
     }
     maintenance {
         what_is_too_old_goes_and_what_is_open_stays,

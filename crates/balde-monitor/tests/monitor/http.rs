@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::fake_dict::{Answer, FakeDict};
 use balde::ManualClock;
-use balde_monitor::http::{App, WriteAccess, serve};
+use balde_monitor::http::{Access, App, Role, serve};
 use balde_monitor::{Config, Monitor, TimeSource};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -34,7 +34,7 @@ struct TestMonitor {
 }
 
 impl TestMonitor {
-    async fn new(write_access: WriteAccess) -> Self {
+    async fn new(access: Access) -> Self {
         let clock = ManualClock::at_us(START_US);
         let dict = FakeDict::start(buckets(36_000)).await;
         let folder = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ impl TestMonitor {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let status = Arc::clone(monitor.status());
-        let app = App::new(monitor.cycle().clone(), status, write_access, "a note");
+        let app = App::new(monitor.cycle().clone(), status, access, "a note");
         tokio::spawn(serve(listener, app, std::future::pending()));
         Self {
             clock,
@@ -101,7 +101,7 @@ async fn monitor(dict: &FakeDict, folder: &Path, clock: &ManualClock) -> Monitor
 
 #[tokio::test]
 async fn states_history_alerts_incidents_and_metrics_agree() {
-    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    let monitor = TestMonitor::new(Access::anyone()).await;
     for level in [36_000, 20_000, 8_000, 0] {
         monitor.cycle(level).await;
     }
@@ -168,7 +168,7 @@ async fn states_history_alerts_incidents_and_metrics_agree() {
 
 #[tokio::test]
 async fn the_page_has_a_content_policy_and_escapes_names() {
-    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    let monitor = TestMonitor::new(Access::anyone()).await;
     monitor.cycle(36_000).await;
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
@@ -194,7 +194,7 @@ async fn the_page_has_a_content_policy_and_escapes_names() {
 
 #[tokio::test]
 async fn invalid_requests_get_a_reason() {
-    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    let monitor = TestMonitor::new(Access::anyone()).await;
     for (path, status, expected) in [
         ("/nope", 404, "/api/v1/"),
         ("/api/v1/history", 400, "participant"),
@@ -227,7 +227,7 @@ async fn invalid_requests_get_a_reason() {
 
 #[tokio::test]
 async fn silences_are_created_listed_and_ended() {
-    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    let monitor = TestMonitor::new(Access::anyone()).await;
     let body =
         json!({"id": "works", "up_to": "CRITICAL", "minutes": 60, "policy": "ENTRIES_WRITE"});
     assert_eq!(monitor.post(&body, None).await.0, 201);
@@ -267,7 +267,8 @@ async fn silences_are_created_listed_and_ended() {
 #[tokio::test]
 async fn clients_without_write_access_may_read() {
     let body = json!({"up_to": "CRITICAL", "minutes": 60});
-    let monitor = TestMonitor::new(WriteAccess::Token("a long secret".to_owned())).await;
+    let monitor =
+        TestMonitor::new(Access::read_only().with_token(None, Role::Admin, "a long secret")).await;
     for token in [
         None,
         Some(""),
@@ -277,7 +278,7 @@ async fn clients_without_write_access_may_read() {
         assert_eq!(monitor.post(&body, token).await.0, 403, "{token:?}");
     }
     assert_eq!(monitor.post(&body, Some("a long secret")).await.0, 201);
-    let monitor = TestMonitor::new(WriteAccess::Denied).await;
+    let monitor = TestMonitor::new(Access::read_only()).await;
     assert_eq!(monitor.post(&body, Some("a long secret")).await.0, 403);
     assert_eq!(monitor.json("/api/v1/silences").await, json!([]));
     assert_eq!(
@@ -288,7 +289,7 @@ async fn clients_without_write_access_may_read() {
 
 #[tokio::test]
 async fn foreign_names_and_foreign_pages_are_refused() {
-    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    let monitor = TestMonitor::new(Access::anyone()).await;
     monitor.cycle(36_000).await;
     let url = |path: &str| format!("http://{}{path}", monitor.address);
     for (path, status) in [
@@ -337,7 +338,7 @@ async fn half_closing(address: SocketAddr, request: &str) -> String {
 
 #[tokio::test]
 async fn raw_requests_of_a_client_that_closes_its_half() {
-    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    let monitor = TestMonitor::new(Access::anyone()).await;
     monitor.cycle(36_000).await;
     let own = monitor.address;
     for (request, status) in [
@@ -396,7 +397,7 @@ async fn raw_requests_of_a_client_that_closes_its_half() {
 
 #[tokio::test]
 async fn silences_in_the_past_and_of_unknown_buckets_are_rejected() {
-    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    let monitor = TestMonitor::new(Access::anyone()).await;
     monitor.cycle(36_000).await;
     for (body, expected) in [
         (
@@ -421,7 +422,8 @@ async fn silences_in_the_past_and_of_unknown_buckets_are_rejected() {
 
 #[tokio::test]
 async fn the_name_of_the_scheme_is_case_insensitive() {
-    let monitor = TestMonitor::new(WriteAccess::Token("a token".to_owned())).await;
+    let monitor =
+        TestMonitor::new(Access::read_only().with_token(None, Role::Admin, "a token")).await;
     let url = format!("http://{}/api/v1/silences", monitor.address);
     let silence = json!({ "up_to": "CRITICAL", "minutes": 10 });
     for (value, status) in [
@@ -441,7 +443,7 @@ async fn the_name_of_the_scheme_is_case_insensitive() {
 /// paused clock: what is awaited is the timeout, not ten seconds.
 #[tokio::test]
 async fn half_open_connections_are_closed_and_others_are_served_then() {
-    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    let monitor = TestMonitor::new(Access::anyone()).await;
     tokio::time::pause();
     let mut half_open = Vec::new();
     for _ in 0..300 {
@@ -472,7 +474,7 @@ async fn readers_of_long_lists_do_not_delay_the_states() {
     const READERS: usize = 64;
     const LISTS_OF_EACH: usize = 4;
     const STATES: usize = 10;
-    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    let monitor = TestMonitor::new(Access::anyone()).await;
     for _ in 0..12 {
         for level in [0, 36_000, 36_000, 36_000] {
             monitor.cycle(level).await;
@@ -616,7 +618,7 @@ async fn with_a_certificate_the_pages_are_served_over_tls_only() {
 
 #[tokio::test]
 async fn the_stream_sends_all_states_once_and_then_what_changes() {
-    let monitor = TestMonitor::new(WriteAccess::Anyone).await;
+    let monitor = TestMonitor::new(Access::anyone()).await;
     monitor.cycle(36_000).await;
     let url = format!("http://{}/api/v1/stream", monitor.address);
     let mut stream = monitor.http.get(url).send().await.unwrap();
@@ -649,7 +651,7 @@ async fn the_stream_sends_all_states_once_and_then_what_changes() {
 async fn event_streams_do_not_keep_health_checks_out() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     const STREAMS: usize = 200;
-    let monitor = TestMonitor::new(WriteAccess::Denied).await;
+    let monitor = TestMonitor::new(Access::read_only()).await;
     monitor.cycle(36_000).await;
     let mut refused = 0;
     let mut open = Vec::new();

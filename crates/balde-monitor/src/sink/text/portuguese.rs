@@ -25,6 +25,15 @@ pub(super) fn title(event: &Event) -> String {
         EventKind::StillStale { .. } => format!("CONTINUA SEM DADOS: {subject}"),
         EventKind::Fresh { .. } => format!("DADOS DE VOLTA: {subject}"),
         EventKind::Changed(_) => format!("MUDANÇA: {subject}"),
+        EventKind::Acknowledged { by, .. } => format!("RECONHECIDO por {by}: {subject}"),
+        EventKind::Unacknowledged { by, .. } => {
+            format!("RECONHECIMENTO DESFEITO por {by}: {subject}")
+        }
+        EventKind::Closed { from, by, .. } => {
+            format!("ENCERRADO por {by} (estava {from}): {subject}")
+        }
+        EventKind::Silenced { by, .. } => format!("SILENCIADO por {by}: {subject}"),
+        EventKind::SilenceEnded { by } => format!("SILÊNCIO ENCERRADO por {by}: {subject}"),
         EventKind::StorageFailed { cause, .. } => format!("O MONITOR NÃO CONSEGUE GRAVAR: {cause}"),
         EventKind::StorageStillFailing { since_us, cause } => {
             let since = format_time(*since_us);
@@ -112,6 +121,11 @@ pub(super) fn description(event: &Event) -> String {
             event.participant,
             changed(change)
         ),
+        EventKind::Acknowledged { .. }
+        | EventKind::Unacknowledged { .. }
+        | EventKind::Closed { .. }
+        | EventKind::Silenced { .. }
+        | EventKind::SilenceEnded { .. } => by_operator(event, &subject, &left, &at),
         EventKind::StorageFailed { since_us, cause } => {
             let since = format_time(*since_us);
             format!("O monitor não consegue gravar nada desde {since}: {cause}. {STORAGE_ADVICE}")
@@ -131,6 +145,36 @@ pub(super) fn description(event: &Event) -> String {
         EventKind::TestOver { sink } => {
             format!("O teste do destino {sink} terminou em {at}. Nada precisa ser feito.")
         }
+    }
+}
+
+/// What somebody did about alerts.
+fn by_operator(event: &Event, subject: &str, left: &str, at: &str) -> String {
+    let place = event.kind.via().map(|via| format!(" no {}", via.name()));
+    let place = place.unwrap_or_default();
+    match &event.kind {
+        EventKind::Acknowledged { by, .. } => format!(
+            "{by} reconheceu o alerta{place} em {at}: {subject}. {left} Não há lembretes até que \
+             piore ou acabe."
+        ),
+        EventKind::Unacknowledged { by, .. } => format!(
+            "{by} desfez o reconhecimento{place} em {at}: {subject}. {left} Os lembretes voltam a \
+             ser enviados."
+        ),
+        EventKind::Closed { from, by, .. } => format!(
+            "{by} encerrou o alerta{place} em {at}: {subject}, que estava {from}. {left} Se o nível \
+             continuar baixo, a próxima amostra abre um novo alerta."
+        ),
+        EventKind::Silenced {
+            by,
+            until_us,
+            up_to,
+        } => {
+            let until = format_time(*until_us);
+            format!("{by} silenciou alertas até {up_to}, até {until}: {subject}.")
+        }
+        EventKind::SilenceEnded { by } => format!("{by} encerrou o silêncio em {at}: {subject}."),
+        _ => String::new(),
     }
 }
 
@@ -186,6 +230,7 @@ fn counted(event: &Event) -> Option<(String, String)> {
 fn title_subject(event: &Event) -> String {
     let who = match &event.policy {
         Some(policy) => format!("{policy} de {}", event.participant),
+        None if super::is_of_all(event) => "todos os participantes".to_owned(),
         None => format!("participante {}", event.participant),
     };
     let left = counted(event)
@@ -214,7 +259,11 @@ fn title_subject(event: &Event) -> String {
 
 fn subject(event: &Event) -> String {
     match &event.policy {
+        Some(policy) if super::is_of_all(event) => {
+            format!("o balde {policy} de todos os participantes")
+        }
         Some(policy) => format!("O balde {policy} do participante {}", event.participant),
+        None if super::is_of_all(event) => "todos os participantes".to_owned(),
         None => format!("participante {}", event.participant),
     }
 }

@@ -1,7 +1,7 @@
 //! The language of texts, and the page that they link to.
 
 use super::portuguese;
-use crate::alert::{Event, EventKind};
+use crate::alert::{Event, EventKind, MONITOR};
 use crate::severity::Severity;
 
 /// The language of the texts that people read. Names that programs compare, such as severities and
@@ -22,6 +22,7 @@ pub enum Language {
 pub struct Wording {
     language: Language,
     runbook_url: Option<String>,
+    public_url: Option<String>,
 }
 
 impl Wording {
@@ -30,6 +31,7 @@ impl Wording {
         Self {
             language,
             runbook_url: None,
+            public_url: None,
         }
     }
 
@@ -37,6 +39,34 @@ impl Wording {
     pub fn runbook_url(mut self, url: impl Into<String>) -> Self {
         self.runbook_url = Some(url.into());
         self
+    }
+
+    /// Sets the address of the monitor's pages, without a slash at its end, to which the page of an
+    /// alert is added.
+    pub fn public_url(mut self, url: impl Into<String>) -> Self {
+        self.public_url = Some(url.into());
+        self
+    }
+
+    /// Returns the address of the alert's bucket on the dashboard, or of the page of alerts if the
+    /// alert concerns no single bucket; `None` if the monitor's public address is not configured.
+    pub fn dashboard(&self, event: &Event) -> Option<String> {
+        let url = self.public_url.as_ref()?;
+        Some(match &event.policy {
+            Some(policy) if event.participant != MONITOR => {
+                let (participant, policy) = (encoded(&event.participant), encoded(policy));
+                format!("{url}/#/policy/{participant}/{policy}")
+            }
+            _ => format!("{url}/#/alerts"),
+        })
+    }
+
+    /// Returns the name of the link to the dashboard.
+    pub(crate) const fn dashboard_word(&self) -> &'static str {
+        match self.language {
+            Language::English => "dashboard",
+            Language::Portuguese => "painel",
+        }
     }
 
     pub(crate) const fn language(&self) -> Language {
@@ -77,6 +107,19 @@ impl Wording {
     }
 }
 
+/// Encodes what is not a letter, a digit or one of `-_.~`, as JavaScript's `encodeURIComponent` does.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
 /// The section of the runbook: that of the Prometheus rule about the same thing. Anchors are stable.
 fn anchor(event: &Event) -> &'static str {
     match &event.kind {
@@ -92,7 +135,12 @@ fn anchor(event: &Event) -> &'static str {
         EventKind::Raised { .. }
         | EventKind::Lowered { .. }
         | EventKind::Resolved { .. }
-        | EventKind::Reminder { .. } => match event.severity {
+        | EventKind::Reminder { .. }
+        | EventKind::Acknowledged { .. }
+        | EventKind::Unacknowledged { .. }
+        | EventKind::Closed { .. }
+        | EventKind::Silenced { .. }
+        | EventKind::SilenceEnded { .. } => match event.severity {
             Severity::Normal | Severity::Warning => "dictbucketwarning",
             Severity::Critical => "dictbucketcritical",
             Severity::Exhausted => "dictbucketexhausted",

@@ -1,0 +1,169 @@
+//! What operators do on the pages, in both languages: acknowledge with a name, undo, silence.
+
+use serde_json::{Value, json};
+
+use crate::PAGES;
+use crate::driver::{Browser, Options};
+use crate::live::Live;
+
+const ENTER: &str = "\u{e007}";
+
+const ALERT: &str = "document.querySelector('.attention li[data-policy=\"KEYS_CHECK\"]')";
+const ROW: &str = "[...document.querySelectorAll('tr[data-policy]')].find(row => row.dataset.policy === 'KEYS_CHECK')";
+
+/// The words of one language.
+struct Words {
+    language: &'static str,
+    acknowledged: &'static str,
+    silenced: &'static str,
+    was_silenced: &'static str,
+    took_back: &'static str,
+    silence_ended: &'static str,
+    payers: &'static str,
+}
+
+const ENGLISH: Words = Words {
+    language: "en-US",
+    acknowledged: "acknowledged by Ana Silva",
+    silenced: "silenced until",
+    was_silenced: "12345678 KEYS_CHECK: silenced by Ana Silva until",
+    took_back: "KEYS_CHECK: Ana Silva took the acknowledgement back",
+    silence_ended: "12345678 KEYS_CHECK: Ana Silva ended the silence",
+    payers: "ENTRIES_READ_USER_ANTISCAN\t75\tsingle payers or users",
+};
+
+const PORTUGUESE: Words = Words {
+    language: "pt-BR",
+    acknowledged: "reconhecido por Ana Silva",
+    silenced: "silenciado até",
+    was_silenced: "12345678 KEYS_CHECK: silenciado por Ana Silva até",
+    took_back: "KEYS_CHECK: Ana Silva desfez o reconhecimento",
+    silence_ended: "12345678 KEYS_CHECK: Ana Silva encerrou o silêncio",
+    payers: "ENTRIES_READ_USER_ANTISCAN\t75\tde cada pagador ou usuário",
+};
+
+async fn acknowledge_undo_and_silence(words: &Words) {
+    let options = Options {
+        language: words.language,
+        rebound_host: None,
+    };
+    let Some(browser) = Browser::start(options).await else {
+        return;
+    };
+    let live = Live::start().await;
+    live.set_levels(&[("KEYS_CHECK", 0)]);
+    browser.open(&live.url("")).await;
+    let has = |root: &str, text: &str| format!("!!{root}?.innerText.includes({})", json!(text));
+    let exists = |selector: &str| format!("!!{ALERT}?.querySelector('{selector}')");
+    let li = ".attention li[data-policy='KEYS_CHECK']";
+    let name = words.language;
+    browser.wait_until(&exists(".acknowledge")).await;
+    browser.click(&format!("{li} .acknowledge")).await;
+    browser
+        .wait_until("document.activeElement?.id === 'your-name'")
+        .await;
+    browser.screenshot(&format!("operator-name-{name}")).await;
+    browser.type_keys(&format!("Ana Silva{ENTER}")).await;
+    browser.wait_until(&has(ALERT, words.acknowledged)).await;
+    browser.wait_until(&has(ROW, words.acknowledged)).await;
+    browser
+        .screenshot(&format!("operator-acknowledged-{name}"))
+        .await;
+
+    // Undone, and acknowledged again without a question.
+    browser.click(&format!("{li} .undo")).await;
+    browser.wait_until(&exists(".acknowledge")).await;
+    let is_gone = format!("!({})", has(ROW, words.acknowledged));
+    browser.wait_until(&is_gone).await;
+    browser.click(&format!("{li} .acknowledge")).await;
+    browser.wait_until(&has(ALERT, words.acknowledged)).await;
+    browser.click(&format!("{li} .undo")).await;
+    browser.wait_until(&exists(".silence")).await;
+
+    // Silenced: a mark on the row and on the alert, and a button that ends it.
+    browser.click(&format!("{li} .silence")).await;
+    browser.wait_until(&has(ALERT, words.silenced)).await;
+    browser.wait_until(&has(ROW, words.silenced)).await;
+    browser
+        .screenshot(&format!("operator-silenced-{name}"))
+        .await;
+    browser.click(&format!("{li} .end")).await;
+    let is_gone = format!("!({})", has(ROW, words.silenced));
+    browser.wait_until(&is_gone).await;
+
+    // The timeline has it all.
+    browser.open(&live.url("#/alerts")).await;
+    let timeline = "document.querySelector('ol.events')";
+    for part in [
+        words.acknowledged,
+        words.took_back,
+        words.was_silenced,
+        words.silence_ended,
+    ] {
+        browser.wait_until(&has(timeline, part)).await;
+    }
+    browser
+        .screenshot(&format!("operator-timeline-{name}"))
+        .await;
+    browser.open(&live.url("#/gateway")).await;
+    browser
+        .wait_until(&has("document.body", words.payers))
+        .await;
+    browser
+        .screenshot(&format!("operator-gateway-{name}"))
+        .await;
+    no_text_of_the_other_language(&browser, &live).await;
+    assert_eq!(browser.console_errors().await, [""; 0]);
+}
+
+/// No page shows a text of the other language. Texts of one word may be the same in both.
+async fn no_text_of_the_other_language(browser: &Browser, live: &Live) {
+    let script = "return import('/dashboard/texts.js').then((texts) => {
+        const own = texts.allTexts()[texts.language()];
+        const others = Object.entries(texts.allTexts()).filter(([name]) => name !== texts.language());
+        const shown = document.body.innerText;
+        return others.flatMap(([, words]) => Object.entries(words).flatMap(([key, word]) =>
+            word.split(/\\{\\w+\\}/).map((part) => part.trim()).filter((part) => part.length > 9 && /\\s/.test(part) &&
+                !Object.values(own).some((text) => text.includes(part)) && shown.includes(part)).map((part) => [key, part])));
+    });";
+    for page in PAGES {
+        browser.open(&live.url(page)).await;
+        browser.wait_until("!!document.querySelector('h1')").await;
+        let foreign = browser.run(script, &[]).await;
+        assert_eq!(foreign, Value::Array(Vec::new()), "{page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alert_is_acknowledged_by_name_undone_and_silenced_in_english() {
+    acknowledge_undo_and_silence(&ENGLISH).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alert_is_acknowledged_by_name_undone_and_silenced_in_portuguese() {
+    acknowledge_undo_and_silence(&PORTUGUESE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_monitor_that_shows_nothing_to_strangers_asks_for_a_token() {
+    let options = Options {
+        language: "en-US",
+        rebound_host: None,
+    };
+    let Some(browser) = Browser::start(options).await else {
+        return;
+    };
+    let live = Live::with("token_env = \"TOKEN\"\nread = \"authenticated\"", "").await;
+    browser.open(&live.url("")).await;
+    browser
+        .wait_until("!!document.querySelector('#sign-in')")
+        .await;
+    browser.click("#sign-in").await;
+    browser
+        .type_keys(&format!("a-token-for-tests{ENTER}"))
+        .await;
+    browser.wait_until(&format!("!!({ROW})")).await;
+    browser.open(&live.url("#/operations")).await;
+    let said = "document.body.innerText.includes('Your role: everything')";
+    browser.wait_until(said).await;
+}
