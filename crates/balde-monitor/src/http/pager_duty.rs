@@ -87,13 +87,14 @@ impl std::fmt::Debug for Webhooks {
 /// The part of a webhook's body that is used.
 #[derive(Deserialize)]
 struct Message {
-    event: Event,
+    event: WebhookEvent,
 }
 
 #[derive(Deserialize)]
-struct Event {
+struct WebhookEvent {
     id: String,
-    event_type: String,
+    #[serde(rename = "event_type")]
+    kind: String,
     agent: Option<Agent>,
     #[serde(default)]
     data: Data,
@@ -139,15 +140,15 @@ pub(super) async fn receive(
     Ok(status)
 }
 
-async fn process(app: &App, event: &Event) -> Result<StatusCode, ApiError> {
+async fn process(app: &App, event: &WebhookEvent) -> Result<StatusCode, ApiError> {
     let is_person = |agent: &&Agent| agent.kind.starts_with("user");
     let agent = event.agent.as_ref().filter(is_person);
     let is_used = matches!(
-        event.event_type.as_str(),
+        event.kind.as_str(),
         "incident.acknowledged" | "incident.unacknowledged" | "incident.resolved"
     );
     // An acknowledgement also ends by a timeout, which no person causes.
-    let is_by_somebody = agent.is_some() || event.event_type == "incident.unacknowledged";
+    let is_by_somebody = agent.is_some() || event.kind == "incident.unacknowledged";
     let key = event.data.incident_key.as_deref();
     let (true, true, Some(key)) = (is_used, is_by_somebody, key) else {
         return Ok(StatusCode::ACCEPTED);
@@ -160,7 +161,7 @@ async fn process(app: &App, event: &Event) -> Result<StatusCode, ApiError> {
     let by = agent.and_then(|agent| agent.summary.as_deref());
     let by = name(by.unwrap_or("PagerDuty"));
     let via = Via::PagerDuty;
-    match event.event_type.as_str() {
+    match event.kind.as_str() {
         "incident.acknowledged" => {
             app.acknowledge(&alert, &by, Some(via)).await?;
         }

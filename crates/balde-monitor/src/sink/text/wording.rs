@@ -109,15 +109,14 @@ impl Wording {
 
 /// Encodes what is not a letter, a digit or one of `-_.~`, as JavaScript's `encodeURIComponent` does.
 fn encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
+    let encode = |byte: u8| {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            encoded.push(char::from(byte));
+            char::from(byte).to_string()
         } else {
-            encoded.push_str(&format!("%{byte:02X}"));
+            format!("%{byte:02X}")
         }
-    }
-    encoded
+    };
+    text.bytes().map(encode).collect()
 }
 
 /// The section of the runbook: that of the Prometheus rule about the same thing. Anchors are stable.
