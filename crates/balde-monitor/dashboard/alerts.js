@@ -16,13 +16,14 @@ export const alertsPage = (main, model) => {
     Object.keys(RANK).filter((name) => name !== "NORMAL").map((name) => el("option", { value: name, text: text(name) })));
   const participant = el("select", { "aria-label": text("participantLabel") }, el("option", { value: "", text: text("allParticipants") }),
     (model.states?.participants ?? []).map((state) => el("option", { value: state.participant, text: state.participant })));
+  const mark = el("p", { class: "problem", hidden: true, text: text("fromMemory") });
   const list = el("ol", { class: "events" });
   const more = el("button", { type: "button", hidden: true, text: text("showMore") });
   const silences = el("ul", { class: "events" });
   main.replaceChildren(
     el("h1", { text: text("navAlerts") }),
     el("section", {}, el("h2", { text: text("openNow") }), open.root),
-    el("section", { class: "card" }, el("h2", { text: text("timeline") }), el("div", { class: "filters" }, severity, participant), list, more),
+    el("section", { class: "card" }, el("h2", { text: text("timeline") }), el("div", { class: "filters" }, severity, participant), mark, list, more),
     el("section", { class: "card" }, el("h2", { text: text("silences") }), silences));
   let limit = PAGE;
 
@@ -40,6 +41,7 @@ export const alertsPage = (main, model) => {
         get("/api/v1/alerts", { limit: limit + 1, severity: severity.value, participant: participant.value }),
         get("/api/v1/silences"),
       ]);
+      mark.hidden = !events.isFromMemory;
       more.hidden = events.length <= limit;
       list.replaceChildren(...(events.length ? events.slice(0, limit).map((event) => eventRow(event, model.nowUs())) : [el("li", { class: "whole", text: text("noAlerts") })]));
       // Acknowledgements are shown with their alerts.

@@ -33,7 +33,11 @@ const request = async (path, options) => {
     throw new Error(text("error_network"));
   }
   if (!response.ok) throw new Error(await problem(response));
-  return response.status === 204 ? null : response.json();
+  if (response.status === 204) return null;
+  const body = await response.json();
+  // A mark beside the data: they are from memory, because the database does not answer.
+  if (response.headers.has("balde-from-memory")) Object.defineProperty(body, "isFromMemory", { value: true });
+  return body;
 };
 
 const address = (path, parameters) => {

@@ -11,7 +11,8 @@ const REFRESH_MS = 3000;
 
 export const incidentsPage = (main, model) => {
   const list = el("div");
-  main.replaceChildren(el("h1", { text: text("navIncidents") }), el("p", { class: "muted", text: text("incidentsHelp") }), list);
+  const mark = el("p", { class: "problem", hidden: true, text: text("fromMemory") });
+  main.replaceChildren(el("h1", { text: text("navIncidents") }), el("p", { class: "muted", text: text("incidentsHelp") }), mark, list);
   const opened = new Set();
   const closed = new Set();
   let shown = "";
@@ -43,6 +44,7 @@ export const incidentsPage = (main, model) => {
   const load = async () => {
     try {
       const incidents = await get("/api/v1/incidents", { limit: 50 });
+      mark.hidden = !incidents.isFromMemory;
       const key = JSON.stringify([incidents, incidents.map((incident) => [bucketOf(incident)?.episode, bucketOf(incident)?.acknowledged, bucketOf(incident)?.silenced])]);
       if (key === shown || list.contains(document.activeElement?.closest?.("select"))) return;
       shown = key;

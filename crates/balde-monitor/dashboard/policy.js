@@ -207,6 +207,7 @@ export const policyPage = (main, model, participant, policy, rangeName = "range2
       ]);
       if (!isOpen || wanted !== range) return;
       draw(series, events, refusals, wanted);
+      if (series.isFromMemory) note.textContent = `${text("fromMemory")} ${note.textContent}`;
       host.dataset.points = series.points.length;
       host.dataset.range = wanted;
       host.dataset.ms = Math.round(performance.now() - began);

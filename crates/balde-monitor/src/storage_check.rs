@@ -9,8 +9,8 @@ use balde::Backoff;
 use tokio::time::{sleep, timeout};
 
 use crate::alert::{Event, StorageAlert};
-use crate::cycle::Cycle;
-use crate::history::{Failure, History, HistoryError, RoutedEvent};
+use crate::cycle::{Cycle, Unstored};
+use crate::history::{Failure, History, HistoryError, RoutedEvent, WITHOUT_STORAGE};
 use crate::status::Status;
 
 /// When the storage check probes, and when it sends an alert.
@@ -86,12 +86,13 @@ impl StorageCheck {
         }
         let recovered = timeout(self.timing.probe_timeout, self.recover()).await;
         let unstored = self.cycle.unstored();
-        if !matches!(recovered, Ok(Ok(()))) && (unstored.polls > 0 || unstored.events > 0) {
+        if !matches!(recovered, Ok(Ok(()))) && unstored != Unstored::default() {
             tracing::error!(
                 target: "balde_monitor",
                 event_type = "history_lost",
                 polls = unstored.polls,
                 events = unstored.events,
+                changes = unstored.changes,
                 "the monitor stops while its database accepts no writes: what it kept in memory is \
                  lost"
             );
@@ -204,7 +205,8 @@ impl StorageCheck {
             failing_for_s = now_us.saturating_sub(failure.since_us) / 1_000_000,
             unstored_polls = unstored.polls,
             unstored_events = unstored.events,
-            "the database accepts no writes; the monitor goes on from memory and tries to recover"
+            unstored_changes = unstored.changes,
+            "the database accepts no writes; the monitor tries to recover. {WITHOUT_STORAGE}"
         );
     }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use parking_lot::Mutex;
 
 use super::judge::{self, Verdict};
-use crate::alert::{AlertState, Silence};
+use crate::alert::{AlertState, Event, Silence};
 use crate::analyse::LOOKBACK_SAMPLES_MAX;
 use crate::history::{
     History, HistoryError, ParticipantState, RoutedEvent, SilenceChange, StateUpdate,
@@ -133,7 +133,7 @@ impl Memory {
         participant: &str,
         now_us: u64,
         judge: impl FnOnce(&ParticipantState, &[Vec<Sample>], Option<Poll>) -> Verdict,
-        route: impl Fn(crate::alert::Event) -> RoutedEvent,
+        route: impl Fn(Event) -> RoutedEvent,
     ) -> Option<(Vec<Vec<Sample>>, Vec<RoutedEvent>)> {
         let mut participants = self.participants.lock();
         let known = participants.get_mut(participant)?;
@@ -185,6 +185,16 @@ impl Memory {
             );
         }
         Some((samples, events))
+    }
+
+    /// The events that wait to be committed, the oldest of each participant first.
+    pub(super) fn unstored_events(&self) -> Vec<Event> {
+        let participants = self.participants.lock();
+        let uncommitted = participants
+            .values()
+            .filter_map(|known| known.uncommitted.as_ref());
+        let events = uncommitted.flat_map(|one| &one.events);
+        events.map(|routed| routed.event.clone()).collect()
     }
 
     /// The number of events that wait to be committed.

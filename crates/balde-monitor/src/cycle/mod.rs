@@ -220,6 +220,22 @@ impl Cycle {
         }
     }
 
+    /// The events that only memory has, the oldest first.
+    pub(crate) fn unstored_events(&self) -> Vec<Event> {
+        let mut events = self.memory.unstored_events();
+        events.extend(self.changes.events());
+        events.sort_by_key(|event| event.at_us);
+        events
+    }
+
+    /// The samples of a bucket that are in memory, the oldest first.
+    pub(crate) fn samples_in_memory(&self, bucket: &BucketId) -> Vec<Sample> {
+        let recalled = self.memory.recall(bucket.participant());
+        let samples = recalled.map_or_else(Vec::new, |(_, samples)| samples);
+        let is_own = |own: &Vec<Sample>| own.first().is_some_and(|one| one.bucket() == bucket);
+        samples.into_iter().find(is_own).unwrap_or_default()
+    }
+
     /// The silences that are active or in the future: from the database, or as last read if that does
     /// not answer in time.
     pub(crate) async fn silences(&self) -> Vec<Silence> {
@@ -264,12 +280,16 @@ impl Cycle {
                 .remember(participant, state.clone(), samples, &silences);
             Ok((state, findings))
         };
-        match read.await {
-            Err(error) => {
+        let Some(recalled) = recalled() else {
+            // Nothing to fall back to: a monitor that has just started.
+            return read.await.inspect_err(|_| history.health().suspect());
+        };
+        match tokio::time::timeout(history.health().patience(), read).await {
+            Ok(Ok(read)) => Ok(read),
+            Ok(Err(_)) | Err(_) => {
                 history.health().suspect();
-                recalled().ok_or(error)
+                Ok(recalled)
             }
-            read => read,
         }
     }
 

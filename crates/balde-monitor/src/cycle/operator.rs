@@ -40,6 +40,12 @@ impl UnstoredChanges {
         self.changes.lock().len()
     }
 
+    pub(super) fn events(&self) -> Vec<Event> {
+        let changes = self.changes.lock();
+        let events = changes.iter().map(|(_, routed)| routed.event.clone());
+        events.collect()
+    }
+
     /// Makes these changes in silences that were read from the database.
     pub(super) fn overlay(&self, silences: &mut Vec<Silence>) {
         for (change, _) in &*self.changes.lock() {

@@ -6,10 +6,21 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-/// How long a page waits for the database: while it is believed to work, and while it fails. A page that
-/// waits for two reads, one after the other, still answers within a fifth of a second then.
-const PATIENCE: Duration = Duration::from_secs(1);
-const PATIENCE_WHILE_FAILING: Duration = Duration::from_millis(70);
+use super::error::HistoryError;
+
+/// How long a page waits for the database before it shows what is in memory: while the database is believed
+/// to work, and while it fails. A page that waits twice still answers within a fifth of a second.
+const PATIENCE: Duration = Duration::from_millis(90);
+const PATIENCE_WHILE_FAILING: Duration = Duration::from_millis(30);
+
+/// How often a page that waits for a long query looks whether the database still answers.
+const PING_EVERY: Duration = Duration::from_millis(500);
+
+/// What works while the database does not: the same sentence on the pages, in `/readyz`, in the log and in
+/// the alert about it. The dashboard has it in both languages.
+pub(crate) const WITHOUT_STORAGE: &str = "Levels, alerts, deliveries, metrics, acknowledgements and \
+     silences go on from memory and are stored when the database is back; older history and incidents \
+     cannot be read until then.";
 
 /// Why and since when the database accepts no writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +81,27 @@ impl Health {
     /// Records that writes succeed again.
     pub(crate) fn restore(&self) {
         self.failure.send_replace(None);
+    }
+
+    /// Returns when the database does not answer: soon if that is known, else once a ping takes too long.
+    /// A query that merely takes long is no reason.
+    pub(crate) async fn unresponsive<F: Future<Output = Result<(), HistoryError>>>(
+        &self,
+        ping: impl Fn() -> F,
+    ) {
+        loop {
+            if self.failure.borrow().is_some() {
+                tokio::time::sleep(PATIENCE_WHILE_FAILING).await;
+                return;
+            }
+            match tokio::time::timeout(PATIENCE, ping()).await {
+                Ok(Ok(())) => tokio::time::sleep(PING_EVERY).await,
+                Ok(Err(_)) | Err(_) => {
+                    self.suspect();
+                    return;
+                }
+            }
+        }
     }
 
     /// Asks the storage check to look now rather than at its next time.

@@ -57,6 +57,7 @@ mod store;
 pub use error::HistoryError;
 pub use events::EVENTS_MAX;
 pub use handle::History;
+pub(crate) use health::WITHOUT_STORAGE;
 pub use health::{Failure, Health};
 pub use incidents::{INCIDENTS_MAX, TIMELINE_MAX};
 pub use leader::Leadership;

@@ -109,7 +109,10 @@ async fn exists<'c>(
     executor: impl Executor<'c, Database = sqlx::Postgres>,
     name: &str,
 ) -> Result<bool, HistoryError> {
-    let sql = "SELECT to_regclass($1) IS NOT NULL";
+    // Not to_regclass: it may answer from a cache that holds what was so before the lock was waited for,
+    // and then two tasks create the same partition. A query of the catalog sees what is committed.
+    let sql = "SELECT EXISTS (SELECT 1 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+         WHERE i.inhparent = 'sample'::regclass AND c.relname = $1)";
     let row = with_timeout(sqlx::query(sql).bind(name.to_owned()).fetch_one(executor)).await?;
     row.try_get(0).map_err(HistoryError::from_sql)
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::alert::{AlertState, Event, SinkClass, StalenessCheck};
+use crate::sample::Sample;
 use crate::severity::Severity;
 
 /// The alert states of one participant, as last committed.
@@ -91,6 +92,25 @@ pub struct Series {
     pub gaps: Vec<Gap>,
 }
 
+impl Series {
+    /// A series of single samples, the oldest first, without looking for gaps.
+    pub(crate) fn of_samples<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
+        let point = |sample: &Sample| Point {
+            at_us: sample.taken_us(),
+            samples: 1,
+            level_min: sample.level(),
+            level_max: sample.level(),
+            level: sample.level(),
+            capacity: sample.limit().capacity(),
+        };
+        Self {
+            resolution: Resolution::Samples,
+            points: samples.map(point).collect(),
+            gaps: Vec::new(),
+        }
+    }
+}
+
 /// The levels of a bucket in one interval, or at one time for [`Resolution::Samples`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Point {
@@ -132,7 +152,21 @@ pub struct EventFilter {
     pub before_us: Option<u64>,
 }
 
-/// An alert that was routed to [`SinkClass::Incident`], with its timeline.
+impl EventFilter {
+    /// Returns true if an event is one of those that the filter selects.
+    pub fn matches(&self, event: &Event) -> bool {
+        let is = |wanted: &Option<String>, value: Option<&str>| {
+            wanted.is_none() || wanted.as_deref() == value
+        };
+        is(&self.participant, Some(&event.participant))
+            && is(&self.policy, event.policy.as_deref())
+            && self.severity.is_none_or(|least| event.severity >= least)
+            && self.from_us.is_none_or(|us| event.at_us >= us)
+            && self.before_us.is_none_or(|us| event.at_us < us)
+    }
+}
+
+/// An alert with its timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incident {
     /// The episode that its events have in common.

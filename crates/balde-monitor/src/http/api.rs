@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{Extension, Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -12,10 +12,9 @@ use serde_json::json;
 use super::App;
 use super::access::Caller;
 use super::view::{StorageFailureView, View};
-use crate::alert::Event;
 use crate::cycle::Components;
-use crate::history::{Backlog, EventFilter, HistoryError, Incident, Series};
-use crate::sample::BucketId;
+use crate::history::{Backlog, EventFilter, HistoryError, Series, WITHOUT_STORAGE};
+use crate::sample::{BucketId, Sample};
 use crate::severity::Severity;
 use crate::source::{GatewayReport, Source};
 
@@ -65,10 +64,21 @@ impl ApiError {
     pub(super) fn unavailable(cause: &str) -> Self {
         Self {
             status: StatusCode::SERVICE_UNAVAILABLE,
-            detail: format!(
-                "{cause}. Levels, alerts, deliveries and metrics go on from memory; history, \
-                 incidents, new silences and acknowledgements need the database"
-            ),
+            detail: format!("{cause}. {WITHOUT_STORAGE}"),
+        }
+    }
+}
+
+/// The header field of a response from memory, because the database does not answer.
+const FROM_MEMORY: HeaderName = HeaderName::from_static("balde-from-memory");
+
+/// What the database has, or else what memory has, which is marked as such.
+fn stored_or<T: Serialize>(stored: Option<T>, from_memory: impl FnOnce() -> T) -> Response {
+    match stored {
+        Some(stored) => Json(stored).into_response(),
+        None => {
+            let mark = [(FROM_MEMORY, HeaderValue::from_static("true"))];
+            (mark, Json(from_memory())).into_response()
         }
     }
 }
@@ -149,7 +159,7 @@ fn checked<T>(query: QueryResult<T>) -> Result<T, ApiError> {
 pub(super) async fn history(
     State(app): State<App>,
     query: QueryResult<HistoryQuery>,
-) -> Result<Json<Series>, ApiError> {
+) -> Result<Response, ApiError> {
     let query = checked(query)?;
     let components = app.0.cycle.components();
     let bucket = BucketId::new(query.participant, query.policy);
@@ -165,11 +175,16 @@ pub(super) async fn history(
     if !(1..=POINTS_MAX).contains(&points) {
         return Err(ApiError::bad(format!("points must be 1 to {POINTS_MAX}")));
     }
-    let _permit = app.query().await?;
     let series = components
         .history
         .series(&bucket, from_us, until_us, points);
-    app.stored(Box::pin(series)).await.map(Json)
+    let stored = app.stored(Box::pin(series)).await?;
+    // Memory has what forecasts need, which is about an hour.
+    Ok(stored_or(stored, || {
+        let samples = app.0.cycle.samples_in_memory(&bucket);
+        let is_asked = |sample: &&Sample| (from_us..until_us).contains(&sample.taken_us());
+        Series::of_samples(samples.iter().filter(is_asked))
+    }))
 }
 
 #[derive(Deserialize)]
@@ -187,7 +202,7 @@ pub(super) struct AlertsQuery {
 pub(super) async fn alerts(
     State(app): State<App>,
     query: QueryResult<AlertsQuery>,
-) -> Result<Json<Vec<Event>>, ApiError> {
+) -> Result<Response, ApiError> {
     let query = checked(query)?;
     let severity = query.severity.map(|name| severity(&name)).transpose()?;
     let filter = EventFilter {
@@ -199,9 +214,15 @@ pub(super) async fn alerts(
     };
     let rows = query.limit.unwrap_or(100).clamp(1, ROWS_MAX);
     let components = app.0.cycle.components();
-    let _permit = app.query().await?;
     let events = components.history.events(&filter, rows);
-    app.stored(Box::pin(events)).await.map(Json)
+    let stored = app.stored(Box::pin(events)).await?;
+    if let Some(stored) = &stored {
+        app.0.recent.remember_events(stored);
+    }
+    Ok(stored_or(stored, || {
+        let unstored = app.0.cycle.unstored_events();
+        app.0.recent.events(unstored, &filter, rows)
+    }))
 }
 
 #[derive(Deserialize)]
@@ -214,12 +235,18 @@ pub(super) struct LimitQuery {
 pub(super) async fn incidents(
     State(app): State<App>,
     query: QueryResult<LimitQuery>,
-) -> Result<Json<Vec<Incident>>, ApiError> {
+) -> Result<Response, ApiError> {
     let rows = checked(query)?.limit.unwrap_or(50).clamp(1, INCIDENTS_MAX);
     let components = app.0.cycle.components();
-    let _permit = app.query().await?;
     let incidents = components.history.incidents(rows);
-    app.stored(Box::pin(incidents)).await.map(Json)
+    let stored = app.stored(Box::pin(incidents)).await?;
+    if let Some(stored) = &stored {
+        app.0.recent.remember_incidents(stored);
+    }
+    Ok(stored_or(stored, || {
+        let unstored = app.0.cycle.unstored_events();
+        app.0.recent.incidents(&unstored, rows)
+    }))
 }
 
 #[derive(Deserialize)]

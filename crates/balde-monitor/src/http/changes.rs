@@ -267,7 +267,10 @@ impl App {
     }
 
     async fn change(&self, change: SilenceChange, event: Event) -> Result<Stored, ApiError> {
-        let stored = self.0.cycle.change(change, event).await?;
+        let stored = self.0.cycle.change(change, event.clone()).await?;
+        if stored == Stored::InDatabase {
+            self.0.recent.remember(&event);
+        }
         self.forget_view().await;
         Ok(stored)
     }

@@ -8,6 +8,7 @@ mod dashboard;
 mod metrics;
 mod origin;
 mod pager_duty;
+mod recent;
 mod server;
 mod stream;
 pub(crate) mod tls;
@@ -29,7 +30,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
 use crate::cycle::Cycle;
-use crate::history::{AlertCount, Backlog, HistoryError};
+use crate::history::{AlertCount, Backlog, HistoryError, WITHOUT_STORAGE};
 use crate::sink::{Secret, format_time};
 use crate::status::Status;
 
@@ -82,6 +83,8 @@ struct Inner {
     event_streams: Arc<Semaphore>,
     /// The counts and backlogs that were last read, shown while the database cannot be read.
     last_read: parking_lot::Mutex<(Vec<AlertCount>, Vec<Backlog>)>,
+    /// The newest alerts and incidents, for the same.
+    recent: recent::Recent,
 }
 
 impl App {
@@ -103,6 +106,7 @@ impl App {
             feed: stream::Feed::default(),
             event_streams: Arc::new(Semaphore::new(server::event_streams_max())),
             last_read: parking_lot::Mutex::default(),
+            recent: recent::Recent::default(),
         }))
     }
 
@@ -241,21 +245,28 @@ impl App {
         view
     }
 
-    /// Waits for what only the database has; hardly, once it is known to fail.
+    /// Reads from the database; `None` if it does not answer. A query may take long; a database that
+    /// does not answer at all is noticed within a tenth of a second.
     async fn stored<T>(
         &self,
         reading: impl Future<Output = Result<T, HistoryError>>,
-    ) -> Result<T, api::ApiError> {
+    ) -> Result<Option<T>, api::ApiError> {
         let history = &self.0.cycle.components().history;
-        let given_up = async {
-            let failure = history.health().failed().await;
-            tokio::time::sleep(history.health().patience()).await;
-            failure.cause
+        let reading = async {
+            let _permit = self.query().await?;
+            match reading.await {
+                Ok(read) => Ok(Some(read)),
+                Err(HistoryError::Unavailable { .. }) => {
+                    history.health().suspect();
+                    Ok(None)
+                }
+                Err(error) => Err(api::ApiError::from(error)),
+            }
         };
         tokio::select! {
             biased;
-            read = reading => Ok(read?),
-            cause = given_up => Err(api::ApiError::unavailable(&cause)),
+            read = reading => read,
+            () = history.health().unresponsive(|| history.ping()) => Ok(None),
         }
     }
 
@@ -300,7 +311,10 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let tls = app.0.tls.clone();
-    server::serve(listener, app.router(), tls, shutdown).await
+    let recent = tokio::spawn(recent::keep_fresh(app.clone()));
+    let served = server::serve(listener, app.router(), tls, shutdown).await;
+    recent.abort();
+    served
 }
 
 /// The liveness check: the scheduling loop is running.
@@ -318,7 +332,7 @@ async fn readyz(State(app): State<App>) -> Response {
     let history = &app.0.cycle.components().history;
     if let Some(failure) = history.health().failure() {
         let why = format!(
-            "the database accepts no writes since {}: {}\n",
+            "the database accepts no writes since {}: {}. {WITHOUT_STORAGE}\n",
             format_time(failure.since_us),
             failure.cause
         );
@@ -338,7 +352,11 @@ async fn readyz(State(app): State<App>) -> Response {
                         .unwrap_or_default()
                 },
             );
-            (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("{why}. {WITHOUT_STORAGE}\n"),
+            )
+                .into_response()
         }
     }
 }

@@ -49,5 +49,7 @@ pub use slack::{Slack, slack_body};
 pub use target::Sink;
 pub use teams::{Teams, teams_body};
 pub use template::{BODY_BYTES_MAX, HEADERS_MAX, HttpTemplate, TemplateSettings, template_values};
+#[cfg(test)]
+pub(crate) use text::tests as test_events;
 pub use text::{Language, Wording, current_severity, description, format_time, title};
 pub use webhook::Webhook;

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use crate::alert::{Event, EventKind, ForecastResult, MONITOR, ResolveReason};
 use crate::analyse::{Change, Confidence};
+use crate::history::WITHOUT_STORAGE;
 use crate::severity::Severity;
 
 pub(crate) use fields::fields;
@@ -196,13 +197,14 @@ fn storage(kind: &EventKind, at: &str) -> String {
             let since = format_time(*since_us);
             format!(
                 "The monitor has not been able to store anything since {since}: {cause}. \
-                 {STORAGE_ADVICE}"
+                 {WITHOUT_STORAGE} {STORAGE_ADVICE}"
             )
         }
         EventKind::StorageStillFailing { since_us, cause } => {
             let since = format_time(*since_us);
             format!(
-                "The monitor still cannot store anything, since {since}: {cause}. {STORAGE_ADVICE}"
+                "The monitor still cannot store anything, since {since}: {cause}. \
+                 {WITHOUT_STORAGE} {STORAGE_ADVICE}"
             )
         }
         EventKind::StorageRecovered { since_us } => {
@@ -213,8 +215,8 @@ fn storage(kind: &EventKind, at: &str) -> String {
     }
 }
 
-const STORAGE_ADVICE: &str = "The leader still polls, judges and sends alerts from memory, which a \
-     restart would lose. Make its database writable; it recovers by itself.";
+const STORAGE_ADVICE: &str = "A restart would lose what is in memory. Make the database writable; the \
+     monitor recovers by itself.";
 
 const STALE_ADVICE: &str = "Its buckets are not monitored until there is. Check the monitor's log for \
      failed polls, and the connection to DICT or the gateway.";

@@ -1,6 +1,7 @@
 //! What operators do on the pages, in both languages: acknowledge with a name, undo, silence.
 
 use serde_json::{Value, json};
+use sqlx::{ConnectOptions as _, Connection as _};
 
 use crate::PAGES;
 use crate::driver::{Browser, Options};
@@ -166,4 +167,50 @@ async fn a_monitor_that_shows_nothing_to_strangers_asks_for_a_token() {
     browser.open(&live.url("#/operations")).await;
     let said = "document.body.innerText.includes('Your role: everything')";
     browser.wait_until(said).await;
+}
+
+/// Somebody else writes to the database for long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acknowledgement_without_a_database_is_kept_and_the_page_says_so() {
+    let options = Options {
+        language: "pt-BR",
+        rebound_host: None,
+    };
+    let Some(browser) = Browser::start(options).await else {
+        return;
+    };
+    let live = Live::start().await;
+    live.set_levels(&[("KEYS_CHECK", 0)]);
+    browser.open(&live.url("")).await;
+    browser
+        .run("localStorage.setItem('balde-name', 'Ana');", &[])
+        .await;
+    let button = format!("!!{ALERT}?.querySelector('.acknowledge')");
+    browser.wait_until(&button).await;
+    let file = live.folder.path().join("monitor.db");
+    let file = sqlx::sqlite::SqliteConnectOptions::new().filename(file);
+    let mut lock = file.connect().await.unwrap();
+    sqlx::raw_sql("BEGIN IMMEDIATE")
+        .execute(&mut lock)
+        .await
+        .unwrap();
+    browser
+        .click(".attention li[data-policy='KEYS_CHECK'] .acknowledge")
+        .await;
+    let says = |text: &str| format!("document.body.innerText.includes({})", json!(text));
+    browser
+        .wait_until(&says("fica na memória e será gravado quando ele voltar"))
+        .await;
+    browser.wait_until(&says("reconhecido por Ana")).await;
+    browser
+        .wait_until(&says("reconhecimentos e silêncios esperam na memória"))
+        .await;
+    browser.screenshot("operator-without-database").await;
+    lock.close().await.unwrap();
+    let is_over = format!("!({})", says("esperam na memória"));
+    browser.wait_until(&is_over).await;
+    browser.wait_until(&says("reconhecido por Ana")).await;
+    let silences = crate::driver::client().get(live.url("api/v1/silences"));
+    let silences: Value = silences.send().await.unwrap().json().await.unwrap();
+    assert_eq!(silences[0]["by"], "Ana", "{silences}");
 }

@@ -14,6 +14,29 @@ async fn partitions(connection: &mut PgConnection) -> Vec<String> {
     rows.iter().map(|row| row.get(0)).collect()
 }
 
+/// Two monitors on a new database, each with several tasks: whoever comes second finds the partition.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_same_partition_is_created_by_many_at_once_without_an_error() {
+    const TASKS: u64 = 4;
+    let Some(database) = TestDatabase::postgres() else {
+        return;
+    };
+    let monitors = [database.open().await, database.open().await];
+    for month in 0..24 {
+        let mut tasks = tokio::task::JoinSet::new();
+        for (number, history) in monitors.iter().enumerate() {
+            for task in 0..TASKS {
+                let history = history.clone();
+                let at_us = NOVEMBER_US + month * 31 * DAY_US + number as u64 * TASKS + task;
+                tasks.spawn(async move { history.store(&poll(at_us, &[("A", 1)])).await });
+            }
+        }
+        for stored in tasks.join_all().await {
+            assert!(stored.unwrap(), "month {month}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn partitions_are_made_ahead_on_demand_and_dropped_whole() {
     let Some(database) = TestDatabase::postgres() else {

@@ -499,7 +499,9 @@ async fn acknowledgements_do_not_vanish_while_postgres_hangs() {
     let Some(server) = Postgres::start() else {
         return;
     };
-    let running = Running::start(&server.database()).await;
+    let database = server.database();
+    let running = Running::start(&database).await;
+    let _listening = running.listen();
     running.until_ready().await;
     running.set_level(0);
     running.until_every_sink_has("raised-EXHAUSTED").await;
@@ -514,7 +516,7 @@ async fn acknowledgements_do_not_vanish_while_postgres_hangs() {
     let episode = bucket(&running).await["episode"].clone();
     let url = format!("http://{}/api/v1/acknowledgements", running.address);
     let body = serde_json::json!({ "episode": episode, "by": "ana" });
-    let answer = running.http.post(url).json(&body).send().await.unwrap();
+    let answer = running.http.post(&url).json(&body).send().await.unwrap();
     assert_eq!(answer.status(), 201, "{}", answer.text().await.unwrap());
     running
         .until("the mark is shown", async |running| {
@@ -522,7 +524,52 @@ async fn acknowledgements_do_not_vanish_while_postgres_hangs() {
         })
         .await;
 
+    // The pages as they were read last.
+    running
+        .until("the incident is shown", async |running| {
+            running.get("/api/v1/incidents").await.1.contains("\"ana\"")
+        })
+        .await;
     server.freeze();
+    // Nobody has noticed anything yet: whatever is answered now is from memory.
+    let history = format!("/api/v1/history?participant={PARTICIPANT}&policy={LEVEL}");
+    for (path, part) in [
+        ("/metrics", "dict_rate_limit_severity"),
+        ("/api/v1/states", "\"ana\""),
+        ("/api/v1/status", "is_leader"),
+        ("/api/v1/silences", "\"ana\""),
+        ("/api/v1/incidents", "\"acknowledged\""),
+        ("/api/v1/alerts", "\"acknowledged\""),
+        (&history, "\"points\":[{"),
+    ] {
+        let begun = Instant::now();
+        let (status, body) = running.get(path).await;
+        println!("{path} in the first moments: {:?}", begun.elapsed());
+        assert_eq!(status, 200, "{path}: {body}");
+        assert!(body.contains(part), "{path}: {body}");
+    }
+    // An acknowledgement is taken back, and another one made, while nothing can be stored.
+    let undo = format!("{url}?episode={}&by=rui", episode.as_str().unwrap());
+    let answer = running.http.delete(undo).send().await.unwrap();
+    assert_eq!(answer.status(), 204, "{}", answer.text().await.unwrap());
+    assert_eq!(bucket(&running).await["acknowledged"], Value::Null);
+    let body = serde_json::json!({ "episode": episode, "by": "rui" });
+    let answer = running.http.post(&url).json(&body).send().await.unwrap();
+    assert_eq!(answer.status(), 201);
+    let kept: Value = answer.json().await.unwrap();
+    assert_eq!(kept["is_stored"], false);
+    assert_eq!(bucket(&running).await["acknowledged"]["by"], "rui");
+    let changes = |kind: &str| {
+        let keys = running.receiver.keys("hook");
+        let of_kind = keys.iter().filter(|key| key.contains(&format!("/{kind}/")));
+        of_kind.count()
+    };
+    running
+        .until("both are sent from memory", async |_| {
+            changes("unacknowledged") == 1 && changes("acknowledged") == 2
+        })
+        .await;
+
     running
         .until("the fault is noticed", async |running| {
             running.get("/readyz").await.0 == 503
@@ -530,30 +577,46 @@ async fn acknowledgements_do_not_vanish_while_postgres_hangs() {
         .await;
     running
         .until("the fault is shown", async |running| {
-            running
-                .get("/api/v1/states")
-                .await
-                .1
-                .contains("storage_failure\":{")
+            let (_, states) = running.get("/api/v1/states").await;
+            states.contains("\"unstored_changes\":2")
         })
         .await;
-    let begun = Instant::now();
+    // One sentence about what still works.
+    let sentence = "acknowledgements and silences go on from memory and are stored when the \
+                    database is back";
+    let (_, why) = running.get("/readyz").await;
+    assert!(why.contains(sentence), "{why}");
     let (status, metrics) = running.get("/metrics").await;
-    println!("/metrics while the database hangs: {:?}", begun.elapsed());
     assert_eq!(status, 200);
     assert!(metrics.contains("balde_monitor_storage_up 0"), "{metrics}");
-    assert_eq!(bucket(&running).await["acknowledged"]["by"], "ana");
-    let (status, silences) = running.get("/api/v1/silences").await;
-    assert!(status == 200 && silences.contains("ana"), "{silences}");
-    for path in ["/api/v1/incidents", "/api/v1/alerts"] {
-        let (status, detail) = running.get(path).await;
-        assert_eq!(status, 503, "{path}: {detail}");
-        assert!(detail.contains("go on from memory"), "{path}: {detail}");
-    }
+    assert_eq!(bucket(&running).await["acknowledged"]["by"], "rui");
+    let (_, incidents) = running.get("/api/v1/incidents").await;
+    assert!(incidents.contains("\"rui\""), "{incidents}");
+    running
+        .until("the log says it, too", async |running| {
+            let log = running.log.text();
+            let mut lines = log.lines();
+            lines.any(|line| line.contains("storage_failed") && line.contains(sentence))
+        })
+        .await;
+
     server.thaw();
     running.until_ready().await;
-    assert_eq!(running.get("/api/v1/incidents").await.0, 200);
-    running.end().await;
+    let stored = History::open(&database).await.unwrap();
+    let now_us = kept["from_us"].as_u64().unwrap();
+    let silences = stored.silences(now_us).await.unwrap();
+    let by: Vec<Option<&str>> = silences.iter().map(|silence| silence.by()).collect();
+    assert_eq!(by, [Some("rui")]);
+    let events = stored.events(&EventFilter::default(), 100).await.unwrap();
+    let labels: Vec<String> = events.iter().map(|event| event.kind.label()).collect();
+    let count = |label: &str| labels.iter().filter(|one| *one == label).count();
+    assert_eq!((count("acknowledged"), count("unacknowledged")), (2, 1));
+    let (_, receiver) = running.end().await;
+    for sink in SINKS {
+        let keys = receiver.keys(sink);
+        let unique: BTreeSet<&String> = keys.iter().collect();
+        assert_eq!(keys.len(), unique.len(), "{sink}: {keys:?}");
+    }
 }
 
 #[tokio::test]

@@ -128,11 +128,15 @@ pub(super) fn description(event: &Event) -> String {
         | EventKind::SilenceEnded { .. } => by_operator(event, &subject, &left, &at),
         EventKind::StorageFailed { since_us, cause } => {
             let since = format_time(*since_us);
-            format!("O monitor não consegue gravar nada desde {since}: {cause}. {STORAGE_ADVICE}")
+            format!(
+                "O monitor não consegue gravar nada desde {since}: {cause}. {WITHOUT_STORAGE} {STORAGE_ADVICE}"
+            )
         }
         EventKind::StorageStillFailing { since_us, cause } => {
             let since = format_time(*since_us);
-            format!("O monitor continua sem gravar, desde {since}: {cause}. {STORAGE_ADVICE}")
+            format!(
+                "O monitor continua sem gravar, desde {since}: {cause}. {WITHOUT_STORAGE} {STORAGE_ADVICE}"
+            )
         }
         EventKind::StorageRecovered { since_us } => {
             let since = format_time(*since_us);
@@ -178,8 +182,13 @@ fn by_operator(event: &Event, subject: &str, left: &str, at: &str) -> String {
     }
 }
 
-const STORAGE_ADVICE: &str = "O líder continua consultando, avaliando e enviando alertas a partir da \
-     memória, que se perderia num reinício. Torne o banco de dados gravável; a recuperação é automática.";
+/// The same sentence as on the dashboard.
+pub(super) const WITHOUT_STORAGE: &str = "Níveis, alertas, envios, métricas, reconhecimentos e silêncios \
+     continuam a partir da memória e são gravados quando o banco de dados voltar; histórico e incidentes \
+     mais antigos não podem ser lidos até lá.";
+
+const STORAGE_ADVICE: &str = "Um reinício perderia o que está na memória. Torne o banco de dados gravável; a \
+     recuperação é automática.";
 
 const STALE_ADVICE: &str = "Os baldes não são monitorados até que haja. Procure consultas com falha no \
      log do monitor e verifique a conexão com o DICT ou o gateway.";

@@ -365,3 +365,11 @@ fn every_alert_has_its_section_in_both_runbooks() {
         "https://example.com/runbook.html#dictbucketwarning"
     );
 }
+
+#[test]
+fn the_dashboard_says_the_same_about_what_works_without_storage() {
+    let texts = include_str!("../../../dashboard/texts.js");
+    for sentence in [WITHOUT_STORAGE, portuguese::WITHOUT_STORAGE] {
+        assert!(texts.contains(sentence), "{sentence}");
+    }
+}
