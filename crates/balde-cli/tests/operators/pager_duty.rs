@@ -101,11 +101,8 @@ impl World {
     async fn signed(&self, body: &str, secret: &str) -> StatusCode {
         let hmac_key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
         let tag = hmac::sign(&hmac_key, body.as_bytes());
-        let digits: String = tag
-            .as_ref()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digits = tag.as_ref().iter();
+        let digits = digits.fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         let request = self.client.post(self.url("/api/v1/pagerduty"));
         let request = request.header("x-pagerduty-signature", format!("v1={digits}"));
         let request = request.header("content-type", "application/json");

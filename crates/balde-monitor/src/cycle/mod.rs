@@ -284,13 +284,12 @@ impl Cycle {
             // Nothing to fall back to: a monitor that has just started.
             return read.await.inspect_err(|_| history.health().suspect());
         };
-        match tokio::time::timeout(history.health().patience(), read).await {
-            Ok(Ok(read)) => Ok(read),
-            Ok(Err(_)) | Err(_) => {
-                history.health().suspect();
-                Ok(recalled)
-            }
+        let read = tokio::time::timeout(history.health().patience(), read).await;
+        if let Ok(Ok(read)) = read {
+            return Ok(read);
         }
+        history.health().suspect();
+        Ok(recalled)
     }
 
     /// Step four: attempts every due delivery once. The dispatchers retry those that fail.

@@ -94,13 +94,11 @@ impl Health {
                 tokio::time::sleep(PATIENCE_WHILE_FAILING).await;
                 return;
             }
-            match tokio::time::timeout(PATIENCE, ping()).await {
-                Ok(Ok(())) => tokio::time::sleep(PING_EVERY).await,
-                Ok(Err(_)) | Err(_) => {
-                    self.suspect();
-                    return;
-                }
+            let is_answered = tokio::time::timeout(PATIENCE, ping()).await;
+            if !matches!(is_answered, Ok(Ok(()))) {
+                return self.suspect();
             }
+            tokio::time::sleep(PING_EVERY).await;
         }
     }
 

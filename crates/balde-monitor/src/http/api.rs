@@ -74,13 +74,11 @@ const FROM_MEMORY: HeaderName = HeaderName::from_static("balde-from-memory");
 
 /// What the database has, or else what memory has, which is marked as such.
 fn stored_or<T: Serialize>(stored: Option<T>, from_memory: impl FnOnce() -> T) -> Response {
-    match stored {
-        Some(stored) => Json(stored).into_response(),
-        None => {
-            let mark = [(FROM_MEMORY, HeaderValue::from_static("true"))];
-            (mark, Json(from_memory())).into_response()
-        }
+    if let Some(stored) = stored {
+        return Json(stored).into_response();
     }
+    let mark = [(FROM_MEMORY, HeaderValue::from_static("true"))];
+    (mark, Json(from_memory())).into_response()
 }
 
 impl From<HistoryError> for ApiError {

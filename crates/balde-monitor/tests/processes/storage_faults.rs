@@ -494,6 +494,7 @@ async fn postgres_hangs() {
 
 /// An acknowledgement is shown, and silences are listed, also while the database hangs; what needs the
 /// database says so in the same words everywhere.
+#[expect(clippy::too_many_lines, reason = "one story from beginning to end")]
 #[tokio::test]
 async fn acknowledgements_do_not_vanish_while_postgres_hangs() {
     let Some(server) = Postgres::start() else {

@@ -126,6 +126,17 @@ pub(super) fn description(event: &Event) -> String {
         | EventKind::Closed { .. }
         | EventKind::Silenced { .. }
         | EventKind::SilenceEnded { .. } => by_operator(event, &subject, &left, &at),
+        EventKind::StorageFailed { .. }
+        | EventKind::StorageStillFailing { .. }
+        | EventKind::StorageRecovered { .. }
+        | EventKind::Test { .. }
+        | EventKind::TestOver { .. } => about_monitor(&event.kind, &at),
+    }
+}
+
+/// What the monitor says about itself: its database, and tests of its sinks.
+fn about_monitor(kind: &EventKind, at: &str) -> String {
+    match kind {
         EventKind::StorageFailed { since_us, cause } => {
             let since = format_time(*since_us);
             format!(
@@ -149,6 +160,7 @@ pub(super) fn description(event: &Event) -> String {
         EventKind::TestOver { sink } => {
             format!("O teste do destino {sink} terminou em {at}. Nada precisa ser feito.")
         }
+        _ => String::new(),
     }
 }
 
