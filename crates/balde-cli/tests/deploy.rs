@@ -26,7 +26,7 @@ const VARIABLES: [(&str, &str); 5] = [
 ];
 
 /// Which check reads which file. A file that is not in the list has no check.
-const CHECKED: [(&str, &str); 13] = [
+const CHECKED: [(&str, &str); 15] = [
     ("Dockerfile", "dockerfile"),
     ("Dockerfile.dockerignore", "dockerfile"),
     ("compose.yaml", "compose"),
@@ -37,8 +37,12 @@ const CHECKED: [(&str, &str); 13] = [
     ("grafana/provisioning/*.yml", "yaml"),
     // In balde-monitor and balde: every expression uses metrics that exist.
     ("grafana/*.json", "dashboards"),
+    // crates/balde-cli/tests/helm.rs
+    ("helm/balde/*", "helm"),
     ("kubernetes/*.yaml", "kubernetes"),
     ("kubernetes/*.toml", "balde check"),
+    // crates/balde-cli/tests/packages.rs and scripts/test-packages.sh
+    ("packages/*", "packages"),
     ("prometheus/*.yml", "promtool"),
     ("systemd/*.service", "systemd-analyze"),
 ];
@@ -259,6 +263,58 @@ fn compose_accepts_its_file_and_every_service_has_a_health_check() {
             .arg("-n")
             .arg(deploy("compose/secrets.sh")),
     );
+}
+
+/// The versions of servers that the tests run with: Debian 12's, and for Grafana that of the models to which
+/// tests/grafana.rs holds the dashboards.
+const TESTED: [(&str, &str); 4] = [
+    ("redis", "7.0"),
+    ("postgres", "15"),
+    ("prom/prometheus", "v2.42."),
+    ("grafana/grafana", "11.6."),
+];
+
+#[test]
+fn compose_has_the_versions_that_the_tests_know_and_keeps_what_must_not_be_lost() {
+    let text = fs::read_to_string(deploy("compose.yaml")).unwrap();
+    for (image, version) in TESTED {
+        let line = format!("    image: {image}:{version}");
+        assert!(text.lines().any(|one| one.starts_with(&line)), "{line}");
+    }
+    let script = fs::read_to_string(repository().join("scripts/test.sh")).unwrap();
+    assert!(script.contains("!11.6.0'"), "the models of Grafana 11.6");
+    // On the Debian that the list is about, what is installed is what is in the list.
+    let is_debian_12 =
+        fs::read_to_string("/etc/debian_version").is_ok_and(|it| it.starts_with("12"));
+    if is_debian_12 {
+        for (program, expected) in [
+            ("/usr/bin/redis-server", "v=7.0."),
+            ("/usr/bin/prometheus", "version 2.42."),
+            ("/usr/lib/postgresql/15/bin/postgres", " 15."),
+        ] {
+            if Path::new(program).is_file() {
+                let version = succeeds(Command::new(program).arg("--version"));
+                assert!(version.contains(expected), "{version}");
+            }
+        }
+    }
+    // docs/gateway.md: payers' buckets are in Redis only, so it has to persist them.
+    let (_, from) = text.split_once("\n  redis:\n").unwrap();
+    let redis = from.split_once("\n\n").unwrap().0;
+    assert!(redis.contains("--appendonly, \"yes\""), "{redis}");
+    let (_, volumes) = text.rsplit_once("\nvolumes:\n").unwrap();
+    for (service, folder) in [
+        ("redis", "/data"),
+        ("postgres", "/var/lib/postgresql/data"),
+        ("prometheus", "/prometheus"),
+        ("grafana", "/var/lib/grafana"),
+    ] {
+        assert!(
+            text.contains(&format!("      - {service}:{folder}\n")),
+            "{service}"
+        );
+        assert!(volumes.contains(&format!("  {service}:")), "{service}");
+    }
 }
 
 /// Asserts that `balde` has this command and its options.

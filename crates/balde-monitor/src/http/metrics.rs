@@ -89,6 +89,7 @@ impl MetricsPage<'_> {
         let tokens = Family::<BucketLabels, Gauge>::default();
         let capacity = Family::<BucketLabels, Gauge>::default();
         let utilisation = Family::<BucketLabels, Ratio>::default();
+        let ratio = Family::<BucketLabels, Ratio>::default();
         let severity = Family::<BucketLabels, Gauge>::default();
         let burn = Family::<BucketLabels, Ratio>::default();
         let empty = Family::<BucketLabels, Ratio>::default();
@@ -106,6 +107,8 @@ impl MetricsPage<'_> {
                 capacity.get_or_create(&labels).set(most);
                 let percent = hundredths(bucket.utilisation_bp);
                 utilisation.get_or_create(&labels).set(percent);
+                let share = ten_thousandths(bucket.utilisation_bp);
+                ratio.get_or_create(&labels).set(share);
                 severity.get_or_create(&labels).set(bucket.severity as i64);
                 let is_predicted = i64::from(bucket.is_predicted);
                 predicted.get_or_create(&labels).set(is_predicted);
@@ -130,6 +133,8 @@ impl MetricsPage<'_> {
         registry.register("dict_rate_limit_capacity", help, capacity);
         let help = "Share of capacity in use, in percent; above 100 when in debt";
         registry.register("dict_rate_limit_utilization_pct", help, utilisation);
+        let help = "Share of capacity in use, from 0 to 1; above 1 when in debt";
+        registry.register("dict_rate_limit_utilization_ratio", help, ratio);
         let help = "Severity of the bucket: 0 NORMAL, 1 WARNING, 2 CRITICAL, 3 EXHAUSTED";
         registry.register("dict_rate_limit_severity", help, severity);
         let name = "dict_rate_limit_burn_tokens_per_second";
@@ -313,6 +318,12 @@ fn per_second(bucket: &BucketView) -> Option<f64> {
 #[expect(clippy::cast_precision_loss, reason = "a share is no count")]
 fn hundredths(bp: i64) -> f64 {
     bp as f64 / 100.0
+}
+
+#[expect(clippy::float_arithmetic, reason = "Prometheus counts in floats")]
+#[expect(clippy::cast_precision_loss, reason = "a share is no count")]
+fn ten_thousandths(bp: i64) -> f64 {
+    bp as f64 / 10_000.0
 }
 
 #[expect(clippy::float_arithmetic, reason = "Prometheus counts in floats")]

@@ -147,6 +147,21 @@ async fn promtool_accepts_the_metrics_and_the_deploy_files_use_existing_ones() {
     if let Some(complaints) = promtool_complaints(&text) {
         assert_eq!(complaints, Vec::<String>::new());
     }
+    // The base unit beside the name that the source document fixes.
+    let values = |name: &str| -> Vec<f64> {
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with(&format!("{name}{{")));
+        lines
+            .map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
+            .collect()
+    };
+    let percents = values("dict_rate_limit_utilization_pct");
+    let ratios = values("dict_rate_limit_utilization_ratio");
+    assert_eq!((percents.len(), ratios.len()), (2, 2), "{text}");
+    for (percent, ratio) in percents.iter().zip(&ratios) {
+        assert!((percent - ratio * 100.0).abs() < 1e-9, "{percent} {ratio}");
+    }
     // Every metric that the rules and the dashboard use exists. One is exported only for participants
     // with a client certificate, which this one has not.
     let mut exported = names(&text);
