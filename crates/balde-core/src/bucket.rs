@@ -34,13 +34,15 @@ impl Limit {
         }
     }
 
-    /// Runs `command` on a snapshot. The decision contains the state to store.
+    /// Runs `command` on a snapshot of a bucket without holds. The decision contains the state to
+    /// store. For a bucket with holds, see [`decide_held`](Limit::decide_held).
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "unused fields of the decision are optimised away"
     )]
     pub fn decide(&self, snapshot: Snapshot, command: Command) -> Decision {
+        let command = command.without_holds();
         let before = snapshot.owed;
         let full = self.capacity_units();
         let token = self.token_units();
@@ -58,6 +60,13 @@ impl Limit {
                     (false, before)
                 }
             }
+            Command::TakeIf { n, needed } => {
+                if needed <= self.capacity() && before + units(needed) <= full {
+                    (true, (before + units(n)).min(self.owed_max()))
+                } else {
+                    (false, before)
+                }
+            }
             Command::TakeUpTo { n } => {
                 let whole = full.saturating_sub(before) / token;
                 let granted = whole.min(n);
@@ -66,6 +75,9 @@ impl Limit {
             Command::Charge { n } => (true, (before + units(n)).min(self.owed_max())),
             Command::Credit { n } => (true, before.saturating_sub(units(n))),
             Command::SetLevel { level } => (true, self.owed_at_level(level)),
+            Command::Hold { .. } | Command::Settle { .. } => {
+                unreachable!("a bucket without holds has no such commands")
+            }
         };
 
         let at_us = match self.strategy() {

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use crate::{Command, Limit, Snapshot, Start, State, Strategy};
+use crate::{Command, EXACT_MAX, Limit, Snapshot, Start, State, Strategy};
 
 /// How long until a command passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +16,27 @@ pub enum Wait {
     Never,
 }
 
+/// The wait of a command for which there are enough tokens, of which some are held. They may come back
+/// at any time, and until then nothing is known.
+pub const HELD_RETRY_US: u64 = 100_000;
+
+/// The numbers of a decision, for [`Decision::from_parts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecisionParts {
+    /// Whether the command passed.
+    pub is_allowed: bool,
+    /// The deficit before the command, in units.
+    pub before: u64,
+    /// The deficit after the command, in units.
+    pub after: u64,
+    /// The time as of which `after` holds; for a fixed window, its end.
+    pub at_us: u64,
+    /// The time of the decision.
+    pub now_us: u64,
+    /// Tokens held after the command.
+    pub held: u64,
+}
+
 /// The result of a command: whether it passed, levels, waits, and the state to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
@@ -26,6 +47,8 @@ pub struct Decision {
     after: u64,
     at_us: u64,
     now_us: u64,
+    /// Tokens held after the command.
+    held: u64,
 }
 
 impl Decision {
@@ -46,48 +69,51 @@ impl Decision {
             after,
             at_us,
             now_us: snapshot.now_us,
+            held: 0,
         }
     }
 
     /// Creates the decision that another implementation made, such as a script in Redis.
     ///
-    /// `before` and `after` are deficits in units, and `at_us` is the time as of which `after`
-    /// holds (for a fixed window its end). Returns `None` if no decision on `command` under `limit`
-    /// has these numbers: more is owed than the limit allows, or a command was refused that must
-    /// pass.
+    /// Returns `None` if no decision on `command` under `limit` has these numbers: more is owed than
+    /// the limit allows, or a command was refused that must pass.
     ///
     /// ```
-    /// use balde_core::{Command, Decision, Limit};
+    /// use balde_core::{Command, Decision, DecisionParts, Limit};
     ///
     /// let limit: Limit = "10/s".parse()?;
     /// let take = Command::Take { n: 4 };
     /// let here = limit.apply(None, take, 77);
-    /// let there = Decision::from_parts(&limit, take, true, 0, 4 * limit.token_units(), 77, 77);
-    /// assert_eq!(there, Some(here));
+    /// let after = 4 * limit.token_units();
+    /// let parts = DecisionParts { is_allowed: true, before: 0, after, at_us: 77, now_us: 77, held: 0 };
+    /// assert_eq!(Decision::from_parts(&limit, take, parts), Some(here));
     ///
     /// // There were enough tokens, so this cannot be a refusal.
-    /// assert_eq!(Decision::from_parts(&limit, take, false, 0, 0, 77, 77), None);
+    /// let parts = DecisionParts { is_allowed: false, after: 0, ..parts };
+    /// assert_eq!(Decision::from_parts(&limit, take, parts), None);
     /// # Ok::<(), balde_core::ParseLimitError>(())
     /// ```
-    pub fn from_parts(
-        limit: &Limit,
-        command: Command,
-        is_allowed: bool,
-        before: u64,
-        after: u64,
-        at_us: u64,
-        now_us: u64,
-    ) -> Option<Self> {
-        if before > limit.owed_max() || after > limit.owed_max() {
+    pub fn from_parts(limit: &Limit, command: Command, parts: DecisionParts) -> Option<Self> {
+        let DecisionParts {
+            is_allowed,
+            before,
+            after,
+            at_us,
+            now_us,
+            held,
+        } = parts;
+        if before > limit.owed_max() || after > limit.owed_max() || held > EXACT_MAX {
             return None;
         }
         if !is_allowed {
             // Waits are computed from `before`.
             let is_over = |n: u64| {
+                let n = n.saturating_add(held);
                 n > limit.capacity() || before + n * limit.token_units() > limit.capacity_units()
             };
             let may_refuse = match command {
                 Command::Take { n } => is_over(n),
+                Command::TakeIf { needed, .. } | Command::Hold { needed, .. } => is_over(needed),
                 Command::TakeUpTo { n } => n > 0 && is_over(1),
                 _ => false,
             };
@@ -103,6 +129,7 @@ impl Decision {
             after,
             at_us,
             now_us,
+            held,
         })
     }
 
@@ -127,14 +154,50 @@ impl Decision {
         self.now_us
     }
 
-    /// Whole tokens in the bucket before the command; negative is debt.
+    /// Whole tokens available before the command; negative is debt.
     pub fn level_before(&self) -> i64 {
         self.level_of(self.before)
+            .saturating_sub_unsigned(self.held_before())
     }
 
-    /// Whole tokens in the bucket after the command; negative is debt.
+    /// Whole tokens available after the command: those in the bucket less those that are
+    /// [held](Decision::held). Negative is debt.
     pub fn level(&self) -> i64 {
-        self.level_of(self.after)
+        self.level_of(self.after).saturating_sub_unsigned(self.held)
+    }
+
+    /// Tokens that are held after the command, by all holders: they are in the bucket, and nobody else
+    /// can take them. Always zero for a bucket without holds.
+    pub const fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Tokens that were held before the command.
+    pub fn held_before(&self) -> u64 {
+        match self.command {
+            Command::Hold { n, .. } if self.is_allowed => self.held.saturating_sub(n),
+            Command::Settle { held, .. } => self.held.saturating_add(held).min(EXACT_MAX),
+            _ => self.held,
+        }
+    }
+
+    /// The decision on another command right after this one, at the same time.
+    ///
+    /// ```
+    /// use balde_core::{Command, Limit};
+    ///
+    /// let limit: Limit = "10/s".parse()?;
+    /// let decision = limit.apply(None, Command::Take { n: 4 }, 0);
+    /// assert_eq!(decision.then(Command::Take { n: 5 }).level(), 1);
+    /// # Ok::<(), balde_core::ParseLimitError>(())
+    /// ```
+    pub fn then(&self, command: Command) -> Self {
+        let snapshot = self.limit.snapshot(self.state(), self.now_us);
+        if self.held == 0 {
+            self.limit.decide(snapshot, command)
+        } else {
+            self.limit.decide_held(snapshot, self.held, command)
+        }
     }
 
     /// Whole tokens that can still be taken: the level, or zero in debt.
@@ -142,7 +205,7 @@ impl Decision {
         u64::try_from(self.level()).unwrap_or(0)
     }
 
-    /// Whole tokens that were taken, charged or credited. Less than the command's `n` if a
+    /// Whole tokens that were taken, charged or credited; a hold takes none. Less than the command's `n` if a
     /// [`TakeUpTo`](Command::TakeUpTo) found fewer, a [`Charge`](Command::Charge) reached the largest
     /// debt or a [`Credit`](Command::Credit) reached the capacity; zero if the command did not pass.
     pub const fn moved(&self) -> u64 {
@@ -161,6 +224,7 @@ impl Decision {
     /// ```
     #[inline]
     pub const fn has_room_for(&self, n: u64) -> bool {
+        let n = n.saturating_add(self.held);
         n <= self.limit.capacity()
             && self.after + n * self.limit.token_units() <= self.limit.capacity_units()
     }
@@ -177,6 +241,7 @@ impl Decision {
     fn wait_of_refused(&self) -> Wait {
         match self.command {
             Command::Take { n } => self.wait_for(n),
+            Command::TakeIf { needed, .. } | Command::Hold { needed, .. } => self.wait_for(needed),
             // The only other command that can fail needs one token.
             _ => self.wait_for(1),
         }
@@ -189,7 +254,8 @@ impl Decision {
     /// The wait is exact to the microsecond, as long as no other command reaches the bucket:
     /// a [`Take`](Command::Take) of `n` passes after it, and is refused one microsecond earlier.
     /// [`Wait::Never`] if `n` is more than the capacity, [`Wait::None`] if `n` tokens can be taken
-    /// now.
+    /// now. Where tokens are held, it is the shortest wait: until the bucket would have enough if all
+    /// of them came back, or [`HELD_RETRY_US`] if it would have enough now.
     ///
     /// ```
     /// use balde_core::{Command, Limit, Wait};
@@ -208,7 +274,8 @@ impl Decision {
         }
         let owed = self.after + n * self.limit.token_units();
         match owed.checked_sub(self.limit.capacity_units()) {
-            None | Some(0) => Wait::None,
+            None | Some(0) if self.held == 0 || self.has_room_for(n) => Wait::None,
+            None | Some(0) => Wait::Us(HELD_RETRY_US),
             Some(over) => Wait::Us(self.us_until_restored(over)),
         }
     }
@@ -305,6 +372,13 @@ impl Decision {
     #[inline]
     pub const fn at_us(&self) -> u64 {
         self.at_us
+    }
+
+    /// The same decision on a bucket of which `held` tokens are held after `command`.
+    pub(crate) const fn with_held(mut self, command: Command, held: u64) -> Self {
+        self.command = command;
+        self.held = held;
+        self
     }
 
     fn level_of(&self, owed: u64) -> i64 {

@@ -23,10 +23,11 @@
 //! | Name | What it is |
 //! |--|--|
 //! | [`Limit`] | capacity, refill, period and strategy, checked to be exact |
-//! | [`Command`] | an operation: peek, take, take up to, charge, credit, set the level |
+//! | [`Command`] | an operation: peek, take, take up to, charge, credit, hold, settle, set the level |
 //! | [`State`] | what a store keeps for a bucket: two integers |
 //! | [`Snapshot`] | a bucket refilled to one moment |
 //! | [`Decision`] | the result: allowed or not, levels, waits, the state to store |
+//! | [`Held`] | what one process holds of a bucket, until when |
 #![no_std]
 #![deny(clippy::float_arithmetic)]
 
@@ -36,13 +37,15 @@ mod bucket;
 mod change;
 mod command;
 mod decision;
+mod hold;
 mod limit;
 mod snapshot;
 mod span;
 mod text;
 
 pub use command::Command;
-pub use decision::{Decision, Wait};
+pub use decision::{Decision, DecisionParts, HELD_RETRY_US, Wait};
+pub use hold::{Held, OnExpiry};
 pub use limit::{DEBT_DEFAULT, EXACT_MAX, Limit, LimitError, PERIOD_MAX_US, REFILL_UNITS_MAX};
 pub use limit::{Start, Strategy};
 pub use snapshot::{Snapshot, State};

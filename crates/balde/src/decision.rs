@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+use balde_core::DecisionParts;
 use balde_core::{Command, Limit, Snapshot, Strategy, Wait};
 
 use crate::failure::StoreFailure;
@@ -136,15 +138,15 @@ impl Decision {
             Strategy::FixedWindow if before == 0 => 0,
             _ => first.at_us(),
         };
-        let peek = balde_core::Decision::from_parts(
-            first.limit(),
-            Command::Peek,
-            true,
+        let parts = DecisionParts {
+            is_allowed: true,
             before,
-            before,
+            after: before,
             at_us,
-            first.now_us(),
-        );
+            now_us: first.now_us(),
+            held: first.held_before(),
+        };
+        let peek = balde_core::Decision::from_parts(first.limit(), Command::Peek, parts);
         Self {
             inner: peek.unwrap_or(self.inner),
             by: self.by,
@@ -213,14 +215,21 @@ impl Decision {
         self.inner.remaining()
     }
 
-    /// Whole tokens in the bucket after the command; negative is debt.
+    /// Whole tokens available after the command: those in the bucket less those that are
+    /// [held](Decision::held). Negative is debt.
     pub fn level(&self) -> i64 {
         self.inner.level()
     }
 
-    /// Whole tokens in the bucket before the command; negative is debt.
+    /// Whole tokens available before the command; negative is debt.
     pub fn level_before(&self) -> i64 {
         self.inner.level_before()
+    }
+
+    /// Tokens that [`Hold`](crate::Hold)s keep in the bucket after the command, those of other
+    /// processes included. Zero for a limiter without [`holds`](crate::RateLimiterBuilder::holds).
+    pub const fn held(&self) -> u64 {
+        self.inner.held()
     }
 
     /// Whole tokens that were taken, charged or credited.

@@ -145,6 +145,12 @@ pub enum BuildError {
         /// The value that was given.
         ttl: Duration,
     },
+    /// Holds would end at once, or be kept for days after their process.
+    #[error("the time to live of holds is {ttl:?}; it must be between 1 s and 24 h")]
+    HoldTtl {
+        /// The value that was given.
+        ttl: Duration,
+    },
     /// `waiters_max` is zero.
     #[cfg(feature = "tokio")]
     #[error("waiters_max is 0; it must be at least 1")]

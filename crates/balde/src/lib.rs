@@ -28,6 +28,7 @@ mod failure;
 #[cfg(any(feature = "http", feature = "redis"))]
 mod hex;
 mod hold;
+mod holds;
 #[cfg(feature = "http")]
 pub mod http;
 mod idempotency;
@@ -44,7 +45,7 @@ pub mod store;
 pub mod telemetry;
 
 pub use backoff::Backoff;
-pub use balde_core::{Limit, LimitError, ParseLimitError, Start, Strategy, Wait};
+pub use balde_core::{Limit, LimitError, OnExpiry, ParseLimitError, Start, Strategy, Wait};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Reason};
 pub use env::StorageMode;
@@ -53,6 +54,7 @@ pub use error::AcquireError;
 pub use error::{BuildError, Error, InvalidLimit, RedisConfigError, TierError};
 pub use failure::{InvalidShare, OnFailure, Share, StoreFailure};
 pub use hold::{Hold, SETTLE_WITHIN};
+pub use holds::Holds;
 pub use idempotency::{InvalidOpId, OP_ID_BYTES_MAX, OpId};
 pub use key::{BadKey, KEY_BYTES_MAX};
 #[cfg(feature = "redis")]

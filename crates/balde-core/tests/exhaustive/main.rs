@@ -25,12 +25,13 @@ const MOVES_MAX: u32 = 6;
 /// A boundary of both periods and moments around it; after the last, any debt here is repaid.
 const INSTANTS_US: [u64; 6] = [600, 601, 602, 603, 605, 612];
 
-const COMMANDS: [Command; 12] = [
+const COMMANDS: [Command; 13] = [
     Command::Peek,
     Command::Take { n: 0 },
     Command::Take { n: 1 },
     Command::Take { n: 2 },
     Command::Take { n: 4 },
+    Command::TakeIf { n: 2, needed: 1 },
     Command::TakeUpTo { n: 2 },
     Command::Charge { n: 1 },
     Command::Charge { n: 4 },

@@ -122,7 +122,10 @@ impl SmallLimit {
         let (is_allowed, after) = match command {
             Command::Peek => (true, level),
             Command::Take { n } if level >= sixths(n) => (true, level - sixths(n)),
-            Command::Take { .. } => (false, level),
+            Command::TakeIf { n, needed } if level >= sixths(needed) => {
+                (true, (level - sixths(n)).max(floor))
+            }
+            Command::Take { .. } | Command::TakeIf { .. } => (false, level),
             Command::TakeUpTo { n } => {
                 let mut left = level;
                 for _ in 0..n {
@@ -133,6 +136,9 @@ impl SmallLimit {
             Command::Charge { n } => (true, (level - sixths(n)).max(floor)),
             Command::Credit { n } => (true, (level + sixths(n)).min(self.full())),
             Command::SetLevel { level } => (true, (level * TOKEN).clamp(floor, self.full())),
+            Command::Hold { .. } | Command::Settle { .. } => {
+                return self.run(held, command.without_holds(), now_us);
+            }
         };
         (
             is_allowed,
@@ -194,7 +200,11 @@ impl SmallLimit {
     fn wait(&self, kept: Option<Held>, is_allowed: bool, decision: &Decision) -> Wait {
         match decision.command() {
             _ if is_allowed => Wait::None,
-            Command::Take { n } if n.cast_signed() > self.capacity => Wait::Never,
+            Command::Take { n: needed } | Command::TakeIf { needed, .. }
+                if needed.cast_signed() > self.capacity =>
+            {
+                Wait::Never
+            }
             command => (1..LONG_US)
                 .find(|us| self.run(kept, command, decision.now_us() + us).0)
                 .map_or(Wait::Never, Wait::Us),

@@ -67,6 +67,7 @@ proptest! {
             if level < decision.level_before().min(0) {
                 let is_debit = match decision.command() {
                     Command::Charge { .. } => true,
+                    Command::TakeIf { n, needed } => n > needed,
                     Command::SetLevel { level } => level < 0,
                     _ => false,
                 };
@@ -79,6 +80,8 @@ proptest! {
 fn granted(decision: &Decision) -> Tokens {
     match decision.command() {
         Command::Take { n } if decision.is_allowed() => tokens(n),
+        // What is taken beyond the level it needs is a charge.
+        Command::TakeIf { n, needed } if decision.is_allowed() => tokens(n.min(needed)),
         Command::TakeUpTo { .. } => tokens(decision.moved()),
         _ => Tokens::zero(),
     }

@@ -11,6 +11,7 @@
 //! | 6 a credit stops at capacity and undoes a take | `keeping` |
 //! | 7 forgetting a full bucket is invisible | `keeping` |
 //! | 9 another limit keeps the deficit and mints nothing | `change` |
+//! | 10 available is the level less what is held; a settlement is a charge | `holding` |
 //!
 //! Law 8 (Rust and Lua agree) belongs to the store that has the Lua. A failing case is printed,
 //! shrunk, together with the line that replays it.
@@ -19,6 +20,7 @@ mod agreement;
 mod change;
 mod clocks;
 mod granting;
+mod holding;
 mod keeping;
 mod model;
 mod random;

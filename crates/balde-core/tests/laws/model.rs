@@ -143,10 +143,14 @@ impl Bucket {
         } = self.refilled(now_us);
         let capacity = tokens(self.terms.capacity);
         let floor = -tokens(self.terms.debt_max);
-        let (is_allowed, after) = match command {
+        let (is_allowed, after) = match command.without_holds() {
             Command::Peek => (true, before.clone()),
             Command::Take { n } if before >= tokens(n) => (true, &before - tokens(n)),
             Command::Take { .. } => (false, before.clone()),
+            Command::TakeIf { n, needed } if before >= tokens(needed) => {
+                (true, (&before - tokens(n)).max(floor))
+            }
+            Command::TakeIf { .. } => (false, before.clone()),
             Command::TakeUpTo { n } => {
                 let granted = before.floor().min(tokens(n)).max(Tokens::zero());
                 (n == 0 || !granted.is_zero(), &before - granted)
@@ -154,6 +158,7 @@ impl Bucket {
             Command::Charge { n } => (true, (&before - tokens(n)).max(floor)),
             Command::Credit { n } => (true, (&before + tokens(n)).min(capacity)),
             Command::SetLevel { level } => (true, tokens(level).clamp(floor, capacity)),
+            Command::Hold { .. } | Command::Settle { .. } => unreachable!("mapped above"),
         };
         self.hold(after.clone(), at_us);
         Answer {
@@ -226,7 +231,12 @@ impl Bucket {
         let passes = |us: u64| self.clone().run(decision.command(), us).is_allowed;
         match (decision.wait(), decision.command()) {
             (Wait::None, _) => assert!(answer.is_allowed, "{}", case()),
-            (Wait::Never, Command::Take { n }) => assert!(n > self.terms.capacity, "{}", case()),
+            (
+                Wait::Never,
+                Command::Take { n: needed }
+                | Command::TakeIf { needed, .. }
+                | Command::Hold { needed, .. },
+            ) => assert!(needed > self.terms.capacity, "{}", case()),
             (Wait::Never, _) => panic!("only a take can be too large{}", case()),
             (Wait::Us(us), _) => {
                 assert!(passes(now_us + us), "too soon{}", case());

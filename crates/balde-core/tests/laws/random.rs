@@ -188,6 +188,9 @@ pub(crate) fn command(terms: Terms) -> impl Random<Value = Command> {
     prop_oneof![
         1 => Just(Command::Peek),
         5 => n().prop_map(|n| Command::Take { n }),
+        2 => (n(), n()).prop_map(|(n, needed)| Command::TakeIf { n, needed }),
+        3 => (n(), n()).prop_map(|(n, needed)| Command::Hold { n, needed }),
+        3 => (n(), n()).prop_map(|(held, price)| Command::Settle { held, price }),
         4 => n().prop_map(|n| Command::TakeUpTo { n }),
         2 => n().prop_map(|n| Command::Charge { n }),
         2 => n().prop_map(|n| Command::Credit { n }),

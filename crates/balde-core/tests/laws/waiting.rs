@@ -28,10 +28,12 @@ proptest! {
                     assert_eq!(early.wait(), Wait::Us(1));
                 }
                 Wait::Never => {
-                    let Command::Take { n } = decision.command() else {
+                    let (Command::Take { n: needed } | Command::TakeIf { needed, .. }) =
+                        decision.command()
+                    else {
                         panic!("only a take can ask too much: {decision:?}");
                     };
-                    assert!(n > limit.capacity());
+                    assert!(needed > limit.capacity());
                     let full_us = decision.now_us() + decision.full_after_us();
                     assert_eq!(retry(full_us).wait(), Wait::Never);
                 }

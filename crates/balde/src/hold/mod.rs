@@ -1,12 +1,17 @@
 //! Tokens taken for work whose price is known only afterwards.
 
 mod settlement;
+#[cfg(feature = "redis")]
+mod taking;
 
 use balde_core::Command;
+use smallvec::SmallVec;
 
-use self::settlement::{Difference, Settlement};
+use self::settlement::Settlement;
 use crate::decision::Decision;
-use crate::limiter::{RateLimiter, TokenRequest};
+#[cfg(feature = "redis")]
+use crate::limiter::Renewed;
+use crate::limiter::{HolderId, RateLimiter, TokenRequest};
 use crate::multi::{MultiDecision, check_all, check_all_blocking};
 
 pub use settlement::SETTLE_WITHIN;
@@ -42,7 +47,7 @@ pub struct Hold {
     parts: Vec<HeldTokens>,
 }
 
-/// The tokens taken from one bucket.
+/// The tokens taken from one bucket, or held of it.
 #[derive(Debug)]
 struct HeldTokens {
     limiter: RateLimiter,
@@ -50,17 +55,53 @@ struct HeldTokens {
     decision: Decision,
     taken: u64,
     if_dropped: u64,
+    /// Who holds them in the bucket; `None` if they were taken.
+    holder: Option<Holder>,
+}
+
+/// Who holds tokens. What is held in Redis is renewed until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis asks"))]
+    id: HolderId,
+    #[cfg(feature = "redis")]
+    _renewed: Option<Renewed>,
+}
+
+impl Holder {
+    fn new(request: &TokenRequest<'_>, id: HolderId) -> Self {
+        Self {
+            id,
+            #[cfg(feature = "redis")]
+            _renewed: request
+                .limiter
+                .redis()
+                .map(|redis| redis.renewals().begin(request.key, id)),
+        }
+    }
 }
 
 impl Hold {
     /// Takes the tokens of all requests or of none, as [`check_all`] does.
+    ///
+    /// If the future is dropped, nothing stays held: see [`holds`](crate::RateLimiterBuilder::holds).
     pub async fn take(requests: &[TokenRequest<'_>]) -> Result<Self, MultiDecision> {
-        Self::new(requests, check_all(requests).await)
+        let requests = held(requests);
+        #[cfg(feature = "redis")]
+        if let Some(store) = taking::store(&requests) {
+            return taking::take(store, &requests).await;
+        }
+        Self::new(&requests, check_all(&requests).await)
     }
 
     /// [`take`](Hold::take) for callers without `await`.
     pub fn take_blocking(requests: &[TokenRequest<'_>]) -> Result<Self, MultiDecision> {
-        Self::new(requests, check_all_blocking(requests))
+        let requests = held(requests);
+        #[cfg(feature = "redis")]
+        if let Some(store) = taking::store(&requests) {
+            return taking::take_blocking(store, &requests);
+        }
+        Self::new(&requests, check_all_blocking(&requests))
     }
 
     /// Creates a hold on tokens that were taken earlier: the `n` of each request, which may be
@@ -69,12 +110,7 @@ impl Hold {
         let held = |request: &TokenRequest<'_>| {
             let limit = request.limiter.limit();
             let nothing = limit.apply(None, Command::Peek, request.limiter.now_us());
-            HeldTokens::new(
-                request.limiter,
-                request.key,
-                request.n,
-                &Decision::of(nothing),
-            )
+            HeldTokens::new(request, &Decision::of(nothing))
         };
         Self {
             parts: requests.iter().map(held).collect(),
@@ -88,9 +124,7 @@ impl Hold {
         let parts = requests.iter().zip(decision.parts());
         Ok(Self {
             parts: parts
-                .map(|(request, decision)| {
-                    HeldTokens::new(request.limiter, request.key, request.n, decision)
-                })
+                .map(|(request, decision)| HeldTokens::new(request, decision))
                 .collect(),
         })
     }
@@ -102,7 +136,9 @@ impl Hold {
     ) -> Self {
         Self {
             parts: parts
-                .map(|(limiter, key, n, decision)| HeldTokens::new(limiter, key, n, decision))
+                .map(|(limiter, key, n, decision)| {
+                    HeldTokens::new(&limiter.request_n(key, n), decision)
+                })
                 .collect(),
         }
     }
@@ -205,25 +241,36 @@ impl Drop for Hold {
 }
 
 impl HeldTokens {
-    fn new(limiter: &RateLimiter, key: &[u8], n: u64, decision: &Decision) -> Self {
+    fn new(request: &TokenRequest<'_>, decision: &Decision) -> Self {
         Self {
-            limiter: limiter.clone(),
-            key: key.into(),
+            limiter: request.limiter.clone(),
+            key: request.key.into(),
             decision: *decision,
-            taken: n,
-            if_dropped: n,
+            taken: request.n,
+            if_dropped: request.n,
+            holder: request
+                .holder
+                .filter(|_| !decision.is_fallback())
+                .map(|id| Holder::new(request, id)),
         }
     }
 
     fn settle(self, cost: u64) -> Settlement {
-        if self.decision.is_fallback() {
+        // What was taken and costs just that is settled already.
+        if self.decision.is_fallback() || (self.holder.is_none() && self.taken == cost) {
             return Settlement::none();
         }
-        match Difference::between(self.taken, cost) {
-            None => Settlement::none(),
-            Some(difference) => settlement::settle(self.limiter, self.key, difference),
-        }
+        let settle = Command::Settle {
+            held: self.taken,
+            price: cost,
+        };
+        settlement::settle(self.limiter, self.key, settle, self.holder)
     }
+}
+
+/// The same requests, whose tokens are held if their limiters can.
+fn held<'a>(requests: &[TokenRequest<'a>]) -> SmallVec<[TokenRequest<'a>; 4]> {
+    requests.iter().map(|request| request.held()).collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use balde_core::Command;
+
+use super::Holder;
 use crate::decision::Decision;
 use crate::limiter::{RateLimiter, Store};
 
@@ -13,23 +16,6 @@ pub const SETTLE_WITHIN: Duration = Duration::from_secs(60);
 /// logged.
 #[cfg(feature = "redis")]
 const SETTLING_MAX: usize = 100_000;
-
-/// The difference between the price and the tokens taken.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Difference {
-    Charge(u64),
-    Credit(u64),
-}
-
-impl Difference {
-    pub(super) fn between(taken: u64, cost: u64) -> Option<Self> {
-        match cost.checked_sub(taken) {
-            Some(0) => None,
-            Some(missing) => Some(Self::Charge(missing)),
-            None => Some(Self::Credit(taken - cost)),
-        }
-    }
-}
 
 /// A settlement that has begun. Dropping this does not stop it.
 pub(super) struct Settlement(State);
@@ -76,11 +62,16 @@ impl Settlement {
         reason = "a settlement that waits for Redis keeps them"
     )
 )]
-pub(super) fn settle(limiter: RateLimiter, key: Box<[u8]>, difference: Difference) -> Settlement {
+pub(super) fn settle(
+    limiter: RateLimiter,
+    key: Box<[u8]>,
+    command: Command,
+    holder: Option<Holder>,
+) -> Settlement {
     match limiter.store() {
-        Store::Memory(..) => Settlement(State::Done(apply(&limiter, &key, difference))),
+        Store::Memory(..) => Settlement(State::Done(apply(&limiter, &key, command))),
         #[cfg(feature = "redis")]
-        Store::Redis(_) => redis::settle(limiter, key, difference),
+        Store::Redis(_) => redis::settle(limiter, key, command, holder),
     }
 }
 
@@ -93,17 +84,18 @@ pub(crate) fn settle_in_memory(
     taken: u64,
     cost: u64,
 ) -> Option<Decision> {
-    apply(limiter, key, Difference::between(taken, cost)?)
+    let settle = Command::Settle {
+        held: taken,
+        price: cost,
+    };
+    (taken != cost)
+        .then(|| apply(limiter, key, settle.without_holds()))
+        .flatten()
 }
 
-fn apply(limiter: &RateLimiter, key: &[u8], difference: Difference) -> Option<Decision> {
-    let limiter = limiter.blocking();
-    let settled = match difference {
-        Difference::Charge(n) => limiter.charge(key, n),
-        Difference::Credit(n) => limiter.credit(key, n),
-    };
+fn apply(limiter: &RateLimiter, key: &[u8], command: Command) -> Option<Decision> {
     // The key is valid: tokens were taken from its bucket.
-    settled.ok()
+    limiter.run_blocking(key, command, None).ok()
 }
 
 #[cfg(feature = "redis")]
@@ -112,12 +104,13 @@ mod redis {
     use tokio::sync::oneshot;
 
     use super::{
-        Decision, Difference, Duration, RateLimiter, SETTLE_WITHIN, SETTLING_MAX, Settlement, State,
+        Command, Decision, Duration, Holder, RateLimiter, SETTLE_WITHIN, SETTLING_MAX, Settlement,
+        State,
     };
     use crate::backoff::Backoff;
     use crate::error::Error;
     use crate::idempotency::OpId;
-    use crate::limiter::SettlementGuard;
+    use crate::limiter::{HolderId, SettlementGuard};
     use crate::log_throttle::LogThrottle;
 
     const BACKOFF: Backoff =
@@ -126,16 +119,18 @@ mod redis {
     pub(super) fn settle(
         limiter: RateLimiter,
         key: Box<[u8]>,
-        difference: Difference,
+        command: Command,
+        holder: Option<Holder>,
     ) -> Settlement {
         let Some(guard) = limiter.settlements().begin(SETTLING_MAX) else {
-            log_lost(&limiter, "too many settlements wait for Redis");
+            give_up(&limiter, "too many settlements wait for Redis");
             return Settlement::none();
         };
         let mut pending = PendingSettlement {
             limiter,
             key,
-            difference,
+            command,
+            holder,
             id: OpId::random(),
             is_open: true,
             _guard: guard,
@@ -153,7 +148,8 @@ mod redis {
     struct PendingSettlement {
         limiter: RateLimiter,
         key: Box<[u8]>,
-        difference: Difference,
+        command: Command,
+        holder: Option<Holder>,
         id: OpId,
         is_open: bool,
         _guard: SettlementGuard,
@@ -186,30 +182,31 @@ mod redis {
                 }
             }
             self.is_open = false;
-            log_lost(&self.limiter, &error.to_string());
+            give_up(&self.limiter, &error.to_string());
         }
 
         async fn attempt(&self) -> Result<Decision, Error> {
-            let Self {
-                limiter, key, id, ..
-            } = self;
-            match self.difference {
-                Difference::Charge(n) => limiter.charge_once(key, n, id).await,
-                Difference::Credit(n) => limiter.credit_once(key, n, id).await,
-            }
+            self.limiter
+                .settle_redis(&self.key, self.command, &self.id, self.holder_id())
+                .await
         }
 
         fn attempt_blocking(&mut self) -> Option<Decision> {
             self.is_open = false;
-            let limiter = self.limiter.blocking();
-            let settled = match self.difference {
-                Difference::Charge(n) => limiter.charge_once(&self.key, n, &self.id),
-                Difference::Credit(n) => limiter.credit_once(&self.key, n, &self.id),
-            };
+            let settled = self.limiter.settle_redis_blocking(
+                &self.key,
+                self.command,
+                &self.id,
+                self.holder_id(),
+            );
             if let Err(error) = &settled {
-                log_lost(&self.limiter, &error.to_string());
+                give_up(&self.limiter, &error.to_string());
             }
             settled.ok()
+        }
+
+        fn holder_id(&self) -> Option<HolderId> {
+            self.holder.as_ref().map(|holder| holder.id)
         }
     }
 
@@ -222,10 +219,13 @@ mod redis {
         }
     }
 
-    /// Logs a settlement that was given up: the bucket holds more, or less, than it should until it
-    /// has refilled.
-    fn log_lost(limiter: &RateLimiter, reason: &str) {
+    /// Gives a settlement up: the bucket has more, or less, than it should until it has refilled. What
+    /// is held of it expires, because other holds of this process no longer renew it.
+    fn give_up(limiter: &RateLimiter, reason: &str) {
         static THROTTLE: LogThrottle = LogThrottle::new();
+        if let Some(redis) = limiter.redis() {
+            redis.buckets().replace_holder_id();
+        }
         if let Some(suppressed) = THROTTLE.allow(limiter.now_us()) {
             tracing::error!(
                 target: "balde",

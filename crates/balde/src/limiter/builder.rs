@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::env::{self, Storage};
 use crate::error::{BuildError, InvalidLimit, KEYS_MAX_MAX};
 use crate::failure::OnFailure;
+use crate::holds::Holds;
 use crate::idempotency::{ONCE_TTL_DEFAULT, OperationLog};
 #[cfg(feature = "redis")]
 use crate::lease::Leases;
@@ -61,6 +62,7 @@ pub struct RateLimiterBuilder {
     keys_max: usize,
     clock: Option<Clock>,
     once_ttl: Duration,
+    holds: Option<Holds>,
     hash_tag: Option<Vec<u8>>,
     #[cfg(feature = "tokio")]
     waiters_max: usize,
@@ -82,6 +84,7 @@ impl RateLimiterBuilder {
             keys_max: KEYS_MAX_DEFAULT,
             clock: None,
             once_ttl: ONCE_TTL_DEFAULT,
+            holds: None,
             hash_tag: None,
             #[cfg(feature = "tokio")]
             waiters_max: WAITERS_MAX_DEFAULT,
@@ -184,6 +187,34 @@ impl RateLimiterBuilder {
     /// last 65,536 operations at most.
     pub fn once_ttl(mut self, ttl: Duration) -> Self {
         self.once_ttl = ttl;
+        self
+    }
+
+    /// Keeps the tokens of a [`Hold`](crate::Hold) in the bucket until it is settled: nobody else can
+    /// take them, and the bucket refills as if they had not been taken. Without this setting they are
+    /// taken at once, and a settlement charges or gives back the difference.
+    ///
+    /// Use it to mirror the bucket of another system, which counts a request at a time that is not
+    /// known, between its admission and its answer: the mirror never has more tokens than the other
+    /// bucket.
+    ///
+    /// ```
+    /// use balde::{Hold, Holds, RateLimiter};
+    ///
+    /// let builder = RateLimiter::builder().limit("10/min").holds(Holds::new());
+    /// let limiter = builder.build()?;
+    /// let hold = Hold::take_blocking(&[limiter.request_n("alice", 8)]).expect("the bucket is full");
+    /// assert!(!limiter.blocking().check_n("alice", 3).is_allowed());
+    /// hold.settle_blocking(1);
+    /// assert_eq!(limiter.blocking().check_n("alice", 3).remaining(), 6);
+    /// # Ok::<(), balde::BuildError>(())
+    /// ```
+    ///
+    /// In Redis a bucket contains what each process holds of it, so every process sees the sum. What a
+    /// process held that was killed is charged after [`Holds::ttl`], or given back. All processes that
+    /// share a bucket should have the same setting.
+    pub fn holds(mut self, holds: Holds) -> Self {
+        self.holds = Some(holds);
         self
     }
 
@@ -301,6 +332,9 @@ impl RateLimiterBuilder {
         if !(ONCE_TTL_MIN..=ONCE_TTL_MAX).contains(&ttl) {
             return Err(BuildError::OnceTtl { ttl });
         }
+        if let Some(holds) = &self.holds {
+            holds.check()?;
+        }
         let clock = self.clock.unwrap_or_default();
         let (tiers, limits) = self.tiers.build(limit, &clock)?;
         #[cfg(feature = "prometheus")]
@@ -317,7 +351,10 @@ impl RateLimiterBuilder {
                     Some(_) => Assignment::Given,
                     None => Assignment::Stored,
                 };
-                let table = Table::with_tiers(&limits, assignment, keys_max, clock.now_us());
+                let mut table = Table::with_tiers(&limits, assignment, keys_max, clock.now_us());
+                if self.holds.is_some() {
+                    table = table.with_holds();
+                }
                 let observer = Observer::new(self.name, StorageMode::Memory, hasher, meter);
                 (Store::Memory(table, OperationLog::new(ttl)), observer)
             }
@@ -336,6 +373,7 @@ impl RateLimiterBuilder {
                     on_failure,
                     keys_max,
                     once_ttl: ttl,
+                    holds: self.holds,
                     script_timer: meter.clone().map(script_timer),
                     tier_lookup: tiers.lookup().cloned(),
                 };

@@ -8,17 +8,21 @@ use tracing::Instrument;
 use tracing::Span;
 
 #[cfg(feature = "redis")]
-use super::RedisLimiter;
+use super::request::HolderId;
 use super::{RateLimiter, Store};
+#[cfg(feature = "redis")]
+use super::{RedisLimiter, wait};
 #[cfg(feature = "redis")]
 use crate::clock::Stopwatch;
 use crate::decision::Decision;
 use crate::error::Error;
+#[cfg(feature = "redis")]
+use crate::failure::StoreFailure;
 use crate::idempotency::{OpId, OperationLog};
 use crate::key::BadKey;
 #[cfg(feature = "tower")]
 use crate::key::ShortKey;
-use crate::store::memory::Table;
+use crate::store::memory::{self, MemoryStep, Table};
 use crate::telemetry::{log, span};
 
 impl RateLimiter {
@@ -168,8 +172,8 @@ impl RateLimiter {
     fn decide_slowly(&self, table: &Table, key: &[u8], command: Command) -> Decision {
         let decision = match BadKey::check(key) {
             Ok(key) => {
-                let tier = self.given_tier(key);
-                Decision::of(table.run_locked(key, tier, command, self.now_us()))
+                let step = self.memory_step(table, key, command, self.now_us());
+                Decision::of(memory::run_locked(&step))
             }
             Err(bad) => Decision::of_bad_key(&self.limit(), bad, self.now_us()),
         };
@@ -283,7 +287,7 @@ impl RateLimiter {
     ) -> Decision {
         let run = || {
             let now_us = self.now_us();
-            let run = || table.run_in(key, self.given_tier(key), command, now_us);
+            let run = || memory::run(&self.memory_step(table, key, command, now_us));
             Decision::of(match id {
                 None => run(),
                 Some(id) => log.run(kind(command), key, id, now_us, run),
@@ -299,10 +303,66 @@ impl RateLimiter {
         decision
     }
 
+    pub(crate) fn memory_step<'a>(
+        &self,
+        table: &'a Table,
+        key: &'a [u8],
+        command: Command,
+        now_us: u64,
+    ) -> MemoryStep<'a> {
+        MemoryStep {
+            table,
+            key,
+            tier: self.given_tier(key),
+            command,
+            now_us,
+        }
+    }
+
+    /// Settles a hold on a bucket in Redis, once per `id`.
+    #[cfg(feature = "redis")]
+    pub(crate) async fn settle_redis(
+        &self,
+        key: &[u8],
+        command: Command,
+        id: &OpId,
+        holder: Option<HolderId>,
+    ) -> Result<Decision, Error> {
+        let Some(redis) = self.redis() else {
+            return self.run(key, command, Some(id)).await;
+        };
+        self.0.observer.count_command(command);
+        let settling = redis.settle(key, command, id, holder);
+        let decision = settling.instrument(self.command_span(key, command)).await?;
+        self.wake_waiters(key, command);
+        Ok(decision)
+    }
+
+    /// [`settle_redis`](RateLimiter::settle_redis) for callers without `await`.
+    #[cfg(feature = "redis")]
+    pub(crate) fn settle_redis_blocking(
+        &self,
+        key: &[u8],
+        command: Command,
+        id: &OpId,
+        holder: Option<HolderId>,
+    ) -> Result<Decision, Error> {
+        let Some(redis) = self.redis() else {
+            return self.run_blocking(key, command, Some(id));
+        };
+        let (this, key, id) = (self.clone(), key.to_vec(), id.clone());
+        let settling = async move { this.settle_redis(&key, command, &id, holder).await };
+        let settled = wait(redis.store(), settling);
+        settled.unwrap_or(Err(Error::Store(StoreFailure::Timeout)))
+    }
+
     /// Lets requests that wait for this key see a command that may have added tokens.
-    fn wake_waiters(&self, key: &[u8], command: Command) {
+    pub(crate) fn wake_waiters(&self, key: &[u8], command: Command) {
         #[cfg(feature = "tokio")]
-        if matches!(command, Command::Credit { .. } | Command::SetLevel { .. }) {
+        if matches!(
+            command,
+            Command::Credit { .. } | Command::SetLevel { .. } | Command::Settle { .. }
+        ) {
             self.waiters().bucket_changed(key);
         }
         #[cfg(not(feature = "tokio"))]

@@ -5,6 +5,8 @@ mod builder;
 mod decide;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod renewal;
 mod request;
 #[cfg(feature = "redis")]
 mod settlements;
@@ -39,6 +41,9 @@ pub use builder::RateLimiterBuilder;
 pub(crate) use builder::{KEYS_MAX_DEFAULT, ONCE_TTL_MAX, ONCE_TTL_MIN};
 #[cfg(feature = "redis")]
 pub(crate) use redis::{RedisLimiter, wait};
+#[cfg(feature = "redis")]
+pub(crate) use renewal::Renewed;
+pub(crate) use request::HolderId;
 pub use request::TokenRequest;
 #[cfg(feature = "redis")]
 pub(crate) use settlements::{SettlementGuard, Settlements};
@@ -331,11 +336,7 @@ impl RateLimiter {
         key: &'a (impl AsRef<[u8]> + ?Sized),
         n: u64,
     ) -> TokenRequest<'a> {
-        TokenRequest {
-            limiter: self,
-            key: key.as_ref(),
-            n,
-        }
+        TokenRequest::new(self, key.as_ref(), n)
     }
 
     /// Counts a request that is refused because it has no usable key:
@@ -446,6 +447,15 @@ impl RateLimiter {
 
     pub(crate) fn store(&self) -> &Store {
         &self.0.store
+    }
+
+    /// Who holds tokens of this limiter here; `None` if they are taken instead of held.
+    pub(crate) fn holder_id(&self) -> Option<HolderId> {
+        match &self.0.store {
+            Store::Memory(table, _) => table.has_holds().then_some(0),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.buckets().holder_id(),
+        }
     }
 
     pub(crate) fn observer(&self) -> &Observer {

@@ -12,6 +12,8 @@ use balde_core::{Command, Limit, LimitError};
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
+use super::renewal::Renewals;
+use super::request::HolderId;
 use crate::decision::Decision;
 use crate::failure::StoreFailure;
 use crate::idempotency::OpId;
@@ -27,6 +29,7 @@ const SLACK: Duration = Duration::from_millis(5);
 pub(crate) struct RedisLimiter {
     buckets: Arc<RedisBuckets>,
     leases: Option<LeaseManager>,
+    renewals: Arc<Renewals>,
 }
 
 impl RedisLimiter {
@@ -34,6 +37,7 @@ impl RedisLimiter {
         let buckets = Arc::new(buckets);
         Self {
             leases: leases.map(|leases| LeaseManager::new(Arc::clone(&buckets), leases)),
+            renewals: Arc::new(Renewals::new(&buckets)),
             buckets,
         }
     }
@@ -44,6 +48,37 @@ impl RedisLimiter {
 
     pub(crate) fn store(&self) -> &RedisStore {
         self.buckets.store()
+    }
+
+    pub(crate) fn renewals(&self) -> &Arc<Renewals> {
+        &self.renewals
+    }
+
+    /// Settles a hold. It may have been made under an id that this limiter no longer uses.
+    pub(super) async fn settle(
+        &self,
+        key: &[u8],
+        command: Command,
+        id: &OpId,
+        holder: Option<HolderId>,
+    ) -> Result<Decision, StoreFailure> {
+        let settling = {
+            let (this, key, id) = (self.clone(), key.to_vec(), id.clone());
+            async move {
+                let buckets = &this.buckets;
+                let deadline = buckets.deadline();
+                let settled = buckets.settle(&key, command, &id, holder, deadline).await?;
+                if let Some(leases) = &this.leases {
+                    leases.forget_refusal(&key);
+                }
+                Ok(Decision::of(settled))
+            }
+        };
+        if Handle::try_current().is_ok() {
+            return settling.await;
+        }
+        let task = self.store().handle().spawn(settling.in_current_span());
+        task.await.unwrap_or(Err(StoreFailure::Disconnected))
     }
 
     pub(super) fn leases(&self) -> Option<&LeaseManager> {

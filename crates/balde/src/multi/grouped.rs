@@ -11,15 +11,16 @@ use tracing::Instrument;
 use crate::decision::Decision;
 use crate::failure::StoreFailure;
 use crate::key::BadKey;
-use crate::limiter::{RateLimiter, RedisLimiter, Store, TokenRequest, wait};
-use crate::store::memory::{self, MemoryStep};
+use crate::limiter::{HolderId, RateLimiter, RedisLimiter, Store, TokenRequest, wait};
+use crate::store::memory::{self, MemoryStep, Table};
 use crate::store::redis::{self, RedisStep, RedisStore};
 
 /// A [`TokenRequest`] that borrows nothing.
 struct OwnedRequest {
     limiter: RateLimiter,
     key: Vec<u8>,
-    n: u64,
+    command: Command,
+    holder: Option<HolderId>,
 }
 
 impl OwnedRequest {
@@ -28,11 +29,14 @@ impl OwnedRequest {
             buckets: redis.buckets(),
             key: &self.key,
             command,
+            holder: self.holder,
         })
     }
 
-    fn take(&self) -> Command {
-        Command::Take { n: self.n }
+    /// Runs a command on a bucket in memory.
+    fn run_in_memory(&self, table: &Table, command: Command) -> balde_core::Decision {
+        let now_us = self.limiter.now_us();
+        memory::run(&self.limiter.memory_step(table, &self.key, command, now_us))
     }
 
     fn is_same_bucket(&self, other: &Self) -> bool {
@@ -58,7 +62,7 @@ pub(super) async fn decide(requests: &[TokenRequest<'_>]) -> Vec<Decision> {
     let task = store.handle().spawn(deciding.in_current_span());
     match task.await {
         Ok(decisions) => decisions,
-        Err(_) => all_failed(&owned(requests), StoreFailure::Disconnected),
+        Err(_) => failed(requests, StoreFailure::Disconnected),
     }
 }
 
@@ -67,7 +71,7 @@ pub(super) fn decide_blocking(requests: &[TokenRequest<'_>]) -> Vec<Decision> {
         return Vec::new();
     };
     wait(store, decide_owned(owned(requests)))
-        .unwrap_or_else(|| all_failed(&owned(requests), StoreFailure::Timeout))
+        .unwrap_or_else(|| failed(requests, StoreFailure::Timeout))
 }
 
 fn owned(requests: &[TokenRequest<'_>]) -> Vec<OwnedRequest> {
@@ -76,7 +80,8 @@ fn owned(requests: &[TokenRequest<'_>]) -> Vec<OwnedRequest> {
         .map(|request| OwnedRequest {
             limiter: request.limiter.clone(),
             key: request.key.to_vec(),
-            n: request.n,
+            command: request.command(),
+            holder: request.holder,
         })
         .collect()
 }
@@ -89,10 +94,14 @@ fn slowest_store<'a>(requests: &[TokenRequest<'a>]) -> Option<&'a RedisStore> {
 }
 
 /// No store was reached, and nothing was taken.
+pub(super) fn failed(requests: &[TokenRequest<'_>], failure: StoreFailure) -> Vec<Decision> {
+    all_failed(&owned(requests), failure)
+}
+
 fn all_failed(requests: &[OwnedRequest], failure: StoreFailure) -> Vec<Decision> {
     requests
         .iter()
-        .map(|request| request.of_failure(failure, request.take()))
+        .map(|request| request.of_failure(failure, request.command))
         .collect()
 }
 
@@ -162,7 +171,7 @@ fn groups(requests: &[OwnedRequest]) -> Vec<Vec<usize>> {
 async fn take(group: &[&OwnedRequest], deadline: Instant) -> Vec<Decision> {
     let steps: Option<Vec<_>> = group
         .iter()
-        .map(|request| request.step(request.take()))
+        .map(|request| request.step(request.command))
         .collect();
     let Some(steps) = steps else {
         return memory::run_all(&memory_steps(group))
@@ -200,7 +209,7 @@ async fn take(group: &[&OwnedRequest], deadline: Instant) -> Vec<Decision> {
 fn fall_back_together(group: &[&OwnedRequest], failure: StoreFailure) -> Vec<Decision> {
     let mut decisions: Vec<_> = group
         .iter()
-        .map(|request| request.of_failure(failure, request.take()))
+        .map(|request| request.of_failure(failure, request.command))
         .collect();
     if !decisions.iter().all(Decision::is_allowed) {
         for (request, decision) in group.iter().zip(&mut decisions) {
@@ -232,18 +241,16 @@ async fn give_back(
         let Some(decision) = &mut decisions[*index] else {
             continue;
         };
-        let n = decision.moved();
         if decision.is_fallback() {
             return_local(request, decision);
             continue;
         }
+        let command = redis::undoing(decision.core());
         match request.limiter.store() {
             Store::Memory(table, _) => {
-                let now_us = request.limiter.now_us();
-                let tier = request.limiter.given_tier(&request.key);
-                table.run_in(&request.key, tier, Command::Credit { n }, now_us);
+                request.run_in_memory(table, command);
             }
-            Store::Redis(_) => credits.extend(request.step(Command::Credit { n })),
+            Store::Redis(_) => credits.extend(request.step(command)),
         }
         // Of several requests for one bucket, the first saw it unchanged.
         let same = |first: &&usize| requests[**first].is_same_bucket(request);
@@ -263,11 +270,7 @@ async fn give_back(
 /// Peeks at a bucket; the decision is a refusal if it would have refused too.
 async fn peek(request: &OwnedRequest, deadline: Instant) -> Decision {
     let found = match request.limiter.store() {
-        Store::Memory(table, _) => {
-            let tier = request.limiter.given_tier(&request.key);
-            let now_us = request.limiter.now_us();
-            table.run_in(&request.key, tier, Command::Peek, now_us)
-        }
+        Store::Memory(table, _) => request.run_in_memory(table, Command::Peek),
         Store::Redis(redis) => {
             let peeking = redis
                 .buckets()
@@ -278,9 +281,7 @@ async fn peek(request: &OwnedRequest, deadline: Instant) -> Decision {
             }
         }
     };
-    let taken = found
-        .limit()
-        .apply(found.state(), request.take(), found.now_us());
+    let taken = found.then(request.command);
     Decision::of(if taken.is_allowed() { found } else { taken })
 }
 
@@ -288,13 +289,10 @@ fn memory_steps<'a>(group: &[&'a OwnedRequest]) -> Vec<MemoryStep<'a>> {
     group
         .iter()
         .filter_map(|request| match request.limiter.store() {
-            Store::Memory(table, _) => Some(MemoryStep {
-                table,
-                key: &request.key,
-                tier: request.limiter.given_tier(&request.key),
-                command: request.take(),
-                now_us: request.limiter.now_us(),
-            }),
+            Store::Memory(table, _) => {
+                let (limiter, command) = (&request.limiter, request.command);
+                Some(limiter.memory_step(table, &request.key, command, limiter.now_us()))
+            }
             Store::Redis(_) => None,
         })
         .collect()

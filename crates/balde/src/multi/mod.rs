@@ -18,9 +18,11 @@ use tracing::Instrument;
 
 use self::observer::MultiObserver;
 use crate::decision::{Decision, Reason};
+#[cfg(feature = "redis")]
+use crate::failure::StoreFailure;
 use crate::key::BadKey;
 use crate::limiter::{Store, TokenRequest};
-use crate::store::memory::{MemoryStep, run_all};
+use crate::store::memory::{self, MemoryStep, run_all};
 
 /// The most requests in one decision.
 pub const TOKEN_REQUESTS_MAX: usize = 64;
@@ -143,6 +145,12 @@ pub fn check_all_blocking(requests: &[TokenRequest<'_>]) -> MultiDecision {
     end(requests, decisions, observer)
 }
 
+/// The decision on requests that did not reach their stores: by the failure policy of each limiter.
+#[cfg(feature = "redis")]
+pub(crate) fn failed(requests: &[TokenRequest<'_>], failure: StoreFailure) -> MultiDecision {
+    MultiDecision::new(requests, grouped::failed(requests, failure))
+}
+
 fn end(
     requests: &[TokenRequest<'_>],
     decisions: Vec<Decision>,
@@ -166,13 +174,10 @@ fn memory_steps<'a>(requests: &[TokenRequest<'a>]) -> Option<SmallVec<[MemorySte
     requests
         .iter()
         .map(|request| match request.limiter.store() {
-            Store::Memory(table, _) => Some(MemoryStep {
-                table,
-                key: request.key,
-                tier: request.limiter.given_tier(request.key),
-                command: Command::Take { n: request.n },
-                now_us: request.limiter.now_us(),
-            }),
+            Store::Memory(table, _) => {
+                let (limiter, command) = (request.limiter, request.command());
+                Some(limiter.memory_step(table, request.key, command, limiter.now_us()))
+            }
             #[cfg(feature = "redis")]
             Store::Redis(_) => None,
         })
@@ -191,10 +196,10 @@ fn decide_in_memory(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
 /// Where a key is bad nothing is taken: its request is denied, and the other buckets are peeked at.
 fn peek_or_deny(step: &MemoryStep<'_>) -> Decision {
     match BadKey::check(step.key) {
-        Ok(key) => Decision::of(
-            step.table
-                .run_in(key, step.tier, Command::Peek, step.now_us),
-        ),
+        Ok(_) => Decision::of(memory::run(&MemoryStep {
+            command: Command::Peek,
+            ..*step
+        })),
         Err(bad) => Decision::of_bad_key(&step.table.limit(), bad, step.now_us),
     }
 }
@@ -209,15 +214,19 @@ fn add_up_repeats(requests: &[TokenRequest<'_>], decisions: &mut [Decision]) {
         if requests.iter().filter(is_same).count() < 2 {
             continue;
         }
-        let sum = requests.iter().filter(is_same);
-        let n = sum.fold(0, |sum: u64, request| sum.saturating_add(request.n));
+        let same = || requests.iter().filter(is_same);
+        let n = same().fold(0, |sum: u64, request| sum.saturating_add(request.n));
+        let reserve = same().map(|request| request.needed.saturating_sub(request.n));
+        let needed = n.saturating_add(reserve.max().unwrap_or(0));
         // The first request saw the bucket unchanged.
         let first = requests.iter().position(|request| is_same(&request));
         let first = first.unwrap_or(index);
         let found = decisions[first].core();
-        let sum = found
-            .limit()
-            .decide(found.snapshot_before(), Command::Take { n });
+        let sum = found.limit().decide_held(
+            found.snapshot_before(),
+            found.held_before(),
+            Command::TakeIf { n, needed },
+        );
         decisions[index] = Decision::of(sum);
     }
 }

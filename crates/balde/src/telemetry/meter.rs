@@ -79,11 +79,12 @@ impl Meter {
     }
 
     pub(crate) fn count_command(&self, command: Command) {
-        self.counts.add_one(match command {
+        // A settlement is counted by its difference to what was held.
+        self.counts.add_one(match command.without_holds() {
             Command::Charge { .. } => Count::Charge,
             Command::Credit { .. } => Count::Credit,
             Command::SetLevel { .. } => Count::SetLevel,
-            Command::Peek | Command::Take { .. } | Command::TakeUpTo { .. } => Count::Peek,
+            _ => Count::Peek,
         });
     }
 

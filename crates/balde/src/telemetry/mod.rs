@@ -166,6 +166,8 @@ pub(crate) fn operation(command: Command) -> &'static str {
         Command::Charge { .. } => "charge",
         Command::Credit { .. } => "credit",
         Command::SetLevel { .. } => "set_level",
-        Command::Take { .. } | Command::TakeUpTo { .. } => "take",
+        Command::Take { .. } | Command::TakeIf { .. } | Command::TakeUpTo { .. } => "take",
+        Command::Hold { .. } => "hold",
+        Command::Settle { .. } => "settle",
     }
 }

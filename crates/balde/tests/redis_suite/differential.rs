@@ -7,10 +7,10 @@ use std::env;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::redis_oracle::{Kept, Step};
+use crate::redis_oracle::{Bucket, Kept, Step};
 use crate::redis_server::RedisServer;
 use crate::{chance, redis_oracle};
-use balde::store::redis::script::{self, Header, LimitBlob};
+use balde::store::redis::script::{self, Header, LimitBlob, Stored};
 use balde_core::{Command, Decision, Limit, State, Wait};
 use fastrand::Rng;
 use redis::{Client, Cmd, Commands, Connection, FromRedisValue, Pipeline, RedisResult, Value};
@@ -76,6 +76,9 @@ fn the_script_and_the_core_agree() {
         ("clock stepped back", seen.backwards, 100),
         ("times to live checked", seen.ttls, 20),
         ("same bucket twice", seen.twice, 40),
+        ("held", seen.held, 10),
+        ("settled", seen.settled, 40),
+        ("expired", seen.expired, 100),
     ] {
         assert!(count >= steps / least, "{what}: only {count} of {steps}");
     }
@@ -94,6 +97,9 @@ struct Seen {
     backwards: usize,
     ttls: usize,
     twice: usize,
+    held: usize,
+    settled: usize,
+    expired: usize,
 }
 
 /// A few buckets with a clock of their own.
@@ -180,10 +186,12 @@ impl Lane {
                         self.limits[bucket] = limit;
                     }
                 }
+                let holder = chance::holder(random);
                 Step {
                     bucket,
                     limit,
                     command: chance::command(random, &limit),
+                    holder: (random.u8(..8) > 0).then_some(holder),
                 }
             })
             .collect();
@@ -196,7 +204,7 @@ impl Lane {
             let bucket = random.usize(..BUCKETS);
             let limit = self.limits[bucket];
             let state = chance::state(random, &limit, now_us);
-            self.kept[bucket] = Some((limit, state));
+            self.kept[bucket] = Some(Bucket::new(limit, state));
             (bucket, limit, state)
         });
         Call {
@@ -228,22 +236,28 @@ impl Lane {
         for (found, expected) in stored.iter().zip(&self.kept) {
             let found = found
                 .as_ref()
-                .map(|bytes| script::decode_state(bytes).unwrap());
-            let expected = expected.map(|(limit, state)| (LimitBlob::new(&limit), state));
+                .map(|bytes| script::decode_stored(bytes).unwrap());
+            let expected = expected.as_ref().map(|bucket| Stored {
+                limit: LimitBlob::new(&bucket.limit),
+                state: bucket.state,
+                held: bucket.held.clone(),
+            });
             assert_eq!(found, expected, "{context}\n{before:?}");
         }
 
         // The time to live of what this call wrote: until full, to the millisecond, and a day.
         let bucket = call.steps[0].bucket;
         if before[bucket] != self.kept[bucket]
-            && let Some((limit, state)) = self.kept[bucket]
+            && let Some(kept) = &self.kept[bucket]
         {
-            let full_us = limit
-                .apply(Some(state), Command::Peek, call.now_us)
-                .full_after_us();
-            let least_ms = full_us.div_ceil(1_000) + DAY_MS;
             let ttl_ms: u64 = read(&answer[2]);
-            let range = least_ms - 10_000..=least_ms + 1;
+            let least_ms = full_us(kept, call.now_us).div_ceil(1_000) + DAY_MS;
+            // What is held is charged at different times, but kept as if it were charged at the last.
+            let most_ms = match kept.held.len() {
+                0 => least_ms + 1,
+                _ => u64::MAX,
+            };
+            let range = least_ms - 10_000..=most_ms;
             assert!(range.contains(&ttl_ms), "{ttl_ms} in {range:?}\n{context}");
             seen.ttls += 1;
         }
@@ -282,10 +296,17 @@ impl Lane {
         seen.refused += usize::from(is_refused);
         seen.refused_calls += usize::from(is_refused && call.steps.len() > 1);
         seen.found += usize::from(is_refused && before != self.kept);
+        seen.held += usize::from(decisions.iter().any(|decision| decision.held() > 0));
         seen.in_debt += usize::from(decisions.iter().any(|decision| decision.level() < 0));
         for (step, i) in call.steps.iter().zip(0..) {
-            let was = before[step.bucket];
-            seen.changed += usize::from(was.is_some_and(|(limit, _)| limit != step.limit));
+            let was = &before[step.bucket];
+            let is_changed = |bucket: &Bucket| bucket.limit != step.limit;
+            seen.changed += usize::from(was.as_ref().is_some_and(is_changed));
+            let held = was.iter().flat_map(|bucket| &bucket.held);
+            let expired = held.filter(|(_, held)| held.expires_us <= call.now_us);
+            seen.expired += usize::from(expired.count() > 0);
+            let is_settled = matches!(step.command, Command::Settle { .. });
+            seen.settled += usize::from(!is_refused && is_settled && step.holder.is_some());
             seen.deleted += usize::from(was.is_some() && self.kept[step.bucket].is_none());
             let earlier = &call.steps[..i];
             seen.twice += usize::from(earlier.iter().any(|other| other.bucket == step.bucket));
@@ -294,11 +315,25 @@ impl Lane {
     }
 }
 
+/// How long until a bucket is full, if all that is held is charged when it expires.
+fn full_us(kept: &Bucket, now_us: u64) -> u64 {
+    let mut state = kept.state;
+    let mut held = kept.held.clone();
+    held.sort_by_key(|(_, held)| held.expires_us);
+    for (_, held) in &held {
+        state = kept.limit.expire(state, held);
+    }
+    let last_us = held.last().map_or(now_us, |(_, held)| held.expires_us);
+    let full = kept.limit.apply(state, Command::Peek, last_us);
+    (last_us + full.full_after_us()).saturating_sub(now_us)
+}
+
 /// Everything that a decision tells its caller.
-fn told(decision: &Decision) -> (bool, [u64; 5], [i64; 2], Wait, u64, Option<State>) {
+fn told(decision: &Decision) -> (bool, [u64; 6], [i64; 2], Wait, u64, Option<State>) {
     (
         decision.is_allowed(),
         [
+            decision.held(),
             decision.owed_before(),
             decision.owed(),
             decision.at_us(),
@@ -326,7 +361,7 @@ fn by_the_servers_clock_promised_waits_come_true_and_full_buckets_go() {
         pipeline.add_command(evalsha(&sha, &[key], &args));
         pipeline.cmd("PTTL").arg(key);
         let (reply, ttl_ms): (Vec<u8>, i64) = pipeline.query(&mut connection).unwrap();
-        (script::decode_one(&limit, command, &reply).unwrap(), ttl_ms)
+        (script::decode_one(&step, &reply).unwrap(), ttl_ms)
     };
     let one = Command::Take { n: 1 };
     let absent = -2;
@@ -472,7 +507,10 @@ fn as_double(number: u64) -> f64 {
 fn script_steps(steps: &[Step]) -> Vec<script::Step> {
     steps
         .iter()
-        .map(|step| script::Step::new(step.limit, LimitBlob::new(&step.limit), step.command))
+        .map(|step| {
+            let blob = LimitBlob::new(&step.limit);
+            script::Step::new(step.limit, blob, step.command).held_by(step.holder)
+        })
         .collect()
 }
 

@@ -6,6 +6,7 @@ mod chance;
 mod cluster;
 mod conformance;
 mod differential;
+mod holds;
 #[path = "../support/redis_cluster.rs"]
 #[expect(dead_code, reason = "no node is killed here")]
 mod redis_cluster;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use balde::store::redis::script::NOW_MAX_US;
-use balde_core::{Command, Decision, EXACT_MAX, Limit, State, Strategy};
+use balde::store::redis::script::{Holder, NOW_MAX_US};
+use balde_core::{Command, Decision, EXACT_MAX, Limit, OnExpiry, State, Strategy};
 use fastrand::Rng;
 
 /// A number from 1 to `most`, with every order of magnitude equally likely.
@@ -83,7 +83,19 @@ pub(crate) fn another_limit(random: &mut Rng, old: &Limit) -> Limit {
 
 pub(crate) fn command(random: &mut Rng, limit: &Limit) -> Command {
     let n = tokens(random, limit);
-    match random.u8(..12) {
+    match random.u8(..20) {
+        12..=15 => Command::Hold {
+            n: small(random, limit),
+            needed: small(random, limit),
+        },
+        16..=18 => Command::Settle {
+            held: small(random, limit),
+            price: small(random, limit),
+        },
+        19 => Command::TakeIf {
+            n,
+            needed: tokens(random, limit),
+        },
         0 => Command::Peek,
         1..=5 => Command::Take { n },
         6 | 7 => Command::TakeUpTo { n },
@@ -98,6 +110,27 @@ pub(crate) fn command(random: &mut Rng, limit: &Limit) -> Command {
                 4 => -(tokens(random, limit).min(EXACT_MAX).cast_signed()),
                 _ => tokens(random, limit).min(EXACT_MAX).cast_signed(),
             },
+        },
+    }
+}
+
+/// Mostly a small part of the capacity, as a request costs.
+fn small(random: &mut Rng, limit: &Limit) -> u64 {
+    match random.u8(..4) {
+        0 => tokens(random, limit),
+        1 => magnitude(random, limit.capacity()),
+        _ => random.u64(0..=limit.capacity().min(3)),
+    }
+}
+
+/// One of three processes. Their tokens may expire within the time that a test jumps ahead.
+pub(crate) fn holder(random: &mut Rng) -> Holder {
+    Holder {
+        id: [random.u8(1..=3); 8],
+        ttl_us: [1, 1_000, 1_000_000, 30_000_000][random.usize(..4)],
+        on_expiry: match random.u8(..3) {
+            0 => OnExpiry::GiveBack,
+            _ => OnExpiry::Charge,
         },
     }
 }

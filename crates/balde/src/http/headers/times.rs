@@ -22,8 +22,7 @@ pub(super) fn reset_us(decision: &Decision) -> u64 {
             {
                 return 0;
             }
-            let next = core.limit().apply(core.state(), again, core.now_us());
-            next.retry_after_us().unwrap_or(0)
+            core.then(again).retry_after_us().unwrap_or(0)
         }
     }
 }

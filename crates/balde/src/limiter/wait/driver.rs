@@ -18,6 +18,7 @@ use crate::decision::Decision;
 #[cfg(feature = "redis")]
 use crate::failure::StoreFailure;
 use crate::limiter::{RateLimiter, Store};
+use crate::store::memory;
 #[cfg(feature = "redis")]
 use crate::store::redis::{RedisStep, refund};
 
@@ -39,8 +40,8 @@ pub(super) fn give_back(limiter: &RateLimiter, key: &[u8], granted: &Decision) {
     let n = granted.moved();
     match limiter.store() {
         Store::Memory(table, _) => {
-            let tier = limiter.given_tier(key);
-            table.run_in(key, tier, Command::Credit { n }, limiter.now_us());
+            let credit = Command::Credit { n };
+            memory::run(&limiter.memory_step(table, key, credit, limiter.now_us()));
             limiter.waiters().bucket_changed(key);
         }
         #[cfg(feature = "redis")]
@@ -51,6 +52,7 @@ pub(super) fn give_back(limiter: &RateLimiter, key: &[u8], granted: &Decision) {
                 buckets: redis.buckets(),
                 key,
                 command: Command::Credit { n },
+                holder: None,
             };
             if let Some(refund) = refund(&[credit]) {
                 let (limiter, key) = (limiter.clone(), key.to_vec());
@@ -98,14 +100,16 @@ impl Driver {
     async fn take(&self, n: u64) -> Known {
         match self.limiter.store() {
             Store::Memory(table, _) => {
-                let (key, tier) = (&self.key, self.limiter.given_tier(&self.key));
-                let decision = table.run_in(key, tier, Command::Take { n }, self.limiter.now_us());
+                let run = |command| {
+                    let now_us = self.limiter.now_us();
+                    memory::run(&self.limiter.memory_step(table, &self.key, command, now_us))
+                };
+                let decision = run(Command::Take { n });
                 let left = self.hand_out(&decision);
                 if left == 0 {
                     return Known::Decision(decision, Instant::now());
                 }
-                let credit = Command::Credit { n: left };
-                table.run_in(key, tier, credit, self.limiter.now_us());
+                run(Command::Credit { n: left });
                 Known::Nothing
             }
             #[cfg(feature = "redis")]
@@ -153,6 +157,7 @@ impl Driver {
             buckets,
             key: &self.key,
             command: Command::Credit { n: left },
+            holder: None,
         };
         if let Some(refund) = refund(&[credit]) {
             // The task continues if this takes too long.

@@ -32,6 +32,7 @@ use super::{RateLimiter, Store};
 use crate::decision::Decision;
 use crate::error::AcquireError;
 use crate::key::BadKey;
+use crate::store::memory;
 
 pub(crate) use queue::Waiters;
 
@@ -110,8 +111,8 @@ impl RateLimiter {
         }
         match self.store() {
             Store::Memory(table, _) => {
-                let tier = self.given_tier(key);
-                let decision = table.run_in(key, tier, Command::Take { n }, self.now_us());
+                let take = Command::Take { n };
+                let decision = memory::run(&self.memory_step(table, key, take, self.now_us()));
                 match decision.wait() {
                     Wait::None => Some(Ok(Decision::of(decision))),
                     Wait::Never => Some(Err(Refused::over_capacity(&decision))),

@@ -31,7 +31,7 @@ const WORDS_MAX: usize = SHORT_BYTES_MAX / 8 + 1;
 
 /// The fingerprint of a key. `hi` is never zero: zero marks an empty slot. The low 16 bits of `lo` are
 /// zero: a slot keeps its tag there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint {
     pub(super) hi: u64,
     pub(super) lo: u64,

@@ -9,11 +9,13 @@
 //! | `directory` | which shard a key is in; shards that split |
 //! | `tag` | the tier of a key, in its slot |
 //! | `table` | the shards of one limiter, bounded and swept |
+//! | `held` | tokens that are held of buckets |
 //! | `multi` | several buckets in one decision |
 //! | `sync` | atomics and locks, or loom's |
 
 mod directory;
 mod fingerprint;
+mod held;
 mod multi;
 mod region;
 mod shard;
@@ -22,7 +24,7 @@ mod table;
 mod tag;
 mod word;
 
-pub(crate) use multi::{MemoryStep, run_all};
+pub(crate) use multi::{MemoryStep, run, run_all, run_locked};
 pub use table::MemoryStats;
 pub(crate) use table::{Assignment, Table};
 pub(crate) use tag::TierId;

@@ -22,6 +22,30 @@ pub(crate) struct MemoryStep<'a> {
     pub(crate) now_us: u64,
 }
 
+/// Runs one command.
+pub(crate) fn run(step: &MemoryStep<'_>) -> Decision {
+    if step.table.has_holds() {
+        return run_held(step);
+    }
+    step.table
+        .run_in(step.key, step.tier, step.command, step.now_us)
+}
+
+/// [`run`], after an attempt without a lock has failed.
+pub(crate) fn run_locked(step: &MemoryStep<'_>) -> Decision {
+    if step.table.has_holds() {
+        return run_held(step);
+    }
+    step.table
+        .run_locked(step.key, step.tier, step.command, step.now_us)
+}
+
+/// Runs one command on a bucket of a table with holds.
+fn run_held(step: &MemoryStep<'_>) -> Decision {
+    let mut decisions = run_all(std::slice::from_ref(step));
+    decisions.pop().expect("one decision for each step")
+}
+
 /// Runs all commands, or none. If one is refused, the decisions on the others are peeks.
 pub(crate) fn run_all(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
     // Most decisions are over two or three buckets, which take no allocation here.
@@ -41,8 +65,9 @@ pub(crate) fn run_all(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
             buckets.len() - 1
         });
         let bucket = &mut buckets[index];
-        let decision = bucket.limit.apply(bucket.state, step.command, step.now_us);
+        let decision = bucket.decide(step.command, step.now_us);
         bucket.state = decision.state();
+        bucket.held = decision.held();
         bucket.must_be_kept |= decision.must_be_kept();
         decisions.push(decision);
         bucket_of.push(index);
@@ -52,16 +77,18 @@ pub(crate) fn run_all(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
     if !is_allowed {
         for bucket in &mut buckets {
             bucket.state = bucket.state_before;
+            bucket.held = bucket.held_before;
         }
         for ((decision, step), index) in decisions.iter_mut().zip(steps).zip(bucket_of) {
             let bucket = &mut buckets[index];
             if decision.is_allowed() {
-                *decision = bucket.limit.apply(bucket.state, Command::Peek, step.now_us);
+                *decision = bucket.decide(Command::Peek, step.now_us);
             }
         }
     }
     // First thaw all frozen buckets, then add new ones: adding may move the others.
     for bucket in &buckets {
+        bucket.keep_held();
         bucket.thaw(&shards);
     }
     for bucket in &buckets {
@@ -85,6 +112,8 @@ struct Bucket<'a> {
     at: Option<(usize, Option<u64>)>,
     state_before: Option<State>,
     state: Option<State>,
+    held_before: u64,
+    held: u64,
     must_be_kept: bool,
 }
 
@@ -103,6 +132,7 @@ impl<'a> Bucket<'a> {
         let at = at.map(frozen);
         let word = at.and_then(|(_, word)| word);
         let state = word.map(|word| packing.state(word, step.now_us));
+        let held = step.table.held().map_or(0, |held| held.of(key));
         Self {
             table: step.table,
             key,
@@ -112,7 +142,26 @@ impl<'a> Bucket<'a> {
             at,
             state_before: state,
             state,
+            held_before: held,
+            held,
             must_be_kept: false,
+        }
+    }
+
+    fn decide(&self, command: Command, now_us: u64) -> Decision {
+        let snapshot = self.limit.snapshot(self.state, now_us);
+        if self.table.has_holds() {
+            self.limit.decide_held(snapshot, self.held, command)
+        } else {
+            self.limit.decide(snapshot, command)
+        }
+    }
+
+    fn keep_held(&self) {
+        if self.held != self.held_before
+            && let Some(held) = self.table.held()
+        {
+            held.set(self.key, self.held);
         }
     }
 

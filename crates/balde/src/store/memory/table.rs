@@ -10,6 +10,7 @@ use balde_core::{Command, Decision, Limit, Start};
 
 use super::directory::Directory;
 use super::fingerprint::{Fingerprint, Fingerprints};
+use super::held::HeldTokens;
 use super::shard::{Found, Locked, Shard};
 use super::sync::{AtomicU64, Mutex, Ordering, fence};
 use super::tag::TierId;
@@ -32,6 +33,10 @@ pub(crate) struct Table {
     limits: Box<[[Words; 2]]>,
     /// Whether a slot with a tier is the only place that knows it.
     assignment: Assignment,
+    /// One limit and no holds: a check needs nothing but the word of its bucket.
+    is_plain: bool,
+    /// What is held of buckets, if this table has holds.
+    held: Option<HeldTokens>,
     /// Locked while the limit changes.
     changing: Mutex<()>,
     keys_max: u64,
@@ -100,10 +105,30 @@ impl Table {
             directory: Directory::new(keys_max, now_us.saturating_add(span_us(limits))),
             limits: limits.iter().map(words).collect(),
             assignment,
+            is_plain: limits.len() == 1,
+            held: None,
             changing: Mutex::new(()),
             keys_max: keys_max as u64,
             counts: Counts::default(),
         }
+    }
+
+    /// Holds tokens until they are settled, instead of taking them. Commands are then run by
+    /// [`run_all`](super::run_all), which locks the shards of its keys.
+    pub(crate) fn with_holds(self) -> Self {
+        Self {
+            is_plain: false,
+            held: Some(HeldTokens::new()),
+            ..self
+        }
+    }
+
+    pub(crate) const fn has_holds(&self) -> bool {
+        self.held.is_some()
+    }
+
+    pub(super) const fn held(&self) -> Option<&HeldTokens> {
+        self.held.as_ref()
     }
 
     /// Runs a command on the bucket of a key whose tier the table knows.
@@ -187,8 +212,8 @@ impl Table {
         let Some(found) = shard.find(shape, key) else {
             return Attempt::NotHere;
         };
-        if self.limits.len() > 1 {
-            if tier.is_some_and(|tier| tier != found.tier()) {
+        if !self.is_plain {
+            if self.has_holds() || tier.is_some_and(|tier| tier != found.tier()) {
                 return Attempt::NotHere;
             }
             words = self.words(found.tier(), shape.generation).load();

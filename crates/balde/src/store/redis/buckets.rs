@@ -1,8 +1,9 @@
 //! The buckets of one limiter in Redis, and its decisions while Redis is unavailable.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use balde_core::{Command, Limit, LimitError};
@@ -13,10 +14,11 @@ use super::RedisStore;
 use super::call::Call;
 use super::key::Names;
 use super::observer::ScriptTimer;
-use super::script::{self, Header, LimitBlob, NOW_MAX_US, ReplyError, Step};
+use super::script::{self, Header, Holder, LimitBlob, NOW_MAX_US, ReplyError, Step};
 use crate::clock::{Clock, Stopwatch};
 use crate::decision::Decision;
 use crate::failure::{OnFailure, StoreFailure};
+use crate::holds::Holds;
 use crate::idempotency::OpId;
 use crate::store::memory::{Assignment, Table, TierId};
 
@@ -36,6 +38,9 @@ pub(crate) struct RedisBuckets {
     /// Where [`OnFailure::Local`] decides.
     local: Option<Table>,
     once_ttl_ms: u64,
+    holds: Option<Holds>,
+    /// The id under which this process holds tokens of these buckets.
+    holder_id: AtomicU64,
     script_timer: Option<ScriptTimer>,
 }
 
@@ -45,6 +50,7 @@ pub(crate) struct BucketOptions<'a> {
     pub(crate) on_failure: OnFailure,
     pub(crate) keys_max: usize,
     pub(crate) once_ttl: Duration,
+    pub(crate) holds: Option<Holds>,
     pub(crate) script_timer: Option<ScriptTimer>,
     /// Looks up the tier of a key. Without it, [`RedisBuckets::set_tier`] decides.
     pub(crate) tier_lookup: Option<TierLookup>,
@@ -132,8 +138,26 @@ impl RedisBuckets {
             on_failure: options.on_failure,
             local,
             once_ttl_ms: u64::try_from(options.once_ttl.as_millis()).unwrap_or(u64::MAX),
+            holds: options.holds,
+            holder_id: AtomicU64::new(random_id()),
             script_timer: options.script_timer,
         })
+    }
+
+    pub(crate) fn holds(&self) -> Option<&Holds> {
+        self.holds.as_ref()
+    }
+
+    /// The id under which this process holds tokens from now on; `None` if they are taken instead.
+    pub(crate) fn holder_id(&self) -> Option<u64> {
+        let id = self.holder_id.load(Ordering::Relaxed);
+        self.holds.is_some().then_some(id)
+    }
+
+    /// Holds tokens under another id from now on. Those of the id before expire, unless they are
+    /// settled or renewed.
+    pub(crate) fn replace_holder_id(&self) {
+        self.holder_id.store(random_id(), Ordering::Relaxed);
     }
 
     pub(crate) fn store(&self) -> &RedisStore {
@@ -210,10 +234,40 @@ impl RedisBuckets {
         id: Option<&OpId>,
         deadline: Instant,
     ) -> Result<balde_core::Decision, StoreFailure> {
-        let step = self.step(key, command);
+        let step = self.step(key, command, self.holder_id());
+        self.run_step(key, step, id, deadline).await
+    }
+
+    /// Settles what `holder` holds of a bucket, once per `id`.
+    pub(crate) async fn settle(
+        &self,
+        key: &[u8],
+        command: Command,
+        id: &OpId,
+        holder: Option<u64>,
+        deadline: Instant,
+    ) -> Result<balde_core::Decision, StoreFailure> {
+        let step = self.step(key, command, holder);
+        self.run_step(key, step, Some(id), deadline).await
+    }
+
+    /// Renews what `holder` holds of a bucket.
+    pub(crate) async fn renew(&self, key: &[u8], holder: u64) -> Result<(), StoreFailure> {
+        let step = self.step(key, Command::Hold { n: 0, needed: 0 }, Some(holder));
+        let renewing = self.run_step(key, step, None, self.deadline());
+        renewing.await.map(drop)
+    }
+
+    async fn run_step(
+        &self,
+        key: &[u8],
+        step: Step,
+        id: Option<&OpId>,
+        deadline: Instant,
+    ) -> Result<balde_core::Decision, StoreFailure> {
         let mut keys = vec![self.names.bucket(key)];
         let mut header = header(self.fixed_now_us());
-        match (kind(command), id) {
+        match (kind(step.command()), id) {
             (Some(kind), Some(id)) => {
                 keys.push(self.names.operation(key, kind, id.as_bytes()));
                 header = header.with_operation(self.once_ttl_ms);
@@ -229,7 +283,7 @@ impl RedisBuckets {
             steps: vec![step],
             header,
         });
-        let decode = |reply: &[u8]| script::decode_one(step.limit(), command, reply);
+        let decode = |reply: &[u8]| script::decode_one(&step, reply);
         self.call(&call, deadline, decode).await
     }
 
@@ -283,9 +337,14 @@ impl RedisBuckets {
         }
     }
 
-    pub(super) fn step(&self, key: &[u8], command: Command) -> Step {
+    pub(super) fn step(&self, key: &[u8], command: Command, holder: Option<u64>) -> Step {
         let (limit, blob) = self.limits.read()[self.tier(key).index()];
-        Step::new(limit, blob, command)
+        let holder = holder.zip(self.holds).map(|(id, holds)| Holder {
+            id: id.to_le_bytes(),
+            ttl_us: u64::try_from(holds.ttl.as_micros()).unwrap_or(u64::MAX),
+            on_expiry: holds.on_expiry,
+        });
+        Step::new(limit, blob, command).held_by(holder)
     }
 
     pub(super) fn bucket(&self, key: &[u8]) -> Vec<u8> {
@@ -309,6 +368,10 @@ impl RedisBuckets {
     }
 }
 
+fn random_id() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
 /// The header of a call at `now_us`, or at the server's time.
 pub(super) fn header(now_us: Option<u64>) -> Header {
     let header = Header::default();
@@ -322,6 +385,7 @@ fn kind(command: Command) -> Option<u8> {
     match command {
         Command::Charge { .. } => Some(b'd'),
         Command::Credit { .. } => Some(b'c'),
+        Command::Settle { .. } => Some(b's'),
         _ => None,
     }
 }

@@ -17,7 +17,7 @@ use super::error::failure_of;
 use super::link::{Connection, Link};
 use super::observer;
 use super::place::Place;
-use super::script::{self, CommandBlob, DECIDE, Header, LimitBlob, ReplyError, Step};
+use super::script::{self, DECIDE, Header, LimitBlob, ReplyError, Step};
 use super::stats::add_one;
 use crate::failure::StoreFailure;
 use crate::log_throttle::LogThrottle;
@@ -98,7 +98,7 @@ impl Script {
         }
         for step in &call.steps {
             command.arg(step.limit_blob().as_bytes());
-            command.arg(CommandBlob::new(step.limit(), step.command()).as_bytes());
+            command.arg(step.command_blob().as_bytes());
         }
         if let Some(header) = call.header.encode() {
             command.arg(&header);
@@ -127,7 +127,10 @@ impl Call {
         let takes = |step: &Step| {
             matches!(
                 step.command(),
-                Command::Take { .. } | Command::TakeUpTo { .. }
+                Command::Take { .. }
+                    | Command::TakeIf { .. }
+                    | Command::TakeUpTo { .. }
+                    | Command::Hold { .. }
             )
         };
         self.steps.iter().any(takes)

@@ -6,23 +6,35 @@
 --               'bld1', kind (byte: 0 continuous, 1 stepwise, 2 window; 4 more: starts empty), and as
 --               doubles: refill units per us, capacity units, largest units owed, units per token,
 --               period in us
--- ARGV[2i]      its command, 9 bytes: operation (byte) and amount (double)
+-- ARGV[2i]      its command: operation (byte) and amount (double), and more after them
 --                 0 peek          -
 --                 1 take          units; more than 2^52 when no bucket could ever give them
 --                 2 take up to    tokens, at most the capacity
 --                 3 charge        units
 --                 4 credit        units
 --                 5 set level     units owed at that level
+--                 6 take if       units; then the units that must be available (double)
+--                 7 hold          tokens; then the units that must be available (double), and HOLDER
+--                 8 settle        tokens that were held; then the price in tokens (double), and HOLDER
+--               HOLDER is 17 bytes: the holder's id (8 bytes), what becomes of its tokens when they
+--               expire (byte: 0 charged, 1 given back), us until they do (double)
 -- ARGV[2k+1]    optional, 16 bytes: now in us (double, below zero: the server's clock) and the
 --               milliseconds to keep the operation's reply (double)
 -- returns       one string: now (double), then for each command 25 bytes: passed (byte), owed before,
---               owed after, the time that belongs to (doubles). When one command did not pass,
---               nothing of the call was applied: the others are what would have happened.
+--               owed after, the time that belongs to (doubles). For a bucket with holds, passed is
+--               higher by 2 and the tokens held after the command (double) follow. When one command did
+--               not pass, nothing of the call was applied: the others are what would have happened.
 -- errors        FOREIGN (a key holds a string that is not ours), WRONGTYPE (not even a string),
 --               ERR (a malformed call). Every error comes before the first write.
 --
 -- A bucket is one string, 61 bytes: the limit it was written under, owed, at. That the limit did not
 -- change is then one comparison of strings, and when it did, the old one is at hand.
+--
+-- What is held of a bucket follows its 61 bytes, 25 for each holder: id (8 bytes), what becomes of it
+-- (byte), tokens, when it expires (doubles). Every command of a holder on holds renews all it holds of
+-- that bucket. What has expired is charged as of that moment, or available again; a holder that settles
+-- it later is charged what the price exceeds it by, or the whole price. A bucket that is full and of
+-- which something is held has owed and at zero.
 --
 -- The laws it keeps (numbers as in the design; balde-core is the oracle, tests/redis_suite/differential.rs the
 -- proof):
@@ -37,6 +49,7 @@
 --      Being full is counted to the next whole millisecond, so a bucket never expires early.
 --   8  the same answers and states as balde-core.
 --   9  another limit: refilled to now under the old one, then converted, rounded against the bucket.
+--   10 available is the level less what is held, and a settlement is a charge.
 --
 -- Exactness. All numbers are whole and at most 2^53, so doubles are exact, given that
 --   * units owed and the amounts of commands that can pass are at most 2^52: sums are at most 2^53;
@@ -123,6 +136,81 @@ local function change(old, new, owed, at, now)
   return owed, at
 end
 
+-- A bucket of which something is held: owed and at under the limit that it was written under, after
+-- the charges of what has expired; nothing instead of them, if it equals a bucket that was never used.
+-- Then the tokens that are held, and the list of their holders. Nothing at all, if it is not a bucket.
+local function read_held(stored, now)
+  local limit, owed, at = unpack('<c45dd', stored)
+  local kind, refill, full, owed_max, token, period = unpack('<xxxxBddddd', limit)
+  local strategy, starts_empty = kind % 4, kind >= 4
+  local holders, expired, held = {}, {}, 0
+  for from = 62, #stored, 25 do
+    local id, on_expiry, tokens, expires = unpack('<c8Bdd', stored, from)
+    if not (on_expiry <= 1 and tokens >= 0 and tokens <= 4503599627370496 and tokens % 1 == 0
+        and expires >= 0 and expires <= 9007199254740992) then
+      return nil
+    end
+    local holder = { id = id, on_expiry = on_expiry, tokens = tokens, expires = expires }
+    if expires > now then
+      holders[#holders + 1] = holder
+      held = math.min(held + tokens, 4503599627370496)
+    elseif on_expiry == 0 then
+      expired[#expired + 1] = holder
+    end
+  end
+
+  local is_fresh = owed == 0 and not starts_empty
+  table.sort(expired, function(a, b) return a.expires < b.expires end)
+  for _, holder in ipairs(expired) do
+    local now = holder.expires
+    local tick = now
+    if strategy == 1 then
+      tick = now - now % period
+    end
+    if is_fresh then
+      owed, at = 0, strategy == 2 and 0 or tick
+    elseif strategy == 2 then
+      owed = math.min(owed, owed_max)
+      if at <= now or owed == 0 then
+        owed, at = 0, 0
+      end
+    else
+      owed = math.min(owed, owed_max)
+      if strategy == 1 then
+        at = at - at % period
+      end
+      if tick > at then
+        owed, at = math.max(owed - (tick - at) * refill, 0), tick
+      end
+    end
+    owed = math.min(owed + math.min(holder.tokens, owed_max / token) * token, owed_max)
+    if strategy == 2 and owed > 0 and at == 0 then
+      at = now + period
+    end
+    is_fresh = owed == 0 and not starts_empty
+  end
+  if is_fresh then
+    owed, at = nil, nil
+  end
+  return limit, owed, at, held, holders
+end
+
+-- What a bucket's string ends with: the records of its holders. And until when it must be kept for
+-- them: the last expiry, and the units that may be charged by then.
+local function write_held(holders, token)
+  local records, latest, units = {}, 0, 0
+  for _, holder in ipairs(holders) do
+    if holder.tokens > 0 then
+      records[#records + 1] = pack('<c8Bdd', holder.id, holder.on_expiry, holder.tokens, holder.expires)
+      latest = math.max(latest, holder.expires)
+      if holder.on_expiry == 0 then
+        units = units + holder.tokens * token
+      end
+    end
+  end
+  return table.concat(records), latest, units
+end
+
 local args = #ARGV
 local k = (args - args % 2) / 2
 local op_key = KEYS[k + 1]
@@ -143,7 +231,8 @@ end
 if op_key then
   local stored = call('GET', op_key)
   if stored then
-    if #stored ~= 12 + 25 * k or string.sub(stored, 1, 4) ~= 'blr1' then
+    local more = #stored - 12 - 25 * k
+    if more < 0 or more % 8 ~= 0 or more > 8 * k or string.sub(stored, 1, 4) ~= 'blr1' then
       return redis.error_reply('FOREIGN the key of the operation holds what is not its reply')
     end
     return string.sub(stored, 5)
@@ -182,15 +271,19 @@ for pass = 1, 2 do
     if stored == nil then
       stored = call('GET', key)
     end
+    -- What can be taken at most, and the holds of this bucket: none, unless it has some.
+    local most, holders, held = full, nil, 0
     local is_new, before, at = false, nil, nil
     if stored then
       local was
       if #stored == 61 then
         was, before, at = unpack('<c45dd', stored)
+      elseif #stored > 61 and #stored % 25 == 11 and string.sub(stored, 1, 4) == 'bld1' then
+        was, before, at, held, holders = read_held(stored, now)
       end
       -- No NaN is within bounds.
-      if not was or not (before >= 0 and before <= 4503599627370496 and at >= 0
-          and at <= 9007199254740992) then
+      if not was or (before and not (before >= 0 and before <= 4503599627370496 and at >= 0
+          and at <= 9007199254740992)) then
         return redis.error_reply('FOREIGN bucket ' .. i .. ' holds what is not a bucket')
       end
       if was ~= limit then
@@ -198,7 +291,12 @@ for pass = 1, 2 do
           return redis.error_reply('FOREIGN bucket ' .. i .. ' holds what is not a bucket')
         end
         is_new = true
-        before, at = change(was, limit, before, at, now)
+        if before then
+          before, at = change(was, limit, before, at, now)
+        end
+      end
+      if held > 0 then
+        most = full - math.min(held, full / token + 1) * token
       end
     else
       is_new = starts_empty
@@ -239,11 +337,11 @@ for pass = 1, 2 do
     if pass == 1 then
       if op == 1 then
         after = before + amount
-        if after > full then
+        if after > most then
           passed, after = 0, before
         end
       elseif op == 2 then
-        local room = full - before
+        local room = most - before
         if room < 0 then
           room = 0
         end
@@ -267,6 +365,51 @@ for pass = 1, 2 do
         end
       elseif op == 5 then
         after = amount
+      elseif op == 6 then
+        local _, _, needed = unpack('<Bdd', ARGV[2 * i])
+        if before + needed > most then
+          passed = 0
+        else
+          after = before + amount
+          if after > owed_max then
+            after = owed_max
+          end
+        end
+      elseif op > 6 then
+        local _, _, needed, id, on_expiry, ttl = unpack('<Bddc8Bd', ARGV[2 * i])
+        holders = holders or {}
+        local own
+        for _, holder in ipairs(holders) do
+          if holder.id == id then
+            own = holder
+          end
+        end
+        if not own then
+          own = { id = id, tokens = 0, expires = 0 }
+          holders[#holders + 1] = own
+        end
+        local found = own.tokens
+        if op == 8 then
+          -- What is not found has expired: it was charged, or given back.
+          own.tokens = math.max(found - amount, 0)
+          local price = needed
+          if on_expiry == 0 then
+            price = math.max(price - math.max(amount - found, 0), 0)
+          end
+          after = math.min(before + math.min(price, owed_max / token) * token, owed_max)
+        elseif before + needed > most then
+          passed = 0
+        else
+          own.tokens = math.min(found + amount, 4503599627370496)
+        end
+        if passed == 1 then
+          own.on_expiry = on_expiry
+          own.expires = math.max(own.expires, now + ttl)
+          held = 0
+          for _, holder in ipairs(holders) do
+            held = math.min(held + holder.tokens, 4503599627370496)
+          end
+        end
       end
       if strategy == 2 then
         -- The window opens with its first token and is forgotten with its last.
@@ -276,10 +419,17 @@ for pass = 1, 2 do
           at = now + period
         end
       end
-      if k > 1 then
+      if k == 1 and held == 0 then
+        reply = pack('<dBddd', now, passed, before, after, at)
+      elseif held == 0 then
         reply[i + 1] = pack('<Bddd', passed, before, after, at)
       else
-        reply = pack('<dBddd', now, passed, before, after, at)
+        local decided = pack('<Bdddd', passed + 2, before, after, at, held)
+        if k > 1 then
+          reply[i + 1] = decided
+        else
+          reply = pack('<d', now) .. decided
+        end
       end
       if passed == 0 then
         is_refused = true
@@ -292,12 +442,30 @@ for pass = 1, 2 do
       has_news = has_news or is_new or (k > 1 and kept[key] ~= nil)
       if (pass == 1 and passed == 1) or (pass == 2 and is_new) then
         local value, ms = false, nil
-        if after > 0 or starts_empty then
+        local records, latest, charged = '', 0, 0
+        if holders then
+          records, latest, charged = write_held(holders, token)
+        end
+        if after > 0 or starts_empty or records ~= '' then
+          if after == 0 and not starts_empty then
+            at = 0
+          end
           value = pack('<c45dd', limit, after, at)
           -- Until it is full. Whole milliseconds plus one are never too few.
           local us = 0
           if after > 0 then
             us = at - now
+          end
+          if records ~= '' then
+            -- As if all of it were charged when the last of it expires.
+            value = value .. records
+            after = math.min(after + charged, owed_max)
+            us = math.max(at - now, 0) + math.max(latest - now, 0)
+            if strategy == 2 then
+              us = us + period
+            end
+          end
+          if after > 0 then
             if strategy == 0 then
               us = us + after / refill
             elseif strategy == 1 then

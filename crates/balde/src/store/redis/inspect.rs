@@ -298,8 +298,9 @@ async fn within<T>(
 
 /// The bucket as of `now_us`; `None` if the value is not a bucket.
 fn peek(stored: &[u8], now_us: u64) -> Option<Decision> {
-    let (limit, state) = decode_bucket(stored)?;
-    Some(limit.apply(Some(state), Command::Peek, now_us))
+    let (limit, state, held) = decode_bucket(stored, now_us)?;
+    let snapshot = limit.snapshot(state, now_us);
+    Some(limit.decide_held(snapshot, held, Command::Peek))
 }
 
 fn time_us(reply: &Value) -> Option<u64> {

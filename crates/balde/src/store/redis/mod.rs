@@ -63,6 +63,7 @@ pub(crate) use multi::{RedisStep, refund, run_all};
 pub(crate) use observer::ScriptTimer;
 pub use register::{RegisterValues, Registers};
 pub use stats::RedisStats;
+pub(crate) use undo::undoing;
 
 /// The part of a call's timeout that is left for waking up the caller.
 const TIMER_SLACK: Duration = Duration::from_millis(3);

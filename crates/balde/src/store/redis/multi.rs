@@ -17,6 +17,8 @@ pub(crate) struct RedisStep<'a> {
     pub(crate) buckets: &'a RedisBuckets,
     pub(crate) key: &'a [u8],
     pub(crate) command: Command,
+    /// Who holds the tokens. Without it, they are taken.
+    pub(crate) holder: Option<u64>,
 }
 
 impl RedisStep<'_> {
@@ -44,7 +46,7 @@ pub(crate) async fn run_all(
     Ok(reply.decisions)
 }
 
-/// Builds the call that gives tokens back. The steps are credits within reach of one call.
+/// Builds the call that gives tokens back. The steps do that, within reach of one call.
 pub(crate) fn refund(steps: &[RedisStep<'_>]) -> Option<Refund> {
     let store = steps.first()?.buckets.store();
     let Call {
@@ -64,7 +66,7 @@ fn call_of(steps: &[RedisStep<'_>]) -> Call {
             .collect(),
         steps: steps
             .iter()
-            .map(|step| step.buckets.step(step.key, step.command))
+            .map(|step| step.buckets.step(step.key, step.command, step.holder))
             .collect(),
         header: header(now_us),
     }

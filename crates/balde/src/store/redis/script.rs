@@ -6,7 +6,10 @@
 use core::fmt;
 use core::time::Duration;
 
-use balde_core::{Command, Decision, EXACT_MAX, Limit, Start, State, Strategy};
+use balde_core::{
+    Command, Decision, DecisionParts, EXACT_MAX, Held, Limit, OnExpiry, Start, State, Strategy,
+};
+use smallvec::SmallVec;
 
 /// The text of the script, for `EVALSHA` and `SCRIPT LOAD`.
 pub const DECIDE: &str = include_str!("decide.lua");
@@ -20,11 +23,14 @@ const WHOLE_MAX: u64 = 1 << 53;
 
 const MAGIC: &[u8; 4] = b"bld1";
 const LIMIT_BYTES: usize = 45;
-const COMMAND_BYTES: usize = 9;
+/// The longest command: a hold.
+const COMMAND_BYTES: usize = 34;
 const HEADER_BYTES: usize = 16;
 const STATE_BYTES: usize = LIMIT_BYTES + 16;
 const NOW_BYTES: usize = 8;
 const DECISION_BYTES: usize = 25;
+const HELD_BYTES: usize = 8;
+const HOLDER_BYTES: usize = 25;
 
 /// A limit in the encoding of the script. It is the same for every call under one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,34 +100,74 @@ impl LimitBlob {
     }
 }
 
-/// A command in the encoding of the script, in the units of its limit.
+/// Who holds tokens, and what becomes of them if it is not heard of in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CommandBlob([u8; COMMAND_BYTES]);
+pub struct Holder {
+    /// Unique among all processes.
+    pub id: [u8; 8],
+    /// How long the tokens are held after the holder's last command on them, in microseconds.
+    pub ttl_us: u64,
+    /// What happens to them then.
+    pub on_expiry: OnExpiry,
+}
+
+/// A command in the encoding of the script, in the units of its limit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CommandBlob(SmallVec<[u8; COMMAND_BYTES]>);
 
 impl CommandBlob {
-    /// Encodes `command` for a bucket under `limit`.
-    pub fn new(limit: &Limit, command: Command) -> Self {
+    /// Encodes `command` for a bucket under `limit`. Without a holder, tokens are taken instead of held.
+    pub fn new(limit: &Limit, command: Command, holder: Option<&Holder>) -> Self {
+        let command = match holder {
+            Some(_) => command,
+            None => command.without_holds(),
+        };
         let token = limit.token_units();
         // More tokens than a bucket can move have the same effect as exactly that many.
         let units = |n: u64| n.min(limit.capacity() + limit.debt_max()) * token;
-        let (operation, amount) = match command {
-            Command::Peek => (0, 0),
-            // More than the capacity must not be clamped to an amount that passes.
-            Command::Take { n } if n > limit.capacity() => (1, WHOLE_MAX),
-            Command::Take { n } => (1, n * token),
-            Command::TakeUpTo { n } => (2, n.min(limit.capacity())),
-            Command::Charge { n } => (3, units(n)),
-            Command::Credit { n } => (4, units(n)),
-            Command::SetLevel { .. } => (5, limit.decide(limit.fresh(0), command).owed()),
+        // More than the capacity must not be clamped to an amount that passes.
+        let needed_units = |n: u64| {
+            if n > limit.capacity() {
+                WHOLE_MAX
+            } else {
+                n * token
+            }
         };
-        let mut bytes = [operation; COMMAND_BYTES];
-        write_doubles(&mut bytes[1..], &[amount]);
+        let (operation, amount, second) = match command {
+            Command::Peek => (0, 0, None),
+            Command::Take { n } => (1, needed_units(n), None),
+            Command::TakeUpTo { n } => (2, n.min(limit.capacity()), None),
+            Command::Charge { n } => (3, units(n), None),
+            Command::Credit { n } => (4, units(n), None),
+            Command::SetLevel { .. } => (5, limit.decide(limit.fresh(0), command).owed(), None),
+            Command::TakeIf { n, needed } => (6, units(n), Some(needed_units(needed))),
+            Command::Hold { n, needed } => (7, n.min(EXACT_MAX), Some(needed_units(needed))),
+            Command::Settle { held, price } => (8, held.min(EXACT_MAX), Some(price.min(EXACT_MAX))),
+        };
+        let mut bytes = SmallVec::new();
+        bytes.push(operation);
+        bytes.extend_from_slice(&double(amount));
+        if let Some(second) = second {
+            bytes.extend_from_slice(&double(second));
+        }
+        if let (7 | 8, Some(holder)) = (operation, holder) {
+            bytes.extend_from_slice(&holder.id);
+            bytes.push(on_expiry_byte(holder.on_expiry));
+            bytes.extend_from_slice(&double(holder.ttl_us.min(EXACT_MAX)));
+        }
         Self(bytes)
     }
 
     /// The argument of the script.
-    pub const fn as_bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+}
+
+const fn on_expiry_byte(on_expiry: OnExpiry) -> u8 {
+    match on_expiry {
+        OnExpiry::Charge => 0,
+        OnExpiry::GiveBack => 1,
     }
 }
 
@@ -131,6 +177,7 @@ pub struct Step {
     limit: Limit,
     limit_blob: LimitBlob,
     command: Command,
+    holder: Option<Holder>,
 }
 
 impl Step {
@@ -140,6 +187,32 @@ impl Step {
             limit,
             limit_blob,
             command,
+            holder: None,
+        }
+    }
+
+    /// The same step with another command.
+    pub const fn with_command(mut self, command: Command) -> Self {
+        self.command = command;
+        self
+    }
+
+    /// Sets who holds tokens. Without it, they are taken instead of held.
+    pub const fn held_by(mut self, holder: Option<Holder>) -> Self {
+        self.holder = holder;
+        self
+    }
+
+    /// The command in the encoding of the script.
+    pub fn command_blob(&self) -> CommandBlob {
+        CommandBlob::new(&self.limit, self.command, self.holder.as_ref())
+    }
+
+    /// The command as the script runs it.
+    fn command_run(&self) -> Command {
+        match self.holder {
+            Some(_) => self.command,
+            None => self.command.without_holds(),
         }
     }
 
@@ -212,11 +285,7 @@ pub fn encode(steps: &[Step], header: Header) -> Vec<Vec<u8>> {
     let mut args = Vec::with_capacity(steps.len() * 2 + 1);
     for step in steps {
         args.push(step.limit_blob.as_bytes().to_vec());
-        args.push(
-            CommandBlob::new(&step.limit, step.command)
-                .as_bytes()
-                .to_vec(),
-        );
+        args.push(step.command_blob().as_bytes().to_vec());
     }
     args.extend(header.encode().map(Vec::from));
     args
@@ -234,51 +303,112 @@ pub struct Reply {
 
 /// Decodes the reply to a call of these steps.
 pub fn decode(steps: &[Step], reply: &[u8]) -> Result<Reply, ReplyError> {
-    let Some((now, rest)) = reply.split_first_chunk::<NOW_BYTES>() else {
+    let Some((now, mut rest)) = reply.split_first_chunk::<NOW_BYTES>() else {
         return Err(ReplyError::length(steps.len(), reply));
     };
-    if rest.len() != steps.len() * DECISION_BYTES {
+    let now_us = whole(*now)?;
+    let mut decisions = Vec::with_capacity(steps.len());
+    for step in steps {
+        let decision;
+        (decision, rest) = decode_decision(&step.limit, step.command_run(), now_us, rest)
+            .ok_or_else(|| ReplyError::length(steps.len(), reply))?;
+        decisions.push(decision?);
+    }
+    if !rest.is_empty() {
         return Err(ReplyError::length(steps.len(), reply));
     }
-    let now_us = whole(*now)?;
-    let decisions = steps
-        .iter()
-        .zip(rest.chunks_exact(DECISION_BYTES))
-        .map(|(step, bytes)| decode_decision(&step.limit, step.command, now_us, bytes))
-        .collect::<Result<_, _>>()?;
     Ok(Reply { now_us, decisions })
 }
 
 /// [`decode`] for a call of one step, without a list.
-pub fn decode_one(limit: &Limit, command: Command, reply: &[u8]) -> Result<Decision, ReplyError> {
-    match reply.split_first_chunk::<NOW_BYTES>() {
-        Some((now, rest)) if rest.len() == DECISION_BYTES => {
-            decode_decision(limit, command, whole(*now)?, rest)
+pub fn decode_one(step: &Step, reply: &[u8]) -> Result<Decision, ReplyError> {
+    let decoded = reply.split_first_chunk::<NOW_BYTES>().map(|(now, rest)| {
+        let now_us = whole(*now)?;
+        match decode_decision(&step.limit, step.command_run(), now_us, rest) {
+            Some((decision, [])) => decision,
+            _ => Err(ReplyError::length(1, reply)),
         }
-        _ => Err(ReplyError::length(1, reply)),
-    }
+    });
+    decoded.unwrap_or_else(|| Err(ReplyError::length(1, reply)))
 }
 
-/// Decodes the value that the script stores for a bucket: the limit it was written under and its
-/// state.
-pub fn decode_state(stored: &[u8]) -> Result<(LimitBlob, State), ReplyError> {
-    let bytes: &[u8; STATE_BYTES] = stored.try_into().map_err(|_| ReplyError::Length {
-        expected: STATE_BYTES,
-        found: stored.len(),
-    })?;
+/// What the script stores for a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The limit that the bucket was written under.
+    pub limit: LimitBlob,
+    /// Its state; `None` if it equals a bucket that was never used, and something is held of it.
+    pub state: Option<State>,
+    /// What is held of it, by holder. Some of it may have expired.
+    pub held: Vec<([u8; 8], Held)>,
+}
+
+/// Decodes the value that the script stores for a bucket.
+pub fn decode_stored(stored: &[u8]) -> Result<Stored, ReplyError> {
+    let Some((bytes, records)) = stored.split_first_chunk::<STATE_BYTES>() else {
+        return Err(ReplyError::Length {
+            expected: STATE_BYTES,
+            found: stored.len(),
+        });
+    };
     let (limit, numbers) = bytes.split_at(LIMIT_BYTES);
     let mut blob = [0; LIMIT_BYTES];
     blob.copy_from_slice(limit);
     let owed = whole(double_at(numbers, 0))?;
     let at_us = whole(double_at(numbers, 8))?;
-    Ok((LimitBlob(blob), State::new(owed, at_us)))
+    if records.len() % HOLDER_BYTES != 0 {
+        return Err(ReplyError::Length {
+            expected: STATE_BYTES + records.len().next_multiple_of(HOLDER_BYTES),
+            found: stored.len(),
+        });
+    }
+    let held = records.chunks_exact(HOLDER_BYTES).map(decode_holder);
+    let held: Vec<_> = held.collect::<Result<_, _>>()?;
+    let starts_full = blob[MAGIC.len()] < 4;
+    let is_unused = !held.is_empty() && owed == 0 && starts_full;
+    Ok(Stored {
+        limit: LimitBlob(blob),
+        state: (!is_unused).then(|| State::new(owed, at_us)),
+        held,
+    })
+}
+
+fn decode_holder(record: &[u8]) -> Result<([u8; 8], Held), ReplyError> {
+    let on_expiry = match record[8] {
+        0 => OnExpiry::Charge,
+        1 => OnExpiry::GiveBack,
+        found => return Err(ReplyError::NotVerdict { found }),
+    };
+    let held = Held {
+        tokens: whole(double_at(record, 9))?,
+        expires_us: whole(double_at(record, 17))?,
+        on_expiry,
+    };
+    Ok((double_at(record, 0), held))
 }
 
 /// Decodes the value that the script stores for a bucket, with its limit; `None` if it is not a bucket.
-pub fn decode_bucket(stored: &[u8]) -> Option<(Limit, State)> {
-    let (blob, state) = decode_state(stored).ok()?;
-    let limit = blob.limit()?;
-    (state.owed() <= limit.owed_max()).then_some((limit, state))
+/// What has been held until `now_us` is charged; what is held after it is in the second part.
+pub fn decode_bucket(stored: &[u8], now_us: u64) -> Option<(Limit, Option<State>, u64)> {
+    let Stored {
+        limit,
+        mut state,
+        mut held,
+    } = decode_stored(stored).ok()?;
+    let limit = limit.limit()?;
+    if state.is_some_and(|state| state.owed() > limit.owed_max()) {
+        return None;
+    }
+    held.sort_by_key(|(_, held)| held.expires_us);
+    let mut tokens = 0_u64;
+    for (_, held) in &held {
+        if held.expires_us <= now_us {
+            state = limit.expire(state, held);
+        } else {
+            tokens = tokens.saturating_add(held.tokens).min(EXACT_MAX);
+        }
+    }
+    Some((limit, state, tokens))
 }
 
 /// A reply that the script cannot have sent: the server is not Redis, or runs another version of the
@@ -328,22 +458,37 @@ impl fmt::Display for ReplyError {
 
 impl core::error::Error for ReplyError {}
 
-fn decode_decision(
+/// Decodes one decision, and returns the bytes after it; `None` if there are too few.
+fn decode_decision<'b>(
     limit: &Limit,
     command: Command,
     now_us: u64,
-    bytes: &[u8],
-) -> Result<Decision, ReplyError> {
-    let is_allowed = match bytes[0] {
-        0 => false,
-        1 => true,
-        found => return Err(ReplyError::NotVerdict { found }),
+    bytes: &'b [u8],
+) -> Option<(Result<Decision, ReplyError>, &'b [u8])> {
+    let (decided, rest) = bytes.split_first_chunk::<DECISION_BYTES>()?;
+    let verdict = decided[0];
+    let (held, rest) = if verdict & 2 == 0 {
+        ([0; HELD_BYTES], rest)
+    } else {
+        let (held, rest) = rest.split_first_chunk::<HELD_BYTES>()?;
+        (*held, rest)
     };
-    let before = whole(double_at(bytes, 1))?;
-    let after = whole(double_at(bytes, 9))?;
-    let at_us = whole(double_at(bytes, 17))?;
-    Decision::from_parts(limit, command, is_allowed, before, after, at_us, now_us)
-        .ok_or(ReplyError::Impossible)
+    let decision = || {
+        let parts = DecisionParts {
+            is_allowed: match verdict {
+                0 | 2 => false,
+                1 | 3 => true,
+                found => return Err(ReplyError::NotVerdict { found }),
+            },
+            before: whole(double_at(decided, 1))?,
+            after: whole(double_at(decided, 9))?,
+            at_us: whole(double_at(decided, 17))?,
+            now_us,
+            held: whole(held)?,
+        };
+        Decision::from_parts(limit, command, parts).ok_or(ReplyError::Impossible)
+    };
+    Some((decision(), rest))
 }
 
 fn double_at(bytes: &[u8], at: usize) -> [u8; 8] {
@@ -367,14 +512,18 @@ fn whole(double: [u8; 8]) -> Result<u64, ReplyError> {
     }
 }
 
+fn write_doubles(bytes: &mut [u8], numbers: &[u64]) {
+    for (bytes, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+        bytes.copy_from_slice(&double(*number));
+    }
+}
+
 #[expect(
     clippy::cast_precision_loss,
     reason = "limits, amounts and moments are at most 2^53"
 )]
-fn write_doubles(bytes: &mut [u8], numbers: &[u64]) {
-    for (bytes, number) in bytes.chunks_exact_mut(8).zip(numbers) {
-        bytes.copy_from_slice(&(*number as f64).to_le_bytes());
-    }
+const fn double(number: u64) -> [u8; 8] {
+    (number as f64).to_le_bytes()
 }
 
 #[cfg(test)]
@@ -383,6 +532,10 @@ mod tests {
 
     fn limit() -> Limit {
         "10/s burst 100 debt 20".parse().unwrap()
+    }
+
+    fn step(command: Command) -> Step {
+        Step::new(limit(), LimitBlob::new(&limit()), command)
     }
 
     fn doubles(numbers: &[f64]) -> Vec<u8> {
@@ -443,7 +596,7 @@ mod tests {
         ] {
             let expected = [vec![operation], doubles(&[amount])].concat();
             assert_eq!(
-                CommandBlob::new(&limit(), command).as_bytes(),
+                CommandBlob::new(&limit(), command, None).as_bytes(),
                 expected,
                 "{command:?}"
             );
@@ -472,9 +625,9 @@ mod tests {
         let command = Command::Take { n: 30 };
         let expected = limit().apply(None, command, 77);
         let bytes = reply(77.0, 1, &[0.0, 3e6, 77.0]);
-        assert_eq!(decode_one(&limit(), command, &bytes), Ok(expected));
-
         let step = Step::new(limit(), LimitBlob::new(&limit()), command);
+        assert_eq!(decode_one(&step, &bytes), Ok(expected));
+
         let decoded = decode(&[step], &bytes).unwrap();
         assert_eq!(decoded.now_us, 77);
         assert_eq!(decoded.decisions, [expected]);
@@ -483,7 +636,7 @@ mod tests {
     #[test]
     fn a_reply_that_cannot_be_is_an_error() {
         let take = Command::Take { n: 30 };
-        let decode = |command, bytes: &[u8]| decode_one(&limit(), command, bytes);
+        let decode = |command, bytes: &[u8]| decode_one(&step(command), bytes);
 
         let good = reply(77.0, 1, &[0.0, 3e6, 77.0]);
         for cut in 0..good.len() {
@@ -506,9 +659,16 @@ mod tests {
                 assert_eq!(decode(take, &bytes), Err(ReplyError::NotWhole), "{bad}");
             }
         }
+        for (verdict, numbers) in [(4, &[0.0, 3e6, 77.0][..]), (6, &[0.0, 3e6, 77.0, 1.0])] {
+            assert_eq!(
+                decode(take, &reply(77.0, verdict, numbers)),
+                Err(ReplyError::NotVerdict { found: verdict })
+            );
+        }
+        // More is held than the script counts.
         assert_eq!(
-            decode(take, &reply(77.0, 2, &[0.0, 3e6, 77.0])),
-            Err(ReplyError::NotVerdict { found: 2 })
+            decode(take, &reply(77.0, 3, &[0.0, 3e6, 77.0, 9e15])),
+            Err(ReplyError::Impossible)
         );
         for (command, passed, before, after) in [
             (take, 1, 1.3e7, 0.0),
@@ -545,12 +705,12 @@ mod tests {
                 }
             }
             let command = Command::Take { n: random.u64(..) };
-            if let Ok(decision) = decode_one(&limit(), command, &bytes) {
+            if let Ok(decision) = decode_one(&step(command), &bytes) {
                 let _ = (decision.wait(), decision.full_after_us(), decision.level());
                 let _ = (decision.level_before(), decision.moved(), decision.state());
             }
-            let _ = decode_state(&bytes);
-            let _ = decode_bucket(&bytes);
+            let _ = decode_stored(&bytes);
+            let _ = decode_bucket(&bytes, 0);
         }
     }
 
@@ -558,18 +718,41 @@ mod tests {
     fn a_stored_bucket_is_its_limit_and_its_state() {
         let blob = LimitBlob::new(&limit());
         let stored = [blob.as_bytes().to_vec(), doubles(&[3e6, 77.0])].concat();
-        assert_eq!(decode_state(&stored), Ok((blob, State::new(3_000_000, 77))));
+        let state = State::new(3_000_000, 77);
+        let expected = Stored {
+            limit: blob,
+            state: Some(state),
+            held: Vec::new(),
+        };
+        assert_eq!(decode_stored(&stored), Ok(expected));
+        assert_eq!(decode_bucket(&stored, 77), Some((limit(), Some(state), 0)));
         assert_eq!(
-            decode_bucket(&stored),
-            Some((limit(), State::new(3_000_000, 77)))
+            decode_bucket(&[&stored[..13], &stored[5..]].concat(), 77),
+            None
         );
-        assert_eq!(decode_bucket(&[&stored[..13], &stored[5..]].concat()), None);
         for (at, bad) in [(0, b'x'), (4, 3), (4, 9), (5, 7)] {
             let mut bytes = stored.clone();
             bytes[at] = bad;
-            assert_eq!(decode_bucket(&bytes), None, "byte {at}");
+            assert_eq!(decode_bucket(&bytes, 77), None, "byte {at}");
         }
-        assert!(decode_state(&stored[1..]).is_err());
-        assert!(decode_state(b"").is_err());
+        assert!(decode_stored(&stored[1..]).is_err());
+        assert!(decode_stored(b"").is_err());
+    }
+
+    #[test]
+    fn what_is_held_follows_the_state_and_is_charged_when_it_expires() {
+        let blob = LimitBlob::new(&limit());
+        let record = |id: u8, on_expiry: u8, tokens: f64, expires: f64| {
+            [vec![id; 8], vec![on_expiry], doubles(&[tokens, expires])].concat()
+        };
+        let records = [record(1, 0, 5.0, 1e6), record(2, 1, 7.0, 1e6)].concat();
+        let stored = [blob.as_bytes().to_vec(), doubles(&[0.0, 0.0]), records].concat();
+        let decoded = decode_stored(&stored).unwrap();
+        assert_eq!(decoded.state, None, "the bucket is full");
+        assert_eq!(decoded.held.len(), 2);
+        assert_eq!(decode_bucket(&stored, 999_999), Some((limit(), None, 12)));
+        let (_, state, held) = decode_bucket(&stored, 1_000_000).unwrap();
+        assert_eq!((state, held), (Some(State::new(500_000, 1_000_000)), 0));
+        assert!(decode_stored(&stored[..stored.len() - 1]).is_err());
     }
 }

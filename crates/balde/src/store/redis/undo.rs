@@ -33,7 +33,7 @@ pub(crate) struct Refund {
 }
 
 impl Refund {
-    /// `steps` are credits on the buckets of these names.
+    /// `steps` give tokens back to the buckets of these names.
     pub(super) fn new(
         store: &RedisStore,
         mut keys: Vec<Vec<u8>>,
@@ -63,6 +63,16 @@ impl Refund {
                 _ => return,
             }
         }
+    }
+}
+
+/// The command that gives back what a decision took or holds.
+pub(crate) fn undoing(decision: &balde_core::Decision) -> Command {
+    match decision.command() {
+        Command::Hold { n, .. } => Command::Settle { held: n, price: 0 },
+        _ => Command::Credit {
+            n: decision.moved(),
+        },
     }
 }
 
@@ -96,11 +106,9 @@ impl RedisStore {
         if !decisions.iter().all(balde_core::Decision::is_allowed) {
             return None;
         }
-        let credit = |(step, decision): (&Step, &balde_core::Decision)| {
-            let n = decision.moved();
-            Step::new(*step.limit(), *step.limit_blob(), Command::Credit { n })
-        };
-        let steps: Vec<_> = call.steps.iter().zip(&decisions).map(credit).collect();
+        let give_back =
+            |(step, decision): (&Step, &balde_core::Decision)| step.with_command(undoing(decision));
+        let steps: Vec<_> = call.steps.iter().zip(&decisions).map(give_back).collect();
         let keys = call.keys[..steps.len()].to_vec();
         Refund::new(self, keys, steps, call.header)
     }
