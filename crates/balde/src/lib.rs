@@ -59,7 +59,7 @@ pub use idempotency::{InvalidOpId, OP_ID_BYTES_MAX, OpId};
 pub use key::{BadKey, KEY_BYTES_MAX};
 #[cfg(feature = "redis")]
 pub use lease::{LeaseStats, Leases};
-pub use limiter::{Blocking, RateLimiter, RateLimiterBuilder, TokenRequest};
+pub use limiter::{Blocking, RateLimiter, RateLimiterBuilder, Tier, TokenRequest};
 pub use multi::{MultiDecision, TOKEN_REQUESTS_MAX, check_all, check_all_blocking};
 #[cfg(feature = "options")]
 pub use options::Options;

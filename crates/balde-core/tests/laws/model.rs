@@ -146,11 +146,10 @@ impl Bucket {
         let (is_allowed, after) = match command.without_holds() {
             Command::Peek => (true, before.clone()),
             Command::Take { n } if before >= tokens(n) => (true, &before - tokens(n)),
-            Command::Take { .. } => (false, before.clone()),
             Command::TakeIf { n, needed } if before >= tokens(needed) => {
                 (true, (&before - tokens(n)).max(floor))
             }
-            Command::TakeIf { .. } => (false, before.clone()),
+            Command::Take { .. } | Command::TakeIf { .. } => (false, before.clone()),
             Command::TakeUpTo { n } => {
                 let granted = before.floor().min(tokens(n)).max(Tokens::zero());
                 (n == 0 || !granted.is_zero(), &before - granted)

@@ -11,7 +11,7 @@ use self::settlement::Settlement;
 use crate::decision::Decision;
 #[cfg(feature = "redis")]
 use crate::limiter::Renewed;
-use crate::limiter::{HolderId, RateLimiter, TokenRequest};
+use crate::limiter::{HolderId, RateLimiter, Tier, TokenRequest};
 use crate::multi::{MultiDecision, check_all, check_all_blocking};
 
 pub use settlement::SETTLE_WITHIN;
@@ -54,6 +54,7 @@ struct HeldTokens {
     key: Box<[u8]>,
     decision: Decision,
     taken: u64,
+    tier: Option<Tier>,
     if_dropped: u64,
     /// Who holds them in the bucket; `None` if they were taken.
     holder: Option<Holder>,
@@ -148,6 +149,16 @@ impl Hold {
     pub fn if_dropped(mut self, mut cost_of: impl FnMut(usize, u64) -> u64) -> Self {
         for (index, part) in self.parts.iter_mut().enumerate() {
             part.if_dropped = cost_of(index, part.taken);
+        }
+        self
+    }
+
+    /// Sets the tiers in which the buckets are settled, for keys that have moved to another one
+    /// meanwhile: `tier_of` is called with the index of each request. Without a tier, a bucket is
+    /// settled in the one of its request.
+    pub fn in_tiers(mut self, mut tier_of: impl FnMut(usize) -> Option<Tier>) -> Self {
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            part.tier = tier_of(index).or(part.tier);
         }
         self
     }
@@ -247,6 +258,7 @@ impl HeldTokens {
             key: request.key.into(),
             decision: *decision,
             taken: request.n,
+            tier: request.tier,
             if_dropped: request.n,
             holder: request
                 .holder
@@ -264,7 +276,8 @@ impl HeldTokens {
             held: self.taken,
             price: cost,
         };
-        settlement::settle(self.limiter, self.key, settle, self.holder)
+        let tier = self.tier;
+        settlement::settle(self.limiter, self.key, tier, settle, self.holder)
     }
 }
 

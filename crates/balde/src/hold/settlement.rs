@@ -6,7 +6,7 @@ use balde_core::Command;
 
 use super::Holder;
 use crate::decision::Decision;
-use crate::limiter::{RateLimiter, Store};
+use crate::limiter::{RateLimiter, Store, Tier};
 
 /// How long a settlement is retried while Redis is unavailable. After that it is given up and
 /// logged: most of the bucket has refilled by then.
@@ -65,13 +65,14 @@ impl Settlement {
 pub(super) fn settle(
     limiter: RateLimiter,
     key: Box<[u8]>,
+    tier: Option<Tier>,
     command: Command,
     holder: Option<Holder>,
 ) -> Settlement {
     match limiter.store() {
-        Store::Memory(..) => Settlement(State::Done(apply(&limiter, &key, command))),
+        Store::Memory(..) => Settlement(State::Done(apply(&limiter, &key, tier, command))),
         #[cfg(feature = "redis")]
-        Store::Redis(_) => redis::settle(limiter, key, command, holder),
+        Store::Redis(_) => redis::settle(limiter, key, tier, command, holder),
     }
 }
 
@@ -89,13 +90,18 @@ pub(crate) fn settle_in_memory(
         price: cost,
     };
     (taken != cost)
-        .then(|| apply(limiter, key, settle.without_holds()))
+        .then(|| apply(limiter, key, None, settle.without_holds()))
         .flatten()
 }
 
-fn apply(limiter: &RateLimiter, key: &[u8], command: Command) -> Option<Decision> {
+fn apply(
+    limiter: &RateLimiter,
+    key: &[u8],
+    tier: Option<Tier>,
+    command: Command,
+) -> Option<Decision> {
     // The key is valid: tokens were taken from its bucket.
-    limiter.run_blocking(key, command, None).ok()
+    limiter.run_in_memory(key, tier, command).ok()
 }
 
 #[cfg(feature = "redis")]
@@ -105,13 +111,14 @@ mod redis {
 
     use super::{
         Command, Decision, Duration, Holder, RateLimiter, SETTLE_WITHIN, SETTLING_MAX, Settlement,
-        State,
+        State, Tier,
     };
     use crate::backoff::Backoff;
     use crate::error::Error;
     use crate::idempotency::OpId;
     use crate::limiter::{HolderId, SettlementGuard};
     use crate::log_throttle::LogThrottle;
+    use crate::store::TierId;
 
     const BACKOFF: Backoff =
         Backoff::new(Duration::from_millis(50), Duration::from_secs(1)).expect("in range");
@@ -119,6 +126,7 @@ mod redis {
     pub(super) fn settle(
         limiter: RateLimiter,
         key: Box<[u8]>,
+        tier: Option<Tier>,
         command: Command,
         holder: Option<Holder>,
     ) -> Settlement {
@@ -129,6 +137,7 @@ mod redis {
         let mut pending = PendingSettlement {
             limiter,
             key,
+            tier: tier.map(Tier::id),
             command,
             holder,
             id: OpId::random(),
@@ -148,6 +157,7 @@ mod redis {
     struct PendingSettlement {
         limiter: RateLimiter,
         key: Box<[u8]>,
+        tier: Option<TierId>,
         command: Command,
         holder: Option<Holder>,
         id: OpId,
@@ -187,7 +197,13 @@ mod redis {
 
         async fn attempt(&self) -> Result<Decision, Error> {
             self.limiter
-                .settle_redis(&self.key, self.command, &self.id, self.holder_id())
+                .settle_redis(
+                    &self.key,
+                    self.tier,
+                    self.command,
+                    &self.id,
+                    self.holder_id(),
+                )
                 .await
         }
 
@@ -195,6 +211,7 @@ mod redis {
             self.is_open = false;
             let settled = self.limiter.settle_redis_blocking(
                 &self.key,
+                self.tier,
                 self.command,
                 &self.id,
                 self.holder_id(),

@@ -11,7 +11,7 @@ use tracing::Instrument;
 
 use super::Hold;
 use crate::failure::StoreFailure;
-use crate::limiter::{HolderId, RateLimiter, TokenRequest};
+use crate::limiter::{HolderId, RateLimiter, Tier, TokenRequest};
 use crate::multi::{self, MultiDecision, check_all};
 use crate::store::redis::RedisStore;
 
@@ -78,6 +78,7 @@ struct Owned {
     n: u64,
     needed: u64,
     holder: Option<HolderId>,
+    tier: Option<Tier>,
 }
 
 impl Owned {
@@ -88,6 +89,7 @@ impl Owned {
             n: request.n,
             needed: request.needed,
             holder: request.holder,
+            tier: request.tier,
         }
     }
 
@@ -98,6 +100,7 @@ impl Owned {
             n: self.n,
             needed: self.needed,
             holder: self.holder,
+            tier: self.tier,
         }
     }
 }

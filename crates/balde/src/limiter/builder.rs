@@ -59,6 +59,7 @@ pub struct RateLimiterBuilder {
     name: String,
     limit: Result<Limit, BuildError>,
     tiers: TierSettings,
+    tiers_by_request: bool,
     keys_max: usize,
     clock: Option<Clock>,
     once_ttl: Duration,
@@ -81,6 +82,7 @@ impl RateLimiterBuilder {
             name: "default".to_owned(),
             limit: Err(BuildError::NoLimit),
             tiers: TierSettings::default(),
+            tiers_by_request: false,
             keys_max: KEYS_MAX_DEFAULT,
             clock: None,
             once_ttl: ONCE_TTL_DEFAULT,
@@ -157,6 +159,15 @@ impl RateLimiterBuilder {
         tier_of: impl Fn(&[u8]) -> Option<N> + Send + Sync + 'static,
     ) -> Self {
         self.tiers.set_lookup(tier_of);
+        self
+    }
+
+    /// Lets each request say which tier its key is in, by
+    /// [`TokenRequest::in_tier`](crate::TokenRequest::in_tier). A bucket is converted when the next
+    /// command finds its key in another tier. Requests that do not say it leave the bucket in the tier
+    /// in which it was last used.
+    pub fn tiers_by_request(mut self) -> Self {
+        self.tiers_by_request = true;
         self
     }
 
@@ -347,9 +358,10 @@ impl RateLimiterBuilder {
         let hasher = self.hasher.unwrap_or_else(KeyHasher::of_process);
         let (store, observer) = match self.storage? {
             Storage::Memory => {
-                let assignment = match tiers.lookup() {
-                    Some(_) => Assignment::Given,
-                    None => Assignment::Stored,
+                let assignment = if self.tiers_by_request || tiers.lookup().is_some() {
+                    Assignment::Given
+                } else {
+                    Assignment::Stored
                 };
                 let mut table = Table::with_tiers(&limits, assignment, keys_max, clock.now_us());
                 if self.holds.is_some() {

@@ -9,7 +9,7 @@ use tracing::Span;
 
 #[cfg(feature = "redis")]
 use super::request::HolderId;
-use super::{RateLimiter, Store};
+use super::{RateLimiter, Store, Tier, TokenRequest};
 #[cfg(feature = "redis")]
 use super::{RedisLimiter, wait};
 #[cfg(feature = "redis")]
@@ -22,6 +22,7 @@ use crate::idempotency::{OpId, OperationLog};
 use crate::key::BadKey;
 #[cfg(feature = "tower")]
 use crate::key::ShortKey;
+use crate::store::TierId;
 use crate::store::memory::{self, MemoryStep, Table};
 use crate::telemetry::{log, span};
 
@@ -68,7 +69,10 @@ impl RateLimiter {
     ) -> Result<Decision, Error> {
         let key = BadKey::check(key)?;
         match &self.0.store {
-            Store::Memory(table, log) => Ok(self.run_memory(table, log, key, command, id)),
+            Store::Memory(table, log) => {
+                let tier = self.given_tier(key);
+                Ok(self.run_memory(table, log, key, tier, command, id))
+            }
             #[cfg(feature = "redis")]
             Store::Redis(redis) => Box::pin(self.run_redis(redis, key, command, id)).await,
         }
@@ -83,7 +87,10 @@ impl RateLimiter {
     ) -> Result<Decision, Error> {
         let key = BadKey::check(key)?;
         match &self.0.store {
-            Store::Memory(table, log) => Ok(self.run_memory(table, log, key, command, id)),
+            Store::Memory(table, log) => {
+                let tier = self.given_tier(key);
+                Ok(self.run_memory(table, log, key, tier, command, id))
+            }
             #[cfg(feature = "redis")]
             Store::Redis(redis) => {
                 self.0.observer.count_command(command);
@@ -282,12 +289,20 @@ impl RateLimiter {
         table: &Table,
         log: &OperationLog,
         key: &[u8],
+        tier: Option<TierId>,
         command: Command,
         id: Option<&OpId>,
     ) -> Decision {
         let run = || {
             let now_us = self.now_us();
-            let run = || memory::run(&self.memory_step(table, key, command, now_us));
+            let step = MemoryStep {
+                table,
+                key,
+                tier,
+                command,
+                now_us,
+            };
+            let run = || memory::run(&step);
             Decision::of(match id {
                 None => run(),
                 Some(id) => log.run(kind(command), key, id, now_us, run),
@@ -301,6 +316,50 @@ impl RateLimiter {
         };
         self.wake_waiters(key, command);
         decision
+    }
+
+    /// Runs a command that is not a check on a bucket, without `await` if that is in memory.
+    pub(crate) fn run_in_memory(
+        &self,
+        key: &[u8],
+        tier: Option<Tier>,
+        command: Command,
+    ) -> Result<Decision, Error> {
+        let Store::Memory(table, log) = &self.0.store else {
+            return self.run_blocking(key, command, None);
+        };
+        let key = BadKey::check(key)?;
+        let tier = tier.map(Tier::id).or_else(|| self.given_tier(key));
+        Ok(self.run_memory(table, log, key, tier, command, None))
+    }
+
+    /// Runs a command that is not a check on the bucket of a request.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(clippy::unused_async, reason = "nothing waits in memory")
+    )]
+    pub(super) async fn run_request(
+        &self,
+        request: &TokenRequest<'_>,
+        command: Command,
+        id: Option<&OpId>,
+    ) -> Result<Decision, Error> {
+        let key = BadKey::check(request.key)?;
+        match &self.0.store {
+            Store::Memory(table, log) => {
+                let tier = request.tier_id().or_else(|| self.given_tier(key));
+                Ok(self.run_memory(table, log, key, tier, command, id))
+            }
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => {
+                self.0.observer.count_command(command);
+                let running = redis.run_in(key, request.tier_id(), command, id);
+                let running = running.instrument(self.command_span(key, command));
+                let decision = Box::pin(running).await?;
+                self.wake_waiters(key, command);
+                Ok(decision)
+            }
+        }
     }
 
     pub(crate) fn memory_step<'a>(
@@ -324,6 +383,7 @@ impl RateLimiter {
     pub(crate) async fn settle_redis(
         &self,
         key: &[u8],
+        tier: Option<TierId>,
         command: Command,
         id: &OpId,
         holder: Option<HolderId>,
@@ -332,7 +392,7 @@ impl RateLimiter {
             return self.run(key, command, Some(id)).await;
         };
         self.0.observer.count_command(command);
-        let settling = redis.settle(key, command, id, holder);
+        let settling = redis.settle(key, tier, command, id, holder);
         let decision = settling.instrument(self.command_span(key, command)).await?;
         self.wake_waiters(key, command);
         Ok(decision)
@@ -343,6 +403,7 @@ impl RateLimiter {
     pub(crate) fn settle_redis_blocking(
         &self,
         key: &[u8],
+        tier: Option<TierId>,
         command: Command,
         id: &OpId,
         holder: Option<HolderId>,
@@ -351,7 +412,7 @@ impl RateLimiter {
             return self.run_blocking(key, command, Some(id));
         };
         let (this, key, id) = (self.clone(), key.to_vec(), id.clone());
-        let settling = async move { this.settle_redis(&key, command, &id, holder).await };
+        let settling = async move { this.settle_redis(&key, tier, command, &id, holder).await };
         let settled = wait(redis.store(), settling);
         settled.unwrap_or(Err(Error::Store(StoreFailure::Timeout)))
     }

@@ -44,7 +44,7 @@ pub(crate) use redis::{RedisLimiter, wait};
 #[cfg(feature = "redis")]
 pub(crate) use renewal::Renewed;
 pub(crate) use request::HolderId;
-pub use request::TokenRequest;
+pub use request::{Tier, TokenRequest};
 #[cfg(feature = "redis")]
 pub(crate) use settlements::{SettlementGuard, Settlements};
 #[cfg(feature = "tokio")]

@@ -58,6 +58,7 @@ impl RedisLimiter {
     pub(super) async fn settle(
         &self,
         key: &[u8],
+        tier: Option<TierId>,
         command: Command,
         id: &OpId,
         holder: Option<HolderId>,
@@ -67,7 +68,8 @@ impl RedisLimiter {
             async move {
                 let buckets = &this.buckets;
                 let deadline = buckets.deadline();
-                let settled = buckets.settle(&key, command, &id, holder, deadline).await?;
+                let settled = buckets.run_as(&key, tier, command, Some(&id), holder, deadline);
+                let settled = settled.await?;
                 if let Some(leases) = &this.leases {
                     leases.forget_refusal(&key);
                 }
@@ -161,6 +163,34 @@ impl RedisLimiter {
             return self.execute(key, command, id).await;
         }
         let running = self.executing(key, command, id);
+        let task = self.store().handle().spawn(running.in_current_span());
+        task.await.unwrap_or(Err(StoreFailure::Disconnected))
+    }
+
+    /// [`run`](RedisLimiter::run) on a key whose tier the caller knows.
+    pub(super) async fn run_in(
+        &self,
+        key: &[u8],
+        tier: Option<TierId>,
+        command: Command,
+        id: Option<&OpId>,
+    ) -> Result<Decision, StoreFailure> {
+        let Some(tier) = tier else {
+            return self.run(key, command, id).await;
+        };
+        let running = {
+            let (this, key, id) = (self.clone(), key.to_vec(), id.cloned());
+            async move {
+                let (buckets, holder) = (&this.buckets, this.buckets.holder_id());
+                let deadline = buckets.deadline();
+                let running =
+                    buckets.run_as(&key, Some(tier), command, id.as_ref(), holder, deadline);
+                running.await.map(Decision::of)
+            }
+        };
+        if Handle::try_current().is_ok() {
+            return running.await;
+        }
         let task = self.store().handle().spawn(running.in_current_span());
         task.await.unwrap_or(Err(StoreFailure::Disconnected))
     }

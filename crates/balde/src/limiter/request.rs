@@ -3,6 +3,10 @@
 use balde_core::Command;
 
 use super::RateLimiter;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::idempotency::OpId;
+use crate::store::TierId;
 
 /// A request for tokens of one key from one limiter, for [`check_all`](crate::check_all) and
 /// [`Hold`](crate::Hold). Created by [`RateLimiter::request`] and [`RateLimiter::request_n`].
@@ -15,6 +19,18 @@ pub struct TokenRequest<'a> {
     pub(crate) needed: u64,
     /// Who holds the tokens until they are settled. Otherwise they are taken.
     pub(crate) holder: Option<HolderId>,
+    /// The tier of the key, if the request says so.
+    pub(crate) tier: Option<Tier>,
+}
+
+/// A tier of a limiter, found by its name; see [`RateLimiter::find_tier`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tier(pub(super) TierId);
+
+impl Tier {
+    pub(crate) const fn id(self) -> TierId {
+        self.0
+    }
 }
 
 /// Who holds tokens: in Redis unique among all processes, in memory always zero.
@@ -28,7 +44,62 @@ impl<'a> TokenRequest<'a> {
             n,
             needed: n,
             holder: None,
+            tier: None,
         }
+    }
+
+    /// Sets the tier that the key is in, for a limiter whose
+    /// [requests say so](crate::RateLimiterBuilder::tiers_by_request).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use balde::{RateLimiter, check_all};
+    ///
+    /// let builder = RateLimiter::builder().limit("10/min").tier("gold", "100/min");
+    /// let limiter = builder.tiers_by_request().build()?;
+    /// let gold = limiter.find_tier("gold")?;
+    /// check_all(&[limiter.request_n("alice", 5)]).await;
+    /// let peeked = limiter.request("alice").in_tier(gold).peek().await?;
+    /// assert_eq!(peeked.level(), 95); // five are gone
+    /// # Ok(()) }) }
+    /// ```
+    pub const fn in_tier(mut self, tier: Tier) -> Self {
+        self.tier = Some(tier);
+        self
+    }
+
+    /// [`RateLimiter::peek`] at the bucket of this request.
+    pub async fn peek(&self) -> Result<Decision, Error> {
+        self.limiter.run_request(self, Command::Peek, None).await
+    }
+
+    /// [`RateLimiter::charge`] for this request, whatever it requests.
+    pub async fn charge(&self, n: u64) -> Result<Decision, Error> {
+        let charge = Command::Charge { n };
+        self.limiter.run_request(self, charge, None).await
+    }
+
+    /// [`RateLimiter::credit`] for this request, whatever it requests.
+    pub async fn credit(&self, n: u64) -> Result<Decision, Error> {
+        let credit = Command::Credit { n };
+        self.limiter.run_request(self, credit, None).await
+    }
+
+    /// [`RateLimiter::credit_once`] for this request, whatever it requests.
+    pub async fn credit_once(&self, n: u64, id: &OpId) -> Result<Decision, Error> {
+        let credit = Command::Credit { n };
+        self.limiter.run_request(self, credit, Some(id)).await
+    }
+
+    /// [`RateLimiter::set_level`] for this request, whatever it requests.
+    pub async fn set_level(&self, level: i64) -> Result<Decision, Error> {
+        let set = Command::SetLevel { level };
+        self.limiter.run_request(self, set, None).await
+    }
+
+    pub(crate) fn tier_id(&self) -> Option<TierId> {
+        self.tier.map(|tier| tier.0)
     }
 
     /// Sets how many tokens must be available; by default as many as are requested.

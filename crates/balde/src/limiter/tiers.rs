@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use balde_core::Limit;
 
-use super::{RateLimiter, Store};
+use super::{RateLimiter, Store, Tier};
 use crate::clock::Clock;
 use crate::error::{BuildError, InvalidLimit, TierError};
 use crate::key::BadKey;
@@ -162,6 +162,11 @@ impl RateLimiter {
     pub async fn set_tier(&self, key: impl AsRef<[u8]>, tier: &str) -> Result<(), TierError> {
         let tier = self.0.tiers.find(tier)?;
         self.assign(key.as_ref(), tier).await
+    }
+
+    /// Finds a tier by its name, for [`TokenRequest::in_tier`](crate::TokenRequest::in_tier).
+    pub fn find_tier(&self, name: &str) -> Result<Tier, TierError> {
+        self.0.tiers.find(name).map(Tier)
     }
 
     /// Moves a key back to the limit of keys without a tier. The bucket keeps its deficit.

@@ -12,13 +12,14 @@ use crate::decision::Decision;
 use crate::failure::StoreFailure;
 use crate::key::BadKey;
 use crate::limiter::{HolderId, RateLimiter, RedisLimiter, Store, TokenRequest, wait};
-use crate::store::memory::{self, MemoryStep, Table};
+use crate::store::memory::{self, MemoryStep, Table, TierId};
 use crate::store::redis::{self, RedisStep, RedisStore};
 
 /// A [`TokenRequest`] that borrows nothing.
 struct OwnedRequest {
     limiter: RateLimiter,
     key: Vec<u8>,
+    tier: Option<TierId>,
     command: Command,
     holder: Option<HolderId>,
 }
@@ -28,6 +29,7 @@ impl OwnedRequest {
         self.limiter.redis().map(|redis| RedisStep {
             buckets: redis.buckets(),
             key: &self.key,
+            tier: self.tier,
             command,
             holder: self.holder,
         })
@@ -35,8 +37,14 @@ impl OwnedRequest {
 
     /// Runs a command on a bucket in memory.
     fn run_in_memory(&self, table: &Table, command: Command) -> balde_core::Decision {
+        memory::run(&self.memory_step(table, command))
+    }
+
+    fn memory_step<'a>(&'a self, table: &'a Table, command: Command) -> MemoryStep<'a> {
         let now_us = self.limiter.now_us();
-        memory::run(&self.limiter.memory_step(table, &self.key, command, now_us))
+        let step = self.limiter.memory_step(table, &self.key, command, now_us);
+        let tier = self.tier.or(step.tier);
+        MemoryStep { tier, ..step }
     }
 
     fn is_same_bucket(&self, other: &Self) -> bool {
@@ -45,7 +53,11 @@ impl OwnedRequest {
 
     fn of_failure(&self, failure: StoreFailure, command: Command) -> Decision {
         match self.limiter.redis() {
-            Some(redis) => redis.buckets().fall_back(&self.key, command, failure),
+            Some(redis) => {
+                let buckets = redis.buckets();
+                let tier = self.tier.unwrap_or_else(|| buckets.tier(&self.key));
+                buckets.fall_back_in(&self.key, tier, command, failure)
+            }
             None => Decision::of_denial(&self.limiter.limit(), failure, Duration::ZERO, 0),
         }
     }
@@ -80,6 +92,7 @@ fn owned(requests: &[TokenRequest<'_>]) -> Vec<OwnedRequest> {
         .map(|request| OwnedRequest {
             limiter: request.limiter.clone(),
             key: request.key.to_vec(),
+            tier: request.tier_id(),
             command: request.command(),
             holder: request.holder,
         })
@@ -223,7 +236,8 @@ fn fall_back_together(group: &[&OwnedRequest], failure: StoreFailure) -> Vec<Dec
 
 fn return_local(request: &OwnedRequest, decision: &mut Decision) {
     if let Some(redis) = request.limiter.redis() {
-        redis.buckets().credit_local(&request.key, decision.moved());
+        let n = decision.moved();
+        redis.buckets().credit_local(&request.key, request.tier, n);
     }
     *decision = decision.as_peek(decision.core());
 }
@@ -272,9 +286,8 @@ async fn peek(request: &OwnedRequest, deadline: Instant) -> Decision {
     let found = match request.limiter.store() {
         Store::Memory(table, _) => request.run_in_memory(table, Command::Peek),
         Store::Redis(redis) => {
-            let peeking = redis
-                .buckets()
-                .run(&request.key, Command::Peek, None, deadline);
+            let (buckets, tier) = (redis.buckets(), request.tier);
+            let peeking = buckets.run_as(&request.key, tier, Command::Peek, None, None, deadline);
             match peeking.await {
                 Ok(found) => found,
                 Err(failure) => return request.of_failure(failure, Command::Peek),
@@ -289,10 +302,7 @@ fn memory_steps<'a>(group: &[&'a OwnedRequest]) -> Vec<MemoryStep<'a>> {
     group
         .iter()
         .filter_map(|request| match request.limiter.store() {
-            Store::Memory(table, _) => {
-                let (limiter, command) = (&request.limiter, request.command);
-                Some(limiter.memory_step(table, &request.key, command, limiter.now_us()))
-            }
+            Store::Memory(table, _) => Some(request.memory_step(table, request.command)),
             Store::Redis(_) => None,
         })
         .collect()

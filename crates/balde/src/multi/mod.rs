@@ -176,7 +176,9 @@ fn memory_steps<'a>(requests: &[TokenRequest<'a>]) -> Option<SmallVec<[MemorySte
         .map(|request| match request.limiter.store() {
             Store::Memory(table, _) => {
                 let (limiter, command) = (request.limiter, request.command());
-                Some(limiter.memory_step(table, request.key, command, limiter.now_us()))
+                let step = limiter.memory_step(table, request.key, command, limiter.now_us());
+                let tier = request.tier_id().or(step.tier);
+                Some(MemoryStep { tier, ..step })
             }
             #[cfg(feature = "redis")]
             Store::Redis(_) => None,

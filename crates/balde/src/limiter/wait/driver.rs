@@ -45,12 +45,13 @@ pub(super) fn give_back(limiter: &RateLimiter, key: &[u8], granted: &Decision) {
             limiter.waiters().bucket_changed(key);
         }
         #[cfg(feature = "redis")]
-        Store::Redis(redis) if granted.is_fallback() => redis.buckets().credit_local(key, n),
+        Store::Redis(redis) if granted.is_fallback() => redis.buckets().credit_local(key, None, n),
         #[cfg(feature = "redis")]
         Store::Redis(redis) => {
             let credit = RedisStep {
                 buckets: redis.buckets(),
                 key,
+                tier: None,
                 command: Command::Credit { n },
                 holder: None,
             };
@@ -156,6 +157,7 @@ impl Driver {
         let credit = RedisStep {
             buckets,
             key: &self.key,
+            tier: None,
             command: Command::Credit { n: left },
             holder: None,
         };
@@ -203,7 +205,7 @@ impl Driver {
         };
         let is_gone = !self.limiter.waiters().finish(&self.key, id, result);
         if is_gone && decision.is_allowed() {
-            buckets.credit_local(&self.key, decision.moved());
+            buckets.credit_local(&self.key, None, decision.moved());
         }
         Known::Nothing
     }

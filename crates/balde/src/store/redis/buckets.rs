@@ -234,28 +234,36 @@ impl RedisBuckets {
         id: Option<&OpId>,
         deadline: Instant,
     ) -> Result<balde_core::Decision, StoreFailure> {
-        let step = self.step(key, command, self.holder_id());
+        let step = self.step(key, None, command, self.holder_id());
         self.run_step(key, step, id, deadline).await
     }
 
-    /// Settles what `holder` holds of a bucket, once per `id`.
-    pub(crate) async fn settle(
+    /// [`run`](RedisBuckets::run) for a holder, on a key whose tier the caller may know.
+    pub(crate) async fn run_as(
         &self,
         key: &[u8],
+        tier: Option<TierId>,
         command: Command,
-        id: &OpId,
+        id: Option<&OpId>,
         holder: Option<u64>,
         deadline: Instant,
     ) -> Result<balde_core::Decision, StoreFailure> {
-        let step = self.step(key, command, holder);
-        self.run_step(key, step, Some(id), deadline).await
+        let step = self.step(key, tier, command, holder);
+        self.run_step(key, step, id, deadline).await
     }
 
     /// Renews what `holder` holds of a bucket.
     pub(crate) async fn renew(&self, key: &[u8], holder: u64) -> Result<(), StoreFailure> {
-        let step = self.step(key, Command::Hold { n: 0, needed: 0 }, Some(holder));
-        let renewing = self.run_step(key, step, None, self.deadline());
-        renewing.await.map(drop)
+        let Some(holder) = self.holder(holder) else {
+            return Ok(());
+        };
+        let (limit, blob) = self.limits.read()[TierId::NONE.index()];
+        let call = Arc::new(Call {
+            keys: vec![self.names.bucket(key)],
+            steps: vec![Step::renewal(limit, blob, holder)],
+            header: header(self.fixed_now_us()),
+        });
+        self.call(&call, self.deadline(), |_| Ok(())).await
     }
 
     async fn run_step(
@@ -312,39 +320,60 @@ impl RedisBuckets {
         command: Command,
         failure: StoreFailure,
     ) -> Decision {
+        self.fall_back_in(key, self.tier(key), command, failure)
+    }
+
+    /// [`fall_back`](RedisBuckets::fall_back) for a key in this tier.
+    pub(crate) fn fall_back_in(
+        &self,
+        key: &[u8],
+        tier: TierId,
+        command: Command,
+        failure: StoreFailure,
+    ) -> Decision {
         self.store.count_fallback();
         let now_us = self.clock.now_us();
+        let limit = || self.tier_limit(tier);
         match (self.on_failure, &self.local) {
             (OnFailure::Local { .. }, Some(local)) => {
-                let tier = Some(self.tier(key));
-                Decision::of_local(local.run_in(key, tier, command, now_us), failure)
+                Decision::of_local(local.run_in(key, Some(tier), command, now_us), failure)
             }
-            (OnFailure::Allow, _) => {
-                Decision::of_allowance(&self.limit_of(key), command, failure, now_us)
-            }
+            (OnFailure::Allow, _) => Decision::of_allowance(&limit(), command, failure, now_us),
             // There is a local table whenever the policy is local.
             (OnFailure::Deny | OnFailure::Local { .. }, _) => {
-                Decision::of_denial(&self.limit_of(key), failure, self.retry_after(key), now_us)
+                Decision::of_denial(&limit(), failure, self.retry_after(key), now_us)
             }
         }
     }
 
     /// Gives tokens back that a fallback took from the local bucket.
-    pub(crate) fn credit_local(&self, key: &[u8], n: u64) {
+    pub(crate) fn credit_local(&self, key: &[u8], tier: Option<TierId>, n: u64) {
         if let Some(local) = &self.local {
-            let tier = Some(self.tier(key));
+            let tier = tier.or_else(|| Some(self.tier(key)));
             local.run_in(key, tier, Command::Credit { n }, self.clock.now_us());
         }
     }
 
-    pub(super) fn step(&self, key: &[u8], command: Command, holder: Option<u64>) -> Step {
-        let (limit, blob) = self.limits.read()[self.tier(key).index()];
-        let holder = holder.zip(self.holds).map(|(id, holds)| Holder {
+    pub(super) fn step(
+        &self,
+        key: &[u8],
+        tier: Option<TierId>,
+        command: Command,
+        holder: Option<u64>,
+    ) -> Step {
+        let tier = tier.unwrap_or_else(|| self.tier(key));
+        let (limit, blob) = self.limits.read()[tier.index()];
+        let holder = holder.and_then(|id| self.holder(id));
+        Step::new(limit, blob, command).held_by(holder)
+    }
+
+    fn holder(&self, id: u64) -> Option<Holder> {
+        let holds = self.holds?;
+        Some(Holder {
             id: id.to_le_bytes(),
             ttl_us: u64::try_from(holds.ttl.as_micros()).unwrap_or(u64::MAX),
             on_expiry: holds.on_expiry,
-        });
-        Step::new(limit, blob, command).held_by(holder)
+        })
     }
 
     pub(super) fn bucket(&self, key: &[u8]) -> Vec<u8> {

@@ -16,6 +16,7 @@
 --                 6 take if       units; then the units that must be available (double)
 --                 7 hold          tokens; then the units that must be available (double), and HOLDER
 --                 8 settle        tokens that were held; then the price in tokens (double), and HOLDER
+--                 9 renew         a hold of nothing, under the limit that the bucket was written under
 --               HOLDER is 17 bytes: the holder's id (8 bytes), what becomes of its tokens when they
 --               expire (byte: 0 charged, 1 given back), us until they do (double)
 -- ARGV[2k+1]    optional, 16 bytes: now in us (double, below zero: the server's clock) and the
@@ -253,8 +254,15 @@ for pass = 1, 2 do
 
   for i = 1, k do
     local key, limit = KEYS[i], ARGV[2 * i - 1]
-    local strategy, refill, full, owed_max, token, period = unpack('<xxxxBddddd', limit)
     local op, amount = unpack('<Bd', ARGV[2 * i])
+    if op == 9 then
+      local stored = call('GET', key)
+      if stored and #stored > 61 and string.sub(stored, 1, 4) == 'bld1' then
+        limit = string.sub(stored, 1, 45)
+      end
+      op = 7
+    end
+    local strategy, refill, full, owed_max, token, period = unpack('<xxxxBddddd', limit)
     local starts_empty = strategy >= 4
     if starts_empty then
       strategy = strategy - 4

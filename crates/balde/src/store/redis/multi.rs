@@ -10,12 +10,15 @@ use super::call::Call;
 use super::script;
 use super::undo::Refund;
 use crate::failure::StoreFailure;
+use crate::store::memory::TierId;
 
 /// One command on one bucket of a decision over several.
 #[derive(Clone, Copy)]
 pub(crate) struct RedisStep<'a> {
     pub(crate) buckets: &'a RedisBuckets,
     pub(crate) key: &'a [u8],
+    /// The tier of the key, if the caller knows it.
+    pub(crate) tier: Option<TierId>,
     pub(crate) command: Command,
     /// Who holds the tokens. Without it, they are taken.
     pub(crate) holder: Option<u64>,
@@ -66,7 +69,16 @@ fn call_of(steps: &[RedisStep<'_>]) -> Call {
             .collect(),
         steps: steps
             .iter()
-            .map(|step| step.buckets.step(step.key, step.command, step.holder))
+            .map(|step| {
+                let RedisStep {
+                    key,
+                    tier,
+                    command,
+                    holder,
+                    ..
+                } = *step;
+                step.buckets.step(key, tier, command, holder)
+            })
             .collect(),
         header: header(now_us),
     }

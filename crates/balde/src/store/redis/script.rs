@@ -178,6 +178,7 @@ pub struct Step {
     limit_blob: LimitBlob,
     command: Command,
     holder: Option<Holder>,
+    is_renewal: bool,
 }
 
 impl Step {
@@ -188,6 +189,19 @@ impl Step {
             limit_blob,
             command,
             holder: None,
+            is_renewal: false,
+        }
+    }
+
+    /// Creates a step that renews what a holder holds of a bucket. It leaves the bucket under the limit
+    /// that it was written under, so the reply cannot be decoded under another one.
+    pub const fn renewal(limit: Limit, limit_blob: LimitBlob, holder: Holder) -> Self {
+        Self {
+            limit,
+            limit_blob,
+            command: Command::Hold { n: 0, needed: 0 },
+            holder: Some(holder),
+            is_renewal: true,
         }
     }
 
@@ -205,7 +219,11 @@ impl Step {
 
     /// The command in the encoding of the script.
     pub fn command_blob(&self) -> CommandBlob {
-        CommandBlob::new(&self.limit, self.command, self.holder.as_ref())
+        let mut blob = CommandBlob::new(&self.limit, self.command, self.holder.as_ref());
+        if self.is_renewal {
+            blob.0[0] = 9;
+        }
+        blob
     }
 
     /// The command as the script runs it.
