@@ -12,9 +12,9 @@ mod profile;
 pub use balde::{Limit, OnFailure};
 pub use balde_config::{ConfigError, Diagnostic, Position};
 pub use engine::{
-    ASSIGNED_MAX, AdmitError, AssignError, BucketRef, BucketState, CREDIT_IDS_MAX, Credited,
-    Engine, EngineBuilder, InFlight, Matcher, NoBucketError, OnMissingPart, Outcome, Refusal,
-    Settlement, StateError, Subject, Ticket, Unavailable,
+    ASSIGNED_MAX, AdmitError, AssignError, BucketRef, BucketState, Credited, Engine, EngineBuilder,
+    InFlight, Matcher, NoBucketError, OnMissingPart, Outcome, Refusal, Settlement, StateError,
+    Subject, Ticket, Unavailable,
 };
 #[cfg(feature = "http")]
 pub use http_headers::HttpHeaders;

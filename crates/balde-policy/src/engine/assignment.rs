@@ -1,15 +1,13 @@
 //! Variants whose values are assigned to subjects, as a participant's category is.
 
 use std::collections::HashMap;
-
-use smallvec::SmallVec;
+use std::sync::Arc;
 
 use super::matching::Located;
-use super::ruleset::{Ruleset, carry_over};
+use super::ruleset::Ruleset;
 use super::subject::Subject;
 use super::{Engine, State};
 use crate::policy::VariantSource;
-use crate::profile::Profile;
 
 /// The most subjects that can have an assigned value, for each variant.
 pub const ASSIGNED_MAX: usize = 1_000_000;
@@ -18,37 +16,18 @@ pub const ASSIGNED_MAX: usize = 1_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Assignments {
     variants: Vec<(Box<str>, BySubject)>,
-    /// Changes with every assignment.
-    pub(super) generation: u64,
 }
 
 /// What one variant assigns, by subject.
-type BySubject = HashMap<Box<str>, Assigned>;
-
-#[derive(Debug)]
-struct Assigned {
-    value: Box<str>,
-    /// Values that the subject had before: some of its buckets may still be under their limiters.
-    earlier: SmallVec<[Box<str>; 1]>,
-}
+type BySubject = HashMap<Box<str>, Box<str>>;
 
 impl Assignments {
-    fn get(&self, variant: &str, subject: &str) -> Option<&Assigned> {
-        let variant = self.variants.iter().find(|(name, _)| **name == *variant);
-        variant.and_then(|(_, subjects)| subjects.get(subject))
-    }
-
     pub(super) fn value(&self, variant: &str, subject: &str) -> Option<&str> {
-        self.get(variant, subject).map(|one| &*one.value)
+        let variant = self.variants.iter().find(|(name, _)| **name == *variant);
+        variant.and_then(|(_, subjects)| subjects.get(subject).map(|value| &**value))
     }
 
-    fn earlier(&self, variant: &str, subject: &str) -> &[Box<str>] {
-        let assigned = self.get(variant, subject);
-        assigned.map_or(&[], |one| one.earlier.as_slice())
-    }
-
-    fn set(&mut self, variant: &str, subject: &str, value: &str, default: Option<&str>) {
-        self.generation += 1;
+    fn set(&mut self, variant: &str, subject: &str, value: &str) {
         let index = self
             .variants
             .iter()
@@ -58,20 +37,7 @@ impl Assignments {
             self.variants.len() - 1
         });
         let subjects = &mut self.variants[index].1;
-        if let Some(assigned) = subjects.get_mut(subject) {
-            let before = std::mem::replace(&mut assigned.value, value.into());
-            assigned.earlier.retain(|one| **one != *value);
-            if *before != *value && !assigned.earlier.contains(&before) {
-                assigned.earlier.push(before);
-            }
-            return;
-        }
-        let earlier = default.filter(|default| *default != value);
-        let assigned = Assigned {
-            value: value.into(),
-            earlier: earlier.into_iter().map(Into::into).collect(),
-        };
-        subjects.insert(subject.into(), assigned);
+        subjects.insert(subject.into(), value.into());
     }
 
     fn count(&self, variant: &str) -> usize {
@@ -98,9 +64,8 @@ impl Engine {
     ///
     /// The subject's buckets keep their deficit, in tokens: one that was 30 tokens below full stays
     /// 30 below full under the new capacity, or is empty if the new capacity is smaller than its
-    /// deficit. Requests in flight are settled in the bucket of the new value. In Redis, a bucket
-    /// whose key has more parts than the subject is converted when it is next written; until then
-    /// it refills at the old rate.
+    /// deficit. Requests in flight are settled under the new limit. A bucket whose key has more parts
+    /// than the subject is converted when it is next written; until then it refills at the old rate.
     ///
     /// The assignment belongs to this engine and its clones: every process that shares the buckets
     /// in Redis has to make it.
@@ -110,11 +75,11 @@ impl Engine {
         subject: &str,
         value: &str,
     ) -> Result<(), AssignError> {
-        let touched = self.assign_now(variant, subject, value)?;
-        for (rules, policy, located) in touched {
+        let (rules, moved) = self.assign_now(variant, subject, value)?;
+        for (policy, located) in moved {
             // Writing nothing converts the bucket.
-            let limiter = rules.limiter(policy, located.value);
-            limiter.charge(&located.key, 0).await?;
+            let request = located.request(rules.limiter(policy), 0);
+            request.charge(0).await?;
         }
         Ok(())
     }
@@ -127,15 +92,15 @@ impl Engine {
         value.map(Into::into)
     }
 
-    /// Assigns, and returns the buckets in Redis that have to be written once.
+    /// Assigns, and returns the buckets that have to be written once.
     fn assign_now(
         &self,
         variant: &str,
         subject: &str,
         value: &str,
-    ) -> Result<Vec<(std::sync::Arc<Ruleset>, usize, Located)>, AssignError> {
+    ) -> Result<(Arc<Ruleset>, Vec<(usize, Located)>), AssignError> {
         let state = &mut *self.0.state.write();
-        let rules = std::sync::Arc::clone(&state.rules);
+        let rules = Arc::clone(&state.rules);
         let part = match rules.profile().variant(variant) {
             Some(known) => match known.source() {
                 VariantSource::Assigned { part, values } => {
@@ -148,83 +113,27 @@ impl Engine {
             },
             None => return Err(AssignError::UnknownVariant),
         };
-        let is_new = state.assignments.value(variant, subject).is_none();
-        if is_new && state.assignments.count(variant) >= ASSIGNED_MAX {
+        let assigned = state.assignments.value(variant, subject);
+        if assigned.is_none() && state.assignments.count(variant) >= ASSIGNED_MAX {
             return Err(AssignError::TooMany);
         }
-        let default = self.0.options.default_value(variant);
-        let before = state.assignments.value(variant, subject).or(default);
-        if before == Some(value) {
-            state.assignments.set(variant, subject, value, default);
-            return Ok(Vec::new());
+        let before = assigned.or_else(|| self.0.options.default_value(variant));
+        let has_changed = before.is_some_and(|before| before != value);
+        state.assignments.set(variant, subject, value);
+        if !has_changed {
+            return Ok((rules, Vec::new()));
         }
-        let had_a_value = before.is_some();
-        state.assignments.set(variant, subject, value, default);
         let named = Subject::new().with(part, subject);
-        let mut written = Vec::new();
-        for (index, policy) in rules.profile().policies().iter().enumerate() {
-            if policy.limits().variant() != Some(variant) {
-                continue;
-            }
+        let policies = rules.profile().policies().iter().enumerate();
+        let moved = policies.filter(|(_, policy)| policy.limits().variant() == Some(variant));
+        let moved = moved.filter_map(|(index, policy)| {
             let assigned = |_: &str, _: &str| policy.value_index(value);
-            // Buckets with other parts in their keys are carried over when they are next used.
-            let Ok(located) = rules.matcher.locate(index, &named, &assigned) else {
-                continue;
-            };
-            if self.0.options.is_redis() {
-                if had_a_value {
-                    written.push((std::sync::Arc::clone(&rules), index, located));
-                }
-            } else {
-                self.bring_up_to_date(&rules, &state.assignments, index, &located);
-            }
-        }
-        Ok(written)
-    }
-
-    /// Carries a bucket in memory over from the limiters that it may have been under before.
-    pub(super) fn bring_up_to_date(
-        &self,
-        rules: &Ruleset,
-        assignments: &Assignments,
-        policy: usize,
-        located: &Located,
-    ) {
-        let limiters = rules.limiters(policy);
-        if limiters.retired.is_empty() && assignments.generation == 0 {
-            return;
-        }
-        let earlier = earlier_values(rules.profile(), assignments, policy, located);
-        if limiters.retired.is_empty() && earlier.is_empty() {
-            return;
-        }
-        let to = &limiters.limiters[located.value];
-        let values = earlier.iter().filter_map(|value| {
-            let index = rules.policy(policy).value_index(value)?;
-            (index != located.value).then(|| &limiters.limiters[index])
+            let located = rules.matcher.locate(index, &named, &assigned).ok()?;
+            Some((index, located))
         });
-        // Two requests must not carry the same bucket over.
-        let _one_at_a_time = self.0.carrying.lock();
-        for from in limiters.retired.iter().chain(values) {
-            carry_over(from, to, &located.key);
-        }
+        let moved = moved.collect();
+        Ok((rules, moved))
     }
-}
-
-fn earlier_values<'s>(
-    profile: &Profile,
-    assignments: &'s Assignments,
-    policy: usize,
-    located: &Located,
-) -> &'s [Box<str>] {
-    let (Some(subject), Some(variant)) = (
-        &located.subject,
-        profile.policies()[policy].limits().variant(),
-    ) else {
-        return &[];
-    };
-    let subject = std::str::from_utf8(subject).unwrap_or_default();
-    assignments.earlier(variant, subject)
 }
 
 /// Why a value could not be assigned.

@@ -9,7 +9,7 @@ use balde::RedisStore;
 use balde::telemetry::Denials;
 #[cfg(feature = "prometheus")]
 use balde::telemetry::Metrics;
-use balde::{BuildError, Clock, Limit, RateLimiter};
+use balde::{BuildError, Clock, Holds, Limit, RateLimiter};
 
 use super::ruleset::Ruleset;
 use super::{Engine, Inner, State};
@@ -31,14 +31,37 @@ pub enum InFlight {
     /// cost, and its whole price is charged when it ends. Concurrent requests may all be admitted
     /// with the same tokens, and then take the bucket into debt.
     AfterResponse,
-    /// A request is admitted if the level, less the highest price of every request that this engine
-    /// has in flight, is at least the admission cost. Its price is charged when it ends. So the
-    /// bucket of a server that counts its requests at any time between admission and response is
-    /// never below this one.
-    ///
-    /// With buckets in Redis the highest price is charged at once, and the difference to the price
-    /// is given back when the request ends.
+    /// The highest price of the request is [held](balde::RateLimiterBuilder::holds) until it ends, and
+    /// then its price is charged. A request is admitted if the level, less what all requests in flight
+    /// hold, is at least the admission cost. So the bucket of a server that counts its requests at any
+    /// time between admission and response is never below this one.
     HighestPrice,
+}
+
+/// What a request takes from a bucket, or holds of it, until it ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    pub(super) tokens: u64,
+    /// How many tokens must be available.
+    pub(super) needed: u64,
+}
+
+impl InFlight {
+    pub(super) fn claim(self, policy: &Policy, value: usize, class: Option<&str>) -> Claim {
+        let admission = policy.admission();
+        let tokens = match self {
+            _ if admission == 0 => 0,
+            Self::Reserved => admission,
+            Self::AfterResponse => 0,
+            Self::HighestPrice => policy.prices().highest(),
+        };
+        let limit = policy.limits().iter().nth(value).map(|(_, limit)| limit);
+        let reserved = limit.map_or(0, |limit| policy.reserved_tokens(limit, class));
+        Claim {
+            tokens,
+            needed: admission + reserved,
+        }
+    }
 }
 
 /// What happens to a request that a policy applies to but has no bucket for, because a part of the
@@ -154,8 +177,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Sets the most buckets in memory, for each policy and each value of its variant; a million by
-    /// default. Beyond it, the buckets that are closest to full are forgotten
+    /// Sets the most buckets in memory, for each policy; a million by default. Beyond it, the buckets that are closest to full are forgotten
     /// ([`RateLimiterBuilder::keys_max`](balde::RateLimiterBuilder::keys_max)).
     pub fn keys_max(mut self, keys_max: usize) -> Self {
         self.options.keys_max = Some(keys_max);
@@ -178,7 +200,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Builds the engine, with one limiter for each policy and each value of its variant.
+    /// Builds the engine, with one limiter for each policy.
     pub fn build(self) -> Result<Engine, BuildError> {
         let Self { profile, options } = self;
         let rules = Arc::new(Ruleset::new(profile, &options)?);
@@ -187,13 +209,6 @@ impl EngineBuilder {
 }
 
 impl Options {
-    pub(super) fn is_redis(&self) -> bool {
-        #[cfg(feature = "redis")]
-        return self.redis.is_some();
-        #[cfg(not(feature = "redis"))]
-        false
-    }
-
     pub(super) fn default_value(&self, variant: &str) -> Option<&str> {
         let mut defaults = self.defaults.iter().rev();
         let found = defaults.find(|(name, _)| **name == *variant);
@@ -203,14 +218,21 @@ impl Options {
     pub(super) fn limiter(
         &self,
         policy: &Policy,
-        limit: &Limit,
+        limit: Limit,
+        tiers: impl Iterator<Item = (String, Limit)>,
     ) -> Result<RateLimiter, BuildError> {
         let builder = RateLimiter::builder()
             .name(policy.name())
-            .limit(*limit)
+            .limit(limit)
+            .tiers_by_request()
             .once_ttl(self.credit_id_ttl)
             .denials(self.denials)
             .clock(self.clock.clone());
+        let builder = tiers.fold(builder, |builder, (name, limit)| builder.tier(name, limit));
+        let builder = match self.in_flight {
+            InFlight::HighestPrice => builder.holds(Holds::new()),
+            InFlight::Reserved | InFlight::AfterResponse => builder,
+        };
         let builder = match self.keys_max {
             Some(keys_max) => builder.keys_max(keys_max),
             None => builder,

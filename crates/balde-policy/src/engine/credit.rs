@@ -1,22 +1,14 @@
 //! Tokens that events give back, once for each id.
 
-use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
-use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
 
 use balde::{Decision, Error, OpId};
-use parking_lot::Mutex;
 
 use super::matching::Located;
 use super::ruleset::Ruleset;
 use super::{Engine, State, Subject};
 use crate::policy::{ByVariant, MatchedRequest, PartSource, Policy, VariantSource};
-
-/// The most ids of credits that an engine in memory remembers; the oldest are forgotten first.
-pub const CREDIT_IDS_MAX: usize = 65_536;
 
 /// What an event gave back to one bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,39 +70,13 @@ impl Engine {
             let state = self.0.state.read();
             let mut due = self.due(&state, event, subject);
             due.retain(|one| is_credited(state.rules.policy(one.policy)));
-            if !self.0.options.is_redis() {
-                // Still locked, so that no assignment comes in between.
-                return self.credit_in_memory(&state.rules, due, id);
-            }
             (Arc::clone(&state.rules), due)
         };
         let mut credited = Vec::new();
         for one in due {
-            let limiter = rules.limiter(one.policy, one.located.value);
-            let key = &one.located.key;
-            let decision = limiter.credit_once(key, one.tokens, id).await?;
+            let request = one.located.request(rules.limiter(one.policy), 0);
+            let decision = request.credit_once(one.tokens, id).await?;
             credited.push(one.credited(&rules, &decision));
-        }
-        Ok(credited)
-    }
-
-    fn credit_in_memory(
-        &self,
-        rules: &Ruleset,
-        due: Vec<Due>,
-        id: &OpId,
-    ) -> Result<Vec<Credited>, Error> {
-        let now_us = self.0.options.clock.now_us();
-        let mut credited = Vec::new();
-        for one in due {
-            let name = rules.policy(one.policy).name();
-            let limiter = rules.limiter(one.policy, one.located.value).blocking();
-            let key = &one.located.key;
-            let run = || {
-                let decision = limiter.credit(key, one.tokens)?;
-                Ok(one.credited(rules, &decision))
-            };
-            credited.push(self.0.credits.run(name, key, id, now_us, run)?);
         }
         Ok(credited)
     }
@@ -159,9 +125,6 @@ impl Engine {
         let assigned =
             |variant: &str, subject: &str| self.value_index(state, index, variant, subject);
         let located = rules.matcher.locate(index, source, &assigned).ok()?;
-        if !self.0.options.is_redis() {
-            self.bring_up_to_date(rules, &state.assignments, index, &located);
-        }
         Some(Due {
             policy: index,
             located,
@@ -194,66 +157,5 @@ impl Due {
             tokens: self.tokens,
             level: decision.level(),
         }
-    }
-}
-
-/// The credits that an engine in memory has given, by their ids. Each limiter remembers its own
-/// operations, too, but a bucket may move from one limiter to another.
-pub(super) struct CreditLog {
-    ttl_us: u64,
-    /// Keys and ids may be long and personal; two keyed hashes take their place.
-    secrets: [RandomState; 2],
-    done: Mutex<Done>,
-}
-
-#[derive(Default)]
-struct Done {
-    results: HashMap<[u64; 2], Credited>,
-    in_order: VecDeque<(u64, [u64; 2])>,
-}
-
-impl CreditLog {
-    pub(super) fn new(ttl: Duration) -> Self {
-        Self {
-            ttl_us: u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX),
-            secrets: [RandomState::new(), RandomState::new()],
-            done: Mutex::default(),
-        }
-    }
-
-    /// Runs a credit, or returns what it gave the first time.
-    fn run(
-        &self,
-        policy: &str,
-        key: &[u8],
-        id: &OpId,
-        now_us: u64,
-        credit: impl FnOnce() -> Result<Credited, Error>,
-    ) -> Result<Credited, Error> {
-        let name = self
-            .secrets
-            .each_ref()
-            .map(|secret| secret.hash_one((policy, key, id)));
-        let done = &mut *self.done.lock();
-        while let Some((until_us, oldest)) = done.in_order.front().copied()
-            && (until_us <= now_us || done.in_order.len() > CREDIT_IDS_MAX)
-        {
-            done.in_order.pop_front();
-            done.results.remove(&oldest);
-        }
-        if let Some(result) = done.results.get(&name) {
-            return Ok(result.clone());
-        }
-        let result = credit()?;
-        done.in_order
-            .push_back((now_us.saturating_add(self.ttl_us), name));
-        done.results.insert(name, result.clone());
-        Ok(result)
-    }
-}
-
-impl fmt::Debug for CreditLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CreditLog").finish_non_exhaustive()
     }
 }

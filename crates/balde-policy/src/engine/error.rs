@@ -38,7 +38,6 @@ pub struct Refusal {
     pub(super) rules: Arc<Ruleset>,
     pub(super) policy: usize,
     pub(super) decision: Decision,
-    pub(super) wait: Wait,
     /// The decisions of all enforced policies.
     pub(super) decisions: Vec<(usize, Decision)>,
 }
@@ -49,7 +48,7 @@ impl Refusal {
         self.rules.policy(self.policy)
     }
 
-    /// The tokens in the bucket that refused; negative is debt.
+    /// The tokens that are available in the bucket that refused; negative is debt.
     pub fn level(&self) -> i64 {
         self.decision.level()
     }
@@ -57,19 +56,15 @@ impl Refusal {
     /// How long until the same request would be admitted, if no other request takes from the
     /// bucket.
     pub fn wait(&self) -> Wait {
-        self.wait
+        self.decision.wait()
     }
 
     /// [`wait`](Refusal::wait) as a duration; `None` if the request will never be admitted.
     pub fn retry_after(&self) -> Option<Duration> {
-        match self.wait {
-            Wait::Us(us) => Some(Duration::from_micros(us)),
-            Wait::None | Wait::Never => None,
-        }
+        self.decision.retry_after()
     }
 
-    /// The decision of the bucket that refused. With
-    /// [`InFlight::AfterResponse`](crate::InFlight::AfterResponse) it is a peek.
+    /// The decision of the bucket that refused.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
@@ -86,7 +81,7 @@ impl fmt::Debug for Refusal {
         f.debug_struct("Refusal")
             .field("policy", &self.policy().name())
             .field("level", &self.level())
-            .field("wait", &self.wait)
+            .field("wait", &self.wait())
             .finish_non_exhaustive()
     }
 }

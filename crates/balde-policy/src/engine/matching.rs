@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 
-use balde::Limit;
+use balde::{Limit, TokenRequest};
 use smallvec::SmallVec;
 
+use super::ruleset::PolicyLimiter;
 use crate::policy::{
     Key, KeyError, MatchRule, MatchedRequest, PartSource, Policy, Request, Segment, VariantSource,
 };
@@ -303,6 +304,14 @@ pub(super) struct Located {
     /// The subject that an assigned variant was looked up for.
     pub(super) subject: Option<SmallVec<[u8; 16]>>,
     pub(super) key: Key,
+}
+
+impl Located {
+    /// A request for tokens of the bucket.
+    pub(super) fn request<'a>(&'a self, limiter: &'a PolicyLimiter, n: u64) -> TokenRequest<'a> {
+        let request = limiter.limiter.request_n(&self.key, n);
+        request.in_tier(limiter.tier(self.value))
+    }
 }
 
 /// One bucket that a request takes tokens from.

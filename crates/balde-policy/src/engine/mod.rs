@@ -5,7 +5,6 @@ mod assignment;
 mod builder;
 mod credit;
 mod error;
-mod holds;
 mod matching;
 mod outcome;
 mod ruleset;
@@ -17,13 +16,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use balde::BuildError;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 #[cfg(feature = "tower")]
 pub(crate) use admission::{Admission, Admitting};
 pub use assignment::{ASSIGNED_MAX, AssignError};
 pub use builder::{EngineBuilder, InFlight, OnMissingPart};
-pub use credit::{CREDIT_IDS_MAX, Credited};
+pub use credit::Credited;
 pub use error::{AdmitError, Refusal, Unavailable};
 pub use matching::{BucketRef, Matcher, NoBucketError};
 pub use outcome::Outcome;
@@ -33,8 +32,6 @@ pub use ticket::{Settlement, Ticket};
 
 use self::assignment::Assignments;
 use self::builder::Options;
-use self::credit::CreditLog;
-use self::holds::Holds;
 use self::ruleset::Ruleset;
 use crate::profile::Profile;
 
@@ -75,14 +72,7 @@ pub struct Engine(Arc<Inner>);
 
 struct Inner {
     options: Options,
-    /// In memory, held for reading while a request takes or settles, so that neither an assignment
-    /// nor another profile comes in between.
     state: RwLock<State>,
-    /// Held while a bucket is carried over to another limiter.
-    carrying: Mutex<()>,
-    credits: CreditLog,
-    /// The highest prices of requests in flight, with [`InFlight::HighestPrice`] in memory.
-    holds: Holds,
 }
 
 struct State {
@@ -102,11 +92,8 @@ impl State {
 impl Inner {
     fn new(options: Options, state: State) -> Self {
         Self {
-            credits: CreditLog::new(options.credit_id_ttl),
             options,
             state: RwLock::new(state),
-            carrying: Mutex::new(()),
-            holds: Holds::default(),
         }
     }
 }
@@ -132,7 +119,7 @@ impl Engine {
         // Builds every limiter first, so that nothing can fail afterwards.
         let mut rules = Ruleset::new(profile, &self.0.options)?;
         let mut state = self.0.state.write();
-        rules.adopt(&state.rules, self.0.options.is_redis());
+        rules.adopt(&state.rules)?;
         state.rules = Arc::new(rules);
         Ok(())
     }
@@ -151,7 +138,7 @@ impl Engine {
     pub fn shadow_refusals(&self, policy: &str) -> Option<u64> {
         let rules = Arc::clone(&self.0.state.read().rules);
         let index = rules.index(policy)?;
-        Some(rules.limiters(index).shadow_refusals())
+        Some(rules.limiter(index).shadow_refusals())
     }
 }
 

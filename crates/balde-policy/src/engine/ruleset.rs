@@ -1,40 +1,62 @@
-//! The limiters of a profile: one for each policy and each value of its variant.
-//!
-//! In memory a bucket belongs to one limiter, so a bucket whose limit changes with its variant has
-//! to be carried over to another limiter. In Redis all limiters of a policy have the same name and
-//! therefore the same buckets, and the store converts a bucket when it is next written.
+//! The limiters of a profile: one for each policy, with a tier for each value of its variant.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use balde::{BuildError, RateLimiter};
+use balde::{BuildError, Limit, RateLimiter, Tier};
 
 use super::Options;
 use super::matching::Matcher;
 use crate::policy::{Mode, Policy};
 use crate::profile::Profile;
 
-/// The most limiters of earlier profiles that a policy keeps for buckets not yet carried over.
-const RETIRED_MAX: usize = 16;
+/// The tiers of a limiter. Their limits change with the profile, but not their number, so there are
+/// enough for values that later profiles add.
+const TIERS_MIN: usize = 64;
 
 /// A profile with its limiters.
 #[derive(Debug)]
 pub(super) struct Ruleset {
     pub(super) matcher: Matcher,
     /// In the order of the profile's policies.
-    policies: Vec<PolicyLimiters>,
+    policies: Vec<PolicyLimiter>,
 }
 
+/// The limiter of a policy. A key has one bucket there, whatever the value of its variant is.
 #[derive(Debug)]
-pub(super) struct PolicyLimiters {
-    /// In the order of the policy's limits.
-    pub(super) limiters: Vec<RateLimiter>,
-    /// Limiters of values that an earlier profile had. In memory only.
-    pub(super) retired: Vec<RateLimiter>,
+pub(super) struct PolicyLimiter {
+    pub(super) limiter: RateLimiter,
+    /// All tiers of the limiter.
+    tiers: Vec<Tier>,
+    /// The index of each limit's tier, in the order of the policy's limits.
+    in_use: Vec<usize>,
     pub(super) is_shadow: bool,
     shadow_refusals: AtomicU64,
 }
 
-impl PolicyLimiters {
+impl PolicyLimiter {
+    fn new(policy: &Policy, options: &Options) -> Result<Self, BuildError> {
+        let limits: Vec<Limit> = policy.limits().iter().map(|(_, limit)| *limit).collect();
+        let count = TIERS_MIN.max(limits.len() * 2);
+        let first = limits[0];
+        let limit_of = |index: usize| limits.get(index).copied().unwrap_or(first);
+        let limits = (0..count).map(|index| (tier_name(index), limit_of(index)));
+        let limiter = options.limiter(policy, first, limits)?;
+        let found = |index| limiter.find_tier(&tier_name(index));
+        let tiers = (0..count).map(|index| found(index).expect("it was just built with this tier"));
+        Ok(Self {
+            tiers: tiers.collect(),
+            limiter,
+            in_use: (0..policy.limits().iter().count()).collect(),
+            is_shadow: options.is_shadow_all || policy.mode() == Mode::Shadow,
+            shadow_refusals: AtomicU64::new(0),
+        })
+    }
+
+    /// The tier of the limit with this index among the policy's limits.
+    pub(super) fn tier(&self, value: usize) -> Tier {
+        self.tiers[self.in_use[value]]
+    }
+
     pub(super) fn shadow_refusals(&self) -> u64 {
         self.shadow_refusals.load(Ordering::Relaxed)
     }
@@ -42,30 +64,62 @@ impl PolicyLimiters {
     pub(super) fn count_shadow_refusal(&self) {
         self.shadow_refusals.fetch_add(1, Ordering::Relaxed);
     }
+
+    /// Uses the same tier for each value that the earlier policy also has.
+    fn assign_tiers(&mut self, policy: &Policy, before: &Policy, old: &Self) {
+        let same = |value: Option<&str>| {
+            let at = before.limits().iter().position(|(other, _)| other == value);
+            at.map(|at| old.in_use[at])
+        };
+        let values = || policy.limits().iter().map(|(value, _)| value);
+        let kept: Vec<usize> = values().filter_map(same).collect();
+        let mut unused = (0..self.tiers.len()).filter(|tier| !kept.contains(tier));
+        let tier = |value| same(value).or_else(|| unused.next());
+        self.in_use = values().map_while(tier).collect();
+    }
+
+    /// Sets the limits of a limiter that has these tiers.
+    fn set_limits(&self, policy: &Policy, limiter: &RateLimiter) {
+        for ((_, limit), tier) in policy.limits().iter().zip(&self.in_use) {
+            let name = tier_name(*tier);
+            let is_set = limiter.tier_limit(&name).is_ok_and(|now| now == *limit);
+            if !is_set && let Err(error) = limiter.set_tier_limit(&name, *limit) {
+                // A limiter was built with this limit, so it is accepted.
+                tracing::error!(policy = policy.name(), %error, "a limit cannot be changed");
+            }
+        }
+    }
+}
+
+fn tier_name(index: usize) -> String {
+    index.to_string()
 }
 
 impl Ruleset {
     pub(super) fn new(profile: Profile, options: &Options) -> Result<Self, BuildError> {
-        let mut policies = Vec::new();
-        for policy in profile.policies() {
-            let limits = policy.limits().iter();
-            let limiters = limits.map(|(_, limit)| options.limiter(policy, limit));
-            policies.push(PolicyLimiters {
-                limiters: limiters.collect::<Result<_, _>>()?,
-                retired: Vec::new(),
-                is_shadow: options.is_shadow_all || policy.mode() == Mode::Shadow,
-                shadow_refusals: AtomicU64::new(0),
-            });
-        }
+        let policies = profile.policies().iter();
+        let policies = policies.map(|policy| PolicyLimiter::new(policy, options));
         Ok(Self {
+            policies: policies.collect::<Result<_, _>>()?,
             matcher: Matcher::new(profile),
-            policies,
         })
     }
 
     /// Takes over the limiters, and so the buckets, of policies that the earlier profile also has.
     /// The buckets keep their deficit.
-    pub(super) fn adopt(&mut self, earlier: &Self, is_redis: bool) {
+    ///
+    /// Fails, and changes nothing, if a policy has got more values than its limiter has tiers.
+    pub(super) fn adopt(&mut self, earlier: &Self) -> Result<(), BuildError> {
+        for (index, new) in self.policies.iter().enumerate() {
+            let name = self.policy(index).name();
+            let earlier = earlier.named(name).map(|(_, old)| old);
+            if let Some(old) = earlier.filter(|old| old.limiter.is_in_memory())
+                && new.in_use.len() > old.tiers.len()
+            {
+                let tiers_max = old.tiers.len();
+                return Err(BuildError::TooManyTiers { tiers_max });
+            }
+        }
         for (index, new) in self.policies.iter_mut().enumerate() {
             let policy = &self.matcher.profile().policies()[index];
             let Some((before, old)) = earlier.named(policy.name()) else {
@@ -76,32 +130,18 @@ impl Ruleset {
             if before.scope().parts() != policy.scope().parts() {
                 continue;
             }
-            let is_same_store = !is_redis || before.on_failure() == policy.on_failure();
-            let mut is_adopted = vec![false; old.limiters.len()];
-            for ((value, limit), limiter) in policy.limits().iter().zip(&mut new.limiters) {
-                let same = before.limits().iter().position(|(other, _)| other == value);
-                let Some(same) = same.filter(|_| is_same_store) else {
-                    continue;
-                };
-                let adopted = old.limiters[same].clone();
-                // The new limiter was built with this limit, so the adopted one accepts it.
-                if adopted.limit() == *limit || adopted.set_limit(*limit).is_ok() {
-                    *limiter = adopted;
-                    is_adopted[same] = true;
-                }
-            }
-            if is_redis {
+            let has_enough_tiers = new.in_use.len() <= old.tiers.len();
+            let is_same_failure = before.on_failure() == policy.on_failure();
+            if !has_enough_tiers || !(is_same_failure || old.limiter.is_in_memory()) {
+                // The buckets are in Redis, where both limiters find them.
                 continue;
             }
-            let left = old.limiters.iter().zip(&is_adopted);
-            let left = left.filter(|(_, is_adopted)| !**is_adopted);
-            let left = left.map(|(limiter, _)| limiter).chain(&old.retired);
-            let is_used = |limiter: &&RateLimiter| {
-                limiter.sweep();
-                limiter.memory_stats().keys > 0
-            };
-            new.retired = left.filter(is_used).take(RETIRED_MAX).cloned().collect();
+            new.limiter = old.limiter.clone();
+            new.tiers.clone_from(&old.tiers);
+            new.assign_tiers(policy, before, old);
+            new.set_limits(policy, &new.limiter);
         }
+        Ok(())
     }
 
     pub(super) fn profile(&self) -> &Profile {
@@ -112,16 +152,12 @@ impl Ruleset {
         &self.profile().policies()[index]
     }
 
-    pub(super) fn limiters(&self, policy: usize) -> &PolicyLimiters {
+    pub(super) fn limiter(&self, policy: usize) -> &PolicyLimiter {
         &self.policies[policy]
     }
 
-    pub(super) fn limiter(&self, policy: usize, value: usize) -> &RateLimiter {
-        &self.policies[policy].limiters[value]
-    }
-
     pub(super) fn all_limiters(&self) -> impl Iterator<Item = &RateLimiter> {
-        self.policies.iter().flat_map(|policy| &policy.limiters)
+        self.policies.iter().map(|policy| &policy.limiter)
     }
 
     pub(super) fn index(&self, name: &str) -> Option<usize> {
@@ -129,28 +165,8 @@ impl Ruleset {
         policies.position(|policy| policy.name() == name)
     }
 
-    fn named(&self, name: &str) -> Option<(&Policy, &PolicyLimiters)> {
+    fn named(&self, name: &str) -> Option<(&Policy, &PolicyLimiter)> {
         let index = self.index(name)?;
         Some((self.policy(index), &self.policies[index]))
     }
-}
-
-/// Carries a bucket over to another limiter in memory. It keeps its deficit, rounded up to whole
-/// tokens. A debt stays, and does not grow.
-pub(super) fn carry_over(from: &RateLimiter, to: &RateLimiter, key: &[u8]) {
-    let Ok(found) = from.blocking().peek(key) else {
-        return;
-    };
-    let whole = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
-    let level = found.level();
-    let below_full = whole(from.limit().capacity()) - level;
-    if below_full <= 0 {
-        return;
-    }
-    let kept = whole(to.limit().capacity()) - below_full;
-    // In memory only a bad key can fail, and this one was just used.
-    let _set = to.blocking().set_level(key, kept.max(level.min(0)));
-    let _full_again = from
-        .blocking()
-        .set_level(key, whole(from.limit().capacity()));
 }

@@ -18,15 +18,23 @@ pub struct BucketState {
     policy: usize,
     value: usize,
     decision: Decision,
-    held: u64,
 }
 
 impl BucketState {
+    fn new(rules: &Arc<Ruleset>, policy: usize, located: &Located, decision: Decision) -> Self {
+        Self {
+            rules: Arc::clone(rules),
+            policy,
+            value: located.value,
+            decision,
+        }
+    }
+
     /// The tokens that requests in flight may still cost, with
-    /// [`InFlight::HighestPrice`](crate::InFlight::HighestPrice) in memory; otherwise zero. They are
-    /// not subtracted from the [`level`](BucketState::level).
+    /// [`InFlight::HighestPrice`](crate::InFlight::HighestPrice); otherwise zero. They are not
+    /// subtracted from the [`level`](BucketState::level).
     pub fn held(&self) -> u64 {
-        self.held
+        self.decision.held()
     }
 
     /// The policy of the bucket.
@@ -46,7 +54,7 @@ impl BucketState {
 
     /// The whole tokens in the bucket; negative is debt.
     pub fn level(&self) -> i64 {
-        self.decision.level()
+        self.decision.level().saturating_add_unsigned(self.held())
     }
 
     /// Whether the policy would admit a request now.
@@ -96,9 +104,9 @@ impl Engine {
         subject: &Subject<'_>,
     ) -> Result<BucketState, StateError> {
         let (rules, policy, located) = self.find(policy, subject)?;
-        let limiter = rules.limiter(policy, located.value);
-        let decision = limiter.peek(&located.key).await?;
-        Ok(self.bucket_state(&rules, policy, &located, decision))
+        let request = located.request(rules.limiter(policy), 0);
+        let decision = request.peek().await?;
+        Ok(BucketState::new(&rules, policy, &located, decision))
     }
 
     /// Reads all buckets that the subject's parts name, or that its request takes tokens from, in
@@ -116,9 +124,8 @@ impl Engine {
         };
         let mut states = Vec::new();
         for (policy, located) in found {
-            let limiter = rules.limiter(policy, located.value);
-            let decision = limiter.peek(&located.key).await?;
-            states.push(self.bucket_state(&rules, policy, &located, decision));
+            let decision = located.request(rules.limiter(policy), 0).peek().await?;
+            states.push(BucketState::new(&rules, policy, &located, decision));
         }
         Ok(states)
     }
@@ -132,9 +139,9 @@ impl Engine {
         level: i64,
     ) -> Result<BucketState, StateError> {
         let (rules, policy, located) = self.find(policy, subject)?;
-        let limiter = rules.limiter(policy, located.value);
-        let decision = limiter.set_level(&located.key, level).await?;
-        Ok(self.bucket_state(&rules, policy, &located, decision))
+        let request = located.request(rules.limiter(policy), 0);
+        let decision = request.set_level(level).await?;
+        Ok(BucketState::new(&rules, policy, &located, decision))
     }
 
     /// Changes the level of a subject's bucket under a policy by some tokens: a negative number is
@@ -147,31 +154,14 @@ impl Engine {
         by: i64,
     ) -> Result<BucketState, StateError> {
         let (rules, policy, located) = self.find(policy, subject)?;
-        let limiter = rules.limiter(policy, located.value);
+        let request = located.request(rules.limiter(policy), 0);
         let tokens = by.unsigned_abs();
         let decision = if by < 0 {
-            limiter.charge(&located.key, tokens).await?
+            request.charge(tokens).await?
         } else {
-            limiter.credit(&located.key, tokens).await?
+            request.credit(tokens).await?
         };
-        Ok(self.bucket_state(&rules, policy, &located, decision))
-    }
-
-    fn bucket_state(
-        &self,
-        rules: &Arc<Ruleset>,
-        policy: usize,
-        located: &Located,
-        decision: Decision,
-    ) -> BucketState {
-        let name = rules.policy(policy).name();
-        BucketState {
-            rules: Arc::clone(rules),
-            policy,
-            value: located.value,
-            decision,
-            held: self.0.holds.held(name, &located.key),
-        }
+        Ok(BucketState::new(&rules, policy, &located, decision))
     }
 
     fn find(
@@ -198,23 +188,16 @@ impl Engine {
         let rules = &state.rules;
         let assigned =
             |variant: &str, subject: &str| self.value_index(state, index, variant, subject);
-        let located = match &subject.request {
-            None => rules.matcher.locate(index, subject, &assigned)?,
+        match &subject.request {
+            None => rules.matcher.locate(index, subject, &assigned).map(Some),
             Some(request) => {
                 let located = request.with_normal_path(|request| {
                     let rule = rules.policy(index).matching_rule(request)?;
                     let source = MatchedRequest { request, rule };
                     Some(rules.matcher.locate(index, &source, &assigned))
                 });
-                let Ok(Some(located)) = located else {
-                    return Ok(None);
-                };
-                located?
+                located.ok().flatten().transpose()
             }
-        };
-        if !self.0.options.is_redis() {
-            self.bring_up_to_date(rules, &state.assignments, index, &located);
         }
-        Ok(Some(located))
     }
 }

@@ -4,11 +4,12 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker, ready};
 
-use balde::{Decision, Hold, RateLimiter};
+use balde::{Decision, Hold, Tier, TokenRequest};
 use smallvec::SmallVec;
 
+use super::builder::Claim;
 use super::matching::Located;
 use super::ruleset::Ruleset;
 use super::{Engine, Outcome, State};
@@ -16,8 +17,11 @@ use super::{Engine, Outcome, State};
 /// Indices of buckets that are decided together.
 pub(super) type Indices = SmallVec<[usize; 4]>;
 
-/// Tokens held in Redis, with the buckets that they were taken from.
-pub(super) type Held = Vec<(Hold, Indices)>;
+/// What a request costs in each of them.
+type Costs = SmallVec<[u64; 4]>;
+
+/// Tokens that are held, with the indices of the buckets that they are of.
+pub(super) type Held = SmallVec<[(Hold, Indices); 1]>;
 
 /// An admitted request. It is settled once: by [`settle`](Ticket::settle), or as
 /// [`Outcome::Abandoned`] when it is dropped.
@@ -26,35 +30,37 @@ pub struct Ticket {
     engine: Engine,
     /// The profile under which the request was admitted: its prices apply.
     rules: Arc<Ruleset>,
-    generation: u64,
     buckets: Vec<Bucket>,
-    /// `None` with buckets in memory.
-    held: Option<Held>,
-    is_settled: bool,
+    /// Empty once the request is settled.
+    held: Held,
 }
 
-/// One bucket that the request took tokens from.
+/// One bucket that the request takes tokens from.
 pub(super) struct Bucket {
     pub(super) policy: usize,
     pub(super) located: Located,
+    claim: Claim,
     pub(super) decision: Option<Decision>,
-    pub(super) taken: u64,
-    /// The tokens that are held for the request until it ends, beside the bucket.
-    pub(super) held: u64,
     /// Whether the request is settled here: not where a bucket in shadow mode would have refused.
     pub(super) is_counted: bool,
 }
 
 impl Bucket {
-    pub(super) fn new(policy: usize, located: Located) -> Self {
+    pub(super) fn new(policy: usize, located: Located, claim: Claim) -> Self {
         Self {
             policy,
             located,
+            claim,
             decision: None,
-            taken: 0,
-            held: 0,
             is_counted: true,
         }
+    }
+
+    /// What the request takes from the bucket.
+    pub(super) fn request<'a>(&'a self, rules: &'a Ruleset) -> TokenRequest<'a> {
+        let Claim { tokens, needed } = self.claim;
+        let request = self.located.request(rules.limiter(self.policy), tokens);
+        request.needing(needed)
     }
 }
 
@@ -62,17 +68,14 @@ impl Ticket {
     pub(super) fn new(
         engine: &Engine,
         rules: Arc<Ruleset>,
-        generation: u64,
         buckets: Vec<Bucket>,
-        held: Option<Held>,
+        held: Held,
     ) -> Self {
         Self {
             engine: engine.clone(),
             rules,
-            generation,
             buckets,
             held,
-            is_settled: false,
         }
     }
 
@@ -98,23 +101,26 @@ impl Ticket {
     /// done when this returns. With buckets in Redis the future waits for the first attempt;
     /// further attempts are made in the background, and each bucket is settled only once.
     pub fn settle(mut self, outcome: Outcome) -> Settlement {
-        if self.held.is_none() {
-            self.settle_in_memory(outcome);
-            return Settlement::new(self, None);
-        }
-        let settling = self.settle_held(outcome);
-        let settling: Vec<_> = settling
-            .into_iter()
-            .map(|(hold, costs, indices)| (hold.settle_each(move |index, _| costs[index]), indices))
+        let settling: SmallVec<[_; 1]> = self
+            .to_settle(outcome)
+            .map(|(hold, costs, indices)| {
+                let each = costs.clone();
+                let settling = hold.settle_each(move |index, _| each[index]);
+                (settling, costs, indices)
+            })
             .collect();
-        let settling = async move {
+        let settling = Box::pin(async move {
             let mut settled = Vec::new();
-            for (settling, indices) in settling {
-                settled.extend(indices.into_iter().zip(settling.await));
+            for (settling, costs, indices) in settling {
+                let decisions = settling.await;
+                settled.extend(
+                    (indices.into_iter().zip(costs).zip(decisions))
+                        .map(|((index, cost), decision)| (index, cost, decision)),
+                );
             }
             settled
-        };
-        Settlement::new(self, Some(Box::pin(settling)))
+        });
+        Settlement::start(self, settling)
     }
 
     /// [`settle`](Ticket::settle) for callers without `await`. With buckets in Redis, a thread
@@ -124,132 +130,62 @@ impl Ticket {
     }
 
     fn settle_now(&mut self, outcome: Outcome) {
-        if self.held.is_none() {
-            self.settle_in_memory(outcome);
-            return;
-        }
-        for (hold, costs, _) in self.settle_held(outcome) {
+        for (hold, costs, _) in self.to_settle(outcome) {
             hold.settle_each_blocking(|index, _| costs[index]);
         }
     }
 
-    /// The holds to settle in Redis, with the cost of each of their buckets.
-    fn settle_held(&mut self, outcome: Outcome) -> Vec<(Hold, Vec<u64>, Indices)> {
-        self.is_settled = true;
-        let held = self.held.take().unwrap_or_default();
+    /// What is held, with the price in each of its buckets.
+    fn to_settle(&mut self, outcome: Outcome) -> impl Iterator<Item = (Hold, Costs, Indices)> {
+        let held = std::mem::take(&mut self.held);
         let state = self.engine.0.state.read();
-        let is_current = self.is_current(&state);
+        let is_same_profile = Arc::ptr_eq(&state.rules, &self.rules);
         let held = held.into_iter().map(|(hold, indices)| {
-            let buckets = || indices.iter().map(|index| &self.buckets[*index]);
-            let costs = buckets().map(|bucket| {
-                let is_fallback = bucket.decision.is_some_and(|one| one.is_fallback());
-                if is_fallback {
-                    // Nothing was taken from the store.
-                    return bucket.taken;
-                }
-                price(&self.rules, bucket, outcome)
+            let bucket = |index: usize| &self.buckets[indices[index]];
+            let costs = (0..indices.len()).map(|index| {
+                let policy = self.rules.policy(bucket(index).policy);
+                policy.prices().price(outcome)
             });
-            let costs: Vec<u64> = costs.collect();
-            if is_current {
-                return (hold, costs, indices);
-            }
-            // A bucket must not be written under a limit that it no longer has: a debt that the
-            // earlier limit does not have would be lost.
-            drop(hold.if_dropped(|_, taken| taken));
-            let requests = buckets().map(|bucket| {
-                let limiter = current_limiter(&self.engine, &state, &self.rules, bucket);
-                limiter.request_n(&bucket.located.key, bucket.taken)
-            });
-            let requests: Vec<_> = requests.collect();
-            (Hold::already_taken(&requests), costs, indices)
+            let costs: Costs = costs.collect();
+            let hold =
+                hold.in_tiers(|index| self.current_tier(&state, is_same_profile, bucket(index)));
+            (hold, costs, indices)
         });
-        held.collect()
+        let held: SmallVec<[_; 1]> = held.collect();
+        held.into_iter()
     }
 
-    /// Whether nothing was assigned and no other profile enforced since the request was admitted.
-    fn is_current(&self, state: &State) -> bool {
-        Arc::ptr_eq(&state.rules, &self.rules) && state.assignments.generation == self.generation
-    }
-
-    fn settle_in_memory(&mut self, outcome: Outcome) {
-        self.is_settled = true;
-        let state = self.engine.0.state.read();
-        let is_current = self.is_current(&state);
-        for bucket in self.buckets.iter_mut().filter(|bucket| bucket.is_counted) {
-            let cost = price(&self.rules, bucket, outcome);
-            if cost == bucket.taken {
-                continue;
+    /// The tier that a bucket is in now, after another profile or assignment; `None` if its policy is
+    /// gone.
+    fn current_tier(&self, state: &State, is_same_profile: bool, bucket: &Bucket) -> Option<Tier> {
+        let policy = self.rules.policy(bucket.policy);
+        let index = match is_same_profile {
+            true => bucket.policy,
+            false => state.rules.index(policy.name())?,
+        };
+        let now = state.rules.policy(index);
+        if now.scope().parts() != policy.scope().parts() {
+            return None;
+        }
+        let value = match (now.limits().variant(), &bucket.located.subject) {
+            (None, _) => 0,
+            (Some(variant), Some(subject)) => {
+                let subject = std::str::from_utf8(subject).unwrap_or_default();
+                self.engine.value_index(state, index, variant, subject)?
             }
-            let limiter = if is_current {
-                self.rules.limiter(bucket.policy, bucket.located.value)
-            } else {
-                current_limiter(&self.engine, &state, &self.rules, bucket)
-            };
-            let (limiter, key) = (limiter.blocking(), &bucket.located.key);
-            let settled = match cost.checked_sub(bucket.taken) {
-                Some(more) => limiter.charge(key, more),
-                None => limiter.credit(key, bucket.taken - cost),
-            };
-            // In memory only a bad key can fail, and this one was good enough to be taken from.
-            bucket.decision = settled.ok().or(bucket.decision);
-        }
-        // After the charge, so that the request counts all the time.
-        if self.buckets.iter().any(|bucket| bucket.held > 0) {
-            self.engine.0.holds.release(&self.rules, &mut self.buckets);
-        }
+            (Some(_), None) if is_same_profile => bucket.located.value,
+            (Some(_), None) => {
+                let before = policy.limits().iter().nth(bucket.located.value);
+                before.and_then(|(value, _)| now.value_index(value?))?
+            }
+        };
+        Some(state.rules.limiter(index).tier(value))
     }
-}
-
-/// The limiter that has a bucket now, after another profile or assignment.
-fn current_limiter<'s>(
-    engine: &Engine,
-    state: &'s State,
-    admitted: &'s Ruleset,
-    bucket: &Bucket,
-) -> &'s RateLimiter {
-    let policy = admitted.policy(bucket.policy);
-    let gone = || admitted.limiter(bucket.policy, bucket.located.value);
-    let Some(index) = state.rules.index(policy.name()) else {
-        return gone();
-    };
-    let now = state.rules.policy(index);
-    if now.scope().parts() != policy.scope().parts() {
-        return gone();
-    }
-    let value = match (now.limits().variant(), &bucket.located.subject) {
-        (None, _) => Some(0),
-        (Some(variant), Some(subject)) => {
-            let subject = std::str::from_utf8(subject).unwrap_or_default();
-            engine.value_index(state, index, variant, subject)
-        }
-        (Some(_), None) => {
-            let before = policy.limits().iter().nth(bucket.located.value);
-            before.and_then(|(value, _)| now.value_index(value?))
-        }
-    };
-    let Some(value) = value else {
-        return gone();
-    };
-    let located = Located {
-        value,
-        subject: bucket.located.subject.clone(),
-        key: bucket.located.key.clone(),
-    };
-    if !engine.0.options.is_redis() {
-        engine.bring_up_to_date(&state.rules, &state.assignments, index, &located);
-    }
-    state.rules.limiter(index, value)
-}
-
-fn price(rules: &Ruleset, bucket: &Bucket, outcome: Outcome) -> u64 {
-    rules.policy(bucket.policy).prices().price(outcome)
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if !self.is_settled {
-            self.settle_now(Outcome::Abandoned);
-        }
+        self.settle_now(Outcome::Abandoned);
     }
 }
 
@@ -269,11 +205,35 @@ pub struct Settlement {
     settling: Option<Settling>,
 }
 
-type Settling = Pin<Box<dyn Future<Output = Vec<(usize, Decision)>> + Send>>;
+/// The price and the decision of each bucket, by its index.
+type Settling = Pin<Box<dyn Future<Output = Vec<(usize, u64, Decision)>> + Send>>;
 
 impl Settlement {
-    fn new(ticket: Ticket, settling: Option<Settling>) -> Self {
-        Self { ticket, settling }
+    /// In memory the settlement is done at once.
+    fn start(ticket: Ticket, settling: Settling) -> Self {
+        let mut settlement = Self {
+            ticket,
+            settling: Some(settling),
+        };
+        let mut context = Context::from_waker(Waker::noop());
+        let _is_done = settlement.poll_settling(&mut context);
+        settlement
+    }
+
+    fn poll_settling(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(settling) = &mut self.settling else {
+            return Poll::Ready(());
+        };
+        let settled = ready!(settling.as_mut().poll(cx));
+        for (index, cost, decision) in settled {
+            let bucket = &mut self.ticket.buckets[index];
+            // A policy that admits everything and charges nothing has not looked at its bucket.
+            if bucket.decision.is_some() || cost > 0 {
+                bucket.decision = Some(decision);
+            }
+        }
+        self.settling = None;
+        Poll::Ready(())
     }
 
     /// Whether there is nothing left to await.
@@ -293,18 +253,7 @@ impl Future for Settlement {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = &mut *self;
-        let Some(settling) = &mut this.settling else {
-            return Poll::Ready(());
-        };
-        let Poll::Ready(settled) = settling.as_mut().poll(cx) else {
-            return Poll::Pending;
-        };
-        for (index, decision) in settled {
-            this.ticket.buckets[index].decision = Some(decision);
-        }
-        this.settling = None;
-        Poll::Ready(())
+        self.poll_settling(cx)
     }
 }
 

@@ -100,8 +100,10 @@ fn apply(
     tier: Option<Tier>,
     command: Command,
 ) -> Option<Decision> {
+    let request = limiter.request(key);
+    let request = tier.map_or(request, |tier| request.in_tier(tier));
     // The key is valid: tokens were taken from its bucket.
-    limiter.run_in_memory(key, tier, command).ok()
+    limiter.run_request_blocking(&request, command).ok()
 }
 
 #[cfg(feature = "redis")]

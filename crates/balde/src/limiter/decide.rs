@@ -9,7 +9,7 @@ use tracing::Span;
 
 #[cfg(feature = "redis")]
 use super::request::HolderId;
-use super::{RateLimiter, Store, Tier, TokenRequest};
+use super::{RateLimiter, Store, TokenRequest};
 #[cfg(feature = "redis")]
 use super::{RedisLimiter, wait};
 #[cfg(feature = "redis")]
@@ -318,19 +318,31 @@ impl RateLimiter {
         decision
     }
 
-    /// Runs a command that is not a check on a bucket, without `await` if that is in memory.
-    pub(crate) fn run_in_memory(
+    /// [`run_request`](RateLimiter::run_request) for callers without `await`.
+    pub(crate) fn run_request_blocking(
         &self,
-        key: &[u8],
-        tier: Option<Tier>,
+        request: &TokenRequest<'_>,
         command: Command,
     ) -> Result<Decision, Error> {
-        let Store::Memory(table, log) = &self.0.store else {
-            return self.run_blocking(key, command, None);
-        };
-        let key = BadKey::check(key)?;
-        let tier = tier.map(Tier::id).or_else(|| self.given_tier(key));
-        Ok(self.run_memory(table, log, key, tier, command, None))
+        match &self.0.store {
+            Store::Memory(table, log) => {
+                let key = BadKey::check(request.key)?;
+                let tier = request.tier_id().or_else(|| self.given_tier(key));
+                Ok(self.run_memory(table, log, key, tier, command, None))
+            }
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => {
+                let (this, tier) = (self.clone(), request.tier);
+                let key = request.key.to_vec();
+                let running = async move {
+                    let request = this.request(&key);
+                    let request = tier.map_or(request, |tier| request.in_tier(tier));
+                    this.run_request(&request, command, None).await
+                };
+                let ran = wait(redis.store(), running);
+                ran.unwrap_or(Err(Error::Store(StoreFailure::Timeout)))
+            }
+        }
     }
 
     /// Runs a command that is not a check on the bucket of a request.

@@ -80,6 +80,12 @@ impl<'a> TokenRequest<'a> {
         self.limiter.run_request(self, charge, None).await
     }
 
+    /// [`charge`](TokenRequest::charge) for callers without `await`.
+    pub fn charge_blocking(&self, n: u64) -> Result<Decision, Error> {
+        self.limiter
+            .run_request_blocking(self, Command::Charge { n })
+    }
+
     /// [`RateLimiter::credit`] for this request, whatever it requests.
     pub async fn credit(&self, n: u64) -> Result<Decision, Error> {
         let credit = Command::Credit { n };

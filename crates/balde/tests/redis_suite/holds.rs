@@ -24,13 +24,13 @@ struct Process {
 impl Process {
     fn start(server: &RedisServer, clock: &ManualClock, holds: Holds) -> Self {
         let runtime = Runtime::new().unwrap();
-        let _inside = runtime.enter();
+        let inside = runtime.enter();
         let builder = RedisStore::builder().address(server.url());
         let store = builder.timeout(Duration::from_millis(100)).build().unwrap();
         let builder = RateLimiter::builder().name("held").limit("6/min burst 100");
         let builder = builder.clock(Clock::manual(clock)).holds(holds);
         let limiter = builder.redis(&store, OnFailure::Deny).build().unwrap();
-        drop(_inside);
+        drop(inside);
         Self { runtime, limiter }
     }
 
@@ -95,10 +95,10 @@ fn what_a_killed_process_held_is_charged_when_it_expires_or_given_back() {
         let killed = Process::start(&server, &clock, holds);
         let hold = killed.hold(22, 1);
         killed.kill(hold);
-        clock.advance(TTL - Duration::from_micros(1));
+        clock.advance(TTL / 2);
         assert_eq!(other.look(), (78, 22));
         // Charged as of its expiry, however late that is noticed: ten seconds refill one token.
-        clock.advance(Duration::from_micros(1) + Duration::from_secs(10));
+        clock.advance(TTL / 2 + Duration::from_secs(10));
         assert_eq!(other.look(), (level, 0));
     }
 }
