@@ -181,6 +181,22 @@ impl Decision {
         }
     }
 
+    /// A peek at the bucket after `us` microseconds, if no other command changes it.
+    ///
+    /// ```
+    /// use balde_core::{Command, Limit};
+    ///
+    /// let limit: Limit = "10/s".parse()?;
+    /// let decision = limit.apply(None, Command::Take { n: 4 }, 0);
+    /// assert_eq!(decision.after(200_000).level(), 8);
+    /// # Ok::<(), balde_core::ParseLimitError>(())
+    /// ```
+    pub fn after(&self, us: u64) -> Self {
+        let now_us = self.now_us.saturating_add(us);
+        let snapshot = self.limit.snapshot(self.state(), now_us);
+        self.limit.decide_held(snapshot, self.held, Command::Peek)
+    }
+
     /// The decision on another command right after this one, at the same time.
     ///
     /// ```

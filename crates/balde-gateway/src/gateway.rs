@@ -123,14 +123,13 @@ impl Gateway {
                 (Some(limits), None)
             }
             (Some(profile), Some(of_dict)) => {
-                let is_redis = config.limiting.is_redis;
                 let salt = std::env::var("RL_LOG_SALT").ok();
-                let dict = Dict::new(of_dict, profile, is_redis, &clock, salt.as_deref())?;
+                let mut dict = Dict::new(of_dict, profile, &clock, salt.as_deref())?;
                 let mirrored = dict.mirrored();
                 let limits = Limits::new(config, &mirrored, &options, |builder| {
                     dict.configure(builder)
                 })?;
-                dict.set_engine(limits.engine());
+                dict.set_limits(&limits)?;
                 let dict = Arc::new(dict);
                 let source = Arc::clone(&dict);
                 metrics.add_source(move |writer| write_dict(&source, writer));

@@ -292,6 +292,15 @@ impl Decision {
         }
     }
 
+    /// A peek at the bucket after some time, if no other request changes it.
+    pub fn after(&self, time: Duration) -> Self {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            inner: self.inner.after(us),
+            by: self.by,
+        }
+    }
+
     /// How long until the bucket is full, or the window ends.
     pub fn full_after(&self) -> Duration {
         self.inner.full_after()

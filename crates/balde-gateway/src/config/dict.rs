@@ -8,7 +8,6 @@ use balde_dict::wire::is_ispb;
 use balde_dict::{Category, certificate_ispb};
 use balde_policy::Profile;
 
-use super::millis;
 use super::routes::fingerprint;
 use super::upstreams::UpstreamConfig;
 use crate::tls;
@@ -49,11 +48,6 @@ pub struct DictConfig {
     pub drift_percent: u64,
     /// The level of buckets that DICT does not list, when the gateway starts without Redis.
     pub user_start: UserStart,
-    /// How much earlier than DICT the gateway may count a request. With buckets in Redis, what
-    /// DICT refills in this time is not counted.
-    pub latency: Duration,
-    /// How many gateways share the buckets.
-    pub gateways: u64,
     /// A payer is in the report on scanning payers from so many lookups on, refused ones included.
     pub worst_payer_lookups: u64,
 }
@@ -129,15 +123,8 @@ pub(super) fn read(
     let reserve = reserve(&mut section, diagnostics);
     let drift = section.integer("drift_percent", 0..=100, diagnostics);
     let user_start = user_start(&mut section, diagnostics);
-    let latency = millis(
-        &mut section,
-        "latency_ms",
-        0..=60_000,
-        Duration::from_millis(250),
-        diagnostics,
-    );
-    let gateways = section.integer("gateways", 1..=1_000, diagnostics);
     let lookups = section.integer("worst_payer_lookups", 1..=1_000_000, diagnostics);
+    refuse_old_keys(&mut section, diagnostics);
     section.finish(diagnostics);
     let base_path = base_path.map_or("/api/v2/", |path| path.value);
     if !base_path.starts_with('/') || !base_path.ends_with('/') {
@@ -157,12 +144,23 @@ pub(super) fn read(
             reconcile_reserve_percent: reserve,
             drift_percent: drift.map_or(5, |drift| drift.value),
             user_start,
-            latency,
-            gateways: gateways.map_or(1, |gateways| gateways.value),
             worst_payer_lookups: lookups.map_or(WORST_PAYER_LOOKUPS, |lookups| lookups.value),
         },
         span,
     })
+}
+
+/// Keys that are no longer needed, since what each gateway holds is in the buckets.
+fn refuse_old_keys(section: &mut Section<'_>, diagnostics: &mut Diagnostics) {
+    for key in ["latency_ms", "gateways"] {
+        if let Some(number) = section.integer(key, 0..=u64::MAX >> 1, diagnostics) {
+            let message = format!(
+                "`{key}` is not needed any more: what the calls in flight of each gateway may cost is \
+                 held in the bucket; remove the line"
+            );
+            diagnostics.at(number.span, message);
+        }
+    }
 }
 
 fn reserve(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> u64 {

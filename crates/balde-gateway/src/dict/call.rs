@@ -8,7 +8,6 @@ use balde_policy::{Outcome, Ticket};
 
 use super::Dict;
 use super::orders::OrderId;
-use super::spent::HeldTokens;
 
 /// An admitted call to DICT. It is settled once: by its outcome, or when it is dropped. A call that
 /// was on its way when it was dropped may have been counted by DICT, and costs its highest price.
@@ -18,8 +17,6 @@ pub(crate) struct DictCall {
     ticket: Option<Ticket>,
     pub(super) facts: CallFacts,
     is_sent: bool,
-    /// With buckets in Redis, until the settlement is done.
-    held: Option<HeldTokens>,
 }
 
 /// What has to be known of a call when it ends.
@@ -38,18 +35,12 @@ pub(super) struct CallFacts {
 }
 
 impl DictCall {
-    pub(super) fn new(
-        dict: &Arc<Dict>,
-        ticket: Ticket,
-        facts: CallFacts,
-        held: Option<HeldTokens>,
-    ) -> Self {
+    pub(super) fn new(dict: &Arc<Dict>, ticket: Ticket, facts: CallFacts) -> Self {
         Self {
             dict: Arc::clone(dict),
             ticket: Some(ticket),
             facts,
             is_sent: false,
-            held,
         }
     }
 
@@ -69,7 +60,6 @@ impl DictCall {
             (&mut settlement).await;
         }
         drop(settlement);
-        drop(self.held.take());
         if outcome == Outcome::Status(429) {
             self.dict.correct_after_refusal(&self.facts).await;
         }
@@ -141,15 +131,6 @@ impl Drop for DictCall {
             Outcome::NotSent
         };
         self.note(&ticket, outcome);
-        match (self.held.take(), tokio::runtime::Handle::try_current()) {
-            (Some(held), Ok(runtime)) => {
-                let settlement = ticket.settle(outcome);
-                runtime.spawn(async move {
-                    settlement.await;
-                    drop(held);
-                });
-            }
-            _ => ticket.settle_blocking(outcome),
-        }
+        ticket.settle_blocking(outcome);
     }
 }

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use balde_dict::wire::BucketState;
 use balde_policy::{Policy, Subject};
-use tokio::time::Instant;
 
 use super::external_usage::{Observation, Source, refilled};
-use super::spent::TokensByPolicy;
+use super::spent::SpentByPolicy;
 use super::{Dict, MirroredLimit, is_listed};
 use crate::config::Refill;
 use crate::limits::Limits;
@@ -16,20 +15,9 @@ use crate::limits::Limits;
 /// What was known of a participant's buckets before DICT was asked for theirs.
 #[derive(Debug)]
 pub(super) struct Before {
-    at: Instant,
     at_us: u64,
-    tokens: TokensByPolicy,
-    /// The levels of buckets in Redis.
-    levels: HashMap<String, Reading>,
-}
-
-/// A bucket in Redis, as it was read.
-#[derive(Clone, Copy, Debug)]
-struct Reading {
-    level: i64,
-    capacity: u64,
-    /// The highest prices of the calls in flight that are in the level, or more.
-    held: u64,
+    spent: SpentByPolicy,
+    buckets: HashMap<String, balde_policy::BucketState>,
 }
 
 impl Dict {
@@ -40,45 +28,30 @@ impl Dict {
         participant: &str,
         is_compared: impl Fn(&Policy) -> bool,
     ) -> Before {
-        let at = Instant::now();
         let at_us = self.clock.now_us();
-        let tokens = self.spent.of(participant);
-        let mut levels = HashMap::new();
-        if self.is_redis {
-            let subject = Subject::participant(participant);
-            let profile = self.table.profile();
-            for policy in profile.policies().iter().filter(|one| is_compared(one)) {
-                let name = policy.name();
-                if let Ok(found) = limits.engine().state(name, &subject).await {
-                    let reading = Reading {
-                        level: found.level(),
-                        capacity: found.limit().capacity(),
-                        held: 0,
-                    };
-                    levels.insert(name.to_owned(), reading);
-                }
-            }
-            // Calls that began meanwhile may be in the levels, too.
-            for (name, now) in self.spent.of(participant) {
-                if let Some(reading) = levels.get_mut(&name) {
-                    let earlier = tokens.get(&name).copied().unwrap_or_default();
-                    reading.held = now.held_since(&earlier);
-                }
+        let spent = self.spent.of(participant);
+        let mut buckets = HashMap::new();
+        let subject = Subject::participant(participant);
+        let profile = self.table.profile();
+        for policy in profile.policies().iter().filter(|one| is_compared(one)) {
+            let name = policy.name();
+            if let Ok(found) = limits.engine().state(name, &subject).await {
+                buckets.insert(name.to_owned(), found);
             }
         }
         Before {
-            at,
             at_us,
-            tokens,
-            levels,
+            spent,
+            buckets,
         }
     }
 
     /// Corrects a mirrored bucket to what is certainly there: DICT's level, less what the mirror
-    /// withholds, less what DICT may not have counted, less what others will use.
+    /// withholds, less what others will use.
     ///
-    /// In memory the bucket is read before the sums of tokens, and changed by a difference. So a call
-    /// that ends meanwhile counts at least once: in the sums, or in the bucket.
+    /// The correction is the difference between DICT's level and what the mirror had when DICT was
+    /// asked, so calls that end meanwhile count in the bucket as always. Calls in flight hold what they
+    /// may cost: if DICT has counted them already, they count twice until the next reconciliation.
     pub(super) async fn apply_level(
         &self,
         limits: &Limits,
@@ -92,7 +65,10 @@ impl Dict {
         }
         let subject = Subject::participant(participant);
         let engine = limits.engine();
-        let Ok(found) = engine.state(&state.name, &subject).await else {
+        let (Ok(found), Some(then)) = (
+            engine.state(&state.name, &subject).await,
+            before.buckets.get(&state.name),
+        ) else {
             return;
         };
         let Some(limit) = self.limit_of(&state.name, found.value()) else {
@@ -101,22 +77,9 @@ impl Dict {
         let uncertain = i64::try_from(limit.uncertain_refill()).unwrap_or(i64::MAX);
         let certain = state.available_tokens.saturating_sub(uncertain);
         let spent = self.spent_by(participant, &state.name);
-        let spent_before = before.tokens.get(&state.name).map_or(0, |own| own.spent);
-        let by = if self.is_redis {
-            let Some(reading) = before.levels.get(&state.name) else {
-                return;
-            };
-            let held_by_others = self.held_by_other_gateways_max(engine, &state.name, participant);
-            let passed = before.at.elapsed();
-            certain.saturating_sub(reading.level_at_most(&found, held_by_others, passed))
-        } else {
-            let since = i64::try_from(spent - spent_before).unwrap_or(i64::MAX);
-            let level = found.level().saturating_add(since);
-            match certain.saturating_sub(level) {
-                0 => 0,
-                by => by.saturating_sub(part_of_a_token(&found)),
-            }
-        };
+        let spent_before = before.spent.get(&state.name).copied().unwrap_or(0);
+        let passed_us = self.clock.now_us().saturating_sub(before.at_us);
+        let by = difference(certain, then, &found, Duration::from_micros(passed_us));
         let seen = Observation {
             source: Source::Reconciliation,
             now_us: self.clock.now_us(),
@@ -125,7 +88,7 @@ impl Dict {
             mirrored: found.level().saturating_add(uncertain),
             explained: found
                 .held()
-                .saturating_add(refilled(&limit.of_dict, self.passed_us(before))),
+                .saturating_add(refilled(&limit.of_dict, passed_us)),
             doubt: self.refill_doubt(&limit),
             spent_before,
             spent,
@@ -153,19 +116,9 @@ impl Dict {
         self.note_drift(participant, state, drift);
     }
 
-    /// The time since DICT was asked, by the clock of the buckets.
-    fn passed_us(&self, before: &Before) -> u64 {
-        if self.is_redis {
-            u64::try_from(before.at.elapsed().as_micros()).unwrap_or(u64::MAX)
-        } else {
-            self.clock.now_us().saturating_sub(before.at_us)
-        }
-    }
-
     /// What the calls of this gateway have cost.
     pub(crate) fn spent_by(&self, participant: &str, policy: &str) -> u64 {
-        let tokens = self.spent.of(participant);
-        tokens.get(policy).map_or(0, |own| own.spent)
+        self.spent.of(participant).get(policy).copied().unwrap_or(0)
     }
 
     /// By how many tokens DICT's level may differ from the mirror's because it is not known when DICT
@@ -198,32 +151,28 @@ impl Dict {
     }
 }
 
-impl Reading {
-    /// The most that the bucket would have had when DICT reported its level, if DICT had counted none
-    /// of the calls in flight by then. What DICT has less or more is corrected by a difference, so
-    /// calls that began or ended since the reading count in the bucket as always.
-    fn level_at_most(
-        &self,
-        now: &balde_policy::BucketState,
-        held_by_others: u64,
-        passed: Duration,
-    ) -> i64 {
-        let signed = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
-        let limit = now.limit();
-        let level = if limit.capacity() == self.capacity {
-            self.level
-        } else {
-            // Another limit keeps the deficit, as far as it can have it.
-            let grown = signed(limit.capacity()).saturating_sub(signed(self.capacity));
-            self.level.saturating_add(grown).max(now.level())
-        };
-        let passed_us = u64::try_from(passed.as_micros()).unwrap_or(u64::MAX);
-        // Levels are whole tokens: there may be a part of one more.
-        level
-            .saturating_add(1)
-            .saturating_add(signed(self.held))
-            .saturating_add(signed(held_by_others))
-            .saturating_add(signed(refilled(limit, passed_us)))
+/// By how much a bucket has to change to have `certain` tokens, if it was `then` when DICT was asked and
+/// is `now`.
+fn difference(
+    certain: i64,
+    then: &balde_policy::BucketState,
+    now: &balde_policy::BucketState,
+    passed: Duration,
+) -> i64 {
+    let signed = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+    // What it would have without the calls that have ended since.
+    let refilled = then.after(passed);
+    let (old, new) = (then.limit().capacity(), now.limit().capacity());
+    let level = if old == new {
+        refilled.level()
+    } else {
+        // Another limit keeps the deficit, as far as it can have it.
+        let grown = signed(new).saturating_sub(signed(old));
+        refilled.level().saturating_add(grown).max(now.level())
+    };
+    match certain.saturating_sub(level) {
+        0 => 0,
+        by => by.saturating_sub(part_of_a_token(&refilled)),
     }
 }
 

@@ -19,8 +19,6 @@ use crate::config::Refill;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mirroring {
     pub(crate) refill: Refill,
-    /// What DICT refills within this time is not counted: the gateway counts requests earlier.
-    pub(crate) lead: Duration,
 }
 
 /// A limit of DICT, and what the gateway mirrors of it.
@@ -46,14 +44,9 @@ impl Mirroring {
             Refill::Profile => Some(of_dict),
             Refill::Unknown => certain(&of_dict),
         };
-        let mirrored = mirrored.unwrap_or(of_dict);
-        let early = u128::from(mirrored.refill_tokens()) * self.lead.as_micros();
-        let early = early.div_ceil(u128::from(mirrored.period_us()));
-        let early = u64::try_from(early).unwrap_or(u64::MAX);
-        let capacity = mirrored.capacity().saturating_sub(early).max(1);
         MirroredLimit {
             of_dict,
-            mirrored: mirrored.with_capacity(capacity).unwrap_or(mirrored),
+            mirrored: mirrored.unwrap_or(of_dict),
         }
     }
 
@@ -114,7 +107,6 @@ mod tests {
     fn mirrored(limit: &str) -> MirroredLimit {
         let mirroring = Mirroring {
             refill: Refill::Unknown,
-            lead: Duration::ZERO,
         };
         mirroring.limit(limit.parse().unwrap())
     }
@@ -133,18 +125,6 @@ mod tests {
             (limit.mirrored.capacity(), limit.uncertain_refill()),
             (1, 0)
         );
-    }
-
-    #[test]
-    fn what_is_refilled_early_is_withheld_too() {
-        let mirroring = Mirroring {
-            refill: Refill::Profile,
-            lead: Duration::from_millis(250),
-        };
-        let limit = mirroring.limit("25000/min burst 50000".parse().unwrap());
-        assert_eq!(limit.uncertain_refill(), 105);
-        let limit = mirroring.limit("2/min burst 50".parse().unwrap());
-        assert_eq!(limit.uncertain_refill(), 1);
     }
 
     proptest::proptest! {

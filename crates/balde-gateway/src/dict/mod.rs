@@ -12,6 +12,7 @@
 //! | `reconcile`, `level`, `spent` | DICT's own levels, limits and categories correct the mirror |
 //! | `external_usage` | what somebody else uses of the same buckets, which is withheld |
 //! | `reconciled` | keeps payment orders and reconciliations apart |
+//! | `shared`, `redis_lock` | the same for several gateways over one Redis |
 //! | `refusal` | a 429 of DICT corrects the mirror, too |
 //! | `orders` | payment orders, which give tokens back |
 //! | `duties` | what participants must watch themselves |
@@ -25,7 +26,9 @@ mod mirror;
 mod orders;
 mod reconcile;
 mod reconciled;
+mod redis_lock;
 mod refusal;
+mod shared;
 mod spent;
 
 use std::collections::{HashMap, HashSet};
@@ -41,7 +44,8 @@ use balde_dict::{
     PAYMENT_ORDER, ParticipantFrom, RequestError, RouteError, Table,
 };
 use balde_policy::{
-    Engine, EngineBuilder, InFlight, KeyPart, OnMissingPart, Outcome, Policy, Profile, Subject,
+    Credited, Engine, EngineBuilder, InFlight, KeyPart, OnMissingPart, Outcome, Policy, Profile,
+    Subject,
 };
 use http::request::Parts;
 use parking_lot::{Mutex, RwLock};
@@ -60,7 +64,8 @@ use self::orders::{Claim, Lookups};
 use self::reconcile::Drift;
 use self::reconciled::Reconciled;
 use self::refusal::Streaks;
-use self::spent::{HeldTokens, Spent};
+use self::shared::{Last, Shared};
+use self::spent::Spent;
 use crate::config::{DictConfig, RouteConfig, UserStart};
 use crate::limits::{Caller, Limits, NotAdmitted, class_of};
 
@@ -70,10 +75,6 @@ pub(crate) const CATEGORY: &str = "category";
 /// How long ids of credits are remembered at most.
 const CREDIT_ID_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// What the calls in flight of all other gateways may hold on a shared bucket, in percent of its
-/// capacity.
-const OTHER_GATEWAYS_HELD_PERCENT: u64 = 10;
-
 /// The most payers whose buckets are remembered as started.
 const STARTED_MAX: usize = 1_000_000;
 
@@ -82,12 +83,13 @@ const STARTED_MAX: usize = 1_000_000;
 pub(crate) struct Dict {
     config: RwLock<Arc<DictConfig>>,
     pub(crate) table: Table,
-    is_redis: bool,
+    /// What gateways over one Redis share beside the buckets; `None` with buckets in memory.
+    shared: Option<Shared>,
     pub(crate) clock: Clock,
     started_us: u64,
     announced: Mutex<Announced>,
     limits: Mutex<LimitMap>,
-    spent: Arc<Spent>,
+    spent: Spent,
     pub(crate) duties: Duties,
     lookups: Lookups,
     pub(crate) drift: Mutex<Drift>,
@@ -103,6 +105,17 @@ pub(crate) struct Dict {
     refused: Mutex<HashMap<String, HashSet<u64>>>,
     /// The payers that DICT refused since it last admitted one of their lookups.
     streaks: Streaks,
+}
+
+/// Who has reconciled a participant last.
+#[derive(Debug, PartialEq, Eq)]
+enum Shareable {
+    /// This gateway, or nobody: what this gateway knows is all there is.
+    Own,
+    /// Another gateway.
+    Idle(Last),
+    /// Some gateway is reconciling it, or Redis does not say.
+    Busy,
 }
 
 /// Counters of a gateway in front of DICT.
@@ -176,7 +189,6 @@ impl Dict {
     pub(crate) fn new(
         config: &DictConfig,
         profile: &Profile,
-        is_redis: bool,
         clock: &Clock,
         salt: Option<&str>,
     ) -> Result<Self, ConfigError> {
@@ -187,12 +199,12 @@ impl Dict {
             lookups: Lookups::new(settings.credit_deadline, settings.credit_once),
             config: RwLock::new(Arc::new(config.clone())),
             table,
-            is_redis,
+            shared: None,
             started_us: clock.now_us(),
             clock: clock.clone(),
             announced: Mutex::default(),
             limits: Mutex::default(),
-            spent: Arc::default(),
+            spent: Spent::default(),
             drift: Mutex::default(),
             external_usage: ExternalUsage::default(),
             reconciled: Reconciled::default(),
@@ -207,8 +219,11 @@ impl Dict {
     }
 
     /// Sets the engine with the mirrored buckets.
-    pub(crate) fn set_engine(&self, engine: &Engine) {
-        let _set_once = self.engine.set(engine.clone());
+    pub(crate) fn set_limits(&mut self, limits: &Limits) -> Result<(), BuildError> {
+        let _set_once = self.engine.set(limits.engine().clone());
+        let shared = limits.redis().map(|store| Shared::new(store, &self.clock));
+        self.shared = shared.transpose()?;
+        Ok(())
     }
 
     pub(crate) fn config(&self) -> Arc<DictConfig> {
@@ -229,15 +244,8 @@ impl Dict {
     }
 
     fn mirroring(&self) -> Mirroring {
-        let config = self.config();
         Mirroring {
-            refill: config.refill,
-            // In memory, requests in flight are counted beside the bucket, and nothing is early.
-            lead: if self.is_redis {
-                config.latency
-            } else {
-                Duration::ZERO
-            },
+            refill: self.config().refill,
         }
     }
 
@@ -352,11 +360,10 @@ impl Dict {
             self.start_payer(limits, &request, participant, payer).await;
         }
         let wait = limits.wait(&parts.headers, route);
-        let attempt = || self.hold(limits, &request, participant);
         let payer = call.payer();
         let waiting_caller = payer.or(caller.address.to_str().ok()).unwrap_or_default();
-        let admitted = limits.admit(&request, waiting_caller, wait, attempt).await;
-        let (ticket, held) = admitted.map_err(|refused| {
+        let admitted = limits.admit(&request, waiting_caller, wait).await;
+        let ticket = admitted.map_err(|refused| {
             if operation == Operation::GetEntry && refused.policy().is_some() {
                 let now_us = self.clock.now_us();
                 self.duties.count_refused(participant, payer, now_us);
@@ -389,63 +396,12 @@ impl Dict {
             key: operation.has_key().then(|| found.raw_segment().to_owned()),
             order: order.map(str::to_owned),
         };
-        Ok(Some(DictCall::new(self, ticket, facts, held)))
-    }
-
-    /// With buckets in Redis, what a call may cost is in the bucket while it is in flight, and has to
-    /// be known beside it. In memory, the engine knows.
-    fn hold(
-        &self,
-        limits: &Limits,
-        request: &balde_policy::Request<'_>,
-        participant: &str,
-    ) -> Result<Option<HeldTokens>, NotAdmitted> {
-        if !self.is_redis {
-            return Ok(None);
-        }
-        let engine = limits.engine();
-        let highest = engine.prices(request, Outcome::Unknown);
-        let most = |policy: &str| self.held_max(engine, policy, participant);
-        match self.spent.hold(participant, highest, most) {
-            Ok(held) => Ok(Some(held)),
-            Err(policy) => Err(NotAdmitted::InFlight {
-                policy: policy.into(),
-            }),
-        }
-    }
-
-    /// The most tokens that the calls of one of several gateways may hold on a bucket at a time, so
-    /// that a reconciliation by another one can allow for them without knowing them. `None` for a
-    /// single gateway, and for buckets that DICT does not list.
-    fn held_max(&self, engine: &Engine, policy: &str, participant: &str) -> Option<u64> {
-        let others = self.config().gateways.checked_sub(1)?;
-        let policy = self.table.profile().policy(policy)?;
-        if others == 0 || !is_listed(policy) {
-            return None;
-        }
-        let variant = policy.limits().variant();
-        let value = variant.and_then(|variant| engine.assigned(variant, participant));
-        let limit = self.limit_of(policy.name(), value.as_deref())?;
-        let share = limit.of_dict.capacity() * OTHER_GATEWAYS_HELD_PERCENT / 100 / others;
-        // One call at a time is always possible.
-        Some(share.max(policy.prices().price(Outcome::Unknown)))
-    }
-
-    /// The most tokens that the calls of all other gateways hold on a bucket at a time.
-    fn held_by_other_gateways_max(&self, engine: &Engine, policy: &str, participant: &str) -> u64 {
-        let each = self.held_max(engine, policy, participant);
-        let others = self.config().gateways.saturating_sub(1);
-        each.unwrap_or(0).saturating_mul(others)
+        Ok(Some(DictCall::new(self, ticket, facts)))
     }
 
     /// The status with which DICT refused a participant whose buckets it has never listed.
     pub(crate) fn refused_status(&self, participant: &str) -> Option<u16> {
         self.reconciled.of(participant).refused_status()
-    }
-
-    /// Whether other gateways correct the same buckets.
-    fn is_one_of_several(&self) -> bool {
-        self.is_redis && self.config().gateways > 1
     }
 
     /// Gives a payer's buckets the level that they start with, if the gateway started without
@@ -462,7 +418,8 @@ impl Dict {
             UserStart::Empty => 0,
             UserStart::Percent(percent) => percent,
         };
-        if self.is_redis {
+        // Buckets in Redis outlive the gateway, and have their levels.
+        if self.shared.is_some() {
             return;
         }
         let passed_us = self.clock.now_us().saturating_sub(self.started_us);
@@ -496,6 +453,32 @@ impl Dict {
         }
     }
 
+    /// Who has reconciled a participant, as far as several gateways share its buckets.
+    async fn last_reconciliation(&self, participant: &str) -> Shareable {
+        let Some(shared) = &self.shared else {
+            return Shareable::Own;
+        };
+        match shared.last_if_idle(participant).await {
+            Some(last) if shared.is_own(&last) => Shareable::Own,
+            Some(last) => Shareable::Idle(last),
+            None => Shareable::Busy,
+        }
+    }
+
+    /// Takes back what an order gave to buckets that DICT lists.
+    async fn take_back(&self, engine: &Engine, subject: &Subject<'_>, credited: &[Credited]) {
+        for one in credited {
+            let policy = self.table.profile().policy(one.policy());
+            if policy.is_some_and(is_listed) {
+                let by = i64::try_from(one.tokens()).unwrap_or(i64::MAX);
+                let taken = engine.adjust_level(one.policy(), subject, -by).await;
+                if let Err(error) = taken {
+                    tracing::warn!(policy = one.policy(), %error, "a bucket could not be corrected");
+                }
+            }
+        }
+    }
+
     fn payer_subject<'s>(participant: &'s str, payer: &'s str) -> Subject<'s> {
         Subject::participant(participant)
             .with(KeyPart::header(PAYER_HEADER), payer)
@@ -506,8 +489,7 @@ impl Dict {
     ///
     /// A bucket that DICT lists gets nothing if it was reconciled after the lookup, or is being
     /// corrected: DICT's level may include the tokens of the order. If it does not, the next
-    /// reconciliation adds them. With several gateways, one of the others may have reconciled at any
-    /// time.
+    /// reconciliation adds them.
     pub(crate) async fn credit_order(&self, id: OrderId<'_>) -> Result<OrderResult, balde::Error> {
         let now_us = self.clock.now_us();
         let claim = self.lookups.claim(id, now_us);
@@ -543,15 +525,24 @@ impl Dict {
             let subject = Subject::request(call.request());
             let reconciliations = self.reconciled.of(id.participant);
             let unchanged = reconciliations.while_unchanged().await;
-            let is_by_others = self.is_one_of_several() && self.config().reconcile.is_some();
+            let last = self.last_reconciliation(id.participant).await;
+            let is_by_others = match &last {
+                Shareable::Own => false,
+                Shareable::Idle(last) => last.may_include_order(at_us),
+                Shareable::Busy => true,
+            };
             let may_be_known = is_by_others || unchanged.may_include_order(at_us);
             let credited = engine
                 .credit_where(PAYMENT_ORDER, &subject, &once, |policy| {
                     !(may_be_known && is_listed(policy))
                 })
                 .await;
-            drop(unchanged);
             let credited = credited.inspect_err(|_| self.lookups.release(id))?;
+            if !may_be_known && last != self.last_reconciliation(id.participant).await {
+                // Another gateway has begun to reconcile, and may add the same tokens.
+                self.take_back(engine, &subject, &credited).await;
+            }
+            drop(unchanged);
             let shown = credited.iter().map(|credited| CreditedBucket {
                 policy: credited.policy().to_owned(),
                 tokens: credited.tokens(),

@@ -20,10 +20,11 @@ use super::call::{CallFacts, DictCall};
 use super::external_usage::Schedule;
 use super::level::Before;
 use super::reconciled::Reconciliations;
+use super::redis_lock::{HELD_MAX, NotLocked};
 use super::{CATEGORY, Dict, is_listed};
 use crate::body::RequestBody;
 use crate::config::RECONCILIATION_CLASS;
-use crate::limits::{HELD_MAX, Limits, NotLocked};
+use crate::limits::Limits;
 use crate::shutdown;
 use crate::upstream::{SendError, Sending, Upstream};
 
@@ -168,12 +169,23 @@ impl Dict {
         }
     }
 
+    /// Looks whether another gateway has corrected a participant's buckets after this one.
+    pub(super) async fn look_who_reconciled(&self, participant: &str) {
+        if let Some(shared) = &self.shared {
+            let last = shared.last(participant).await;
+            let is_own = last.is_ok_and(|last| shared.is_own(&last));
+            self.reconciled
+                .of(participant)
+                .set_corrected_by_another(!is_own);
+        }
+    }
+
     /// When a participant's buckets are reconciled.
     pub(super) fn schedule(&self, participant: &str) -> Schedule {
         Schedule {
             interval_us: self.config().reconcile.map(micros),
             next_us: self.reconciled.of(participant).next_us(),
-            is_only_gateway: !self.is_one_of_several(),
+            is_last_reconciler: !self.reconciled.of(participant).is_corrected_by_another(),
         }
     }
 
@@ -186,16 +198,17 @@ impl Dict {
     ) -> Result<(), ReconcileError> {
         let reconciliations = self.reconciled.of(participant);
         let _only_one = reconciliations.lock().await;
-        // Two gateways that read the same levels would both correct the same difference.
-        let lock = if self.is_one_of_several() {
-            limits.lock_reconciliation(participant).await
-        } else {
-            None
-        };
-        let lock = lock.transpose().map_err(|error| match error {
-            NotLocked::Held => ReconcileError::HeldByAnother,
-            NotLocked::Unavailable => ReconcileError::Redis,
-        })?;
+        let lock =
+            match &self.shared {
+                None => None,
+                Some(shared) => Some(shared.lock(participant).await.map_err(
+                    |error| match error {
+                        NotLocked::Held => ReconcileError::HeldByAnother,
+                        NotLocked::Unavailable => ReconcileError::Redis,
+                    },
+                )?),
+            };
+        self.look_who_reconciled(participant).await;
         let correcting = self.correct_all(limits, upstream, participant, &reconciliations);
         let corrected = tokio::time::timeout(HELD_MAX, correcting).await;
         if let Some(lock) = lock {
@@ -211,20 +224,16 @@ impl Dict {
         participant: &str,
         reconciliations: &Reconciliations,
     ) -> Result<(), ReconcileError> {
-        // In Redis a correction is a difference to the levels that are read now, in memory to those that
-        // are read when it is applied.
-        let correction = if self.is_redis {
-            Some(reconciliations.correct().await)
-        } else {
-            None
-        };
+        // A correction is a difference to the levels that are read now.
+        let correction = reconciliations.correct().await;
         let before = self.before(limits, participant, is_listed).await;
         let states = self.fetch_states(limits, upstream, participant, "").await?;
-        let correction = match correction {
-            Some(correction) => correction,
-            None => reconciliations.correct().await,
-        };
-        correction.answered(self.clock.now_us()).await;
+        let answered_us = self.clock.now_us();
+        correction.answered(answered_us).await;
+        if let Some(shared) = &self.shared {
+            let noting = shared.note_answer(participant, answered_us);
+            noting.await.map_err(|_| ReconcileError::Redis)?;
+        }
         self.apply_category(limits, participant, &states).await;
         self.apply_limits(limits, participant, &states);
         for state in states.policies.iter().filter(|one| one.name != OWN_POLICY) {
@@ -278,8 +287,6 @@ impl Dict {
         let mut request = call.request();
         // Clients that list policies, too, must not keep the gateway from it.
         request.class = Some(RECONCILIATION_CLASS);
-        let held = self.hold(limits, &request, participant);
-        let held = held.map_err(|_| ReconcileError::OwnLimit)?;
         let ticket = limits.engine().admit(&request).await;
         let ticket = ticket.map_err(|_| ReconcileError::OwnLimit)?;
         let facts = CallFacts {
@@ -294,7 +301,7 @@ impl Dict {
             key: None,
             order: None,
         };
-        let mut call = DictCall::new(self, ticket, facts, held);
+        let mut call = DictCall::new(self, ticket, facts);
         let request = states_request(upstream, &path, participant);
         call.sending();
         let sending = Sending::default();

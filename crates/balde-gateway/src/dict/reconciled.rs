@@ -27,6 +27,8 @@ pub(super) struct Reconciliations {
     /// When DICT last answered. Locked for reading while an order gives tokens back.
     answered_us: RwLock<Option<u64>>,
     is_correcting: AtomicBool,
+    /// Whether another gateway has corrected the buckets after this one.
+    is_corrected_by_another: AtomicBool,
     /// When the next regular reconciliation is due.
     next_us: AtomicU64,
     /// The status with which DICT refused the participant, and has never accepted it; 0 for none.
@@ -86,6 +88,14 @@ impl Reconciliations {
 
     pub(super) fn next_us(&self) -> u64 {
         self.next_us.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_corrected_by_another(&self, is_so: bool) {
+        self.is_corrected_by_another.store(is_so, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_corrected_by_another(&self) -> bool {
+        self.is_corrected_by_another.load(Ordering::Relaxed)
     }
 
     /// Notes that DICT has listed the participant's buckets.

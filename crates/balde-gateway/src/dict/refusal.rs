@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use balde_policy::{BucketState, Engine};
+use balde_policy::BucketState;
 use parking_lot::Mutex;
 
 use super::call::CallFacts;
@@ -71,6 +71,7 @@ impl Dict {
             payers.insert(self.hashing.hash_one(payer));
             payers.len() > 1
         };
+        self.look_who_reconciled(&facts.participant).await;
         let mut found = Vec::new();
         for policy in &facts.policies {
             // Nothing can be done about a store that is unavailable; its failure is logged.
@@ -85,7 +86,7 @@ impl Dict {
             if has_payer && !is_second && !is_lowest {
                 continue;
             }
-            let by = self.refused_level(engine, facts, &state);
+            let by = self.refused_level(&state);
             let Some(by) = by else { continue };
             let for_others = if self.is_of_payers(policy) {
                 // The participant's bucket is the likelier one, if it has fewer tokens.
@@ -130,24 +131,11 @@ impl Dict {
 
     /// By how many tokens a mirrored bucket has to change, so that it has none before DICT's has one;
     /// `None` if it need not.
-    fn refused_level(
-        &self,
-        engine: &Engine,
-        facts: &CallFacts,
-        state: &BucketState,
-    ) -> Option<i64> {
+    fn refused_level(&self, state: &BucketState) -> Option<i64> {
         let policy = state.policy().name();
-        // Calls in flight will give back what they hold; for payers it is not known.
-        let held = if self.is_of_payers(policy) {
-            0
-        } else {
-            let tokens = self.spent.of(&facts.participant);
-            let own = tokens.get(policy).map_or(0, |tokens| tokens.held);
-            own.saturating_add(self.held_by_other_gateways_max(engine, policy, &facts.participant))
-        };
         let limit = self.limit_of(policy, state.value());
         let withheld = limit.map_or(0, |limit| limit.uncertain_refill());
-        let below = i64::try_from(withheld.saturating_add(held)).unwrap_or(i64::MAX);
+        let below = i64::try_from(withheld).unwrap_or(i64::MAX);
         let surplus = state.level().saturating_add(below);
         (surplus > 0).then(|| -surplus - level::part_of_a_token(state))
     }

@@ -2,7 +2,6 @@
 
 mod caller;
 mod queue;
-mod redis_lock;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,15 +16,10 @@ use http::request::Parts;
 
 pub(crate) use caller::{Caller, ClientCertificate, class_of};
 pub(crate) use queue::{NotAdmitted, WaitQueue};
-pub(crate) use redis_lock::{HELD_MAX, NotLocked, RedisLockGuard};
 
-use self::redis_lock::RedisLock;
 use crate::config::{
     CallerClass, Config, DictConfig, LimitingConfig, RECONCILIATION_CLASS, RouteConfig, Shadow,
 };
-
-/// The name of the lock of reconciliations in Redis.
-const RECONCILIATION_LOCK: &str = "gateway.reconciliation";
 
 /// The policies that count reconciliations: of listBucketStates, and of getBucketState.
 const RECONCILIATION_POLICIES: [&str; 2] = ["POLICIES_LIST", "POLICIES_READ"];
@@ -40,8 +34,7 @@ pub(crate) struct Limits {
     wait_header: http::HeaderName,
     path_rules: PathRules,
     queue: Arc<WaitQueue>,
-    /// Present if the buckets are in Redis.
-    reconciliation_lock: Option<RedisLock>,
+    /// Where the buckets are, if not in memory.
     redis: Option<RedisStore>,
     /// For the hashes of callers in the access log.
     log_salt: Arc<[u8]>,
@@ -74,26 +67,17 @@ impl Limits {
         if let Some(keys_max) = limiting.keys_max {
             builder = builder.keys_max(keys_max);
         }
-        let (mut reconciliation_lock, mut redis_store) = (None, None);
-        if let Some(redis) = config.service.redis().filter(|_| limiting.is_redis) {
-            let store = redis.build()?;
-            let lock = RedisLock::new(RECONCILIATION_LOCK, &store, &options.clock)?;
-            reconciliation_lock = Some(lock);
-            builder = builder.redis(&store);
-            redis_store = Some(store);
+        let redis = config.service.redis().filter(|_| limiting.is_redis);
+        let redis = redis.map(|redis| redis.build()).transpose()?;
+        if let Some(store) = &redis {
+            builder = builder.redis(store);
         }
         let engine = configure(builder).build()?;
         let queue = Arc::new(WaitQueue::new(
             limiting.waiting_max,
             limiting.waiting_share_percent,
         ));
-        Ok(Self::with(
-            config,
-            engine,
-            queue,
-            reconciliation_lock,
-            redis_store,
-        ))
+        Ok(Self::with(config, engine, queue, redis))
     }
 
     /// The same buckets under another configuration.
@@ -110,7 +94,6 @@ impl Limits {
             config,
             self.engine.clone(),
             Arc::clone(&self.queue),
-            self.reconciliation_lock.clone(),
             self.redis.clone(),
         ))
     }
@@ -119,7 +102,6 @@ impl Limits {
         config: &Config,
         engine: Engine,
         queue: Arc<WaitQueue>,
-        reconciliation_lock: Option<RedisLock>,
         redis: Option<RedisStore>,
     ) -> Self {
         Self {
@@ -130,7 +112,6 @@ impl Limits {
             wait_header: config.limiting.wait_header.clone(),
             path_rules: config.paths.rules,
             queue,
-            reconciliation_lock,
             redis,
             log_salt: log_salt(),
         }
@@ -147,13 +128,9 @@ impl Limits {
         }
     }
 
-    /// Waits until no other gateway reconciles a participant. `None` if the buckets are not in Redis.
-    pub(crate) async fn lock_reconciliation(
-        &self,
-        participant: &str,
-    ) -> Option<Result<RedisLockGuard, NotLocked>> {
-        let lock = self.reconciliation_lock.as_ref()?;
-        Some(lock.lock(participant, HELD_MAX).await)
+    /// Where the buckets are, if not in memory.
+    pub(crate) fn redis(&self) -> Option<&RedisStore> {
+        self.redis.as_ref()
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -166,16 +143,13 @@ impl Limits {
     }
 
     /// Admits a request that the caller has taken apart.
-    pub(crate) async fn admit<A>(
+    pub(crate) async fn admit(
         &self,
         request: &Request<'_>,
         caller: &str,
         wait: Duration,
-        attempt: impl Fn() -> Result<A, NotAdmitted>,
-    ) -> Result<(Ticket, A), NotAdmitted> {
-        self.queue
-            .admit(&self.engine, request, caller, wait, attempt)
-            .await
+    ) -> Result<Ticket, NotAdmitted> {
+        self.queue.admit(&self.engine, request, caller, wait).await
     }
 
     /// Admits any request for HTTP, by its path in normal form; `None` if it is outside of the profile's
@@ -205,8 +179,7 @@ impl Limits {
         request.class = class_of(&self.classes, caller, &parts.headers, route.class);
         let wait = self.wait(&parts.headers, route);
         let caller = request.user.or(request.participant).unwrap_or_default();
-        let (ticket, ()) = self.admit(&request, caller, wait, || Ok(())).await?;
-        Ok(Some(ticket))
+        self.admit(&request, caller, wait).await.map(Some)
     }
 
     /// The hash of a caller's key, as other log lines show it; `None` without a key.

@@ -59,11 +59,6 @@ pub(crate) enum NotAdmitted {
         /// The bucket's policy.
         policy: String,
     },
-    /// The calls that this gateway has in flight hold as much of a shared bucket as they may.
-    InFlight {
-        /// The bucket's policy.
-        policy: String,
-    },
 }
 
 impl NotAdmitted {
@@ -71,7 +66,7 @@ impl NotAdmitted {
     pub(crate) fn policy(&self) -> Option<&str> {
         match self {
             Self::Refused(AdmitError::Refused(refusal)) => Some(refusal.policy().name()),
-            Self::Overtaking { policy } | Self::InFlight { policy } => Some(policy),
+            Self::Overtaking { policy } => Some(policy),
             Self::Refused(_) => None,
         }
     }
@@ -105,17 +100,13 @@ impl WaitQueue {
 
     /// Admits a request, and waits up to `wait` for tokens. A request that comes while others wait
     /// for one of its buckets joins their line, or is refused if it does not wait.
-    ///
-    /// `attempt` is called before each attempt, and may refuse it. What it returned for the one that
-    /// succeeded comes with the ticket.
-    pub(crate) async fn admit<A>(
+    pub(crate) async fn admit(
         &self,
         engine: &Engine,
         request: &Request<'_>,
         caller: &str,
         wait: Duration,
-        attempt: impl Fn() -> Result<A, NotAdmitted>,
-    ) -> Result<(Ticket, A), NotAdmitted> {
+    ) -> Result<Ticket, NotAdmitted> {
         let mut line = None;
         if self.len() > 0 {
             line = self.line_of(engine, request);
@@ -127,34 +118,29 @@ impl WaitQueue {
                 return Err(NotAdmitted::Overtaking { policy });
             }
             Some(_) => {}
-            None => {
-                let attempted = attempt()?;
-                match engine.admit(request).await {
-                    Ok(ticket) => return Ok((ticket, attempted)),
-                    Err(AdmitError::Refused(refused)) if !wait.is_zero() => {
-                        line = line_for(engine, request, refused.policy().name());
-                        refusal = Some(AdmitError::Refused(refused));
-                    }
-                    Err(error) => return Err(NotAdmitted::Refused(error)),
+            None => match engine.admit(request).await {
+                Ok(ticket) => return Ok(ticket),
+                Err(AdmitError::Refused(refused)) if !wait.is_zero() => {
+                    line = line_for(engine, request, refused.policy().name());
+                    refusal = Some(AdmitError::Refused(refused));
                 }
-            }
+                Err(error) => return Err(NotAdmitted::Refused(error)),
+            },
         }
-        Box::pin(self.wait_in_line(engine, request, caller, wait, attempt, line, refusal)).await
+        Box::pin(self.wait_in_line(engine, request, caller, wait, line, refusal)).await
     }
 
     /// Waits for tokens in the line of a bucket. `refusal` is that of the first attempt, if there was
     /// one.
-    #[expect(clippy::too_many_arguments, reason = "the second half of `admit`")]
-    async fn wait_in_line<A>(
+    async fn wait_in_line(
         &self,
         engine: &Engine,
         request: &Request<'_>,
         caller: &str,
         wait: Duration,
-        attempt: impl Fn() -> Result<A, NotAdmitted>,
         line: Option<LineName>,
         mut refusal: Option<AdmitError>,
-    ) -> Result<(Ticket, A), NotAdmitted> {
+    ) -> Result<Ticket, NotAdmitted> {
         let policy = line.as_ref().map(|line| line.policy.to_string());
         let not_admitted = |refusal: Option<AdmitError>| match refusal {
             Some(error) => NotAdmitted::Refused(error),
@@ -171,9 +157,8 @@ impl WaitQueue {
             return Err(not_admitted(refusal));
         };
         loop {
-            let attempted = attempt()?;
             let wait = match engine.admit(request).await {
-                Ok(ticket) => return Ok((ticket, attempted)),
+                Ok(ticket) => return Ok(ticket),
                 Err(AdmitError::Refused(refused)) => {
                     let wait = refused.retry_after();
                     refusal = Some(AdmitError::Refused(refused));
@@ -181,7 +166,6 @@ impl WaitQueue {
                 }
                 Err(error) => return Err(NotAdmitted::Refused(error)),
             };
-            drop(attempted);
             let now = Instant::now();
             // A request that cannot be admitted in time need not wait for that.
             let in_time = wait.filter(|wait| now + *wait <= deadline);

@@ -79,12 +79,6 @@ pub(crate) fn not_admitted(
             Some(OTHERS_RETRY),
             "earlier requests wait for this policy",
         ),
-        NotAdmitted::InFlight { policy } => (
-            StatusCode::TOO_MANY_REQUESTS,
-            policy.as_str(),
-            Some(OTHERS_RETRY),
-            "too many requests of this policy are in flight",
-        ),
         NotAdmitted::Refused(AdmitError::Unavailable(unavailable)) => (
             StatusCode::SERVICE_UNAVAILABLE,
             unavailable.policy(),

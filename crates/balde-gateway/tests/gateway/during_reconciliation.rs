@@ -166,18 +166,12 @@ impl Drop for SlowRedis {
 }
 
 async fn gateway(dict: &LateDict, redis: &SlowRedis) -> Arc<Running> {
-    one_gateway_of(1, dict, redis).await
-}
-
-async fn one_gateway_of(gateways: usize, dict: &LateDict, redis: &SlowRedis) -> Arc<Running> {
     let more = format!(
         "[limiting]\nstorage = \"redis\"\n[redis]\naddr = \"{}\"\ntimeout_ms = 100\n",
         redis.address
     );
-    let of_dict = format!(
-        "refill = \"profile\"\ncategory = \"H\"\nlatency_ms = 0\nreconcile_seconds = 0\ngateways = {gateways}"
-    );
-    let text = configuration(dict.address, &of_dict, &more);
+    let of_dict = "refill = \"profile\"\ncategory = \"H\"\nreconcile_seconds = 0";
+    let text = configuration(dict.address, of_dict, &more);
     let one = format!("[\"{PARTICIPANT}\"]");
     let both = format!("[\"{PARTICIPANT}\", \"{SECOND_PARTICIPANT}\"]");
     let config = parse(&text.replace(&one, &both));
@@ -285,8 +279,8 @@ async fn two_gateways_that_reconcile_at_once_correct_a_bucket_once() {
     };
     let dict = Dict::start_in_real_time('H').await;
     let (late, redis) = (LateDict::start(&dict).await, SlowRedis::start(&redis).await);
-    let one = one_gateway_of(2, &late, &redis).await;
-    let other = one_gateway_of(2, &late, &redis).await;
+    let one = gateway(&late, &redis).await;
+    let other = gateway(&late, &redis).await;
     dict.set_level(PSP_POLICY, None, 2).await;
     late.release();
     late.release();

@@ -13,8 +13,17 @@ use crate::simulated::{
 };
 
 async fn two_gateways(dict: &Dict, redis: &RedisServer, of_dict: &str) -> [Arc<Running>; 2] {
+    two_gateways_at(dict, redis, of_dict, "").await
+}
+
+async fn two_gateways_at(
+    dict: &Dict,
+    redis: &RedisServer,
+    of_dict: &str,
+    of_redis: &str,
+) -> [Arc<Running>; 2] {
     let more = format!(
-        "[limiting]\nstorage = \"redis\"\n[redis]\naddr = \"{}\"\ntimeout_ms = 100\n",
+        "[limiting]\nstorage = \"redis\"\n[redis]\naddr = \"{}\"\ntimeout_ms = 100\n{of_redis}",
         redis.addr()
     );
     let regularly = if of_dict.contains("reconcile_seconds") {
@@ -22,7 +31,7 @@ async fn two_gateways(dict: &Dict, redis: &RedisServer, of_dict: &str) -> [Arc<R
     } else {
         "reconcile_seconds = 0\n"
     };
-    let of_dict = format!("refill = \"profile\"\ngateways = 2\n{regularly}{of_dict}");
+    let of_dict = format!("refill = \"profile\"\n{regularly}{of_dict}");
     let config = parse(&configuration(dict.address, &of_dict, &more));
     let clock = Clock::manual(&dict.clock);
     [
@@ -37,7 +46,7 @@ async fn two_gateways_over_one_redis_keep_the_promise() {
         return;
     };
     let dict = Dict::start_in_real_time('F').await;
-    let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 2000").await;
+    let gateways = two_gateways(&dict, &redis, "category = \"F\"").await;
     let each = requests() / 64;
     let mut callers = Vec::new();
     for caller in 0..8_usize {
@@ -121,7 +130,7 @@ async fn a_reconciliation_allows_for_the_calls_of_other_gateways() {
         return;
     };
     let dict = Dict::start_in_real_time('F').await;
-    let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 2000").await;
+    let gateways = two_gateways(&dict, &redis, "category = \"F\"").await;
     // Somebody else has spent 400 tokens, and one gateway has calls in flight, whose price DICT has
     // not counted yet.
     dict.set_level(PSP_POLICY, None, 100).await;
@@ -155,45 +164,69 @@ async fn a_reconciliation_allows_for_the_calls_of_other_gateways() {
     assert_eq!(dict.refusals().await, 0);
 }
 
+/// Lookups until every caller was refused; time stands still. Returns what is left of DICT's bucket.
+async fn exhausted(storage: &str, redis: &RedisServer, of_two: bool) -> i64 {
+    let dict = Dict::start('F').await;
+    let prefix = format!("prefix = \"{storage}\"\n");
+    let [one, other] = two_gateways_at(&dict, redis, "category = \"F\"", &prefix).await;
+    let other = if of_two { other } else { Arc::clone(&one) };
+    let statuses = storm(&[one, other], 0, 400).await;
+    assert!(statuses.contains(&429), "the bucket runs dry: {statuses:?}");
+    assert_eq!(dict.refusals().await, 0, "and DICT refused nothing");
+    dict.level(PSP_POLICY, None).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_gateway_of_several_has_only_so_many_calls_in_flight() {
+async fn two_gateways_get_as_much_out_of_a_bucket_as_one() {
+    let Some(redis) = RedisServer::start() else {
+        return;
+    };
+    // Of 500 tokens, each of which one of both can use.
+    let left_by_one = exhausted("one", &redis, false).await;
+    let left_by_two = exhausted("two", &redis, true).await;
+    println!("one leaves {left_by_one} of 500 tokens, two leave {left_by_two}");
+    assert!((500 - left_by_two) * 100 >= (500 - left_by_one) * 98);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_sees_what_the_calls_of_another_hold() {
     let Some(redis) = RedisServer::start() else {
         return;
     };
     let dict = Dict::start('F').await;
-    let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 0").await;
+    let gateways = two_gateways(&dict, &redis, "category = \"F\"").await;
     let fault = json!({"operation": "getEntry", "latency_ms": 60_000});
     dict.put("faults", &fault).await;
-    // A tenth of 500 tokens: sixteen lookups at three tokens each.
-    let calls: Vec<_> = (0..17)
+    // 500 tokens are enough for 166 lookups at three tokens each, which one gateway has in flight, and
+    // two are left.
+    dict.set_level(PSP_POLICY, None, 500).await;
+    let calls: Vec<_> = (0..166)
         .map(|number| {
             let gateway = Arc::clone(&gateways[0]);
-            tokio::spawn(async move {
-                let payer = format!("{:011}", 10_000_000_000_u64 + number);
-                let response = gateway.look_up(&no_key(1), &payer, &order(1)).await;
-                response.text().await.unwrap()
-            })
+            tokio::spawn(async move { look_up_nobody(&gateway, number).await })
         })
         .collect();
-    let refused = async {
-        loop {
-            if let Some(refused) = calls.iter().position(tokio::task::JoinHandle::is_finished) {
-                break refused;
-            }
+    let held = async {
+        while gateways[1].bucket(PSP_POLICY, None).await["in_flight"] != 498 {
             tokio::task::yield_now().await;
         }
     };
-    let refused = tokio::time::timeout(PATIENCE, refused).await.unwrap();
-    let mut calls = calls;
-    let body = calls.swap_remove(refused).await.unwrap();
-    let expected = format!("{PSP_POLICY}: too many requests of this policy are in flight");
-    assert!(body.contains(&expected), "{body}");
-    assert!(calls.iter().all(|call| !call.is_finished()));
+    tokio::time::timeout(PATIENCE, held).await.unwrap();
+    // A lookup needs one token, and holds three.
+    let gateway = Arc::clone(&gateways[1]);
+    let last = tokio::spawn(async move { look_up_nobody(&gateway, 1_000).await });
+    let held = async {
+        while gateways[0].bucket(PSP_POLICY, None).await["in_flight"] != 501 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, held).await.unwrap();
+    assert_eq!(look_up_nobody(&gateways[1], 1_001).await, 429);
+    assert_eq!(look_up_nobody(&gateways[0], 1_002).await, 429);
     for call in calls {
         call.abort();
     }
-    // The other gateway has a share of its own, and other buckets are not concerned.
-    assert_eq!(gateways[0].ask("/policies/KEYS_CHECK").await.status(), 200);
+    last.abort();
     assert_eq!(dict.refusals().await, 0);
 }
 
@@ -203,7 +236,7 @@ async fn two_gateways_beside_another_spender_keep_the_promise_after_a_reconcilia
         return;
     };
     let dict = Arc::new(Dict::start_in_real_time('F').await);
-    let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 2000").await;
+    let gateways = two_gateways(&dict, &redis, "category = \"F\"").await;
     let spending = dict.spend(|_| key(1), |number| number % 20 == 5);
     storm(&gateways, 0, 160).await;
     spending.end().await;
@@ -224,7 +257,7 @@ async fn two_gateways_beside_another_spender_are_seldom_refused() {
         return;
     };
     let dict = Arc::new(Dict::start_in_real_time('F').await);
-    let of_dict = "category = \"F\"\nlatency_ms = 2000\nreconcile_seconds = 5";
+    let of_dict = "category = \"F\"\nreconcile_seconds = 5";
     let gateways = two_gateways(&dict, &redis, of_dict).await;
     for gateway in &gateways {
         gateway.gateway.reconcile().await;
@@ -250,7 +283,7 @@ async fn a_redis_that_is_killed_under_load_loses_nothing_after_a_reconciliation(
         return;
     };
     let dict = Dict::start_in_real_time('F').await;
-    let gateways = two_gateways(&dict, &redis, "category = \"F\"\nlatency_ms = 2000").await;
+    let gateways = two_gateways(&dict, &redis, "category = \"F\"").await;
     storm(&gateways, 0, 80).await;
     let (statuses, ()) = tokio::join!(storm(&gateways, 1_000, 400), async {
         tokio::task::yield_now().await;
@@ -280,7 +313,7 @@ async fn payers_buckets_survive_a_restart_in_redis_and_an_outage_of_redis_is_den
         return;
     };
     let dict = Dict::start('A').await;
-    let [first, second] = two_gateways(&dict, &redis, "category = \"A\"\nlatency_ms = 0").await;
+    let [first, second] = two_gateways(&dict, &redis, "category = \"A\"").await;
     for number in 0..4 {
         assert_eq!(
             first

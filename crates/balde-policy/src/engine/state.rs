@@ -57,6 +57,15 @@ impl BucketState {
         self.decision.level().saturating_add_unsigned(self.held())
     }
 
+    /// The bucket after some time, if no other request changes it.
+    pub fn after(&self, time: Duration) -> Self {
+        Self {
+            rules: Arc::clone(&self.rules),
+            decision: self.decision.after(time),
+            ..*self
+        }
+    }
+
     /// Whether the policy would admit a request now.
     pub fn is_admitting(&self) -> bool {
         self.wait_for_admission() == Wait::None

@@ -81,9 +81,9 @@ pub(super) struct Schedule {
     pub(super) interval_us: Option<u64>,
     /// When the next regular reconciliation is due.
     pub(super) next_us: u64,
-    /// Whether no other gateway corrects the same mirror. Otherwise it is not known whether what was
-    /// withheld is still withheld.
-    pub(super) is_only_gateway: bool,
+    /// Whether no other gateway has corrected the mirror since this one did. Otherwise it is not known
+    /// whether what was withheld is still withheld.
+    pub(super) is_last_reconciler: bool,
 }
 
 impl ExternalUsage {
@@ -174,7 +174,7 @@ impl Estimate {
 
     /// What others have used since the last observation.
     fn used_since(&self, seen: &Observation, schedule: &Schedule) -> i64 {
-        let withheld = if schedule.is_only_gateway {
+        let withheld = if schedule.is_last_reconciler {
             self.still_there(seen.mirrored, seen.spent)
         } else {
             0
@@ -187,7 +187,7 @@ impl Estimate {
             Source::Reconciliation => -self.assumed,
             Source::Refusal => 0,
         };
-        if !schedule.is_only_gateway {
+        if !schedule.is_last_reconciler {
             return used.saturating_sub(signed(seen.doubt)).max(least_used);
         }
         // An early step of the refill makes up for a late one, in the sum.
@@ -225,7 +225,7 @@ impl Estimate {
     /// The most that others have used within an interval, on average over any number of them. Over more
     /// intervals, the doubt about the refill weighs less.
     fn used_in_an_interval(&self, seen: &Observation, schedule: &Schedule) -> u64 {
-        let doubt = if schedule.is_only_gateway {
+        let doubt = if schedule.is_last_reconciler {
             signed(seen.doubt)
         } else {
             0

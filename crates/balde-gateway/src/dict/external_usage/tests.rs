@@ -107,7 +107,7 @@ impl Model {
         let schedule = Schedule {
             interval_us: Some(MINUTE * SECOND_US),
             next_us: next_minute * MINUTE * SECOND_US,
-            is_only_gateway: true,
+            is_last_reconciler: true,
         };
         self.withheld = self.external_usage.observe("1", "p", &seen, &schedule);
         let level = level - signed(self.withheld);
@@ -205,7 +205,7 @@ fn where_the_refill_is_unknown_its_steps_are_not_taken_for_others() {
     let schedule = |minute: u64| Schedule {
         interval_us: Some(60 * SECOND_US),
         next_us: (minute + 1) * 60 * SECOND_US,
-        is_only_gateway: true,
+        is_last_reconciler: true,
     };
     let seen = |minute: u64, mirrored, level| Observation {
         source: Source::Reconciliation,
@@ -252,7 +252,7 @@ fn what_calls_in_flight_may_explain_counts_only_beside_others() {
         let schedule = Schedule {
             interval_us: Some(60 * SECOND_US),
             next_us: (minute + 1) * 60 * SECOND_US,
-            is_only_gateway: true,
+            is_last_reconciler: true,
         };
         usage.observe("1", "p", &seen, &schedule)
     };
@@ -265,7 +265,7 @@ fn what_calls_in_flight_may_explain_counts_only_beside_others() {
 
 #[test]
 fn a_refusal_by_another_bucket_is_forgotten_at_the_reconciliation() {
-    for is_only_gateway in [true, false] {
+    for is_last_reconciler in [true, false] {
         let limit: Limit = "2/min burst 50".parse().unwrap();
         let usage = ExternalUsage::default();
         let observe = |source, second: u64, mirrored, level| {
@@ -283,7 +283,7 @@ fn a_refusal_by_another_bucket_is_forgotten_at_the_reconciliation() {
             let schedule = Schedule {
                 interval_us: Some(60 * SECOND_US),
                 next_us: (second / 60 + 1) * 60 * SECOND_US,
-                is_only_gateway,
+                is_last_reconciler,
             };
             usage.observe("1", "p", &seen, &schedule)
         };
@@ -315,7 +315,7 @@ fn without_reconciliations_refusals_far_apart_do_not_add_up() {
         let schedule = Schedule {
             interval_us: None,
             next_us: 0,
-            is_only_gateway: true,
+            is_last_reconciler: true,
         };
         usage.observe("1", "p", &seen, &schedule)
     };
@@ -334,7 +334,7 @@ fn with_other_gateways_only_what_is_missing_now_counts() {
     let schedule = Schedule {
         interval_us: Some(60 * SECOND_US),
         next_us: 120 * SECOND_US,
-        is_only_gateway: false,
+        is_last_reconciler: false,
     };
     let mut seen = Observation {
         source: Source::Reconciliation,

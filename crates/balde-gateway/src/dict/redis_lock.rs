@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 const EXPIRES: Duration = Duration::from_secs(60);
 
 /// The longest time that a holder may need.
-pub(crate) const HELD_MAX: Duration = Duration::from_secs(45);
+pub(super) const HELD_MAX: Duration = Duration::from_secs(45);
 
 /// After this time without an answer of Redis the lock is given up.
 const UNAVAILABLE_MAX: Duration = Duration::from_secs(1);
@@ -23,11 +23,11 @@ const RETRY: Duration = Duration::from_millis(20);
 
 /// One lock for each key. All gateways must use the same name.
 #[derive(Clone, Debug)]
-pub(crate) struct RedisLock(RateLimiter);
+pub(super) struct RedisLock(RateLimiter);
 
 /// Frees the lock when it is released or dropped.
 #[derive(Debug)]
-pub(crate) struct RedisLockGuard {
+pub(super) struct RedisLockGuard {
     limiter: RateLimiter,
     key: String,
     since: Instant,
@@ -35,7 +35,7 @@ pub(crate) struct RedisLockGuard {
 
 /// Why there is no lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotLocked {
+pub(super) enum NotLocked {
     /// Another gateway has held it all the time.
     Held,
     /// Redis did not answer.
@@ -43,7 +43,7 @@ pub(crate) enum NotLocked {
 }
 
 impl RedisLock {
-    pub(crate) fn new(name: &str, store: &RedisStore, clock: &Clock) -> Result<Self, BuildError> {
+    pub(super) fn new(name: &str, store: &RedisStore, clock: &Clock) -> Result<Self, BuildError> {
         let limit = Limit::bucket(1, EXPIRES).expect("one token in a minute");
         let builder = RateLimiter::builder().name(name).limit(limit);
         let builder = builder.clock(clock.clone()).redis(store, OnFailure::Deny);
@@ -51,7 +51,7 @@ impl RedisLock {
     }
 
     /// Waits until no other gateway holds the lock, for `within` at most.
-    pub(crate) async fn lock(
+    pub(super) async fn lock(
         &self,
         key: &str,
         within: Duration,
@@ -73,6 +73,12 @@ impl RedisLock {
             }
             sleep(RETRY).await;
         }
+    }
+
+    /// Whether nobody holds the lock; false if Redis does not say.
+    pub(super) async fn is_free(&self, key: &str) -> bool {
+        let found = self.0.peek(key).await;
+        found.is_ok_and(|found| found.remaining() > 0)
     }
 
     async fn try_lock(&self, key: &str) -> Result<RedisLockGuard, NotLocked> {
@@ -99,7 +105,7 @@ impl RedisLock {
 }
 
 impl RedisLockGuard {
-    pub(crate) async fn release(mut self) {
+    pub(super) async fn release(mut self) {
         if let Some((limiter, key)) = self.take() {
             free(&limiter, &key).await;
         }
