@@ -18,6 +18,9 @@ pub(super) struct Assignments {
     variants: Vec<(Box<str>, BySubject)>,
 }
 
+/// Buckets of a profile by policy, which have other limits now.
+type Moved = (Arc<Ruleset>, Vec<(usize, Located)>);
+
 /// What one variant assigns, by subject.
 type BySubject = HashMap<Box<str>, Box<str>>;
 
@@ -92,13 +95,8 @@ impl Engine {
         value.map(Into::into)
     }
 
-    /// Assigns, and returns the buckets that have to be written once.
-    fn assign_now(
-        &self,
-        variant: &str,
-        subject: &str,
-        value: &str,
-    ) -> Result<(Arc<Ruleset>, Vec<(usize, Located)>), AssignError> {
+    /// Assigns, and returns the buckets that have to be written once, with the indices of their policies.
+    fn assign_now(&self, variant: &str, subject: &str, value: &str) -> Result<Moved, AssignError> {
         let state = &mut *self.0.state.write();
         let rules = Arc::clone(&state.rules);
         let part = match rules.profile().variant(variant) {

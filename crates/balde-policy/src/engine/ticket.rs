@@ -102,7 +102,7 @@ impl Ticket {
     /// further attempts are made in the background, and each bucket is settled only once.
     pub fn settle(mut self, outcome: Outcome) -> Settlement {
         let settling: SmallVec<[_; 1]> = self
-            .to_settle(outcome)
+            .end_holds(outcome)
             .map(|(hold, costs, indices)| {
                 let each = costs.clone();
                 let settling = hold.settle_each(move |index, _| each[index]);
@@ -130,13 +130,13 @@ impl Ticket {
     }
 
     fn settle_now(&mut self, outcome: Outcome) {
-        for (hold, costs, _) in self.to_settle(outcome) {
+        for (hold, costs, _) in self.end_holds(outcome) {
             hold.settle_each_blocking(|index, _| costs[index]);
         }
     }
 
     /// What is held, with the price in each of its buckets.
-    fn to_settle(&mut self, outcome: Outcome) -> impl Iterator<Item = (Hold, Costs, Indices)> {
+    fn end_holds(&mut self, outcome: Outcome) -> impl Iterator<Item = (Hold, Costs, Indices)> {
         let held = std::mem::take(&mut self.held);
         let state = self.engine.0.state.read();
         let is_same_profile = Arc::ptr_eq(&state.rules, &self.rules);
@@ -159,9 +159,10 @@ impl Ticket {
     /// gone.
     fn current_tier(&self, state: &State, is_same_profile: bool, bucket: &Bucket) -> Option<Tier> {
         let policy = self.rules.policy(bucket.policy);
-        let index = match is_same_profile {
-            true => bucket.policy,
-            false => state.rules.index(policy.name())?,
+        let index = if is_same_profile {
+            bucket.policy
+        } else {
+            state.rules.index(policy.name())?
         };
         let now = state.rules.policy(index);
         if now.scope().parts() != policy.scope().parts() {
