@@ -39,7 +39,7 @@ impl MirroredLimit {
 }
 
 impl Mirroring {
-    pub(crate) fn limit(&self, of_dict: Limit) -> MirroredLimit {
+    pub(crate) fn limit(self, of_dict: Limit) -> MirroredLimit {
         let mirrored = match self.refill {
             Refill::Profile => Some(of_dict),
             Refill::Unknown => certain(&of_dict),
@@ -52,7 +52,7 @@ impl Mirroring {
 
     /// The mirrored profile, and each limit by its policy and its variant's value. `announced` has
     /// the limits that DICT states, where they differ from the profile.
-    pub(crate) fn profile(&self, profile: &Profile, announced: &Announced) -> (Profile, LimitMap) {
+    pub(crate) fn profile(self, profile: &Profile, announced: &Announced) -> (Profile, LimitMap) {
         let mut mirrored = profile.clone();
         let mut limits = LimitMap::new();
         for policy in profile.policies() {

@@ -68,7 +68,7 @@ impl Limits {
             builder = builder.keys_max(keys_max);
         }
         let redis = config.service.redis().filter(|_| limiting.is_redis);
-        let redis = redis.map(|redis| redis.build()).transpose()?;
+        let redis = redis.map(balde::RedisBuilder::build).transpose()?;
         if let Some(store) = &redis {
             builder = builder.redis(store);
         }
