@@ -1,5 +1,4 @@
-//! The memory store and the queue of denials to log of `balde`, and the prefetched tokens of
-//! `balde-throttle`, compiled once more over loom's atomics, with tests that loom runs in all
+//! The memory store of `balde`, and the prefetched tokens of `balde-throttle`, compiled once more over loom's atomics, with tests that loom runs in all
 //! interleavings with few preemptions. Nothing but tests.
 
 /// Only because checks of the workspace switch all features on.
@@ -15,12 +14,6 @@ mod key;
 #[expect(unused_imports, reason = "the limiter around the store is not here")]
 #[expect(unreachable_pub, reason = "public in the crate where these files live")]
 mod memory;
-
-/// The queue in which denials wait for the log thread.
-#[cfg(test)]
-#[path = "../../src/telemetry/word_ring/mod.rs"]
-#[expect(dead_code, reason = "only what the tests need is called here")]
-mod word_ring;
 
 /// The prefetched tokens of `balde-throttle`.
 #[cfg(test)]

@@ -286,8 +286,7 @@ impl RateLimiterBuilder {
     /// Sets which denials are logged. By default they are summarised, once a second.
     ///
     /// With [`Denials::Every`] each denial is queued and another thread logs it, so that no decision
-    /// waits for the log. Up to 4 MiB of denials wait, some 75,000 with keys of 24 bytes; more are
-    /// dropped, and counted in the metric `rate_limiter_log_dropped_total` and in a line
+    /// waits for the log. Up to 16,384 denials wait, about 4 MiB; more are dropped, and counted in the metric `rate_limiter_log_dropped_total` and in a line
     /// `denials_dropped`. Call [`flush_denials`](crate::telemetry::flush_denials) before the program
     /// ends.
     pub fn denials(mut self, denials: Denials) -> Self {

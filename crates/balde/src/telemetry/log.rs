@@ -124,7 +124,7 @@ pub(super) fn fallback(
     );
 }
 
-/// Denials were not logged, because their queue was full or in use.
+/// Denials were not logged, because their queue was full.
 pub(super) fn denials_dropped(policy: &str, storage_mode: &str, dropped: u64) {
     tracing::warn!(
         target: "balde",
@@ -132,6 +132,6 @@ pub(super) fn denials_dropped(policy: &str, storage_mode: &str, dropped: u64) {
         storage_mode,
         policy,
         dropped,
-        "{dropped} denials were not logged: the queue was full or in use by other threads"
+        "{dropped} denials were not logged: the queue was full"
     );
 }

@@ -20,7 +20,6 @@
 //! `balde`: lines at INFO and above, spans at DEBUG. Without a subscriber they cost a load and a
 //! branch.
 
-mod denial_record;
 mod denials;
 #[cfg(feature = "prometheus")]
 mod histogram;
@@ -47,7 +46,6 @@ mod timestamp;
 mod trace_ids;
 #[cfg(feature = "prometheus")]
 mod unit;
-mod word_ring;
 
 use std::time::Duration;
 
@@ -117,14 +115,9 @@ impl StorageMode {
 
 /// The strategy as logs show it. Stepwise refill is a token bucket too.
 pub(crate) fn strategy(limit: &Limit) -> &'static str {
-    strategy_word(limit.strategy() == Strategy::FixedWindow)
-}
-
-const fn strategy_word(is_window: bool) -> &'static str {
-    if is_window {
-        "fixed_window"
-    } else {
-        "token_bucket"
+    match limit.strategy() {
+        Strategy::FixedWindow => "fixed_window",
+        Strategy::Continuous | Strategy::Stepwise => "token_bucket",
     }
 }
 
