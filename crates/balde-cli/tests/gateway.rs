@@ -307,6 +307,83 @@ fn a_killed_gateway_keeps_its_promise_again_after_one_reconciliation() {
 }
 
 #[test]
+fn what_a_killed_gateway_held_is_charged_and_the_other_keeps_the_promise() {
+    const IN_FLIGHT: usize = 8;
+    let Some(redis) = RedisServer::start() else {
+        return;
+    };
+    let dict = start(
+        &["simulate", "--listen", "127.0.0.1:0", "--category", "F"],
+        1,
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let start_gateway = |number: usize| {
+        let file = folder.path().join(format!("gateway{number}.toml"));
+        let (listen, state) = (free_address(), free_address());
+        let more = format!(
+            "[state]\nlisten = \"{state}\"\ntoken_env = \"TOKEN\"\n\
+             [limiting]\nstorage = \"redis\"\nhold_ttl = \"2 s\"\n\
+             [redis]\naddr = \"{}\"\ntimeout_ms = 100\n\
+             [dict]\nupstream = \"dict\"\nparticipants = [\"{PARTICIPANT}\"]\n\
+             refill = \"profile\"\nreconcile_seconds = 0\n",
+            redis.addr()
+        );
+        write_config(&file, listen, dict.addresses[0], &more);
+        let gateway = start(&["gateway", "-c", &file.display().to_string()], 3);
+        (gateway, listen, state)
+    };
+    let (mut killed, of_killed, _) = start_gateway(0);
+    let (other, listen, state) = start_gateway(1);
+    let held = || value_of(&states(state, None), PSP_POLICY, "in_flight");
+    let load = [Load::start(listen, 4)];
+    // DICT keeps calls of the first gateway waiting until it is dead.
+    let slow = r#"{"operation": "getEntry", "latency_ms": 60000, "percent": 100}"#;
+    let is_ok = |(status, body): (u16, String)| assert_eq!(status, 200, "{body}");
+    until("calls through the other", || {
+        load[0].count(Ending::Answered) > 20
+    });
+    let [load] = load;
+    load.stop();
+    let json = "Content-Type: application/json\r\n";
+    is_ok(send(dict.addresses[0], "PUT", "/sim/faults", json, slow));
+    let calls: Vec<_> = (0..IN_FLIGHT)
+        .map(|number| {
+            std::thread::spawn(move || {
+                // Its gateway is killed before it has an answer.
+                std::panic::catch_unwind(|| look_up(of_killed, 100_000 + number)).is_err()
+            })
+        })
+        .collect();
+    let tokens = i64::try_from(3 * IN_FLIGHT).unwrap();
+    until("the other sees what is held", || held() == Some(tokens));
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
+    for call in calls {
+        assert!(call.join().unwrap(), "a call without an answer");
+    }
+    is_ok(send(dict.addresses[0], "DELETE", "/sim/faults", "", ""));
+    let value = |name| value_of(&states(state, None), PSP_POLICY, name).unwrap();
+    let level = || value("certain_level");
+    let (since, before) = (Instant::now(), level());
+    until("what was held is charged", || held() == Some(0));
+    let after = level();
+    let elapsed_us = i64::try_from(since.elapsed().as_micros()).unwrap();
+    let refilled = value("refill_tokens") * elapsed_us / value("period_us") + 1;
+    assert!(
+        after <= before - tokens + refilled,
+        "{before}, and then {after}"
+    );
+    let load = Load::start(listen, 4);
+    until("the bucket runs dry", || load.count(Ending::Refused) > 40);
+    load.stop();
+    let (_, shown) = ask(dict.addresses[0], "/sim/refusals?limit=1000", "");
+    assert_eq!(shown.matches("\"policy\"").count(), 0, "{shown}");
+    let of_dict = level_in_dict(dict.addresses[0], PSP_POLICY, None);
+    assert!(level() <= of_dict, "DICT has {of_dict}");
+    drop(other);
+}
+
+#[test]
 fn a_killed_upstream_loses_no_call_and_none_is_settled_twice() {
     const CALLERS: usize = 8;
     // DICT's buckets survive it.

@@ -213,8 +213,11 @@ impl Gateway {
         if address(config) != address(&current) {
             return restart("the address of the state endpoint");
         }
-        if config.limiting.is_redis != current.limiting.is_redis {
+        if config.limiting.storage != current.limiting.storage {
             return restart("where buckets are kept");
+        }
+        if config.limiting.holds != current.limiting.holds {
+            return restart("`hold_ttl` or `expired_holds`");
         }
         if config.limiting.denials != current.limiting.denials {
             return restart("which refusals are logged");

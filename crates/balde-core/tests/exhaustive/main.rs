@@ -81,7 +81,7 @@ fn every_sequence_under_every_small_limit_agrees_with_the_model() {
         };
         count += walk.from((None, None), MOVES_MAX);
     }
-    assert_eq!(count, 7_628_916_932_784);
+    assert_eq!(count, 12_318_710_625_468);
 }
 
 /// The same without merging, in shorter sequences: if merging hid anything, this would not.

@@ -46,11 +46,6 @@ macro_rules! operations {
             pub const fn participant(self) -> ParticipantFrom {
                 match self { $(Self::$name => ParticipantFrom::$from,)* }
             }
-
-            /// The status of a successful response.
-            pub const fn ok_status(self) -> u16 {
-                match self { $(Self::$name => $ok,)* }
-            }
         }
     };
 }

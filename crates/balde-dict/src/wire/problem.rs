@@ -164,11 +164,6 @@ impl Problem {
         Self::new(400, "BadRequest").with_detail(detail)
     }
 
-    /// 400: a required header is missing.
-    pub fn missing_header(name: &str) -> Self {
-        Self::bad_request(format!("Missing request header '{name}'"))
-    }
-
     /// 403: the participant is not allowed to do this.
     pub fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(403, "Forbidden").with_detail(detail)

@@ -1,10 +1,11 @@
 //! The sections `[limiting]` and `[policies]`.
 
 use std::fmt;
+use std::time::Duration;
 
-use balde::StorageMode;
 use balde::options::ServiceOptions;
 use balde::telemetry::Denials;
+use balde::{Holds, OnExpiry, StorageMode};
 use balde_config::{Diagnostics, Located, Section, Source, Value};
 use balde_dict::{Table, profiles};
 use balde_policy::Profile;
@@ -27,22 +28,23 @@ pub struct LimitingConfig {
     pub profile: Option<Profile>,
     /// Which policies only count.
     pub shadow: Shadow,
-    /// Whether the buckets are kept in Redis.
-    pub is_redis: bool,
+    /// Where the buckets are kept.
+    pub storage: StorageMode,
     /// Shares of buckets that only one class of callers may use.
     pub reserves: Vec<Reserve>,
     /// The header in which callers say how long they wait for tokens, in milliseconds.
     pub wait_header: HeaderName,
     /// The most requests that wait for tokens.
     pub waiting_max: usize,
-    /// The most buckets in memory, for each policy and each value of its variant; `None` for the
-    /// default of the SDK.
+    /// The most buckets in memory, for each policy; `None` for the default of the SDK.
     pub keys_max: Option<usize>,
     /// The share of these places, in percent, beyond which one caller gets another place only while
     /// fewer than half of all places are taken.
     pub waiting_share_percent: usize,
     /// Which refusals are logged.
     pub denials: Denials,
+    /// What becomes of what a gateway held of buckets in Redis, after it was killed.
+    pub holds: Holds,
 }
 
 impl fmt::Debug for LimitingConfig {
@@ -86,13 +88,14 @@ pub(super) fn read(
     let mut config = LimitingConfig {
         profile: None,
         shadow: Shadow::Some(Vec::new()),
-        is_redis: false,
+        storage: StorageMode::Memory,
         reserves: Vec::new(),
         wait_header: HeaderName::from_static(WAIT_HEADER),
         waiting_max: 1_000,
         keys_max: None,
         waiting_share_percent: 10,
         denials: Denials::Summary,
+        holds: Holds::new(),
     };
     let mut named = None;
     let mut storage = service.storage();
@@ -140,6 +143,17 @@ pub(super) fn read(
         if let Some(denials) = section.choice("denials", &words, diagnostics) {
             config.denials = denials.value;
         }
+        let range = Duration::from_secs(1)..=Duration::from_secs(86_400);
+        if let Some(ttl) = section.duration("hold_ttl", range, diagnostics) {
+            config.holds = config.holds.ttl(ttl.value);
+        }
+        let words = [
+            ("charge", OnExpiry::Charge),
+            ("give_back", OnExpiry::GiveBack),
+        ];
+        if let Some(expired) = section.choice("expired_holds", &words, diagnostics) {
+            config.holds = config.holds.on_expiry(expired.value);
+        }
         reserves = section.tables("reserve", diagnostics);
         if let Some(named) = named {
             config.profile = profile(named, &overrides, resolver, diagnostics);
@@ -161,7 +175,7 @@ pub(super) fn read(
         config.profile = Some(read);
     }
     if storage == Some(StorageMode::Redis) {
-        config.is_redis = true;
+        config.storage = StorageMode::Redis;
         let is_assumed = resolver.environment().is_assumed();
         if service.redis().is_none() && !service.is_redis_invalid() && !is_assumed {
             let message = "storage in Redis needs `addr` in [redis], or REDIS_ADDR";

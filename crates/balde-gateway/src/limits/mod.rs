@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use balde::http::{CachedHeaders, Identity};
 use balde::telemetry::{Metrics, key_hash};
-use balde::{BuildError, Clock, RedisStore};
+use balde::{BuildError, Clock, RedisStore, StorageMode};
 use balde_policy::{Engine, HttpHeaders, InFlight, Mode, PathRules, Profile, Request, Ticket};
 use http::HeaderMap;
 use http::request::Parts;
@@ -60,6 +60,7 @@ impl Limits {
         let mut builder = Engine::builder(applied(profile, config))
             .clock(options.clock.clone())
             .metrics(&options.metrics)
+            .holds(limiting.holds)
             .denials(limiting.denials);
         if !limiting.reserves.is_empty() {
             builder = builder.in_flight(InFlight::HighestPrice);
@@ -67,7 +68,10 @@ impl Limits {
         if let Some(keys_max) = limiting.keys_max {
             builder = builder.keys_max(keys_max);
         }
-        let redis = config.service.redis().filter(|_| limiting.is_redis);
+        let redis = match limiting.storage {
+            StorageMode::Memory => None,
+            StorageMode::Redis => config.service.redis(),
+        };
         let redis = redis.map(balde::RedisBuilder::build).transpose()?;
         if let Some(store) = &redis {
             builder = builder.redis(store);

@@ -81,7 +81,7 @@ impl Engine {
         let (rules, moved) = self.assign_now(variant, subject, value)?;
         for (policy, located) in moved {
             // Writing nothing converts the bucket.
-            let request = located.request(rules.limiter(policy), 0);
+            let request = rules.limiter(policy).request(&located, 0);
             request.charge(0).await?;
         }
         Ok(())

@@ -93,6 +93,7 @@ pub(super) struct Options {
     metrics: Option<Metrics>,
     pub(super) is_shadow_all: bool,
     pub(super) in_flight: InFlight,
+    holds: Holds,
     pub(super) on_missing_part: OnMissingPart,
     pub(super) refusal_cost: u64,
     pub(super) credit_id_ttl: Duration,
@@ -113,6 +114,7 @@ impl EngineBuilder {
                 metrics: None,
                 is_shadow_all: false,
                 in_flight: InFlight::default(),
+                holds: Holds::default(),
                 on_missing_part: OnMissingPart::default(),
                 refusal_cost: 0,
                 credit_id_ttl: CREDIT_ID_TTL_DEFAULT,
@@ -154,6 +156,13 @@ impl EngineBuilder {
     /// Sets when admitted requests are charged; [`InFlight::Reserved`] by default.
     pub fn in_flight(mut self, in_flight: InFlight) -> Self {
         self.options.in_flight = in_flight;
+        self
+    }
+
+    /// Sets how long what a process holds is kept without it, with [`InFlight::HighestPrice`] and buckets
+    /// in Redis.
+    pub fn holds(mut self, holds: Holds) -> Self {
+        self.options.holds = holds;
         self
     }
 
@@ -230,7 +239,7 @@ impl Options {
             .clock(self.clock.clone());
         let builder = tiers.fold(builder, |builder, (name, limit)| builder.tier(name, limit));
         let builder = match self.in_flight {
-            InFlight::HighestPrice => builder.holds(Holds::new()),
+            InFlight::HighestPrice => builder.holds(self.holds),
             InFlight::Reserved | InFlight::AfterResponse => builder,
         };
         let builder = match self.keys_max {

@@ -74,7 +74,7 @@ impl Engine {
         };
         let mut credited = Vec::new();
         for one in due {
-            let request = one.located.request(rules.limiter(one.policy), 0);
+            let request = rules.limiter(one.policy).request(&one.located, 0);
             let decision = request.credit_once(one.tokens, id).await?;
             credited.push(one.credited(&rules, &decision));
         }

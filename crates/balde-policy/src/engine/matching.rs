@@ -2,10 +2,9 @@
 
 use std::convert::Infallible;
 
-use balde::{Limit, TokenRequest};
+use balde::Limit;
 use smallvec::SmallVec;
 
-use super::ruleset::PolicyLimiter;
 use crate::policy::{
     Key, KeyError, MatchRule, MatchedRequest, PartSource, Policy, Request, Segment, VariantSource,
 };
@@ -304,14 +303,6 @@ pub(super) struct Located {
     /// The subject that an assigned variant was looked up for.
     pub(super) subject: Option<SmallVec<[u8; 16]>>,
     pub(super) key: Key,
-}
-
-impl Located {
-    /// A request for tokens of the bucket.
-    pub(super) fn request<'a>(&'a self, limiter: &'a PolicyLimiter, n: u64) -> TokenRequest<'a> {
-        let request = limiter.limiter.request_n(&self.key, n);
-        request.in_tier(limiter.tier(self.value))
-    }
 }
 
 /// One bucket that a request takes tokens from.

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use balde::{BuildError, Limit, RateLimiter, Tier};
+use balde::{BuildError, Limit, RateLimiter, Tier, TokenRequest};
 
 use super::Options;
-use super::matching::Matcher;
+use super::matching::{Located, Matcher};
 use crate::policy::{Mode, Policy};
 use crate::profile::Profile;
 
@@ -50,6 +50,12 @@ impl PolicyLimiter {
             is_shadow: options.is_shadow_all || policy.mode() == Mode::Shadow,
             shadow_refusals: AtomicU64::new(0),
         })
+    }
+
+    /// A request for tokens of a bucket.
+    pub(super) fn request<'a>(&'a self, located: &'a Located, n: u64) -> TokenRequest<'a> {
+        let request = self.limiter.request_n(&located.key, n);
+        request.in_tier(self.tier(located.value))
     }
 
     /// The tier of the limit with this index among the policy's limits.

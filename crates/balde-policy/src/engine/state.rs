@@ -113,7 +113,7 @@ impl Engine {
         subject: &Subject<'_>,
     ) -> Result<BucketState, StateError> {
         let (rules, policy, located) = self.find(policy, subject)?;
-        let request = located.request(rules.limiter(policy), 0);
+        let request = rules.limiter(policy).request(&located, 0);
         let decision = request.peek().await?;
         Ok(BucketState::new(&rules, policy, &located, decision))
     }
@@ -133,7 +133,7 @@ impl Engine {
         };
         let mut states = Vec::new();
         for (policy, located) in found {
-            let decision = located.request(rules.limiter(policy), 0).peek().await?;
+            let decision = rules.limiter(policy).request(&located, 0).peek().await?;
             states.push(BucketState::new(&rules, policy, &located, decision));
         }
         Ok(states)
@@ -148,7 +148,7 @@ impl Engine {
         level: i64,
     ) -> Result<BucketState, StateError> {
         let (rules, policy, located) = self.find(policy, subject)?;
-        let request = located.request(rules.limiter(policy), 0);
+        let request = rules.limiter(policy).request(&located, 0);
         let decision = request.set_level(level).await?;
         Ok(BucketState::new(&rules, policy, &located, decision))
     }
@@ -163,7 +163,7 @@ impl Engine {
         by: i64,
     ) -> Result<BucketState, StateError> {
         let (rules, policy, located) = self.find(policy, subject)?;
-        let request = located.request(rules.limiter(policy), 0);
+        let request = rules.limiter(policy).request(&located, 0);
         let tokens = by.unsigned_abs();
         let decision = if by < 0 {
             request.charge(tokens).await?

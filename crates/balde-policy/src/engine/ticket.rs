@@ -59,7 +59,7 @@ impl Bucket {
     /// What the request takes from the bucket.
     pub(super) fn request<'a>(&'a self, rules: &'a Ruleset) -> TokenRequest<'a> {
         let Claim { tokens, needed } = self.claim;
-        let request = self.located.request(rules.limiter(self.policy), tokens);
+        let request = rules.limiter(self.policy).request(&self.located, tokens);
         request.needing(needed)
     }
 }

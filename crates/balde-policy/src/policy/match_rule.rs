@@ -55,14 +55,6 @@ impl MatchRule {
         }
     }
 
-    /// Replaces the methods. An empty list matches any method.
-    pub fn with_methods<M: Into<Box<str>>>(self, methods: impl IntoIterator<Item = M>) -> Self {
-        Self {
-            methods: methods.into_iter().map(Into::into).collect(),
-            ..self
-        }
-    }
-
     /// Adds a condition on a query parameter. Servers read a parameter that is repeated with different
     /// values in different ways, so the rule matches if the condition holds for any of the values.
     pub fn with_query(mut self, name: impl Into<Box<str>>, condition: Condition) -> Self {
@@ -106,11 +98,6 @@ impl MatchRule {
     pub fn patterns(&self) -> Option<(&KeyPart, &[NamedPattern])> {
         let (part, patterns) = self.patterns.as_ref()?;
         Some((part, patterns))
-    }
-
-    /// Whether the rule has conditions on the query or the headers.
-    pub fn has_conditions(&self) -> bool {
-        !(self.query.is_empty() && self.headers.is_empty() && self.flags.is_empty())
     }
 
     /// Whether a request, with its path in [normal form](crate::PathRules::normalized), matches.

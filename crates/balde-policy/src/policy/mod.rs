@@ -216,11 +216,6 @@ impl Policy {
         settle(self.admission, self.cost(status))
     }
 
-    /// [`settlement`](Policy::settlement) of a request that was never answered.
-    pub fn settlement_unanswered(&self) -> Option<Command> {
-        settle(self.admission, self.prices.unanswered())
-    }
-
     /// The events that give tokens back.
     pub fn credits(&self) -> &[Credit] {
         &self.credits

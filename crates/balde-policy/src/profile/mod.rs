@@ -79,12 +79,6 @@ impl Profile {
         self
     }
 
-    /// Adds a variant.
-    pub fn with_variant(mut self, variant: Variant) -> Self {
-        self.variants.push(variant);
-        self
-    }
-
     /// The profile's name, such as `dict-2.12.1`.
     pub fn name(&self) -> &str {
         &self.name

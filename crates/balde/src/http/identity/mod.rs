@@ -153,11 +153,6 @@ impl Identity {
         self.trusted.contains(address::canonical(peer))
     }
 
-    /// Returns true if any proxy is trusted.
-    pub fn has_trusted_proxies(&self) -> bool {
-        !self.trusted.is_empty()
-    }
-
     /// The headers that identify clients if a trusted proxy sent them:
     /// [`api_key_header`](Identity::api_key_header) and [`user_id_header`](Identity::user_id_header).
     /// A proxy removes them from the requests of everybody else.

@@ -37,11 +37,6 @@ impl RedisStats {
     pub(crate) fn failure_counts(&self) -> [u64; StoreFailure::ALL.len()] {
         self.failures
     }
-
-    /// Every kind of failure, with the number of calls that failed in this way.
-    pub fn all_failures(&self) -> impl Iterator<Item = (StoreFailure, u64)> {
-        StoreFailure::ALL.into_iter().zip(self.failures)
-    }
 }
 
 #[derive(Default)]
