@@ -104,5 +104,5 @@ fn every_short_sequence_is_walked_on_its_own_as_well() {
         .iter()
         .map(|small| walk(small, &small.limit(), (None, None), 3))
         .sum();
-    assert_eq!(count, 54 * 72_u64.pow(3));
+    assert_eq!(count, 54 * 78_u64.pow(3));
 }
