@@ -114,12 +114,8 @@ pub(super) fn read(
         let given = section.choice("storage", &words, diagnostics);
         storage = storage.or(given.map(|given| given.value));
         shadow = section.get("shadow");
-        let wait_header = section.string("wait_header", diagnostics);
-        if let Some(header) = wait_header {
-            match HeaderName::from_bytes(header.value.as_bytes()) {
-                Ok(name) => config.wait_header = name,
-                Err(_) => diagnostics.at(header.span, "`wait_header` must be the name of a header"),
-            }
+        if let Some(name) = read_wait_header(&mut section, diagnostics) {
+            config.wait_header = name;
         }
         config.waiting_max = count(
             &mut section,
@@ -143,17 +139,7 @@ pub(super) fn read(
         if let Some(denials) = section.choice("denials", &words, diagnostics) {
             config.denials = denials.value;
         }
-        let range = Duration::from_secs(1)..=Duration::from_secs(86_400);
-        if let Some(ttl) = section.duration("hold_ttl", range, diagnostics) {
-            config.holds = config.holds.ttl(ttl.value);
-        }
-        let words = [
-            ("charge", OnExpiry::Charge),
-            ("give_back", OnExpiry::GiveBack),
-        ];
-        if let Some(expired) = section.choice("expired_holds", &words, diagnostics) {
-            config.holds = config.holds.on_expiry(expired.value);
-        }
+        config.holds = read_holds(&mut section, diagnostics);
         reserves = section.tables("reserve", diagnostics);
         if let Some(named) = named {
             config.profile = profile(named, &overrides, resolver, diagnostics);
@@ -254,6 +240,34 @@ fn overrides(section: &Section<'_>, diagnostics: &mut Diagnostics) -> Vec<(Strin
         Some((entry.key().to_owned(), text))
     });
     overrides.collect()
+}
+
+fn read_wait_header(
+    section: &mut Section<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Option<HeaderName> {
+    let header = section.string("wait_header", diagnostics)?;
+    let name = HeaderName::from_bytes(header.value.as_bytes());
+    if name.is_err() {
+        diagnostics.at(header.span, "`wait_header` must be the name of a header");
+    }
+    name.ok()
+}
+
+fn read_holds(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Holds {
+    let mut holds = Holds::new();
+    let range = Duration::from_secs(1)..=Duration::from_secs(86_400);
+    if let Some(ttl) = section.duration("hold_ttl", range, diagnostics) {
+        holds = holds.ttl(ttl.value);
+    }
+    let words = [
+        ("charge", OnExpiry::Charge),
+        ("give_back", OnExpiry::GiveBack),
+    ];
+    if let Some(expired) = section.choice("expired_holds", &words, diagnostics) {
+        holds = holds.on_expiry(expired.value);
+    }
+    holds
 }
 
 fn read_shadow(value: &Value<'_>, profile: &Profile, diagnostics: &mut Diagnostics) -> Shadow {

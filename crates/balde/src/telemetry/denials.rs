@@ -188,7 +188,9 @@ impl LogSource for DenialQueue {
         log::in_dispatch(&self.dispatch, || {
             // What is queued meanwhile waits, so that a flood cannot keep the log thread here.
             let queued = std::mem::take(&mut *self.queued.lock());
-            queued.iter().for_each(|denial| self.emit(denial));
+            for denial in &queued {
+                self.emit(denial);
+            }
             self.report_dropped(urgency);
             queued.len()
         })

@@ -45,12 +45,6 @@ impl TraceIds {
         None
     }
 
-    /// Empty ids are none.
-    pub(super) fn new(trace_id: Option<String>, span_id: Option<String>) -> Self {
-        let [trace_id, span_id] = [trace_id, span_id].map(|id| id.filter(|id| !id.is_empty()));
-        Self { trace_id, span_id }
-    }
-
     pub(super) fn trace_id(&self) -> Option<&str> {
         self.trace_id.as_deref()
     }
