@@ -3,7 +3,7 @@
 import { el, setText } from "./dom.js";
 import { duration, number } from "./format.js";
 import { marks } from "./operator.js";
-import { RANK, attention, bar, burn, byUrgency, emptyIn, forecastSentence, isBurnKnown, policyLink, pollError, severityBadge, sparkline } from "./parts.js";
+import { RANK, attention, bar, burn, byUrgency, emptyIn, forecastSentence, isBurnKnown, policyLink, pollError, recovery, severityBadge, sparkline } from "./parts.js";
 import { text } from "./texts.js";
 
 /** One row of the table, kept while its bucket exists and changed in place. */
@@ -14,12 +14,13 @@ const bucketRow = (model, participant, policy) => {
     state: el("td", { role: "cell" }),
     burn: el("td", { class: "number", role: "cell" }),
     empty: el("td", { class: "empty", role: "cell" }),
+    recovery: el("td", { class: "empty", role: "cell" }),
     trend: el("td", { role: "cell", class: "trend" }),
   };
   const row = el("tr", { role: "row", "data-policy": policy },
     el("th", { scope: "row", role: "rowheader" }, policyLink(participant, policy)),
     el("td", { class: "level", role: "cell" }, level.root),
-    cells.tokens, cells.state, cells.burn, cells.empty, cells.trend);
+    cells.tokens, cells.state, cells.burn, cells.empty, cells.recovery, cells.trend);
   let shown = null;
   let shownKey = "";
   const update = (bucket, labels, isStale) => {
@@ -41,6 +42,9 @@ const bucketRow = (model, participant, policy) => {
     setText(cells.empty, emptyIn(bucket));
     cells.empty.classList.toggle("quiet", bucket.level > 0 && bucket.time_to_empty?.expected_us == null);
     cells.empty.title = forecastSentence(bucket);
+    setText(cells.recovery, recovery(bucket));
+    cells.recovery.classList.toggle("quiet", bucket.recovery_us === 0);
+    cells.recovery.title = text("recoveryHelp");
     const line = sparkline(bucket);
     cells.trend.replaceChildren(...(line ? [line] : []));
   };
@@ -63,7 +67,7 @@ const participantSection = (participant) => {
   };
   const update = (newest, model, isShown) => {
     state = newest;
-    const labels = ["tokens", "state", "burn", "emptyIn", "lastHour"].map((key) => text(key));
+    const labels = ["tokens", "state", "burn", "emptyIn", "recovery", "lastHour"].map((key) => text(key));
     const columns = [text("policy"), text("level"), ...labels];
     if (head.textContent !== columns.join("")) {
       head.replaceChildren(...columns.map((name, index) =>

@@ -107,6 +107,12 @@ export const emptyIn = (bucket) => {
   return isBurnKnown(bucket) ? text("notAtThisRate") : text("unknown");
 };
 
+/** How long until the bucket is full again if nothing more is consumed. */
+export const recovery = (bucket) => {
+  if (bucket.recovery_us === null) return text("never");
+  return bucket.recovery_us === 0 ? text("fullNow") : duration(bucket.recovery_us);
+};
+
 export const forecastSentence = (bucket) => {
   const forecast = bucket.time_to_empty;
   if (bucket.level <= 0) return text("emptyNow");
@@ -190,6 +196,7 @@ export const attention = (model) => {
     const detail = [
       text("tokensLeft", { level: number(bucket.level), capacity: number(bucket.capacity) }),
       bucket.level > 0 && bucket.time_to_empty?.expected_us != null ? text("emptyInAbout", { time: duration(bucket.time_to_empty.expected_us) }) : "",
+      bucket.recovery_us > 0 ? text("recoveryIn", { time: duration(bucket.recovery_us) }) : "",
       bucket.severity === "NORMAL" ? "" : text("since", { time: time(bucket.since_us, model.nowUs()) }),
     ];
     return el("li", { class: bucket.severity, "data-policy": bucket.policy },

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { el, setText } from "./dom.js";
 import { dateTime, duration, number, percent, tick } from "./format.js";
 import { actions } from "./operator.js";
-import { bar, breakable, burn, eventRow, forecastSentence, severityBadge } from "./parts.js";
+import { bar, breakable, burn, eventRow, forecastSentence, severityBadge, recovery } from "./parts.js";
 import { text } from "./texts.js";
 
 const HOUR = 3600e6;
@@ -247,9 +247,10 @@ export const policyPage = (main, model, participant, policy, rangeName = "range2
     facts.replaceChildren(
       ...fact(text("tokens"), `${number(bucket.level)} / ${number(bucket.capacity)} (${percent(bucket.remaining_bp)} %)`),
       ...fact(text("limitLabel"), text("limit", { capacity: number(bucket.capacity), refill: number(bucket.refill_tokens), period: duration(bucket.period_us) })
-        + (bucket.recovery_us === null ? "" : `; ${text("recovery", { time: duration(bucket.recovery_us) })}`)),
+        + (bucket.fill_us === null ? "" : `; ${text("fill", { time: duration(bucket.fill_us) })}`)),
       ...fact(text("burn"), burn(bucket)),
       ...fact(text("emptyIn"), forecastSentence(bucket)),
+      ...fact(text("recovery"), recovery(bucket)),
       ...(refused ? fact(text("refusedByGateway"), text("refusedCount", { count: number(refused.refusals), minutes: number(gateway.refusals_minutes) })) : []),
       el("dt", { text: text("answer") }), ages);
     tickAge();

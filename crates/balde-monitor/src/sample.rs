@@ -105,6 +105,23 @@ impl ReportedLimit {
     pub const fn period_us(&self) -> u64 {
         self.period_us
     }
+
+    /// The recovery time: how long until a bucket with this level is full again if nothing more is
+    /// consumed, with an even refill. From an empty bucket that is (capacity / refill) × period. Zero
+    /// for a full bucket; `None` if it never refills.
+    pub fn recovery_us(&self, level: i64) -> Option<u64> {
+        let missing = i128::from(self.capacity()) - i128::from(level);
+        let missing = u128::try_from(missing).unwrap_or(0);
+        if missing == 0 {
+            return Some(0);
+        }
+        let us = missing.saturating_mul(u128::from(self.period_us()));
+        let refill = u128::from(self.refill_tokens());
+        let us = us
+            .checked_add(refill.checked_sub(1)?)?
+            .checked_div(refill)?;
+        Some(u64::try_from(us).unwrap_or(u64::MAX))
+    }
 }
 
 /// The state of one bucket at one time.

@@ -109,6 +109,7 @@ fn message(sink: &str, class: SinkClass, kind: EventKind, at_us: u64) -> OutboxM
             severity: Severity::Normal,
             level: None,
             capacity: None,
+            recovery_us: None,
             silenced_by: None,
         },
         attempts: 0,

@@ -31,6 +31,10 @@ pub struct Event {
     pub level: Option<i64>,
     /// The capacity of that sample.
     pub capacity: Option<u64>,
+    /// The recovery time from that sample on: how long until the bucket is full again if nothing more
+    /// is consumed. `None` if it never refills, and for events about more than one bucket.
+    #[serde(default)]
+    pub recovery_us: Option<u64>,
     /// The id of the silence that covers the event.
     pub silenced_by: Option<String>,
 }

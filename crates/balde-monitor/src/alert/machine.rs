@@ -28,6 +28,7 @@ pub fn evaluate(
         transition.state.sampled_us = Some(sample.taken_us());
         transition.state.level = Some(sample.level());
         transition.state.capacity = Some(sample.limit().capacity());
+        transition.state.recovery_us = assessment.recovery_us();
         evaluate_level(&mut transition, assessment, rule);
         forecast::evaluate(&mut transition, assessment, rule);
     }

@@ -69,6 +69,7 @@ fn about(alert: &AlertState, kind: EventKind, now_us: u64) -> Option<Event> {
         severity: alert.peak,
         level: alert.level,
         capacity: alert.capacity,
+        recovery_us: alert.recovery_us,
         silenced_by: None,
     })
 }
@@ -85,6 +86,7 @@ fn of_silence(silence: &Silence, kind: EventKind, now_us: u64) -> Event {
         severity: silence.up_to(),
         level: None,
         capacity: None,
+        recovery_us: None,
         silenced_by: None,
     }
 }

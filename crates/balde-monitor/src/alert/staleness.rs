@@ -219,6 +219,7 @@ impl Transition<'_> {
             severity,
             level: None,
             capacity: None,
+            recovery_us: None,
             silenced_by,
         });
         state.sequence += 1;

@@ -43,6 +43,9 @@ pub struct AlertState {
     pub level: Option<i64>,
     /// The capacity of that sample.
     pub capacity: Option<u64>,
+    /// The recovery time from that sample on.
+    #[serde(default)]
+    pub recovery_us: Option<u64>,
 }
 
 /// A recovery that has not lasted for the rule's
@@ -93,6 +96,7 @@ impl AlertState {
             sampled_us: None,
             level: None,
             capacity: None,
+            recovery_us: None,
         }
     }
 

@@ -82,6 +82,7 @@ impl StorageAlert {
             severity: Severity::Critical,
             level: None,
             capacity: None,
+            recovery_us: None,
             silenced_by: None,
         };
         self.sequence += 1;

@@ -100,6 +100,7 @@ impl<'a> Transition<'a> {
             severity,
             level: state.level,
             capacity: state.capacity,
+            recovery_us: state.recovery_us,
             silenced_by,
         });
         state.sequence += 1;

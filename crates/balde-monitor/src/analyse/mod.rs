@@ -117,14 +117,14 @@ impl<'a> Assessment<'a> {
         forecast::time_to_full_at_rate_us(self.sample, self.outlook.as_ref())
     }
 
-    /// The time an empty bucket takes to become full: (capacity / refill) × period.
+    /// The recovery time: how long until the bucket is full again if nothing more is consumed; `None` if
+    /// it never refills.
     pub fn recovery_us(&self) -> Option<u64> {
-        let limit = self.sample.limit();
-        if limit.refill_tokens() == 0 {
-            return None;
-        }
-        let us = u128::from(limit.capacity()) * u128::from(limit.period_us());
-        let us = us.div_ceil(u128::from(limit.refill_tokens()));
-        Some(u64::try_from(us).unwrap_or(u64::MAX))
+        self.sample.limit().recovery_us(self.sample.level())
+    }
+
+    /// The time an empty bucket takes to become full: (capacity / refill) × period.
+    pub fn fill_us(&self) -> Option<u64> {
+        self.sample.limit().recovery_us(0)
     }
 }

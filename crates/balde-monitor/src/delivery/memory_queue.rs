@@ -181,6 +181,7 @@ mod tests {
                 severity: Severity::Critical,
                 level: None,
                 capacity: None,
+                recovery_us: None,
                 silenced_by: None,
             },
             attempts: 0,

@@ -93,6 +93,7 @@ impl MetricsPage<'_> {
         let severity = Family::<BucketLabels, Gauge>::default();
         let burn = Family::<BucketLabels, Ratio>::default();
         let empty = Family::<BucketLabels, Ratio>::default();
+        let recovery = Family::<BucketLabels, Ratio>::default();
         let predicted = Family::<BucketLabels, Gauge>::default();
         let sampled = Family::<BucketLabels, Ratio>::default();
         // Stale levels are left out, because they are no longer known to be true.
@@ -116,6 +117,9 @@ impl MetricsPage<'_> {
                 sampled.get_or_create(&labels).set(at);
                 if let Some(rate) = per_second(bucket) {
                     burn.get_or_create(&labels).set(rate);
+                }
+                if let Some(us) = bucket.recovery_us {
+                    recovery.get_or_create(&labels).set(seconds(us));
                 }
                 let forecast = bucket.time_to_empty.as_ref();
                 if let Some(us) = forecast.and_then(|forecast| forecast.expected_us) {
@@ -146,6 +150,9 @@ impl MetricsPage<'_> {
         let name = "dict_rate_limit_time_to_empty_seconds";
         let help = "Forecast time until the bucket is empty at the current rate; absent without a forecast";
         registry.register(name, help, empty);
+        let name = "dict_rate_limit_recovery_seconds";
+        let help = "Time until the bucket is full again if nothing more is consumed; absent if it never refills";
+        registry.register(name, help, recovery);
         let help = "1 while the monitor's alert that the bucket will be empty soon is open";
         registry.register("dict_rate_limit_predicted", help, predicted);
         let help = "Time of the newest sample of the bucket";

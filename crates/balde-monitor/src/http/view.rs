@@ -108,8 +108,11 @@ pub struct BucketView {
     pub time_to_full_min_us: Option<u64>,
     /// The upper bound of that time.
     pub time_to_full_max_us: Option<u64>,
-    /// The time an empty bucket takes to become full.
+    /// The recovery time: how long until it is full again if nothing more is consumed, with an even
+    /// refill; `None` if it never refills.
     pub recovery_us: Option<u64>,
+    /// The time an empty bucket takes to become full.
+    pub fill_us: Option<u64>,
 }
 
 /// The acknowledgement of an open alert.
@@ -365,6 +368,7 @@ impl BucketView {
             time_to_full_min_us: full.map(|full| full.at_least_us),
             time_to_full_max_us: full.map(|full| full.at_most_us),
             recovery_us: assessment.recovery_us(),
+            fill_us: assessment.fill_us(),
         }
     }
 }

@@ -61,6 +61,7 @@ mod tests {
                 "severity": "CRITICAL",
                 "level": 3_600,
                 "capacity": 36_000,
+                "recovery_us": null,
                 "silenced_by": null,
                 "title": "CRITICAL: ENTRIES_WRITE of 12345678, 3,600 of 36,000 tokens left (10 %)",
                 "text": "Bucket ENTRIES_WRITE of participant 12345678 went from WARNING to CRITICAL \

@@ -30,6 +30,7 @@ impl LogSink {
                     current_severity = current_severity(&message.event).name(),
                     bucket_level = message.event.level,
                     capacity = message.event.capacity,
+                    recovery_s = message.event.recovery_us.map(|us| us.div_ceil(1_000_000)),
                     at = rfc3339(message.event.at_us),
                     empty_in_s = empty_in_s(&message.event),
                     silenced_by = message.event.silenced_by,

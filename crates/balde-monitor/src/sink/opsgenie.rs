@@ -106,6 +106,12 @@ pub fn opsgenie_body(event: &Event, class: SinkClass, wording: &Wording) -> Valu
         ("severity", Some(event.severity.to_string())),
         ("tokens_left", event.level.map(|level| level.to_string())),
         ("capacity", event.capacity.map(|tokens| tokens.to_string())),
+        (
+            "recovery_s",
+            event
+                .recovery_us
+                .map(|us| us.div_ceil(1_000_000).to_string()),
+        ),
         ("at", Some(rfc3339(event.at_us))),
         ("runbook", Some(wording.runbook(event))),
         ("dashboard", wording.dashboard(event)),

@@ -187,6 +187,9 @@ fn details(event: &Event, wording: &Wording) -> Value {
         "tokens_left": event.level,
         "capacity": event.capacity,
     });
+    if let Some(us) = event.recovery_us {
+        details["recovery_s"] = us.div_ceil(1_000_000).into();
+    }
     match &event.kind {
         EventKind::Reminder { since_us } => details["since"] = rfc3339(*since_us).into(),
         EventKind::Predicted { empty_at_us, .. } => {

@@ -273,6 +273,7 @@ fn examples() -> [Event; 2] {
         severity: Severity::Critical,
         level: policy.map(|_| 3_600),
         capacity: policy.map(|_| 36_000),
+        recovery_us: None,
         silenced_by: None,
     };
     let raised = EventKind::Raised {

@@ -350,7 +350,7 @@ fn is_of_all(event: &Event) -> bool {
 
 /// How many tokens are left, as a sentence.
 fn left(event: &Event) -> String {
-    match (event.level, event.capacity, counted(event)) {
+    let left = match (event.level, event.capacity, counted(event)) {
         (Some(level @ ..0), Some(capacity), _) => format!(
             "It is {} tokens in debt (capacity {}).",
             grouped(level.unsigned_abs()),
@@ -358,6 +358,22 @@ fn left(event: &Event) -> String {
         ),
         (_, _, Some((count, percent))) => format!("{count} tokens are left{percent}."),
         _ => "The number of tokens left is unknown.".to_owned(),
+    };
+    match recovery(event) {
+        Some(time) => format!("{left} Without further requests it is full again in {time}."),
+        None => left,
+    }
+}
+
+/// The recovery time in whole units, rounded up; `None` if it is not known or the bucket is full.
+pub(crate) fn recovery(event: &Event) -> Option<String> {
+    const SECOND_US: u64 = 1_000_000;
+    let seconds = event.recovery_us?.div_ceil(SECOND_US);
+    match seconds {
+        0 => None,
+        1..120 => Some(format!("{seconds} s")),
+        120..7_200 => Some(format!("{} min", seconds.div_ceil(60))),
+        _ => Some(format!("{} h", seconds.div_ceil(3_600))),
     }
 }
 

@@ -123,6 +123,7 @@ async fn every_page_shows_its_parts_without_a_console_error() {
                 "Needs attention",
                 "a note",
                 "newest answer",
+                "full again in 60 sec without requests",
                 "DEBT 5",
                 "Last poll failed",
             ],
@@ -131,6 +132,7 @@ async fn every_page_shows_its_parts_without_a_console_error() {
             "#/policy/12345678/KEYS_CHECK",
             &[
                 "refill of 70 every 60 sec",
+                "Full again in",
                 "17 by the gateway",
                 "1 year",
                 "capacity",

@@ -58,6 +58,7 @@ fn event(number: u64, episode: &str, kind: EventKind, severity: Severity, at_us:
         severity,
         level: Some(-7),
         capacity: Some(36_000),
+        recovery_us: None,
         silenced_by: None,
     }
 }

@@ -59,6 +59,7 @@ fn an_emptied_bucket_recovers_in_thirty_minutes() {
     )
     .unwrap();
     assert_eq!(seen.recovery_us(), Some(1_800 * 1_000_000));
+    assert_eq!(seen.fill_us(), Some(1_800 * 1_000_000));
     assert_eq!(seen.time_to_full().unwrap().at_most_us, 1_800 * 1_000_000);
 }
 

@@ -117,6 +117,8 @@ async fn states_history_alerts_incidents_and_metrics_agree() {
     assert_eq!(bucket["severity"], "EXHAUSTED");
     assert_eq!(bucket["utilisation_bp"], 10_000);
     assert_eq!(bucket["recovery_us"], 1_800_000_000_u64);
+    assert_eq!(bucket["fill_us"], 1_800_000_000_u64);
+    assert_eq!(participant["buckets"][0]["recovery_us"], 600_000_000_u64);
     let burn = &bucket["burn_rates"][0];
     assert_eq!(burn["window_us"], 60_000_000);
     assert_eq!(burn["expected_milli_per_minute"], 9_200_000);
@@ -136,6 +138,7 @@ async fn states_history_alerts_incidents_and_metrics_agree() {
     let alerts = monitor.json("/api/v1/alerts?severity=exhausted").await;
     assert_eq!(alerts[0]["kind"]["type"], "raised");
     assert_eq!(alerts[0]["kind"]["to"], "EXHAUSTED");
+    assert_eq!(alerts[0]["recovery_us"], 1_800_000_000_u64);
     let incidents = monitor.json("/api/v1/incidents").await;
     // Every alert is one; that of the forecast may be the newest.
     let mut incidents = incidents.as_array().unwrap().iter();
@@ -149,6 +152,7 @@ async fn states_history_alerts_incidents_and_metrics_agree() {
         format!("dict_rate_limit_capacity{labels} 36000"),
         format!("dict_rate_limit_utilization_pct{labels} 100.0"),
         format!("dict_rate_limit_severity{labels} 3"),
+        format!("dict_rate_limit_recovery_seconds{labels} 1800.0"),
     ] {
         assert!(
             metrics.lines().any(|actual| actual == line),

@@ -198,7 +198,7 @@ async fn the_levels_of_entries_write_are_judged_by_tokens_left() {
             .iter()
             .find(|assessment| assessment.sample().bucket().policy() == "ENTRIES_WRITE");
         assert_eq!(assessment.unwrap().severity(), expected, "{level}");
-        assert_eq!(assessment.unwrap().recovery_us(), Some(1_800 * SECOND_US));
+        assert_eq!(assessment.unwrap().fill_us(), Some(1_800 * SECOND_US));
         run.clock.advance(Duration::from_secs(30));
     }
 }

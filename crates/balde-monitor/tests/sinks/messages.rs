@@ -22,6 +22,7 @@ pub(crate) fn event(participant: &str, policy: &str, sequence: u64, kind: EventK
         severity: Severity::Critical,
         level: Some(3_600),
         capacity: Some(36_000),
+        recovery_us: None,
         silenced_by: None,
     }
 }

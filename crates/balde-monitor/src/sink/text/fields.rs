@@ -16,6 +16,9 @@ pub(crate) fn fields(event: &Event, wording: &Wording) -> Vec<(&'static str, Str
     if let Some(tokens) = tokens_in(wording, event) {
         fields.push((names.tokens_left, tokens));
     }
+    if let Some(time) = super::recovery(event) {
+        fields.push((names.full_again_in, time));
+    }
     match &event.kind {
         EventKind::Reminder { since_us } => fields.push((names.since, format_time(*since_us))),
         EventKind::Stale { newest_us, .. } | EventKind::StillStale { newest_us, .. } => {
@@ -36,6 +39,7 @@ struct FieldNames {
     policy: &'static str,
     severity: &'static str,
     tokens_left: &'static str,
+    full_again_in: &'static str,
     since: &'static str,
     no_data_since: &'static str,
     empty_at: &'static str,
@@ -49,6 +53,7 @@ const fn field_names(wording: &Wording) -> FieldNames {
             policy: "Policy",
             severity: "Severity",
             tokens_left: "Tokens left",
+            full_again_in: "Full again in",
             since: "Since",
             no_data_since: "No data since",
             empty_at: "Empty at",
@@ -59,6 +64,7 @@ const fn field_names(wording: &Wording) -> FieldNames {
             policy: "Política",
             severity: "Severidade",
             tokens_left: "Fichas restantes",
+            full_again_in: "Cheio de novo em",
             since: "Desde",
             no_data_since: "Sem dados desde",
             empty_at: "Vazio em",

@@ -290,7 +290,7 @@ fn subject(event: &Event) -> String {
 }
 
 fn left(event: &Event) -> String {
-    match (event.level, event.capacity, counted(event)) {
+    let left = match (event.level, event.capacity, counted(event)) {
         (Some(level @ ..0), Some(capacity), _) => format!(
             "Está {} fichas em dívida (capacidade {}).",
             grouped(level.unsigned_abs()),
@@ -298,6 +298,10 @@ fn left(event: &Event) -> String {
         ),
         (_, _, Some((count, percent))) => format!("Restam {count} fichas{percent}."),
         _ => "Não se sabe quantas fichas restam.".to_owned(),
+    };
+    match super::recovery(event) {
+        Some(time) => format!("{left} Sem novas requisições, volta a ficar cheio em {time}."),
+        None => left,
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) fn event(kind: EventKind, severity: Severity, level: i64) -> Event {
         severity,
         level: Some(level),
         capacity: Some(36_000),
+        recovery_us: None,
         silenced_by: None,
     }
 }
@@ -372,4 +373,37 @@ fn the_dashboard_says_the_same_about_what_works_without_storage() {
     for sentence in [WITHOUT_STORAGE, portuguese::WITHOUT_STORAGE] {
         assert!(texts.contains(sentence), "{sentence}");
     }
+}
+
+#[test]
+fn an_alert_says_when_the_bucket_is_full_again() {
+    let kind = EventKind::Raised {
+        from: Severity::Critical,
+        to: Severity::Exhausted,
+    };
+    let mut event = event(kind, Severity::Exhausted, 0);
+    // 36,000 tokens at 1,200 a minute, as the source document computes it.
+    event.recovery_us = Some(1_800_000_000);
+    let english = Wording::default().description(&event);
+    assert!(
+        english.contains("Without further requests it is full again in 30 min."),
+        "{english}"
+    );
+    let portuguese = Wording::new(Language::Portuguese).description(&event);
+    assert!(
+        portuguese.contains("Sem novas requisições, volta a ficar cheio em 30 min."),
+        "{portuguese}"
+    );
+    for (us, text) in [
+        (1, Some("1 s")),
+        (119_000_000, Some("119 s")),
+        (120_000_001, Some("3 min")),
+        (7_200_000_000, Some("2 h")),
+        (0, None),
+    ] {
+        event.recovery_us = Some(us);
+        assert_eq!(recovery(&event).as_deref(), text, "{us}");
+    }
+    event.recovery_us = None;
+    assert_eq!(recovery(&event), None);
 }
