@@ -103,6 +103,64 @@ async fn a_bucket_falls_an_alert_is_acknowledged_and_resolved_without_a_reload()
     assert_eq!(browser.console_errors().await, [""; 0]);
 }
 
+/// What each page must show once everything was polled.
+const EVERY_PAGE: [(&str, &[&str]); 6] = [
+    (
+        "#/",
+        &[
+            "Needs attention",
+            "a note",
+            "newest answer",
+            "full again in 60 sec without requests",
+            "DEBT 5",
+            "Last poll failed",
+        ],
+    ),
+    (
+        "#/policy/12345678/KEYS_CHECK",
+        &[
+            "refill of 70 every 60 sec",
+            "Full again in",
+            "17 by the gateway",
+            "1 year",
+            "capacity",
+            "refused",
+        ],
+    ),
+    (
+        "#/alerts",
+        &["KEYS_CHECK: exhausted", "No silences", "Acknowledge"],
+    ),
+    (
+        "#/incidents",
+        &["KEYS_CHECK", "opened Nov 16, 2026", "Timeline"],
+    ),
+    (
+        "#/gateway",
+        &[
+            "Refused in the last 5 minutes",
+            "ENTRIES_READ_USER_ANTISCAN\t75\tsingle payers or users",
+            "KEYS_CHECK\t17\tthe participant",
+            "listed from 20 lookups on",
+            "295",
+            "1.07",
+            "1.2 %",
+            "8336797217346ed47b470e3e67b2d7fe",
+            "unknown",
+        ],
+    ),
+    (
+        "#/operations",
+        &[
+            "leader: it polls and sends alerts",
+            "accepts writes",
+            "hook",
+            "invalid_response",
+            "needs no token",
+        ],
+    ),
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_page_shows_its_parts_without_a_console_error() {
     let Some(browser) = Browser::start(ENGLISH).await else {
@@ -115,64 +173,7 @@ async fn every_page_shows_its_parts_without_a_console_error() {
     browser
         .wait_until(&format!("{text}.includes('KEYS_CHECK')"))
         .await;
-    // What each page must show once everything was polled.
-    let expected: [(&str, &[&str]); 6] = [
-        (
-            "#/",
-            &[
-                "Needs attention",
-                "a note",
-                "newest answer",
-                "full again in 60 sec without requests",
-                "DEBT 5",
-                "Last poll failed",
-            ],
-        ),
-        (
-            "#/policy/12345678/KEYS_CHECK",
-            &[
-                "refill of 70 every 60 sec",
-                "Full again in",
-                "17 by the gateway",
-                "1 year",
-                "capacity",
-                "refused",
-            ],
-        ),
-        (
-            "#/alerts",
-            &["KEYS_CHECK: exhausted", "No silences", "Acknowledge"],
-        ),
-        (
-            "#/incidents",
-            &["KEYS_CHECK", "opened Nov 16, 2026", "Timeline"],
-        ),
-        (
-            "#/gateway",
-            &[
-                "Refused in the last 5 minutes",
-                "ENTRIES_READ_USER_ANTISCAN\t75\tsingle payers or users",
-                "KEYS_CHECK\t17\tthe participant",
-                "listed from 20 lookups on",
-                "295",
-                "1.07",
-                "1.2 %",
-                "8336797217346ed47b470e3e67b2d7fe",
-                "unknown",
-            ],
-        ),
-        (
-            "#/operations",
-            &[
-                "leader: it polls and sends alerts",
-                "accepts writes",
-                "hook",
-                "invalid_response",
-                "needs no token",
-            ],
-        ),
-    ];
-    for (page, parts) in expected {
+    for (page, parts) in EVERY_PAGE {
         browser.open(&live.url(page)).await;
         for part in parts {
             let part = json!(part).to_string();

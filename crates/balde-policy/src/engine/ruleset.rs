@@ -88,10 +88,9 @@ impl PolicyLimiter {
     fn set_limits(&self, policy: &Policy, limiter: &RateLimiter) {
         for ((_, limit), tier) in policy.limits().iter().zip(&self.in_use) {
             let name = tier_name(*tier);
-            let is_set = limiter.tier_limit(&name).is_ok_and(|now| now == *limit);
-            if !is_set && let Err(error) = limiter.set_tier_limit(&name, *limit) {
-                // A limiter was built with this limit, so it is accepted.
-                tracing::error!(policy = policy.name(), %error, "a limit cannot be changed");
+            if limiter.tier_limit(&name).ok() != Some(*limit) {
+                // A limiter was just built with this limit, so it is accepted.
+                limiter.set_tier_limit(&name, *limit).ok();
             }
         }
     }

@@ -62,23 +62,29 @@ struct HeldTokens {
 
 /// Who holds tokens. What is held in Redis is renewed until this is dropped.
 #[derive(Debug)]
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(dead_code, reason = "only Redis asks who it is")
+)]
 pub(crate) struct Holder {
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis asks"))]
     id: HolderId,
     #[cfg(feature = "redis")]
     _renewed: Option<Renewed>,
 }
 
 impl Holder {
+    #[cfg(feature = "redis")]
     fn new(request: &TokenRequest<'_>, id: HolderId) -> Self {
+        let redis = request.limiter.redis();
         Self {
             id,
-            #[cfg(feature = "redis")]
-            _renewed: request
-                .limiter
-                .redis()
-                .map(|redis| redis.renewals().begin(request.key, id)),
+            _renewed: redis.map(|redis| redis.renewals().begin(request.key, id)),
         }
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn new(_request: &TokenRequest<'_>, id: HolderId) -> Self {
+        Self { id }
     }
 }
 

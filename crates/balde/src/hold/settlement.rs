@@ -70,7 +70,10 @@ pub(super) fn settle(
     holder: Option<Holder>,
 ) -> Settlement {
     match limiter.store() {
-        Store::Memory(..) => Settlement(State::Done(apply(&limiter, &key, tier, command))),
+        Store::Memory(..) => {
+            drop(holder);
+            Settlement(State::Done(apply(&limiter, &key, tier, command)))
+        }
         #[cfg(feature = "redis")]
         Store::Redis(_) => redis::settle(limiter, key, tier, command, holder),
     }

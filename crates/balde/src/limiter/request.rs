@@ -27,6 +27,7 @@ pub struct TokenRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tier(pub(super) TierId);
 
+#[cfg(feature = "redis")]
 impl Tier {
     pub(crate) const fn id(self) -> TierId {
         self.0

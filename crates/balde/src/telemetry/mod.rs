@@ -41,6 +41,7 @@ mod observer;
 #[cfg(feature = "otlp")]
 mod otlp;
 pub(crate) mod span;
+#[cfg(feature = "prometheus")]
 mod stripe;
 mod timestamp;
 mod trace_ids;
