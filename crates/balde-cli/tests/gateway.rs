@@ -325,7 +325,7 @@ fn what_a_killed_gateway_held_is_charged_and_the_other_keeps_the_promise() {
              [limiting]\nstorage = \"redis\"\nhold_ttl = \"2 s\"\n\
              [redis]\naddr = \"{}\"\ntimeout_ms = 100\n\
              [dict]\nupstream = \"dict\"\nparticipants = [\"{PARTICIPANT}\"]\n\
-             refill = \"profile\"\nreconcile_seconds = 0\n",
+             category = \"F\"\nrefill = \"profile\"\nreconcile_seconds = 0\n",
             redis.addr()
         );
         write_config(&file, listen, dict.addresses[0], &more);
