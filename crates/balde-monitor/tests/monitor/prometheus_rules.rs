@@ -1,7 +1,7 @@
 //! The alert rules and the dashboard use metrics that exist, promtool accepts them, and the rules
 //! fire in a real Prometheus that scrapes a running monitor.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -148,18 +148,21 @@ async fn promtool_accepts_the_metrics_and_the_deploy_files_use_existing_ones() {
         assert_eq!(complaints, Vec::<String>::new());
     }
     // The base unit beside the name that the source document fixes.
-    let values = |name: &str| -> Vec<f64> {
-        let lines = text
-            .lines()
-            .filter(|line| line.starts_with(&format!("{name}{{")));
-        lines
-            .map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
-            .collect()
+    // By labels, since each metric lists its buckets in an order of its own.
+    let values = |name: &str| -> BTreeMap<&str, f64> {
+        let values = text.lines().filter_map(|line| {
+            let (labels, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
+            labels
+                .starts_with('{')
+                .then(|| (labels, value.parse().unwrap()))
+        });
+        values.collect()
     };
     let percents = values("dict_rate_limit_utilization_pct");
     let ratios = values("dict_rate_limit_utilization_ratio");
     assert_eq!((percents.len(), ratios.len()), (2, 2), "{text}");
-    for (percent, ratio) in percents.iter().zip(&ratios) {
+    for (labels, percent) in percents {
+        let ratio = ratios[labels];
         assert!((percent - ratio * 100.0).abs() < 1e-9, "{percent} {ratio}");
     }
     // Every metric that the rules and the dashboard use exists. One is exported only for participants
