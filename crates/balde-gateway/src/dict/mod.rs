@@ -109,11 +109,11 @@ pub(crate) struct Dict {
 
 /// Who has reconciled a participant last.
 #[derive(Debug, PartialEq, Eq)]
-enum Shareable {
-    /// This gateway, or nobody: what this gateway knows is all there is.
-    Own,
+enum Reconciler {
+    /// This gateway, or none so far.
+    This,
     /// Another gateway.
-    Idle(Last),
+    Another(Last),
     /// Some gateway is reconciling it, or Redis does not say.
     Busy,
 }
@@ -454,14 +454,14 @@ impl Dict {
     }
 
     /// Who has reconciled a participant, as far as several gateways share its buckets.
-    async fn last_reconciliation(&self, participant: &str) -> Shareable {
+    async fn last_reconciliation(&self, participant: &str) -> Reconciler {
         let Some(shared) = &self.shared else {
-            return Shareable::Own;
+            return Reconciler::This;
         };
         match shared.last_if_idle(participant).await {
-            Some(last) if shared.is_own(&last) => Shareable::Own,
-            Some(last) => Shareable::Idle(last),
-            None => Shareable::Busy,
+            Some(last) if shared.is_own(&last) => Reconciler::This,
+            Some(last) => Reconciler::Another(last),
+            None => Reconciler::Busy,
         }
     }
 
@@ -527,9 +527,9 @@ impl Dict {
             let unchanged = reconciliations.while_unchanged().await;
             let last = self.last_reconciliation(id.participant).await;
             let is_by_others = match &last {
-                Shareable::Own => false,
-                Shareable::Idle(last) => last.may_include_order(at_us),
-                Shareable::Busy => true,
+                Reconciler::This => false,
+                Reconciler::Another(last) => last.may_include_order(at_us),
+                Reconciler::Busy => true,
             };
             let may_be_known = is_by_others || unchanged.may_include_order(at_us);
             let credited = engine

@@ -11,8 +11,9 @@ use balde::{BuildError, Clock, RedisStore, Registers, StoreFailure};
 
 use super::redis_lock::{HELD_MAX, NotLocked, RedisLock, RedisLockGuard};
 
-/// The name of the locks and of the records in Redis.
-const NAME: &str = "reconciliation";
+/// The name of the locks and of the records in Redis. No policy has such a name by chance, so no bucket is
+/// taken for a lock.
+const NAME: &str = "gateway.reconciliation";
 
 /// How long it is remembered who reconciled a participant: longer than any interval.
 const REMEMBERED: Duration = Duration::from_secs(2 * 24 * 3_600);

@@ -137,14 +137,17 @@ impl Ruleset {
             }
             let has_enough_tiers = new.in_use.len() <= old.tiers.len();
             let is_same_failure = before.on_failure() == policy.on_failure();
-            if !has_enough_tiers || !(is_same_failure || old.limiter.is_in_memory()) {
-                // The buckets are in Redis, where both limiters find them.
-                continue;
+            if has_enough_tiers && (is_same_failure || old.limiter.is_in_memory()) {
+                new.limiter = old.limiter.clone();
+                new.tiers.clone_from(&old.tiers);
             }
-            new.limiter = old.limiter.clone();
-            new.tiers.clone_from(&old.tiers);
-            new.assign_tiers(policy, before, old);
-            new.set_limits(policy, &new.limiter);
+            // Otherwise the buckets are in Redis, where both limiters find them. Requests in flight are
+            // settled by the old one, so a value has the same tier and limit in both.
+            if has_enough_tiers && new.tiers.len() == old.tiers.len() {
+                new.assign_tiers(policy, before, old);
+                new.set_limits(policy, &new.limiter);
+                new.set_limits(policy, &old.limiter);
+            }
         }
         Ok(())
     }

@@ -127,9 +127,8 @@ impl Policy {
     }
 
     /// Reserves a share of each bucket, in percent of its capacity, for callers of one
-    /// [class](Request::class): requests of others are refused while the level is not above it. Takes
-    /// effect with [`InFlight::HighestPrice`](crate::InFlight::HighestPrice). A share of 100 or more
-    /// is lowered to 99. A second share for the same class replaces the first. The shares of several
+    /// [class](Request::class): requests of others are refused while the level is not above it. A
+    /// share of 100 or more is lowered to 99. A second share for the same class replaces the first. The shares of several
     /// classes add up, and a class may also use the shares of the classes that were added before it.
     pub fn with_reserve(mut self, class: impl Into<Box<str>>, percent: u64) -> Self {
         let class = class.into();
