@@ -151,6 +151,7 @@ const silencedWhat = (event) => [event.participant === "monitor" ? "" : event.pa
 export const sentence = (event, nowUs) => {
   const kind = event.kind;
   const level = event.level === null || event.level === undefined ? ""
+    : event.level < 0 ? `, ${text("debt", { tokens: number(-event.level) })}`
     : text("levelText", { level: number(event.level), capacity: number(event.capacity) });
   const policy = event.policy ?? event.participant;
   switch (kind.type) {
