@@ -55,7 +55,7 @@ export const incidentsPage = (main, model) => {
         incident.policy ? el("span", { class: "quiet", text: ` ${incident.participant}` }) : null),
       first && !isOfLevel ? el("p", { text: sentence(first, model.nowUs()) }) : null,
       el("p", { text: `${text("openedAt", { time: dateTime(incident.opened_us) })}, ${ending}` }),
-      isOpen ? actions(model, incident.participant, incident.policy ?? undefined, incident.severity, alertOf(incident)) : null,
+      isOpen ? actions(model, incident.participant, incident.policy ?? undefined, incident.severity, alertOf(incident), incident.participant !== "monitor") : null,
       details);
   };
 
