@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Installs the packages of scripts/build-packages.sh where nothing else is installed, and tries them: the
 # .deb in a chroot that debootstrap makes, the .rpm in a root of its own. Needs root; takes some minutes.
+# The packages may be those of a debug binary (scripts/build-packages.sh --no-build target/debug), which is
+# much faster to build and has the same files.
 #
 #   scripts/test-packages.sh [FOLDER OF THE CHROOT]
 set -euo pipefail

@@ -1,5 +1,10 @@
 //! What the packages (.deb and .rpm) contain, by the metadata in this crate's Cargo.toml.
-//! scripts/test-packages.sh, which takes minutes, builds on it: it installs the packages.
+//!
+//! scripts/test-packages.sh, which takes minutes, builds on it: it installs the packages that
+//! scripts/build-packages.sh has made. For the sake of time it is usually run on packages of the debug
+//! binary (`scripts/build-packages.sh --no-build target/debug`): files, units and scripts are those of a
+//! release, and the binary is the same program, but not the one of the profile `dist` that a release
+//! contains; without arguments, scripts/build-packages.sh builds that one.
 
 use std::collections::BTreeMap;
 use std::fs;

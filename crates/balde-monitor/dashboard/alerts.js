@@ -31,7 +31,7 @@ export const alertsPage = (main, model) => {
     const what = [silence.participant, silence.policy].filter(Boolean).join(" ") || text("everything");
     const end = async () => { await endSilence(model, silence.id); await load(); };
     const words = { time: dateTime(silence.until_us), severity: text(silence.up_to), by: silence.by ?? text("somebody") };
-    return el("li", { class: "whole" }, el("span", { class: "what", text: `${what}: ${text("silenceUntil", words)}` }), " ",
+    return el("li", { class: "whole" }, el("span", { class: "what", text: `${what}: ${text("silencedMark", words)}` }), " ",
       el("button", { type: "button", class: "end", onclick: end, text: text("end") }));
   };
 

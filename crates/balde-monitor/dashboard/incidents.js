@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { el } from "./dom.js";
 import { dateTime, duration } from "./format.js";
 import { actions } from "./operator.js";
-import { atMostEvery, eventBadge, eventRow, policyLink, sentence, severityBadge } from "./parts.js";
+import { atMostEvery, breakable, eventBadge, eventRow, policyLink, sentence, severityBadge } from "./parts.js";
 import { text } from "./texts.js";
 
 const REFRESH_MS = 3000;
@@ -30,7 +30,7 @@ export const incidentsPage = (main, model) => {
   const changeCard = (incident) => {
     const event = incident.timeline[0];
     return el("article", { class: "card incident changed" },
-      el("h2", {}, eventBadge(event), " ", sentence(event, model.nowUs()), el("span", { class: "quiet", text: ` ${incident.participant}` })),
+      el("h2", {}, eventBadge(event), " ", breakable(sentence(event, model.nowUs())), el("span", { class: "quiet", text: ` ${incident.participant}` })),
       el("p", { text: dateTime(incident.opened_us) }));
   };
 
@@ -55,7 +55,7 @@ export const incidentsPage = (main, model) => {
         incident.policy ? el("span", { class: "quiet", text: ` ${incident.participant}` }) : null),
       first && !isOfLevel ? el("p", { text: sentence(first, model.nowUs()) }) : null,
       el("p", { text: `${text("openedAt", { time: dateTime(incident.opened_us) })}, ${ending}` }),
-      isOpen ? actions(model, incident.participant, incident.policy ?? undefined, incident.severity, alertOf(incident)) : null,
+      isOpen ? actions(model, incident.participant, incident.policy ?? undefined, incident.severity, alertOf(incident), incident.participant !== "monitor") : null,
       details);
   };
 

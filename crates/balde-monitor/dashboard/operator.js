@@ -96,11 +96,11 @@ const buttons = (model, participant, policy, severity, episode, isSilenced) => {
 };
 
 /** What has been done about an alert, and what can be done. `alert` has its episode, and who acknowledged
- * it; only that of a bucket can be silenced. */
-export const actions = (model, participant, policy, severity, alert) => el("span", { class: "actions" },
+ * it. Without a policy, a silence would cover the whole participant: only pages that say so offer it. */
+export const actions = (model, participant, policy, severity, alert, canSilence = Boolean(policy)) => el("span", { class: "actions" },
   alert?.acknowledged ? acknowledgedMark(model, alert) : null,
   alert?.silenced ? silencedMark(model, alert) : null,
-  !alert?.episode || alert.acknowledged ? null : buttons(model, participant, policy, severity, alert.episode, Boolean(alert.silenced) || !policy));
+  !alert?.episode || alert.acknowledged ? null : buttons(model, participant, policy, severity, alert.episode, Boolean(alert.silenced) || !canSilence));
 
 /** Small marks for a row of a table. */
 export const marks = (model, bucket) => [

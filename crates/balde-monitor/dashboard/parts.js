@@ -151,6 +151,7 @@ const silencedWhat = (event) => [event.participant === "monitor" ? "" : event.pa
 export const sentence = (event, nowUs) => {
   const kind = event.kind;
   const level = event.level === null || event.level === undefined ? ""
+    : event.level < 0 ? `, ${text("debt", { tokens: number(-event.level) })}`
     : text("levelText", { level: number(event.level), capacity: number(event.capacity) });
   const policy = event.policy ?? event.participant;
   switch (kind.type) {
@@ -179,7 +180,7 @@ export const eventRow = (event, nowUs, isLinked = true) =>
   el("li", { class: event.severity },
     el("time", { datetime: new Date(event.at_us / 1000).toISOString(), text: dateTime(event.at_us) }),
     eventBadge(event),
-    el("span", { class: "what" }, event.policy && isLinked ? policyLink(event.participant, event.policy, sentence(event, nowUs)) : sentence(event, nowUs)),
+    el("span", { class: "what" }, event.policy && isLinked ? policyLink(event.participant, event.policy, sentence(event, nowUs)) : breakable(sentence(event, nowUs))),
     el("span", {}, isLinked ? el("span", { class: "quiet", text: event.participant }) : "",
       event.silenced_by ? el("span", { class: "tag", text: text("silenced") }) : ""));
 
@@ -194,7 +195,7 @@ export const attention = (model) => {
     const level = bar();
     level.update(bucket);
     const detail = [
-      text("tokensLeft", { level: number(bucket.level), capacity: number(bucket.capacity) }),
+      bucket.level < 0 ? text("debt", { tokens: number(-bucket.level) }) : text("tokensLeft", { level: number(bucket.level), capacity: number(bucket.capacity) }),
       bucket.level > 0 && bucket.time_to_empty?.expected_us != null ? text("emptyInAbout", { time: duration(bucket.time_to_empty.expected_us) }) : "",
       bucket.recovery_us > 0 ? text("recoveryIn", { time: duration(bucket.recovery_us) }) : "",
       bucket.severity === "NORMAL" ? "" : text("since", { time: time(bucket.since_us, model.nowUs()) }),

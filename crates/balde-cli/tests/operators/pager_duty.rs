@@ -49,6 +49,11 @@ struct World {
 
 impl World {
     async fn start() -> Self {
+        Self::reading("/states").await
+    }
+
+    /// With this path of the source, which answers 404 to any but `/states`.
+    async fn reading(path: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let source = Source::start(0).await;
         let (url, received) = events_api().await;
@@ -57,7 +62,7 @@ impl World {
              [alerts]\nresolve_after = '1 s'\n{}\
              [[sink]]\nname = \"pd\"\nkind = \"pagerduty\"\nurl = \"{url}\"\n\
              routing_key_env = \"ROUTING_KEY\"\nwebhook_secret_env = \"WEBHOOK_SECRET\"\n",
-            source.section()
+            source.section().replace("/states", path)
         );
         std::fs::write(folder.path().join("monitor.toml"), file).unwrap();
         let monitor = start_monitor(folder.path());
@@ -222,4 +227,51 @@ async fn what_is_resolved_there_is_closed_here() {
     world.wait_for_actions(&["trigger", "trigger"]).await;
     let received = world.received.lock().unwrap();
     assert_ne!(received[0]["dedup_key"], received[1]["dedup_key"]);
+}
+
+/// A source that does not know the participant is an alert without a bucket.
+#[tokio::test]
+async fn stale_data_is_acknowledged_and_closed_in_both_directions() {
+    let world = World::reading("/nothing").await;
+    world.wait_for_actions(&["trigger"]).await;
+    let key = world.received.lock().unwrap()[0]["dedup_key"].clone();
+    let key = key.as_str().unwrap();
+    let incident = async || {
+        let incidents = get_json(&world.client, &world.url("/api/v1/incidents")).await;
+        let mut incidents = incidents.as_array().unwrap().iter();
+        let incident = incidents.find(|one| one["episode"] == key);
+        incident.unwrap().clone()
+    };
+    assert_eq!(incident().await["policy"], Value::Null);
+    let body = json!({"episode": key, "by": "Ana"});
+    let url = world.url("/api/v1/acknowledgements");
+    let request = world.client.post(&url).json(&body);
+    assert_eq!(request.send().await.unwrap().status(), 201);
+    world.wait_for_actions(&["trigger", "acknowledge"]).await;
+    assert_eq!(incident().await["acknowledged"]["by"], "Ana");
+    let states = get_json(&world.client, &world.url("/api/v1/states")).await;
+    let alert = &states["participants"][0]["stale_alert"];
+    assert_eq!(
+        (&alert["episode"], &alert["acknowledged"]["by"]),
+        (&json!(key), &json!("Ana"))
+    );
+
+    let rui = json!({"id": "PLH1HKV", "type": "user_reference", "summary": "Rui Souza"});
+    let undo = world.webhook("e1", "incident.unacknowledged", key, &rui);
+    assert_eq!(undo.await, 200);
+    assert_eq!(incident().await["acknowledged"], Value::Null);
+    let again = world.webhook("e2", "incident.acknowledged", key, &rui);
+    assert_eq!(again.await, 200);
+    assert_eq!(incident().await["acknowledged"]["by"], "Rui Souza");
+    // Closed there: the source still refuses, so a new alert is raised, which nobody has acknowledged.
+    let closed = world.webhook("e3", "incident.resolved", key, &rui);
+    assert_eq!(closed.await, 200);
+    assert!(incident().await["closed_us"].is_u64());
+    let expected = ["trigger", "acknowledge", "trigger"];
+    world.wait_for_actions(&expected).await;
+    let newest = world.received.lock().unwrap()[2]["dedup_key"].clone();
+    assert_ne!(newest, key);
+    // An episode that is over cannot be acknowledged.
+    let request = world.client.post(&url).json(&body);
+    assert_eq!(request.send().await.unwrap().status(), 404);
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::event::{Event, EventKind, ResolveReason, episode, key};
+use super::open::OpenAlert;
 use super::rule::StalenessRule;
 use super::silence::{Silence, covering};
 use crate::analyse::{Change, Freshness};
@@ -59,6 +60,29 @@ impl StalenessCheck {
             newest_us: None,
             stale: None,
         }
+    }
+
+    /// The key that the events of the open alert about stale data have in common; `None` if the data
+    /// is not stale.
+    pub fn open_episode(&self) -> Option<String> {
+        let stale = self.stale?;
+        Some(episode(
+            &self.participant,
+            self.epoch_us,
+            stale.episode,
+            "stale",
+        ))
+    }
+
+    /// The open alert about stale data.
+    pub fn open_alert(&self, rule: &StalenessRule) -> Option<OpenAlert> {
+        let participant = self.participant.clone();
+        let episode = self.open_episode()?;
+        Some(OpenAlert::without_bucket(
+            episode,
+            participant,
+            rule.stale_severity,
+        ))
     }
 }
 

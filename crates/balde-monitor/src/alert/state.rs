@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::event::episode;
+use super::open::OpenAlert;
 use crate::analyse::Assessment;
 use crate::sample::BucketId;
 use crate::severity::Severity;
@@ -97,6 +99,48 @@ impl AlertState {
             capacity: None,
             recovery_us: None,
         }
+    }
+
+    /// The key that the events of the open alert about the level have in common; `None` if the
+    /// severity is NORMAL.
+    pub fn open_episode(&self) -> Option<String> {
+        let is_open = self.severity > Severity::Normal;
+        is_open.then(|| self.episode_of(self.episode, "level"))
+    }
+
+    /// The key that the events of the open forecast have in common; `None` if there is no forecast.
+    pub fn forecast_episode(&self) -> Option<String> {
+        let forecast = self.forecast?;
+        Some(self.episode_of(forecast.episode, "forecast"))
+    }
+
+    /// The open alerts of the bucket, that about the level first.
+    pub fn open_alerts(&self) -> impl Iterator<Item = OpenAlert> {
+        let level = self.open_episode();
+        let level = level.map(|episode| self.open_alert(episode, self.severity, self.peak));
+        let forecast = self.forecast_episode().zip(self.forecast);
+        let forecast = forecast.map(|(episode, forecast)| {
+            self.open_alert(episode, forecast.severity, forecast.severity)
+        });
+        level.into_iter().chain(forecast)
+    }
+
+    fn open_alert(&self, episode: String, severity: Severity, peak: Severity) -> OpenAlert {
+        OpenAlert {
+            episode,
+            participant: self.bucket.participant().to_owned(),
+            policy: Some(self.bucket.policy().to_owned()),
+            severity,
+            peak,
+            level: self.level,
+            capacity: self.capacity,
+            recovery_us: self.recovery_us,
+        }
+    }
+
+    fn episode_of(&self, sequence: u64, group: &str) -> String {
+        let subject = format!("{}/{}", self.bucket.participant(), self.bucket.policy());
+        episode(&subject, self.epoch_us, sequence, group)
     }
 
     /// Returns true if the assessment is of this bucket and has not been evaluated yet.

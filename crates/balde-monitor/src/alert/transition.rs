@@ -66,22 +66,22 @@ impl<'a> Transition<'a> {
 
     /// Returns the id of the silence that covers a severity of this bucket's level now.
     pub(super) fn silence(&self, severity: Severity) -> Option<String> {
-        self.silence_of(self.state.open_episode(), severity)
+        self.silence_of(self.state.open_episode().as_deref(), severity)
     }
 
     /// Returns the id of the silence that covers a severity of this bucket's forecast now.
     pub(super) fn forecast_silence(&self, severity: Severity) -> Option<String> {
-        self.silence_of(self.state.forecast_episode(), severity)
+        self.silence_of(self.state.forecast_episode().as_deref(), severity)
     }
 
-    fn silence_of(&self, episode: Option<String>, severity: Severity) -> Option<String> {
+    fn silence_of(&self, episode: Option<&str>, severity: Severity) -> Option<String> {
         let bucket = &self.state.bucket;
         let policy = Some(bucket.policy());
         covering(
             self.silences,
             bucket.participant(),
             policy,
-            episode.as_deref(),
+            episode,
             severity,
             self.now_us,
         )

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{Components, Cycle};
-use crate::alert::{self, Event, OpenAlert, Silence, StorageAlert, Via};
+use crate::alert::{self, AlertState, Event, OpenAlert, Silence, StorageAlert, Via};
 use crate::history::{
     HistoryError, ParticipantState, RoutedEvent, SILENCES_MAX, SilenceChange, StateUpdate,
 };
@@ -161,7 +161,7 @@ impl Cycle {
         for participant in components.sources.keys() {
             let (state, _) = self.snapshot(participant).await?;
             let stale = state.staleness.open_alert(&components.staleness);
-            let of_buckets = state.alerts.iter().flat_map(|alert| alert.open_alerts());
+            let of_buckets = state.alerts.iter().flat_map(AlertState::open_alerts);
             if let Some(alert) = stale.into_iter().chain(of_buckets).find(is_meant) {
                 return Ok(Some(alert));
             }
