@@ -176,7 +176,7 @@ fn an_address_in_use_is_reported_with_the_option_that_sets_another() {
 fn a_monitor_runs_from_its_file_and_reports_where_a_bad_one_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("monitor.toml");
-    std::fs::write(&file, "[http]\nlisten = 9180\n").unwrap();
+    std::fs::write(&file, "[http]\naddress = 9180\n").unwrap();
     let name = file.display().to_string();
     let output = balde(&["monitor", "-c", &name]).output().unwrap();
     failed(&output, "monitor.toml:2:10");

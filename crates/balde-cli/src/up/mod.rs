@@ -34,7 +34,7 @@ const LOG_HELP: &str = "Log level: error, warn, info or debug. In text, alerts a
 
 #[derive(Debug, clap::Args)]
 #[command(
-    mut_arg("log", |arg| arg.default_value("warn").help(LOG_HELP)),
+    mut_arg("log_level", |arg| arg.default_value("warn").help(LOG_HELP)),
     mut_arg("log_format", |arg| arg.default_value("text"))
 )]
 pub(crate) struct Args {
