@@ -262,6 +262,22 @@ impl Bound {
             .collect()
     }
 
+    /// The URL of each protocol, with the protocol's name.
+    pub fn urls(&self) -> Vec<(&'static str, String)> {
+        let protocols = self.service.0.protocols.iter().zip(&self.listeners);
+        let url = |(protocol, listener): (&ProtocolServer, &Listener)| {
+            let address = listener.address()?;
+            let scheme = match (protocol.name, protocol.tls.read().is_some()) {
+                ("resp", false) => "redis",
+                ("resp", true) => "rediss",
+                (_, false) => "http",
+                (_, true) => "https",
+            };
+            Some((protocol.name, format!("{scheme}://{address}/")))
+        };
+        protocols.filter_map(url).collect()
+    }
+
     /// The address of the state endpoint.
     pub fn state_address(&self) -> Option<SocketAddr> {
         self.state.as_ref()?.local_addr().ok()

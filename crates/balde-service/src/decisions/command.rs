@@ -6,13 +6,30 @@ use balde::Limit;
 
 use crate::access::Right;
 
-/// The bucket of a key under a named limit.
+/// A limit: one of the file, or one that the request brings along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LimitRef<'c> {
+    /// The limit with this name in the file.
+    Named(&'c str),
+    /// These numbers. A key has one bucket for all limits that requests bring along.
+    Given(Limit),
+}
+
+/// The bucket of a key under a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket<'c> {
-    /// The name of the limit in the file.
-    pub limit: &'c str,
+    /// The limit.
+    pub limit: LimitRef<'c>,
     /// The key.
     pub key: &'c [u8],
+}
+
+impl<'c> Bucket<'c> {
+    /// The bucket of a key under a limit of the file.
+    pub const fn named(limit: &'c str, key: &'c [u8]) -> Self {
+        let limit = LimitRef::Named(limit);
+        Self { limit, key }
+    }
 }
 
 /// Tokens of one bucket.
@@ -70,16 +87,6 @@ pub enum Command<'c> {
         /// The longest wait.
         within: Duration,
     },
-    /// Takes tokens under a limit that the request brings along, as `CL.THROTTLE` does. Zero tokens
-    /// only read the bucket.
-    Throttle {
-        /// The key, which has one bucket whatever limits it is used with.
-        key: &'c [u8],
-        /// The limit.
-        limit: Limit,
-        /// How many tokens.
-        tokens: u64,
-    },
     /// Forgets a key: its bucket is full afterwards, and it has no tier.
     Reset(Bucket<'c>),
     /// Sets a bucket to a level; negative is debt.
@@ -118,7 +125,6 @@ impl Command<'_> {
             | Self::Hold { .. }
             | Self::Peek(_)
             | Self::Wait { .. }
-            | Self::Throttle { .. }
             | Self::State => Right::Check,
             Self::Settle { .. } | Self::Charge(_) | Self::Credit(_) => Right::Settle,
             Self::Reset(_)

@@ -7,12 +7,9 @@
 use std::collections::HashMap;
 
 use balde::telemetry::Metrics;
-use balde::{
-    BuildError, Clock, Decision, Limit, OnFailure, RateLimiter, RedisStore, Tier, check_all,
-};
+use balde::{BuildError, Clock, Limit, OnFailure, RateLimiter, RedisStore, Tier, TokenRequest};
 use parking_lot::RwLock;
 
-use super::answer::Verdict;
 use super::error::CommandError;
 
 /// The name of the limiter, in metrics and in Redis.
@@ -58,23 +55,15 @@ impl DynamicLimits {
         })
     }
 
-    pub(super) async fn decide(
-        &self,
-        key: &[u8],
+    /// A request for tokens of a key under a limit.
+    pub(super) fn request<'r>(
+        &'r self,
+        key: &'r [u8],
         limit: Limit,
         tokens: u64,
-    ) -> Result<Verdict, CommandError> {
+    ) -> Result<TokenRequest<'r>, CommandError> {
         let tier = self.tier(limit)?;
-        if tokens == 0 {
-            let request = self.limiter.request(key).in_tier(tier);
-            // Nothing is taken, so nothing can be refused.
-            let peeked = request.peek().await?;
-            return Ok(Verdict::new(&peeked));
-        }
-        let request = self.limiter.request_n(key, tokens).in_tier(tier);
-        let decided = check_all(&[request]).await;
-        let decision: &Decision = &decided.parts()[0];
-        Ok(Verdict::new(decision))
+        Ok(self.limiter.request_n(key, tokens).in_tier(tier))
     }
 
     pub(super) fn limiter(&self) -> &RateLimiter {

@@ -108,7 +108,7 @@ mod tests {
     use crate::decisions::command::Bucket;
 
     fn peek(key: &[u8]) -> Command<'_> {
-        Command::Peek(Bucket { limit: "a", key })
+        Command::Peek(Bucket::named("a", key))
     }
 
     #[test]

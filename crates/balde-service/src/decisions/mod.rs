@@ -35,7 +35,7 @@ use self::idempotency::PastAnswers;
 use crate::access::Rights;
 
 pub use answer::{Answer, LimitState, Verdict, Why};
-pub use command::{Bucket, Command, IfExpired, Tokens};
+pub use command::{Bucket, Command, IfExpired, LimitRef, Tokens};
 pub(crate) use dynamic::DynamicOptions;
 pub use error::CommandError;
 

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use balde::{
-    AcquireError, Decision, Hold, MultiDecision, OpId, RateLimiter, TOKEN_REQUESTS_MAX,
+    AcquireError, Decision, Hold, Limit, MultiDecision, OpId, RateLimiter, TOKEN_REQUESTS_MAX,
     TokenRequest, Wait, check_all,
 };
 
 use super::answer::{Answer, LimitState, Verdict, Why};
-use super::command::{Bucket, Command, IfExpired, Tokens};
+use super::command::{Bucket, Command, IfExpired, LimitRef, Tokens};
 use super::error::CommandError;
 use super::{Caller, Decisions, NamedLimiters};
 
@@ -40,34 +40,39 @@ impl Decisions {
                 if_expired,
             } => self.hold(&named, tokens, (ttl, if_expired)).await,
             Command::Settle { hold, price } => self.settle(hold, price).await,
-            Command::Charge(tokens) => charge(&named, tokens, caller).await,
-            Command::Credit(tokens) => credit(&named, tokens, caller).await,
+            Command::Charge(tokens) => self.charge(&named, tokens, caller).await,
+            Command::Credit(tokens) => self.credit(&named, tokens, caller).await,
             Command::Peek(bucket) => self.peek(&named, bucket).await.map(Answer::One),
-            Command::Throttle { key, limit, tokens } => {
-                let decided = self.0.dynamic.decide(key, limit, tokens).await;
-                decided.map(Answer::One)
-            }
-            Command::State => Ok(Answer::State(self.limit_states(&named))),
+            Command::State => Ok(Answer::State(limit_states(&named))),
             Command::Reset(_)
             | Command::SetLevel { .. }
             | Command::MoveToTier { .. }
             | Command::Block { .. }
-            | Command::Unblock(_) => self.administer(&named, command).await,
-            Command::Wait { .. } => Err(CommandError::Overloaded),
+            | Command::Unblock(_)
+            | Command::Wait { .. } => self.administer(&named, command).await,
         }
     }
 
     async fn check(
         &self,
         named: &NamedLimiters,
-        Tokens { bucket, tokens }: Tokens<'_>,
+        tokens: Tokens<'_>,
     ) -> Result<Answer, CommandError> {
-        let limiter = named.get(bucket.limit)?;
-        if let Some(left) = self.blocked(bucket) {
-            return Ok(Answer::One(Verdict::blocked(limiter.limit(), left)));
+        let bucket = tokens.bucket;
+        if let Some(blocked) = self.blocked(named, bucket)? {
+            return Ok(Answer::One(blocked));
         }
-        let decision = limiter.check_n(bucket.key, tokens).await;
-        one(&decision)
+        match bucket.limit {
+            // Of the calls for one bucket, only this one uses leases.
+            LimitRef::Named(name) => {
+                let limiter = named.get(name)?;
+                one(&limiter.check_n(bucket.key, tokens.tokens).await)
+            }
+            LimitRef::Given(_) => {
+                let request = self.request(named, &tokens)?;
+                one(&check_all(&[request]).await.parts()[0])
+            }
+        }
     }
 
     async fn check_all(
@@ -75,12 +80,11 @@ impl Decisions {
         named: &NamedLimiters,
         tokens: &[Tokens<'_>],
     ) -> Result<Answer, CommandError> {
-        let requests = requests(named, tokens)?;
+        let requests = self.requests(named, tokens)?;
         if let Some(refused) = self.blocked_among(named, tokens).await? {
             return Ok(refused);
         }
-        let decided = check_all(&requests).await;
-        all(&decided)
+        all(&check_all(&requests).await)
     }
 
     async fn hold(
@@ -93,7 +97,7 @@ impl Decisions {
             let message = "a hold stays open for at least 1 ms and at most 1 h";
             return Err(CommandError::Invalid(message.to_owned()));
         }
-        let requests = requests(named, tokens)?;
+        let requests = self.requests(named, tokens)?;
         self.expire_holds();
         self.0.holds.check_room()?;
         if let Some(refused) = self.blocked_among(named, tokens).await? {
@@ -117,16 +121,54 @@ impl Decisions {
         Ok(Answer::Settled { verdicts })
     }
 
+    async fn charge(
+        &self,
+        named: &NamedLimiters,
+        tokens: Tokens<'_>,
+        caller: &Caller<'_>,
+    ) -> Result<Answer, CommandError> {
+        let n = tokens.tokens;
+        let decision = match (caller.idempotency_key, tokens.bucket.limit) {
+            (Some(id), LimitRef::Named(name)) => {
+                let limiter = named.get(name)?;
+                let id = OpId::new(id)?;
+                limiter.charge_once(tokens.bucket.key, n, &id).await?
+            }
+            (Some(_), LimitRef::Given(_)) => {
+                let message = "a charge with an idempotency key needs a limit of the file";
+                return Err(CommandError::Invalid(message.to_owned()));
+            }
+            (None, _) => self.request(named, &tokens)?.charge(n).await?,
+        };
+        one(&decision)
+    }
+
+    async fn credit(
+        &self,
+        named: &NamedLimiters,
+        tokens: Tokens<'_>,
+        caller: &Caller<'_>,
+    ) -> Result<Answer, CommandError> {
+        let n = tokens.tokens;
+        let request = self.request(named, &tokens)?;
+        let decision = match caller.idempotency_key {
+            Some(id) => request.credit_once(n, &OpId::new(id)?).await?,
+            None => request.credit(n).await?,
+        };
+        one(&decision)
+    }
+
     async fn peek(
         &self,
         named: &NamedLimiters,
         bucket: Bucket<'_>,
     ) -> Result<Verdict, CommandError> {
-        let limiter = named.get(bucket.limit)?;
-        if let Some(left) = self.blocked(bucket) {
-            return Ok(Verdict::blocked(limiter.limit(), left));
+        if let Some(blocked) = self.blocked(named, bucket)? {
+            return Ok(blocked);
         }
-        Ok(Verdict::of_peek(&limiter.peek(bucket.key).await?))
+        let tokens = Tokens { bucket, tokens: 1 };
+        let request = self.request(named, &tokens)?;
+        Ok(Verdict::of_peek(&request.peek().await?))
     }
 
     async fn wait(
@@ -135,9 +177,9 @@ impl Decisions {
         Tokens { bucket, tokens }: Tokens<'_>,
         within: Duration,
     ) -> Result<Answer, CommandError> {
-        let limiter = named.get(bucket.limit)?;
-        if let Some(left) = self.blocked(bucket) {
-            return Ok(Answer::One(Verdict::blocked(limiter.limit(), left)));
+        let (limiter, _) = of_file(named, bucket)?;
+        if let Some(blocked) = self.blocked(named, bucket)? {
+            return Ok(Answer::One(blocked));
         }
         let within = within.min(self.wait_max());
         let error = match limiter.acquire_within(bucket.key, tokens, within).await {
@@ -157,36 +199,45 @@ impl Decisions {
         command: Command<'_>,
     ) -> Result<Answer, CommandError> {
         match command {
-            Command::Reset(bucket) => named.get(bucket.limit)?.forget(bucket.key).await?,
+            Command::Reset(bucket) => of_file(named, bucket)?.0.forget(bucket.key).await?,
             Command::SetLevel { bucket, level } => {
-                let limiter = named.get(bucket.limit)?;
+                let (limiter, _) = of_file(named, bucket)?;
                 return one(&limiter.set_level(bucket.key, level).await?);
             }
             Command::MoveToTier { bucket, tier } => {
-                let limiter = named.get(bucket.limit)?;
+                let (limiter, name) = of_file(named, bucket)?;
                 let moved = match tier {
                     Some(tier) => limiter.set_tier(bucket.key, tier).await,
                     None => limiter.clear_tier(bucket.key).await,
                 };
-                moved.map_err(|error| CommandError::of_tier(error, bucket.limit))?;
+                moved.map_err(|error| CommandError::of_tier(error, name))?;
             }
             Command::Block { bucket, time } => {
-                named.get(bucket.limit)?;
-                let blocked = (bucket.limit, bucket.key);
+                let (_, name) = of_file(named, bucket)?;
+                let blocked = (name, bucket.key);
                 self.0.blocked.block(blocked, time, self.now_us())?;
             }
             Command::Unblock(bucket) => {
-                named.get(bucket.limit)?;
-                self.0.blocked.unblock(bucket.limit, bucket.key);
+                let (_, name) = of_file(named, bucket)?;
+                self.0.blocked.unblock(name, bucket.key);
             }
             _ => {}
         }
         Ok(Answer::Done)
     }
 
-    fn blocked(&self, bucket: Bucket<'_>) -> Option<Option<Duration>> {
-        let now_us = self.now_us();
-        self.0.blocked.left(bucket.limit, bucket.key, now_us)
+    /// The refusal of a key that an operator has blocked.
+    fn blocked(
+        &self,
+        named: &NamedLimiters,
+        bucket: Bucket<'_>,
+    ) -> Result<Option<Verdict>, CommandError> {
+        let LimitRef::Named(name) = bucket.limit else {
+            return Ok(None);
+        };
+        let limit: Limit = named.get(name)?.limit();
+        let left = self.0.blocked.left(name, bucket.key, self.now_us());
+        Ok(left.map(|left| Verdict::blocked(limit, left)))
     }
 
     /// The refusal of several buckets, if the key of one is blocked. The others are only read.
@@ -195,8 +246,12 @@ impl Decisions {
         named: &NamedLimiters,
         tokens: &[Tokens<'_>],
     ) -> Result<Option<Answer>, CommandError> {
-        let mut buckets = tokens.iter().map(|tokens| tokens.bucket);
-        let refused = buckets.position(|bucket| self.blocked(bucket).is_some());
+        let mut refused = None;
+        for (index, tokens) in tokens.iter().enumerate() {
+            if self.blocked(named, tokens.bucket)?.is_some() {
+                refused.get_or_insert(index);
+            }
+        }
         if refused.is_none() {
             return Ok(None);
         }
@@ -211,65 +266,56 @@ impl Decisions {
         }))
     }
 
-    fn limit_states(&self, named: &NamedLimiters) -> Vec<LimitState> {
-        let state = |limiter: &RateLimiter| LimitState {
-            name: limiter.name().to_owned(),
-            limit: limiter.limit().to_string(),
-            is_in_memory: limiter.is_in_memory(),
-            waiting: limiter.waiting(),
-            keys: limiter.memory_stats().keys,
-            leases: limiter.lease_stats().keys,
-        };
-        let limiters = named.limiters.iter();
-        limiters.map(state).collect()
+    fn request<'t>(
+        &'t self,
+        named: &'t NamedLimiters,
+        tokens: &Tokens<'t>,
+    ) -> Result<TokenRequest<'t>, CommandError> {
+        let Bucket { limit, key } = tokens.bucket;
+        match limit {
+            LimitRef::Named(name) => Ok(named.get(name)?.request_n(key, tokens.tokens)),
+            LimitRef::Given(limit) => self.0.dynamic.request(key, limit, tokens.tokens),
+        }
+    }
+
+    fn requests<'t>(
+        &'t self,
+        named: &'t NamedLimiters,
+        tokens: &[Tokens<'t>],
+    ) -> Result<Vec<TokenRequest<'t>>, CommandError> {
+        if tokens.is_empty() || tokens.len() > TOKEN_REQUESTS_MAX {
+            let message = format!("a request names 1 to {TOKEN_REQUESTS_MAX} buckets");
+            return Err(CommandError::Invalid(message));
+        }
+        let requests = tokens.iter().map(|tokens| self.request(named, tokens));
+        requests.collect()
     }
 }
 
-async fn charge(
-    named: &NamedLimiters,
-    Tokens { bucket, tokens }: Tokens<'_>,
-    caller: &Caller<'_>,
-) -> Result<Answer, CommandError> {
-    let limiter = named.get(bucket.limit)?;
-    let decision = match caller.idempotency_key {
-        Some(id) => {
-            let id = OpId::new(id)?;
-            limiter.charge_once(bucket.key, tokens, &id).await?
-        }
-        None => limiter.charge(bucket.key, tokens).await?,
-    };
-    one(&decision)
-}
-
-async fn credit(
-    named: &NamedLimiters,
-    Tokens { bucket, tokens }: Tokens<'_>,
-    caller: &Caller<'_>,
-) -> Result<Answer, CommandError> {
-    let limiter = named.get(bucket.limit)?;
-    let decision = match caller.idempotency_key {
-        Some(id) => {
-            let id = OpId::new(id)?;
-            limiter.credit_once(bucket.key, tokens, &id).await?
-        }
-        None => limiter.credit(bucket.key, tokens).await?,
-    };
-    one(&decision)
-}
-
-fn requests<'t>(
+/// The limiter of a bucket whose limit is one of the file, with its name.
+fn of_file<'t>(
     named: &'t NamedLimiters,
-    tokens: &'t [Tokens<'_>],
-) -> Result<Vec<TokenRequest<'t>>, CommandError> {
-    if tokens.is_empty() || tokens.len() > TOKEN_REQUESTS_MAX {
-        let message = format!("a request names 1 to {TOKEN_REQUESTS_MAX} buckets");
-        return Err(CommandError::Invalid(message));
+    bucket: Bucket<'t>,
+) -> Result<(&'t RateLimiter, &'t str), CommandError> {
+    match bucket.limit {
+        LimitRef::Named(name) => Ok((named.get(name)?, name)),
+        LimitRef::Given(_) => {
+            let message = "this needs a limit of the file";
+            Err(CommandError::Invalid(message.to_owned()))
+        }
     }
-    let request = |tokens: &'t Tokens<'_>| {
-        let limiter = named.get(tokens.bucket.limit)?;
-        Ok(limiter.request_n(tokens.bucket.key, tokens.tokens))
+}
+
+fn limit_states(named: &NamedLimiters) -> Vec<LimitState> {
+    let state = |limiter: &RateLimiter| LimitState {
+        name: limiter.name().to_owned(),
+        limit: limiter.limit().to_string(),
+        is_in_memory: limiter.is_in_memory(),
+        waiting: limiter.waiting(),
+        keys: limiter.memory_stats().keys,
+        leases: limiter.lease_stats().keys,
     };
-    tokens.iter().map(request).collect()
+    named.limiters.iter().map(state).collect()
 }
 
 /// The verdict of one bucket; a key that cannot be used is an error.

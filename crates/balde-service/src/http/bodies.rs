@@ -27,10 +27,7 @@ pub(super) struct BucketBody {
 
 impl BucketBody {
     pub(super) fn bucket(&self) -> Bucket<'_> {
-        Bucket {
-            limit: &self.limit,
-            key: self.key.as_bytes(),
-        }
+        Bucket::named(&self.limit, self.key.as_bytes())
     }
 }
 
@@ -47,10 +44,7 @@ pub(super) struct TokensBody {
 impl TokensBody {
     pub(super) fn tokens(&self) -> Tokens<'_> {
         Tokens {
-            bucket: Bucket {
-                limit: &self.limit,
-                key: self.key.as_bytes(),
-            },
+            bucket: Bucket::named(&self.limit, self.key.as_bytes()),
             tokens: self.tokens,
         }
     }
@@ -131,10 +125,7 @@ pub(super) struct WaitBody {
 impl WaitBody {
     pub(super) fn tokens(&self) -> Tokens<'_> {
         Tokens {
-            bucket: Bucket {
-                limit: &self.limit,
-                key: self.key.as_bytes(),
-            },
+            bucket: Bucket::named(&self.limit, self.key.as_bytes()),
             tokens: self.tokens,
         }
     }
@@ -155,10 +146,7 @@ pub(super) struct LevelBody {
 
 impl LevelBody {
     pub(super) fn bucket(&self) -> Bucket<'_> {
-        Bucket {
-            limit: &self.limit,
-            key: self.key.as_bytes(),
-        }
+        Bucket::named(&self.limit, self.key.as_bytes())
     }
 }
 
@@ -173,10 +161,7 @@ pub(super) struct TierBody {
 
 impl TierBody {
     pub(super) fn bucket(&self) -> Bucket<'_> {
-        Bucket {
-            limit: &self.limit,
-            key: self.key.as_bytes(),
-        }
+        Bucket::named(&self.limit, self.key.as_bytes())
     }
 }
 
@@ -192,10 +177,7 @@ pub(super) struct BlockBody {
 
 impl BlockBody {
     pub(super) fn bucket(&self) -> Bucket<'_> {
-        Bucket {
-            limit: &self.limit,
-            key: self.key.as_bytes(),
-        }
+        Bucket::named(&self.limit, self.key.as_bytes())
     }
 
     pub(super) fn time(&self) -> Option<Duration> {

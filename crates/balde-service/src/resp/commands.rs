@@ -5,7 +5,7 @@ use std::time::Duration;
 use balde::Limit;
 use bytes::Bytes;
 
-use crate::decisions::{Bucket, Command, CommandError, IfExpired, Tokens};
+use crate::decisions::{Bucket, Command, CommandError, IfExpired, LimitRef, Tokens};
 
 /// The commands of limits, with the fewest and the most words after the name.
 pub(super) const COMMANDS: [(&str, usize, usize); 15] = [
@@ -141,10 +141,13 @@ fn throttle(words: &[Bytes]) -> Result<Command<'_>, CommandError> {
     let capacity = max_burst.saturating_add(1);
     let limit = Limit::bucket_of(capacity, count, Duration::from_secs(period));
     let limit = limit.map_err(|error| CommandError::Invalid(error.to_string()))?;
-    Ok(Command::Throttle {
+    let bucket = Bucket {
+        limit: LimitRef::Given(limit),
         key: &words[0],
-        limit,
-        tokens,
+    };
+    Ok(match tokens {
+        0 => Command::Peek(bucket),
+        tokens => Command::Check(Tokens { bucket, tokens }),
     })
 }
 
@@ -157,7 +160,7 @@ fn tokens<'w>(limit: &'w [u8], key: &'w [u8], tokens: &[u8]) -> Result<Tokens<'w
 
 fn bucket<'w>(limit: &'w [u8], key: &'w [u8]) -> Result<Bucket<'w>, CommandError> {
     let limit = text(limit, "the name of a limit")?;
-    Ok(Bucket { limit, key })
+    Ok(Bucket::named(limit, key))
 }
 
 fn if_expired(word: &[u8]) -> Result<IfExpired, CommandError> {

@@ -133,16 +133,18 @@ impl Replies {
 
     /// The five integers of redis-cell: whether it was limited, the limit, what remains, the seconds
     /// until a retry (-1 if it was allowed or never will be), and the seconds until the bucket is full.
-    pub(super) fn throttled(&mut self, verdict: &Verdict) {
+    pub(super) fn throttled(&mut self, verdict: &Verdict, is_peek: bool) {
+        let is_allowed = verdict.is_allowed || is_peek;
+        let retry_after = verdict.retry_after.filter(|_| !is_allowed);
         let seconds = |time: std::time::Duration| {
             let up = time.as_micros().div_ceil(1_000_000);
             i64::try_from(up).unwrap_or(i64::MAX)
         };
         self.array(5);
-        self.integer(i64::from(!verdict.is_allowed));
+        self.integer(i64::from(!is_allowed));
         self.integer(signed(verdict.limit.capacity()));
         self.integer(signed(verdict.remaining));
-        self.integer(verdict.retry_after.map_or(-1, seconds));
+        self.integer(retry_after.map_or(-1, seconds));
         self.integer(seconds(verdict.full_after));
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::RespServer;
 use super::commands::{self, COMMANDS};
-use super::reply::{Field, Replies, Version};
+use super::reply::{Replies, Version};
 use crate::access::Rights;
 use crate::decisions::{Answer, Caller, Command};
 use crate::metrics::RequestResult;
@@ -89,9 +89,12 @@ impl Session {
         };
         let answer = self.server.decisions.run(parsed.command, &caller).await;
         self.server.metrics.count(RequestResult::new(&answer));
-        let is_throttle = matches!(parsed.command, Command::Throttle { .. });
         match answer {
-            Ok(Answer::One(verdict)) if is_throttle => self.replies.throttled(&verdict),
+            Ok(Answer::One(verdict)) if name == "cl.throttle" => {
+                // Nothing is refused where nothing is asked for.
+                let is_peek = matches!(parsed.command, Command::Peek(_));
+                self.replies.throttled(&verdict, is_peek);
+            }
             Ok(answer) => self.replies.answer(&answer),
             Err(error) => self.replies.command_error(&error),
         }

@@ -1,1 +1,16 @@
-//! The service over its protocols.
+//! The service over its protocols: real sockets, real clients, real Redis.
+
+#[path = "../../../balde/tests/support/redis_server.rs"]
+#[expect(dead_code, reason = "these tests do not freeze the server")]
+mod redis_server;
+
+mod config;
+mod differential;
+mod hostile;
+mod http_api;
+mod instances;
+mod reload;
+mod resp_clients;
+mod resp_commands;
+mod running;
+mod tls;

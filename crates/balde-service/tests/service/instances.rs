@@ -1,0 +1,124 @@
+//! Several services over one Redis.
+
+use serde_json::json;
+
+use crate::redis_server::RedisServer;
+use crate::running::{Running, eventually};
+
+fn file(redis: &RedisServer, leases: bool) -> String {
+    format!(
+        "[limits.users]\nlimit = \"500/day\"\nstorage = \"redis\"\non_failure = \"deny\"\n\
+         leases = {leases}\n[dynamic]\nstorage = \"redis\"\non_failure = \"deny\"\n\
+         [redis]\naddr = \"{}\"\n",
+        redis.url()
+    )
+}
+
+#[tokio::test]
+async fn two_services_share_their_buckets() {
+    let Some(redis) = RedisServer::start() else {
+        return;
+    };
+    for leases in [false, true] {
+        let text = file(&redis, leases);
+        let (one, two) = (Running::start(&text).await, Running::start(&text).await);
+        let check = json!({"limit": "users", "key": format!("k{leases}")});
+        let mut allowed = 0;
+        for _ in 0..400 {
+            for service in [&one, &two] {
+                let (_, verdict) = service.post("/v1/check", &check).await;
+                allowed += u64::from(verdict["allowed"] == true);
+            }
+        }
+        // With leases, tokens that one has taken ahead of use are missing for the other.
+        assert!(
+            if leases {
+                (400..=500).contains(&allowed)
+            } else {
+                allowed == 500
+            },
+            "{allowed}"
+        );
+        one.stop().await;
+        two.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn dynamic_limits_are_shared_too() {
+    let Some(redis) = RedisServer::start() else {
+        return;
+    };
+    let text = file(&redis, false);
+    let (one, two) = (Running::start(&text).await, Running::start(&text).await);
+    let (mut first, mut second) = (one.resp().await, two.resp().await);
+    first
+        .expect(
+            "CL.THROTTLE k 9 10 86400 4\r\n",
+            "*5\r\n:0\r\n:10\r\n:6\r\n:-1\r\n:34560\r\n",
+        )
+        .await;
+    second
+        .expect(
+            "CL.THROTTLE k 9 10 86400 4\r\n",
+            "*5\r\n:0\r\n:10\r\n:2\r\n:-1\r\n:69120\r\n",
+        )
+        .await;
+    // Another limit for the same key, which the other service sees as well.
+    second
+        .expect(
+            "CL.THROTTLE k 19 10 86400 1\r\n",
+            "*5\r\n:0\r\n:20\r\n:11\r\n:-1\r\n:77760\r\n",
+        )
+        .await;
+    first
+        .expect(
+            "CL.THROTTLE k 9 10 86400 0\r\n",
+            "*5\r\n:0\r\n:10\r\n:1\r\n:-1\r\n:77760\r\n",
+        )
+        .await;
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn without_redis_the_failure_policy_decides_and_commands_say_so() {
+    let Some(mut redis) = RedisServer::start() else {
+        return;
+    };
+    let state = "[state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"STATE\"\n";
+    let service = Running::start(&format!("{}{state}", file(&redis, false))).await;
+    let check = json!({"limit": "users", "key": "k"});
+    assert_eq!(service.post("/v1/check", &check).await.1["allowed"], true);
+    redis.kill();
+    eventually("Redis is gone", async || {
+        let (status, verdict) = service.post("/v1/check", &check).await;
+        assert_eq!(status, 200);
+        verdict["reason"] == "store_unavailable"
+            && verdict["fallback"] == true
+            && verdict["allowed"] == false
+    })
+    .await;
+    let (status, problem) = service.post("/v1/charge", &check).await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (503, &json!("store_unavailable"))
+    );
+    let mut resp = service.resp().await;
+    resp.expect("BALDE.PEEK users k\r\n", "-TRYAGAIN ").await;
+    let state = service.state.unwrap();
+    let ready = service
+        .client
+        .get(format!("http://{state}/readyz"))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(ready.status(), 503);
+    redis.restart();
+    eventually("Redis is back", async || {
+        let (_, verdict) = service.post("/v1/check", &check).await;
+        verdict["fallback"] == false && verdict["allowed"] == true
+    })
+    .await;
+    service.stop().await;
+}
