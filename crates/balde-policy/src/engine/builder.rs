@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "redis")]
-use balde::RedisStore;
 use balde::telemetry::Denials;
 #[cfg(feature = "prometheus")]
 use balde::telemetry::Metrics;
 use balde::{BuildError, Clock, Holds, Limit, RateLimiter};
+#[cfg(feature = "redis")]
+use balde::{Leases, RedisStore};
 
 use super::ruleset::Ruleset;
 use super::{Engine, Inner, State};
@@ -224,6 +224,10 @@ impl Options {
         found.map(|(_, value)| &**value)
     }
 
+    pub(super) fn denials_of(&self, policy: &Policy) -> Denials {
+        policy.denials.unwrap_or(self.denials)
+    }
+
     pub(super) fn limiter(
         &self,
         policy: &Policy,
@@ -235,7 +239,7 @@ impl Options {
             .limit(limit)
             .tiers_by_request()
             .once_ttl(self.credit_id_ttl)
-            .denials(self.denials)
+            .denials(self.denials_of(policy))
             .clock(self.clock.clone());
         let builder = tiers.fold(builder, |builder, (name, limit)| builder.tier(name, limit));
         let builder = match self.in_flight {
@@ -248,7 +252,13 @@ impl Options {
         };
         #[cfg(feature = "redis")]
         let builder = match &self.redis {
-            Some(store) => builder.redis(store, policy.on_failure()),
+            Some(store) => {
+                let builder = builder.redis(store, policy.on_failure());
+                match policy.lease_share {
+                    Some(share) => builder.leases(Leases::new().share(share)),
+                    None => builder,
+                }
+            }
             None => builder,
         };
         #[cfg(feature = "prometheus")]

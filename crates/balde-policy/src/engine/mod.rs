@@ -119,18 +119,29 @@ impl Engine {
         // Builds every limiter first, so that nothing can fail afterwards.
         let mut rules = Ruleset::new(profile, &self.0.options)?;
         let mut state = self.0.state.write();
-        rules.adopt(&state.rules)?;
+        rules.adopt(&state.rules, &self.0.options)?;
         state.rules = Arc::new(rules);
         Ok(())
     }
 
-    /// Waits until every settlement in Redis has been made or given up. Call it before the process
-    /// ends, after the last request.
+    /// Waits until every settlement in Redis has been made or given up, and returns tokens on lease.
+    /// Call it before the process ends, after the last request.
     pub async fn settled(&self) {
         let rules = Arc::clone(&self.0.state.read().rules);
         for limiter in rules.all_limiters() {
             limiter.settled().await;
+            #[cfg(feature = "redis")]
+            limiter.release_leases().await;
         }
+    }
+
+    /// Counters and gauges of a policy's [leases](crate::Policy::with_leases); `None` if the profile has no
+    /// such policy.
+    #[cfg(feature = "redis")]
+    pub fn lease_stats(&self, policy: &str) -> Option<balde::LeaseStats> {
+        let rules = Arc::clone(&self.0.state.read().rules);
+        let index = rules.index(policy)?;
+        Some(rules.limiter(index).limiter.lease_stats())
     }
 
     /// How many requests a policy in shadow mode would have refused; `None` if the profile has no

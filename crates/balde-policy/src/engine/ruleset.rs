@@ -114,7 +114,7 @@ impl Ruleset {
     /// The buckets keep their deficit.
     ///
     /// Fails, and changes nothing, if a policy has got more values than its limiter has tiers.
-    pub(super) fn adopt(&mut self, earlier: &Self) -> Result<(), BuildError> {
+    pub(super) fn adopt(&mut self, earlier: &Self, options: &Options) -> Result<(), BuildError> {
         for (index, new) in self.policies.iter().enumerate() {
             let name = self.policy(index).name();
             let earlier = earlier.named(name).map(|(_, old)| old);
@@ -136,9 +136,11 @@ impl Ruleset {
                 continue;
             }
             let has_enough_tiers = new.in_use.len() <= old.tiers.len();
-            let is_same_failure = before.on_failure() == policy.on_failure();
-            if has_enough_tiers && (is_same_failure || old.limiter.is_in_memory()) {
+            let is_same = before.on_failure() == policy.on_failure()
+                && before.lease_share == policy.lease_share;
+            if has_enough_tiers && (is_same || old.limiter.is_in_memory()) {
                 new.limiter = old.limiter.clone();
+                new.limiter.set_denials(options.denials_of(policy));
                 new.tiers.clone_from(&old.tiers);
             }
             // Otherwise the buckets are in Redis, where both limiters find them. Requests in flight are

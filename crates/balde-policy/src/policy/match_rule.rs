@@ -24,6 +24,7 @@ pub struct MatchRule {
     path: Option<PathTemplate>,
     query: Vec<(Box<str>, Condition)>,
     headers: Vec<(Box<str>, Condition)>,
+    values: Vec<(Box<str>, Condition)>,
     flags: Vec<Flags>,
     patterns: Option<(KeyPart, Vec<NamedPattern>)>,
 }
@@ -36,6 +37,7 @@ impl MatchRule {
             path: None,
             query: Vec::new(),
             headers: Vec::new(),
+            values: Vec::new(),
             flags: Vec::new(),
             patterns: None,
         };
@@ -66,6 +68,12 @@ impl MatchRule {
     /// condition, so that a second value does not escape the rule.
     pub fn with_header(mut self, name: impl Into<Box<str>>, condition: Condition) -> Self {
         self.headers.push((name.into(), condition));
+        self
+    }
+
+    /// Adds a condition on a [named value](Request::values) of the request.
+    pub fn with_value(mut self, name: impl Into<Box<str>>, condition: Condition) -> Self {
+        self.values.push((name.into(), condition));
         self
     }
 
@@ -132,7 +140,7 @@ impl MatchRule {
         self.names_method("HEAD") && !self.names_method("GET")
     }
 
-    /// Whether a request meets all the rule's conditions on query, headers, flags and patterns.
+    /// Whether a request meets all the rule's conditions on query, headers, values, flags and patterns.
     /// Method and path are not compared; [`matches_route`](MatchRule::matches_route) does that.
     pub fn matches_details(&self, request: &Request<'_>) -> bool {
         let query = self.query.iter();
@@ -142,7 +150,8 @@ impl MatchRule {
             readings.any(|value| condition.holds(value))
         }) && headers.clone().all(|(name, condition)| {
             condition.holds(request.headers.value_of(name)) || request.headers.values_differ(name)
-        }) && self.flags.iter().all(|flags| flags.hold(request))
+        }) && (self.values.iter()).all(|(name, condition)| condition.holds(request.value(name)))
+            && self.flags.iter().all(|flags| flags.hold(request))
             && self.patterns.as_ref().is_none_or(|(part, patterns)| {
                 let source = MatchedRequest {
                     request,
@@ -178,6 +187,9 @@ impl fmt::Display for MatchRule {
         for (name, condition) in &self.headers {
             write!(f, " with header {name} {condition}")?;
         }
+        for (name, condition) in &self.values {
+            write!(f, " with value {name} {condition}")?;
+        }
         for flags in &self.flags {
             let not = if flags.is_filtered { "" } else { "not " };
             write!(f, " {not}filtered by {}", flags.names.join(", "))?;
@@ -190,7 +202,7 @@ impl fmt::Display for MatchRule {
     }
 }
 
-/// A condition on the value of a header or query parameter.
+/// A condition on the value of a header, a query parameter or a named value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// Present, with any value that is not empty.

@@ -21,7 +21,8 @@ pub use price::{COST_MAX, PriceList};
 pub use request::{Headers, Request, percent_decoded, query_pairs};
 pub use variant::{ByVariant, Credit, Variant, VariantSource};
 
-use balde::OnFailure;
+use balde::telemetry::Denials;
+use balde::{OnFailure, Share};
 use balde_core::{Command, Limit};
 
 /// The default of [`Policy::admission`]: the tokens that a bucket must hold for a request to be
@@ -57,6 +58,8 @@ pub struct Policy {
     on_failure: OnFailure,
     mode: Mode,
     reserves: Vec<Reserve>,
+    pub(crate) lease_share: Option<Share>,
+    pub(crate) denials: Option<Denials>,
 }
 
 /// A share of a policy's buckets that only one class of callers may use.
@@ -80,6 +83,8 @@ impl Policy {
             on_failure: OnFailure::Deny,
             mode: Mode::Enforce,
             reserves: Vec::new(),
+            lease_share: None,
+            denials: None,
         }
     }
 
@@ -124,6 +129,28 @@ impl Policy {
     /// Replaces the mode.
     pub fn with_mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
+    }
+
+    /// Lets each process take up to this share of a busy bucket from Redis ahead of use, and spend it
+    /// without a call to Redis; see [`Leases`](balde::Leases).
+    ///
+    /// It applies to requests that are charged when they are admitted
+    /// ([`InFlight::Reserved`](crate::InFlight::Reserved)) and for whose class nothing is reserved.
+    /// Buckets in memory need no leases.
+    pub fn with_leases(self, share: Share) -> Self {
+        Self {
+            lease_share: Some(share),
+            ..self
+        }
+    }
+
+    /// Sets which refusals of this policy are logged; by default what
+    /// [`EngineBuilder::denials`](crate::EngineBuilder::denials) says.
+    pub fn with_denials(self, denials: Denials) -> Self {
+        Self {
+            denials: Some(denials),
+            ..self
+        }
     }
 
     /// Reserves a share of each bucket, in percent of its capacity, for callers of one

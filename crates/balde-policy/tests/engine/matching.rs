@@ -3,6 +3,8 @@
 use balde_policy::{MatchRule, Matcher, PathRules, PathTemplate, Policy, Profile, Request};
 use proptest::prelude::*;
 
+use crate::fixture::Fixture;
+
 fn segment() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("a".to_owned()),
@@ -78,4 +80,40 @@ proptest! {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn rules_match_and_keys_are_made_of_named_values() {
+    let profile = "profile = 'descriptors'\n[scopes]\nper-address = ['value:remote_address']\n\
+        [[policy]]\nname = 'addresses'\nscope = 'per-address'\nlimit = '1/min'\n\
+        match = [{ values = { domain = 'shop', remote_address = '*', internal = '!*' } }]\n\
+        [[policy]]\nname = 'writes'\nlimit = '2/min'\n\
+        match = [{ on = 'POST /{*}', values = { domain = '!test' } }]";
+    let fixture = Fixture::with(profile, |builder| builder);
+    let decided = async |method, values: &[(&str, &str)]| {
+        let mut request = Request::new(method, "/x", "");
+        request.values = values;
+        let ticket = fixture.engine.admit(&request).await;
+        ticket.map(|ticket| {
+            let names = ticket.decisions().map(|(name, _)| name.to_owned());
+            names.collect::<Vec<_>>()
+        })
+    };
+    let one = [("domain", "shop"), ("remote_address", "192.0.2.1")];
+    assert_eq!(decided("GET", &one).await.unwrap(), ["addresses"]);
+    assert!(decided("GET", &one).await.is_err());
+    let other = [("domain", "shop"), ("remote_address", "192.0.2.2")];
+    assert_eq!(
+        decided("POST", &other).await.unwrap(),
+        ["addresses", "writes"]
+    );
+    let internal = [one[0], one[1], ("internal", "yes")];
+    assert!(decided("GET", &internal).await.unwrap().is_empty());
+    assert!(
+        decided("POST", &[("domain", "test")])
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert_eq!(decided("POST", &[]).await.unwrap(), ["writes"]);
 }

@@ -104,3 +104,67 @@ fn callers_without_a_runtime_are_admitted_and_settled() {
     drop(engine.admit_blocking(&get("/items/1", "ana")).unwrap());
     assert_eq!(runtime.block_on(level(&engine, "lookups", "ana")), 13);
 }
+
+const LEASED: &str = "profile = 'p'\n[variants]\nplan = { part = 'user', assigned = ['small', 'large'] }\n\
+    [[policy]]\nname = 'users'\nscope = 'user'\nleases = '20%'\n\
+    limits = { by = 'plan', small = '1/s burst 100', large = '1/s burst 400' }\n\
+    [[policy]]\nname = 'overall'\nmatch = ['GET /rare']\nlimit = '1/s burst 150'\nleases = '10%'";
+
+/// How many of `n` requests are admitted.
+async fn admitted(engine: &Engine, path: &str, n: usize) -> usize {
+    let mut admitted = 0;
+    for _ in 0..n {
+        if let Ok(ticket) = engine.admit(&get(path, "ana")).await {
+            ticket.settle(Outcome::Status(200)).await;
+            admitted += 1;
+        }
+    }
+    admitted
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_admit_exactly_the_limit_with_few_calls_and_follow_the_plan() {
+    let Some(server) = RedisServer::start() else {
+        return;
+    };
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(1));
+    let engine = engine(&server, LEASED, |builder| {
+        builder.clock(Clock::manual(&clock))
+    })
+    .await;
+    assert_eq!(admitted(&engine, "/", 60).await, 60);
+    let stats = engine.lease_stats("users").unwrap();
+    assert!(
+        stats.granted_total == 60 && stats.requests_total <= 30,
+        "{stats:?}"
+    );
+    assert_eq!(stats.block_max, 80);
+
+    // What is on lease goes back under the old limit, and the bucket moves to the new one.
+    engine.assign("plan", "ana", "large").await.unwrap();
+    assert_eq!(admitted(&engine, "/", 500).await, 340);
+    let stats = engine.lease_stats("users").unwrap();
+    assert!(stats.requests_total <= 60, "{stats:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_second_policy_refuses_goes_back_to_the_lease() {
+    let Some(server) = RedisServer::start() else {
+        return;
+    };
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(1));
+    let engine = engine(&server, LEASED, |builder| {
+        let builder = builder.clock(Clock::manual(&clock));
+        builder.default_value("plan", "large")
+    })
+    .await;
+    assert_eq!(admitted(&engine, "/rare", 300).await, 150);
+    let stats = engine.lease_stats("users").unwrap();
+    // A refusal gives its token back to the lease, not to Redis.
+    assert!(stats.returned_total < 100, "{stats:?}");
+    engine.settled().await;
+    assert_eq!(level(&engine, "users", "ana").await, 250);
+    assert_eq!(engine.lease_stats("users").unwrap().tokens_out, 0);
+}

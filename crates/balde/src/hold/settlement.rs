@@ -6,7 +6,7 @@ use balde_core::Command;
 
 use super::Holder;
 use crate::decision::Decision;
-use crate::limiter::{RateLimiter, Store, Tier};
+use crate::limiter::{RateLimiter, Store, Target, Tier};
 
 /// How long a settlement is retried while Redis is unavailable. After that it is given up and
 /// logged: most of the bucket has refilled by then.
@@ -103,10 +103,12 @@ fn apply(
     tier: Option<Tier>,
     command: Command,
 ) -> Option<Decision> {
-    let request = limiter.request(key);
-    let request = tier.map_or(request, |tier| request.in_tier(tier));
+    let target = Target {
+        tier: tier.map(Tier::id),
+        ..Target::new(key)
+    };
     // The key is valid: tokens were taken from its bucket.
-    limiter.run_request_blocking(&request, command).ok()
+    limiter.run_blocking(&target, command).ok()
 }
 
 #[cfg(feature = "redis")]
@@ -116,12 +118,12 @@ mod redis {
 
     use super::{
         Command, Decision, Duration, Holder, RateLimiter, SETTLE_WITHIN, SETTLING_MAX, Settlement,
-        State, Tier,
+        State, Target, Tier,
     };
     use crate::backoff::Backoff;
     use crate::error::Error;
     use crate::idempotency::OpId;
-    use crate::limiter::{HolderId, SettlementGuard};
+    use crate::limiter::SettlementGuard;
     use crate::log_throttle::LogThrottle;
     use crate::store::TierId;
 
@@ -201,34 +203,25 @@ mod redis {
         }
 
         async fn attempt(&self) -> Result<Decision, Error> {
-            self.limiter
-                .settle_redis(
-                    &self.key,
-                    self.tier,
-                    self.command,
-                    &self.id,
-                    self.holder_id(),
-                )
-                .await
+            self.limiter.run(&self.target(), self.command).await
         }
 
         fn attempt_blocking(&mut self) -> Option<Decision> {
             self.is_open = false;
-            let settled = self.limiter.settle_redis_blocking(
-                &self.key,
-                self.tier,
-                self.command,
-                &self.id,
-                self.holder_id(),
-            );
+            let settled = self.limiter.run_blocking(&self.target(), self.command);
             if let Err(error) = &settled {
                 give_up(&self.limiter, &error.to_string());
             }
             settled.ok()
         }
 
-        fn holder_id(&self) -> Option<HolderId> {
-            self.holder.as_ref().map(|holder| holder.id)
+        fn target(&self) -> Target<'_> {
+            Target {
+                key: &self.key,
+                tier: self.tier,
+                id: Some(&self.id),
+                holder: self.holder.as_ref().map(|holder| holder.id),
+            }
         }
     }
 

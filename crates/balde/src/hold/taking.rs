@@ -11,7 +11,7 @@ use tracing::Instrument;
 
 use super::Hold;
 use crate::failure::StoreFailure;
-use crate::limiter::{HolderId, RateLimiter, Tier, TokenRequest};
+use crate::limiter::{OwnedRequest, TokenRequest};
 use crate::multi::{self, MultiDecision, check_all};
 use crate::store::redis::RedisStore;
 
@@ -62,45 +62,11 @@ fn spawn(
     requests: &[TokenRequest<'_>],
     send: impl FnOnce(Taken) -> bool + Send + 'static,
 ) {
-    let owned: Vec<Owned> = requests.iter().map(Owned::new).collect();
+    let owned: Vec<OwnedRequest> = requests.iter().map(OwnedRequest::new).collect();
     let taking = async move {
-        let requests: Vec<_> = owned.iter().map(Owned::request).collect();
+        let requests: Vec<_> = owned.iter().map(OwnedRequest::request).collect();
         let taken = Hold::new(&requests, check_all(&requests).await);
         let _is_received = send(taken.map(|hold| hold.if_dropped(|_, _| 0)));
     };
     store.handle().spawn(taking.in_current_span());
-}
-
-/// A [`TokenRequest`] that borrows nothing.
-struct Owned {
-    limiter: RateLimiter,
-    key: Vec<u8>,
-    n: u64,
-    needed: u64,
-    holder: Option<HolderId>,
-    tier: Option<Tier>,
-}
-
-impl Owned {
-    fn new(request: &TokenRequest<'_>) -> Self {
-        Self {
-            limiter: request.limiter.clone(),
-            key: request.key.to_vec(),
-            n: request.n,
-            needed: request.needed,
-            holder: request.holder,
-            tier: request.tier,
-        }
-    }
-
-    fn request(&self) -> TokenRequest<'_> {
-        TokenRequest {
-            limiter: &self.limiter,
-            key: &self.key,
-            n: self.n,
-            needed: self.needed,
-            holder: self.holder,
-            tier: self.tier,
-        }
-    }
 }

@@ -38,6 +38,7 @@ use self::key_lease::{IDLE_US, KeyLease, LeaseDecision};
 use crate::decision::Decision;
 use crate::failure::{Share, StoreFailure};
 use crate::idempotency::OpId;
+use crate::store::TierId;
 use crate::store::redis::RedisBuckets;
 
 const SHARDS: usize = 16;
@@ -158,36 +159,42 @@ impl LeaseManager {
     }
 
     /// Decides from the key's lease or a cached refusal, if there is one.
-    pub(crate) fn try_take(&self, key: &[u8], n: u64) -> Option<Decision> {
+    pub(crate) fn try_take(&self, key: &[u8], tier: Option<TierId>, n: u64) -> Option<Decision> {
         let now_us = self.0.buckets.now_us();
         let mut leases = self.0.shard(key).lock();
-        let lease = leases.get_mut(key)?;
+        let lease = leases.get_mut(key).filter(|lease| lease.tier == tier)?;
         let decided = lease.take(n, now_us);
         let is_low = lease.is_low(now_us);
         let decision = self.0.count(&decided)?;
         if is_low && decision.is_allowed() {
-            self.request(leases, key, now_us);
+            self.request(leases, key, tier, now_us);
         }
         Some(decision)
     }
 
     /// Decides, with a request to Redis if necessary. Returns `None` where leases do not apply.
+    ///
+    /// `tier` is the tier of the key if the caller knows it.
     pub(crate) async fn take(
         &self,
         key: &[u8],
+        tier: Option<TierId>,
         n: u64,
         deadline: Instant,
     ) -> Option<Result<Decision, StoreFailure>> {
+        let limit = self.0.limit_of(key, tier);
         // The store refuses what is more than the capacity, and a take of nothing needs no lease.
-        if n == 0 || n > self.0.buckets.limit_of(key).capacity() {
+        if n == 0 || n > limit.capacity() {
             return None;
         }
-        if n > self.0.block_max(key) {
-            return self.take_whole(key, n, deadline).await;
+        self.enter_tier(key, tier).await;
+        if n > self.0.leases.block_max(&limit) {
+            return self.take_whole(key, tier, n, deadline).await;
         }
         let mut waiter = Waiter {
             manager: self,
             key,
+            tier,
             n,
             is_waiting: false,
         };
@@ -201,7 +208,7 @@ impl LeaseManager {
                 if !self.0.has_room(&mut leases, key, now_us) {
                     return None;
                 }
-                let lease = leases.entry(key.into()).or_default();
+                let lease = lease_of(&mut leases, key, tier);
                 let decided = match supply {
                     Supply::Enough => lease.take(n, now_us),
                     Supply::Short => lease.take_after_short(n, now_us),
@@ -212,7 +219,7 @@ impl LeaseManager {
                     }
                     return Some(Ok(decision));
                 }
-                if lease.is_outpaced_by(&self.0.buckets.limit_of(key)) {
+                if lease.is_outpaced_by(&limit) {
                     return None;
                 }
                 is_late = !waiter.is_waiting && lease.request.is_some();
@@ -222,7 +229,7 @@ impl LeaseManager {
                 }
                 match &lease.request {
                     Some(request) => Arc::clone(request),
-                    None => self.request(leases, key, now_us),
+                    None => self.request(leases, key, tier, now_us),
                 }
             };
             match timeout_at(deadline, request.wait()).await {
@@ -239,6 +246,7 @@ impl LeaseManager {
     async fn take_whole(
         &self,
         key: &[u8],
+        tier: Option<TierId>,
         n: u64,
         deadline: Instant,
     ) -> Option<Result<Decision, StoreFailure>> {
@@ -263,11 +271,11 @@ impl LeaseManager {
             }
         };
         if held > 0 {
-            this.give_back(vec![(key.to_vec(), held)]).await;
+            this.give_back(key, tier, held).await;
         }
         this.requests.fetch_add(1, Ordering::Relaxed);
         let asked_us = this.buckets.now_us();
-        let taking = this.buckets.run(key, Command::Take { n }, None, deadline);
+        let taking = this.run(key, tier, Command::Take { n }, None, deadline);
         let decision = match taking.await {
             Ok(decision) => decision,
             Err(failure) => return Some(Err(failure)),
@@ -276,7 +284,7 @@ impl LeaseManager {
             let now_us = this.buckets.now_us();
             let mut leases = this.shard(key).lock();
             if this.has_room(&mut leases, key, now_us) {
-                let lease = leases.entry(key.into()).or_default();
+                let lease = lease_of(&mut leases, key, tier);
                 lease.add_refusal(decision, n, asked_us, now_us);
                 drop(leases);
                 self.return_idle_leases();
@@ -301,9 +309,42 @@ impl LeaseManager {
 
     /// Returns the tokens of one key to Redis, because its limit changed.
     pub(crate) async fn release_key(&self, key: &[u8]) {
+        let tier = {
+            let leases = self.0.shard(key).lock();
+            leases.get(key).and_then(|lease| lease.tier)
+        };
         let tokens = self.take_out_key(key).await;
         if tokens > 0 {
-            self.0.give_back(vec![(key.to_vec(), tokens)]).await;
+            self.0.give_back(key, tier, tokens).await;
+        }
+    }
+
+    /// Returns the tokens of a key that was in another tier, because they belong to another limit.
+    async fn enter_tier(&self, key: &[u8], tier: Option<TierId>) {
+        let is_other = |lease: &KeyLease| lease.tier != tier;
+        let has_moved = self.0.shard(key).lock().get(key).is_some_and(is_other);
+        if has_moved {
+            self.release_key(key).await;
+            if let Some(lease) = self.0.shard(key).lock().get_mut(key) {
+                lease.tier = tier;
+            }
+        }
+    }
+
+    /// Takes back `n` tokens that were granted from the lease of a key and not used.
+    pub(crate) async fn put_back(&self, key: &[u8], tier: Option<TierId>, n: u64) {
+        let surplus = {
+            let mut leases = self.0.shard(key).lock();
+            match leases.get_mut(key).filter(|lease| lease.tier == tier) {
+                Some(lease) => {
+                    lease.put_back(n);
+                    lease.take_surplus(self.0.block_max(key, tier))
+                }
+                None => n,
+            }
+        };
+        if surplus > 0 {
+            self.0.give_back(key, tier, surplus).await;
         }
     }
 
@@ -334,7 +375,7 @@ impl LeaseManager {
     /// Returns all tokens on lease to Redis.
     pub(crate) async fn release(&self) {
         let held = self.0.take_out(KeyLease::take_all);
-        self.0.give_back(held).await;
+        self.0.give_back_all(held).await;
     }
 
     /// Requests tokens from Redis for the callers that wait, and a block. The request runs in its own
@@ -343,11 +384,12 @@ impl LeaseManager {
         &self,
         mut leases: MutexGuard<'_, HashMap<Box<[u8]>, KeyLease>>,
         key: &[u8],
+        tier: Option<TierId>,
         now_us: u64,
     ) -> Arc<InFlightRequest> {
         let request = Arc::new(InFlightRequest::default());
-        let limit = self.0.buckets.limit_of(key);
-        let lease = leases.entry(key.into()).or_default();
+        let limit = self.0.limit_of(key, tier);
+        let lease = lease_of(&mut leases, key, tier);
         // A check that waits for the request sees the call in its span. A block that is requested
         // ahead of use belongs to no check.
         let span = if lease.is_in_use() {
@@ -368,19 +410,19 @@ impl LeaseManager {
         let (this, key, ended) = (self.clone(), key.to_vec(), Arc::clone(&request));
         let requesting = async move {
             let buckets = &this.0.buckets;
-            let command = Command::TakeUpTo { n: amount };
-            let result = buckets.run(&key, command, None, buckets.deadline()).await;
+            let (command, deadline) = (Command::TakeUpTo { n: amount }, buckets.deadline());
+            let result = this.0.run(&key, tier, command, None, deadline).await;
             let (supply, surplus) = {
                 let mut leases = this.0.shard(&key).lock();
-                let lease = leases.entry(key.as_slice().into()).or_default();
+                let lease = lease_of(&mut leases, &key, tier);
                 let supply = result.map(|decision| lease.add(decision, buckets.now_us()));
                 lease.request = None;
-                (supply, lease.take_surplus(this.0.block_max(&key)))
+                (supply, lease.take_surplus(this.0.block_max(&key, tier)))
             };
             ended.end(supply);
             this.return_idle_leases();
             if surplus > 0 {
-                this.0.give_back(vec![(key, surplus)]).await;
+                this.0.give_back(&key, tier, surplus).await;
             }
         };
         let runtime = self.0.buckets.store().handle();
@@ -403,7 +445,7 @@ impl LeaseManager {
                 };
                 let now_us = this.buckets.now_us();
                 let idle = this.take_out(|lease| lease.take_idle(now_us));
-                this.give_back(idle).await;
+                this.give_back_all(idle).await;
                 if this.forget_idle(now_us) == 0 {
                     this.is_returning.store(false, Ordering::Release);
                     return;
@@ -413,11 +455,26 @@ impl LeaseManager {
     }
 }
 
+/// Tokens that were taken out of the lease of a key, which is in this tier.
+type TakenOut = (Vec<u8>, Option<TierId>, u64);
+
+/// The lease of a key, which is created in this tier if there is none.
+fn lease_of<'a>(
+    leases: &'a mut HashMap<Box<[u8]>, KeyLease>,
+    key: &[u8],
+    tier: Option<TierId>,
+) -> &'a mut KeyLease {
+    leases
+        .entry(key.into())
+        .or_insert_with(|| KeyLease::in_tier(tier))
+}
+
 /// A caller that waits for tokens of a key. When it ends without them, because it timed out or was
 /// cancelled, those that were requested for it are returned.
 struct Waiter<'a> {
     manager: &'a LeaseManager,
     key: &'a [u8],
+    tier: Option<TierId>,
     n: u64,
     is_waiting: bool,
 }
@@ -428,7 +485,7 @@ impl Drop for Waiter<'_> {
             return;
         }
         let inner = &self.manager.0;
-        let block_max = inner.block_max(self.key);
+        let (tier, block_max) = (self.tier, inner.block_max(self.key, self.tier));
         let mut leases = inner.shard(self.key).lock();
         let Some(lease) = leases.get_mut(self.key) else {
             return;
@@ -438,15 +495,36 @@ impl Drop for Waiter<'_> {
         drop(leases);
         if surplus > 0 {
             let (this, key) = (Arc::clone(inner), self.key.to_vec());
-            let giving_back = async move { this.give_back(vec![(key, surplus)]).await };
+            let giving_back = async move { this.give_back(&key, tier, surplus).await };
             inner.buckets.store().handle().spawn(giving_back);
         }
     }
 }
 
 impl Inner {
-    fn block_max(&self, key: &[u8]) -> u64 {
-        self.leases.block_max(&self.buckets.limit_of(key))
+    fn limit_of(&self, key: &[u8], tier: Option<TierId>) -> Limit {
+        tier.map_or_else(
+            || self.buckets.limit_of(key),
+            |tier| self.buckets.tier_limit(tier),
+        )
+    }
+
+    fn block_max(&self, key: &[u8], tier: Option<TierId>) -> u64 {
+        self.leases.block_max(&self.limit_of(key, tier))
+    }
+
+    async fn run(
+        &self,
+        key: &[u8],
+        tier: Option<TierId>,
+        command: Command,
+        id: Option<&OpId>,
+        deadline: Instant,
+    ) -> Result<balde_core::Decision, StoreFailure> {
+        let (buckets, holder) = (&self.buckets, self.buckets.holder_id());
+        buckets
+            .run_as(key, tier, command, id, holder, deadline)
+            .await
     }
 
     /// The largest block that any tier allows. Keys that hold tokens are not asked for their tiers, because the
@@ -477,30 +555,33 @@ impl Inner {
         }
     }
 
-    fn take_out(&self, mut tokens_of: impl FnMut(&mut KeyLease) -> u64) -> Vec<(Vec<u8>, u64)> {
+    fn take_out(&self, mut tokens_of: impl FnMut(&mut KeyLease) -> u64) -> Vec<TakenOut> {
         let mut out = Vec::new();
         for shard in &self.shards {
             for (key, lease) in shard.lock().iter_mut() {
                 let tokens = tokens_of(lease);
                 if tokens > 0 {
-                    out.push((key.to_vec(), tokens));
+                    out.push((key.to_vec(), lease.tier, tokens));
                 }
             }
         }
         out
     }
 
-    async fn give_back(&self, tokens: Vec<(Vec<u8>, u64)>) {
-        for (key, n) in tokens {
-            let id = OpId::random();
-            let credit = Command::Credit { n };
-            let deadline = self.buckets.deadline();
-            // Tokens that cannot be returned are lost until the bucket refills, never granted twice.
-            let result = self.buckets.run(&key, credit, Some(&id), deadline).await;
-            if result.is_ok() {
-                self.forget_refusal(&key);
-                self.returned.fetch_add(n, Ordering::Relaxed);
-            }
+    async fn give_back_all(&self, tokens: Vec<TakenOut>) {
+        for (key, tier, n) in tokens {
+            self.give_back(&key, tier, n).await;
+        }
+    }
+
+    async fn give_back(&self, key: &[u8], tier: Option<TierId>, n: u64) {
+        let id = OpId::random();
+        let (credit, deadline) = (Command::Credit { n }, self.buckets.deadline());
+        // Tokens that cannot be returned are lost until the bucket refills, never granted twice.
+        let result = self.run(key, tier, credit, Some(&id), deadline).await;
+        if result.is_ok() {
+            self.forget_refusal(key);
+            self.returned.fetch_add(n, Ordering::Relaxed);
         }
     }
 

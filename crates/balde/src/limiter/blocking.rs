@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use balde_core::Command;
 
-use super::RateLimiter;
+use super::{RateLimiter, Target};
 use crate::decision::Decision;
 #[cfg(feature = "tokio")]
 use crate::error::AcquireError;
@@ -86,41 +86,42 @@ impl<'l> Blocking<'l> {
     /// Reads a bucket without changing it.
     #[inline]
     pub fn peek(self, key: impl AsRef<[u8]>) -> Result<Decision, Error> {
-        self.0.run_blocking(key.as_ref(), Command::Peek, None)
+        self.0
+            .run_blocking(&Target::new(key.as_ref()), Command::Peek)
     }
 
     /// Debits `n` tokens for work that has already happened, into debt if the bucket has fewer.
     #[inline]
     pub fn charge(self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
         self.0
-            .run_blocking(key.as_ref(), Command::Charge { n }, None)
+            .run_blocking(&Target::new(key.as_ref()), Command::Charge { n })
     }
 
     /// Gives `n` tokens back, never above capacity.
     #[inline]
     pub fn credit(self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
         self.0
-            .run_blocking(key.as_ref(), Command::Credit { n }, None)
+            .run_blocking(&Target::new(key.as_ref()), Command::Credit { n })
     }
 
     /// [`charge`](Blocking::charge) that happens once per `id`, as [`RateLimiter::charge_once`] does.
     #[inline]
     pub fn charge_once(self, key: impl AsRef<[u8]>, n: u64, id: &OpId) -> Result<Decision, Error> {
         self.0
-            .run_blocking(key.as_ref(), Command::Charge { n }, Some(id))
+            .run_blocking(&Target::new(key.as_ref()).once(id), Command::Charge { n })
     }
 
     /// [`credit`](Blocking::credit) that happens once per `id`, as [`RateLimiter::credit_once`] does.
     #[inline]
     pub fn credit_once(self, key: impl AsRef<[u8]>, n: u64, id: &OpId) -> Result<Decision, Error> {
         self.0
-            .run_blocking(key.as_ref(), Command::Credit { n }, Some(id))
+            .run_blocking(&Target::new(key.as_ref()).once(id), Command::Credit { n })
     }
 
     /// Sets a bucket to a level that is known from elsewhere; negative is debt.
     #[inline]
     pub fn set_level(self, key: impl AsRef<[u8]>, level: i64) -> Result<Decision, Error> {
         self.0
-            .run_blocking(key.as_ref(), Command::SetLevel { level }, None)
+            .run_blocking(&Target::new(key.as_ref()), Command::SetLevel { level })
     }
 }

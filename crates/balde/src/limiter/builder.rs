@@ -257,8 +257,10 @@ impl RateLimiterBuilder {
     /// ([`LeaseStats`](crate::LeaseStats) has the numbers). A process that has cached a refusal
     /// notices a credit by another process within a second.
     ///
-    /// Only [`check`](RateLimiter::check) and [`check_n`](RateLimiter::check_n) use leases. In
-    /// memory this setting has no effect.
+    /// Leases serve [`check`](RateLimiter::check) and [`check_n`](RateLimiter::check_n), and requests
+    /// of [`check_all`](crate::check_all) and [`Hold::take`](crate::Hold::take) that neither
+    /// [need](crate::TokenRequest::needing) more than they take nor [hold](RateLimiterBuilder::holds)
+    /// it. In memory this setting has no effect.
     #[cfg(feature = "redis")]
     pub fn leases(mut self, leases: Leases) -> Self {
         self.leases = Some(leases);
@@ -396,7 +398,7 @@ impl RateLimiterBuilder {
                 (Store::Redis(redis), observer.with_on_failure(on_failure))
             }
         };
-        let observer = observer.with_denials(self.denials);
+        observer.set_denials(self.denials);
         let limiter = RateLimiter::from_parts(
             clock,
             store,

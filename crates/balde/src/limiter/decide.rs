@@ -8,21 +8,17 @@ use tracing::Instrument;
 use tracing::Span;
 
 #[cfg(feature = "redis")]
-use super::request::HolderId;
-use super::{RateLimiter, Store, TokenRequest};
-#[cfg(feature = "redis")]
-use super::{RedisLimiter, wait};
+use super::RedisLimiter;
+use super::target::Target;
+use super::{RateLimiter, Store};
 #[cfg(feature = "redis")]
 use crate::clock::Stopwatch;
 use crate::decision::Decision;
 use crate::error::Error;
-#[cfg(feature = "redis")]
-use crate::failure::StoreFailure;
-use crate::idempotency::{OpId, OperationLog};
+use crate::idempotency::OperationLog;
 use crate::key::BadKey;
 #[cfg(feature = "tower")]
 use crate::key::ShortKey;
-use crate::store::TierId;
 use crate::store::memory::{self, MemoryStep, Table};
 use crate::telemetry::{log, span};
 
@@ -61,42 +57,34 @@ impl RateLimiter {
         not(feature = "redis"),
         expect(clippy::unused_async, reason = "nothing waits in memory")
     )]
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &self,
-        key: &[u8],
+        target: &Target<'_>,
         command: Command,
-        id: Option<&OpId>,
     ) -> Result<Decision, Error> {
-        let key = BadKey::check(key)?;
+        BadKey::check(target.key)?;
         match &self.0.store {
-            Store::Memory(table, log) => {
-                let tier = self.given_tier(key);
-                Ok(self.run_memory(table, log, key, tier, command, id))
-            }
+            Store::Memory(table, log) => Ok(self.run_memory(table, log, target, command)),
             #[cfg(feature = "redis")]
-            Store::Redis(redis) => Box::pin(self.run_redis(redis, key, command, id)).await,
+            Store::Redis(redis) => Box::pin(self.run_redis(redis, target, command)).await,
         }
     }
 
     #[inline]
     pub(crate) fn run_blocking(
         &self,
-        key: &[u8],
+        target: &Target<'_>,
         command: Command,
-        id: Option<&OpId>,
     ) -> Result<Decision, Error> {
-        let key = BadKey::check(key)?;
+        BadKey::check(target.key)?;
         match &self.0.store {
-            Store::Memory(table, log) => {
-                let tier = self.given_tier(key);
-                Ok(self.run_memory(table, log, key, tier, command, id))
-            }
+            Store::Memory(table, log) => Ok(self.run_memory(table, log, target, command)),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => {
                 self.0.observer.count_command(command);
-                let span = self.command_span(key, command);
-                let decision = span.in_scope(|| redis.run_blocking(key, command, id))?;
-                self.wake_waiters(key, command);
+                let span = self.command_span(target.key, command);
+                let decision = span.in_scope(|| redis.run_blocking(target, command))?;
+                self.wake_waiters(target.key, command);
                 Ok(decision)
             }
         }
@@ -225,7 +213,7 @@ impl RateLimiter {
     ) -> Option<Decision> {
         let stopwatch = self.0.observer.begin_if_on();
         let decision = match BadKey::check(key) {
-            Ok(key) => redis.try_take(key, command)?,
+            Ok(key) => redis.try_take(&Target::new(key), command)?,
             Err(bad) => Decision::of_bad_key(&self.limit(), bad, self.now_us()),
         };
         if let Some(stopwatch) = stopwatch {
@@ -288,22 +276,21 @@ impl RateLimiter {
         &self,
         table: &Table,
         log: &OperationLog,
-        key: &[u8],
-        tier: Option<TierId>,
+        target: &Target<'_>,
         command: Command,
-        id: Option<&OpId>,
     ) -> Decision {
+        let key = target.key;
         let run = || {
             let now_us = self.now_us();
             let step = MemoryStep {
                 table,
                 key,
-                tier,
+                tier: target.tier.or_else(|| self.given_tier(key)),
                 command,
                 now_us,
             };
             let run = || memory::run(&step);
-            Decision::of(match id {
+            Decision::of(match target.id {
                 None => run(),
                 Some(id) => log.run(kind(command), key, id, now_us, run),
             })
@@ -316,62 +303,6 @@ impl RateLimiter {
         };
         self.wake_waiters(key, command);
         decision
-    }
-
-    /// [`run_request`](RateLimiter::run_request) for callers without `await`.
-    pub(crate) fn run_request_blocking(
-        &self,
-        request: &TokenRequest<'_>,
-        command: Command,
-    ) -> Result<Decision, Error> {
-        match &self.0.store {
-            Store::Memory(table, log) => {
-                let key = BadKey::check(request.key)?;
-                let tier = request.tier_id().or_else(|| self.given_tier(key));
-                Ok(self.run_memory(table, log, key, tier, command, None))
-            }
-            #[cfg(feature = "redis")]
-            Store::Redis(redis) => {
-                let (this, tier) = (self.clone(), request.tier);
-                let key = request.key.to_vec();
-                let running = async move {
-                    let request = this.request(&key);
-                    let request = tier.map_or(request, |tier| request.in_tier(tier));
-                    this.run_request(&request, command, None).await
-                };
-                let ran = wait(redis.store(), running);
-                ran.unwrap_or(Err(Error::Store(StoreFailure::Timeout)))
-            }
-        }
-    }
-
-    /// Runs a command that is not a check on the bucket of a request.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(clippy::unused_async, reason = "nothing waits in memory")
-    )]
-    pub(super) async fn run_request(
-        &self,
-        request: &TokenRequest<'_>,
-        command: Command,
-        id: Option<&OpId>,
-    ) -> Result<Decision, Error> {
-        let key = BadKey::check(request.key)?;
-        match &self.0.store {
-            Store::Memory(table, log) => {
-                let tier = request.tier_id().or_else(|| self.given_tier(key));
-                Ok(self.run_memory(table, log, key, tier, command, id))
-            }
-            #[cfg(feature = "redis")]
-            Store::Redis(redis) => {
-                self.0.observer.count_command(command);
-                let running = redis.run_in(key, request.tier_id(), command, id);
-                let running = running.instrument(self.command_span(key, command));
-                let decision = Box::pin(running).await?;
-                self.wake_waiters(key, command);
-                Ok(decision)
-            }
-        }
     }
 
     pub(crate) fn memory_step<'a>(
@@ -388,45 +319,6 @@ impl RateLimiter {
             command,
             now_us,
         }
-    }
-
-    /// Settles a hold on a bucket in Redis, once per `id`.
-    #[cfg(feature = "redis")]
-    pub(crate) async fn settle_redis(
-        &self,
-        key: &[u8],
-        tier: Option<TierId>,
-        command: Command,
-        id: &OpId,
-        holder: Option<HolderId>,
-    ) -> Result<Decision, Error> {
-        let Some(redis) = self.redis() else {
-            return self.run(key, command, Some(id)).await;
-        };
-        self.0.observer.count_command(command);
-        let settling = redis.settle(key, tier, command, id, holder);
-        let decision = settling.instrument(self.command_span(key, command)).await?;
-        self.wake_waiters(key, command);
-        Ok(decision)
-    }
-
-    /// [`settle_redis`](RateLimiter::settle_redis) for callers without `await`.
-    #[cfg(feature = "redis")]
-    pub(crate) fn settle_redis_blocking(
-        &self,
-        key: &[u8],
-        tier: Option<TierId>,
-        command: Command,
-        id: &OpId,
-        holder: Option<HolderId>,
-    ) -> Result<Decision, Error> {
-        let Some(redis) = self.redis() else {
-            return self.run_blocking(key, command, Some(id));
-        };
-        let (this, key, id) = (self.clone(), key.to_vec(), id.clone());
-        let settling = async move { this.settle_redis(&key, tier, command, &id, holder).await };
-        let settled = wait(redis.store(), settling);
-        settled.unwrap_or(Err(Error::Store(StoreFailure::Timeout)))
     }
 
     /// Lets requests that wait for this key see a command that may have added tokens.
@@ -446,14 +338,14 @@ impl RateLimiter {
     async fn run_redis(
         &self,
         redis: &RedisLimiter,
-        key: &[u8],
+        target: &Target<'_>,
         command: Command,
-        id: Option<&OpId>,
     ) -> Result<Decision, Error> {
         self.0.observer.count_command(command);
-        let running = redis.run(key, command, id);
-        let decision = running.instrument(self.command_span(key, command)).await?;
-        self.wake_waiters(key, command);
+        let running = redis.run(target, command);
+        let span = self.command_span(target.key, command);
+        let decision = running.instrument(span).await?;
+        self.wake_waiters(target.key, command);
         Ok(decision)
     }
 }

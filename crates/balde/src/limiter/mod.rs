@@ -10,6 +10,7 @@ mod renewal;
 mod request;
 #[cfg(feature = "redis")]
 mod settlements;
+mod target;
 mod tiers;
 #[cfg(feature = "tokio")]
 mod wait;
@@ -32,11 +33,10 @@ use crate::key::BadKey;
 use crate::lease::{LeaseManager, LeaseStats};
 use crate::store::TierId;
 use crate::store::memory::{MemoryStats, Table};
-use crate::telemetry::Observer;
+use crate::telemetry::{Denials, Observer};
 
 pub use blocking::Blocking;
 pub use builder::RateLimiterBuilder;
-#[cfg(feature = "options")]
 #[cfg(feature = "options")]
 pub(crate) use builder::{KEYS_MAX_DEFAULT, ONCE_TTL_MAX, ONCE_TTL_MIN};
 #[cfg(feature = "redis")]
@@ -44,9 +44,12 @@ pub(crate) use redis::{RedisLimiter, wait};
 #[cfg(feature = "redis")]
 pub(crate) use renewal::Renewed;
 pub(crate) use request::HolderId;
+#[cfg(feature = "redis")]
+pub(crate) use request::OwnedRequest;
 pub use request::{Tier, TokenRequest};
 #[cfg(feature = "redis")]
 pub(crate) use settlements::{SettlementGuard, Settlements};
+pub(crate) use target::Target;
 #[cfg(feature = "tokio")]
 use wait::{Timer, Waiters};
 
@@ -224,7 +227,7 @@ impl RateLimiter {
     /// Reads a bucket without changing it.
     #[inline]
     pub async fn peek(&self, key: impl AsRef<[u8]>) -> Result<Decision, Error> {
-        self.run(key.as_ref(), Command::Peek, None).await
+        self.run(&Target::new(key.as_ref()), Command::Peek).await
     }
 
     /// Debits `n` tokens for work that has already happened, into debt if the bucket has fewer.
@@ -232,13 +235,15 @@ impl RateLimiter {
     /// If the connection to Redis breaks, the charge is retried and still happens once.
     #[inline]
     pub async fn charge(&self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
-        self.run(key.as_ref(), Command::Charge { n }, None).await
+        self.run(&Target::new(key.as_ref()), Command::Charge { n })
+            .await
     }
 
     /// Gives `n` tokens back, never above capacity.
     #[inline]
     pub async fn credit(&self, key: impl AsRef<[u8]>, n: u64) -> Result<Decision, Error> {
-        self.run(key.as_ref(), Command::Credit { n }, None).await
+        self.run(&Target::new(key.as_ref()), Command::Credit { n })
+            .await
     }
 
     /// [`charge`](RateLimiter::charge) that happens once per `id`.
@@ -252,7 +257,7 @@ impl RateLimiter {
         n: u64,
         id: &OpId,
     ) -> Result<Decision, Error> {
-        self.run(key.as_ref(), Command::Charge { n }, Some(id))
+        self.run(&Target::new(key.as_ref()).once(id), Command::Charge { n })
             .await
     }
 
@@ -267,14 +272,14 @@ impl RateLimiter {
         n: u64,
         id: &OpId,
     ) -> Result<Decision, Error> {
-        self.run(key.as_ref(), Command::Credit { n }, Some(id))
+        self.run(&Target::new(key.as_ref()).once(id), Command::Credit { n })
             .await
     }
 
     /// Sets a bucket to a level that is known from elsewhere; negative is debt.
     #[inline]
     pub async fn set_level(&self, key: impl AsRef<[u8]>, level: i64) -> Result<Decision, Error> {
-        self.run(key.as_ref(), Command::SetLevel { level }, None)
+        self.run(&Target::new(key.as_ref()), Command::SetLevel { level })
             .await
     }
 
@@ -346,6 +351,11 @@ impl RateLimiter {
     /// request before it has a key.
     pub fn count_no_key(&self) {
         self.0.observer.count_no_key();
+    }
+
+    /// Changes which denials are logged; see [`RateLimiterBuilder::denials`].
+    pub fn set_denials(&self, denials: Denials) {
+        self.0.observer.set_denials(denials);
     }
 
     /// Replaces the limit of all buckets whose keys have no tier.

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use balde_core::{Command, Limit, LimitError};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::renewal::Renewals;
-use super::request::HolderId;
+use super::target::Target;
 use crate::decision::Decision;
 use crate::failure::StoreFailure;
-use crate::idempotency::OpId;
 use crate::lease::{LeaseManager, Leases};
 use crate::store::TierId;
 use crate::store::redis::{RedisBuckets, RedisStore};
@@ -54,35 +54,6 @@ impl RedisLimiter {
         &self.renewals
     }
 
-    /// Settles a hold. It may have been made under an id that this limiter no longer uses.
-    pub(super) async fn settle(
-        &self,
-        key: &[u8],
-        tier: Option<TierId>,
-        command: Command,
-        id: &OpId,
-        holder: Option<HolderId>,
-    ) -> Result<Decision, StoreFailure> {
-        let settling = {
-            let (this, key, id) = (self.clone(), key.to_vec(), id.clone());
-            async move {
-                let buckets = &this.buckets;
-                let deadline = buckets.deadline();
-                let settled = buckets.run_as(&key, tier, command, Some(&id), holder, deadline);
-                let settled = settled.await?;
-                if let Some(leases) = &this.leases {
-                    leases.forget_refusal(&key);
-                }
-                Ok(Decision::of(settled))
-            }
-        };
-        if Handle::try_current().is_ok() {
-            return settling.await;
-        }
-        let task = self.store().handle().spawn(settling.in_current_span());
-        task.await.unwrap_or(Err(StoreFailure::Disconnected))
-    }
-
     pub(super) fn leases(&self) -> Option<&LeaseManager> {
         self.leases.as_ref()
     }
@@ -101,7 +72,7 @@ impl RedisLimiter {
         if let Some(leases) = &self.leases {
             leases.release_key(key).await;
         }
-        let _later = self.run(key, Command::Take { n: 0 }, None).await;
+        let _later = self.run(&Target::new(key), Command::Take { n: 0 }).await;
     }
 
     /// [`convert`](RedisLimiter::convert) for callers without `await`.
@@ -132,65 +103,62 @@ impl RedisLimiter {
         wait(self.store(), forgetting).unwrap_or(Err(StoreFailure::Timeout))
     }
 
+    /// Whether a command takes tokens from leases: only a plain take does.
+    pub(crate) fn is_leased(&self, command: Command) -> bool {
+        self.leases.is_some() && matches!(command, Command::Take { .. })
+    }
+
     /// Decides a take from the key's lease or a cached refusal, if there is one.
-    pub(super) fn try_take(&self, key: &[u8], command: Command) -> Option<Decision> {
+    pub(crate) fn try_take(&self, target: &Target<'_>, command: Command) -> Option<Decision> {
         match (command, &self.leases) {
-            (Command::Take { n }, Some(leases)) => leases.try_take(key, n),
+            (Command::Take { n }, Some(leases)) => leases.try_take(target.key, target.tier, n),
             _ => None,
+        }
+    }
+
+    /// Takes tokens from the key's lease, which requests more of the store if it has too few. Returns
+    /// `None` if leases do not apply.
+    pub(crate) async fn take_leased(
+        &self,
+        target: &Target<'_>,
+        command: Command,
+        deadline: Instant,
+    ) -> Option<Result<Decision, StoreFailure>> {
+        let (Command::Take { n }, Some(leases)) = (command, &self.leases) else {
+            return None;
+        };
+        leases.take(target.key, target.tier, n, deadline).await
+    }
+
+    /// Takes back tokens of a lease that were not used.
+    pub(crate) async fn return_leased(&self, target: &Target<'_>, n: u64) {
+        if let Some(leases) = &self.leases {
+            leases.put_back(target.key, target.tier, n).await;
         }
     }
 
     /// Takes tokens. Where the store does not answer, the failure policy decides.
     pub(super) async fn decide(&self, key: &[u8], command: Command) -> Decision {
-        let result = self.run(key, command, None).await;
+        let result = self.run(&Target::new(key), command).await;
         result.unwrap_or_else(|failure| self.buckets.fall_back(key, command, failure))
     }
 
     /// [`decide`](RedisLimiter::decide) for callers without `await`.
     pub(super) fn decide_blocking(&self, key: &[u8], command: Command) -> Decision {
-        let result = self.run_blocking(key, command, None);
+        let result = self.run_blocking(&Target::new(key), command);
         result.unwrap_or_else(|failure| self.buckets.fall_back(key, command, failure))
     }
 
     /// Runs a command in the caller's runtime, or in the store's where the caller has none.
     pub(super) async fn run(
         &self,
-        key: &[u8],
+        target: &Target<'_>,
         command: Command,
-        id: Option<&OpId>,
     ) -> Result<Decision, StoreFailure> {
         if Handle::try_current().is_ok() {
-            return self.execute(key, command, id).await;
+            return self.execute(target, command).await;
         }
-        let running = self.executing(key, command, id);
-        let task = self.store().handle().spawn(running.in_current_span());
-        task.await.unwrap_or(Err(StoreFailure::Disconnected))
-    }
-
-    /// [`run`](RedisLimiter::run) on a key whose tier the caller knows.
-    pub(super) async fn run_in(
-        &self,
-        key: &[u8],
-        tier: Option<TierId>,
-        command: Command,
-        id: Option<&OpId>,
-    ) -> Result<Decision, StoreFailure> {
-        let Some(tier) = tier else {
-            return self.run(key, command, id).await;
-        };
-        let running = {
-            let (this, key, id) = (self.clone(), key.to_vec(), id.cloned());
-            async move {
-                let (buckets, holder) = (&this.buckets, this.buckets.holder_id());
-                let deadline = buckets.deadline();
-                let running =
-                    buckets.run_as(&key, Some(tier), command, id.as_ref(), holder, deadline);
-                running.await.map(Decision::of)
-            }
-        };
-        if Handle::try_current().is_ok() {
-            return running.await;
-        }
+        let running = self.executing(target, command);
         let task = self.store().handle().spawn(running.in_current_span());
         task.await.unwrap_or(Err(StoreFailure::Disconnected))
     }
@@ -198,37 +166,47 @@ impl RedisLimiter {
     /// [`run`](RedisLimiter::run) for callers without `await`.
     pub(super) fn run_blocking(
         &self,
-        key: &[u8],
+        target: &Target<'_>,
         command: Command,
-        id: Option<&OpId>,
     ) -> Result<Decision, StoreFailure> {
-        wait(self.store(), self.executing(key, command, id)).unwrap_or(Err(StoreFailure::Timeout))
+        wait(self.store(), self.executing(target, command)).unwrap_or(Err(StoreFailure::Timeout))
     }
 
     /// [`execute`](RedisLimiter::execute) as a future that borrows nothing.
     fn executing(
         &self,
-        key: &[u8],
+        target: &Target<'_>,
         command: Command,
-        id: Option<&OpId>,
     ) -> impl Future<Output = Result<Decision, StoreFailure>> + Send + 'static {
-        let (this, key, id) = (self.clone(), key.to_vec(), id.cloned());
-        async move { this.execute(&key, command, id.as_ref()).await }
+        let Target { tier, holder, .. } = *target;
+        let (this, key, id) = (self.clone(), target.key.to_vec(), target.id.cloned());
+        async move {
+            let (key, id) = (key.as_slice(), id.as_ref());
+            let target = Target {
+                key,
+                tier,
+                id,
+                holder,
+            };
+            this.execute(&target, command).await
+        }
     }
 
     async fn execute(
         &self,
-        key: &[u8],
+        target: &Target<'_>,
         command: Command,
-        id: Option<&OpId>,
     ) -> Result<Decision, StoreFailure> {
         let deadline = self.buckets.deadline();
-        if let (Command::Take { n }, Some(leases)) = (command, &self.leases)
-            && let Some(result) = leases.take(key, n, deadline).await
-        {
+        if let Some(result) = self.take_leased(target, command, deadline).await {
             return result;
         }
-        let decision = self.buckets.run(key, command, id, deadline).await?;
+        let Target { key, tier, id, .. } = *target;
+        let holder = target.holder.or_else(|| self.buckets.holder_id());
+        let running = self
+            .buckets
+            .run_as(key, tier, command, id, holder, deadline);
+        let decision = running.await?;
         if let Some(leases) = &self.leases
             && !matches!(command, Command::Take { .. } | Command::TakeUpTo { .. })
         {

@@ -2,11 +2,13 @@
 
 use balde_core::Command;
 
-use super::RateLimiter;
+use super::target::Target;
+use super::{RateLimiter, Store};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::idempotency::OpId;
 use crate::store::TierId;
+use crate::store::memory::MemoryStep;
 
 /// A request for tokens of one key from one limiter, for [`check_all`](crate::check_all) and
 /// [`Hold`](crate::Hold). Created by [`RateLimiter::request`] and [`RateLimiter::request_n`].
@@ -27,7 +29,6 @@ pub struct TokenRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tier(pub(super) TierId);
 
-#[cfg(feature = "redis")]
 impl Tier {
     pub(crate) const fn id(self) -> TierId {
         self.0
@@ -72,37 +73,62 @@ impl<'a> TokenRequest<'a> {
 
     /// [`RateLimiter::peek`] at the bucket of this request.
     pub async fn peek(&self) -> Result<Decision, Error> {
-        self.limiter.run_request(self, Command::Peek, None).await
+        self.limiter.run(&self.target(), Command::Peek).await
     }
 
     /// [`RateLimiter::charge`] for this request, whatever it requests.
     pub async fn charge(&self, n: u64) -> Result<Decision, Error> {
-        let charge = Command::Charge { n };
-        self.limiter.run_request(self, charge, None).await
+        self.limiter
+            .run(&self.target(), Command::Charge { n })
+            .await
     }
 
     /// [`charge`](TokenRequest::charge) for callers without `await`.
     pub fn charge_blocking(&self, n: u64) -> Result<Decision, Error> {
         self.limiter
-            .run_request_blocking(self, Command::Charge { n })
+            .run_blocking(&self.target(), Command::Charge { n })
     }
 
     /// [`RateLimiter::credit`] for this request, whatever it requests.
     pub async fn credit(&self, n: u64) -> Result<Decision, Error> {
-        let credit = Command::Credit { n };
-        self.limiter.run_request(self, credit, None).await
+        self.limiter
+            .run(&self.target(), Command::Credit { n })
+            .await
     }
 
     /// [`RateLimiter::credit_once`] for this request, whatever it requests.
     pub async fn credit_once(&self, n: u64, id: &OpId) -> Result<Decision, Error> {
-        let credit = Command::Credit { n };
-        self.limiter.run_request(self, credit, Some(id)).await
+        let target = self.target().once(id);
+        self.limiter.run(&target, Command::Credit { n }).await
     }
 
     /// [`RateLimiter::set_level`] for this request, whatever it requests.
     pub async fn set_level(&self, level: i64) -> Result<Decision, Error> {
-        let set = Command::SetLevel { level };
-        self.limiter.run_request(self, set, None).await
+        self.limiter
+            .run(&self.target(), Command::SetLevel { level })
+            .await
+    }
+
+    /// The bucket of this request, for commands that are not checks.
+    pub(crate) fn target(&self) -> Target<'a> {
+        Target {
+            tier: self.tier_id(),
+            ..Target::new(self.key)
+        }
+    }
+
+    /// A command on the bucket of this request, if it is in memory.
+    #[inline]
+    pub(crate) fn memory_step(&self, command: Command) -> Option<MemoryStep<'a>> {
+        let table = match self.limiter.store() {
+            Store::Memory(table, _) => table,
+            #[cfg(feature = "redis")]
+            Store::Redis(_) => return None,
+        };
+        let now_us = self.limiter.now_us();
+        let step = self.limiter.memory_step(table, self.key, command, now_us);
+        let tier = self.tier_id().or(step.tier);
+        Some(MemoryStep { tier, ..step })
     }
 
     pub(crate) fn tier_id(&self) -> Option<TierId> {
@@ -147,5 +173,41 @@ impl<'a> TokenRequest<'a> {
     /// Returns whether both take from the same bucket.
     pub(crate) fn is_same_bucket(&self, other: &Self) -> bool {
         std::ptr::eq(self.limiter.store(), other.limiter.store()) && self.key == other.key
+    }
+}
+
+/// A [`TokenRequest`] that borrows nothing.
+#[cfg(feature = "redis")]
+pub(crate) struct OwnedRequest {
+    limiter: RateLimiter,
+    key: Vec<u8>,
+    n: u64,
+    needed: u64,
+    holder: Option<HolderId>,
+    tier: Option<Tier>,
+}
+
+#[cfg(feature = "redis")]
+impl OwnedRequest {
+    pub(crate) fn new(request: &TokenRequest<'_>) -> Self {
+        Self {
+            limiter: request.limiter.clone(),
+            key: request.key.to_vec(),
+            n: request.n,
+            needed: request.needed,
+            holder: request.holder,
+            tier: request.tier,
+        }
+    }
+
+    pub(crate) fn request(&self) -> TokenRequest<'_> {
+        TokenRequest {
+            limiter: &self.limiter,
+            key: &self.key,
+            n: self.n,
+            needed: self.needed,
+            holder: self.holder,
+            tier: self.tier,
+        }
     }
 }

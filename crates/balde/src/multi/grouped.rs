@@ -11,52 +11,35 @@ use tracing::Instrument;
 use crate::decision::Decision;
 use crate::failure::StoreFailure;
 use crate::key::BadKey;
-use crate::limiter::{HolderId, RateLimiter, RedisLimiter, Store, TokenRequest, wait};
-use crate::store::memory::{self, MemoryStep, Table, TierId};
+use crate::limiter::{OwnedRequest, RedisLimiter, Target, TokenRequest, wait};
+use crate::store::memory;
 use crate::store::redis::{self, RedisStep, RedisStore};
 
-/// A [`TokenRequest`] that borrows nothing.
-struct OwnedRequest {
-    limiter: RateLimiter,
-    key: Vec<u8>,
-    tier: Option<TierId>,
-    command: Command,
-    holder: Option<HolderId>,
-}
+use super::memory_steps;
 
-impl OwnedRequest {
-    fn step(&self, command: Command) -> Option<RedisStep<'_>> {
+impl<'a> TokenRequest<'a> {
+    fn step(&self, command: Command) -> Option<RedisStep<'a>> {
         self.limiter.redis().map(|redis| RedisStep {
             buckets: redis.buckets(),
-            key: &self.key,
-            tier: self.tier,
+            key: self.key,
+            tier: self.tier_id(),
             command,
             holder: self.holder,
         })
     }
 
-    /// Runs a command on a bucket in memory.
-    fn run_in_memory(&self, table: &Table, command: Command) -> balde_core::Decision {
-        memory::run(&self.memory_step(table, command))
-    }
-
-    fn memory_step<'a>(&'a self, table: &'a Table, command: Command) -> MemoryStep<'a> {
-        let now_us = self.limiter.now_us();
-        let step = self.limiter.memory_step(table, &self.key, command, now_us);
-        let tier = self.tier.or(step.tier);
-        MemoryStep { tier, ..step }
-    }
-
-    fn is_same_bucket(&self, other: &Self) -> bool {
-        std::ptr::eq(self.limiter.store(), other.limiter.store()) && self.key == other.key
+    /// The limiter, if it takes the tokens of this request from leases.
+    fn leasing(&self) -> Option<&'a RedisLimiter> {
+        let redis = self.limiter.redis()?;
+        redis.is_leased(self.command()).then_some(redis)
     }
 
     fn of_failure(&self, failure: StoreFailure, command: Command) -> Decision {
         match self.limiter.redis() {
             Some(redis) => {
                 let buckets = redis.buckets();
-                let tier = self.tier.unwrap_or_else(|| buckets.tier(&self.key));
-                buckets.fall_back_in(&self.key, tier, command, failure)
+                let tier = self.tier_id().unwrap_or_else(|| buckets.tier(self.key));
+                buckets.fall_back_in(self.key, tier, command, failure)
             }
             None => Decision::of_denial(&self.limiter.limit(), failure, Duration::ZERO, 0),
         }
@@ -64,6 +47,9 @@ impl OwnedRequest {
 }
 
 pub(super) async fn decide(requests: &[TokenRequest<'_>]) -> Vec<Decision> {
+    if let Some(decision) = decide_leased(requests) {
+        return vec![decision];
+    }
     if Handle::try_current().is_ok() {
         return Box::pin(decide_owned(owned(requests))).await;
     }
@@ -79,6 +65,9 @@ pub(super) async fn decide(requests: &[TokenRequest<'_>]) -> Vec<Decision> {
 }
 
 pub(super) fn decide_blocking(requests: &[TokenRequest<'_>]) -> Vec<Decision> {
+    if let Some(decision) = decide_leased(requests) {
+        return vec![decision];
+    }
     let Some(store) = slowest_store(requests) else {
         return Vec::new();
     };
@@ -86,17 +75,21 @@ pub(super) fn decide_blocking(requests: &[TokenRequest<'_>]) -> Vec<Decision> {
         .unwrap_or_else(|| failed(requests, StoreFailure::Timeout))
 }
 
+/// Decides a single request from its key's lease or a cached refusal, if there is one.
+fn decide_leased(requests: &[TokenRequest<'_>]) -> Option<Decision> {
+    let [request] = requests else {
+        return None;
+    };
+    let key = BadKey::check(request.key).ok()?;
+    let target = Target {
+        key,
+        ..request.target()
+    };
+    request.leasing()?.try_take(&target, request.command())
+}
+
 fn owned(requests: &[TokenRequest<'_>]) -> Vec<OwnedRequest> {
-    requests
-        .iter()
-        .map(|request| OwnedRequest {
-            limiter: request.limiter.clone(),
-            key: request.key.to_vec(),
-            tier: request.tier_id(),
-            command: request.command(),
-            holder: request.holder,
-        })
-        .collect()
+    requests.iter().map(OwnedRequest::new).collect()
 }
 
 fn slowest_store<'a>(requests: &[TokenRequest<'a>]) -> Option<&'a RedisStore> {
@@ -108,17 +101,14 @@ fn slowest_store<'a>(requests: &[TokenRequest<'a>]) -> Option<&'a RedisStore> {
 
 /// No store was reached, and nothing was taken.
 pub(super) fn failed(requests: &[TokenRequest<'_>], failure: StoreFailure) -> Vec<Decision> {
-    all_failed(&owned(requests), failure)
-}
-
-fn all_failed(requests: &[OwnedRequest], failure: StoreFailure) -> Vec<Decision> {
     requests
         .iter()
-        .map(|request| request.of_failure(failure, request.command))
+        .map(|request| request.of_failure(failure, request.command()))
         .collect()
 }
 
-async fn decide_owned(requests: Vec<OwnedRequest>) -> Vec<Decision> {
+async fn decide_owned(owned: Vec<OwnedRequest>) -> Vec<Decision> {
+    let requests: Vec<_> = owned.iter().map(OwnedRequest::request).collect();
     // The whole decision has the timeout of one call to the slowest store.
     let timeouts = requests
         .iter()
@@ -130,7 +120,7 @@ async fn decide_owned(requests: Vec<OwnedRequest>) -> Vec<Decision> {
     let mut granted: Vec<Vec<usize>> = Vec::new();
     let mut is_refused = false;
     for (index, request) in requests.iter().enumerate() {
-        if let Err(bad) = BadKey::check(&request.key) {
+        if let Err(bad) = BadKey::check(request.key) {
             let limit = request.limiter.limit();
             decisions[index] = Some(Decision::of_bad_key(&limit, bad, 0));
             is_refused = true;
@@ -145,7 +135,7 @@ async fn decide_owned(requests: Vec<OwnedRequest>) -> Vec<Decision> {
             }
             continue;
         }
-        let members: Vec<_> = group.iter().map(|index| &requests[*index]).collect();
+        let members: Vec<_> = group.iter().map(|index| requests[*index]).collect();
         let decided = take(&members, deadline).await;
         is_refused = !decided.iter().all(Decision::is_allowed);
         for (index, decision) in group.iter().zip(decided) {
@@ -163,14 +153,22 @@ async fn decide_owned(requests: Vec<OwnedRequest>) -> Vec<Decision> {
 }
 
 /// Indices of requests, grouped by what can be decided in one step, in their order.
-fn groups(requests: &[OwnedRequest]) -> Vec<Vec<usize>> {
+///
+/// A lease is in this process, so a request that takes from one is a group of its own.
+fn groups(requests: &[TokenRequest<'_>]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (index, request) in requests.iter().enumerate() {
         let step = request.step(Command::Peek);
-        let fits = |group: &&mut Vec<usize>| match (&step, requests[group[0]].step(Command::Peek)) {
-            (None, None) => true,
-            (Some(step), Some(first)) => step.is_reachable_with(&first),
-            _ => false,
+        let fits = |group: &&mut Vec<usize>| {
+            let first = &requests[group[0]];
+            match (&step, first.step(Command::Peek)) {
+                (None, None) => true,
+                (Some(step), Some(of_first)) => {
+                    let is_leased = request.leasing().is_some() || first.leasing().is_some();
+                    !is_leased && step.is_reachable_with(&of_first)
+                }
+                _ => false,
+            }
         };
         match groups.iter_mut().find(fits) {
             Some(group) => group.push(index),
@@ -181,17 +179,20 @@ fn groups(requests: &[OwnedRequest]) -> Vec<Vec<usize>> {
 }
 
 /// Takes for a whole group, or for none of it.
-async fn take(group: &[&OwnedRequest], deadline: Instant) -> Vec<Decision> {
-    let steps: Option<Vec<_>> = group
+async fn take(group: &[TokenRequest<'_>], deadline: Instant) -> Vec<Decision> {
+    if let [request] = group
+        && let Some(decision) = take_leased(request, deadline).await
+    {
+        return vec![decision];
+    }
+    if let Some(steps) = memory_steps(group) {
+        let decided = memory::run_all(&steps).into_iter();
+        return decided.map(Decision::of).collect();
+    }
+    let steps: Vec<_> = group
         .iter()
-        .map(|request| request.step(request.command))
+        .filter_map(|request| request.step(request.command()))
         .collect();
-    let Some(steps) = steps else {
-        return memory::run_all(&memory_steps(group))
-            .into_iter()
-            .map(Decision::of)
-            .collect();
-    };
     match redis::run_all(&steps, deadline).await {
         Ok(decided) if decided.iter().all(balde_core::Decision::is_allowed) => {
             decided.into_iter().map(Decision::of).collect()
@@ -201,7 +202,7 @@ async fn take(group: &[&OwnedRequest], deadline: Instant) -> Vec<Decision> {
             let untouched = |index: usize| {
                 let first = group
                     .iter()
-                    .position(|request| request.is_same_bucket(group[index]));
+                    .position(|request| request.is_same_bucket(&group[index]));
                 let decision = Decision::of(decided[index]);
                 decision.as_peek(&decided[first.unwrap_or(index)])
             };
@@ -218,11 +219,22 @@ async fn take(group: &[&OwnedRequest], deadline: Instant) -> Vec<Decision> {
     }
 }
 
+/// Takes the tokens of a request from a lease, if leases apply to it.
+async fn take_leased(request: &TokenRequest<'_>, deadline: Instant) -> Option<Decision> {
+    let (redis, command) = (request.leasing()?, request.command());
+    let target = request.target();
+    if let Some(decision) = redis.try_take(&target, command) {
+        return Some(decision);
+    }
+    let taken = redis.take_leased(&target, command, deadline).await?;
+    Some(taken.unwrap_or_else(|failure| request.of_failure(failure, command)))
+}
+
 /// Decides each request by its failure policy. If one is denied, local buckets get their tokens back.
-fn fall_back_together(group: &[&OwnedRequest], failure: StoreFailure) -> Vec<Decision> {
+fn fall_back_together(group: &[TokenRequest<'_>], failure: StoreFailure) -> Vec<Decision> {
     let mut decisions: Vec<_> = group
         .iter()
-        .map(|request| request.of_failure(failure, request.command))
+        .map(|request| request.of_failure(failure, request.command()))
         .collect();
     if !decisions.iter().all(Decision::is_allowed) {
         for (request, decision) in group.iter().zip(&mut decisions) {
@@ -234,17 +246,18 @@ fn fall_back_together(group: &[&OwnedRequest], failure: StoreFailure) -> Vec<Dec
     decisions
 }
 
-fn return_local(request: &OwnedRequest, decision: &mut Decision) {
+fn return_local(request: &TokenRequest<'_>, decision: &mut Decision) {
     if let Some(redis) = request.limiter.redis() {
         let n = decision.moved();
-        redis.buckets().credit_local(&request.key, request.tier, n);
+        let (key, tier) = (request.key, request.tier_id());
+        redis.buckets().credit_local(key, tier, n);
     }
     *decision = decision.as_peek(decision.core());
 }
 
 /// Gives the tokens of a group back, as far as that is possible before the deadline.
 async fn give_back(
-    requests: &[OwnedRequest],
+    requests: &[TokenRequest<'_>],
     group: &[usize],
     decisions: &mut [Option<Decision>],
     deadline: Instant,
@@ -260,11 +273,16 @@ async fn give_back(
             continue;
         }
         let command = redis::undoing(decision.core());
-        match request.limiter.store() {
-            Store::Memory(table, _) => {
-                request.run_in_memory(table, command);
+        match (request.leasing(), request.memory_step(command)) {
+            (Some(redis), _) => {
+                redis
+                    .return_leased(&request.target(), decision.moved())
+                    .await;
             }
-            Store::Redis(_) => credits.extend(request.step(command)),
+            (None, Some(step)) => {
+                memory::run(&step);
+            }
+            (None, None) => credits.extend(request.step(command)),
         }
         // Of several requests for one bucket, the first saw it unchanged.
         let same = |first: &&usize| requests[**first].is_same_bucket(request);
@@ -282,28 +300,21 @@ async fn give_back(
 }
 
 /// Peeks at a bucket; the decision is a refusal if it would have refused too.
-async fn peek(request: &OwnedRequest, deadline: Instant) -> Decision {
-    let found = match request.limiter.store() {
-        Store::Memory(table, _) => request.run_in_memory(table, Command::Peek),
-        Store::Redis(redis) => {
-            let (buckets, tier) = (redis.buckets(), request.tier);
-            let peeking = buckets.run_as(&request.key, tier, Command::Peek, None, None, deadline);
+async fn peek(request: &TokenRequest<'_>, deadline: Instant) -> Decision {
+    let found = match request.limiter.redis() {
+        None => match request.memory_step(Command::Peek) {
+            Some(step) => memory::run(&step),
+            None => return request.of_failure(StoreFailure::Disconnected, Command::Peek),
+        },
+        Some(redis) => {
+            let (buckets, tier) = (redis.buckets(), request.tier_id());
+            let peeking = buckets.run_as(request.key, tier, Command::Peek, None, None, deadline);
             match peeking.await {
                 Ok(found) => found,
                 Err(failure) => return request.of_failure(failure, Command::Peek),
             }
         }
     };
-    let taken = found.then(request.command);
+    let taken = found.then(request.command());
     Decision::of(if taken.is_allowed() { found } else { taken })
-}
-
-fn memory_steps<'a>(group: &[&'a OwnedRequest]) -> Vec<MemoryStep<'a>> {
-    group
-        .iter()
-        .filter_map(|request| match request.limiter.store() {
-            Store::Memory(table, _) => Some(request.memory_step(table, request.command)),
-            Store::Redis(_) => None,
-        })
-        .collect()
 }

@@ -21,7 +21,7 @@ use crate::decision::{Decision, Reason};
 #[cfg(feature = "redis")]
 use crate::failure::StoreFailure;
 use crate::key::BadKey;
-use crate::limiter::{Store, TokenRequest};
+use crate::limiter::TokenRequest;
 use crate::store::memory::{self, MemoryStep, run_all};
 
 /// The most requests in one decision.
@@ -171,19 +171,8 @@ fn assert_number(requests: &[TokenRequest<'_>]) {
 
 /// The requests as steps of the memory store, if all buckets are there.
 fn memory_steps<'a>(requests: &[TokenRequest<'a>]) -> Option<SmallVec<[MemoryStep<'a>; 4]>> {
-    requests
-        .iter()
-        .map(|request| match request.limiter.store() {
-            Store::Memory(table, _) => {
-                let (limiter, command) = (request.limiter, request.command());
-                let step = limiter.memory_step(table, request.key, command, limiter.now_us());
-                let tier = request.tier_id().or(step.tier);
-                Some(MemoryStep { tier, ..step })
-            }
-            #[cfg(feature = "redis")]
-            Store::Redis(_) => None,
-        })
-        .collect()
+    let step = |request: &TokenRequest<'a>| request.memory_step(request.command());
+    requests.iter().map(step).collect()
 }
 
 fn decide_in_memory(steps: &[MemoryStep<'_>]) -> Vec<Decision> {

@@ -1,6 +1,7 @@
 //! What a limiter reports of its decisions: counts, throttled log lines, spans. It decides nothing.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use balde_core::{Command, Limit};
@@ -26,8 +27,9 @@ pub(crate) struct Observer {
     mode: StorageMode,
     hasher: KeyHasher,
     denials: LogThrottle,
-    /// Present if every denial is logged.
-    every_denial: Option<Arc<DenialQueue>>,
+    /// Whether every denial is logged, through the queue.
+    is_every_logged: AtomicBool,
+    queue: OnceLock<Arc<DenialQueue>>,
     bad_keys: LogThrottle,
     #[cfg(feature = "redis")]
     fallbacks: [LogThrottle; StoreFailure::ALL.len()],
@@ -48,7 +50,8 @@ impl Observer {
             mode,
             hasher,
             denials: LogThrottle::new(),
-            every_denial: None,
+            is_every_logged: AtomicBool::new(false),
+            queue: OnceLock::new(),
             bad_keys: LogThrottle::new(),
             #[cfg(feature = "redis")]
             fallbacks: Default::default(),
@@ -57,26 +60,30 @@ impl Observer {
         }
     }
 
-    pub(crate) fn with_denials(self, denials: Denials) -> Self {
-        let every_denial = (denials == Denials::Every).then(|| {
-            let hasher = self.hasher.clone();
-            let queue = DenialQueue::new(&self.policy, self.mode.as_str(), hasher);
-            #[cfg(feature = "redis")]
-            let queue = queue.with_on_failure(self.on_failure);
-            queue.start()
-        });
-        Self {
-            every_denial,
-            ..self
+    pub(crate) fn set_denials(&self, denials: Denials) {
+        let is_every = denials == Denials::Every;
+        if is_every {
+            self.queue.get_or_init(|| {
+                let hasher = self.hasher.clone();
+                let queue = DenialQueue::new(&self.policy, self.mode.as_str(), hasher);
+                #[cfg(feature = "redis")]
+                let queue = queue.with_on_failure(self.on_failure);
+                queue.start()
+            });
         }
+        self.is_every_logged.store(is_every, Ordering::Release);
+    }
+
+    /// The queue of denials to log, if every denial is logged.
+    fn queue(&self) -> Option<&Arc<DenialQueue>> {
+        let queue = self.queue.get();
+        queue.filter(|_| self.is_every_logged.load(Ordering::Acquire))
     }
 
     /// Denials that were not logged, because the log did not keep up.
     #[cfg(feature = "prometheus")]
     pub(crate) fn denials_dropped(&self) -> u64 {
-        self.every_denial
-            .as_ref()
-            .map_or(0, |queue| queue.dropped())
+        self.queue.get().map_or(0, |queue| queue.dropped())
     }
 
     #[cfg(feature = "redis")]
@@ -207,7 +214,7 @@ impl Observer {
             trace_id: None,
             span_id: None,
         };
-        if let Some(queue) = &self.every_denial
+        if let Some(queue) = self.queue()
             && !decision.is_allowed()
         {
             // Whether a subscriber wants the line is asked by the log thread.

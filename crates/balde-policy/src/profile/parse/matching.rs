@@ -1,4 +1,4 @@
-//! Match rules: `"GET /orders/{id}"`, or a table with `on` and conditions.
+//! Match rules: `"GET /orders/{id}"`, or a table with `on`, `values` and other conditions.
 
 use balde_config::Value;
 
@@ -38,7 +38,12 @@ fn rule(
         return route(value, reader);
     }
     let mut section = value.table(reader.diagnostics)?;
-    let on = section.require("on", reader.diagnostics);
+    let values = section.get("values");
+    let on = match &values {
+        // What is counted by values alone may have no method and path.
+        Some(_) => section.get("on"),
+        None => section.require("on", reader.diagnostics),
+    };
     let query = section.get("query");
     let headers = section.get("headers");
     let filtered_by = section.get("filtered-by");
@@ -47,12 +52,18 @@ fn rule(
     let named_patterns = section.get("patterns");
     section.finish(reader.diagnostics);
 
-    let mut rule = on.and_then(|on| route(&on, reader));
+    let mut rule = match on {
+        Some(on) => route(&on, reader),
+        None => values.is_some().then(MatchRule::default),
+    };
     for (name, condition) in conditions(query, reader) {
         rule = rule.map(|rule| rule.with_query(name, condition));
     }
     for (name, condition) in conditions(headers, reader) {
         rule = rule.map(|rule| rule.with_header(name, condition));
+    }
+    for (name, condition) in conditions(values, reader) {
+        rule = rule.map(|rule| rule.with_value(name, condition));
     }
     if let (Some(filter), None, None) = (&filter, &filtered_by, &not_filtered_by) {
         let message = "`filter` needs `filtered-by` or `not-filtered-by`";

@@ -1,5 +1,6 @@
 //! The sections `[[policy]]`, `[defaults]` and `[limits]`.
 
+use balde::telemetry::Denials;
 use balde::{OnFailure, Share};
 use balde_config::{Section, Span, Value};
 use balde_core::Limit;
@@ -79,6 +80,8 @@ struct SharedKeys {
     prices: Option<PriceList>,
     on_failure: Option<OnFailure>,
     is_shadow: Option<bool>,
+    lease_share: Option<Share>,
+    denials: Option<Denials>,
 }
 
 impl SharedKeys {
@@ -105,6 +108,19 @@ impl SharedKeys {
             is_shadow: section
                 .get("mode")
                 .and_then(|value| is_second(&value, ["enforce", "shadow"], reader)),
+            lease_share: section
+                .get("leases")
+                .and_then(|value| lease_share(&value, reader)),
+            denials: section
+                .get("denials")
+                .and_then(|value| is_second(&value, ["summary", "every"], reader))
+                .map(|is_every| {
+                    if is_every {
+                        Denials::Every
+                    } else {
+                        Denials::Summary
+                    }
+                }),
         }
     }
 
@@ -118,6 +134,8 @@ impl SharedKeys {
             prices: self.prices.or(other.prices),
             on_failure: self.on_failure.or(other.on_failure),
             is_shadow: self.is_shadow.or(other.is_shadow),
+            lease_share: self.lease_share.or(other.lease_share),
+            denials: self.denials.or(other.denials),
         }
     }
 
@@ -185,6 +203,8 @@ fn read_one(
     if keys.is_shadow == Some(true) {
         policy = policy.with_mode(Mode::Shadow);
     }
+    policy.lease_share = keys.lease_share;
+    policy.denials = keys.denials;
     let policy = policy.with_on_failure(keys.on_failure.unwrap_or(OnFailure::Deny));
     Some((policy, span))
 }
@@ -298,6 +318,20 @@ fn is_second(
     let message = format!("`{}` must be \"{first}\" or \"{second}\"", value.key());
     reader.diagnostics.at(value.span(), message);
     None
+}
+
+/// `10%`: how much of each bucket one process may lease.
+fn lease_share(value: &Value<'_>, reader: &mut Reader<'_>) -> Option<Share> {
+    let text = reader.string(value)?;
+    let percent = text.strip_suffix('%').map(str::trim_end);
+    let percent = percent.and_then(|percent| percent.parse().ok());
+    let share = percent.filter(|percent| (1..=100).contains(percent));
+    if share.is_none() {
+        let message = "`leases` must be the share of a bucket that one process may take ahead of use: \
+                       \"1%\" to \"100%\"";
+        reader.diagnostics.at(value.span(), message);
+    }
+    share.map(Share::percent)
 }
 
 /// `deny`, `allow` or `local 25%`.

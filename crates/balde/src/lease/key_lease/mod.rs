@@ -6,6 +6,7 @@ use std::sync::Arc;
 use balde_core::{Command, Decision, Limit, Snapshot, State, Strategy, Wait};
 
 use super::in_flight::{InFlightRequest, Supply};
+use crate::store::TierId;
 
 /// Two requests for a block within this time make the next block larger.
 const BUSY_US: u64 = 50_000;
@@ -56,6 +57,8 @@ pub(super) struct KeyLease {
     spent_us: u64,
     /// The request for a block that is in flight.
     pub(super) request: Option<Arc<InFlightRequest>>,
+    /// The tier that the tokens were taken in, if the callers know it.
+    pub(super) tier: Option<TierId>,
 }
 
 /// The last decision of the store, and the local time at which it arrived.
@@ -73,6 +76,13 @@ struct Refusal {
 }
 
 impl KeyLease {
+    pub(super) fn in_tier(tier: Option<TierId>) -> Self {
+        Self {
+            tier,
+            ..Self::default()
+        }
+    }
+
     /// Spends `n` held tokens, or returns the cached refusal.
     pub(super) fn take(&mut self, n: u64, now_us: u64) -> LeaseDecision {
         self.drop_ended_window(now_us);
@@ -115,6 +125,11 @@ impl KeyLease {
             decision,
             wait_us: comes_us.max(until_us).saturating_sub(now_us).max(1),
         }
+    }
+
+    /// Takes back tokens that were spent for nothing.
+    pub(super) fn put_back(&mut self, n: u64) {
+        self.tokens += n;
     }
 
     /// Counts a caller that waits for `n` tokens.

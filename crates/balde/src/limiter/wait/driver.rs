@@ -17,6 +17,8 @@ use super::{Refused, WaitResult};
 use crate::decision::Decision;
 #[cfg(feature = "redis")]
 use crate::failure::StoreFailure;
+#[cfg(feature = "redis")]
+use crate::limiter::Target;
 use crate::limiter::{RateLimiter, Store};
 use crate::store::memory;
 #[cfg(feature = "redis")]
@@ -139,7 +141,7 @@ impl Driver {
         };
         let take = Command::Take { n };
         let buckets = redis.buckets();
-        let leased = redis.try_take(&self.key, take);
+        let leased = redis.try_take(&Target::new(&self.key), take);
         let decided = if let Some(leased) = leased.filter(Decision::is_allowed) {
             Ok(*leased.core())
         } else {

@@ -28,6 +28,8 @@ use tokio::time::Instant;
 
 use self::acquire::Acquire;
 use self::outcome::Outcome;
+#[cfg(feature = "redis")]
+use super::Target;
 use super::{RateLimiter, Store};
 use crate::decision::Decision;
 use crate::error::AcquireError;
@@ -124,7 +126,7 @@ impl RateLimiter {
             }
             #[cfg(feature = "redis")]
             Store::Redis(redis) => {
-                let leased = redis.try_take(key, Command::Take { n })?;
+                let leased = redis.try_take(&Target::new(key), Command::Take { n })?;
                 leased.is_allowed().then_some(Ok(leased))
             }
         }
