@@ -70,7 +70,7 @@ async fn drain(decisions: &Service, output: Output) {
     if delay.is_zero() {
         return;
     }
-    decisions.drain();
+    decisions.drain().await;
     output.tell(
         "draining",
         format_args!("not ready: shutting down in {delay:?}"),

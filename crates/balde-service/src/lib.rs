@@ -8,17 +8,22 @@
 //! |--|--|
 //! | [`config`] | the configuration file |
 //! | [`decisions`] | commands as values, and the one place that runs them |
-//! | `http`, `resp` | the protocols: each turns its requests into commands |
+//! | `policies` | the policy engine, for requests that proxies describe |
+//! | `http`, `resp`, `rls`, `proxy` | the protocols: each turns its requests into commands |
 //! | `listener` | connections, TLS, limits on connections |
 //! | `state` | the endpoint for operators |
 
 pub mod access;
 pub mod config;
 pub mod decisions;
+pub mod descriptors;
 mod http;
 mod listener;
 mod metrics;
+mod policies;
+mod proxy;
 mod resp;
+mod rls;
 mod service;
 mod shutdown;
 mod state;

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use balde::options::{ReloadError, StorageChoice};
+use balde::http::CachedHeaders;
+use balde::options::{Limiters, ReloadError, StorageChoice};
 use balde::telemetry::Metrics;
 use balde::{BuildError, Clock};
 use parking_lot::RwLock;
@@ -17,10 +18,14 @@ use tokio::task::JoinSet;
 use crate::access::Access;
 use crate::config::{Config, ListenerConfig};
 use crate::decisions::{DecisionLimits, Decisions, DynamicOptions};
+use crate::descriptors::DescriptorRules;
 use crate::http::HttpServer;
 use crate::listener::{Listener, Protocol, SharedTls};
 use crate::metrics::{ProtocolMetrics, ServiceMetrics};
+use crate::policies::Policies;
+use crate::proxy::{ProxyOptions, ProxyServer};
 use crate::resp::RespServer;
+use crate::rls::RlsServer;
 use crate::shutdown;
 use crate::state::StateEndpoint;
 use crate::tls::TlsError;
@@ -64,6 +69,7 @@ struct Inner {
     metrics: Metrics,
     counters: Arc<ServiceMetrics>,
     state: Option<Arc<StateEndpoint>>,
+    policies: Option<Policies>,
     protocols: Vec<ProtocolServer>,
 }
 
@@ -79,6 +85,8 @@ struct ProtocolServer {
 enum AnyServer {
     Http(Arc<HttpServer>),
     Resp(Arc<RespServer>),
+    Rls(Arc<RlsServer>),
+    Proxy(Arc<ProxyServer>),
 }
 
 /// Why a service could not be built or reloaded.
@@ -134,7 +142,16 @@ impl Service {
             let endpoint = StateEndpoint::new(&state.token, metrics.clone(), decisions.clone());
             Arc::new(endpoint)
         });
-        let protocols = protocols(config, &decisions, &access, &counters)?;
+        let policies = config.policies.as_ref();
+        let policies =
+            policies.map(|policies| Policies::new(policies, &decisions.named().limiters, &metrics));
+        let policies = policies.transpose()?;
+        let parts = Parts {
+            decisions: &decisions,
+            policies: policies.as_ref(),
+            access: &access,
+        };
+        let protocols = protocols(config, &parts, &counters)?;
         Ok(Self(Arc::new(Inner {
             config: RwLock::new(config.clone()),
             decisions,
@@ -142,6 +159,7 @@ impl Service {
             metrics,
             counters,
             state,
+            policies,
             protocols,
         })))
     }
@@ -166,12 +184,22 @@ impl Service {
         }
         let mut certificates = Vec::new();
         for protocol in &self.0.protocols {
-            let listener = listener(config, protocol.name);
+            let listener = config.listener(protocol.name);
             let tls = listener.map(|listener| listener.tls(protocol.server.alpn()));
             certificates.push(tls.transpose()?.flatten());
         }
         let running = &self.0.decisions.named().limiters;
         let limiters = config.options.reload(&current.options, running)?;
+        if let (Some(policies), Some(changed)) = (&self.0.policies, &config.policies) {
+            policies.replace(changed)?;
+        }
+        for protocol in &self.0.protocols {
+            match (&protocol.server, &config.rls) {
+                (AnyServer::Rls(server), Some(rls)) => server.replace(&rls.rules),
+                (AnyServer::Proxy(server), _) => server.replace(proxy_options(&limiters)),
+                _ => {}
+            }
+        }
         self.0.decisions.replace(limiters, config.server.wait_max);
         for (protocol, tls) in self.0.protocols.iter().zip(certificates) {
             *protocol.tls.write() = tls;
@@ -194,11 +222,17 @@ impl Service {
         &self.0.decisions
     }
 
-    /// Announces that the service is about to end: from now on `/readyz` on the state endpoint is 503.
+    /// Announces that the service is about to end: from now on `/readyz` on the state endpoint
+    /// is 503, and health checks over gRPC say that it does not serve.
     /// The service still accepts and serves everything.
-    pub fn drain(&self) {
+    pub async fn drain(&self) {
         if let Some(state) = &self.0.state {
             state.drain();
+        }
+        for protocol in &self.0.protocols {
+            if let AnyServer::Rls(server) = &protocol.server {
+                server.set_serving(false).await;
+            }
         }
     }
 
@@ -213,7 +247,7 @@ impl Service {
         let config = self.0.config.read().clone();
         let mut listeners = Vec::new();
         for protocol in &self.0.protocols {
-            if let Some(listener) = listener(&config, protocol.name) {
+            if let Some(listener) = config.listener(protocol.name) {
                 let tls = Arc::clone(&protocol.tls);
                 listeners.push(Listener::bind(listener, tls).await?);
             }
@@ -292,15 +326,25 @@ impl Bound {
         let timeout = inner.config.read().server.shutdown_timeout;
         let mut tasks = JoinSet::new();
         for (protocol, listener) in inner.protocols.iter().zip(self.listeners) {
-            let metrics = Arc::clone(&protocol.metrics);
-            match protocol.server.clone() {
-                AnyServer::Http(server) => {
-                    tasks.spawn(listener.serve(server, metrics, ended.clone(), timeout));
+            let (server, metrics) = (protocol.server.clone(), Arc::clone(&protocol.metrics));
+            let ended = ended.clone();
+            tasks.spawn(async move {
+                match server {
+                    AnyServer::Http(server) => {
+                        listener.serve(server, metrics, ended, timeout).await
+                    }
+                    AnyServer::Resp(server) => {
+                        listener.serve(server, metrics, ended, timeout).await
+                    }
+                    AnyServer::Rls(server) => {
+                        server.set_serving(true).await;
+                        listener.serve(server, metrics, ended, timeout).await;
+                    }
+                    AnyServer::Proxy(server) => {
+                        listener.serve(server, metrics, ended, timeout).await
+                    }
                 }
-                AnyServer::Resp(server) => {
-                    tasks.spawn(listener.serve(server, metrics, ended.clone(), timeout));
-                }
-            }
+            });
         }
         if let (Some(listener), Some(endpoint)) = (self.state, &inner.state) {
             tasks.spawn(Arc::clone(endpoint).serve(listener, ended.clone()));
@@ -310,6 +354,9 @@ impl Bound {
         let _all_have_ended = end.send(true);
         while tasks.join_next().await.is_some() {}
         inner.decisions.close().await;
+        if let Some(policies) = &inner.policies {
+            policies.settled().await;
+        }
     }
 }
 
@@ -318,14 +365,22 @@ impl AnyServer {
         match self {
             Self::Http(server) => server.alpn(),
             Self::Resp(server) => server.alpn(),
+            Self::Rls(server) => server.alpn(),
+            Self::Proxy(server) => server.alpn(),
         }
     }
 }
 
+/// What the servers of the protocols are made of.
+struct Parts<'s> {
+    decisions: &'s Decisions,
+    policies: Option<&'s Policies>,
+    access: &'s Arc<RwLock<Access>>,
+}
+
 fn protocols(
     config: &Config,
-    decisions: &Decisions,
-    access: &Arc<RwLock<Access>>,
+    parts: &Parts<'_>,
     counters: &ServiceMetrics,
 ) -> Result<Vec<ProtocolServer>, ServiceError> {
     let mut protocols = Vec::new();
@@ -341,8 +396,8 @@ fn protocols(
     };
     if let Some(http) = &config.http {
         let metrics = Arc::clone(&counters.http);
-        let server = HttpServer::new(http, decisions.clone(), Arc::clone(access), metrics);
-        let metrics = Arc::clone(&counters.http);
+        let (decisions, access) = (parts.decisions.clone(), Arc::clone(parts.access));
+        let server = HttpServer::new(http, decisions, access, Arc::clone(&metrics));
         add(
             "http",
             &http.listener,
@@ -352,8 +407,8 @@ fn protocols(
     }
     if let Some(resp) = &config.resp {
         let metrics = Arc::clone(&counters.resp);
-        let server = RespServer::new(resp, decisions.clone(), Arc::clone(access), metrics);
-        let metrics = Arc::clone(&counters.resp);
+        let (decisions, access) = (parts.decisions.clone(), Arc::clone(parts.access));
+        let server = RespServer::new(resp, decisions, access, Arc::clone(&metrics));
         add(
             "resp",
             &resp.listener,
@@ -361,36 +416,70 @@ fn protocols(
             metrics,
         )?;
     }
+    if let Some(rls) = &config.rls {
+        let metrics = Arc::clone(&counters.rls);
+        let (decisions, access) = (parts.decisions.clone(), Arc::clone(parts.access));
+        let server = RlsServer::new(rls, decisions, access, Arc::clone(&metrics));
+        add(
+            "rls",
+            &rls.listener,
+            AnyServer::Rls(Arc::new(server)),
+            metrics,
+        )?;
+    }
+    if let (Some(proxy), Some(policies)) = (&config.proxy, parts.policies) {
+        let metrics = Arc::clone(&counters.proxy);
+        let options = proxy_options(&parts.decisions.named().limiters);
+        let server = ProxyServer::new(proxy, policies.clone(), options, Arc::clone(&metrics));
+        add(
+            "proxy",
+            &proxy.listener,
+            AnyServer::Proxy(Arc::new(server)),
+            metrics,
+        )?;
+    }
     Ok(protocols)
 }
 
-fn listener<'c>(config: &'c Config, name: &str) -> Option<&'c ListenerConfig> {
-    match name {
-        "http" => config.http.as_ref().map(|http| &http.listener),
-        "resp" => config.resp.as_ref().map(|resp| &resp.listener),
-        _ => None,
+/// How proxies' clients are identified, and which fields answers have.
+fn proxy_options(limiters: &Limiters) -> ProxyOptions {
+    ProxyOptions {
+        identity: limiters.identity().clone(),
+        fields: CachedHeaders::new(limiters.header_options()),
     }
 }
 
 /// What differs that a reload cannot change.
 fn needs_restart(current: &Config, config: &Config) -> Option<&'static str> {
     let state = |config: &Config| config.state.as_ref().map(|state| state.address);
+    // What of a listener can be replaced: its certificates.
+    let listener = |listener: &ListenerConfig| ListenerConfig {
+        identity: None,
+        client_ca: None,
+        is_client_required: false,
+        ..listener.clone()
+    };
     let fixed = |config: &Config| {
-        let listener = |listener: &ListenerConfig| ListenerConfig {
-            identity: None,
-            client_ca: None,
-            is_client_required: false,
-            ..listener.clone()
-        };
-        let http = config.http.clone().map(|mut http| {
-            http.listener = listener(&http.listener);
-            http
-        });
-        let resp = config.resp.clone().map(|mut resp| {
-            resp.listener = listener(&resp.listener);
-            resp
-        });
-        (http, resp)
+        let mut http = config.http.clone();
+        let mut resp = config.resp.clone();
+        let mut rls = config.rls.clone();
+        let mut proxy = config.proxy.clone();
+        http.iter_mut()
+            .for_each(|http| http.listener = listener(&http.listener));
+        resp.iter_mut()
+            .for_each(|resp| resp.listener = listener(&resp.listener));
+        if let Some(rls) = &mut rls {
+            rls.listener = listener(&rls.listener);
+            rls.rules = DescriptorRules::default();
+        }
+        proxy
+            .iter_mut()
+            .for_each(|proxy| proxy.listener = listener(&proxy.listener));
+        (http, resp, rls, proxy)
+    };
+    let policies = |config: &Config| {
+        let policies = config.policies.as_ref();
+        policies.map(|policies| (policies.storage, policies.keys_max))
     };
     let server = |config: &Config| crate::config::ServerConfig {
         wait_max: Duration::ZERO,
@@ -399,7 +488,10 @@ fn needs_restart(current: &Config, config: &Config) -> Option<&'static str> {
         ..config.server.clone()
     };
     if fixed(current) != fixed(config) {
-        return Some("what a protocol's section says besides its certificates");
+        return Some("what a protocol's section says besides its certificates and rules");
+    }
+    if policies(current) != policies(config) {
+        return Some("whether there are policies, and where their buckets are kept,");
     }
     if state(current) != state(config) {
         return Some("the address of the state endpoint");

@@ -6,7 +6,9 @@
 //! column. `docs/service.toml` is a file with every key.
 
 mod listener;
+mod policies;
 mod protocols;
+mod rls;
 mod server;
 mod tokens;
 
@@ -22,8 +24,13 @@ use balde_config::{ConfigError, Diagnostics, Resolver, Section};
 use crate::access::Access;
 
 pub use listener::ListenerConfig;
+pub use policies::{PoliciesConfig, ProxyConfig};
 pub use protocols::{DynamicConfig, HttpConfig, RespConfig};
+pub use rls::RlsConfig;
 pub use server::{ServerConfig, StateConfig};
+
+/// The sections of the protocols.
+const PROTOCOLS: [&str; 4] = ["http", "resp", "rls", "proxy"];
 
 /// A validated configuration file.
 #[derive(Clone)]
@@ -38,6 +45,12 @@ pub struct Config {
     pub http: Option<HttpConfig>,
     /// The Redis protocol.
     pub resp: Option<RespConfig>,
+    /// Envoy's rate limit service.
+    pub rls: Option<RlsConfig>,
+    /// The questions of proxies.
+    pub proxy: Option<ProxyConfig>,
+    /// The policies that decide on them.
+    pub policies: Option<PoliciesConfig>,
     /// Limits that requests bring along.
     pub dynamic: DynamicConfig,
     /// The endpoint for operators.
@@ -50,6 +63,9 @@ struct Sections {
     access: Access,
     http: Option<HttpConfig>,
     resp: Option<RespConfig>,
+    rls: Option<RlsConfig>,
+    proxy: Option<ProxyConfig>,
+    policies: Option<PoliciesConfig>,
     dynamic: DynamicConfig,
     state: Option<StateConfig>,
 }
@@ -99,6 +115,9 @@ impl Config {
             access: sections.access,
             http: sections.http,
             resp: sections.resp,
+            rls: sections.rls,
+            proxy: sections.proxy,
+            policies: sections.policies,
             dynamic: sections.dynamic,
             state: sections.state,
         }
@@ -106,12 +125,22 @@ impl Config {
 
     /// The address of each protocol in the file, with the protocol's name.
     pub fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
-        let http = self.http.as_ref().map(|http| ("http", &http.listener));
-        let resp = self.resp.as_ref().map(|resp| ("resp", &resp.listener));
-        let listeners = [http, resp].into_iter().flatten();
-        listeners
-            .map(|(name, listener)| (name, listener.address))
-            .collect()
+        let addresses = PROTOCOLS.iter().filter_map(|name| {
+            let listener = self.listener(name)?;
+            Some((*name, listener.address))
+        });
+        addresses.collect()
+    }
+
+    /// The listener of a protocol.
+    pub(crate) fn listener(&self, protocol: &str) -> Option<&ListenerConfig> {
+        match protocol {
+            "http" => self.http.as_ref().map(|http| &http.listener),
+            "resp" => self.resp.as_ref().map(|resp| &resp.listener),
+            "rls" => self.rls.as_ref().map(|rls| &rls.listener),
+            "proxy" => self.proxy.as_ref().map(|proxy| &proxy.listener),
+            _ => None,
+        }
     }
 }
 
@@ -124,25 +153,26 @@ impl Sections {
     ) -> Self {
         let resolver = Resolver::new(folder, context.environment());
         refuse_telemetry(root, diagnostics);
-        let sections = Self {
+        let limits = root.get("limits").and_then(|limits| limits.keys());
+        let limits = limits.unwrap_or_default();
+        let has_redis = context.has_redis() || context.environment().is_assumed();
+        if !PROTOCOLS.iter().any(|name| root.contains(name)) {
+            let message = "the service listens nowhere; write [http], [resp], [rls] or [proxy] with \
+                           `listen`";
+            diagnostics.at(None, message);
+        }
+        Self {
             server: server::read(root.table("server", diagnostics), diagnostics),
             access: tokens::read(root, &resolver, diagnostics),
             http: protocols::http(root, &resolver, diagnostics),
             resp: protocols::resp(root, &resolver, diagnostics),
+            rls: rls::read(root, &limits, &resolver, diagnostics),
+            proxy: policies::proxy(root, &resolver, diagnostics),
+            policies: policies::read(root, has_redis, &resolver, diagnostics),
             dynamic: protocols::dynamic(root, context, diagnostics),
             state: server::state(root.table("state", diagnostics), &resolver, diagnostics),
-        };
-        if sections.http.is_none() && sections.resp.is_none() && !has_protocol(root) {
-            let message = "the service listens nowhere; write [http] or [resp] with `listen`";
-            diagnostics.at(None, message);
         }
-        sections
     }
-}
-
-/// Whether the file has a protocol's section, which may have problems that were reported.
-fn has_protocol(root: &Section<'_>) -> bool {
-    ["http", "resp"].iter().any(|name| root.contains(name))
 }
 
 /// The command line says how a service logs, as for the gateway.

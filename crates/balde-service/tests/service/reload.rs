@@ -91,7 +91,7 @@ async fn operators_see_readiness_and_metrics() {
     ] {
         assert!(metrics.contains(line), "{line} is missing in\n{metrics}");
     }
-    service.service.drain();
+    service.service.drain().await;
     let (status, report) = get("/readyz", "").await;
     assert_eq!(status, 503);
     let report: Value = serde_json::from_str(&report).unwrap();
