@@ -39,7 +39,7 @@ level = "info"
 "#,
     );
     for expected in [
-        "service.toml:3:9",
+        "service.toml:3:13",
         "this must be an address and a port, such as 127.0.0.1:8085",
         "did you mean `connections_max`?",
         "`client_ca` needs TLS: write `certificate` and `key`, too",
