@@ -148,20 +148,20 @@ impl ServiceMetrics {
             })
         });
         writer.counter(
-            "service_requests",
+            "balde_service_requests",
             "Requests by protocol and result.",
             lines,
         );
         let lines = self
             .protocols()
             .map(|protocol| ([("protocol", protocol.name)], protocol.connections()));
-        writer.gauge("service_connections", "Open connections.", lines);
+        writer.gauge("balde_service_connections", "Open connections.", lines);
         let lines = self.protocols().map(|protocol| {
             let refused = load(&protocol.refused_connections);
             ([("protocol", protocol.name)], refused)
         });
         writer.counter(
-            "service_refused_connections",
+            "balde_service_refused_connections",
             "Connections that were closed because there were too many.",
             lines,
         );
@@ -170,14 +170,14 @@ impl ServiceMetrics {
             ([("result", "applied")], load(&self.reloads[1])),
         ];
         writer.counter(
-            "service_reloads",
+            "balde_service_reloads",
             "Reloads of the file, by result.",
             reloads,
         );
         let none: &[(&str, &str)] = &[];
         let is_refused = u64::from(self.is_reload_refused.load(Ordering::Relaxed));
         writer.gauge(
-            "service_reload_refused",
+            "balde_service_reload_refused",
             "1 if the last reload was refused, and an older file is in force.",
             [(none, is_refused)],
         );

@@ -168,13 +168,13 @@ impl Decisions {
         let none: &[(&str, &str)] = &[];
         let holds = u64::try_from(self.0.holds.len()).unwrap_or(u64::MAX);
         writer.gauge(
-            "service_open_holds",
+            "balde_service_open_holds",
             "Holds that wait to be settled.",
             [(none, holds)],
         );
         let overloads = self.0.overloads.load(Ordering::Relaxed);
         writer.counter(
-            "service_overloads",
+            "balde_service_overloads",
             "Commands that were refused because too many were under way.",
             [(none, overloads)],
         );

@@ -106,7 +106,7 @@ async fn a_hold_is_settled_once_or_expires_as_its_caller_said() {
                 .post("/v1/settle", &json!({"hold": "0", "tokens": 0}))
                 .await;
             assert_eq!(status, 404);
-            service.metric("service_open_holds") == Some(0)
+            service.metric("balde_service_open_holds") == Some(0)
         })
         .await;
         assert_eq!(service.level("users", "a").await, level, "{if_expired}");

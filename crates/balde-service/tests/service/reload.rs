@@ -84,9 +84,9 @@ async fn operators_see_readiness_and_metrics() {
     let (status, metrics) = get("/metrics", STATE_TOKEN).await;
     assert_eq!(status, 200);
     for line in [
-        "service_requests_total{protocol=\"http\",result=\"allowed\"} 1",
-        "service_requests_total{protocol=\"http\",result=\"refused\"} 1",
-        "service_requests_total{protocol=\"http\",result=\"invalid\"} 1",
+        "balde_service_requests_total{protocol=\"http\",result=\"allowed\"} 1",
+        "balde_service_requests_total{protocol=\"http\",result=\"refused\"} 1",
+        "balde_service_requests_total{protocol=\"http\",result=\"invalid\"} 1",
         "rate_limiter_decisions_total{",
     ] {
         assert!(metrics.contains(line), "{line} is missing in\n{metrics}");
