@@ -331,17 +331,17 @@ impl Bound {
             tasks.spawn(async move {
                 match server {
                     AnyServer::Http(server) => {
-                        listener.serve(server, metrics, ended, timeout).await
+                        listener.serve(server, metrics, ended, timeout).await;
                     }
                     AnyServer::Resp(server) => {
-                        listener.serve(server, metrics, ended, timeout).await
+                        listener.serve(server, metrics, ended, timeout).await;
                     }
                     AnyServer::Rls(server) => {
                         server.set_serving(true).await;
                         listener.serve(server, metrics, ended, timeout).await;
                     }
                     AnyServer::Proxy(server) => {
-                        listener.serve(server, metrics, ended, timeout).await
+                        listener.serve(server, metrics, ended, timeout).await;
                     }
                 }
             });
@@ -464,17 +464,19 @@ fn needs_restart(current: &Config, config: &Config) -> Option<&'static str> {
         let mut resp = config.resp.clone();
         let mut rls = config.rls.clone();
         let mut proxy = config.proxy.clone();
-        http.iter_mut()
-            .for_each(|http| http.listener = listener(&http.listener));
-        resp.iter_mut()
-            .for_each(|resp| resp.listener = listener(&resp.listener));
+        if let Some(http) = &mut http {
+            http.listener = listener(&http.listener);
+        }
+        if let Some(resp) = &mut resp {
+            resp.listener = listener(&resp.listener);
+        }
         if let Some(rls) = &mut rls {
             rls.listener = listener(&rls.listener);
             rls.rules = DescriptorRules::default();
         }
-        proxy
-            .iter_mut()
-            .for_each(|proxy| proxy.listener = listener(&proxy.listener));
+        if let Some(proxy) = &mut proxy {
+            proxy.listener = listener(&proxy.listener);
+        }
         (http, resp, rls, proxy)
     };
     let policies = |config: &Config| {

@@ -207,9 +207,10 @@ impl StateEndpoint {
         if let Some(problem) = self.redis_problem().await {
             reasons.push(format!("Redis is unavailable: {problem}"));
         }
-        let (status, word) = match reasons.is_empty() {
-            true => (StatusCode::OK, "ready"),
-            false => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
+        let (status, word) = if reasons.is_empty() {
+            (StatusCode::OK, "ready")
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, "not ready")
         };
         answer(status, &json!({"status": word, "reasons": reasons}))
     }

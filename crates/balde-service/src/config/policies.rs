@@ -31,7 +31,9 @@ pub struct ProxyConfig {
 
 /// What of `[limiting]` is not the profile itself.
 struct Limiting {
-    profile: Option<Option<Profile>>,
+    /// Whether the section names a profile, which may have problems of its own.
+    is_named: bool,
+    profile: Option<Profile>,
     storage: StorageMode,
     keys_max: Option<usize>,
     is_shadow: bool,
@@ -48,12 +50,10 @@ pub(super) fn read(
     let limiting = root.table("limiting", diagnostics);
     let limiting =
         limiting.map(|section| limiting_section(section, has_redis, resolver, diagnostics));
-    let named = limiting
-        .as_ref()
-        .is_some_and(|limiting| limiting.profile.is_some());
+    let is_named = limiting.as_ref().is_some_and(|limiting| limiting.is_named);
     let profile = match inline {
         Some(inline) => {
-            if named {
+            if is_named {
                 let message = "write either `profile` in [limiting] or [policies], not both";
                 diagnostics.at(inline.span(), message);
             }
@@ -67,9 +67,10 @@ pub(super) fn read(
         }
         None => limiting
             .as_ref()
-            .and_then(|limiting| limiting.profile.clone().flatten()),
+            .and_then(|limiting| limiting.profile.clone()),
     };
     let limiting = limiting.unwrap_or(Limiting {
+        is_named: false,
         profile: None,
         storage: StorageMode::Memory,
         keys_max: None,
@@ -106,7 +107,8 @@ fn limiting_section(
     }
     section.finish(diagnostics);
     Limiting {
-        profile: named.map(|named| profile(named, resolver, diagnostics)),
+        is_named: named.is_some(),
+        profile: named.and_then(|named| profile(named, resolver, diagnostics)),
         storage: storage.map_or(StorageMode::Memory, |storage| storage.value),
         keys_max: keys_max.and_then(|keys_max| usize::try_from(keys_max.value).ok()),
         is_shadow: shadow.is_some_and(|shadow| shadow.value),

@@ -22,9 +22,10 @@ pub(super) fn read(
     diagnostics: &mut Diagnostics,
 ) -> Access {
     let sections = root.tables("token", diagnostics);
-    let mut anonymous = match sections.is_empty() {
-        true => Rights::NONE.with(Right::Check).with(Right::Settle),
-        false => Rights::NONE,
+    let mut anonymous = if sections.is_empty() {
+        Rights::NONE.with(Right::Check).with(Right::Settle)
+    } else {
+        Rights::NONE
     };
     if let Some(mut section) = root.table("access", diagnostics) {
         if section.contains("anonymous") {

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use balde::{Decision, Limit, Reason, Wait};
 
+use super::blocked::Left;
+use super::listing::ListedBucket;
+
 /// Why tokens were given or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -79,14 +82,17 @@ impl Verdict {
     }
 
     /// The refusal of a key that an operator has blocked. Its bucket is not read.
-    pub(super) fn blocked(limit: Limit, left: Option<Duration>) -> Self {
+    pub(super) fn blocked(limit: Limit, left: Left) -> Self {
         Self {
             is_allowed: false,
             why: Why::Blocked,
             level: 0,
             remaining: 0,
             limit,
-            retry_after: left,
+            retry_after: match left {
+                Left::Time(time) => Some(time),
+                Left::UntilUnblocked => None,
+            },
             full_after: Duration::ZERO,
             is_fallback: false,
         }
@@ -160,6 +166,8 @@ pub enum Answer {
     },
     /// Nothing to say but that it was done.
     Done,
+    /// Buckets of a limit.
+    Buckets(Vec<ListedBucket>),
     /// All limits.
     State(Vec<LimitState>),
 }
@@ -170,7 +178,11 @@ impl Answer {
         match self {
             Self::One(verdict) => !verdict.is_allowed,
             Self::All { is_allowed, .. } => !is_allowed,
-            Self::Held { .. } | Self::Settled { .. } | Self::Done | Self::State(_) => false,
+            Self::Held { .. }
+            | Self::Settled { .. }
+            | Self::Done
+            | Self::Buckets(_)
+            | Self::State(_) => false,
         }
     }
 }

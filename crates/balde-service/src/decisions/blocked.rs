@@ -54,20 +54,27 @@ impl BlockedKeys {
         self.blocked.write().remove(&id(limit, key));
     }
 
-    /// How long a key is still blocked; `Some(None)` if no time was given, `None` if it is not.
-    pub(super) fn left(&self, limit: &str, key: &[u8], now_us: u64) -> Option<Option<Duration>> {
+    /// How long a key is still blocked; `None` if it is not.
+    pub(super) fn left(&self, limit: &str, key: &[u8], now_us: u64) -> Option<Left> {
         let blocked = self.blocked.read();
         if blocked.is_empty() {
             return None;
         }
         match blocked.get(&id(limit, key)).copied()? {
-            Until::Unblocked => Some(None),
+            Until::Unblocked => Some(Left::UntilUnblocked),
             Until::Time(until_us) if until_us > now_us => {
-                Some(Some(Duration::from_micros(until_us - now_us)))
+                Some(Left::Time(Duration::from_micros(until_us - now_us)))
             }
             Until::Time(_) => None,
         }
     }
+}
+
+/// How long a key is still blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    Time(Duration),
+    UntilUnblocked,
 }
 
 impl Until {
@@ -95,9 +102,9 @@ mod tests {
         blocked.block(("b", b"k"), None, 0).unwrap();
         assert_eq!(
             blocked.left("a", b"k", 400_000),
-            Some(Some(Duration::from_millis(600)))
+            Some(Left::Time(Duration::from_millis(600)))
         );
-        assert_eq!(blocked.left("b", b"k", 400_000), Some(None));
+        assert_eq!(blocked.left("b", b"k", 400_000), Some(Left::UntilUnblocked));
         let full = blocked.block(("c", b"k"), None, 999_999);
         assert_eq!(full, Err(CommandError::Full("so many blocked keys")));
         // The first one is over now, and makes room.
@@ -105,6 +112,9 @@ mod tests {
         blocked.block(("c", b"k"), None, 1_000_000).unwrap();
         blocked.unblock("b", b"k");
         assert_eq!(blocked.left("b", b"k", 1_000_000), None);
-        assert_eq!(blocked.left("c", b"k", 1_000_000), Some(None));
+        assert_eq!(
+            blocked.left("c", b"k", 1_000_000),
+            Some(Left::UntilUnblocked)
+        );
     }
 }

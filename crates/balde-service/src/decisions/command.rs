@@ -51,6 +51,15 @@ pub enum IfExpired {
     GiveBack,
 }
 
+/// In which order buckets are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Those with the fewest tokens first.
+    Emptiest,
+    /// Those with the most tokens first.
+    Fullest,
+}
+
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command<'c> {
@@ -112,6 +121,15 @@ pub enum Command<'c> {
     },
     /// Ends a block.
     Unblock(Bucket<'c>),
+    /// Lists buckets of a limit whose buckets are in Redis.
+    Buckets {
+        /// The name of the limit.
+        limit: &'c str,
+        /// In which order.
+        order: Order,
+        /// The most buckets.
+        most: usize,
+    },
     /// Describes all limits.
     State,
 }
@@ -131,6 +149,7 @@ impl Command<'_> {
             | Self::SetLevel { .. }
             | Self::MoveToTier { .. }
             | Self::Block { .. }
+            | Self::Buckets { .. }
             | Self::Unblock(_) => Right::Admin,
         }
     }

@@ -54,7 +54,7 @@ impl OpenHolds {
         };
         let mut bytes = [0; 16];
         fill_random(&mut bytes);
-        let id: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = format!("{:032x}", u128::from_le_bytes(bytes));
         let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
         let expires_us = now_us.saturating_add(ttl_us);
         let mut open = self.open.lock();

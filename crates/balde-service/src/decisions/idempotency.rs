@@ -71,16 +71,13 @@ impl PastAnswers {
     /// Remembers the answer. After an error the request may be repeated.
     pub(super) fn finish(&self, key: &str, answer: Option<&Answer>) {
         let mut past = self.past.lock();
-        match answer {
-            Some(answer) => {
-                if let Some(known) = past.answers.get_mut(key) {
-                    known.answer = Some(answer.clone());
-                }
-            }
-            None => {
-                past.answers.remove(key);
-                past.order.retain(|(_, other)| **other != *key);
-            }
+        let Some(answer) = answer else {
+            past.answers.remove(key);
+            past.order.retain(|(_, other)| **other != *key);
+            return;
+        };
+        if let Some(known) = past.answers.get_mut(key) {
+            known.answer = Some(answer.clone());
         }
     }
 }

@@ -6,6 +6,7 @@
 //! | `run.rs` | what each command does to the limiters |
 //! | `holds.rs`, `blocked.rs`, `idempotency.rs` | open holds, blocked keys, answers to repeat |
 //! | `dynamic.rs` | limits that requests bring along |
+//! | `listing.rs` | the fullest and the emptiest buckets |
 
 mod answer;
 mod blocked;
@@ -14,6 +15,7 @@ mod dynamic;
 mod error;
 mod holds;
 mod idempotency;
+mod listing;
 mod run;
 
 use std::collections::HashMap;
@@ -35,9 +37,10 @@ use self::idempotency::PastAnswers;
 use crate::access::Rights;
 
 pub use answer::{Answer, LimitState, Verdict, Why};
-pub use command::{Bucket, Command, IfExpired, LimitRef, Tokens};
+pub use command::{Bucket, Command, IfExpired, LimitRef, Order, Tokens};
 pub(crate) use dynamic::DynamicOptions;
 pub use error::CommandError;
+pub use listing::ListedBucket;
 
 /// The longest idempotency key, in bytes.
 pub(crate) const ID_BYTES_MAX: usize = balde::OP_ID_BYTES_MAX;
@@ -85,6 +88,7 @@ impl NamedLimiters {
 
 /// The most of everything, and how long waits may be.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_field_names, reason = "each is the most of something")]
 pub(crate) struct DecisionLimits {
     pub(crate) in_flight_max: usize,
     pub(crate) holds_max: usize,

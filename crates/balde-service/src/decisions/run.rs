@@ -11,7 +11,7 @@ use balde::{
 use super::answer::{Answer, LimitState, Verdict, Why};
 use super::command::{Bucket, Command, IfExpired, LimitRef, Tokens};
 use super::error::CommandError;
-use super::{Caller, Decisions, NamedLimiters};
+use super::{Caller, Decisions, NamedLimiters, listing};
 
 /// The longest time that a hold can stay open.
 const HOLD_TTL_MAX: Duration = Duration::from_secs(3_600);
@@ -44,6 +44,11 @@ impl Decisions {
             Command::Credit(tokens) => self.credit(&named, tokens, caller).await,
             Command::Peek(bucket) => self.peek(&named, bucket).await.map(Answer::One),
             Command::State => Ok(Answer::State(limit_states(&named))),
+            Command::Buckets { limit, order, most } => {
+                let limiter = named.get(limit)?;
+                let listed = listing::list(limiter, self.redis(), order, most).await;
+                listed.map(Answer::Buckets)
+            }
             Command::Reset(_)
             | Command::SetLevel { .. }
             | Command::MoveToTier { .. }

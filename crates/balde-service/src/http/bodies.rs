@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::decisions::{Bucket, CommandError, IfExpired, Tokens};
+use crate::decisions::{Bucket, CommandError, IfExpired, Order, Tokens};
 
 /// Parses a body. The error says where it is wrong.
 pub(super) fn parse<B: DeserializeOwned>(bytes: &[u8]) -> Result<B, CommandError> {
@@ -162,6 +162,38 @@ pub(super) struct TierBody {
 impl TierBody {
     pub(super) fn bucket(&self) -> Bucket<'_> {
         Bucket::named(&self.limit, self.key.as_bytes())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OrderWord {
+    #[default]
+    Emptiest,
+    Fullest,
+}
+
+const fn twenty() -> usize {
+    20
+}
+
+/// Which buckets of a limit to list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListBody {
+    pub(super) limit: String,
+    #[serde(default)]
+    order: OrderWord,
+    #[serde(default = "twenty")]
+    pub(super) most: usize,
+}
+
+impl ListBody {
+    pub(super) const fn order(&self) -> Order {
+        match self.order {
+            OrderWord::Emptiest => Order::Emptiest,
+            OrderWord::Fullest => Order::Fullest,
+        }
     }
 }
 

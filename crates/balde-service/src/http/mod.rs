@@ -28,7 +28,7 @@ use crate::listener::{Connection, Protocol};
 use crate::metrics::ProtocolMetrics;
 use crate::shutdown;
 
-/// The OpenAPI document of this interface, as JSON.
+/// The `OpenAPI` document of this interface, as JSON.
 pub const OPENAPI: &str = include_str!("openapi.json");
 
 /// The longest head of a request, in bytes.

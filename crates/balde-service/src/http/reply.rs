@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use crate::decisions::{Answer, CommandError, LimitState, Verdict};
+use crate::decisions::{Answer, CommandError, LimitState, ListedBucket, Verdict};
 
 pub(super) type Reply = Response<Full<Bytes>>;
 
@@ -32,6 +32,10 @@ pub(super) fn answer(answer: &Answer) -> Reply {
         }),
         Answer::Settled { verdicts } => json!({"buckets": self::verdicts(verdicts)}),
         Answer::Done => json!({"done": true}),
+        Answer::Buckets(buckets) => {
+            let buckets: Vec<Value> = buckets.iter().map(listed).collect();
+            json!({ "buckets": buckets })
+        }
         Answer::State(limits) => {
             let limits: Vec<Value> = limits.iter().map(limit_state).collect();
             json!({ "limits": limits })
@@ -108,6 +112,16 @@ fn verdict(verdict: &Verdict) -> Value {
         "retry_after_us": verdict.retry_after.map(micros),
         "full_after_us": micros(verdict.full_after),
         "fallback": verdict.is_fallback,
+    })
+}
+
+/// Keys are bytes; those that are not UTF-8 are shown with replacement characters.
+fn listed(bucket: &ListedBucket) -> Value {
+    json!({
+        "key": String::from_utf8_lossy(&bucket.key),
+        "level": bucket.level,
+        "capacity": bucket.capacity,
+        "full_after_us": u64::try_from(bucket.full_after.as_micros()).unwrap_or(u64::MAX),
     })
 }
 

@@ -7,8 +7,8 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
 use super::bodies::{
-    BlockBody, BucketBody, HoldBody, LevelBody, SettleBody, SeveralBody, TierBody, TokensBody,
-    WaitBody, parse,
+    BlockBody, BucketBody, HoldBody, LevelBody, ListBody, SettleBody, SeveralBody, TierBody,
+    TokensBody, WaitBody, parse,
 };
 use super::reply::{self, Reply};
 use super::{HttpServer, OPENAPI};
@@ -17,7 +17,7 @@ use crate::decisions::{Caller, Command, CommandError};
 use crate::metrics::RequestResult;
 
 /// The requests with a body.
-const POSTS: [&str; 13] = [
+const POSTS: [&str; 14] = [
     "/v1/check",
     "/v1/check-all",
     "/v1/hold",
@@ -31,6 +31,7 @@ const POSTS: [&str; 13] = [
     "/v1/admin/move-to-tier",
     "/v1/admin/block",
     "/v1/admin/unblock",
+    "/v1/admin/buckets",
 ];
 
 const GETS: [&str; 3] = ["/v1/limits", "/openapi.json", "/healthz"];
@@ -189,6 +190,15 @@ impl HttpServer {
                 let (bucket, time) = (body.bucket(), body.time());
                 self.run(Command::Block { bucket, time }, headers, rights)
                     .await
+            }
+            "/v1/admin/buckets" => {
+                let body: ListBody = parse(body)?;
+                let command = Command::Buckets {
+                    limit: &body.limit,
+                    order: body.order(),
+                    most: body.most,
+                };
+                self.run(command, headers, rights).await
             }
             path => {
                 let body: BucketBody = parse(body)?;

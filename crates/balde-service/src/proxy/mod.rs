@@ -1,5 +1,5 @@
 //! The questions that proxies ask before they forward a request: nginx's `auth_request`, Caddy's
-//! `forward_auth`, Traefik's ForwardAuth, and Envoy's `ext_authz` over HTTP.
+//! `forward_auth`, Traefik's `ForwardAuth`, and Envoy's `ext_authz` over HTTP.
 //!
 //! | Path | Asked by | Method and path of the original request | Refusal |
 //! |--|--|--|--|

@@ -5,10 +5,10 @@ use std::time::Duration;
 use balde::Limit;
 use bytes::Bytes;
 
-use crate::decisions::{Bucket, Command, CommandError, IfExpired, LimitRef, Tokens};
+use crate::decisions::{Bucket, Command, CommandError, IfExpired, LimitRef, Order, Tokens};
 
 /// The commands of limits, with the fewest and the most words after the name.
-pub(super) const COMMANDS: [(&str, usize, usize); 15] = [
+pub(super) const COMMANDS: [(&str, usize, usize); 16] = [
     ("cl.throttle", 4, 5),
     ("balde.check", 2, 4),
     ("balde.checkall", 3, usize::MAX),
@@ -24,6 +24,7 @@ pub(super) const COMMANDS: [(&str, usize, usize); 15] = [
     ("balde.tier", 2, 3),
     ("balde.block", 2, 3),
     ("balde.unblock", 2, 2),
+    ("balde.buckets", 2, 3),
 ];
 
 /// A command of limits, and its idempotency key.
@@ -120,6 +121,13 @@ pub(super) fn parse<'w>(
                 .transpose()?,
         },
         "balde.unblock" => Command::Unblock(bucket()?),
+        "balde.buckets" => Command::Buckets {
+            limit: text(&words[0], "the name of a limit")?,
+            order: order(&words[1])?,
+            most: words
+                .get(2)
+                .map_or(Ok(20), |word| integer(word, "the number of buckets"))?,
+        },
         _ => Command::State,
     };
     let idempotency_key = idempotency_key.map(|word| text(word, "the idempotency key"));
@@ -168,6 +176,14 @@ fn if_expired(word: &[u8]) -> Result<IfExpired, CommandError> {
         b"charge" => Ok(IfExpired::Charge),
         b"give_back" => Ok(IfExpired::GiveBack),
         _ => Err(invalid("an expired hold is `charge` or `give_back`")),
+    }
+}
+
+fn order(word: &[u8]) -> Result<Order, CommandError> {
+    match word.to_ascii_lowercase().as_slice() {
+        b"emptiest" => Ok(Order::Emptiest),
+        b"fullest" => Ok(Order::Fullest),
+        _ => Err(invalid("buckets are listed `emptiest` or `fullest` first")),
     }
 }
 

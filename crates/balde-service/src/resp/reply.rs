@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::Write as _;
 
-use crate::decisions::{Answer, CommandError, LimitState, Verdict, Why};
+use crate::decisions::{Answer, CommandError, LimitState, ListedBucket, Verdict, Why};
 
 /// The version of the protocol that a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,9 +124,17 @@ impl Replies {
                 self.verdicts(verdicts);
             }
             Answer::Done => self.status("OK"),
+            Answer::Buckets(buckets) => {
+                self.array(buckets.len());
+                for bucket in buckets {
+                    self.listed(bucket);
+                }
+            }
             Answer::State(limits) => {
                 self.array(limits.len());
-                limits.iter().for_each(|limit| self.limit_state(limit));
+                for limit in limits {
+                    self.limit_state(limit);
+                }
             }
         }
     }
@@ -151,7 +159,9 @@ impl Replies {
     fn verdicts(&mut self, verdicts: &[Verdict]) {
         self.bulk(b"buckets");
         self.array(verdicts.len());
-        verdicts.iter().for_each(|verdict| self.verdict(verdict));
+        for verdict in verdicts {
+            self.verdict(verdict);
+        }
     }
 
     fn verdict(&mut self, verdict: &Verdict) {
@@ -173,6 +183,21 @@ impl Replies {
             ("full_after_us", Field::Integer(micros(verdict.full_after))),
             ("fallback", Field::Integer(i64::from(verdict.is_fallback))),
         ]);
+    }
+
+    fn listed(&mut self, bucket: &ListedBucket) {
+        let full_us = i64::try_from(bucket.full_after.as_micros()).unwrap_or(i64::MAX);
+        self.map(4);
+        self.bulk(b"key");
+        self.bulk(&bucket.key);
+        for (name, number) in [
+            ("level", bucket.level),
+            ("capacity", signed(bucket.capacity)),
+            ("full_after_us", full_us),
+        ] {
+            self.bulk(name.as_bytes());
+            self.integer(number);
+        }
     }
 
     fn limit_state(&mut self, limit: &LimitState) {

@@ -97,9 +97,10 @@ impl RlsServer {
 
     /// Says in health checks whether the service takes requests.
     pub(crate) async fn set_serving(&self, is_serving: bool) {
-        let status = match is_serving {
-            true => tonic_health::ServingStatus::Serving,
-            false => tonic_health::ServingStatus::NotServing,
+        let status = if is_serving {
+            tonic_health::ServingStatus::Serving
+        } else {
+            tonic_health::ServingStatus::NotServing
         };
         self.health.set_service_status(NAME, status).await;
         self.health.set_service_status("", status).await;
@@ -181,7 +182,7 @@ impl Limiting {
         request: Request<RateLimitRequest>,
     ) -> Result<RateLimitResponse, CommandError> {
         let caller = Caller {
-            rights: self.rights(request.metadata())?,
+            rights: self.rights(request.metadata()),
             idempotency_key: None,
             deadline: deadline(request.metadata()),
         };
@@ -254,15 +255,15 @@ impl Limiting {
         }
     }
 
-    fn rights(&self, metadata: &MetadataMap) -> Result<Rights, CommandError> {
+    fn rights(&self, metadata: &MetadataMap) -> Rights {
         let access = self.access.read();
         let Some(given) = metadata.get("authorization") else {
-            return Ok(access.anonymous());
+            return access.anonymous();
         };
         let given = given.to_str().ok().and_then(|value| value.split_once(' '));
         let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer"));
         let rights = given.and_then(|(_, secret)| access.rights_of(secret.trim()));
-        Ok(rights.unwrap_or(Rights::NONE))
+        rights.unwrap_or(Rights::NONE)
     }
 }
 
@@ -288,8 +289,9 @@ fn status(error: &CommandError) -> Status {
     let text = error.to_string();
     match error {
         CommandError::Forbidden(_) => Status::permission_denied(text),
-        CommandError::UnknownLimit(_) | CommandError::UnknownHold => Status::not_found(text),
-        CommandError::UnknownTier { .. } => Status::not_found(text),
+        CommandError::UnknownLimit(_)
+        | CommandError::UnknownHold
+        | CommandError::UnknownTier { .. } => Status::not_found(text),
         CommandError::BadKey(_) | CommandError::Invalid(_) | CommandError::KeyReused => {
             Status::invalid_argument(text)
         }

@@ -106,7 +106,11 @@ fn keys() -> std::collections::BTreeSet<String> {
     for entry in std::fs::read_dir(folder).unwrap() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
         // Formatting may put the key on a line of its own.
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace("( \"", "(\"");
+        let text = text
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .replace("( \"", "(\"");
         for call in CALLS {
             let found = text.split(call).skip(1);
             keys.extend(found.filter_map(|rest| rest.split('"').next().map(str::to_owned)));
@@ -121,17 +125,30 @@ fn the_page_and_the_example_have_every_key() {
     let page = std::fs::read_to_string(docs.join("service.md")).unwrap();
     let example = std::fs::read_to_string(docs.join("service.toml")).unwrap();
     let keys = keys();
-    assert!(keys.len() > 45, "only {} keys were found: {keys:?}", keys.len());
+    assert!(
+        keys.len() > 45,
+        "only {} keys were found: {keys:?}",
+        keys.len()
+    );
     for key in keys {
-        let is_table = ["http", "resp", "rls", "proxy", "state", "server", "access", "token", "dynamic",
-            "policies", "limiting", "identity", "rule", "limits"].contains(&key.as_str());
+        let is_table = [
+            "http", "resp", "rls", "proxy", "state", "server", "access", "token", "dynamic",
+            "policies", "limiting", "identity", "rule", "limits",
+        ]
+        .contains(&key.as_str());
         let in_example = if is_table {
             example.contains(&format!("[{key}")) || example.contains(&format!(".{key}]]"))
         } else {
-            example.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{key} =")))
+            example.lines().any(|line| {
+                line.trim_start_matches("# ")
+                    .starts_with(&format!("{key} ="))
+            })
         };
         assert!(in_example, "docs/service.toml lacks `{key}`");
-        assert!(is_table || page.contains(&format!("`{key}`")), "docs/service.md lacks `{key}`");
+        assert!(
+            is_table || page.contains(&format!("`{key}`")),
+            "docs/service.md lacks `{key}`"
+        );
     }
     // Certificates and secrets are on another machine.
     if let Err(error) = Config::check_without_secrets(docs.join("service.toml")) {

@@ -1,6 +1,11 @@
 //! The same commands give the same decisions over every protocol and from the SDK in this process.
 
 use balde::{Hold, RateLimiter};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use envoy_types::pb::google::protobuf::UInt64Value;
 use serde_json::{Value, json};
 
 use crate::redis_server::RedisServer;
@@ -10,6 +15,8 @@ use crate::running::{ADMIN, Running};
 const LIMIT: &str = "40/day debt 30";
 
 const STEPS: usize = 300;
+
+type RlsClient = RateLimitServiceClient<tonic::transport::Channel>;
 
 /// A command on one of a few keys.
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +149,51 @@ async fn over_http(service: &Running, limit: &str, step: Step, key: &str) -> Out
     }
 }
 
+/// The key under which the service keeps the bucket of a descriptor.
+fn descriptor_key(key: &str) -> String {
+    format!("edge|k={key}|")
+}
+
+/// What Envoy can ask for is asked as Envoy does; the rest is done to the same bucket over JSON. Answers
+/// have no reason, and the level is read afterwards.
+async fn over_rls(service: &Running, client: &mut RlsClient, step: Step, key: &str) -> Outcome {
+    let descriptor = |key: &str, hits: u64, is_negative_hits: bool| RateLimitDescriptor {
+        entries: vec![Entry {
+            key: "k".to_owned(),
+            value: key.to_owned(),
+        }],
+        hits_addend: Some(UInt64Value { value: hits }),
+        is_negative_hits,
+        limit: None,
+    };
+    let descriptors = match step {
+        Step::Check(n) => vec![descriptor(key, n, false)],
+        Step::CheckBoth(n) => vec![descriptor(key, n, false), descriptor(&other(key), n, false)],
+        // Nothing to give back is nothing to ask for, which Envoy's zero is not.
+        Step::Credit(n) if n > 0 => vec![descriptor(key, n, true)],
+        Step::Peek => vec![descriptor(key, 0, false)],
+        _ => Vec::new(),
+    };
+    let stored = descriptor_key(key);
+    let is_allowed = if descriptors.is_empty() {
+        over_http(service, "rls", step, &stored).await.0
+    } else {
+        let request = RateLimitRequest {
+            domain: "edge".to_owned(),
+            descriptors,
+            hits_addend: 0,
+        };
+        let answer = client
+            .should_rate_limit(request)
+            .await
+            .unwrap()
+            .into_inner();
+        answer.overall_code == 1
+    };
+    let level = over_http(service, "rls", Step::Peek, &stored).await.2;
+    (is_allowed, String::new(), level)
+}
+
 /// The fields of a map, in either version of the protocol.
 fn field<'v>(map: &'v redis::Value, name: &str) -> &'v redis::Value {
     let is_name = |key: &redis::Value| matches!(key, redis::Value::BulkString(bytes) if bytes == name.as_bytes());
@@ -227,8 +279,12 @@ async fn over_resp(
 /// The limits of the paths that are compared. Each has buckets of its own.
 fn file(storage: &str) -> String {
     let limit = |name: &str| format!("[limits.{name}]\nlimit = \"{LIMIT}\"\n{storage}\n");
-    ["http", "resp2", "resp3"].map(limit).concat()
+    ["http", "resp2", "resp3", "rls"].map(limit).concat()
 }
+
+/// The listener of Envoy's rate limit service, and its one rule.
+const RLS: &str = "\n[rls]\nlisten = \"127.0.0.1:0\"\n[[rls.rule]]\ndomain = \"edge\"\n\
+                   match = [\"k\"]\nlimit = \"rls\"\n";
 
 async fn compare(file: &str, limiter: &RateLimiter) {
     let seed = std::env::var("BALDE_SEED")
@@ -236,7 +292,9 @@ async fn compare(file: &str, limiter: &RateLimiter) {
         .and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("BALDE_SEED={seed}");
-    let service = Running::start(file).await;
+    let service = Running::start(&format!("{file}{RLS}")).await;
+    let address = format!("http://{}", service.address("rls"));
+    let mut envoy = RlsClient::connect(address).await.unwrap();
     let port = service.address("resp").port();
     let mut connections = Vec::new();
     for protocol in ["resp2", "resp3"] {
@@ -254,6 +312,9 @@ async fn compare(file: &str, limiter: &RateLimiter) {
             expected,
             "HTTP, {place}"
         );
+        let (is_allowed, _, level) = over_rls(&service, &mut envoy, step, &key).await;
+        let after = in_process(limiter, Step::Peek, &key).await.2;
+        assert_eq!((is_allowed, level), (expected.0, after), "Envoy, {place}");
         for (protocol, connection) in &mut connections {
             let outcome = over_resp(connection, protocol, step, &key).await;
             assert_eq!(outcome, expected, "{protocol}, {place}");
@@ -284,4 +345,37 @@ async fn all_protocols_decide_like_the_sdk_in_redis() {
         &limiter,
     )
     .await;
+}
+
+/// Proxies ask for one token at a time, and get no level: who is admitted must be the same.
+#[tokio::test]
+async fn the_questions_of_proxies_are_decided_like_the_sdk() {
+    let policies = |storage: &str| {
+        format!(
+            "[proxy]\nlisten = \"127.0.0.1:0\"\n[identity]\ntrusted_proxies = [\"127.0.0.1\"]\n\
+             [limiting]\nstorage = \"{storage}\"\n[[policies.policy]]\nname = \"all\"\n\
+             scope = \"user\"\nlimit = \"{LIMIT}\"\n"
+        )
+    };
+    let redis = RedisServer::start();
+    let in_redis = redis
+        .as_ref()
+        .map(|redis| format!("{}[redis]\naddr = \"{}\"\n", policies("redis"), redis.url()));
+    for file in [Some(policies("memory")), in_redis].into_iter().flatten() {
+        let service = Running::start_only(&file).await;
+        let limiter = RateLimiter::new(LIMIT).unwrap();
+        for index in 0..100 {
+            let client = format!("203.0.113.{}", index % 2);
+            let url = format!("http://{}/ext-authz/a", service.address("proxy"));
+            let asked = service.client.get(url).header("x-forwarded-for", &client);
+            let answered = asked.send().await.unwrap().status().as_u16();
+            let expected = limiter.check(&client).await.is_allowed();
+            assert_eq!(
+                answered,
+                if expected { 200 } else { 429 },
+                "question {index}"
+            );
+        }
+        service.stop().await;
+    }
 }

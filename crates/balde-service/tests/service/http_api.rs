@@ -369,7 +369,7 @@ async fn the_published_description_is_the_one_that_is_served_and_names_every_res
             );
         }
     }
-    assert_eq!(paths.len(), 16);
+    assert_eq!(paths.len(), 17);
     service.stop().await;
 }
 

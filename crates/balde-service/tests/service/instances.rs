@@ -82,6 +82,56 @@ async fn dynamic_limits_are_shared_too() {
 }
 
 #[tokio::test]
+async fn the_emptiest_and_the_fullest_buckets_are_listed() {
+    let Some(redis) = RedisServer::start() else {
+        return;
+    };
+    let memory = "[limits.here]\nlimit = \"1/day\"\n";
+    let service = Running::start(&format!("{}{memory}", file(&redis, false))).await;
+    for (key, tokens) in [("a", 3), ("b", 200), ("c", 10), ("d", 499)] {
+        let check = json!({"limit": "users", "key": key, "tokens": tokens});
+        service.post("/v1/check", &check).await;
+    }
+    let list = async |order: &str, most: u64| {
+        let body = json!({"limit": "users", "order": order, "most": most});
+        let (status, listed) = service.admin("/v1/admin/buckets", &body).await;
+        assert_eq!(status, 200, "{listed}");
+        let listed = listed["buckets"].as_array().unwrap().clone();
+        let pair = |bucket: &serde_json::Value| {
+            (
+                bucket["key"].as_str().unwrap().to_owned(),
+                bucket["level"].as_i64().unwrap(),
+            )
+        };
+        listed.iter().map(pair).collect::<Vec<_>>()
+    };
+    let pairs = |pairs: &[(&str, i64)]| -> Vec<(String, i64)> {
+        pairs
+            .iter()
+            .map(|(key, level)| ((*key).to_owned(), *level))
+            .collect()
+    };
+    assert_eq!(list("emptiest", 2).await, pairs(&[("d", 1), ("b", 300)]));
+    assert_eq!(
+        list("fullest", 3).await,
+        pairs(&[("a", 497), ("c", 490), ("b", 300)])
+    );
+    let (status, problem) = service
+        .admin("/v1/admin/buckets", &json!({"limit": "here"}))
+        .await;
+    assert_eq!(status, 400, "{problem}");
+    let mut resp = service.resp().await;
+    let admin = crate::running::ADMIN;
+    resp.expect(&format!("AUTH {admin}\r\n"), "+OK\r\n").await;
+    resp.expect(
+        "BALDE.BUCKETS users emptiest 1\r\n",
+        "*1\r\n*8\r\n$3\r\nkey\r\n$1\r\nd\r\n$5\r\nlevel\r\n:1\r\n",
+    )
+    .await;
+    service.stop().await;
+}
+
+#[tokio::test]
 async fn without_redis_the_failure_policy_decides_and_commands_say_so() {
     let Some(mut redis) = RedisServer::start() else {
         return;

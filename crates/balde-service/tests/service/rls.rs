@@ -181,7 +181,11 @@ async fn a_request_can_bring_its_limit_along_and_shadow_rules_never_refuse() {
     };
     let day = given(2, RateLimitUnit::Day);
     assert_eq!(
-        codes(&ask(&mut client, request(2, &[day.clone()])).await.unwrap()),
+        codes(
+            &ask(&mut client, request(2, std::slice::from_ref(&day)))
+                .await
+                .unwrap()
+        ),
         (OK, vec![(OK, 0)])
     );
     assert_eq!(
@@ -217,7 +221,7 @@ async fn limits_on_messages_deadlines_and_rights() {
     let service = Running::start_only(&closed).await;
     let mut client = client(&service).await;
     let address = descriptor(&[("remote_address", "10.0.0.3")]);
-    let refused = ask(&mut client, request(1, &[address.clone()]))
+    let refused = ask(&mut client, request(1, std::slice::from_ref(&address)))
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::running::Running;
 
@@ -68,7 +69,6 @@ async fn clients_need_a_certificate_where_the_file_says_so() {
     );
     // Without TLS nothing is understood.
     let mut resp = service.resp().await;
-    use tokio::io::AsyncWriteExt as _;
     resp.0.write_all(b"PING\r\n").await.unwrap();
     assert!(!resp.rest().await.contains("PONG"));
     service.stop().await;
