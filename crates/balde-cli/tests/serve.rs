@@ -341,7 +341,7 @@ fn allowed_by_two(leases: bool) -> Option<(u64, u64)> {
     let redis = RedisServer::start()?;
     let text = format!(
         "[limits.a]\nlimit = \"{RATE}/s burst {BURST}\"\nstorage = \"redis\"\non_failure = \"deny\"\n\
-         leases = {leases}\nlease_share = \"10%\"\n[redis]\naddr = \"{}\"\n[resp]\nlisten = \"127.0.0.1:0\"\n",
+         leases = {leases}\nlease_share = \"10%\"\n[redis]\naddr = \"{}\"\ntimeout_ms = 100\n[resp]\nlisten = \"127.0.0.1:0\"\n",
         redis.url()
     );
     let (mut one, two) = (Serving::start(&text), Serving::start(&text));

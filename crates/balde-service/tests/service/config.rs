@@ -116,6 +116,10 @@ fn keys() -> std::collections::BTreeSet<String> {
             keys.extend(found.filter_map(|rest| rest.split('"').next().map(str::to_owned)));
         }
     }
+    keys.retain(|key| {
+        key.bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    });
     keys
 }
 

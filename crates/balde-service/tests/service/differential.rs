@@ -334,14 +334,19 @@ async fn all_protocols_decide_like_the_sdk_in_redis() {
         return;
     };
     let limits = file("storage = \"redis\"\non_failure = \"deny\"");
-    let store = balde::RedisStore::new(redis.url()).unwrap();
+    // The longest, which a busy machine may prolong.
+    let builder = balde::RedisStore::builder().address(redis.url());
+    let store = builder.timeout(balde::REDIS_TIMEOUT_MAX).build().unwrap();
     let builder = RateLimiter::builder().name("sdk").limit(LIMIT);
     let limiter = builder
         .redis(&store, balde::OnFailure::Deny)
         .build()
         .unwrap();
     compare(
-        &format!("{limits}\n[redis]\naddr = \"{}\"\n", redis.url()),
+        &format!(
+            "{limits}\n[redis]\naddr = \"{}\"\ntimeout_ms = 100\n",
+            redis.url()
+        ),
         &limiter,
     )
     .await;
@@ -358,9 +363,13 @@ async fn the_questions_of_proxies_are_decided_like_the_sdk() {
         )
     };
     let redis = RedisServer::start();
-    let in_redis = redis
-        .as_ref()
-        .map(|redis| format!("{}[redis]\naddr = \"{}\"\n", policies("redis"), redis.url()));
+    let in_redis = redis.as_ref().map(|redis| {
+        format!(
+            "{}[redis]\naddr = \"{}\"\ntimeout_ms = 100\n",
+            policies("redis"),
+            redis.url()
+        )
+    });
     for file in [Some(policies("memory")), in_redis].into_iter().flatten() {
         let service = Running::start_only(&file).await;
         let limiter = RateLimiter::new(LIMIT).unwrap();

@@ -9,7 +9,7 @@ fn file(redis: &RedisServer, leases: bool) -> String {
     format!(
         "[limits.users]\nlimit = \"500/day\"\nstorage = \"redis\"\non_failure = \"deny\"\n\
          leases = {leases}\n[dynamic]\nstorage = \"redis\"\non_failure = \"deny\"\n\
-         [redis]\naddr = \"{}\"\n",
+         [redis]\naddr = \"{}\"\ntimeout_ms = 100\n",
         redis.url()
     )
 }
