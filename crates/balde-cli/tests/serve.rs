@@ -358,7 +358,8 @@ fn allowed_by_two(leases: bool) -> Option<(u64, u64)> {
                         return;
                     }
                     let mut is_allowed = false;
-                    for line in 0..25 {
+                    // A head, and eight fields: names of two lines, integers of one, and a text of two.
+                    for line in 0..26 {
                         let mut text = String::new();
                         // The process that is killed answers no more.
                         if !reader.read_line(&mut text).is_ok_and(|read| read > 0) {

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::{RwLock, RwLockReadGuard};
 use ring::digest::{SHA256, digest};
 
 /// What a caller may do.
@@ -79,6 +82,11 @@ impl Access {
         self.tokens.get(&sha256(secret)).map(|(_, rights)| *rights)
     }
 
+    /// The rights of the token whose secret has this digest.
+    pub(crate) fn rights_of_digest(&self, digest: &[u8; 32]) -> Option<Rights> {
+        self.tokens.get(digest).map(|(_, rights)| *rights)
+    }
+
     /// [`rights_of`](Access::rights_of) a secret that is given with the name of its token.
     pub fn rights_of_named(&self, name: &str, secret: &str) -> Option<Rights> {
         let token = self.tokens.get(&sha256(secret));
@@ -98,7 +106,41 @@ impl fmt::Debug for Access {
     }
 }
 
-fn sha256(text: &str) -> [u8; 32] {
+/// The rights that are in force, which a reload can change. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedAccess(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    access: RwLock<Access>,
+    /// How often it was replaced.
+    generation: AtomicU64,
+}
+
+impl SharedAccess {
+    pub(crate) fn new(access: Access) -> Self {
+        Self(Arc::new(Shared {
+            access: RwLock::new(access),
+            generation: AtomicU64::new(0),
+        }))
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Access> {
+        self.0.access.read()
+    }
+
+    pub(crate) fn replace(&self, access: Access) {
+        *self.0.access.write() = access;
+        self.0.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// A number that changes with the rights, for connections that remember theirs.
+    pub(crate) fn generation(&self) -> u64 {
+        self.0.generation.load(Ordering::Acquire)
+    }
+}
+
+pub(crate) fn sha256(text: &str) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
     bytes

@@ -18,6 +18,7 @@ pub mod config;
 pub mod decisions;
 pub mod descriptors;
 mod http;
+mod hyper_server;
 mod listener;
 mod metrics;
 mod policies;

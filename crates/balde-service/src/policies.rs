@@ -1,8 +1,7 @@
 //! The policy engine: whether a request that a proxy describes is admitted.
 
-use balde::options::Limiters;
 use balde::telemetry::Metrics;
-use balde::{BuildError, StorageMode};
+use balde::{BuildError, RedisStore, StorageMode};
 use balde_policy::{AdmitError, Engine, Mode, Outcome, Profile, Request, Ticket};
 
 use crate::config::PoliciesConfig;
@@ -16,17 +15,15 @@ pub(crate) struct Policies {
 impl Policies {
     pub(crate) fn new(
         config: &PoliciesConfig,
-        limiters: &Limiters,
+        store: Option<&RedisStore>,
         metrics: &Metrics,
     ) -> Result<Self, BuildError> {
         let mut builder = Engine::builder(applied(config)).metrics(metrics);
         if let Some(keys_max) = config.keys_max {
             builder = builder.keys_max(keys_max);
         }
-        if config.storage == StorageMode::Redis
-            && let Some(store) = limiters.redis_store()?
-        {
-            builder = builder.redis(&store);
+        if let Some(store) = store.filter(|_| config.storage == StorageMode::Redis) {
+            builder = builder.redis(store);
         }
         Ok(Self {
             engine: builder.build()?,

@@ -9,14 +9,14 @@ use std::time::Duration;
 use balde::http::CachedHeaders;
 use balde::options::{Limiters, ReloadError, StorageChoice};
 use balde::telemetry::Metrics;
-use balde::{BuildError, Clock};
+use balde::{BuildError, Clock, StorageMode};
 use parking_lot::RwLock;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::access::Access;
-use crate::config::{Config, ListenerConfig};
+use crate::access::SharedAccess;
+use crate::config::{Config, ListenerConfig, PoliciesConfig};
 use crate::decisions::{DecisionLimits, Decisions, DynamicOptions};
 use crate::descriptors::DescriptorRules;
 use crate::http::HttpServer;
@@ -65,7 +65,7 @@ pub struct Service(Arc<Inner>);
 struct Inner {
     config: RwLock<Config>,
     decisions: Decisions,
-    access: Arc<RwLock<Access>>,
+    access: SharedAccess,
     metrics: Metrics,
     counters: Arc<ServiceMetrics>,
     state: Option<Arc<StateEndpoint>>,
@@ -115,11 +115,18 @@ impl Service {
     pub fn build(config: &Config) -> Result<Self, ServiceError> {
         let limiters = config.options.build()?;
         let metrics = limiters.metrics().cloned().unwrap_or_else(Metrics::new);
+        let policies = config.policies.as_ref();
+        let in_redis = |policies: &PoliciesConfig| policies.storage == StorageMode::Redis;
+        let is_shared =
+            config.dynamic.storage != StorageChoice::Memory || policies.is_some_and(in_redis);
+        let store = if is_shared {
+            limiters.redis_store()?
+        } else {
+            None
+        };
         let redis = match config.dynamic.storage {
             StorageChoice::Memory => None,
-            StorageChoice::Redis(on_failure) => {
-                limiters.redis_store()?.map(|store| (store, on_failure))
-            }
+            StorageChoice::Redis(on_failure) => store.clone().map(|store| (store, on_failure)),
         };
         let dynamic = DynamicOptions {
             redis,
@@ -133,18 +140,16 @@ impl Service {
             blocked_max: config.server.blocked_max,
             wait_max: config.server.wait_max,
         };
-        let decisions = Decisions::new(limiters, dynamic, &limits, &metrics)?;
+        let decisions = Decisions::new(limiters, dynamic, store.clone(), &limits, &metrics)?;
         let counters = ServiceMetrics::registered(&metrics);
         let source = decisions.clone();
         metrics.add_source(move |writer| source.write(writer));
-        let access = Arc::new(RwLock::new(config.access.clone()));
+        let access = SharedAccess::new(config.access.clone());
         let state = config.state.as_ref().map(|state| {
             let endpoint = StateEndpoint::new(&state.token, metrics.clone(), decisions.clone());
             Arc::new(endpoint)
         });
-        let policies = config.policies.as_ref();
-        let policies =
-            policies.map(|policies| Policies::new(policies, &decisions.named().limiters, &metrics));
+        let policies = policies.map(|policies| Policies::new(policies, store.as_ref(), &metrics));
         let policies = policies.transpose()?;
         let parts = Parts {
             decisions: &decisions,
@@ -204,7 +209,7 @@ impl Service {
         for (protocol, tls) in self.0.protocols.iter().zip(certificates) {
             *protocol.tls.write() = tls;
         }
-        *self.0.access.write() = config.access.clone();
+        self.0.access.replace(config.access.clone());
         if let (Some(endpoint), Some(state)) = (&self.0.state, &config.state) {
             endpoint.set_token(&state.token);
         }
@@ -375,7 +380,7 @@ impl AnyServer {
 struct Parts<'s> {
     decisions: &'s Decisions,
     policies: Option<&'s Policies>,
-    access: &'s Arc<RwLock<Access>>,
+    access: &'s SharedAccess,
 }
 
 fn protocols(
@@ -396,7 +401,7 @@ fn protocols(
     };
     if let Some(http) = &config.http {
         let metrics = Arc::clone(&counters.http);
-        let (decisions, access) = (parts.decisions.clone(), Arc::clone(parts.access));
+        let (decisions, access) = (parts.decisions.clone(), parts.access.clone());
         let server = HttpServer::new(http, decisions, access, Arc::clone(&metrics));
         add(
             "http",
@@ -407,7 +412,7 @@ fn protocols(
     }
     if let Some(resp) = &config.resp {
         let metrics = Arc::clone(&counters.resp);
-        let (decisions, access) = (parts.decisions.clone(), Arc::clone(parts.access));
+        let (decisions, access) = (parts.decisions.clone(), parts.access.clone());
         let server = RespServer::new(resp, decisions, access, Arc::clone(&metrics));
         add(
             "resp",
@@ -418,7 +423,7 @@ fn protocols(
     }
     if let Some(rls) = &config.rls {
         let metrics = Arc::clone(&counters.rls);
-        let (decisions, access) = (parts.decisions.clone(), Arc::clone(parts.access));
+        let (decisions, access) = (parts.decisions.clone(), parts.access.clone());
         let server = RlsServer::new(rls, decisions, access, Arc::clone(&metrics));
         add(
             "rls",

@@ -57,11 +57,14 @@ struct Inner {
     holds: OpenHolds,
     past: PastAnswers,
     in_flight: Semaphore,
+    in_flight_max: usize,
     /// Commands that were refused because too many were under way.
     overloads: AtomicU64,
     /// In microseconds; a reload can change it.
     wait_max_us: AtomicU64,
     clock: Clock,
+    /// Where buckets are that are not those of named limits.
+    redis: Option<RedisStore>,
 }
 
 /// The limiters of the file.
@@ -108,9 +111,11 @@ pub struct Caller<'c> {
 }
 
 impl Decisions {
+    /// `redis` is the store of other buckets than those of named limits, if they have one.
     pub(crate) fn new(
         limiters: Limiters,
         dynamic: DynamicOptions,
+        redis: Option<RedisStore>,
         limits: &DecisionLimits,
         metrics: &Metrics,
     ) -> Result<Self, BuildError> {
@@ -122,8 +127,10 @@ impl Decisions {
             holds: OpenHolds::new(limits.holds_max),
             past: PastAnswers::default(),
             in_flight: Semaphore::new(limits.in_flight_max),
+            in_flight_max: limits.in_flight_max,
             overloads: AtomicU64::new(0),
             wait_max_us: AtomicU64::new(micros(limits.wait_max)),
+            redis,
         })))
     }
 
@@ -162,9 +169,12 @@ impl Decisions {
         self.0.holds.expire(self.now_us());
     }
 
-    /// The Redis of the file; `None` without an address.
+    /// The Redis that buckets are in; `None` if all are in memory.
     pub(crate) fn redis(&self) -> Option<RedisStore> {
-        self.named().limiters.redis_store().ok().flatten()
+        let named = self.named();
+        let is_shared = named.limiters.iter().any(|limiter| !limiter.is_in_memory());
+        let shared = is_shared.then(|| named.limiters.redis_store().ok().flatten());
+        shared.flatten().or_else(|| self.0.redis.clone())
     }
 
     /// Writes the metrics of holds and overload.
@@ -175,6 +185,12 @@ impl Decisions {
             "balde_service_open_holds",
             "Holds that wait to be settled.",
             [(none, holds)],
+        );
+        let in_flight = self.0.in_flight_max - self.0.in_flight.available_permits();
+        writer.gauge(
+            "balde_service_in_flight",
+            "Commands that are under way.",
+            [(none, u64::try_from(in_flight).unwrap_or(u64::MAX))],
         );
         let overloads = self.0.overloads.load(Ordering::Relaxed);
         writer.counter(

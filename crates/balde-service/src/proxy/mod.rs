@@ -26,16 +26,14 @@ use http::{Extensions, HeaderMap, HeaderValue, Request, Response, StatusCode, he
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use parking_lot::RwLock;
 
 use self::question::{Asker, Question};
 use crate::config::ProxyConfig;
-use crate::http::{TOO_MANY, http_builder};
+use crate::hyper_server;
 use crate::listener::{Connection, Protocol};
 use crate::metrics::{ProtocolMetrics, RequestResult};
 use crate::policies::Policies;
-use crate::shutdown;
 
 /// What all connections share.
 #[derive(Debug)]
@@ -187,28 +185,17 @@ impl Protocol for ProxyServer {
         let Connection {
             stream,
             peer,
-            mut shutdown,
+            shutdown,
         } = connection;
         let service = service_fn(|request: Request<Incoming>| {
             let server = Arc::clone(&self);
             async move { Ok::<_, Infallible>(server.respond(&request, peer).await) }
         });
-        let builder = http_builder(self.idle_timeout);
-        let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-        let served = tokio::select! {
-            served = serving.as_mut() => served,
-            () = shutdown::begun(&mut shutdown) => {
-                serving.as_mut().graceful_shutdown();
-                serving.await
-            }
-        };
-        if let Err(error) = served {
-            tracing::debug!(%error, "a connection ended with an error");
-        }
+        hyper_server::serve(stream, service, self.idle_timeout, shutdown).await;
     }
 
     fn too_many(&self) -> &'static [u8] {
-        TOO_MANY
+        hyper_server::TOO_MANY
     }
 
     fn alpn(&self) -> &'static [&'static [u8]] {

@@ -18,13 +18,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::RwLock;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 
 use self::frame::FrameReader;
 use self::session::{Next, Session};
-use crate::access::Access;
+use crate::access::SharedAccess;
 use crate::config::RespConfig;
 use crate::decisions::Decisions;
 use crate::listener::{ClientStream, Connection, Protocol};
@@ -41,7 +40,7 @@ const READ_AHEAD_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct RespServer {
     decisions: Decisions,
-    access: Arc<RwLock<Access>>,
+    access: SharedAccess,
     metrics: Arc<ProtocolMetrics>,
     frames: FrameReader,
     reply_bytes_max: usize,
@@ -53,7 +52,7 @@ impl RespServer {
     pub(crate) fn new(
         config: &RespConfig,
         decisions: Decisions,
-        access: Arc<RwLock<Access>>,
+        access: SharedAccess,
         metrics: Arc<ProtocolMetrics>,
     ) -> Self {
         Self {

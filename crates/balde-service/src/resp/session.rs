@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::RespServer;
 use super::commands::{self, COMMANDS};
 use super::reply::{Replies, Version};
-use crate::access::Rights;
+use crate::access::{Rights, sha256};
 use crate::decisions::{Answer, Caller, Command};
 use crate::metrics::RequestResult;
 
@@ -27,7 +27,10 @@ pub(super) enum Next {
 pub(super) struct Session {
     server: Arc<RespServer>,
     rights: Rights,
-    is_authenticated: bool,
+    /// The digest of the secret that the client has given.
+    secret: Option<[u8; 32]>,
+    /// Of the rights that were in force when this client's were looked up.
+    generation: u64,
     name: Bytes,
     id: u64,
     pub(super) replies: Replies,
@@ -35,11 +38,13 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn new(server: Arc<RespServer>, id: u64) -> Self {
+        let generation = server.access.generation();
         let rights = server.access.read().anonymous();
         Self {
             server,
             rights,
-            is_authenticated: false,
+            secret: None,
+            generation,
             name: Bytes::new(),
             id,
             replies: Replies::new(),
@@ -51,6 +56,7 @@ impl Session {
         let Some((name, words)) = words.split_first() else {
             return Next::Continue;
         };
+        self.look_up_rights();
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         if commands::is_known(&name) {
             self.decide(&name, words).await;
@@ -63,6 +69,20 @@ impl Session {
             return Next::Continue;
         }
         self.housekeeping(&name, words)
+    }
+
+    /// After a reload, a token may have other rights, or none.
+    fn look_up_rights(&mut self) {
+        let generation = self.server.access.generation();
+        if generation == self.generation {
+            return;
+        }
+        self.generation = generation;
+        let access = self.server.access.read();
+        self.rights = match &self.secret {
+            Some(digest) => access.rights_of_digest(digest).unwrap_or(Rights::NONE),
+            None => access.anonymous(),
+        };
     }
 
     async fn decide(&mut self, name: &str, words: &[Bytes]) {
@@ -78,7 +98,7 @@ impl Session {
                 return self.replies.command_error(&error);
             }
         };
-        if !self.is_authenticated && !self.rights.has(parsed.command.right()) {
+        if self.secret.is_none() && !self.rights.has(parsed.command.right()) {
             self.server.metrics.count(RequestResult::Invalid);
             return self.refuse_anonymous();
         }
@@ -175,7 +195,7 @@ impl Session {
             return false;
         };
         self.rights = rights;
-        self.is_authenticated = true;
+        self.secret = Some(sha256(secret));
         true
     }
 

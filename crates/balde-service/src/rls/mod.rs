@@ -17,7 +17,6 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use parking_lot::RwLock;
 use tokio::time::Instant;
@@ -28,14 +27,13 @@ use tonic_health::server::HealthReporter;
 
 use self::request::{Descriptors, Hits};
 use self::response::Outcome;
-use crate::access::{Access, Rights};
+use crate::access::{Rights, SharedAccess};
 use crate::config::RlsConfig;
 use crate::decisions::{Answer, Caller, Command, CommandError, Decisions, Tokens, Verdict};
 use crate::descriptors::DescriptorRules;
-use crate::http::http_builder;
+use crate::hyper_server;
 use crate::listener::{Connection, Protocol};
 use crate::metrics::{ProtocolMetrics, RequestResult};
-use crate::shutdown;
 
 /// The description of the service, for reflection.
 const DESCRIPTION: &[u8] = include_bytes!("rate_limit_service.binpb");
@@ -55,7 +53,7 @@ impl RlsServer {
     pub(crate) fn new(
         config: &RlsConfig,
         decisions: Decisions,
-        access: Arc<RwLock<Access>>,
+        access: SharedAccess,
         metrics: Arc<ProtocolMetrics>,
     ) -> Self {
         let rules = Arc::new(RwLock::new(Arc::new(config.rules.clone())));
@@ -116,23 +114,10 @@ impl std::fmt::Debug for RlsServer {
 impl Protocol for RlsServer {
     async fn serve(self: Arc<Self>, connection: Connection) {
         let Connection {
-            stream,
-            mut shutdown,
-            ..
+            stream, shutdown, ..
         } = connection;
         let service = TowerToHyperService::new(self.routes.clone());
-        let builder = http_builder(self.idle_timeout);
-        let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-        let served = tokio::select! {
-            served = serving.as_mut() => served,
-            () = shutdown::begun(&mut shutdown) => {
-                serving.as_mut().graceful_shutdown();
-                serving.await
-            }
-        };
-        if let Err(error) = served {
-            tracing::debug!(%error, "a connection ended with an error");
-        }
+        hyper_server::serve(stream, service, self.idle_timeout, shutdown).await;
     }
 
     /// A client of HTTP/2 that is closed at once connects again later.
@@ -149,7 +134,7 @@ impl Protocol for RlsServer {
 #[derive(Debug)]
 struct Limiting {
     decisions: Decisions,
-    access: Arc<RwLock<Access>>,
+    access: SharedAccess,
     metrics: Arc<ProtocolMetrics>,
     rules: Arc<RwLock<Arc<DescriptorRules>>>,
     descriptors_max: usize,

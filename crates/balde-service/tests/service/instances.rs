@@ -1,5 +1,9 @@
 //! Several services over one Redis.
 
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use serde_json::json;
 
 use crate::redis_server::RedisServer;
@@ -171,4 +175,83 @@ async fn without_redis_the_failure_policy_decides_and_commands_say_so() {
     })
     .await;
     service.stop().await;
+}
+
+/// While Redis does not answer, one decision is under way, and further ones are refused at once with each
+/// protocol's own error. A caller whose deadline has passed makes room.
+#[tokio::test(flavor = "multi_thread")]
+async fn overload_is_answered_at_once_in_each_protocol() {
+    let Some(redis) = RedisServer::start() else {
+        return;
+    };
+    let rls = "[rls]\nlisten = \"127.0.0.1:0\"\n[[rls.rule]]\ndomain = \"d\"\nmatch = [\"k\"]\n\
+               limit = \"users\"\n[server]\nin_flight_max = 1\n";
+    let service = Running::start(&format!("{}{rls}", file(&redis, false))).await;
+    let check = json!({"limit": "users", "key": "k"});
+    assert_eq!(service.post("/v1/check", &check).await.0, 200);
+    let address = format!("http://{}", service.address("rls"));
+    let mut envoy = RateLimitServiceClient::connect(address).await.unwrap();
+    redis.pause();
+    // It would wait for as long as the tests are patient with Redis, but gives up.
+    let deadline = async |client: &mut RateLimitServiceClient<tonic::transport::Channel>,
+                          ms: u64| {
+        let mut request = tonic::Request::new(descriptor());
+        request
+            .metadata_mut()
+            .insert("grpc-timeout", format!("{ms}m").parse().unwrap());
+        client.should_rate_limit(request).await.unwrap_err().code()
+    };
+    let mut first = envoy.clone();
+    let first = tokio::spawn(async move {
+        let mut request = tonic::Request::new(descriptor());
+        request
+            .metadata_mut()
+            .insert("grpc-timeout", "3000m".parse().unwrap());
+        first.should_rate_limit(request).await.unwrap_err().code()
+    });
+    eventually("the first is under way", async || {
+        service.metric("balde_service_in_flight") == Some(1)
+    })
+    .await;
+    let begun = std::time::Instant::now();
+    let (status, problem) = service.post("/v1/check", &check).await;
+    assert_eq!((status, &problem["code"]), (503, &json!("overloaded")));
+    let mut resp = service.resp().await;
+    resp.expect("BALDE.CHECK users k\r\n", "-BUSY the service is overloaded")
+        .await;
+    assert_eq!(deadline(&mut envoy, 60_000).await, tonic::Code::Unavailable);
+    assert!(
+        begun.elapsed() < std::time::Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(first.await.unwrap(), tonic::Code::DeadlineExceeded);
+    // There is room for the next, whose deadline passes, too.
+    assert_eq!(
+        deadline(&mut envoy, 100).await,
+        tonic::Code::DeadlineExceeded
+    );
+    redis.resume();
+    eventually("it decides again", async || {
+        service.post("/v1/check", &check).await.1["allowed"] == true
+    })
+    .await;
+    assert!(service.metric("balde_service_overloads_total").unwrap() >= 3);
+    drop(envoy);
+    service.stop().await;
+}
+
+fn descriptor() -> RateLimitRequest {
+    let entry = Entry {
+        key: "k".to_owned(),
+        value: "v".to_owned(),
+    };
+    RateLimitRequest {
+        domain: "d".to_owned(),
+        descriptors: vec![RateLimitDescriptor {
+            entries: vec![entry],
+            ..RateLimitDescriptor::default()
+        }],
+        hits_addend: 1,
+    }
 }

@@ -1,7 +1,7 @@
 //! The service over its protocols: real sockets, real clients, real Redis.
 
 #[path = "../../../balde/tests/support/redis_server.rs"]
-#[expect(dead_code, reason = "these tests do not freeze the server")]
+#[expect(dead_code, reason = "these tests need the server's URL only")]
 mod redis_server;
 
 mod config;

@@ -55,6 +55,44 @@ async fn a_reload_keeps_buckets_and_refuses_what_needs_a_restart() {
 }
 
 #[tokio::test]
+async fn a_connection_loses_the_rights_that_its_token_loses() {
+    let token = |name: &str, rights: &str| {
+        format!("[[token]]\nname = \"{name}\"\nsecret_env = \"{name}\"\nrights = [{rights}]\n")
+    };
+    let resp = "[resp]\nlisten = \"127.0.0.1:0\"\n";
+    let text = |rights: &str| {
+        let limits = "[limits.users]\nlimit = \"10/day\"\n";
+        format!("{limits}{resp}{}{rights}", token("CHECKER", "\"check\""))
+    };
+    let before = text(&token("ADMIN", "\"admin\", \"check\""));
+    let service = Running::start_only(&before).await;
+    let mut connection = service.resp().await;
+    let admin = crate::running::ADMIN;
+    connection
+        .expect(&format!("AUTH {admin}\r\n"), "+OK\r\n")
+        .await;
+    connection
+        .expect("BALDE.RESET users a\r\n", "+OK\r\n")
+        .await;
+    service
+        .service
+        .reload(&config(&text(&token("ADMIN", "\"check\""))))
+        .unwrap();
+    connection
+        .expect("BALDE.RESET users a\r\n", "-NOPERM ")
+        .await;
+    let mut connection = service.resp().await;
+    connection
+        .expect(&format!("AUTH {admin}\r\n"), "+OK\r\n")
+        .await;
+    service.service.reload(&config(&text(""))).unwrap();
+    connection
+        .expect("CL.THROTTLE a 1 1 1\r\n", "-NOPERM ")
+        .await;
+    service.stop().await;
+}
+
+#[tokio::test]
 async fn operators_see_readiness_and_metrics() {
     let service = Running::start_only(&file("10/day", "")).await;
     let state = service.state.unwrap();

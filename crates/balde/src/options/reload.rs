@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "redis")]
+use super::limits::LimitOptions;
 use super::limits::SharedParts;
 use super::redis::SharedStore;
 use super::{Limiters, Options};
@@ -72,6 +74,10 @@ impl Options {
             limiters,
             #[cfg(feature = "http")]
             http: self.http.clone(),
+            #[cfg(feature = "redis")]
+            store: store
+                .0
+                .filter(|_| self.limits.iter().any(LimitOptions::is_redis)),
             ..running.clone()
         })
     }
